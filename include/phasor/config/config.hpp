@@ -1,0 +1,43 @@
+// From a config.json of any family, old form or new, or a plain spec, to each layer's encoding. Refuses what it
+// does not understand, by name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/encodings/rope.hpp"
+
+namespace phasor::config {
+
+// Layers that share an encoding.
+struct LayerGroup {
+  std::string layer_type;                  // "full_attention", ...; empty when the config has one group
+  std::optional<encodings::RopeSpec> rope;  // none: these layers do not rotate
+  std::vector<std::int64_t> layers;        // indices, ascending; empty when the config does not say how many
+  double softmax_scale = 0.0;              // the factor on q.k; 0 when the config does not tell
+};
+
+struct ModelConfig {
+  std::string model_type;  // empty for a plain spec
+  std::vector<LayerGroup> groups;
+  std::optional<std::int64_t> max_position;  // the trained length, as the config gives it
+  // The value turns too (RoFormer's rotary_value).
+  bool rotates_values = false;
+};
+
+// Parses a config.json or a plain spec {"head_dim": 8, "base": 10000, "layout": "interleaved", "rotary_dim": 8,
+// "scaling": {...}}. `name` stands at the front of every message.
+[[nodiscard]] Result<ModelConfig> parse_config(std::string_view text, std::string_view name = "config");
+// A file, or a directory that holds config.json.
+[[nodiscard]] Result<ModelConfig> read_config(const std::filesystem::path& path);
+
+// The group of a layer, given as an index ("0") or a layer type ("full_attention"). An empty selector is
+// fine while there is one group; with more, the error lists them.
+[[nodiscard]] Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector);
+
+}  // namespace phasor::config

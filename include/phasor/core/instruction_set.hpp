@@ -1,0 +1,24 @@
+// The levels that kernels are compiled for, and the one this CPU gets.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace phasor::core {
+
+enum class InstructionSet : std::uint8_t {
+  best,       // the highest level this CPU has
+  x86_64_v2,  // SSE4.2
+  x86_64_v3,  // AVX2, FMA, F16C
+  x86_64_v4,  // AVX-512 F, BW, CD, DQ, VL
+  generic,    // other CPUs: the compiler's baseline
+};
+
+[[nodiscard]] std::string_view name_of(InstructionSet isa) noexcept;
+// The levels that this build has and this CPU can run, lowest first; never empty, never `best`.
+[[nodiscard]] const std::vector<InstructionSet>& available_instruction_sets();
+// throws   Error(unsupported) for a level that this CPU or this build does not have
+[[nodiscard]] InstructionSet resolve_instruction_set(InstructionSet isa);
+
+}  // namespace phasor::core

@@ -1,0 +1,77 @@
+// Rotary position embedding as a value: what a model asks for, before it is resolved to numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "phasor/core/rotary.hpp"
+#include "phasor/encodings/rope_scaling.hpp"
+
+namespace phasor::encodings {
+
+// Which position row each frequency reads.
+struct OneAxis {};  // row 0
+// M-RoPE: rows temporal, height, width. The sections add up to rotary_dim / 2.
+struct MropeAxes {
+  enum class Order : std::uint8_t {
+    chunked,      // t...t h...h w...w in frequency order (Qwen2-VL)
+    interleaved,  // thwthw... while h and w last, then t (Qwen3-VL)
+    alternating,  // hwhw... then t...t (ERNIE 4.5 VL)
+  };
+  std::vector<std::int64_t> sections;
+  Order order = Order::chunked;
+};
+// Images: rows height, width. The scaling must be default.
+struct AxialAxes {
+  enum class Kind : std::uint8_t {
+    concatenated,   // [h: dim/4 | w: dim/4] frequencies of width dim/2, one layout over the head (Qwen2-VL)
+    alternating,    // h takes every even frequency of width dim, w every odd one (Pixtral)
+    per_half_head,  // each half of the head turns by its own row, the layout inside it (Gemma 4, ChatGLM v1)
+  };
+  Kind kind = Kind::concatenated;
+};
+using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
+
+// xPos: zeta_i = (2i/dim + gamma) / (1 + gamma); queries times zeta_i^p, keys times zeta_i^-p,
+// p = (position - centre) / scale_base.
+struct Xpos {
+  enum class Centre : std::uint8_t {
+    fixed,         // `centre`: cached keys stay good
+    middle_floor,  // floor(context / 2)
+    middle_ceil,   // ceil(context / 2), as torchscale
+  };
+  double scale_base = 512.0;
+  double gamma = 0.4;
+  Centre policy = Centre::fixed;
+  double centre = 0.0;
+};
+
+struct RopeSpec {
+  std::int64_t head_dim = 0;
+  std::int64_t rotary_dim = 0;  // the features that turn; even, at most head_dim - rotary_offset
+  std::int64_t rotary_offset = 0;
+  double base = 10000.0;
+  std::optional<core::PairLayout> layout;  // unknown until somebody says it
+  RopeScaling scaling = DefaultScaling{};
+  RopeAxes axes = OneAxis{};
+  std::optional<Xpos> xpos;
+};
+
+// Frequencies, amplitude and axes at a context length; none: no length given (dynamic and longrope then
+// answer as for a sequence within the original length).
+//
+// throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a base, factor or
+//          length that is not positive, lists or sections of the wrong length, combinations that make no sense
+[[nodiscard]] core::Frequencies resolve_frequencies(const RopeSpec& spec,
+                                                    std::optional<std::int64_t> context = std::nullopt);
+// The same with layout, window, blocks and growth.
+//
+// throws   also Error(invalid_argument) when the layout is unknown, or xPos's centre needs a context and has none
+[[nodiscard]] core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
+// Whether resolve() gives other numbers at other lengths.
+[[nodiscard]] bool depends_on_context(const RopeSpec& spec) noexcept;
+
+}  // namespace phasor::encodings

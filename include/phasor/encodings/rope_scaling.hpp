@@ -1,0 +1,87 @@
+// The scalings of RoPE: each a small value, each resolving to frequencies. `frequencies` below are the
+// unscaled f_i = base^(-2i/dim), RoFormer (15).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace phasor::encodings {
+
+// f_i
+struct DefaultScaling {};
+
+// f_i / factor: positions squeezed by `factor`.
+struct LinearScaling {
+  double factor = 1.0;
+};
+
+// f_i of base * factor, divided by factor^(2/dim); with mixed_b b: f_i / exp(a (i+1)^b), a = ln factor / (dim/2)^b.
+struct NtkScaling {
+  double factor = 1.0;
+  std::optional<double> mixed_b;
+};
+
+// base' = base * (factor L/max - (factor - 1))^(dim/(dim-2)), L = max(context, max);
+// with alpha: base' = base * alpha^(dim/(dim-2)) at every length.
+struct DynamicScaling {
+  double factor = 1.0;
+  std::optional<double> alpha;
+  std::int64_t original_length = 0;  // max; not needed with alpha
+};
+
+// The ancestor of YaRN: linear blended into NTK over the rotations beta_0 .. beta_1 a frequency makes within the
+// original length, then that into f_i over gamma_0 .. gamma_1.
+struct NtkByPartsScaling {
+  double factor = 1.0;
+  std::int64_t original_length = 0;
+  double beta_0 = 1.25, beta_1 = 0.75;
+  double gamma_0 = 16.0, gamma_1 = 2.0;
+  double ntk_factor = 1.0, extrapolation_factor = 1.0;
+};
+
+struct YarnScaling {
+  double factor = 1.0;  // a null factor of a config is already max/original here
+  std::int64_t original_length = 0;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;
+  std::optional<double> attention_factor;
+  double mscale = 0.0, mscale_all_dim = 0.0;  // used when both are non-zero
+};
+
+// 1 / (list_i base^(2i/dim)); the long list iff the context is longer than the original length.
+struct LongRopeScaling {
+  std::vector<double> short_factor, long_factor;  // dim/2 each
+  std::int64_t original_length = 0;
+  double factor = 1.0;  // of the amplitude sqrt(1 + ln factor / ln original_length)
+  std::optional<double> attention_factor;
+  std::optional<double> short_mscale, long_mscale;  // amplitude per list (Phi-3.5-MoE)
+};
+
+// By wavelength w = 2 pi / f: w < original/high: f; w > original/low: f/factor; between: blended.
+// low == high leaves no between: w <= original/high keeps f.
+struct Llama3Scaling {
+  double factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;
+  std::int64_t original_length = 0;
+};
+
+// base^(-2i/head_dim) / factor for i < int(proportion * head_dim // 2), then zeros: head_dim/2 frequencies.
+struct ProportionalScaling {
+  double proportion = 1.0;
+  double factor = 1.0;
+};
+
+using RopeScaling =
+    std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling, NtkByPartsScaling, YarnScaling,
+                 LongRopeScaling, Llama3Scaling, ProportionalScaling>;
+
+// The name a config uses: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3",
+// "proportional".
+[[nodiscard]] std::string_view name_of(const RopeScaling& scaling) noexcept;
+// Whether the frequencies or the amplitude change with the context length.
+[[nodiscard]] bool depends_on_context(const RopeScaling& scaling) noexcept;
+
+}  // namespace phasor::encodings
