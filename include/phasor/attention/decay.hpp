@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "phasor/core/angles.hpp"
 #include "phasor/core/frequencies.hpp"
 
 namespace phasor::attention {

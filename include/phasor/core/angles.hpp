@@ -24,9 +24,9 @@ inline constexpr double kCosSinErrorUlp = 0.502;
 inline constexpr std::int64_t kExactPosition = std::int64_t{1} << 40;
 // The same for float64 results.
 inline constexpr double kCosSinErrorUlp64 = 1.0;
-// Positions beyond are refused. Between the two, and for positions that are not integers, the same bound
+// Positions from here on are refused. Between the two, and for positions that are not integers, the same bound
 // holds against the exact product of the float64 position while |angle| <= kMaxAngle.
-inline constexpr double kMaxPosition = 9007199254740992.0;  // 2^53: every integer up to here is a double
+inline constexpr double kMaxPosition = 9007199254740992.0;  // 2^53: every integer below is a double
 inline constexpr double kMaxAngle = 281474976710656.0;      // 2^48 rad; larger angles are refused
 // |float32 result - truth of the mathematically exact frequency|, absolute, |position| <= 2^24.
 inline constexpr double kCosSinErrorExactFrequency = 1e-7;

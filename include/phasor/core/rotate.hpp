@@ -84,8 +84,8 @@ void rotate(const Rotary& rotary, const Positions& positions, HeadsView x, const
 void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
             const RotateOptions& options = {});
 // q and k in place.
-void rotate(const Rotary& rotary, const Positions& positions, HeadsView q, HeadsView k,
-            const RotateOptions& options = {});
+void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q, HeadsView k,
+               const RotateOptions& options = {});
 
 // Table entry, product and sum each round by at most epsilon/2 of the pair's length (Cauchy-Schwarz): 1.5; the
 // rest covers a table entry scaled by 1/a^2 for Direction::inverse.

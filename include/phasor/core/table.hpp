@@ -33,6 +33,8 @@ class CosSinTable {
 
   [[nodiscard]] PositionRange range() const noexcept { return range_; }
   [[nodiscard]] std::int64_t pairs() const noexcept { return pairs_; }
+  // Whether the rows hold these frequencies' values. Rows that a caller gave are taken at their word.
+  [[nodiscard]] bool serves(const Frequencies& frequencies, AngleMode mode) const noexcept;
   // The factor inside the rows.
   [[nodiscard]] double amplitude() const noexcept { return amplitude_; }
   // precondition  position inside range()

@@ -64,6 +64,10 @@ struct BasicHeadsView {
 using HeadsView = BasicHeadsView<void>;
 using ConstHeadsView = BasicHeadsView<const void>;
 
+// The element `index` elements behind data, whatever its type; writing rounds once. Slow: for checks and odd corners.
+[[nodiscard]] double element_of(const ConstHeadsView& view, std::int64_t index) noexcept;
+void set_element(const HeadsView& view, std::int64_t index, double value) noexcept;
+
 // A dense [batch, tokens, heads, head_dim] buffer.
 template <class T>
 [[nodiscard]] auto heads_view(T* data, std::int64_t batch, std::int64_t tokens, std::int64_t heads,

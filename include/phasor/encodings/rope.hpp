@@ -13,7 +13,9 @@
 namespace phasor::encodings {
 
 // Which position row each frequency reads.
-struct OneAxis {};  // row 0
+struct OneAxis {  // row 0
+  bool operator==(const OneAxis&) const = default;
+};
 // M-RoPE: rows temporal, height, width. The sections add up to rotary_dim / 2.
 struct MropeAxes {
   enum class Order : std::uint8_t {
@@ -23,6 +25,7 @@ struct MropeAxes {
   };
   std::vector<std::int64_t> sections;
   Order order = Order::chunked;
+  bool operator==(const MropeAxes&) const = default;
 };
 // Images: rows height, width. The scaling must be default.
 struct AxialAxes {
@@ -32,6 +35,7 @@ struct AxialAxes {
     per_half_head,  // each half of the head turns by its own row, the layout inside it (Gemma 4, ChatGLM v1)
   };
   Kind kind = Kind::concatenated;
+  bool operator==(const AxialAxes&) const = default;
 };
 using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
 
@@ -60,14 +64,22 @@ struct RopeSpec {
   std::optional<Xpos> xpos;
 };
 
+// throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a base, factor or
+//          length that is not positive, lists or sections of the wrong length, combinations that make no sense
+void validate(const RopeSpec& spec);
+
 // Frequencies, amplitude and axes at a context length; none: no length given (dynamic and longrope then
 // answer as for a sequence within the original length).
 //
-// throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a base, factor or
-//          length that is not positive, lists or sections of the wrong length, combinations that make no sense
+// throws   as validate(); Error(invalid_argument) for a negative context
 [[nodiscard]] core::Frequencies resolve_frequencies(const RopeSpec& spec,
                                                     std::optional<std::int64_t> context = std::nullopt);
-// The same with layout, window, blocks and growth.
+// The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in full, or, for
+// AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even and width the odd ones.
+//
+// throws   as validate(); Error(invalid_argument) when spec.axes are not AxialAxes
+[[nodiscard]] core::Frequencies axial_frequencies(const RopeSpec& spec);
+// As resolve_frequencies(), with layout, window, blocks and growth.
 //
 // throws   also Error(invalid_argument) when the layout is unknown, or xPos's centre needs a context and has none
 [[nodiscard]] core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);

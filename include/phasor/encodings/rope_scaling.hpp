@@ -11,17 +11,21 @@
 namespace phasor::encodings {
 
 // f_i
-struct DefaultScaling {};
+struct DefaultScaling {
+  bool operator==(const DefaultScaling&) const = default;
+};
 
 // f_i / factor: positions squeezed by `factor`.
 struct LinearScaling {
   double factor = 1.0;
+  bool operator==(const LinearScaling&) const = default;
 };
 
 // f_i of base * factor, divided by factor^(2/dim); with mixed_b b: f_i / exp(a (i+1)^b), a = ln factor / (dim/2)^b.
 struct NtkScaling {
   double factor = 1.0;
   std::optional<double> mixed_b;
+  bool operator==(const NtkScaling&) const = default;
 };
 
 // base' = base * (factor L/max - (factor - 1))^(dim/(dim-2)), L = max(context, max);
@@ -30,6 +34,7 @@ struct DynamicScaling {
   double factor = 1.0;
   std::optional<double> alpha;
   std::int64_t original_length = 0;  // max; not needed with alpha
+  bool operator==(const DynamicScaling&) const = default;
 };
 
 // The ancestor of YaRN: linear blended into NTK over the rotations beta_0 .. beta_1 a frequency makes within the
@@ -40,6 +45,7 @@ struct NtkByPartsScaling {
   double beta_0 = 1.25, beta_1 = 0.75;
   double gamma_0 = 16.0, gamma_1 = 2.0;
   double ntk_factor = 1.0, extrapolation_factor = 1.0;
+  bool operator==(const NtkByPartsScaling&) const = default;
 };
 
 struct YarnScaling {
@@ -49,6 +55,7 @@ struct YarnScaling {
   bool truncate = true;
   std::optional<double> attention_factor;
   double mscale = 0.0, mscale_all_dim = 0.0;  // used when both are non-zero
+  bool operator==(const YarnScaling&) const = default;
 };
 
 // 1 / (list_i base^(2i/dim)); the long list iff the context is longer than the original length.
@@ -58,6 +65,7 @@ struct LongRopeScaling {
   double factor = 1.0;  // of the amplitude sqrt(1 + ln factor / ln original_length)
   std::optional<double> attention_factor;
   std::optional<double> short_mscale, long_mscale;  // amplitude per list (Phi-3.5-MoE)
+  bool operator==(const LongRopeScaling&) const = default;
 };
 
 // By wavelength w = 2 pi / f: w < original/high: f; w > original/low: f/factor; between: blended.
@@ -66,12 +74,14 @@ struct Llama3Scaling {
   double factor = 1.0;
   double low_freq_factor = 1.0, high_freq_factor = 4.0;
   std::int64_t original_length = 0;
+  bool operator==(const Llama3Scaling&) const = default;
 };
 
 // base^(-2i/head_dim) / factor for i < int(proportion * head_dim // 2), then zeros: head_dim/2 frequencies.
 struct ProportionalScaling {
   double proportion = 1.0;
   double factor = 1.0;
+  bool operator==(const ProportionalScaling&) const = default;
 };
 
 using RopeScaling =
@@ -83,5 +93,8 @@ using RopeScaling =
 [[nodiscard]] std::string_view name_of(const RopeScaling& scaling) noexcept;
 // Whether the frequencies or the amplitude change with the context length.
 [[nodiscard]] bool depends_on_context(const RopeScaling& scaling) noexcept;
+// YaRN's g(mscale) = 0.1 mscale ln(factor) + 1, or 1 when factor <= 1. Models with latent attention multiply the
+// softmax scale by its square.
+[[nodiscard]] double yarn_amplitude(double factor, double mscale) noexcept;
 
 }  // namespace phasor::encodings

@@ -14,10 +14,25 @@
 namespace phasor::io {
 
 // bf16 is what NumPy writes for ml_dtypes.bfloat16: a two-byte void, descr '|V2' (or '<V2').
-enum class NpyType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
+enum class NpyType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean
+};
 
 [[nodiscard]] std::size_t size_of(NpyType type) noexcept;
-[[nodiscard]] std::string_view name_of(NpyType type) noexcept;  // NumPy's name: "float64", "bfloat16", "int64", ...
+[[nodiscard]] std::string_view name_of(
+    NpyType type) noexcept;  // NumPy's name: "float64", "bfloat16", "int64", ...
 
 struct NpyArray {
   NpyType type = NpyType::f32;
@@ -38,7 +53,8 @@ struct NpyArray {
 
 // An array of zeros.
 [[nodiscard]] NpyArray make_npy(NpyType type, std::vector<std::int64_t> shape);
-// f64, f32, f16, bf16 as a storage type of the core; Error(unsupported) for the others, naming `what`.
+// f64, f32, f16, bf16 as a storage type of the core; Error(unsupported) for the others, naming
+// `what`.
 [[nodiscard]] Result<core::DType> dtype_of(const NpyArray& array, std::string_view what);
 // Every element as a double (bf16 and f16 widened); integers above 2^53 in magnitude are refused.
 [[nodiscard]] Result<std::vector<double>> to_doubles(const NpyArray& array);
@@ -46,10 +62,11 @@ struct NpyArray {
 [[nodiscard]] Result<std::vector<std::int64_t>> to_integers(const NpyArray& array);
 [[nodiscard]] bool is_integer(NpyType type) noexcept;  // i64 ... u8, not boolean
 
-// Refuses, naming the file, what was expected and what came: no such file, a directory, a wrong magic, an
-// unknown version, a header that does not parse or is longer than the file, unknown or repeated or missing
-// keys, Fortran order with more than one dimension longer than 1, big-endian, object and other unsupported
-// types, negative or overflowing shapes, and a size that differs from what the header says (shorter or longer).
+// Refuses, naming the file, what was expected and what came: no such file, a directory, a wrong
+// magic, an unknown version, a header that does not parse or is longer than the file, unknown or
+// repeated or missing keys, Fortran order with more than one dimension longer than 1, big-endian,
+// object and other unsupported types, negative or overflowing shapes, and a size that differs from
+// what the header says (shorter or longer).
 [[nodiscard]] Result<NpyArray> read_npy(const std::filesystem::path& path);
 // Writes version 1.0, aligned to 64 bytes, through replace_file.
 [[nodiscard]] Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array);

@@ -1,0 +1,89 @@
+// Everyday names. `#include "phasor/phasor.hpp"` gives what most programs need, in namespace
+// phasor; each room's own header has the rest.
+#pragma once
+
+#include "phasor/attention/decay.hpp"
+#include "phasor/attention/rerotate.hpp"
+#include "phasor/config/config.hpp"
+#include "phasor/core/angles.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/frequencies.hpp"
+#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/core/table.hpp"
+#include "phasor/core/threads.hpp"
+#include "phasor/core/view.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/io/npy.hpp"
+
+namespace phasor {
+
+// What a model asks for.
+using encodings::AxialAxes;
+using encodings::DefaultScaling;
+using encodings::DynamicScaling;
+using encodings::LinearScaling;
+using encodings::Llama3Scaling;
+using encodings::LongRopeScaling;
+using encodings::MropeAxes;
+using encodings::NtkByPartsScaling;
+using encodings::NtkScaling;
+using encodings::ProportionalScaling;
+using encodings::resolve;
+using encodings::RopeSpec;
+using encodings::Xpos;
+using encodings::YarnScaling;
+
+// Where it is written down.
+using config::LayerGroup;
+using config::ModelConfig;
+using config::parse_config;
+using config::read_config;
+using config::select_layer;
+
+// What it comes down to.
+using core::AngleMode;
+using core::cos_sin;
+using core::CosSinTable;
+using core::Frequencies;
+using core::PairLayout;
+using core::PositionRange;
+using core::Rotary;
+
+// Turning.
+using attention::rerotate;
+using attention::Stance;
+using core::BFloat16;
+using core::ConstHeadsView;
+using core::Direction;
+using core::DType;
+using core::Half;
+using core::heads_first_view;
+using core::heads_view;
+using core::HeadsView;
+using core::InstructionSet;
+using core::Positions;
+using core::positions_from;
+using core::positions_packed;
+using core::positions_per_row;
+using core::positions_per_token;
+using core::Role;
+using core::rotate;
+using core::RotateOptions;
+using core::Turn;
+
+// How scores fall with distance.
+using attention::abel_bounds;
+using attention::mean_partial_sums;
+using attention::mean_rotated_scores;
+using attention::rotated_scores;
+
+// Arrays in files.
+using io::NpyArray;
+using io::NpyType;
+using io::read_npy;
+using io::write_npy;
+
+}  // namespace phasor

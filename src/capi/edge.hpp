@@ -1,0 +1,96 @@
+// Where exceptions stop, and what every function of the C API does with its arguments first.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "phasor/core/error.hpp"
+#include "phasor/phasor.h"
+
+namespace phasor::capi {
+
+// Keeps the text for phasor_last_error() and hands the status back.
+phasor_status fail(phasor_status status, const char* text) noexcept;
+[[nodiscard]] const char* last_error_text() noexcept;
+[[nodiscard]] phasor_status status_of(ErrorCode code) noexcept;
+
+// Runs the body of a C function; whatever it throws becomes a status and a text.
+template <class Body>
+phasor_status guarded(Body body) noexcept {
+  try {
+    body();
+    return PHASOR_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(PHASOR_INTERNAL, "phasor: memory must suffice, got none for this request");
+  } catch (const std::exception& error) {
+    return fail(PHASOR_INTERNAL, error.what());
+  } catch (...) {
+    return fail(PHASOR_INTERNAL,
+                "phasor: only exceptions of the standard library are known, got another");
+  }
+}
+
+inline void need(const void* pointer, std::string_view where, std::string_view what) {
+  if (pointer == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": ", what, " must not be NULL, got NULL"));
+  }
+}
+// An array may be NULL while it has no element.
+inline void need_array(const void* pointer, std::size_t count, std::string_view where,
+                       std::string_view what) {
+  if (count != 0) need(pointer, where, what);
+}
+
+inline void need_count(std::size_t count, std::int64_t expected, std::string_view where,
+                       std::string_view what) {
+  if (count != static_cast<std::size_t>(expected)) {
+    throw Error(ErrorCode::shape_mismatch,
+                message(where, ": ", what, " must be ", expected, ", got ", count));
+  }
+}
+
+// The enumerator of E that a number from outside stands for; E's enumerators are 0, 1, ..., last.
+template <class E>
+[[nodiscard]] E choice(std::int32_t number, E last, std::string_view where, std::string_view what) {
+  if (number < 0 || number > static_cast<std::int32_t>(last)) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": ", what, " must be from 0 to ", static_cast<std::int32_t>(last),
+                        ", got ", number));
+  }
+  return static_cast<E>(number);
+}
+
+// A struct of a caller that may be older or newer than this library: members it does not have keep
+// their value in `known`; members that this library does not have must be zero, or they would be
+// ignored in silence.
+template <class T>
+[[nodiscard]] T take_struct(const T* given, T known, std::size_t least, std::string_view where,
+                            std::string_view what) {
+  need(given, where, what);
+  std::uint32_t size = 0;
+  std::memcpy(&size, given, sizeof(size));
+  if (size < least) {
+    throw Error(ErrorCode::invalid_argument, message(where, ": struct_size of ", what,
+                                                     " must be at least ", least, ", got ", size));
+  }
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof(T); i < size; ++i) {
+    if (bytes[i] != 0) {
+      throw Error(ErrorCode::unsupported,
+                  message(where, ": members of ", what, " beyond ", sizeof(T),
+                          " bytes must be 0 in this version, got another value"));
+    }
+  }
+  std::memcpy(&known, given, std::min<std::size_t>(size, sizeof(T)));
+  return known;
+}
+
+}  // namespace phasor::capi

@@ -1,0 +1,71 @@
+// JSON read by name and type: every refusal says which key, what was expected and what came, and every key
+// that was asked for counts as understood.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "phasor/core/error.hpp"
+
+namespace phasor::config {
+
+using Json = nlohmann::json;
+
+// Deeper nesting than any config has is refused.
+inline constexpr int kMaxJsonDepth = 64;
+
+// throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at the top
+[[nodiscard]] Json parse_object(std::string_view text);
+
+// A value as a message shows it: one line, cut when long.
+[[nodiscard]] std::string shown(const Json& value);
+
+// A view of one object. Absent keys and nulls read as nullopt. Errors are thrown as Error(invalid_argument) with
+// the path of the key in front.
+class ObjectReader {
+ public:
+  // `object` must outlive the reader; `path` is empty at the top.
+  explicit ObjectReader(const Json& object, std::string path = {});
+
+  [[nodiscard]] std::string path_of(std::string_view key) const;
+  [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
+  [[noreturn]] void refuse_as(ErrorCode code, std::string_view key, const std::string& what) const;
+
+  // Present and not null; does not count as understanding it.
+  [[nodiscard]] bool has(std::string_view key) const;
+  // Present, be it null.
+  [[nodiscard]] bool has_even_null(std::string_view key) const;
+  void mark_understood(std::string_view key) const;
+
+  [[nodiscard]] std::optional<double> number(std::string_view key) const;
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const;
+  [[nodiscard]] std::optional<bool> flag(std::string_view key) const;
+  [[nodiscard]] std::optional<std::string> text(std::string_view key) const;
+  [[nodiscard]] std::optional<std::vector<double>> numbers(std::string_view key) const;
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;
+  [[nodiscard]] std::optional<std::vector<std::string>> texts(std::string_view key) const;
+  [[nodiscard]] std::optional<ObjectReader> object(std::string_view key) const;
+  [[nodiscard]] double required_number(std::string_view key) const;
+  // The value itself, or null when the key is absent.
+  [[nodiscard]] const Json& value(std::string_view key) const;
+
+  [[nodiscard]] std::vector<std::string> keys() const;
+  [[nodiscard]] std::vector<std::string> keys_not_understood() const;
+
+ private:
+  // The value of a key that is present and not null, marked as understood.
+  [[nodiscard]] const Json* find(std::string_view key) const;
+
+  const Json* object_;
+  std::string path_;
+  mutable std::set<std::string, std::less<>> understood_;
+};
+
+}  // namespace phasor::config

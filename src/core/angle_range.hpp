@@ -1,0 +1,14 @@
+// The range in which angles are exact, and frequencies as kernels take them.
+#pragma once
+
+#include "core/kernels/kernels.hpp"
+#include "phasor/core/frequencies.hpp"
+
+namespace phasor::core {
+
+// throws   Error(out_of_range) unless every position in [low, high] gives an angle that the kernels reduce exactly
+void check_angle_range(const char* where, const Frequencies& frequencies, double low, double high);
+
+[[nodiscard]] kernels::Angles kernel_angles(const Frequencies& frequencies) noexcept;
+
+}  // namespace phasor::core

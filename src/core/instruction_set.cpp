@@ -1,0 +1,79 @@
+#include "phasor/core/instruction_set.hpp"
+
+#if defined(PHASOR_X86_LEVELS)
+#include <cpuid.h>
+#endif
+
+#include "phasor/core/error.hpp"
+
+namespace phasor::core {
+namespace {
+
+#if defined(PHASOR_X86_LEVELS)
+// clang 14 has no name for it in __builtin_cpu_supports.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 29)) != 0;
+}
+#endif
+
+std::vector<InstructionSet> detect() {
+  std::vector<InstructionSet> levels = {InstructionSet::generic};
+#if defined(PHASOR_X86_LEVELS)
+  __builtin_cpu_init();
+  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi2") && has_f16c();
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v2) levels.push_back(InstructionSet::x86_64_v2);
+  if (v3) levels.push_back(InstructionSet::x86_64_v3);
+  if (v4) levels.push_back(InstructionSet::x86_64_v4);
+#endif
+  return levels;
+}
+
+}  // namespace
+
+std::string_view name_of(InstructionSet isa) noexcept {
+  switch (isa) {
+    case InstructionSet::best:
+      return "best";
+    case InstructionSet::x86_64_v2:
+      return "x86-64-v2";
+    case InstructionSet::x86_64_v3:
+      return "x86-64-v3";
+    case InstructionSet::x86_64_v4:
+      return "x86-64-v4";
+    case InstructionSet::generic:
+      return "generic";
+  }
+  return "unknown";
+}
+
+std::optional<InstructionSet> instruction_set_of(std::string_view name) noexcept {
+  for (const InstructionSet isa : {InstructionSet::best, InstructionSet::generic, InstructionSet::x86_64_v2,
+                                   InstructionSet::x86_64_v3, InstructionSet::x86_64_v4}) {
+    if (name == name_of(isa)) return isa;
+  }
+  return std::nullopt;
+}
+
+const std::vector<InstructionSet>& available_instruction_sets() {
+  static const std::vector<InstructionSet> levels = detect();
+  return levels;
+}
+
+InstructionSet resolve_instruction_set(InstructionSet isa) {
+  const std::vector<InstructionSet>& levels = available_instruction_sets();
+  if (isa == InstructionSet::best) return levels.back();
+  for (const InstructionSet level : levels) {
+    if (level == isa) return isa;
+  }
+  throw Error(ErrorCode::unsupported, message("instruction set: ", name_of(isa),
+                                              " is not available here, the highest is ",
+                                              name_of(levels.back())));
+}
+
+}  // namespace phasor::core

@@ -1,0 +1,63 @@
+// What the kernels of every instruction set offer: plain structs and function pointers, no templates, so that no
+// inline function of a higher level can be handed to a lower CPU by the linker.
+#pragma once
+
+#include <cstdint>
+
+namespace phasor::core::kernels {
+
+// One token's heads: `heads` windows of 2 * pairs features, each `stride` elements after the last.
+struct Heads {
+  const void* in;
+  void* out;
+  std::int64_t in_stride, out_stride;
+  std::int64_t heads;
+};
+
+enum class Store : std::uint8_t { cached, streaming };
+
+// rows     cos, sin in the form the kernel wants; 64 bytes of padding may be read behind them
+// ahead    bytes to prefetch ahead of the element being worked on; 0: none
+using RotateFunction = void (*)(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin,
+                                std::int64_t ahead, Store store);
+
+// cos and sin of positions[axes[i]] * frequencies[i], times amplitude; axes may be null (all 0).
+// Only finite positions with |angle| <= 2^48.
+struct Angles {
+  const double* frequencies;
+  const std::uint8_t* axes;
+  std::int64_t pairs;
+  double amplitude;
+};
+using RowFunctionF32 = void (*)(const Angles& angles, const double* positions, float* cos, float* sin);
+using RowFunctionF64 = void (*)(const Angles& angles, const double* positions, double* cos, double* sin);
+
+// Turns a plain row of cos, sin into the form a kernel wants; sin is multiplied by sin_sign, both by scale.
+//
+//   plain       cos[i], sin[i]
+//   duplicated  cos[2i] = cos[2i+1]; sin[2i] = -sin, sin[2i+1] = +sin: interleaved floats read x * cos + swap(x) * sin
+//   split       per group of two vectors, even pairs first, then odd ones: bf16 in the half layout
+using FormFunction = void (*)(std::int64_t pairs, const float* cos, const float* sin, float scale,
+                              float sin_sign, float* form_cos, float* form_sin);
+
+// The position times the frequency, reduced with nothing lost: returns the quadrant (mod 4), and the rest as
+// parts[0] + parts[1]. Slow; for the few angles next to a multiple of pi/2.
+[[nodiscard]] std::int64_t reduce_carefully(double position, double frequency, double parts[2]);
+
+struct LayoutKernel {
+  RotateFunction rotate;
+  FormFunction form;
+};
+
+struct Kernels {
+  // [f32, f16, bf16][interleaved, half]
+  LayoutKernel rotate[3][2];
+  // [interleaved, half]; rows are doubles in plain form
+  RotateFunction rotate_f64[2];
+  // Makes streaming stores of this thread visible to the others.
+  void (*fence)();
+  RowFunctionF32 row_f32;
+  RowFunctionF64 row_f64;
+};
+
+}  // namespace phasor::core::kernels

@@ -1,0 +1,366 @@
+// The rotation, RoFormer (34), on one token's heads. Included by kernels.cpp alone.
+//
+// cos and sin stay in registers while the loop runs over the heads, so that each element of x costs one load, two
+// multiplications and one store.
+#pragma once
+
+#include "core/kernels/kernels.hpp"
+#include "core/kernels/vector.hpp"
+
+namespace {
+
+using phasor::core::kernels::Heads;
+using phasor::core::kernels::Store;
+
+// Vectors of cos (and as many of sin) kept in registers: of 32 registers with AVX-512, of 16 below.
+constexpr int kRowVectors = kVectorBytes == 64 ? 8 : 4;
+
+template <int kVectors>
+inline void load_row(const float* row, Float (&registers)[kVectors]) {
+  for (int v = 0; v < kVectors; ++v) registers[v] = load<Float>(row + v * kFloats);
+}
+
+inline void prefetch(const void* address, std::int64_t ahead) {
+  __builtin_prefetch(static_cast<const char*>(address) + ahead);
+}
+
+// half: pair i = (i, i + pairs). `first` is the first pair of this block.
+template <class T, int kVectors, bool kStream, bool kAhead>
+inline void half_block(const Heads& heads, std::int64_t pairs, std::int64_t first, const float* cos,
+                       const float* sin, std::int64_t ahead) {
+  using Element = typename T::Element;
+  Float c[kVectors], s[kVectors];
+  load_row(cos + first, c);
+  load_row(sin + first, s);
+  const Element* in = static_cast<const Element*>(heads.in) + first;
+  Element* out = static_cast<Element*>(heads.out) + first;
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t at = v * kFloats;
+      if constexpr (kAhead) {
+        if (at * sizeof(Element) % 64 == 0) {
+          prefetch(in + at, ahead);
+          prefetch(in + pairs + at, ahead);
+        }
+      }
+      const Float a = T::read(in + at);
+      const Float b = T::read(in + pairs + at);
+      T::template write<kStream>(out + at, a * c[v] - b * s[v]);
+      T::template write<kStream>(out + pairs + at, b * c[v] + a * s[v]);
+    }
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+// Fewer pairs than a vector: the same arithmetic on a padded copy.
+template <class T>
+inline void half_tail(const Heads& heads, std::int64_t pairs, std::int64_t first, const float* cos,
+                      const float* sin) {
+  using Element = typename T::Element;
+  const std::int64_t count = pairs - first;
+  const Float c = load<Float>(cos + first);
+  const Float s = load<Float>(sin + first);
+  const Element* in = static_cast<const Element*>(heads.in) + first;
+  Element* out = static_cast<Element*>(heads.out) + first;
+  alignas(64) Element a_tail[kFloats] = {};
+  alignas(64) Element b_tail[kFloats] = {};
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (std::int64_t i = 0; i < count; ++i) a_tail[i] = in[i];
+    for (std::int64_t i = 0; i < count; ++i) b_tail[i] = in[pairs + i];
+    const Float a = T::read(a_tail);
+    const Float b = T::read(b_tail);
+    T::template write<false>(a_tail, a * c - b * s);
+    T::template write<false>(b_tail, b * c + a * s);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = a_tail[i];
+    for (std::int64_t i = 0; i < count; ++i) out[pairs + i] = b_tail[i];
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+// interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x * cos + swap(x) * sin.
+template <class T, int kVectors, bool kStream, bool kAhead>
+inline void interleaved_block(const Heads& heads, std::int64_t first, const float* cos, const float* sin,
+                              std::int64_t ahead) {
+  using Element = typename T::Element;
+  Float c[kVectors], s[kVectors];
+  load_row(cos + first, c);
+  load_row(sin + first, s);
+  const Element* in = static_cast<const Element*>(heads.in) + first;
+  Element* out = static_cast<Element*>(heads.out) + first;
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t at = v * kFloats;
+      if constexpr (kAhead) {
+        if (at * sizeof(Element) % 64 == 0) prefetch(in + at, ahead);
+      }
+      const Float x = T::read(in + at);
+      T::template write<kStream>(out + at, x * c[v] + swap_pairs(x) * s[v]);
+    }
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+template <class T>
+inline void interleaved_tail(const Heads& heads, std::int64_t features, std::int64_t first, const float* cos,
+                             const float* sin) {
+  using Element = typename T::Element;
+  const std::int64_t count = features - first;
+  const Float c = load<Float>(cos + first);
+  const Float s = load<Float>(sin + first);
+  const Element* in = static_cast<const Element*>(heads.in) + first;
+  Element* out = static_cast<Element*>(heads.out) + first;
+  alignas(64) Element tail[kFloats] = {};
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
+    const Float x = T::read(tail);
+    T::template write<false>(tail, x * c + swap_pairs(x) * s);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+// bf16, half: a lane holds two neighbouring features, so cos and sin come as all even pairs, then all odd ones, per
+// group of 2 * kFloats pairs.
+template <bool kStream, bool kAhead>
+inline void half_block_bf16(const Heads& heads, std::int64_t pairs, std::int64_t first, const float* cos,
+                            const float* sin, std::int64_t ahead) {
+  const Float c_even = load<Float>(cos + first), c_odd = load<Float>(cos + first + kFloats);
+  const Float s_even = load<Float>(sin + first), s_odd = load<Float>(sin + first + kFloats);
+  const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + first;
+  std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + first;
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    if constexpr (kAhead) {
+      prefetch(in, ahead);
+      prefetch(in + pairs, ahead);
+    }
+    const Bits a = load<Bits>(in);
+    const Bits b = load<Bits>(in + pairs);
+    const Float a_even = low_bf16(a), a_odd = high_bf16(a), b_even = low_bf16(b), b_odd = high_bf16(b);
+    const Bits y_a = join_bf16(a_even * c_even - b_even * s_even, a_odd * c_odd - b_odd * s_odd);
+    const Bits y_b = join_bf16(b_even * c_even + a_even * s_even, b_odd * c_odd + a_odd * s_odd);
+    if constexpr (kStream) {
+      stream(out, y_a);
+      stream(out + pairs, y_b);
+    } else {
+      store(out, y_a);
+      store(out + pairs, y_b);
+    }
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+// bf16, interleaved: a lane is a pair.
+template <int kVectors, bool kStream, bool kAhead>
+inline void interleaved_block_bf16(const Heads& heads, std::int64_t first, const float* cos, const float* sin,
+                                   std::int64_t ahead) {
+  Float c[kVectors], s[kVectors];
+  load_row(cos + first, c);
+  load_row(sin + first, s);
+  const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + 2 * first;
+  std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + 2 * first;
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t at = 2 * v * kFloats;
+      if constexpr (kAhead) {
+        if (at * 2 % 64 == 0) prefetch(in + at, ahead);
+      }
+      const Bits x = load<Bits>(in + at);
+      const Float a = low_bf16(x), b = high_bf16(x);
+      const Bits y = join_bf16(a * c[v] - b * s[v], b * c[v] + a * s[v]);
+      if constexpr (kStream) {
+        stream(out + at, y);
+      } else {
+        store(out + at, y);
+      }
+    }
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+// Runs `block` for each piece of `count` items, kStep items a vector, in the widest register blocks that fit, and
+// returns how many items were done.
+template <int kVectors, int kStep, class Block>
+inline std::int64_t run_blocks(std::int64_t count, std::int64_t first, const Block& block) {
+  for (; count - first >= kVectors * kStep; first += kVectors * kStep) {
+    block.template run<kVectors>(first);
+  }
+  if constexpr (kVectors > 1) return run_blocks<kVectors / 2, kStep>(count, first, block);
+  return first;
+}
+
+template <class T, bool kStream, bool kAhead>
+struct HalfBlocks {
+  const Heads& heads;
+  std::int64_t pairs;
+  const float* cos;
+  const float* sin;
+  std::int64_t ahead;
+  template <int kVectors>
+  void run(std::int64_t first) const {
+    half_block<T, kVectors, kStream, kAhead>(heads, pairs, first, cos, sin, ahead);
+  }
+};
+template <class T, bool kStream, bool kAhead>
+struct InterleavedBlocks {
+  const Heads& heads;
+  const float* cos;
+  const float* sin;
+  std::int64_t ahead;
+  template <int kVectors>
+  void run(std::int64_t first) const {
+    interleaved_block<T, kVectors, kStream, kAhead>(heads, first, cos, sin, ahead);
+  }
+};
+template <bool kStream, bool kAhead>
+struct InterleavedBlocksBf16 {
+  const Heads& heads;
+  const float* cos;
+  const float* sin;
+  std::int64_t ahead;
+  template <int kVectors>
+  void run(std::int64_t first) const {
+    interleaved_block_bf16<kVectors, kStream, kAhead>(heads, first, cos, sin, ahead);
+  }
+};
+
+template <class T>
+struct Half {
+  template <bool kStream, bool kAhead>
+  static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
+                  std::int64_t ahead) {
+    const std::int64_t done = run_blocks<kRowVectors, kFloats>(
+        pairs, 0, HalfBlocks<T, kStream, kAhead>{heads, pairs, cos, sin, ahead});
+    if (done < pairs) half_tail<T>(heads, pairs, done, cos, sin);
+  }
+};
+template <class T>
+struct Interleaved {
+  template <bool kStream, bool kAhead>
+  static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
+                  std::int64_t ahead) {
+    const std::int64_t done = run_blocks<kRowVectors, kFloats>(
+        2 * pairs, 0, InterleavedBlocks<T, kStream, kAhead>{heads, cos, sin, ahead});
+    if (done < 2 * pairs) interleaved_tail<T>(heads, 2 * pairs, done, cos, sin);
+  }
+};
+struct HalfBf16 {
+  template <bool kStream, bool kAhead>
+  static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
+                  std::int64_t ahead) {
+    std::int64_t done = 0;
+    for (; pairs - done >= 2 * kFloats; done += 2 * kFloats) {
+      half_block_bf16<kStream, kAhead>(heads, pairs, done, cos, sin, ahead);
+    }
+    if (done == pairs) return;
+    // The tail as a head of its own: 2 * kFloats pairs, padded with zeros.
+    const std::int64_t count = pairs - done;
+    alignas(64) std::uint16_t tail[4 * kFloats] = {};
+    const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + done;
+    std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + done;
+    const Heads one{tail, tail, 0, 0, 1};
+    for (std::int64_t head = 0; head < heads.heads; ++head) {
+      for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
+      for (std::int64_t i = 0; i < count; ++i) tail[2 * kFloats + i] = in[pairs + i];
+      half_block_bf16<false, false>(one, 2 * kFloats, 0, cos + done, sin + done, 0);
+      for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
+      for (std::int64_t i = 0; i < count; ++i) out[pairs + i] = tail[2 * kFloats + i];
+      in += heads.in_stride;
+      out += heads.out_stride;
+    }
+  }
+};
+struct InterleavedBf16 {
+  template <bool kStream, bool kAhead>
+  static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
+                  std::int64_t ahead) {
+    const std::int64_t done = run_blocks<kRowVectors, kFloats>(
+        pairs, 0, InterleavedBlocksBf16<kStream, kAhead>{heads, cos, sin, ahead});
+    if (done == pairs) return;
+    const std::int64_t count = 2 * (pairs - done);
+    alignas(64) std::uint16_t tail[2 * kFloats] = {};
+    const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + 2 * done;
+    std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + 2 * done;
+    const Heads one{tail, tail, 0, 0, 1};
+    for (std::int64_t head = 0; head < heads.heads; ++head) {
+      for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
+      interleaved_block_bf16<1, false, false>(one, 0, cos + done, sin + done, 0);
+      for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
+      in += heads.in_stride;
+      out += heads.out_stride;
+    }
+  }
+};
+
+// One entry of the table of kernels: picks the variant for this call.
+template <class Rotation>
+void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin, std::int64_t ahead,
+            Store store) {
+  const auto* c = static_cast<const float*>(cos);
+  const auto* s = static_cast<const float*>(sin);
+  if (store == Store::streaming) {
+    Rotation::template run<true, true>(heads, pairs, c, s, ahead);
+  } else if (ahead != 0) {
+    Rotation::template run<false, true>(heads, pairs, c, s, ahead);
+  } else {
+    Rotation::template run<false, false>(heads, pairs, c, s, 0);
+  }
+}
+
+// float64: no speed is promised; the compiler's own vectors do.
+template <bool kHalf>
+void rotate_f64(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin, std::int64_t,
+                Store) {
+  const auto* c = static_cast<const double*>(cos);
+  const auto* s = static_cast<const double*>(sin);
+  const auto* in = static_cast<const double*>(heads.in);
+  auto* out = static_cast<double*>(heads.out);
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      const std::int64_t at_a = kHalf ? i : 2 * i;
+      const std::int64_t at_b = kHalf ? i + pairs : 2 * i + 1;
+      const double a = in[at_a], b = in[at_b];
+      out[at_a] = a * c[i] - b * s[i];
+      out[at_b] = b * c[i] + a * s[i];
+    }
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
+// The forms of a row.
+void form_plain(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
+                float* form_cos, float* form_sin) {
+  const float sin_scale = scale * sin_sign;
+  for (std::int64_t i = 0; i < pairs; ++i) form_cos[i] = scale * cos[i];
+  for (std::int64_t i = 0; i < pairs; ++i) form_sin[i] = sin_scale * sin[i];
+}
+void form_duplicated(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
+                     float* form_cos, float* form_sin) {
+  const float sin_scale = scale * sin_sign;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    form_cos[2 * i] = form_cos[2 * i + 1] = scale * cos[i];
+    form_sin[2 * i] = -(sin_scale * sin[i]);
+    form_sin[2 * i + 1] = sin_scale * sin[i];
+  }
+}
+void form_split(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
+                float* form_cos, float* form_sin) {
+  const float sin_scale = scale * sin_sign;
+  constexpr std::int64_t kGroup = 2 * kFloats;
+  for (std::int64_t first = 0; first < pairs; first += kGroup) {
+    for (std::int64_t i = 0; i < kGroup; ++i) {
+      const std::int64_t pair = first + i;
+      const std::int64_t at = first + i / 2 + (i % 2) * kFloats;
+      form_cos[at] = pair < pairs ? scale * cos[pair] : 0.0F;
+      form_sin[at] = pair < pairs ? sin_scale * sin[pair] : 0.0F;
+    }
+  }
+}
+
+}  // namespace

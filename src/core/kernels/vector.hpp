@@ -1,0 +1,174 @@
+// Vectors of the level this file is compiled for. Included by kernels.cpp alone; everything has internal linkage.
+#pragma once
+
+#include <cstdint>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+constexpr int kFloats = kVectorBytes / 4;
+constexpr int kDoubles = kVectorBytes / 8;
+
+using Float = float __attribute__((vector_size(kVectorBytes)));
+using Bits = std::uint32_t __attribute__((vector_size(kVectorBytes)));
+using Double = double __attribute__((vector_size(kVectorBytes)));
+using Long = std::int64_t __attribute__((vector_size(kVectorBytes)));
+using HalfFloat = float __attribute__((vector_size(kVectorBytes / 2)));  // kDoubles of them
+using Shorts = std::uint16_t __attribute__((vector_size(kVectorBytes / 2)));  // kFloats of them
+
+// An unaligned vector in memory, of whatever type the caller's memory has.
+template <class Vector>
+struct __attribute__((packed, may_alias)) Unaligned {
+  Vector value;
+};
+template <class Vector>
+inline Vector load(const void* address) {
+  return static_cast<const Unaligned<Vector>*>(address)->value;
+}
+template <class Vector>
+inline void store(void* address, Vector value) {
+  static_cast<Unaligned<Vector>*>(address)->value = value;
+}
+
+// A store past the caches; `address` is aligned to the vector.
+template <class Vector>
+inline void stream(void* address, Vector value) {
+  static_assert(sizeof(Vector) == kVectorBytes || sizeof(Vector) == kVectorBytes / 2);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(Vector) == 64) {
+    _mm512_stream_si512(static_cast<__m512i*>(address), reinterpret_cast<__m512i>(value));
+    return;
+  }
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(Vector) == 32) {
+    _mm256_stream_si256(static_cast<__m256i*>(address), reinterpret_cast<__m256i>(value));
+    return;
+  }
+#endif
+#if defined(__x86_64__)
+  if constexpr (sizeof(Vector) == 16) {
+    _mm_stream_si128(static_cast<__m128i*>(address), reinterpret_cast<__m128i>(value));
+    return;
+  }
+#endif
+  store(address, value);
+}
+
+void fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+template <int... Lane>
+struct Lanes {};
+template <int Count, int... Lane>
+struct MakeLanes : MakeLanes<Count - 1, Count - 1, Lane...> {};
+template <int... Lane>
+struct MakeLanes<0, Lane...> {
+  using Type = Lanes<Lane...>;
+};
+using FloatLanes = MakeLanes<kFloats>::Type;
+
+// (a b c d ...) -> (b a d c ...): the other feature of each interleaved pair.
+template <int... Lane>
+inline Float swap_pairs(Float x, Lanes<Lane...>) {
+  return __builtin_shufflevector(x, x, (Lane ^ 1)...);
+}
+inline Float swap_pairs(Float x) { return swap_pairs(x, FloatLanes{}); }
+
+// The storage types: how a vector of floats is read and written, and how a tail of fewer is.
+struct F32 {
+  using Element = float;
+  static Float read(const Element* at) { return load<Float>(at); }
+  template <bool kStream>
+  static void write(Element* at, Float value) {
+    if constexpr (kStream) {
+      stream(at, value);
+    } else {
+      store(at, value);
+    }
+  }
+};
+
+// IEEE half. Hardware conversion where the level has it; GCC 12 would convert one at a time.
+struct F16 {
+  using Element = std::uint16_t;
+  static Float read(const Element* at) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Float>(_mm512_cvtph_ps(load<__m256i>(at)));
+#elif defined(__F16C__)
+    return reinterpret_cast<Float>(_mm256_cvtph_ps(load<__m128i>(at)));
+#else
+    const Bits half = __builtin_convertvector(load<Shorts>(at), Bits);
+    const Bits magnitude = half & 0x7fffU;
+    // The exponent is off by 112 after the shift; the product mends it, subnormal halves included.
+    const Bits finite = reinterpret_cast<Bits>(reinterpret_cast<Float>(magnitude << 13) * 0x1p112F);
+    const Bits special = (magnitude << 13) | 0x7f800000U;
+    const Bits is_special = reinterpret_cast<Bits>(magnitude >= 0x7c00U);
+    return reinterpret_cast<Float>(((half & 0x8000U) << 16) | (special & is_special) |
+                                   (finite & ~is_special));
+#endif
+  }
+  template <bool kStream>
+  static void write(Element* at, Float value) {
+#if defined(__AVX512F__)
+    const __m256i half = _mm512_cvtps_ph(reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__)
+    const __m128i half = _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT);
+#else
+    const Bits bits = reinterpret_cast<Bits>(value);
+    const Bits magnitude = bits & 0x7fffffffU;
+    const Bits is_nan = reinterpret_cast<Bits>(magnitude > 0x7f800000U);
+    const Bits is_large = reinterpret_cast<Bits>(magnitude >= 0x477ff000U);  // rounds to infinity
+    const Bits is_small = reinterpret_cast<Bits>(magnitude < 0x38800000U);   // subnormal half
+    const Bits normal = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - (112U << 23)) >> 13;
+    // Adding 0.5 aligns a subnormal half's last bit with float's.
+    const Bits small = reinterpret_cast<Bits>(reinterpret_cast<Float>(magnitude) + 0.5F) - 0x3f000000U;
+    const Bits nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
+    Bits rest = (small & is_small) | (normal & ~is_small);
+    rest = (0x7c00U & is_large) | (rest & ~is_large);
+    rest = (nan & is_nan) | (rest & ~is_nan);
+    const Shorts half = __builtin_convertvector(((bits >> 16) & 0x8000U) | rest, Shorts);
+#endif
+    if constexpr (kStream) {
+      stream_half(at, half);
+    } else {
+      store(at, half);
+    }
+  }
+
+ private:
+  template <class Vector>
+  static void stream_half(void* at, Vector value) {
+    if constexpr (sizeof(Vector) >= 16) {
+      stream(at, value);
+    } else {
+      store(at, value);
+    }
+  }
+};
+
+// bf16 is the upper half of a float: two of them share a 32-bit lane, taken apart and joined by shift and mask.
+inline Float low_bf16(Bits lanes) { return reinterpret_cast<Float>(lanes << 16); }
+inline Float high_bf16(Bits lanes) { return reinterpret_cast<Float>(lanes & 0xffff0000U); }
+// Round to nearest, ties to even. A NaN stays one: its lower half is zero here, since it came from bf16.
+inline Bits rounded_bf16(Float value) {
+  const Bits bits = reinterpret_cast<Bits>(value);
+  return bits + 0x7fffU + ((bits >> 16) & 1U);
+}
+inline Bits join_bf16(Float low, Float high) {
+  return (rounded_bf16(low) >> 16) | (rounded_bf16(high) & 0xffff0000U);
+}
+
+}  // namespace

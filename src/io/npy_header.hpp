@@ -1,0 +1,37 @@
+// The text at the front of a .npy file: a Python dict of three entries.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/io/npy.hpp"
+
+namespace phasor::io {
+
+inline constexpr std::size_t kMaxDims = 64;  // NumPy's own limit
+
+struct NpyHeader {
+  std::string descr;
+  enum class Order : std::uint8_t { c, fortran };
+  Order order = Order::c;
+  std::vector<std::int64_t> shape;
+};
+
+// Reads {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } and nothing else. The message
+// of an Error has no file name in front: `must ..., got ...`.
+[[nodiscard]] Result<NpyHeader> parse_npy_header(std::string_view text);
+// The same text, without padding.
+[[nodiscard]] std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape);
+
+[[nodiscard]] Result<NpyType> npy_type_of(std::string_view descr);
+// The product of shape and size_of(type), refused when a part of it overflows even if a 0 makes it
+// empty: whoever multiplies some of the dimensions later is then safe.
+[[nodiscard]] Result<std::size_t> byte_count(NpyType type, const std::vector<std::int64_t>& shape);
+
+// (2, 3), as Python writes it.
+[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
+
+}  // namespace phasor::io

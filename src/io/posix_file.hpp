@@ -1,0 +1,49 @@
+// Files as the kernel gives them, closed and removed on every path out of a scope.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "phasor/core/error.hpp"
+
+namespace phasor::io {
+
+// A path as it may stand in a one-line message: control characters become '?'.
+[[nodiscard]] std::string shown(const std::filesystem::path& path);
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) noexcept : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor();
+
+  [[nodiscard]] int number() const noexcept { return number_; }
+  // Hands the number over, for the caller to close.
+  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
+
+ private:
+  int number_ = -1;
+};
+
+// A regular file open for reading, and the size it had then.
+struct InputFile {
+  Descriptor descriptor;
+  std::string name;  // for messages
+  std::size_t size = 0;
+};
+
+// Error(io) for what is missing, unreadable or not a regular file; never waits on a pipe.
+[[nodiscard]] Result<InputFile> open_input(const std::filesystem::path& path);
+
+// Reads until `into` is full or the file ends, and tells how much came.
+[[nodiscard]] Result<std::size_t> read_some(const InputFile& file, std::span<std::byte> into);
+
+}  // namespace phasor::io
