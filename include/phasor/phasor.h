@@ -254,8 +254,8 @@ enum {
   PHASOR_POSITIONS_INTEGERS,   /* integers [axes, batch, tokens]; batch 0: [axes, tokens] for every
                                   batch row */
   PHASOR_POSITIONS_FLOATS,     /* floats, likewise */
-  PHASOR_POSITIONS_PACKED, /* integers [sequences + 1] = 0, ..., tokens: restart at offset at each
-                              boundary */
+  PHASOR_POSITIONS_PACKED,     /* integers [sequences + 1] = 0, ..., tokens: each sequence starts at
+                                  offset; batch 1 */
 };
 typedef struct {
   uint32_t struct_size;

@@ -32,6 +32,7 @@ using encodings::NtkByPartsScaling;
 using encodings::NtkScaling;
 using encodings::ProportionalScaling;
 using encodings::resolve;
+using encodings::RopeScaling;
 using encodings::RopeSpec;
 using encodings::Xpos;
 using encodings::YarnScaling;
@@ -71,6 +72,7 @@ using core::positions_per_row;
 using core::positions_per_token;
 using core::Role;
 using core::rotate;
+using core::rotate_qk;
 using core::RotateOptions;
 using core::Turn;
 

@@ -10,7 +10,8 @@ using Complex = std::complex<double>;
 
 // Calls use(r, phases) with phases[i] = e^{i r θ_i}, exact angles, amplitude left out.
 template <class Use>
-void for_each_distance(const core::Frequencies& frequencies, std::span<const double> distances, const Use& use) {
+void for_each_distance(const core::Frequencies& frequencies, std::span<const double> distances,
+                       const Use& use) {
   const auto n = static_cast<std::size_t>(frequencies.pairs());
   // A distance is one number whatever axis a frequency reads.
   const core::Frequencies plain({frequencies.values().begin(), frequencies.values().end()});
@@ -38,8 +39,8 @@ std::vector<Complex> pair_products(const core::Frequencies& frequencies, std::sp
                                    std::span<const double> k) {
   const auto n = static_cast<std::size_t>(frequencies.pairs());
   if (q.size() != 2 * n || k.size() != 2 * n) {
-    throw Error(ErrorCode::shape_mismatch, message("decay: q and k must have ", 2 * n, " features, got ", q.size(),
-                                                   " and ", k.size()));
+    throw Error(ErrorCode::shape_mismatch, message("decay: q and k must have ", 2 * n,
+                                                   " features, got ", q.size(), " and ", k.size()));
   }
   std::vector<Complex> products(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -50,7 +51,8 @@ std::vector<Complex> pair_products(const core::Frequencies& frequencies, std::sp
 
 }  // namespace
 
-std::vector<double> mean_partial_sums(const core::Frequencies& frequencies, std::span<const double> distances) {
+std::vector<double> mean_partial_sums(const core::Frequencies& frequencies,
+                                      std::span<const double> distances) {
   std::vector<double> means(distances.size());
   for_each_distance(frequencies, distances, [&](std::size_t at, std::span<const Complex> phases) {
     means[at] = sum_of_partial_sums(phases) / static_cast<double>(phases.size());
@@ -62,7 +64,8 @@ std::vector<double> abel_bounds(const core::Frequencies& frequencies, std::span<
                                 std::span<const double> k, std::span<const double> distances) {
   const std::vector<Complex> h = pair_products(frequencies, q, k);
   double largest_step = std::abs(h.back());  // h_n = 0
-  for (std::size_t i = 0; i + 1 < h.size(); ++i) largest_step = std::max(largest_step, std::abs(h[i + 1] - h[i]));
+  for (std::size_t i = 0; i + 1 < h.size(); ++i)
+    largest_step = std::max(largest_step, std::abs(h[i + 1] - h[i]));
   const double factor = largest_step * frequencies.amplitude() * frequencies.amplitude();
   std::vector<double> bounds(distances.size());
   for_each_distance(frequencies, distances, [&](std::size_t at, std::span<const Complex> phases) {
@@ -84,8 +87,9 @@ std::vector<double> rotated_scores(const core::Frequencies& frequencies, std::sp
   return scores;
 }
 
-std::vector<double> mean_rotated_scores(const core::Frequencies& frequencies, double mean, double variance,
-                                        QueryKey relation, std::span<const double> distances) {
+std::vector<double> mean_rotated_scores(const core::Frequencies& frequencies, double mean,
+                                        double variance, QueryKey relation,
+                                        std::span<const double> distances) {
   // E[h_i] is real: features of a pair are independent, so only their squares and means survive.
   const double per_pair = 2.0 * (mean * mean + (relation == QueryKey::equal ? variance : 0.0));
   const double factor = per_pair * frequencies.amplitude() * frequencies.amplitude();

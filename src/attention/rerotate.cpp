@@ -10,24 +10,20 @@ using core::HeadsView;
 using core::Rotary;
 
 bool pairs_alike(const Rotary& a, const Rotary& b) {
-  return a.layout == b.layout && a.offset == b.offset && a.blocks == b.blocks && a.rotary_dim() == b.rotary_dim();
-}
-
-// Keys under a scheme that writes other pairs than it reads lie in the pairs that it wrote.
-Rotary as_written(const Rotary& rotary) {
-  Rotary written = rotary;
-  if (written.layout == core::PairLayout::interleaved_to_half) written.layout = core::PairLayout::half;
-  return written;
+  return a.layout == b.layout && a.offset == b.offset && a.blocks == b.blocks &&
+         a.rotary_dim() == b.rotary_dim();
 }
 
 void turn_back_and_forth(const Stance& from, const Stance& to, HeadsView keys, int threads) {
   const core::Turn back{keys, keys, core::Role::key};
-  core::rotate(from.rotary, from.positions, {&back, 1}, {.direction = Direction::inverse, .threads = threads});
+  core::rotate(from.rotary, from.positions, {&back, 1},
+               {.direction = Direction::inverse, .threads = threads});
   core::rotate(to.rotary, to.positions, {&back, 1}, {.threads = threads});
 }
 
 // Every (b, t, pair) of the composed turn as (cos, sin): R_B R_A^-1 applied to (1, 0), in float64.
-std::vector<double> composed_rows(const Stance& from, const Stance& to, const HeadsView& keys, int threads) {
+std::vector<double> composed_rows(const Stance& from, const Stance& to, const HeadsView& keys,
+                                  int threads) {
   const std::int64_t width = from.rotary.rotary_dim();
   std::vector<double> rows(static_cast<std::size_t>(keys.batch * keys.tokens * width), 0.0);
   for (std::size_t i = 0; i < rows.size(); i += 2) rows[i] = 1.0;
@@ -52,6 +48,9 @@ void turn_once(const Stance& from, const Stance& to, HeadsView keys, int threads
   std::vector<std::int64_t> row_of(static_cast<std::size_t>(keys.batch * keys.tokens));
   for (std::size_t i = 0; i < row_of.size(); ++i) row_of[i] = static_cast<std::int64_t>(i);
   Rotary by_row = from.rotary;
+  // Cached keys lie in the pairs that the scheme wrote.
+  if (by_row.layout == core::PairLayout::interleaved_to_half)
+    by_row.layout = core::PairLayout::half;
   by_row.frequencies = core::Frequencies(std::vector<double>(static_cast<std::size_t>(pairs), 0.0));
   by_row.growth.reset();
   core::rotate(by_row, core::positions_per_row(row_of.data(), 1, keys.batch, keys.tokens), keys,
@@ -65,7 +64,8 @@ void for_each_element(const HeadsView& view, const Visit& visit) {
   for (std::int64_t b = 0; b < view.batch; ++b) {
     for (std::int64_t t = 0; t < view.tokens; ++t) {
       for (std::int64_t h = 0; h < view.heads; ++h) {
-        const std::int64_t head = b * view.batch_stride + t * view.token_stride + h * view.head_stride;
+        const std::int64_t head =
+            b * view.batch_stride + t * view.token_stride + h * view.head_stride;
         for (std::int64_t d = 0; d < view.head_dim; ++d, ++dense) visit(head + d, dense);
       }
     }
@@ -74,11 +74,15 @@ void for_each_element(const HeadsView& view, const Visit& visit) {
 
 // Other pairs: no single turn exists, so both are done in float64 and the result is rounded once.
 void turn_wide(const Stance& from, const Stance& to, HeadsView keys, int threads) {
-  std::vector<double> wide(static_cast<std::size_t>(keys.batch * keys.tokens * keys.heads * keys.head_dim));
-  for_each_element(keys, [&](std::int64_t at, std::size_t dense) { wide[dense] = core::element_of(keys, at); });
-  turn_back_and_forth(from, to, core::heads_view(wide.data(), keys.batch, keys.tokens, keys.heads, keys.head_dim),
-                      threads);
-  for_each_element(keys, [&](std::int64_t at, std::size_t dense) { core::set_element(keys, at, wide[dense]); });
+  std::vector<double> wide(
+      static_cast<std::size_t>(keys.batch * keys.tokens * keys.heads * keys.head_dim));
+  for_each_element(
+      keys, [&](std::int64_t at, std::size_t dense) { wide[dense] = core::element_of(keys, at); });
+  turn_back_and_forth(
+      from, to, core::heads_view(wide.data(), keys.batch, keys.tokens, keys.heads, keys.head_dim),
+      threads);
+  for_each_element(
+      keys, [&](std::int64_t at, std::size_t dense) { core::set_element(keys, at, wide[dense]); });
 }
 
 }  // namespace
@@ -88,17 +92,15 @@ void rerotate(const Stance& from, const Stance& to, core::HeadsView keys, int th
   core::validate(to.rotary);
   for (const Rotary* rotary : {&from.rotary, &to.rotary}) {
     if (rotary->head_dim != keys.head_dim) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("rerotate: head_dim must be ", rotary->head_dim, ", got ", keys.head_dim));
+      throw Error(ErrorCode::shape_mismatch, message("rerotate: head_dim must be ",
+                                                     rotary->head_dim, ", got ", keys.head_dim));
     }
   }
   if (keys.batch * keys.tokens * keys.heads <= 0) return;
-  const Rotary written_from = as_written(from.rotary), written_to = as_written(to.rotary);
-  const Stance stance_from{written_from, from.positions}, stance_to{written_to, to.positions};
-  if (keys.dtype != core::DType::f64 && pairs_alike(written_from, written_to)) {
-    turn_once(stance_from, stance_to, keys, threads);
+  if (keys.dtype != core::DType::f64 && pairs_alike(from.rotary, to.rotary)) {
+    turn_once(from, to, keys, threads);
   } else {
-    turn_wide(stance_from, stance_to, keys, threads);
+    turn_wide(from, to, keys, threads);
   }
 }
 

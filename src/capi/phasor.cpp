@@ -385,7 +385,10 @@ phasor_status phasor_table_rows(const phasor_table* table, int64_t position, con
     need(sin, kWhere, "sin");
     need(pairs, kWhere, "pairs");
     const core::PositionRange range = table->table.range();
-    if (position < range.first || position - range.first >= range.count) {
+    // Unsigned, since the difference of two positions may not fit in 63 bits.
+    const std::uint64_t row =
+        static_cast<std::uint64_t>(position) - static_cast<std::uint64_t>(range.first);
+    if (position < range.first || row >= static_cast<std::uint64_t>(range.count)) {
       throw Error(ErrorCode::out_of_range,
                   message(kWhere, ": position must be in [", range.first, ", ",
                           range.first + range.count, "), got ", position));

@@ -1,4 +1,4 @@
-#include "json_reader.hpp"
+#include "config/json_reader.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,14 +7,17 @@
 namespace phasor::config {
 namespace {
 
-[[noreturn]] void refuse_text(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+[[noreturn]] void refuse_text(const std::string& text) {
+  throw Error(ErrorCode::invalid_argument, text);
+}
 
 // Line and column of a byte offset that the parser reports one past the offending byte.
 [[nodiscard]] std::string place_of(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte == 0 ? 0 : byte - 1, text.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');
-  const std::size_t column = newline == std::string_view::npos ? before.size() : before.size() - newline - 1;
+  const std::size_t column =
+      newline == std::string_view::npos ? before.size() : before.size() - newline - 1;
   return message("line ", line, ", column ", column + 1);
 }
 
@@ -38,8 +41,10 @@ Json parse_object(std::string_view text) {
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     // The parser would keep the last of two equal keys and say nothing.
-    if (event == Json::parse_event_t::key && !open_objects.back().insert(parsed.get<std::string>()).second) {
-      refuse_text(message(parsed.get<std::string>(), ": a key must appear once in an object, got it twice"));
+    if (event == Json::parse_event_t::key &&
+        !open_objects.back().insert(parsed.get<std::string>()).second) {
+      refuse_text(message(parsed.get<std::string>(),
+                          ": a key must appear once in an object, got it twice"));
     }
     return true;
   };
@@ -63,7 +68,8 @@ std::string shown(const Json& value) {
   return text;
 }
 
-ObjectReader::ObjectReader(const Json& object, std::string path) : object_(&object), path_(std::move(path)) {}
+ObjectReader::ObjectReader(const Json& object, std::string path)
+    : object_(&object), path_(std::move(path)) {}
 
 std::string ObjectReader::path_of(std::string_view key) const {
   return path_.empty() ? std::string(key) : message(path_, ".", key);
@@ -132,7 +138,8 @@ std::optional<std::vector<double>> ObjectReader::numbers(std::string_view key) c
   if (!found->is_array()) refuse(key, message("expected a list of numbers, got ", shown(*found)));
   std::vector<double> numbers;
   for (const Json& entry : *found) {
-    if (!entry.is_number()) refuse(key, message("expected a list of numbers, got ", shown(entry), " in it"));
+    if (!entry.is_number())
+      refuse(key, message("expected a list of numbers, got ", shown(entry), " in it"));
     numbers.push_back(entry.get<double>());
   }
   return numbers;
@@ -157,7 +164,8 @@ std::optional<std::vector<std::string>> ObjectReader::texts(std::string_view key
   if (!found->is_array()) refuse(key, message("expected a list of strings, got ", shown(*found)));
   std::vector<std::string> texts;
   for (const Json& entry : *found) {
-    if (!entry.is_string()) refuse(key, message("expected a list of strings, got ", shown(entry), " in it"));
+    if (!entry.is_string())
+      refuse(key, message("expected a list of strings, got ", shown(entry), " in it"));
     texts.push_back(entry.get<std::string>());
   }
   return texts;

@@ -1,5 +1,5 @@
-// JSON read by name and type: every refusal says which key, what was expected and what came, and every key
-// that was asked for counts as understood.
+// JSON read by name and type: every refusal says which key, what was expected and what came, and
+// every key that was asked for counts as understood.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ using Json = nlohmann::json;
 // Deeper nesting than any config has is refused.
 inline constexpr int kMaxJsonDepth = 64;
 
-// throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at the top
+// throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at
+// the top
 [[nodiscard]] Json parse_object(std::string_view text);
 
 // A value as a message shows it: one line, cut when long.
 [[nodiscard]] std::string shown(const Json& value);
 
-// A view of one object. Absent keys and nulls read as nullopt. Errors are thrown as Error(invalid_argument) with
-// the path of the key in front.
+// A view of one object. Absent keys and nulls read as nullopt. Errors are thrown as
+// Error(invalid_argument) with the path of the key in front.
 class ObjectReader {
  public:
   // `object` must outlive the reader; `path` is empty at the top.

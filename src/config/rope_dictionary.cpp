@@ -1,4 +1,4 @@
-#include "rope_dictionary.hpp"
+#include "config/rope_dictionary.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,22 +13,31 @@ constexpr std::string_view kFactor = "factor";
 constexpr std::string_view kOriginal = "original_max_position_embeddings";
 
 [[nodiscard]] std::int64_t original_length(const ObjectReader& reader, const Lengths& lengths) {
-  const std::optional<std::int64_t> inside = reader.integer(kOriginal);
-  if (lengths.original) return *lengths.original;
-  if (inside) return *inside;
-  if (lengths.max_position) return *lengths.max_position;
-  reader.refuse(kOriginal, "expected it here, or max_position_embeddings in the config, got neither");
+  std::optional<std::int64_t> length = reader.integer(kOriginal);
+  if (lengths.original) length = lengths.original;
+  if (!length) length = lengths.max_position;
+  if (!length) {
+    reader.refuse(kOriginal,
+                  "expected it here, or max_position_embeddings in the config, got neither");
+  }
+  if (*length <= 0) reader.refuse(kOriginal, message("expected a positive length, got ", *length));
+  return *length;
 }
 
 // max / original: what an absent factor stands for.
-[[nodiscard]] double ratio_of_lengths(const ObjectReader& reader, const Lengths& lengths, std::int64_t original) {
+[[nodiscard]] double ratio_of_lengths(const ObjectReader& reader, const Lengths& lengths,
+                                      std::int64_t original) {
   if (!lengths.max_position) {
-    reader.refuse(kFactor, "expected a number, or max_position_embeddings in the config to derive it, got neither");
+    reader.refuse(
+        kFactor,
+        "expected a number, or max_position_embeddings in the config to derive it, got neither");
   }
   return static_cast<double>(*lengths.max_position) / static_cast<double>(original);
 }
 
-RopeScaling read_default(const ObjectReader&, const Lengths&) { return encodings::DefaultScaling{}; }
+RopeScaling read_default(const ObjectReader&, const Lengths&) {
+  return encodings::DefaultScaling{};
+}
 
 RopeScaling read_linear(const ObjectReader& reader, const Lengths&) {
   return encodings::LinearScaling{reader.required_number(kFactor)};
@@ -64,7 +73,8 @@ RopeScaling read_ntk_by_parts(const ObjectReader& reader, const Lengths& lengths
   parts.gamma_0 = reader.number("gamma_0").value_or(parts.gamma_0);
   parts.gamma_1 = reader.number("gamma_1").value_or(parts.gamma_1);
   parts.ntk_factor = reader.number("ntk_factor").value_or(parts.ntk_factor);
-  parts.extrapolation_factor = reader.number("extrapolation_factor").value_or(parts.extrapolation_factor);
+  parts.extrapolation_factor =
+      reader.number("extrapolation_factor").value_or(parts.extrapolation_factor);
   return parts;
 }
 
@@ -100,7 +110,8 @@ RopeScaling read_longrope(const ObjectReader& reader, const Lengths& lengths) {
   longrope.attention_factor = reader.number("attention_factor");
   longrope.short_mscale = reader.number("short_mscale");
   longrope.long_mscale = reader.number("long_mscale");
-  const bool amplitude_given = longrope.attention_factor || (longrope.short_mscale && longrope.long_mscale);
+  const bool amplitude_given =
+      longrope.attention_factor || (longrope.short_mscale && longrope.long_mscale);
   if (const std::optional<double> factor = reader.number(kFactor)) {
     longrope.factor = *factor;
   } else if (!amplitude_given || lengths.max_position) {
@@ -110,9 +121,11 @@ RopeScaling read_longrope(const ObjectReader& reader, const Lengths& lengths) {
 }
 
 RopeScaling read_llama3(const ObjectReader& reader, const Lengths& lengths) {
-  if (!reader.has(kOriginal) && !lengths.original) reader.refuse(kOriginal, "expected an integer, got nothing");
-  return encodings::Llama3Scaling{reader.required_number(kFactor), reader.required_number("low_freq_factor"),
-                                  reader.required_number("high_freq_factor"), original_length(reader, lengths)};
+  if (!reader.has(kOriginal) && !lengths.original)
+    reader.refuse(kOriginal, "expected an integer, got nothing");
+  return encodings::Llama3Scaling{
+      reader.required_number(kFactor), reader.required_number("low_freq_factor"),
+      reader.required_number("high_freq_factor"), original_length(reader, lengths)};
 }
 
 RopeScaling read_proportional(const ObjectReader& reader, const Lengths&) {
@@ -132,14 +145,17 @@ constexpr std::array kTypes = {
     RopeType{"linear", read_linear, "factor"},
     RopeType{"ntk", read_ntk, "factor, mixed_b"},
     RopeType{"dynamic", read_dynamic, "factor, alpha, original_max_position_embeddings"},
-    RopeType{"ntk_by_parts", read_ntk_by_parts,
-             "factor, original_max_position_embeddings, beta_0, beta_1, gamma_0, gamma_1, ntk_factor, "
-             "extrapolation_factor"},
+    RopeType{
+        "ntk_by_parts", read_ntk_by_parts,
+        "factor, original_max_position_embeddings, beta_0, beta_1, gamma_0, gamma_1, ntk_factor, "
+        "extrapolation_factor"},
     RopeType{"yarn", read_yarn,
-             "factor, original_max_position_embeddings, beta_fast, beta_slow, truncate, attention_factor, mscale, "
+             "factor, original_max_position_embeddings, beta_fast, beta_slow, truncate, "
+             "attention_factor, mscale, "
              "mscale_all_dim, finetuned"},
     RopeType{"longrope", read_longrope,
-             "short_factor, long_factor, factor, original_max_position_embeddings, attention_factor, short_mscale, "
+             "short_factor, long_factor, factor, original_max_position_embeddings, "
+             "attention_factor, short_mscale, "
              "long_mscale"},
     RopeType{"llama3", read_llama3,
              "factor, low_freq_factor, high_freq_factor, original_max_position_embeddings"},
@@ -156,7 +172,8 @@ constexpr std::array kTypes = {
   const std::optional<std::string> old_key = reader.text("type");
   const std::optional<std::string> new_key = reader.text("rope_type");
   if (old_key && new_key && current_name(*old_key) != current_name(*new_key)) {
-    reader.refuse("type", message("expected the same as rope_type \"", *new_key, "\", got \"", *old_key, "\""));
+    reader.refuse("type", message("expected the same as rope_type \"", *new_key, "\", got \"",
+                                  *old_key, "\""));
   }
   if (!old_key && !new_key) {
     if (form == DictionaryForm::rope_parameters) return kTypes.front();
@@ -164,18 +181,21 @@ constexpr std::array kTypes = {
   }
   const std::string given = new_key ? *new_key : *old_key;
   const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const RopeType& type) {
-    return type.name == current_name(given) && (type.name != "axial" || form != DictionaryForm::plain_scaling);
+    return type.name == current_name(given) &&
+           (type.name != "axial" || form != DictionaryForm::plain_scaling);
   });
   if (found == kTypes.end()) {
     std::string names;
-    for (const RopeType& type : kTypes) names += (names.empty() ? "" : ", ") + std::string(type.name);
-    reader.refuse(new_key ? "rope_type" : "type", message("expected one of ", names, ", got \"", given, "\""));
+    for (const RopeType& type : kTypes)
+      names += (names.empty() ? "" : ", ") + std::string(type.name);
+    reader.refuse(new_key ? "rope_type" : "type",
+                  message("expected one of ", names, ", got \"", given, "\""));
   }
   return *found;
 }
 
-[[noreturn]] void refuse_key(const ObjectReader& reader, const std::string& key, const RopeType& type,
-                             DictionaryForm form) {
+[[noreturn]] void refuse_key(const ObjectReader& reader, const std::string& key,
+                             const RopeType& type, DictionaryForm form) {
   if (key == "llama_4_scaling_beta") {
     reader.refuse_as(ErrorCode::unsupported, key,
                      "expected no scaling of queries by position, got " + shown(reader.value(key)));
@@ -187,18 +207,20 @@ constexpr std::array kTypes = {
     if (key == "partial_rotary_factor") hint = " (the spec's own rotary_dim is meant?)";
     if (key == "mrope_section") hint = " (the spec's own mrope is meant?)";
   }
-  const std::string_view common = form == DictionaryForm::plain_scaling ? "type"
-                                  : type.name == "proportional"
-                                      ? "rope_type, rope_theta"
-                                      : "rope_type, rope_theta, partial_rotary_factor, mrope_section, "
-                                        "mrope_interleaved";
-  reader.refuse(key, message("expected a key of type ", type.name, ": ", type.takes, type.takes.empty() ? "" : ", ",
-                             common, ", got an unknown one", hint));
+  const std::string_view common =
+      form == DictionaryForm::plain_scaling ? "type"
+      : type.name == "proportional"
+          ? "rope_type, rope_theta"
+          : "rope_type, rope_theta, partial_rotary_factor, mrope_section, "
+            "mrope_interleaved";
+  reader.refuse(key, message("expected a key of type ", type.name, ": ", type.takes,
+                             type.takes.empty() ? "" : ", ", common, ", got an unknown one", hint));
 }
 
 }  // namespace
 
-RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm form, const Lengths& lengths) {
+RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm form,
+                                    const Lengths& lengths) {
   const RopeType& type = type_of(reader, form);
   RopeDictionary dictionary;
   dictionary.scaling = type.read(reader, lengths);
@@ -215,7 +237,8 @@ RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm f
       reader.refuse("mrope_section", "expected three integers for type mrope, got nothing");
     }
     if (dictionary.mrope_interleaved.value_or(false) && !dictionary.mrope_sections) {
-      reader.refuse("mrope_section", "expected three integers beside mrope_interleaved, got nothing");
+      reader.refuse("mrope_section",
+                    "expected three integers beside mrope_interleaved, got nothing");
     }
   }
   const std::vector<std::string> rest = reader.keys_not_understood();

@@ -1,4 +1,5 @@
-// rope_scaling, rope_parameters or a plain spec's scaling: a type and the keys that type takes, no others.
+// rope_scaling, rope_parameters or a plain spec's scaling: a type and the keys that type takes, no
+// others.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "json_reader.hpp"
+#include "config/json_reader.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
 
 namespace phasor::config {
@@ -19,7 +20,8 @@ enum class DictionaryForm : std::uint8_t {
 
 struct Lengths {
   std::optional<std::int64_t> max_position;
-  std::optional<std::int64_t> original;  // given outside the dictionary: overrides the one inside (Phi-3)
+  std::optional<std::int64_t>
+      original;  // given outside the dictionary: overrides the one inside (Phi-3)
 };
 
 struct RopeDictionary {

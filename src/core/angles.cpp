@@ -17,14 +17,15 @@ void check_angle_range(const char* where, const Frequencies& frequencies, double
   }
   if (!(farthest * frequencies.largest() <= kMaxAngle)) {
     throw Error(ErrorCode::out_of_range,
-                message(where, ": position x frequency must be at most 2^48 rad, got position ", farthest,
-                        " with frequency ", frequencies.largest()));
+                message(where, ": position x frequency must be at most 2^48 rad, got position ",
+                        farthest, " with frequency ", frequencies.largest()));
   }
 }
 
 kernels::Angles kernel_angles(const Frequencies& frequencies) noexcept {
-  return {frequencies.values().data(), frequencies.axis_count() == 1 ? nullptr : frequencies.axes().data(),
-          frequencies.pairs(), frequencies.amplitude()};
+  return {frequencies.values().data(),
+          frequencies.axis_count() == 1 ? nullptr : frequencies.axes().data(), frequencies.pairs(),
+          frequencies.amplitude()};
 }
 
 namespace {
@@ -33,13 +34,15 @@ template <class T>
 void check(const Frequencies& frequencies, std::span<const double> positions, std::span<T> cos,
            std::span<T> sin) {
   if (static_cast<int>(positions.size()) != frequencies.axis_count()) {
-    throw Error(ErrorCode::shape_mismatch, message("cos_sin: expected ", frequencies.axis_count(),
-                                                   " positions, one per axis, got ", positions.size()));
+    throw Error(ErrorCode::shape_mismatch,
+                message("cos_sin: expected ", frequencies.axis_count(),
+                        " positions, one per axis, got ", positions.size()));
   }
   const auto pairs = static_cast<std::size_t>(frequencies.pairs());
   if (cos.size() != pairs || sin.size() != pairs) {
-    throw Error(ErrorCode::shape_mismatch, message("cos_sin: cos and sin must have ", pairs, " entries, got ",
-                                                   cos.size(), " and ", sin.size()));
+    throw Error(ErrorCode::shape_mismatch,
+                message("cos_sin: cos and sin must have ", pairs, " entries, got ", cos.size(),
+                        " and ", sin.size()));
   }
   for (const double position : positions) {
     if (!std::isfinite(position)) {
@@ -52,8 +55,8 @@ void check(const Frequencies& frequencies, std::span<const double> positions, st
 
 }  // namespace
 
-void cos_sin(const Frequencies& frequencies, std::span<const double> positions, std::span<float> cos,
-             std::span<float> sin, AngleMode mode, InstructionSet isa) {
+void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
+             std::span<float> cos, std::span<float> sin, AngleMode mode, InstructionSet isa) {
   check(frequencies, positions, cos, sin);
   if (mode == AngleMode::float32) {
     float32_row(frequencies, positions.data(), cos.data(), sin.data());
@@ -62,8 +65,8 @@ void cos_sin(const Frequencies& frequencies, std::span<const double> positions, 
   }
 }
 
-void cos_sin(const Frequencies& frequencies, std::span<const double> positions, std::span<double> cos,
-             std::span<double> sin, InstructionSet isa) {
+void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
+             std::span<double> cos, std::span<double> sin, InstructionSet isa) {
   check(frequencies, positions, cos, sin);
   kernels_for(isa).row_f64(kernel_angles(frequencies), positions.data(), cos.data(), sin.data());
 }

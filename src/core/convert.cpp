@@ -5,21 +5,26 @@
 
 namespace phasor::core {
 
-float to_float(BFloat16 value) noexcept { return std::bit_cast<float>(std::uint32_t{value.bits} << 16); }
+float to_float(BFloat16 value) noexcept {
+  return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
+}
 
 BFloat16 to_bfloat16(float value) noexcept {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) {
-    return {static_cast<std::uint16_t>((bits >> 16) | 0x0040U)};  // quiet, so that truncation cannot make inf
+    return {static_cast<std::uint16_t>((bits >> 16) |
+                                       0x0040U)};  // quiet, so that truncation cannot make inf
   }
-  // Adding half a unit less one, plus the last kept bit, rounds ties to even; a carry goes up to infinity.
+  // Adding half a unit less one, plus the last kept bit, rounds ties to even; a carry goes up to
+  // infinity.
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
 }
 
 float to_float(Half value) noexcept {
   const std::uint32_t sign = std::uint32_t{value.bits & 0x8000U} << 16;
   const std::uint32_t magnitude = value.bits & 0x7fffU;
-  if (magnitude >= 0x7c00U) return std::bit_cast<float>(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13));
+  if (magnitude >= 0x7c00U)
+    return std::bit_cast<float>(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13));
   if (magnitude >= 0x0400U) return std::bit_cast<float>(sign | ((magnitude << 13) + (112U << 23)));
   const float subnormal = static_cast<float>(magnitude) * 0x1p-24F;
   return sign != 0 ? -subnormal : subnormal;

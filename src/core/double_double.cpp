@@ -8,7 +8,8 @@ constexpr DoubleDouble kLn2{6.931471805599452862e-01, 2.319046813846299558e-17};
 }  // namespace
 
 DoubleDouble exp(DoubleDouble x) {
-  // e^x = 2^k (e^{r / 512})^512 with |r| <= ln2 / 2. Squaring works on e^y - 1, which loses nothing to the 1.
+  // e^x = 2^k (e^{r / 512})^512 with |r| <= ln2 / 2. Squaring works on e^y - 1, which loses nothing
+  // to the 1.
   constexpr int kHalvings = 9;
   const double k = std::nearbyint(x.high / kLn2.high);
   const DoubleDouble reduced = x - kLn2 * k;

@@ -4,7 +4,8 @@
 
 namespace phasor::core {
 
-void float32_row(const Frequencies& frequencies, const double* positions, float* cos, float* sin) noexcept {
+void float32_row(const Frequencies& frequencies, const double* positions, float* cos,
+                 float* sin) noexcept {
   const auto axes = frequencies.axes();
   const auto amplitude = static_cast<float>(frequencies.amplitude());
   const auto values = frequencies.float32_values();

@@ -8,8 +8,8 @@
 
 namespace phasor::core {
 
-Frequencies::Frequencies(std::vector<double> values, double amplitude, std::vector<std::uint8_t> axes,
-                         std::vector<float> float32_values)
+Frequencies::Frequencies(std::vector<double> values, double amplitude,
+                         std::vector<std::uint8_t> axes, std::vector<float> float32_values)
     : values_(std::move(values)),
       amplitude_(amplitude),
       axes_(std::move(axes)),
@@ -22,7 +22,8 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude, std::vect
     refuse(message("expected at most ", kMaxRotaryDim / 2, " frequencies, got ", pairs()));
   }
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (!std::isfinite(values_[i])) refuse(message("frequency ", i, " must be finite, got ", values_[i]));
+    if (!std::isfinite(values_[i]))
+      refuse(message("frequency ", i, " must be finite, got ", values_[i]));
     largest_ = std::max(largest_, std::fabs(values_[i]));
   }
   if (!std::isfinite(amplitude_) || amplitude_ <= 0.0) {
@@ -30,8 +31,8 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude, std::vect
   }
   if (!axes_.empty()) {
     if (axes_.size() != values_.size()) {
-      refuse(message("expected one axis per frequency, got ", axes_.size(), " axes for ", values_.size(),
-                     " frequencies"));
+      refuse(message("expected one axis per frequency, got ", axes_.size(), " axes for ",
+                     values_.size(), " frequencies"));
     }
     axis_count_ = *std::max_element(axes_.begin(), axes_.end()) + 1;
     if (axis_count_ > kMaxAxes) {
@@ -48,8 +49,8 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude, std::vect
 Frequencies make_frequencies(const FrequencySpec& spec) {
   if (spec.rotary_dim <= 0 || spec.rotary_dim % 2 != 0 || spec.rotary_dim > kMaxRotaryDim) {
     throw Error(ErrorCode::invalid_argument,
-                message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim, ", got ",
-                        spec.rotary_dim));
+                message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
+                        ", got ", spec.rotary_dim));
   }
   if (!std::isfinite(spec.base) || spec.base <= 0.0) {
     throw Error(ErrorCode::invalid_argument,
@@ -59,8 +60,8 @@ Frequencies make_frequencies(const FrequencySpec& spec) {
   std::vector<double> values(static_cast<std::size_t>(spec.rotary_dim / 2));
   for (std::size_t i = 0; i < values.size(); ++i) {
     // (15)
-    const DoubleDouble exponent =
-        DoubleDouble(-2.0 * static_cast<double>(i)) / DoubleDouble(static_cast<double>(spec.rotary_dim));
+    const DoubleDouble exponent = DoubleDouble(-2.0 * static_cast<double>(i)) /
+                                  DoubleDouble(static_cast<double>(spec.rotary_dim));
     values[i] = static_cast<double>(exp(exponent * log_base));
   }
   return Frequencies(std::move(values));

@@ -53,8 +53,9 @@ std::string_view name_of(InstructionSet isa) noexcept {
 }
 
 std::optional<InstructionSet> instruction_set_of(std::string_view name) noexcept {
-  for (const InstructionSet isa : {InstructionSet::best, InstructionSet::generic, InstructionSet::x86_64_v2,
-                                   InstructionSet::x86_64_v3, InstructionSet::x86_64_v4}) {
+  for (const InstructionSet isa :
+       {InstructionSet::best, InstructionSet::generic, InstructionSet::x86_64_v2,
+        InstructionSet::x86_64_v3, InstructionSet::x86_64_v4}) {
     if (name == name_of(isa)) return isa;
   }
   return std::nullopt;
@@ -71,9 +72,9 @@ InstructionSet resolve_instruction_set(InstructionSet isa) {
   for (const InstructionSet level : levels) {
     if (level == isa) return isa;
   }
-  throw Error(ErrorCode::unsupported, message("instruction set: ", name_of(isa),
-                                              " is not available here, the highest is ",
-                                              name_of(levels.back())));
+  throw Error(ErrorCode::unsupported,
+              message("instruction set: ", name_of(isa), " is not available here, the highest is ",
+                      name_of(levels.back())));
 }
 
 }  // namespace phasor::core

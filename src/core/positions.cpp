@@ -84,16 +84,18 @@ void check_packed(const Positions& positions, std::int64_t batch, std::int64_t t
   }
   const std::int64_t* boundaries = positions.integers;
   if (positions.sequences < 0 || boundaries[0] != 0 || boundaries[positions.sequences] != tokens) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("rotate: packed boundaries must run from 0 to the token count ", tokens, ", got ",
-                        positions.sequences < 0 ? "none"
-                                                : message(boundaries[0], " to ", boundaries[positions.sequences])));
+    throw Error(
+        ErrorCode::shape_mismatch,
+        message("rotate: packed boundaries must run from 0 to the token count ", tokens, ", got ",
+                positions.sequences < 0
+                    ? "none"
+                    : message(boundaries[0], " to ", boundaries[positions.sequences])));
   }
   for (std::int64_t i = 0; i < positions.sequences; ++i) {
     if (boundaries[i + 1] < boundaries[i]) {
       throw Error(ErrorCode::invalid_argument,
-                  message("rotate: packed boundaries must not decrease, got ", boundaries[i], " then ",
-                          boundaries[i + 1]));
+                  message("rotate: packed boundaries must not decrease, got ", boundaries[i],
+                          " then ", boundaries[i + 1]));
     }
   }
 }
@@ -108,11 +110,13 @@ std::int64_t longest_sequence(const Positions& positions) {
 
 }  // namespace
 
-PositionBounds check_positions(const Positions& positions, int axes, std::int64_t batch, std::int64_t tokens) {
+PositionBounds check_positions(const Positions& positions, int axes, std::int64_t batch,
+                               std::int64_t tokens) {
   switch (positions.kind) {
     case Positions::Kind::offset:
       return {static_cast<double>(positions.offset),
-              static_cast<double>(positions.offset) + static_cast<double>(std::max<std::int64_t>(tokens, 1) - 1),
+              static_cast<double>(positions.offset) +
+                  static_cast<double>(std::max<std::int64_t>(tokens, 1) - 1),
               true};
     case Positions::Kind::packed:
       check_packed(positions, batch, tokens);
@@ -131,17 +135,18 @@ PositionBounds check_positions(const Positions& positions, int axes, std::int64_
   if (positions.tokens != tokens || (positions.batch != 0 && positions.batch != batch)) {
     throw Error(ErrorCode::shape_mismatch,
                 positions.batch == 0
-                    ? message("rotate: positions must have one entry per token, got ", positions.tokens, " for ",
-                              tokens, " tokens")
-                    : message("rotate: positions must be [batch ", batch, ", tokens ", tokens, "], got [",
-                              positions.batch, ", ", positions.tokens, "]"));
+                    ? message("rotate: positions must have one entry per token, got ",
+                              positions.tokens, " for ", tokens, " tokens")
+                    : message("rotate: positions must be [batch ", batch, ", tokens ", tokens,
+                              "], got [", positions.batch, ", ", positions.tokens, "]"));
   }
   const std::int64_t count = positions.axes * std::max<std::int64_t>(positions.batch, 1) * tokens;
   if (count == 0) return {0.0, 0.0, true};
   return scan(positions, count);
 }
 
-PositionCursor::PositionCursor(const Positions& positions, int axes, std::int64_t tokens, std::int64_t row)
+PositionCursor::PositionCursor(const Positions& positions, int axes, std::int64_t tokens,
+                               std::int64_t row)
     : positions_(positions), axes_(axes), tokens_(tokens), token_(row) {
   if (positions.kind == Positions::Kind::integers || positions.kind == Positions::Kind::floats) {
     if (positions.batch == 0) token_ = row % tokens;
@@ -150,7 +155,8 @@ PositionCursor::PositionCursor(const Positions& positions, int axes, std::int64_
     token_ = row % tokens;
   } else {
     const std::int64_t* boundaries = positions.integers;
-    sequence_ = std::upper_bound(boundaries, boundaries + positions.sequences + 1, row) - boundaries - 1;
+    sequence_ =
+        std::upper_bound(boundaries, boundaries + positions.sequences + 1, row) - boundaries - 1;
   }
 }
 

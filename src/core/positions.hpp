@@ -15,10 +15,11 @@ struct PositionBounds {
 // The lowest and highest position, after everything about their shape has been checked.
 //
 // throws   Error(shape_mismatch | invalid_argument)
-[[nodiscard]] PositionBounds check_positions(const Positions& positions, int axes, std::int64_t batch,
-                                             std::int64_t tokens);
+[[nodiscard]] PositionBounds check_positions(const Positions& positions, int axes,
+                                             std::int64_t batch, std::int64_t tokens);
 
-// Gives the positions of flat tokens row, row + 1, ... of a [batch, tokens] tensor, one value per axis.
+// Gives the positions of flat tokens row, row + 1, ... of a [batch, tokens] tensor, one value per
+// axis.
 class PositionCursor {
  public:
   PositionCursor(const Positions& positions, int axes, std::int64_t tokens, std::int64_t row);
@@ -43,7 +44,8 @@ class PositionCursor {
         wrap(true);
         return;
       case Positions::Kind::packed:
-        while (positions_.integers[sequence_ + 1] <= token_) ++sequence_;  // empty sequences are skipped
+        while (positions_.integers[sequence_ + 1] <= token_)
+          ++sequence_;  // empty sequences are skipped
         fill(values, static_cast<T>(positions_.offset + token_ - positions_.integers[sequence_]));
         ++token_;
         return;

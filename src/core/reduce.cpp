@@ -12,8 +12,8 @@ std::int64_t reduce_carefully(double position, double frequency, double parts[2]
   constexpr double kHalfPi3 = -0x1.f1976b7ed8fbcp-110;
   const DoubleDouble angle = two_product(position, frequency);
   const double k = std::nearbyint(angle.high / kHalfPi1);
-  // Exact: a multiple of 2^-53 below one. What follows is a sum of numbers near 2^-53 |angle| that may cancel, so
-  // each addition keeps its error, and the errors are added last.
+  // Exact: a multiple of 2^-53 below one. What follows is a sum of numbers near 2^-53 |angle| that
+  // may cancel, so each addition keeps its error, and the errors are added last.
   const double rest = std::fma(-k, kHalfPi1, angle.high);
   const DoubleDouble second = two_product(-k, kHalfPi2);
   DoubleDouble sum = two_sum(rest, second.high);

@@ -26,26 +26,29 @@ std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept {
 
 void validate(const Rotary& rotary) {
   const std::int64_t rotary_dim = rotary.rotary_dim();
-  if (rotary.offset < 0 || rotary.head_dim < rotary_dim || rotary.offset > rotary.head_dim - rotary_dim) {
+  if (rotary.offset < 0 || rotary.head_dim < rotary_dim ||
+      rotary.offset > rotary.head_dim - rotary_dim) {
     throw Error(ErrorCode::shape_mismatch,
                 message("rotate: rotary_dim ", rotary_dim, " at offset ", rotary.offset,
                         " must lie inside head_dim, got head_dim ", rotary.head_dim));
   }
   if (rotary.blocks < 1 || rotary.frequencies.pairs() % rotary.blocks != 0) {
     throw Error(ErrorCode::invalid_argument,
-                message("rotate: blocks must divide the ", rotary.frequencies.pairs(), " pairs, got ",
-                        rotary.blocks));
+                message("rotate: blocks must divide the ", rotary.frequencies.pairs(),
+                        " pairs, got ", rotary.blocks));
   }
   if (rotary.growth) {
     if (static_cast<std::int64_t>(rotary.growth->rates.size()) != rotary.frequencies.pairs()) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("rotate: growth must have one rate per pair, got ", rotary.growth->rates.size(),
-                          " rates for ", rotary.frequencies.pairs(), " pairs"));
+      throw Error(
+          ErrorCode::shape_mismatch,
+          message("rotate: growth must have one rate per pair, got ", rotary.growth->rates.size(),
+                  " rates for ", rotary.frequencies.pairs(), " pairs"));
     }
     bool finite = std::isfinite(rotary.growth->centre);
     for (const double rate : rotary.growth->rates) finite = finite && std::isfinite(rate);
     if (!finite) {
-      throw Error(ErrorCode::invalid_argument, "rotate: growth must be finite, got a NaN or infinity");
+      throw Error(ErrorCode::invalid_argument,
+                  "rotate: growth must be finite, got a NaN or infinity");
     }
   }
 }

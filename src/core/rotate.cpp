@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kMaxPairs = kMaxRotaryDim / 2;
 // Kernels read whole vectors of a row.
 constexpr std::int64_t kRowPadding = 32;
-// From here on a tensor comes from memory, not from a cache near the core: prefetching pays; on a single token it would
-// cost a fifth of a microsecond.
+// From here on a tensor comes from memory, not from a cache near the core: prefetching pays; on a
+// single token it would cost a fifth of a microsecond.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kPrefetchAhead = 2048;
 // From here on the output would push everything else out of the caches.
@@ -42,7 +42,9 @@ struct Call {
 
   [[nodiscard]] bool repairs() const { return rotary.layout == PairLayout::interleaved_to_half; }
   // The layout that the kernel works in.
-  [[nodiscard]] PairLayout kernel_layout() const { return repairs() ? PairLayout::half : rotary.layout; }
+  [[nodiscard]] PairLayout kernel_layout() const {
+    return repairs() ? PairLayout::half : rotary.layout;
+  }
 };
 
 // One token's cos and sin, and the form that the kernel wants them in.
@@ -96,7 +98,8 @@ struct RowPointers {
 RowPointers table_row(const Call& call, const std::int64_t* positions, RowBuffers& buffers) {
   const CosSinTable& table = *call.options.table;
   const Frequencies& frequencies = call.rotary.frequencies;
-  if (frequencies.axis_count() == 1) return {table.cos(positions[0]).data(), table.sin(positions[0]).data()};
+  if (frequencies.axis_count() == 1)
+    return {table.cos(positions[0]).data(), table.sin(positions[0]).data()};
   const auto axes = frequencies.axes();
   for (std::size_t i = 0; i < axes.size(); ++i) {
     buffers.cos[i] = table.cos(positions[axes[i]])[i];
@@ -117,14 +120,18 @@ void pair_up(const Element* in, std::int64_t pairs, Element* out, Direction dire
   }
 }
 // (2i, 2i+1) -> (i, i + pairs), or back.
-void pair_up(std::int64_t element, const void* in, std::int64_t pairs, void* out, Direction direction) {
+void pair_up(std::int64_t element, const void* in, std::int64_t pairs, void* out,
+             Direction direction) {
   switch (element) {
     case 8:
-      return pair_up(static_cast<const std::uint64_t*>(in), pairs, static_cast<std::uint64_t*>(out), direction);
+      return pair_up(static_cast<const std::uint64_t*>(in), pairs, static_cast<std::uint64_t*>(out),
+                     direction);
     case 4:
-      return pair_up(static_cast<const std::uint32_t*>(in), pairs, static_cast<std::uint32_t*>(out), direction);
+      return pair_up(static_cast<const std::uint32_t*>(in), pairs, static_cast<std::uint32_t*>(out),
+                     direction);
     default:
-      return pair_up(static_cast<const std::uint16_t*>(in), pairs, static_cast<std::uint16_t*>(out), direction);
+      return pair_up(static_cast<const std::uint16_t*>(in), pairs, static_cast<std::uint16_t*>(out),
+                     direction);
   }
 }
 
@@ -138,13 +145,15 @@ void turn_heads(const Call& call, const kernels::Heads& heads, const void* cos, 
   } else if (call.dtype == DType::f64) {
     call.kernels.rotate_f64[half](heads, call.block_pairs, cos, sin, 0, kernels::Store::cached);
   } else {
-    call.kernels.rotate[static_cast<int>(call.dtype) - 1][half].rotate(heads, call.block_pairs, cos, sin, call.ahead,
-                                                                       call.store);
+    call.kernels.rotate[static_cast<int>(call.dtype) - 1][half].rotate(heads, call.block_pairs, cos,
+                                                                       sin, call.ahead, call.store);
   }
 }
 
-// interleaved_to_half: a head at a time through a buffer, since reading and writing use other pairs.
-void turn_heads_repairing(const Call& call, const kernels::Heads& heads, const void* cos, const void* sin) {
+// interleaved_to_half: a head at a time through a buffer, since reading and writing use other
+// pairs.
+void turn_heads_repairing(const Call& call, const kernels::Heads& heads, const void* cos,
+                          const void* sin) {
   alignas(64) char buffer[kMaxRotaryDim * sizeof(double)];
   const std::int64_t pairs = call.block_pairs;
   const bool forward = call.options.direction == Direction::forward;
@@ -180,19 +189,23 @@ struct Token {
   std::int64_t batch, token;
 };
 
-// Turns one tensor's heads of one token. row(block) gives cos and sin of that block in the kernel's form.
+// Turns one tensor's heads of one token. row(block) gives cos and sin of that block in the kernel's
+// form.
 template <class Row>
 void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
-  const char* in = static_cast<const char*>(turn.in.data) +
-                   (at.batch * turn.in.batch_stride + at.token * turn.in.token_stride) * call.element;
+  const char* in =
+      static_cast<const char*>(turn.in.data) +
+      (at.batch * turn.in.batch_stride + at.token * turn.in.token_stride) * call.element;
   char* out = static_cast<char*>(turn.out.data) +
               (at.batch * turn.out.batch_stride + at.token * turn.out.token_stride) * call.element;
   copy_the_rest(call, turn, in, out);
   for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
     const std::int64_t start = (call.rotary.offset + block * 2 * call.block_pairs) * call.element;
-    const kernels::Heads heads{in + start, out + start, turn.in.head_stride, turn.out.head_stride, turn.in.heads};
+    const kernels::Heads heads{in + start, out + start, turn.in.head_stride, turn.out.head_stride,
+                               turn.in.heads};
     const auto [cos, sin] = row(block);
-    call.repairs() ? turn_heads_repairing(call, heads, cos, sin) : turn_heads(call, heads, cos, sin);
+    call.repairs() ? turn_heads_repairing(call, heads, cos, sin)
+                   : turn_heads(call, heads, cos, sin);
   }
 }
 
@@ -220,8 +233,9 @@ void turn_token_rows(const Call& call, Token at, RowPointers plain, std::span<co
                      : call.kernels.rotate[static_cast<int>(call.dtype) - 1][half ? 1 : 0].form;
   const bool one_form = call.rotary.blocks == 1 && !(plain_form && as_is);
   const auto make_form = [&](std::int64_t block) {
-    form(call.block_pairs, plain.cos + block * call.block_pairs, plain.sin + block * call.block_pairs,
-         static_cast<float>(call.scale), call.sin_sign, buffers.form_cos, buffers.form_sin);
+    form(call.block_pairs, plain.cos + block * call.block_pairs,
+         plain.sin + block * call.block_pairs, static_cast<float>(call.scale), call.sin_sign,
+         buffers.form_cos, buffers.form_sin);
   };
   if (one_form) make_form(0);
   for (const Turn& turn : turns) {
@@ -290,7 +304,8 @@ void turn_part(void* context, int part, int parts) {
   if (call.store == kernels::Store::streaming) call.kernels.fence();
 }
 
-void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype, const PositionBounds& bounds) {
+void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype,
+                 const PositionBounds& bounds) {
   const CosSinTable& table = *options.table;
   if (dtype == DType::f64) {
     throw Error(ErrorCode::unsupported,
@@ -301,8 +316,8 @@ void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype
   }
   if (!table.serves(rotary.frequencies, options.angles)) {
     throw Error(ErrorCode::invalid_argument,
-                message("rotate: the table must be built from the same frequencies, got one with ", table.pairs(),
-                        " pairs and amplitude ", table.amplitude()));
+                message("rotate: the table must be built from the same frequencies, got one with ",
+                        table.pairs(), " pairs and amplitude ", table.amplitude()));
   }
   if (!bounds.integral) {
     throw Error(ErrorCode::unsupported, "rotate: a table serves integer positions, got floats");
@@ -311,21 +326,22 @@ void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype
   if (bounds.low < static_cast<double>(range.first) ||
       bounds.high > static_cast<double>(range.first + range.count - 1)) {
     throw Error(ErrorCode::out_of_range,
-                message("rotate: positions must lie in the table's [", range.first, ", ", range.first + range.count,
-                        "), got ", bounds.low, " to ", bounds.high));
+                message("rotate: positions must lie in the table's [", range.first, ", ",
+                        range.first + range.count, "), got ", bounds.low, " to ", bounds.high));
   }
 }
 
 // Every vector that the kernel stores begins at a multiple of 64 bytes.
 bool can_stream(const Call& call) {
-  if (call.repairs() || call.options.angles == AngleMode::float32 || call.dtype == DType::f64) return false;
+  if (call.repairs() || call.options.angles == AngleMode::float32 || call.dtype == DType::f64)
+    return false;
   std::int64_t bytes = 0, alignment = 0;
   for (const Turn& turn : call.turns) {
     if (same_view(turn.in, turn.out)) return false;
     const HeadsView& out = turn.out;
     bytes += out.batch * out.tokens * out.heads * out.head_dim * call.element;
-    for (const std::int64_t count : {out.batch_stride, out.token_stride, out.head_stride, call.rotary.offset,
-                                     call.block_pairs}) {
+    for (const std::int64_t count : {out.batch_stride, out.token_stride, out.head_stride,
+                                     call.rotary.offset, call.block_pairs}) {
       alignment |= count * call.element;
     }
     alignment |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data));
@@ -388,7 +404,8 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
   run_parts(thread_count(options, bytes, rows), turn_part, &call);
 }
 
-void rotate(const Rotary& rotary, const Positions& positions, HeadsView x, const RotateOptions& options) {
+void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,
+            const RotateOptions& options) {
   rotate(rotary, positions, x, x, options);
 }
 

@@ -21,7 +21,8 @@ constexpr std::int64_t kEntriesPerThread = 16384;
 std::shared_ptr<float[]> allocate_rows(std::int64_t count, std::int64_t pairs) {
   const auto row = 2 * static_cast<std::size_t>(pairs);
   const auto rows = static_cast<std::size_t>(count);
-  if (rows > (std::numeric_limits<std::size_t>::max() / sizeof(float) - kPadding) / row) throw std::bad_alloc();
+  if (rows > (std::numeric_limits<std::size_t>::max() / sizeof(float) - kPadding) / row)
+    throw std::bad_alloc();
   const std::size_t bytes = rows * row * sizeof(float) + kPadding;
   constexpr std::align_val_t kAlignment{64};
   auto* memory = static_cast<float*>(::operator new(bytes, kAlignment));
@@ -46,7 +47,8 @@ void fill_part(void* context, int part, int parts) {
   double positions[kMaxAxes];
   for (std::int64_t r = begin; r < end; ++r) {
     // A table has one row per position; M-RoPE picks from several rows when it is used.
-    std::fill(std::begin(positions), std::end(positions), static_cast<double>(filling.range.first + r));
+    std::fill(std::begin(positions), std::end(positions),
+              static_cast<double>(filling.range.first + r));
     float* cos = filling.rows + r * 2 * pairs;
     if (filling.mode == AngleMode::float32) {
       float32_row(filling.frequencies, positions, cos, cos + pairs);
@@ -62,8 +64,8 @@ void fill(const Frequencies& frequencies, PositionRange range, AngleMode mode, i
   Filling filling{frequencies, rows, range, mode, kernels_for(isa).row_f32};
   const std::int64_t wanted = threads > 0 ? threads : available_threads();
   const std::int64_t useful = range.count * frequencies.pairs() / kEntriesPerThread;
-  run_parts(static_cast<int>(std::clamp<std::int64_t>(std::min(wanted, useful), 1, range.count)), fill_part,
-            &filling);
+  run_parts(static_cast<int>(std::clamp<std::int64_t>(std::min(wanted, useful), 1, range.count)),
+            fill_part, &filling);
 }
 
 void check_range(const Frequencies& frequencies, PositionRange range) {
@@ -95,7 +97,8 @@ CosSinTable CosSinTable::build(const Frequencies& frequencies, PositionRange ran
 
 CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
   if (!frequencies_) {
-    throw Error(ErrorCode::unsupported, "table: rows that a caller gave cannot grow, got no frequencies");
+    throw Error(ErrorCode::unsupported,
+                "table: rows that a caller gave cannot grow, got no frequencies");
   }
   check_range(*frequencies_, range);
   const std::int64_t row = 2 * pairs_;
@@ -104,7 +107,8 @@ CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
   const std::int64_t kept_begin = std::clamp(range_.first, range.first, end);
   const std::int64_t kept_end = std::clamp(range_.first + range_.count, kept_begin, end);
   if (kept_end > kept_begin) {
-    std::memcpy(rows.get() + (kept_begin - range.first) * row, rows_.get() + (kept_begin - range_.first) * row,
+    std::memcpy(rows.get() + (kept_begin - range.first) * row,
+                rows_.get() + (kept_begin - range_.first) * row,
                 static_cast<std::size_t>((kept_end - kept_begin) * row) * sizeof(float));
   }
   const auto fill_gap = [&](std::int64_t begin, std::int64_t stop) {
@@ -119,16 +123,16 @@ CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
   return table;
 }
 
-CosSinTable CosSinTable::from_rows(std::span<const float> cos, std::span<const float> sin, std::int64_t pairs,
-                                   std::int64_t first) {
+CosSinTable CosSinTable::from_rows(std::span<const float> cos, std::span<const float> sin,
+                                   std::int64_t pairs, std::int64_t first) {
   if (pairs < 1 || pairs > kMaxRotaryDim / 2) {
-    throw Error(ErrorCode::invalid_argument, message("table: pairs must be between 1 and ", kMaxRotaryDim / 2,
-                                                     ", got ", pairs));
+    throw Error(ErrorCode::invalid_argument,
+                message("table: pairs must be between 1 and ", kMaxRotaryDim / 2, ", got ", pairs));
   }
   if (cos.size() != sin.size() || cos.size() % static_cast<std::size_t>(pairs) != 0) {
     throw Error(ErrorCode::shape_mismatch,
-                message("table: cos and sin must both be [rows, ", pairs, "], got ", cos.size(), " and ",
-                        sin.size(), " entries"));
+                message("table: cos and sin must both be [rows, ", pairs, "], got ", cos.size(),
+                        " and ", sin.size(), " entries"));
   }
   CosSinTable table;
   table.range_ = {first, static_cast<std::int64_t>(cos.size()) / pairs};
@@ -155,7 +159,8 @@ std::span<const float> CosSinTable::cos(std::int64_t position) const noexcept {
   return {rows_.get() + (position - range_.first) * 2 * pairs_, static_cast<std::size_t>(pairs_)};
 }
 std::span<const float> CosSinTable::sin(std::int64_t position) const noexcept {
-  return {rows_.get() + ((position - range_.first) * 2 + 1) * pairs_, static_cast<std::size_t>(pairs_)};
+  return {rows_.get() + ((position - range_.first) * 2 + 1) * pairs_,
+          static_cast<std::size_t>(pairs_)};
 }
 
 }  // namespace phasor::core

@@ -30,8 +30,8 @@ struct Job {
   std::atomic<int>* pending = nullptr;
 };
 
-// A thread with a slot for one job. It spins for the next job, which makes fork and join cost about a
-// microsecond, then sleeps.
+// A thread with a slot for one job. It spins for the next job, which makes fork and join cost about
+// a microsecond, then sleeps.
 class Worker {
  public:
   Worker() {
@@ -41,7 +41,8 @@ class Worker {
   void give(const Job& job) {
     job_ = job;
     {
-      const std::lock_guard lock(mutex_);  // a worker about to sleep sees the count or gets the wake-up
+      const std::lock_guard lock(
+          mutex_);  // a worker about to sleep sees the count or gets the wake-up
       given_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_one();
@@ -75,7 +76,8 @@ class Pool {
   void run(int parts, void (*task)(void*, int, int), void* context) {
     parts = 1 + grow(parts - 1);
     std::atomic<int> pending{parts - 1};
-    for (int part = 1; part < parts; ++part) workers_[part - 1]->give({task, context, part, parts, &pending});
+    for (int part = 1; part < parts; ++part)
+      workers_[part - 1]->give({task, context, part, parts, &pending});
     task(context, 0, parts);
     for (int spin = 0; pending.load(std::memory_order_acquire) != 0; ++spin) {
       spin < kSpins ? relax() : std::this_thread::yield();

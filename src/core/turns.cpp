@@ -24,13 +24,15 @@ std::array<Dimension, 4> dimensions(const ConstHeadsView& view) noexcept {
            {view.head_dim, 1}}};
 }
 
-// Bytes from the first touched to behind the last touched, relative to nothing: comparable between views.
+// Bytes from the first touched to behind the last touched, relative to nothing: comparable between
+// views.
 struct Extent {
   std::intptr_t begin, end;
 };
 Extent extent_of(const ConstHeadsView& view) noexcept {
   std::int64_t low = 0, high = 0;
-  for (const Dimension& d : dimensions(view)) (d.stride < 0 ? low : high) += (d.count - 1) * d.stride;
+  for (const Dimension& d : dimensions(view))
+    (d.stride < 0 ? low : high) += (d.count - 1) * d.stride;
   const auto size = static_cast<std::int64_t>(size_of(view.dtype));
   const auto data = reinterpret_cast<std::intptr_t>(view.data);
   return {data + low * size, data + (high + 1) * size};
@@ -51,12 +53,13 @@ bool overlaps_itself(const ConstHeadsView& view) noexcept {
   return false;
 }
 
-// Exact for slices of one buffer that share token strides, such as q and k of a fused qkv; else by extent.
+// Exact for slices of one buffer that share token strides, such as q and k of a fused qkv; else by
+// extent.
 bool overlap(const ConstHeadsView& a, const ConstHeadsView& b) noexcept {
   const Extent left = extent_of(a), right = extent_of(b);
   if (left.end <= right.begin || right.end <= left.begin) return false;
-  const bool comparable = a.dtype == b.dtype && a.token_stride == b.token_stride && a.token_stride > 0 &&
-                          a.head_stride >= 0 && b.head_stride >= 0 &&
+  const bool comparable = a.dtype == b.dtype && a.token_stride == b.token_stride &&
+                          a.token_stride > 0 && a.head_stride >= 0 && b.head_stride >= 0 &&
                           (a.batch == 1 || a.batch_stride % a.token_stride == 0) &&
                           (b.batch == 1 || b.batch_stride % b.token_stride == 0);
   if (!comparable) return true;
@@ -70,7 +73,9 @@ bool overlap(const ConstHeadsView& a, const ConstHeadsView& b) noexcept {
   return begin < width_a || begin + width_b > a.token_stride;
 }
 
-[[noreturn]] void refuse(ErrorCode code, const std::string& what) { throw Error(code, "rotate: " + what); }
+[[noreturn]] void refuse(ErrorCode code, const std::string& what) {
+  throw Error(code, "rotate: " + what);
+}
 
 std::string shape_text(const ConstHeadsView& view) {
   return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
@@ -90,17 +95,19 @@ void check_turns(std::int64_t head_dim, std::span<const Turn> turns) {
     if (in.batch < 0 || in.tokens < 0 || in.heads < 0) {
       refuse(ErrorCode::shape_mismatch, "sizes must not be negative, got " + shape_text(in));
     }
-    if (in.batch != out.batch || in.tokens != out.tokens || in.heads != out.heads || in.head_dim != out.head_dim) {
-      refuse(ErrorCode::shape_mismatch,
-             message("input and output shapes must agree, got ", shape_text(in), " and ", shape_text(out)));
+    if (in.batch != out.batch || in.tokens != out.tokens || in.heads != out.heads ||
+        in.head_dim != out.head_dim) {
+      refuse(ErrorCode::shape_mismatch, message("input and output shapes must agree, got ",
+                                                shape_text(in), " and ", shape_text(out)));
     }
     if (in.head_dim != head_dim) {
-      refuse(ErrorCode::shape_mismatch, message("head_dim must be ", head_dim, ", got ", in.head_dim));
+      refuse(ErrorCode::shape_mismatch,
+             message("head_dim must be ", head_dim, ", got ", in.head_dim));
     }
     if (in.dtype != out.dtype || in.dtype != turns.front().in.dtype) {
       refuse(ErrorCode::shape_mismatch,
-             message("all tensors must have one dtype, got ", name_of(turns.front().in.dtype), " and ",
-                     name_of(in.dtype != out.dtype ? out.dtype : in.dtype)));
+             message("all tensors must have one dtype, got ", name_of(turns.front().in.dtype),
+                     " and ", name_of(in.dtype != out.dtype ? out.dtype : in.dtype)));
     }
     const Turn& first = turns.front();
     if (in.batch != first.in.batch || in.tokens != first.in.tokens) {
@@ -109,7 +116,8 @@ void check_turns(std::int64_t head_dim, std::span<const Turn> turns) {
     }
     if (is_empty(in)) continue;
     if (in.data == nullptr || out.data == nullptr) {
-      refuse(ErrorCode::invalid_argument, "data must not be null, got null for shape " + shape_text(in));
+      refuse(ErrorCode::invalid_argument,
+             "data must not be null, got null for shape " + shape_text(in));
     }
     if (overlaps_itself(out)) {
       refuse(ErrorCode::invalid_argument,

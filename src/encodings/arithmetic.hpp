@@ -1,7 +1,8 @@
 // The two arithmetics every formula of this room is evaluated in, so that it is written once.
 //
-// DoubleDouble gives the exact frequency, rounded once at the end. float gives what an engine gets that keeps its
-// arrays in float32 and its settings in double: there each operation rounds, in the order of the formula as written.
+// DoubleDouble gives the exact frequency, rounded once at the end. float gives what an engine gets
+// that keeps its arrays in float32 and its settings in double: there each operation rounds, in the
+// order of the formula as written.
 #pragma once
 
 #include <cmath>
@@ -17,7 +18,8 @@ using core::DoubleDouble;
 
 inline constexpr DoubleDouble kTwoPi{6.283185307179586232, 2.449293598294706414e-16};
 
-// What array elements of type T are combined with: settings and whatever is computed from them alone.
+// What array elements of type T are combined with: settings and whatever is computed from them
+// alone.
 template <class T>
 using Setting = std::conditional_t<std::is_same_v<T, float>, double, DoubleDouble>;
 
@@ -34,7 +36,8 @@ template <class T>
   return core::pow(base, exponent);
 }
 [[nodiscard]] inline double power(double base, double exponent) { return std::pow(base, exponent); }
-// In double, rounded once: float32 libraries differ among themselves in the last bit, this is what they aim at.
+// In double, rounded once: float32 libraries differ among themselves in the last bit, this is what
+// they aim at.
 [[nodiscard]] inline float power(float base, float exponent) {
   return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
 }
@@ -54,7 +57,8 @@ template <class T>
 
 // base^(2i/width) for i < count: the reciprocals of RoFormer (15).
 template <class T>
-[[nodiscard]] std::vector<T> inverse_frequencies(Setting<T> base, std::int64_t width, std::int64_t count) {
+[[nodiscard]] std::vector<T> inverse_frequencies(Setting<T> base, std::int64_t width,
+                                                 std::int64_t count) {
   std::vector<T> inverse;
   inverse.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -66,7 +70,8 @@ template <class T>
 
 // RoFormer (15): θ_i = base^(-2i/width) for i < count.
 template <class T>
-[[nodiscard]] std::vector<T> plain_frequencies(Setting<T> base, std::int64_t width, std::int64_t count) {
+[[nodiscard]] std::vector<T> plain_frequencies(Setting<T> base, std::int64_t width,
+                                               std::int64_t count) {
   std::vector<T> frequencies = inverse_frequencies<T>(base, width, count);
   for (T& frequency : frequencies) frequency = T(1.0) / frequency;
   return frequencies;

@@ -1,11 +1,11 @@
-// YaRN and its ancestor blend two lists of frequencies over a range of pairs, chosen by how often a pair turns
-// within the original length.
+// YaRN and its ancestor blend two lists of frequencies over a range of pairs, chosen by how often a
+// pair turns within the original length.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "arithmetic.hpp"
+#include "encodings/arithmetic.hpp"
 
 namespace phasor::encodings {
 
@@ -22,8 +22,10 @@ enum class RangeEnds : std::uint8_t {
 // The pair index, as a real number, that turns r times within the original length:
 //   corr(r) = dim ln(original / (2 pi r)) / (2 ln base)
 template <class S>
-[[nodiscard]] S correction_pair(double rotations, std::int64_t width, double base, std::int64_t original_length) {
-  const S turns_once = S(static_cast<double>(original_length)) / (S(rotations) * static_cast<S>(kTwoPi));
+[[nodiscard]] S correction_pair(double rotations, std::int64_t width, double base,
+                                std::int64_t original_length) {
+  const S turns_once =
+      S(static_cast<double>(original_length)) / (S(rotations) * static_cast<S>(kTwoPi));
   return S(static_cast<double>(width)) * natural_log(turns_once) / (S(2.0) * natural_log(S(base)));
 }
 
@@ -31,7 +33,8 @@ template <class S>
 template <class T>
 class Ramp {
  public:
-  Ramp(Rotations rotations, std::int64_t width, double base, std::int64_t original_length, RangeEnds ends) {
+  Ramp(Rotations rotations, std::int64_t width, double base, std::int64_t original_length,
+       RangeEnds ends) {
     using S = Setting<T>;
     low_ = correction_pair<S>(rotations.fast, width, base, original_length);
     high_ = correction_pair<S>(rotations.slow, width, base, original_length);

@@ -1,4 +1,4 @@
-#include "scalings.hpp"
+#include "encodings/scalings.hpp"
 
 namespace phasor::encodings {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "encodings/scalings.hpp"
 #include "phasor/core/error.hpp"
-#include "scalings.hpp"
 
 namespace phasor::encodings {
 
@@ -27,7 +27,8 @@ ScaledFrequencies scale(const DynamicScaling& scaling, const ScalingInput& input
       const std::int64_t original = scaling.original_length;
       const std::int64_t length = std::max(input.context.value_or(original), original);
       const S factor = scaling.factor;
-      const S stretched = factor * S(static_cast<double>(length)) / S(static_cast<double>(original));
+      const S stretched =
+          factor * S(static_cast<double>(length)) / S(static_cast<double>(original));
       growth = stretched - (factor - S(1.0));
     }
     const auto width = static_cast<double>(input.width);

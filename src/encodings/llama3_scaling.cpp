@@ -1,5 +1,5 @@
+#include "encodings/scalings.hpp"
 #include "phasor/core/error.hpp"
-#include "scalings.hpp"
 
 namespace phasor::encodings {
 
@@ -27,7 +27,8 @@ ScaledFrequencies scale(const Llama3Scaling& scaling, const ScalingInput& input)
     const T one(1.0);
     std::vector<T> frequencies = plain_frequencies<T>(input.base, input.width, input.width / 2);
     for (T& frequency : frequencies) {
-      // Quotients with a setting on top are a reciprocal and a product, as float32 engines evaluate them.
+      // Quotients with a setting on top are a reciprocal and a product, as float32 engines evaluate
+      // them.
       const T wavelength = (one / frequency) * element<T>(static_cast<S>(kTwoPi));
       if (less(longest, wavelength)) {
         frequency = frequency / factor;

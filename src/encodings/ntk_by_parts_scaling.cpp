@@ -1,6 +1,6 @@
-#include "correction_range.hpp"
+#include "encodings/correction_range.hpp"
+#include "encodings/scalings.hpp"
 #include "phasor/core/error.hpp"
-#include "scalings.hpp"
 
 namespace phasor::encodings {
 
@@ -14,14 +14,17 @@ void check(const NtkByPartsScaling& scaling, const ScalingInput& input) {
   require_finite("ntk_by_parts ntk_factor", scaling.ntk_factor);
   require_finite("ntk_by_parts extrapolation_factor", scaling.extrapolation_factor);
   if (scaling.beta_0 < scaling.beta_1 || scaling.gamma_0 < scaling.gamma_1) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rope: ntk_by_parts beta_0 and gamma_0 must not be below beta_1 and gamma_1, got ",
-                        scaling.beta_0, ", ", scaling.gamma_0, " and ", scaling.beta_1, ", ", scaling.gamma_1));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("rope: ntk_by_parts beta_0 and gamma_0 must not be below beta_1 and gamma_1, got ",
+                scaling.beta_0, ", ", scaling.gamma_0, " and ", scaling.beta_1, ", ",
+                scaling.gamma_1));
   }
   // The exponent is dim / (dim - 2), and the range divides by ln base.
   if (input.width <= 2) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rope: rotary_dim must be above 2 for ntk_by_parts scaling, got ", input.width));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("rope: rotary_dim must be above 2 for ntk_by_parts scaling, got ", input.width));
   }
   if (!(input.base > 1.0)) {
     throw Error(ErrorCode::invalid_argument,

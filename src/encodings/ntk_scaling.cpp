@@ -1,15 +1,17 @@
-#include "scalings.hpp"
+#include "encodings/scalings.hpp"
 
 namespace phasor::encodings {
 namespace {
 
-// f_i of base * factor, divided by factor^(2/dim): the first pair slows down too, the last one by `factor`.
+// f_i of base * factor, divided by factor^(2/dim): the first pair slows down too, the last one by
+// `factor`.
 template <class T>
 std::vector<T> fixed(const NtkScaling& scaling, const ScalingInput& input) {
   using S = Setting<T>;
   const S factor = scaling.factor;
   const T divisor = element<T>(power(factor, S(2.0) / S(static_cast<double>(input.width))));
-  std::vector<T> frequencies = plain_frequencies<T>(S(input.base) * factor, input.width, input.width / 2);
+  std::vector<T> frequencies =
+      plain_frequencies<T>(S(input.base) * factor, input.width, input.width / 2);
   for (T& frequency : frequencies) frequency = frequency / divisor;
   return frequencies;
 }
@@ -20,7 +22,8 @@ std::vector<T> mixed(const NtkScaling& scaling, const ScalingInput& input) {
   using S = Setting<T>;
   const S b = *scaling.mixed_b;
   const std::int64_t pairs = input.width / 2;
-  const T a = natural_log(element<T>(scaling.factor)) / element<T>(power(S(static_cast<double>(pairs)), b));
+  const T a =
+      natural_log(element<T>(scaling.factor)) / element<T>(power(S(static_cast<double>(pairs)), b));
   std::vector<T> frequencies = plain_frequencies<T>(input.base, input.width, pairs);
   for (std::int64_t i = 0; i < pairs; ++i) {
     const T order = power(T(static_cast<double>(i + 1)), element<T>(b));

@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "encodings/scalings.hpp"
 #include "phasor/core/error.hpp"
-#include "scalings.hpp"
 
 namespace phasor::encodings {
 
@@ -9,7 +9,8 @@ void check(const ProportionalScaling& scaling, const ScalingInput&) {
   require_positive("proportional factor", scaling.factor);
   if (!(scaling.proportion > 0.0 && scaling.proportion <= 1.0)) {
     throw Error(ErrorCode::invalid_argument,
-                message("rope: proportional proportion must be above 0 and at most 1, got ", scaling.proportion));
+                message("rope: proportional proportion must be above 0 and at most 1, got ",
+                        scaling.proportion));
   }
 }
 

@@ -4,30 +4,35 @@
 #include <cmath>
 #include <utility>
 
-#include "rope_axes.hpp"
-#include "scalings.hpp"
-#include "xpos.hpp"
+#include "encodings/rope_axes.hpp"
+#include "encodings/scalings.hpp"
+#include "encodings/xpos.hpp"
 
 namespace phasor::encodings {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::invalid_argument, text);
+}
 
 void check_window(const RopeSpec& spec) {
   require_positive("head_dim", spec.head_dim);
   if (spec.rotary_offset < 0 || spec.rotary_offset >= spec.head_dim) {
-    refuse(message("rope: rotary_offset must be from 0 to head_dim - 1 = ", spec.head_dim - 1, ", got ",
-                   spec.rotary_offset));
+    refuse(message("rope: rotary_offset must be from 0 to head_dim - 1 = ", spec.head_dim - 1,
+                   ", got ", spec.rotary_offset));
   }
   require_positive("rotary_dim", spec.rotary_dim);
-  if (spec.rotary_dim % 2 != 0) refuse(message("rope: rotary_dim must be even, got ", spec.rotary_dim));
+  if (spec.rotary_dim % 2 != 0)
+    refuse(message("rope: rotary_dim must be even, got ", spec.rotary_dim));
   const std::int64_t room = spec.head_dim - spec.rotary_offset;
   if (spec.rotary_dim > room) {
-    refuse(message("rope: rotary_dim must be at most head_dim", spec.rotary_offset == 0 ? "" : " - rotary_offset",
-                   " = ", room, ", got ", spec.rotary_dim));
+    refuse(message("rope: rotary_dim must be at most head_dim",
+                   spec.rotary_offset == 0 ? "" : " - rotary_offset", " = ", room, ", got ",
+                   spec.rotary_dim));
   }
   if (spec.rotary_dim > core::kMaxRotaryDim) {
-    refuse(message("rope: rotary_dim must be at most ", core::kMaxRotaryDim, ", got ", spec.rotary_dim));
+    refuse(message("rope: rotary_dim must be at most ", core::kMaxRotaryDim, ", got ",
+                   spec.rotary_dim));
   }
 }
 
@@ -38,13 +43,16 @@ void check_window(const RopeSpec& spec) {
 [[nodiscard]] ScaledFrequencies scaled_frequencies(const RopeSpec& spec,
                                                    std::optional<std::int64_t> context) {
   validate(spec);
-  if (context && *context < 0) refuse(message("rope: context must not be negative, got ", *context));
+  if (context && *context < 0)
+    refuse(message("rope: context must not be negative, got ", *context));
   const ScalingInput input = input_of(spec, context);
   return std::visit([&](const auto& scaling) { return scale(scaling, input); }, spec.scaling);
 }
 
-[[nodiscard]] core::Frequencies to_frequencies(ScaledFrequencies scaled, std::vector<std::uint8_t> rows) {
-  // A base beyond float32 leaves no frequency to imitate: the exact ones, rounded, take their place.
+[[nodiscard]] core::Frequencies to_frequencies(ScaledFrequencies scaled,
+                                               std::vector<std::uint8_t> rows) {
+  // A base beyond float32 leaves no frequency to imitate: the exact ones, rounded, take their
+  // place.
   const auto finite = [](float value) { return std::isfinite(value); };
   if (!std::all_of(scaled.float32_values.begin(), scaled.float32_values.end(), finite)) {
     scaled.float32_values.clear();
@@ -63,9 +71,10 @@ void validate(const RopeSpec& spec) {
   const ScalingInput input = input_of(spec, std::nullopt);
   std::visit([&](const auto& scaling) { check(scaling, input); }, spec.scaling);
   // Its exponents span the head: a narrower window would be another encoding.
-  if (std::holds_alternative<ProportionalScaling>(spec.scaling) && spec.rotary_dim != spec.head_dim) {
-    refuse(message("rope: proportional scaling needs rotary_dim = head_dim = ", spec.head_dim, ", got ",
-                   spec.rotary_dim));
+  if (std::holds_alternative<ProportionalScaling>(spec.scaling) &&
+      spec.rotary_dim != spec.head_dim) {
+    refuse(message("rope: proportional scaling needs rotary_dim = head_dim = ", spec.head_dim,
+                   ", got ", spec.rotary_dim));
   }
 }
 
@@ -78,7 +87,8 @@ core::Frequencies resolve_frequencies(const RopeSpec& spec, std::optional<std::i
     scaled.values = over_both_axes(axial->kind, scaled.values);
     scaled.float32_values = over_both_axes(axial->kind, scaled.float32_values);
     rows.assign(scaled.values.size(), 0);
-    std::fill(rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2), rows.end(), std::uint8_t{1});
+    std::fill(rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2), rows.end(),
+              std::uint8_t{1});
   }
   return to_frequencies(std::move(scaled), std::move(rows));
 }
@@ -97,15 +107,20 @@ core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context) 
   }
   const auto* axial = std::get_if<AxialAxes>(&spec.axes);
   const bool halves = axial != nullptr && axial->kind == AxialAxes::Kind::per_half_head;
-  core::Rotary rotary{resolve_frequencies(spec, context), *spec.layout,     spec.head_dim,
-                      spec.rotary_offset,                 halves ? 2 : 1, std::nullopt};
+  core::Rotary rotary{resolve_frequencies(spec, context),
+                      *spec.layout,
+                      spec.head_dim,
+                      spec.rotary_offset,
+                      halves ? 2 : 1,
+                      std::nullopt};
   if (spec.xpos) rotary.growth = growth_of(*spec.xpos, spec.rotary_dim, context);
   core::validate(rotary);
   return rotary;
 }
 
 bool depends_on_context(const RopeSpec& spec) noexcept {
-  return depends_on_context(spec.scaling) || (spec.xpos && spec.xpos->policy != Xpos::Centre::fixed);
+  return depends_on_context(spec.scaling) ||
+         (spec.xpos && spec.xpos->policy != Xpos::Centre::fixed);
 }
 
 }  // namespace phasor::encodings

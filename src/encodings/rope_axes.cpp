@@ -1,4 +1,4 @@
-#include "rope_axes.hpp"
+#include "encodings/rope_axes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,19 +7,23 @@
 namespace phasor::encodings {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::invalid_argument, text);
+}
 
 constexpr std::uint8_t kTemporal = 0, kHeight = 1, kWidth = 2;
 
 void check_mrope(const MropeAxes& axes, const RopeSpec& spec) {
   const std::int64_t pairs = spec.rotary_dim / 2;
   if (axes.sections.size() != 3) {
-    refuse(message("rope: mrope sections must be three (temporal, height, width), got ", axes.sections.size()));
+    refuse(message("rope: mrope sections must be three (temporal, height, width), got ",
+                   axes.sections.size()));
   }
   std::int64_t sum = 0;
   for (const std::int64_t section : axes.sections) {
     if (section < 0 || section > pairs) {
-      refuse(message("rope: an mrope section must be from 0 to rotary_dim / 2 = ", pairs, ", got ", section));
+      refuse(message("rope: an mrope section must be from 0 to rotary_dim / 2 = ", pairs, ", got ",
+                     section));
     }
     sum += section;
   }
@@ -34,7 +38,7 @@ void check_mrope(const MropeAxes& axes, const RopeSpec& spec) {
   for (const std::uint8_t row : {kTemporal, kHeight, kWidth}) {
     const std::int64_t reached = std::count(rows.begin(), rows.end(), row);
     if (reached != axes.sections[row]) {
-      refuse(message("rope: interleaved mrope sections must leave room for each other, got ", axes.sections[0],
+      refuse(message("rope: mrope sections must leave room for each other, got ", axes.sections[0],
                      ", ", axes.sections[1], ", ", axes.sections[2]));
     }
   }
@@ -82,7 +86,8 @@ std::vector<std::uint8_t> mrope_rows(const MropeAxes& axes, std::int64_t pairs) 
 
 std::int64_t formula_width(const RopeSpec& spec) noexcept {
   const auto* axial = std::get_if<AxialAxes>(&spec.axes);
-  return axial != nullptr && axial->kind != AxialAxes::Kind::alternating ? spec.rotary_dim / 2 : spec.rotary_dim;
+  return axial != nullptr && axial->kind != AxialAxes::Kind::alternating ? spec.rotary_dim / 2
+                                                                         : spec.rotary_dim;
 }
 
 }  // namespace phasor::encodings

@@ -8,7 +8,8 @@
 
 namespace phasor::encodings {
 
-// throws   Error(invalid_argument) when the axes do not fit rotary_dim or do not go with the rest of the spec
+// throws   Error(invalid_argument) when the axes do not fit rotary_dim or do not go with the rest
+// of the spec
 void check_axes(const RopeSpec& spec);
 
 // The row of each of `pairs` frequencies.
@@ -16,7 +17,8 @@ void check_axes(const RopeSpec& spec);
 // precondition  check_axes() passed for a spec with these axes
 [[nodiscard]] std::vector<std::uint8_t> mrope_rows(const MropeAxes& axes, std::int64_t pairs);
 
-// The dim of the formulas: a part of rotary_dim where both axes of an image use the same frequencies.
+// The dim of the formulas: a part of rotary_dim where both axes of an image use the same
+// frequencies.
 [[nodiscard]] std::int64_t formula_width(const RopeSpec& spec) noexcept;
 
 // Lays the shared list out over both axes of an image, in the order that the kernels read it.

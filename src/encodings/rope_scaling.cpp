@@ -3,14 +3,15 @@
 #include <array>
 #include <cmath>
 
+#include "encodings/scalings.hpp"
 #include "phasor/core/error.hpp"
-#include "scalings.hpp"
 
 namespace phasor::encodings {
 
 std::string_view name_of(const RopeScaling& scaling) noexcept {
   static constexpr std::array<std::string_view, std::variant_size_v<RopeScaling>> kNames = {
-      "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional"};
+      "default", "linear",   "ntk",    "dynamic",     "ntk_by_parts",
+      "yarn",    "longrope", "llama3", "proportional"};
   return kNames[scaling.index()];
 }
 
@@ -26,12 +27,14 @@ void require_finite(std::string_view what, double value) {
 
 void require_positive(std::string_view what, double value) {
   if (std::isfinite(value) && value > 0.0) return;
-  throw Error(ErrorCode::invalid_argument, message("rope: ", what, " must be positive and finite, got ", value));
+  throw Error(ErrorCode::invalid_argument,
+              message("rope: ", what, " must be positive and finite, got ", value));
 }
 
 void require_positive(std::string_view what, std::int64_t value) {
   if (value > 0) return;
-  throw Error(ErrorCode::invalid_argument, message("rope: ", what, " must be positive, got ", value));
+  throw Error(ErrorCode::invalid_argument,
+              message("rope: ", what, " must be positive, got ", value));
 }
 
 }  // namespace phasor::encodings

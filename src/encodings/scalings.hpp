@@ -1,4 +1,5 @@
-// The seam between the scalings and rope.cpp: each scaling checks its own members and gives its own frequencies.
+// The seam between the scalings and rope.cpp: each scaling checks its own members and gives its own
+// frequencies.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "arithmetic.hpp"
+#include "encodings/arithmetic.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
 
 namespace phasor::encodings {
@@ -26,7 +27,8 @@ struct ScaledFrequencies {
 
 // Evaluates formula(type tag) in both arithmetics.
 template <class Formula>
-[[nodiscard]] ScaledFrequencies in_both_arithmetics(const Formula& formula, double amplitude = 1.0) {
+[[nodiscard]] ScaledFrequencies in_both_arithmetics(const Formula& formula,
+                                                    double amplitude = 1.0) {
   ScaledFrequencies scaled;
   for (const DoubleDouble& value : formula(std::type_identity<DoubleDouble>{})) {
     scaled.values.push_back(static_cast<double>(value));
@@ -60,6 +62,7 @@ void check(const ProportionalScaling& scaling, const ScalingInput& input);
 [[nodiscard]] ScaledFrequencies scale(const YarnScaling& scaling, const ScalingInput& input);
 [[nodiscard]] ScaledFrequencies scale(const LongRopeScaling& scaling, const ScalingInput& input);
 [[nodiscard]] ScaledFrequencies scale(const Llama3Scaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const ProportionalScaling& scaling, const ScalingInput& input);
+[[nodiscard]] ScaledFrequencies scale(const ProportionalScaling& scaling,
+                                      const ScalingInput& input);
 
 }  // namespace phasor::encodings

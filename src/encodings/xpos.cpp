@@ -1,8 +1,8 @@
-#include "xpos.hpp"
+#include "encodings/xpos.hpp"
 
 #include <cmath>
 
-#include "scalings.hpp"
+#include "encodings/scalings.hpp"
 
 namespace phasor::encodings {
 
@@ -12,7 +12,8 @@ void check(const Xpos& xpos) {
   require_finite("xpos centre", xpos.centre);
 }
 
-core::Growth growth_of(const Xpos& xpos, std::int64_t rotary_dim, std::optional<std::int64_t> context) {
+core::Growth growth_of(const Xpos& xpos, std::int64_t rotary_dim,
+                       std::optional<std::int64_t> context) {
   core::Growth growth;
   const DoubleDouble gamma = xpos.gamma;
   for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {

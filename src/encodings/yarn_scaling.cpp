@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "correction_range.hpp"
+#include "encodings/correction_range.hpp"
+#include "encodings/scalings.hpp"
 #include "phasor/core/error.hpp"
-#include "scalings.hpp"
 
 namespace phasor::encodings {
 
@@ -17,11 +17,12 @@ void check(const YarnScaling& scaling, const ScalingInput& input) {
   require_positive("yarn beta_slow", scaling.beta_slow);
   require_finite("yarn mscale", scaling.mscale);
   require_finite("yarn mscale_all_dim", scaling.mscale_all_dim);
-  if (scaling.attention_factor) require_positive("yarn attention_factor", *scaling.attention_factor);
+  if (scaling.attention_factor)
+    require_positive("yarn attention_factor", *scaling.attention_factor);
   if (scaling.beta_fast < scaling.beta_slow) {
     throw Error(ErrorCode::invalid_argument,
-                message("rope: yarn beta_fast must not be below beta_slow, got ", scaling.beta_fast, " and ",
-                        scaling.beta_slow));
+                message("rope: yarn beta_fast must not be below beta_slow, got ", scaling.beta_fast,
+                        " and ", scaling.beta_slow));
   }
   // The range divides by ln base.
   if (!(input.base > 1.0)) {
@@ -40,7 +41,8 @@ ScaledFrequencies scale(const YarnScaling& scaling, const ScalingInput& input) {
   }
   const auto formula = [&]<class T>(std::type_identity<T>) {
     std::vector<T> frequencies = inverse_frequencies<T>(input.base, input.width, input.width / 2);
-    const Ramp<T> ramp({scaling.beta_fast, scaling.beta_slow}, input.width, input.base, scaling.original_length,
+    const Ramp<T> ramp({scaling.beta_fast, scaling.beta_slow}, input.width, input.base,
+                       scaling.original_length,
                        scaling.truncate ? RangeEnds::whole_pairs : RangeEnds::as_computed);
     const T one(1.0);
     for (std::int64_t i = 0; i < input.width / 2; ++i) {

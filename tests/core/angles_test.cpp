@@ -15,8 +15,9 @@ namespace {
 using tests::CosSin;
 using tests::Real;
 
-// The positions p > 0 up to `limit` at which p * frequency comes closest to a multiple of pi/2: denominators of the
-// convergents of frequency / (pi/2). There cos or sin is nearly zero and every lost bit shows.
+// The positions p > 0 up to `limit` at which p * frequency comes closest to a multiple of pi/2:
+// denominators of the convergents of frequency / (pi/2). There cos or sin is nearly zero and every
+// lost bit shows.
 std::vector<double> near_zero_positions(double frequency, double limit) {
   std::vector<double> positions;
   Real x = Real(frequency) / tests::half_pi();
@@ -71,10 +72,13 @@ void measure(const Frequencies& frequencies, double position, Worst& worst) {
     cos_sin(frequencies, {&position, 1}, cos, sin, AngleMode::exact, isa);
     cos_sin(frequencies, {&position, 1}, cos64, sin64, isa);
     for (std::size_t i = 0; i < pairs; ++i) {
-      const double f32 = std::fmax(tests::ulps(cos[i], truth[i].cos), tests::ulps(sin[i], truth[i].sin));
-      const double f64 = std::fmax(tests::ulps(cos64[i], truth[i].cos), tests::ulps(sin64[i], truth[i].sin));
+      const double f32 =
+          std::fmax(tests::ulps(cos[i], truth[i].cos), tests::ulps(sin[i], truth[i].sin));
+      const double f64 =
+          std::fmax(tests::ulps(cos64[i], truth[i].cos), tests::ulps(sin64[i], truth[i].sin));
       ASSERT_LE(f32, kCosSinErrorUlp) << name_of(isa) << " position " << position << " pair " << i;
-      ASSERT_LE(f64, kCosSinErrorUlp64) << name_of(isa) << " position " << position << " pair " << i;
+      ASSERT_LE(f64, kCosSinErrorUlp64)
+          << name_of(isa) << " position " << position << " pair " << i;
       worst.f32 = std::fmax(worst.f32, f32);
       worst.f64 = std::fmax(worst.f64, f64);
     }
@@ -102,7 +106,8 @@ TEST_P(AnglesOfBase, AreCorrectlyRoundedNextToZeros) {
   std::size_t hard = 0;
   for (const double frequency : frequencies.values()) {
     const Frequencies one({frequency});
-    for (const double position : near_zero_positions(frequency, static_cast<double>(kExactPosition))) {
+    for (const double position :
+         near_zero_positions(frequency, static_cast<double>(kExactPosition))) {
       measure(one, position, worst);
       measure(one, -position, worst);
       if (HasFatalFailure()) return;
@@ -117,7 +122,8 @@ TEST_P(AnglesOfBase, AreCorrectlyRoundedNextToZeros) {
 INSTANTIATE_TEST_SUITE_P(Bases, AnglesOfBase,
                          testing::Values(std::pair{10000.0, std::int64_t{128}},
                                          std::pair{500000.0, std::int64_t{64}},
-                                         std::pair{1.0e6, std::int64_t{22}}, std::pair{100.0, std::int64_t{6}},
+                                         std::pair{1.0e6, std::int64_t{22}},
+                                         std::pair{100.0, std::int64_t{6}},
                                          std::pair{0.5, std::int64_t{8}}));
 
 TEST(Angles, HoldForFrequenciesChosenToHitMultiplesOfHalfPi) {
@@ -137,7 +143,8 @@ TEST(Angles, HoldForFrequenciesChosenToHitMultiplesOfHalfPi) {
 TEST(Angles, HoldForPositionsThatAreNotIntegersAndBeyond2To40) {
   const Frequencies frequencies = make_frequencies({32, 10000.0});
   Worst worst;
-  for (const double position : {0.5, -0.1, 1e-300, 1e-5, 12345.678, 0x1.fffffffffffffp39, 0x1p47, 0x1.8p47 + 1.0}) {
+  for (const double position :
+       {0.5, -0.1, 1e-300, 1e-5, 12345.678, 0x1.fffffffffffffp39, 0x1p47, 0x1.8p47 + 1.0}) {
     measure(frequencies, position, worst);
     if (HasFatalFailure()) return;
   }
@@ -145,7 +152,8 @@ TEST(Angles, HoldForPositionsThatAreNotIntegersAndBeyond2To40) {
 
 TEST(Angles, StayWithin1e7OfTheMathematicallyExactFrequency) {
   double worst = 0.0;
-  for (const auto& [base, dim] : {std::pair{10000.0, 128}, std::pair{500000.0, 128}, std::pair{5e6, 64}}) {
+  for (const auto& [base, dim] :
+       {std::pair{10000.0, 128}, std::pair{500000.0, 128}, std::pair{5e6, 64}}) {
     const Frequencies frequencies = make_frequencies({dim, base});
     const auto pairs = static_cast<std::size_t>(frequencies.pairs());
     std::vector<float> cos(pairs), sin(pairs);
@@ -183,7 +191,8 @@ TEST(Angles, CarryTheAmplitude) {
   EXPECT_FLOAT_EQ(sin[0], static_cast<float>(1.25 * std::sin(1.2)));
 }
 
-std::string refusal(const Frequencies& frequencies, const std::vector<double>& positions, std::size_t size) {
+std::string refusal(const Frequencies& frequencies, const std::vector<double>& positions,
+                    std::size_t size) {
   std::vector<float> cos(size), sin(size);
   try {
     cos_sin(frequencies, positions, cos, sin);
@@ -196,12 +205,14 @@ std::string refusal(const Frequencies& frequencies, const std::vector<double>& p
 TEST(Angles, RefuseWhatCannotBeExact) {
   const Frequencies one({1.0});
   EXPECT_EQ(refusal(one, {std::nan("")}, 1), "cos_sin: positions must be finite, got nan");
-  EXPECT_EQ(refusal(one, {std::numeric_limits<double>::infinity()}, 1), "cos_sin: positions must be finite, got inf");
+  EXPECT_EQ(refusal(one, {std::numeric_limits<double>::infinity()}, 1),
+            "cos_sin: positions must be finite, got inf");
   EXPECT_EQ(refusal(one, {0x1p53}, 1),
             "cos_sin: positions must be below 2^53 in magnitude, got 9007199254740992");
-  EXPECT_EQ(refusal(one, {0x1p50}, 1),
-            "cos_sin: position x frequency must be at most 2^48 rad, got position 1125899906842624 with "
-            "frequency 1");
+  EXPECT_EQ(
+      refusal(one, {0x1p50}, 1),
+      "cos_sin: position x frequency must be at most 2^48 rad, got position 1125899906842624 with "
+      "frequency 1");
   EXPECT_EQ(refusal(one, {1.0, 2.0}, 1), "cos_sin: expected 1 positions, one per axis, got 2");
   EXPECT_EQ(refusal(one, {1.0}, 2), "cos_sin: cos and sin must have 1 entries, got 2 and 2");
 }

@@ -41,8 +41,9 @@ TEST(Convert, HalfIsTheSignedMantissaTimesAPowerOfTwo) {
   // Another form: sign (1024 + m) 2^(e-25), sign m 2^-24 below the normal numbers.
   for (std::uint32_t bits = 0; bits < 0x7c00U; ++bits) {
     const std::uint32_t exponent = bits >> 10, mantissa = bits & 0x3ffU;
-    const double expected =
-        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, static_cast<int>(exponent) - 25);
+    const double expected = exponent == 0
+                                ? std::ldexp(mantissa, -24)
+                                : std::ldexp(1024 + mantissa, static_cast<int>(exponent) - 25);
     ASSERT_EQ(to_float(Half{static_cast<std::uint16_t>(bits)}), expected) << bits;
     ASSERT_EQ(to_float(Half{static_cast<std::uint16_t>(bits | 0x8000U)}), -expected) << bits;
   }
@@ -69,7 +70,8 @@ TEST(Convert, HalfRoundsToNearestEven) {
 TEST(Convert, BFloat16RoundsToNearestEven) {
   check_rounding<BFloat16>(0x7f7fU, [](float value) { return to_bfloat16(value); });
   EXPECT_EQ(to_bfloat16(std::numeric_limits<float>::max()).bits, 0x7f80U);
-  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x7f800001U)).bits & 0x7fc0U, 0x7fc0U) << "a NaN stays a NaN";
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x7f800001U)).bits & 0x7fc0U, 0x7fc0U)
+      << "a NaN stays a NaN";
 }
 
 TEST(Convert, ElementsAreReadAndWrittenInEveryType) {
@@ -77,8 +79,8 @@ TEST(Convert, ElementsAreReadAndWrittenInEveryType) {
   float f[2] = {};
   Half h[2] = {};
   BFloat16 b[2] = {};
-  for (const HeadsView& view : {heads_view(d, 1, 1, 1, 2), heads_view(f, 1, 1, 1, 2), heads_view(h, 1, 1, 1, 2),
-                                heads_view(b, 1, 1, 1, 2)}) {
+  for (const HeadsView& view : {heads_view(d, 1, 1, 1, 2), heads_view(f, 1, 1, 1, 2),
+                                heads_view(h, 1, 1, 1, 2), heads_view(b, 1, 1, 1, 2)}) {
     set_element(view, 1, -2.5);
     EXPECT_EQ(element_of(view, 0), 0.0) << name_of(view.dtype);
     EXPECT_EQ(element_of(view, 1), -2.5) << name_of(view.dtype);

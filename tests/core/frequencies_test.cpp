@@ -16,7 +16,8 @@ TEST(Frequencies, AreThePowersOfEquation15CorrectlyRounded) {
       const Frequencies frequencies = make_frequencies({dim, base});
       ASSERT_EQ(frequencies.pairs(), dim / 2);
       for (std::int64_t i = 0; i < dim / 2; ++i) {
-        ASSERT_EQ(frequencies.values()[static_cast<std::size_t>(i)], tests::exact_frequency(base, dim, i).rounded())
+        ASSERT_EQ(frequencies.values()[static_cast<std::size_t>(i)],
+                  tests::exact_frequency(base, dim, i).rounded())
             << "base " << base << " dim " << dim << " pair " << i;
       }
     }
@@ -34,13 +35,18 @@ std::string refusal_of_spec(std::int64_t dim, double base) {
 }
 
 TEST(Frequencies, RefuseBadSpecs) {
-  EXPECT_EQ(refusal_of_spec(7, 1e4), "frequencies: rotary_dim must be even and between 2 and 2048, got 7");
-  EXPECT_EQ(refusal_of_spec(0, 1e4), "frequencies: rotary_dim must be even and between 2 and 2048, got 0");
-  EXPECT_EQ(refusal_of_spec(-2, 1e4), "frequencies: rotary_dim must be even and between 2 and 2048, got -2");
-  EXPECT_EQ(refusal_of_spec(2050, 1e4), "frequencies: rotary_dim must be even and between 2 and 2048, got 2050");
+  EXPECT_EQ(refusal_of_spec(7, 1e4),
+            "frequencies: rotary_dim must be even and between 2 and 2048, got 7");
+  EXPECT_EQ(refusal_of_spec(0, 1e4),
+            "frequencies: rotary_dim must be even and between 2 and 2048, got 0");
+  EXPECT_EQ(refusal_of_spec(-2, 1e4),
+            "frequencies: rotary_dim must be even and between 2 and 2048, got -2");
+  EXPECT_EQ(refusal_of_spec(2050, 1e4),
+            "frequencies: rotary_dim must be even and between 2 and 2048, got 2050");
   EXPECT_EQ(refusal_of_spec(8, 0.0), "frequencies: base must be finite and positive, got 0");
   EXPECT_EQ(refusal_of_spec(8, -1.0), "frequencies: base must be finite and positive, got -1");
-  EXPECT_EQ(refusal_of_spec(8, std::nan("")), "frequencies: base must be finite and positive, got nan");
+  EXPECT_EQ(refusal_of_spec(8, std::nan("")),
+            "frequencies: base must be finite and positive, got nan");
 }
 
 template <class... Arguments>
@@ -61,7 +67,8 @@ TEST(Frequencies, RefuseValuesThatCannotTurnAnything) {
   EXPECT_EQ(refusal(Values{1.0, std::nan("")}), "frequencies: frequency 1 must be finite, got nan");
   EXPECT_EQ(refusal(Values{std::numeric_limits<double>::infinity()}),
             "frequencies: frequency 0 must be finite, got inf");
-  EXPECT_EQ(refusal(Values{1.0}, 0.0), "frequencies: the amplitude must be finite and positive, got 0");
+  EXPECT_EQ(refusal(Values{1.0}, 0.0),
+            "frequencies: the amplitude must be finite and positive, got 0");
   EXPECT_EQ(refusal(Values{1.0}, 1.0, Axes{0, 1}),
             "frequencies: expected one axis per frequency, got 2 axes for 1 frequencies");
   EXPECT_EQ(refusal(Values{1.0}, 1.0, Axes{8}), "frequencies: an axis must be below 8, got 8");

@@ -34,7 +34,8 @@ TEST(Rotary, ValidatesTheWindowTheBlocksAndTheGrowth) {
             "rotate: rotary_dim 8 at offset 2 must lie inside head_dim, got head_dim 9");
   EXPECT_EQ(refusal({four, PairLayout::half, 9, -1}),
             "rotate: rotary_dim 8 at offset -1 must lie inside head_dim, got head_dim 9");
-  EXPECT_EQ(refusal({four, PairLayout::half, 8, 0, 3}), "rotate: blocks must divide the 4 pairs, got 3");
+  EXPECT_EQ(refusal({four, PairLayout::half, 8, 0, 3}),
+            "rotate: blocks must divide the 4 pairs, got 3");
   EXPECT_EQ(refusal({four, PairLayout::half, 8, 0, 1, Growth{{0.1}, 0.0}}),
             "rotate: growth must have one rate per pair, got 1 rates for 4 pairs");
   EXPECT_EQ(refusal({four, PairLayout::half, 8, 0, 1, Growth{{0.1, 0.1, 0.1, NAN}, 0.0}}),

@@ -26,8 +26,8 @@ void expect_rows_are_exact(const CosSinTable& table, const Frequencies& frequenc
 }
 
 TEST(Table, HoldsTheRowsOfItsRange) {
-  for (const PositionRange range :
-       {PositionRange{0, 1}, PositionRange{-7, 20}, PositionRange{131000, 100}, PositionRange{5, 0}}) {
+  for (const PositionRange range : {PositionRange{0, 1}, PositionRange{-7, 20},
+                                    PositionRange{131000, 100}, PositionRange{5, 0}}) {
     const CosSinTable table = CosSinTable::build(sample(), range);
     EXPECT_EQ(table.pairs(), 5);
     EXPECT_EQ(table.amplitude(), 1.5);
@@ -49,8 +49,9 @@ TEST(Table, IsTheSameWhateverTheThreads) {
 TEST(Table, GrowsByBuildingTheNextAndLeavesTheOldAlone) {
   const CosSinTable old = CosSinTable::build(sample(), {10, 5});
   const float before = old.cos(12)[0];
-  for (const PositionRange range : {PositionRange{10, 50}, PositionRange{0, 12}, PositionRange{11, 2},
-                                    PositionRange{100, 3}, PositionRange{-4, 40}, PositionRange{12, 0}}) {
+  for (const PositionRange range :
+       {PositionRange{10, 50}, PositionRange{0, 12}, PositionRange{11, 2}, PositionRange{100, 3},
+        PositionRange{-4, 40}, PositionRange{12, 0}}) {
     const CosSinTable grown = old.grown(range);
     EXPECT_EQ(grown.range().first, range.first);
     EXPECT_EQ(grown.range().count, range.count);
@@ -85,7 +86,8 @@ TEST(Table, KnowsWhichFrequenciesItServes) {
 TEST(Table, RefusesRangesThatCannotBe) {
   EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {0, -1})), Error);
   EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {std::int64_t{1} << 60, 2})), Error);
-  EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {0, std::int64_t{1} << 47})), std::bad_alloc);
+  EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {0, std::int64_t{1} << 47})),
+               std::bad_alloc);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Keys that were turned under one scheme, turned again to stand as if under another: k_B = R_B R_A^-1 k_A.
+// Keys that were turned under one scheme, turned again to stand as if under another: k_B = R_B
+// R_A^-1 k_A.
 #pragma once
 
 #include "phasor/core/rotate.hpp"
@@ -11,8 +12,9 @@ struct Stance {
   core::Positions positions;
 };
 
-// Where both schemes pair features alike this is one turn by the difference of the exact angles, the amplitude
-// changed by b/a once; otherwise the inverse under `from`, then the turn under `to`, without rounding between.
+// Where both schemes pair features alike this is one turn by the difference of the exact angles,
+// the amplitude changed by b/a once; otherwise the inverse under `from`, then the turn under `to`,
+// without rounding between.
 //
 // shape    keys as core::rotate; both schemes have its head_dim
 // throws   as core::rotate, before keys are touched

@@ -1,8 +1,8 @@
 // Exact cos and sin of position x frequency.
 //
-// The angle is the exact product of two doubles, kept as high + low (one FMA), reduced by pi/2 kept in three
-// parts, and evaluated by a polynomial in double; the result is rounded once. A float32 angle near 100000 rad
-// is off by up to 0.004 rad before cos is even called.
+// The angle is the exact product of two doubles, kept as high + low (one FMA), reduced by pi/2 kept
+// in three parts, and evaluated by a polynomial in double; the result is rounded once. A float32
+// angle near 100000 rad is off by up to 0.004 rad before cos is even called.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,19 @@ namespace phasor::core {
 
 enum class AngleMode : std::uint8_t {
   exact,
-  float32,  // float32 frequency, float32 product, float32 cos and sin: what other engines do, bit for bit
+  float32,  // float32 frequency, float32 product, float32 cos and sin: what other engines do, bit
+            // for bit
 };
 
 // |float32 result - truth| in units in the last place of the float32 result, truth being
-// cos or sin of the exact product: for every integer |position| <= kExactPosition, near-zero results included.
+// cos or sin of the exact product: for every integer |position| <= kExactPosition, near-zero
+// results included.
 inline constexpr double kCosSinErrorUlp = 0.502;
 inline constexpr std::int64_t kExactPosition = std::int64_t{1} << 40;
 // The same for float64 results.
 inline constexpr double kCosSinErrorUlp64 = 1.0;
-// Positions from here on are refused. Between the two, and for positions that are not integers, the same bound
-// holds against the exact product of the float64 position while |angle| <= kMaxAngle.
+// Positions from here on are refused. Between the two, and for positions that are not integers, the
+// same bound holds against the exact product of the float64 position while |angle| <= kMaxAngle.
 inline constexpr double kMaxPosition = 9007199254740992.0;  // 2^53: every integer below is a double
 inline constexpr double kMaxAngle = 281474976710656.0;      // 2^48 rad; larger angles are refused
 // |float32 result - truth of the mathematically exact frequency|, absolute, |position| <= 2^24.
@@ -36,10 +38,11 @@ inline constexpr double kCosSinErrorExactFrequency = 1e-7;
 // inputs   positions: one per axis of `frequencies`
 // shape    cos, sin [pairs]
 // throws   Error(shape_mismatch | out_of_range | invalid_argument), before anything is written
-void cos_sin(const Frequencies& frequencies, std::span<const double> positions, std::span<float> cos,
-             std::span<float> sin, AngleMode mode = AngleMode::exact,
+void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
+             std::span<float> cos, std::span<float> sin, AngleMode mode = AngleMode::exact,
              InstructionSet isa = InstructionSet::best);
-void cos_sin(const Frequencies& frequencies, std::span<const double> positions, std::span<double> cos,
-             std::span<double> sin, InstructionSet isa = InstructionSet::best);
+void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
+             std::span<double> cos, std::span<double> sin,
+             InstructionSet isa = InstructionSet::best);
 
 }  // namespace phasor::core

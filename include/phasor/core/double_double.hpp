@@ -1,5 +1,5 @@
-// A number as the unevaluated sum of two doubles: about 106 bits. Frequencies are computed in it, so that
-// the float64 value that is kept is the exact one, rounded once.
+// A number as the unevaluated sum of two doubles: about 106 bits. Frequencies are computed in it,
+// so that the float64 value that is kept is the exact one, rounded once.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,8 @@ struct DoubleDouble {
   double low = 0.0;
 
   constexpr DoubleDouble() = default;
-  constexpr DoubleDouble(double value) : high(value) {}  // NOLINT(google-explicit-constructor): a double is one
+  constexpr DoubleDouble(double value)
+      : high(value) {}  // NOLINT(google-explicit-constructor): a double is one
   constexpr DoubleDouble(double high_part, double low_part) : high(high_part), low(low_part) {}
   explicit operator double() const { return high + low; }
 };

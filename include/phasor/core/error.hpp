@@ -43,8 +43,10 @@ template <class... Parts>
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor): return value;
-  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor): return error;
+  Result(T value)
+      : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor): return value;
+  Result(Error error)
+      : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor): return error;
 
   [[nodiscard]] bool ok() const noexcept { return std::holds_alternative<T>(state_); }
   explicit operator bool() const noexcept { return ok(); }

@@ -1,4 +1,5 @@
-// The narrow waist: every RoPE type resolves to these numbers, and nothing below knows a type's name.
+// The narrow waist: every RoPE type resolves to these numbers, and nothing below knows a type's
+// name.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,11 @@ inline constexpr std::int64_t kMaxRotaryDim = 2048;
 // Positions come as rows (M-RoPE: temporal, height, width); a frequency reads one of them.
 inline constexpr int kMaxAxes = 8;
 
-// θ_i in radians per position, kept in float64; the factor on cos and sin; the position row each θ_i reads.
+// θ_i in radians per position, kept in float64; the factor on cos and sin; the position row each
+// θ_i reads.
 //
-// throws   Error(invalid_argument) if there is no value, more than kMaxRotaryDim / 2, one that is not
+// throws   Error(invalid_argument) if there is no value, more than kMaxRotaryDim / 2, one that is
+// not
 //          finite, an amplitude that is not finite and positive, or axes that do not fit
 class Frequencies {
  public:
@@ -28,7 +31,9 @@ class Frequencies {
   // One entry per frequency, or empty when all read row 0.
   [[nodiscard]] std::span<const std::uint8_t> axes() const noexcept { return axes_; }
   [[nodiscard]] int axis_count() const noexcept { return axis_count_; }
-  [[nodiscard]] std::int64_t pairs() const noexcept { return static_cast<std::int64_t>(values_.size()); }
+  [[nodiscard]] std::int64_t pairs() const noexcept {
+    return static_cast<std::int64_t>(values_.size());
+  }
   [[nodiscard]] double largest() const noexcept { return largest_; }
   // The same frequencies as an engine gets them that computes in float32 throughout; used by
   // AngleMode::float32 alone.
@@ -48,10 +53,11 @@ struct FrequencySpec {
   double base = 10000.0;
 };
 
-// RoFormer (15): θ_i = base^(-2i/rotary_dim), i = 0 .. rotary_dim/2 - 1, each correctly rounded to float64
-// (computed to about 100 bits).
+// RoFormer (15): θ_i = base^(-2i/rotary_dim), i = 0 .. rotary_dim/2 - 1, each correctly rounded to
+// float64 (computed to about 100 bits).
 //
-// throws   Error(invalid_argument): rotary_dim odd, not positive or above kMaxRotaryDim; base not positive
+// throws   Error(invalid_argument): rotary_dim odd, not positive or above kMaxRotaryDim; base not
+// positive
 [[nodiscard]] Frequencies make_frequencies(const FrequencySpec& spec);
 
 }  // namespace phasor::core

@@ -31,10 +31,10 @@ struct Rotary {
   std::int64_t head_dim = 0;
   // Features [offset, offset + 2 * pairs) turn; the rest keep their bits.
   std::int64_t offset = 0;
-  // The window is cut into this many equal blocks and the layout holds inside each: 1, or 2 where each
-  // half of the head has its own position row (Gemma 4 vision, ChatGLM v1).
+  // The window is cut into this many equal blocks and the layout holds inside each: 1, or 2 where
+  // each half of the head has its own position row (Gemma 4 vision, ChatGLM v1).
   std::int64_t blocks = 1;
-  std::optional<Growth> growth;
+  std::optional<Growth> growth = std::nullopt;
 
   [[nodiscard]] std::int64_t rotary_dim() const noexcept { return 2 * frequencies.pairs(); }
 };

@@ -37,21 +37,23 @@ struct Positions {
 [[nodiscard]] Positions positions_per_token(std::span<const std::int64_t> positions) noexcept;
 [[nodiscard]] Positions positions_per_token(std::span<const double> positions) noexcept;
 // [axes, batch, tokens]; axes = 1 for text, 3 for M-RoPE, 2 for images.
-[[nodiscard]] Positions positions_per_row(const std::int64_t* positions, int axes, std::int64_t batch,
-                                          std::int64_t tokens) noexcept;
+[[nodiscard]] Positions positions_per_row(const std::int64_t* positions, int axes,
+                                          std::int64_t batch, std::int64_t tokens) noexcept;
 [[nodiscard]] Positions positions_per_row(const double* positions, int axes, std::int64_t batch,
                                           std::int64_t tokens) noexcept;
-// Sequences laid end to end: positions restart at `offset` at each boundary. boundaries = [0, ..., tokens].
+// Sequences laid end to end: positions restart at `offset` at each boundary. boundaries = [0, ...,
+// tokens].
 [[nodiscard]] Positions positions_packed(std::span<const std::int64_t> boundaries,
                                          std::int64_t offset = 0) noexcept;
 
 struct RotateOptions {
   Direction direction = Direction::forward;
   AngleMode angles = AngleMode::exact;
-  // Rows are read from the table if there is one, else computed per token. A table must have been built
-  // from the same frequencies.
+  // Rows are read from the table if there is one, else computed per token. A table must have been
+  // built from the same frequencies.
   const CosSinTable* table = nullptr;
-  // 0: as many as the machine has where the work is large enough to gain; n: at most n, the caller among them.
+  // 0: as many as the machine has where the work is large enough to gain; n: at most n, the caller
+  // among them.
   int threads = 0;
   InstructionSet isa = InstructionSet::best;
 };
@@ -66,29 +68,34 @@ struct Turn {
 // RoFormer (34)   y[a] = x[a] cos(mθ) - x[b] sin(mθ)
 //                 y[b] = x[b] cos(mθ) + x[a] sin(mθ)      (a, b) = pair i in rotary.layout
 //
-// Turns queries, keys, or both in one call (grouped heads: each turn has its own head count); each token's
-// row of cos and sin is made once.
+// Turns queries, keys, or both in one call (grouped heads: each turn has its own head count); each
+// token's row of cos and sin is made once.
 //
 // shape    every view [batch, tokens, heads, rotary.head_dim]; batch and tokens agree between turns
-// touches  features [offset, offset + rotary_dim) of each head; in place, the rest keep their bits, out of
+// touches  features [offset, offset + rotary_dim) of each head; in place, the rest keep their bits,
+// out of
 //          place they are copied
-// error    |y - exact| <= kRotateErrorF32 * epsilon(f32) * (length of the exact output pair), f32 storage;
-//          f16 and bf16: the same, then one rounding to nearest even; f64: kRotateErrorF64 * epsilon(f64)
-// throws   Error(invalid_argument | shape_mismatch | out_of_range | unsupported), before an output is touched;
+// error    |y - exact| <= kRotateErrorF32 * epsilon(f32) * (length of the exact output pair), f32
+// storage;
+//          f16 and bf16: the same, then one rounding to nearest even; f64: kRotateErrorF64 *
+//          epsilon(f64)
+// throws   Error(invalid_argument | shape_mismatch | out_of_range | unsupported), before an output
+// is touched;
 //          views that overlap without being the same view are refused
 // cost     one read and one write; no allocation; no thread for work below kThreadBytes per thread
 void rotate(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
             const RotateOptions& options = {});
 // In place.
-void rotate(const Rotary& rotary, const Positions& positions, HeadsView x, const RotateOptions& options = {});
+void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,
+            const RotateOptions& options = {});
 void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
             const RotateOptions& options = {});
 // q and k in place.
 void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q, HeadsView k,
                const RotateOptions& options = {});
 
-// Table entry, product and sum each round by at most epsilon/2 of the pair's length (Cauchy-Schwarz): 1.5; the
-// rest covers a table entry scaled by 1/a^2 for Direction::inverse.
+// Table entry, product and sum each round by at most epsilon/2 of the pair's length
+// (Cauchy-Schwarz): 1.5; the rest covers a table entry scaled by 1/a^2 for Direction::inverse.
 inline constexpr double kRotateErrorF32 = 2.0;
 inline constexpr double kRotateErrorF64 = 3.0;
 inline constexpr std::int64_t kThreadBytes = 256 * 1024;

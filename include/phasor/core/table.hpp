@@ -15,8 +15,8 @@ struct PositionRange {
   std::int64_t count = 0;
 };
 
-// Immutable after it is built and cheap to copy (copies share the rows), so threads may use one freely.
-// It grows by building the next: rows that both ranges hold are copied, not recomputed.
+// Immutable after it is built and cheap to copy (copies share the rows), so threads may use one
+// freely. It grows by building the next: rows that both ranges hold are copied, not recomputed.
 class CosSinTable {
  public:
   // throws   Error(invalid_argument | out_of_range); std::bad_alloc when the rows do not fit
@@ -25,7 +25,8 @@ class CosSinTable {
                                          InstructionSet isa = InstructionSet::best);
   [[nodiscard]] CosSinTable grown(PositionRange range, int threads = 0) const;
 
-  // Rows that a caller already has, as the ONNX operator gives them: row r serves position first + r.
+  // Rows that a caller already has, as the ONNX operator gives them: row r serves position first +
+  // r.
   //
   // shape    cos, sin [rows, pairs]
   [[nodiscard]] static CosSinTable from_rows(std::span<const float> cos, std::span<const float> sin,
@@ -33,7 +34,8 @@ class CosSinTable {
 
   [[nodiscard]] PositionRange range() const noexcept { return range_; }
   [[nodiscard]] std::int64_t pairs() const noexcept { return pairs_; }
-  // Whether the rows hold these frequencies' values. Rows that a caller gave are taken at their word.
+  // Whether the rows hold these frequencies' values. Rows that a caller gave are taken at their
+  // word.
   [[nodiscard]] bool serves(const Frequencies& frequencies, AngleMode mode) const noexcept;
   // The factor inside the rows.
   [[nodiscard]] double amplitude() const noexcept { return amplitude_; }

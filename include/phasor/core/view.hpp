@@ -56,15 +56,15 @@ struct BasicHeadsView {
   std::int64_t batch_stride = 0, token_stride = 0, head_stride = 0;
 
   operator BasicHeadsView<const void>() const noexcept  // NOLINT(google-explicit-constructor)
-    requires(!std::is_const_v<Void>)
-  {
+      requires(!std::is_const_v<Void>) {
     return {data, dtype, batch, tokens, heads, head_dim, batch_stride, token_stride, head_stride};
   }
 };
 using HeadsView = BasicHeadsView<void>;
 using ConstHeadsView = BasicHeadsView<const void>;
 
-// The element `index` elements behind data, whatever its type; writing rounds once. Slow: for checks and odd corners.
+// The element `index` elements behind data, whatever its type; writing rounds once. Slow: for
+// checks and odd corners.
 [[nodiscard]] double element_of(const ConstHeadsView& view, std::int64_t index) noexcept;
 void set_element(const HeadsView& view, std::int64_t index, double value) noexcept;
 
@@ -73,14 +73,21 @@ template <class T>
 [[nodiscard]] auto heads_view(T* data, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
                               std::int64_t head_dim) noexcept {
   using Void = std::conditional_t<std::is_const_v<T>, const void, void>;
-  return BasicHeadsView<Void>{data,  dtype_of<T>(), batch, tokens, heads, head_dim, tokens * heads * head_dim,
-                              heads * head_dim, head_dim};
+  return BasicHeadsView<Void>{data,
+                              dtype_of<T>(),
+                              batch,
+                              tokens,
+                              heads,
+                              head_dim,
+                              tokens * heads * head_dim,
+                              heads * head_dim,
+                              head_dim};
 }
 
 // A dense [batch, heads, tokens, head_dim] buffer: heads before tokens, as torch modules keep it.
 template <class T>
-[[nodiscard]] auto heads_first_view(T* data, std::int64_t batch, std::int64_t heads, std::int64_t tokens,
-                                    std::int64_t head_dim) noexcept {
+[[nodiscard]] auto heads_first_view(T* data, std::int64_t batch, std::int64_t heads,
+                                    std::int64_t tokens, std::int64_t head_dim) noexcept {
   auto view = heads_view(data, batch, tokens, heads, head_dim);
   view.token_stride = head_dim;
   view.head_stride = tokens * head_dim;

@@ -30,9 +30,9 @@ struct MropeAxes {
 // Images: rows height, width. The scaling must be default.
 struct AxialAxes {
   enum class Kind : std::uint8_t {
-    concatenated,   // [h: dim/4 | w: dim/4] frequencies of width dim/2, one layout over the head (Qwen2-VL)
+    concatenated,   // [h | w], dim/4 frequencies of width dim/2 each, one layout (Qwen2-VL)
     alternating,    // h takes every even frequency of width dim, w every odd one (Pixtral)
-    per_half_head,  // each half of the head turns by its own row, the layout inside it (Gemma 4, ChatGLM v1)
+    per_half_head,  // each half of the head has its own row and layout (Gemma 4, ChatGLM v1)
   };
   Kind kind = Kind::concatenated;
   bool operator==(const AxialAxes&) const = default;
@@ -58,31 +58,35 @@ struct RopeSpec {
   std::int64_t rotary_dim = 0;  // the features that turn; even, at most head_dim - rotary_offset
   std::int64_t rotary_offset = 0;
   double base = 10000.0;
-  std::optional<core::PairLayout> layout;  // unknown until somebody says it
+  std::optional<core::PairLayout> layout = std::nullopt;  // unknown until somebody says it
   RopeScaling scaling = DefaultScaling{};
   RopeAxes axes = OneAxis{};
-  std::optional<Xpos> xpos;
+  std::optional<Xpos> xpos = std::nullopt;
 };
 
-// throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a base, factor or
-//          length that is not positive, lists or sections of the wrong length, combinations that make no sense
+// throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a
+//          base, factor or length that is not positive, lists or sections of the wrong length,
+//          combinations that make no sense
 void validate(const RopeSpec& spec);
 
-// Frequencies, amplitude and axes at a context length; none: no length given (dynamic and longrope then
-// answer as for a sequence within the original length).
+// Frequencies, amplitude and axes at a context length; none: no length given (dynamic and longrope
+// then answer as for a sequence within the original length).
 //
 // throws   as validate(); Error(invalid_argument) for a negative context
-[[nodiscard]] core::Frequencies resolve_frequencies(const RopeSpec& spec,
-                                                    std::optional<std::int64_t> context = std::nullopt);
-// The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in full, or, for
-// AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even and width the odd ones.
+[[nodiscard]] core::Frequencies resolve_frequencies(
+    const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
+// The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in
+// full, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even
+// and width the odd ones.
 //
 // throws   as validate(); Error(invalid_argument) when spec.axes are not AxialAxes
 [[nodiscard]] core::Frequencies axial_frequencies(const RopeSpec& spec);
 // As resolve_frequencies(), with layout, window, blocks and growth.
 //
-// throws   also Error(invalid_argument) when the layout is unknown, or xPos's centre needs a context and has none
-[[nodiscard]] core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
+// throws   also Error(invalid_argument) when the layout is unknown, or xPos's centre needs a
+//          context and has none
+[[nodiscard]] core::Rotary resolve(const RopeSpec& spec,
+                                   std::optional<std::int64_t> context = std::nullopt);
 // Whether resolve() gives other numbers at other lengths.
 [[nodiscard]] bool depends_on_context(const RopeSpec& spec) noexcept;
 

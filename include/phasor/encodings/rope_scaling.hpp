@@ -1,5 +1,5 @@
-// The scalings of RoPE: each a small value, each resolving to frequencies. `frequencies` below are the
-// unscaled f_i = base^(-2i/dim), RoFormer (15).
+// The scalings of RoPE: each a small value, each resolving to frequencies. `frequencies` below are
+// the unscaled f_i = base^(-2i/dim), RoFormer (15).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct LinearScaling {
   bool operator==(const LinearScaling&) const = default;
 };
 
-// f_i of base * factor, divided by factor^(2/dim); with mixed_b b: f_i / exp(a (i+1)^b), a = ln factor / (dim/2)^b.
+// f_i of base * factor, divided by factor^(2/dim);
+// with mixed_b b: f_i / exp(a (i+1)^b), a = ln factor / (dim/2)^b.
 struct NtkScaling {
   double factor = 1.0;
   std::optional<double> mixed_b;
@@ -37,8 +38,8 @@ struct DynamicScaling {
   bool operator==(const DynamicScaling&) const = default;
 };
 
-// The ancestor of YaRN: linear blended into NTK over the rotations beta_0 .. beta_1 a frequency makes within the
-// original length, then that into f_i over gamma_0 .. gamma_1.
+// The ancestor of YaRN: linear blended into NTK over the rotations beta_0 .. beta_1 a frequency
+// makes within the original length, then that into f_i over gamma_0 .. gamma_1.
 struct NtkByPartsScaling {
   double factor = 1.0;
   std::int64_t original_length = 0;
@@ -77,7 +78,8 @@ struct Llama3Scaling {
   bool operator==(const Llama3Scaling&) const = default;
 };
 
-// base^(-2i/head_dim) / factor for i < int(proportion * head_dim // 2), then zeros: head_dim/2 frequencies.
+// base^(-2i/head_dim) / factor for i < int(proportion * head_dim // 2), then zeros:
+// head_dim/2 frequencies.
 struct ProportionalScaling {
   double proportion = 1.0;
   double factor = 1.0;
@@ -85,16 +87,16 @@ struct ProportionalScaling {
 };
 
 using RopeScaling =
-    std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling, NtkByPartsScaling, YarnScaling,
-                 LongRopeScaling, Llama3Scaling, ProportionalScaling>;
+    std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling, NtkByPartsScaling,
+                 YarnScaling, LongRopeScaling, Llama3Scaling, ProportionalScaling>;
 
-// The name a config uses: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3",
-// "proportional".
+// The name a config uses: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn",
+// "longrope", "llama3", "proportional".
 [[nodiscard]] std::string_view name_of(const RopeScaling& scaling) noexcept;
 // Whether the frequencies or the amplitude change with the context length.
 [[nodiscard]] bool depends_on_context(const RopeScaling& scaling) noexcept;
-// YaRN's g(mscale) = 0.1 mscale ln(factor) + 1, or 1 when factor <= 1. Models with latent attention multiply the
-// softmax scale by its square.
+// YaRN's g(mscale) = 0.1 mscale ln(factor) + 1, or 1 when factor <= 1. Models with latent attention
+// multiply the softmax scale by its square.
 [[nodiscard]] double yarn_amplitude(double factor, double mscale) noexcept;
 
 }  // namespace phasor::encodings

@@ -8,11 +8,13 @@ namespace {
 
 using phasor::core::kernels::Angles;
 
-// pi/2 in two parts; the third is below what a vector needs, and lanes that need it go to reduce_carefully().
+// pi/2 in two parts; the third is below what a vector needs, and lanes that need it go to
+// reduce_carefully().
 constexpr double kHalfPi1 = 0x1.921fb54442d18p+0;
 constexpr double kHalfPi2 = 0x1.1a62633145c07p-54;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
-// Adding and subtracting 1.5 * 2^52 rounds to an integer, whose low bits then lie in the low bits of the sum.
+// Adding and subtracting 1.5 * 2^52 rounds to an integer, whose low bits then lie in the low bits
+// of the sum.
 constexpr double kRounder = 0x1.8p52;
 
 inline Double broadcast(double value) { return Double{} + value; }
@@ -20,11 +22,11 @@ inline Double broadcast(double value) { return Double{} + value; }
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 inline Double fused(Double a, Double b, Double c) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<Double>(_mm512_fmadd_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
-                                                  reinterpret_cast<__m512d>(c)));
+  return reinterpret_cast<Double>(_mm512_fmadd_pd(
+      reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), reinterpret_cast<__m512d>(c)));
 #elif defined(__FMA__)
-  return reinterpret_cast<Double>(_mm256_fmadd_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b),
-                                                  reinterpret_cast<__m256d>(c)));
+  return reinterpret_cast<Double>(_mm256_fmadd_pd(
+      reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
 #else
   Double result = {};
   for (int i = 0; i < kDoubles; ++i) result[i] = __builtin_fma(a[i], b[i], c[i]);
@@ -32,15 +34,16 @@ inline Double fused(Double a, Double b, Double c) {
 #endif
 }
 #else
-// Without FMA: the exact product by Dekker's splitting. Where the exact a*b + c is a double, as in the three uses
-// below that rely on it, (p + c) + e is that double.
+// Without FMA: the exact product by Dekker's splitting. Where the exact a*b + c is a double, as in
+// the three uses below that rely on it, (p + c) + e is that double.
 inline Double fused(Double a, Double b, Double c) {
   constexpr double kSplitter = 0x1p27 + 1.0;
   const Double a_big = a * kSplitter, b_big = b * kSplitter;
   const Double a_high = a_big - (a_big - a), b_high = b_big - (b_big - b);
   const Double a_low = a - a_high, b_low = b - b_high;
   const Double product = a * b;
-  const Double error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
+  const Double error =
+      ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
   return (product + c) + error;
 }
 #endif
@@ -51,11 +54,12 @@ constexpr double kSinF32[] = {-0x1.555555452bd66p-3, 0x1.1111037806695p-7, -0x1.
                               0x1.6bfdf00ca9aebp-19};
 constexpr double kCosF32[] = {0x1.5555554a036ebp-5, -0x1.6c16b344aa2a1p-10, 0x1.a00dd7b2fab9bp-16,
                               -0x1.2388b0b6ddd78p-22};
-constexpr double kSinF64[] = {-0x1.5555555555555p-3,  0x1.1111111111101p-7,  -0x1.a01a01a017170p-13,
-                              0x1.71de3a514ad18p-19,  -0x1.ae64503ca05b1p-26, 0x1.611f2a184ab1ep-33,
+constexpr double kSinF64[] = {-0x1.5555555555555p-3, 0x1.1111111111101p-7,   -0x1.a01a01a017170p-13,
+                              0x1.71de3a514ad18p-19, -0x1.ae64503ca05b1p-26, 0x1.611f2a184ab1ep-33,
                               -0x1.a9fd7686da74ap-41};
-constexpr double kCosF64[] = {0x1.555555555553cp-5,  -0x1.6c16c16c13198p-10, 0x1.a01a0199b3c98p-16,
-                              -0x1.27e4f5f7e98e0p-22, 0x1.1ee8938661f13p-29,  -0x1.8f046296dec57p-37};
+constexpr double kCosF64[] = {0x1.555555555553cp-5,  -0x1.6c16c16c13198p-10,
+                              0x1.a01a0199b3c98p-16, -0x1.27e4f5f7e98e0p-22,
+                              0x1.1ee8938661f13p-29, -0x1.8f046296dec57p-37};
 
 template <int kTerms>
 inline Double polynomial(const double (&coefficients)[kTerms], Double z) {
@@ -106,8 +110,9 @@ inline void store_doubles(T* at, Double value, std::int64_t count) {
 template <class T>
 void angle_row(const Angles& angles, const double* positions, T* cos, T* sin) {
   constexpr bool kDouble = sizeof(T) == 8;
-  // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small that this shows
-  // (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0 never is.
+  // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small
+  // that this shows (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0
+  // never is.
   constexpr double kSmall = kDouble ? 0x1p-50 : 0x1p-72;
   const bool unit = angles.amplitude == 1.0;
   Double position = broadcast(positions[0]);
@@ -120,7 +125,8 @@ void angle_row(const Angles& angles, const double* positions, T* cos, T* sin) {
       for (std::int64_t i = 0; i < count; ++i) frequency[i] = angles.frequencies[first + i];
     }
     if (angles.axes != nullptr) {
-      for (std::int64_t i = 0; i < kDoubles && i < count; ++i) position[i] = positions[angles.axes[first + i]];
+      for (std::int64_t i = 0; i < kDoubles && i < count; ++i)
+        position[i] = positions[angles.axes[first + i]];
     }
 
     // The exact angle, high + low.

@@ -1,5 +1,6 @@
-// What the kernels of every instruction set offer: plain structs and function pointers, no templates, so that no
-// inline function of a higher level can be handed to a lower CPU by the linker.
+// What the kernels of every instruction set offer: plain structs and function pointers, no
+// templates, so that no inline function of a higher level can be handed to a lower CPU by the
+// linker.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ enum class Store : std::uint8_t { cached, streaming };
 
 // rows     cos, sin in the form the kernel wants; 64 bytes of padding may be read behind them
 // ahead    bytes to prefetch ahead of the element being worked on; 0: none
-using RotateFunction = void (*)(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin,
-                                std::int64_t ahead, Store store);
+using RotateFunction = void (*)(const Heads& heads, std::int64_t pairs, const void* cos,
+                                const void* sin, std::int64_t ahead, Store store);
 
 // cos and sin of positions[axes[i]] * frequencies[i], times amplitude; axes may be null (all 0).
 // Only finite positions with |angle| <= 2^48.
@@ -29,19 +30,23 @@ struct Angles {
   std::int64_t pairs;
   double amplitude;
 };
-using RowFunctionF32 = void (*)(const Angles& angles, const double* positions, float* cos, float* sin);
-using RowFunctionF64 = void (*)(const Angles& angles, const double* positions, double* cos, double* sin);
+using RowFunctionF32 = void (*)(const Angles& angles, const double* positions, float* cos,
+                                float* sin);
+using RowFunctionF64 = void (*)(const Angles& angles, const double* positions, double* cos,
+                                double* sin);
 
-// Turns a plain row of cos, sin into the form a kernel wants; sin is multiplied by sin_sign, both by scale.
+// Turns a plain row of cos, sin into the form a kernel wants; sin is multiplied by sin_sign, both
+// by scale.
 //
 //   plain       cos[i], sin[i]
-//   duplicated  cos[2i] = cos[2i+1]; sin[2i] = -sin, sin[2i+1] = +sin: interleaved floats read x * cos + swap(x) * sin
-//   split       per group of two vectors, even pairs first, then odd ones: bf16 in the half layout
+//   duplicated  cos[2i] = cos[2i+1]; sin[2i] = -sin, sin[2i+1] = +sin: interleaved floats read x *
+//   cos + swap(x) * sin split       per group of two vectors, even pairs first, then odd ones: bf16
+//   in the half layout
 using FormFunction = void (*)(std::int64_t pairs, const float* cos, const float* sin, float scale,
                               float sin_sign, float* form_cos, float* form_sin);
 
-// The position times the frequency, reduced with nothing lost: returns the quadrant (mod 4), and the rest as
-// parts[0] + parts[1]. Slow; for the few angles next to a multiple of pi/2.
+// The position times the frequency, reduced with nothing lost: returns the quadrant (mod 4), and
+// the rest as parts[0] + parts[1]. Slow; for the few angles next to a multiple of pi/2.
 [[nodiscard]] std::int64_t reduce_carefully(double position, double frequency, double parts[2]);
 
 struct LayoutKernel {

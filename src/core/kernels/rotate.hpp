@@ -1,7 +1,7 @@
 // The rotation, RoFormer (34), on one token's heads. Included by kernels.cpp alone.
 //
-// cos and sin stay in registers while the loop runs over the heads, so that each element of x costs one load, two
-// multiplications and one store.
+// cos and sin stay in registers while the loop runs over the heads, so that each element of x costs
+// one load, two multiplications and one store.
 #pragma once
 
 #include "core/kernels/kernels.hpp"
@@ -12,8 +12,13 @@ namespace {
 using phasor::core::kernels::Heads;
 using phasor::core::kernels::Store;
 
-// Vectors of cos (and as many of sin) kept in registers: of 32 registers with AVX-512, of 16 below.
-constexpr int kRowVectors = kVectorBytes == 64 ? 8 : 4;
+// Vectors of cos (and as many of sin) per pass over the heads: as many as stay in registers, 32
+// with AVX-512 and 16 below. When x comes from memory one pass over whole heads matters more than
+// registers, so that the loads follow each other; cos and sin then come from the first cache.
+template <bool kAhead>
+constexpr int kRowVectors = kVectorBytes == 64 ? 8
+                            : kAhead           ? 16
+                                               : 4;
 
 template <int kVectors>
 inline void load_row(const float* row, Float (&registers)[kVectors]) {
@@ -79,10 +84,11 @@ inline void half_tail(const Heads& heads, std::int64_t pairs, std::int64_t first
   }
 }
 
-// interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x * cos + swap(x) * sin.
+// interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x *
+// cos + swap(x) * sin.
 template <class T, int kVectors, bool kStream, bool kAhead>
-inline void interleaved_block(const Heads& heads, std::int64_t first, const float* cos, const float* sin,
-                              std::int64_t ahead) {
+inline void interleaved_block(const Heads& heads, std::int64_t first, const float* cos,
+                              const float* sin, std::int64_t ahead) {
   using Element = typename T::Element;
   Float c[kVectors], s[kVectors];
   load_row(cos + first, c);
@@ -104,8 +110,8 @@ inline void interleaved_block(const Heads& heads, std::int64_t first, const floa
 }
 
 template <class T>
-inline void interleaved_tail(const Heads& heads, std::int64_t features, std::int64_t first, const float* cos,
-                             const float* sin) {
+inline void interleaved_tail(const Heads& heads, std::int64_t features, std::int64_t first,
+                             const float* cos, const float* sin) {
   using Element = typename T::Element;
   const std::int64_t count = features - first;
   const Float c = load<Float>(cos + first);
@@ -123,31 +129,39 @@ inline void interleaved_tail(const Heads& heads, std::int64_t features, std::int
   }
 }
 
-// bf16, half: a lane holds two neighbouring features, so cos and sin come as all even pairs, then all odd ones, per
-// group of 2 * kFloats pairs.
-template <bool kStream, bool kAhead>
-inline void half_block_bf16(const Heads& heads, std::int64_t pairs, std::int64_t first, const float* cos,
-                            const float* sin, std::int64_t ahead) {
-  const Float c_even = load<Float>(cos + first), c_odd = load<Float>(cos + first + kFloats);
-  const Float s_even = load<Float>(sin + first), s_odd = load<Float>(sin + first + kFloats);
+// bf16, half: a lane holds two neighbouring features, so cos and sin come as all even pairs, then
+// all odd ones, per group of 2 * kFloats pairs.
+template <int kGroups, bool kStream, bool kAhead>
+inline void half_block_bf16(const Heads& heads, std::int64_t pairs, std::int64_t first,
+                            const float* cos, const float* sin, std::int64_t ahead) {
+  Float c[2 * kGroups], s[2 * kGroups];
+  load_row(cos + first, c);
+  load_row(sin + first, s);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
-    if constexpr (kAhead) {
-      prefetch(in, ahead);
-      prefetch(in + pairs, ahead);
-    }
-    const Bits a = load<Bits>(in);
-    const Bits b = load<Bits>(in + pairs);
-    const Float a_even = low_bf16(a), a_odd = high_bf16(a), b_even = low_bf16(b), b_odd = high_bf16(b);
-    const Bits y_a = join_bf16(a_even * c_even - b_even * s_even, a_odd * c_odd - b_odd * s_odd);
-    const Bits y_b = join_bf16(b_even * c_even + a_even * s_even, b_odd * c_odd + a_odd * s_odd);
-    if constexpr (kStream) {
-      stream(out, y_a);
-      stream(out + pairs, y_b);
-    } else {
-      store(out, y_a);
-      store(out + pairs, y_b);
+    for (int g = 0; g < kGroups; ++g) {
+      const std::int64_t at = 2 * g * kFloats;
+      if constexpr (kAhead) {
+        if (at * 2 % 64 == 0) {
+          prefetch(in + at, ahead);
+          prefetch(in + pairs + at, ahead);
+        }
+      }
+      const Bits a = load<Bits>(in + at);
+      const Bits b = load<Bits>(in + pairs + at);
+      const Float c_even = c[2 * g], c_odd = c[2 * g + 1], s_even = s[2 * g], s_odd = s[2 * g + 1];
+      const Float a_even = low_bf16(a), a_odd = high_bf16(a), b_even = low_bf16(b),
+                  b_odd = high_bf16(b);
+      const Bits y_a = join_bf16(a_even * c_even - b_even * s_even, a_odd * c_odd - b_odd * s_odd);
+      const Bits y_b = join_bf16(b_even * c_even + a_even * s_even, b_odd * c_odd + a_odd * s_odd);
+      if constexpr (kStream) {
+        stream(out + at, y_a);
+        stream(out + pairs + at, y_b);
+      } else {
+        store(out + at, y_a);
+        store(out + pairs + at, y_b);
+      }
     }
     in += heads.in_stride;
     out += heads.out_stride;
@@ -156,8 +170,8 @@ inline void half_block_bf16(const Heads& heads, std::int64_t pairs, std::int64_t
 
 // bf16, interleaved: a lane is a pair.
 template <int kVectors, bool kStream, bool kAhead>
-inline void interleaved_block_bf16(const Heads& heads, std::int64_t first, const float* cos, const float* sin,
-                                   std::int64_t ahead) {
+inline void interleaved_block_bf16(const Heads& heads, std::int64_t first, const float* cos,
+                                   const float* sin, std::int64_t ahead) {
   Float c[kVectors], s[kVectors];
   load_row(cos + first, c);
   load_row(sin + first, s);
@@ -183,8 +197,8 @@ inline void interleaved_block_bf16(const Heads& heads, std::int64_t first, const
   }
 }
 
-// Runs `block` for each piece of `count` items, kStep items a vector, in the widest register blocks that fit, and
-// returns how many items were done.
+// Runs `block` for each piece of `count` items, kStep items a vector, in the widest register blocks
+// that fit, and returns how many items were done.
 template <int kVectors, int kStep, class Block>
 inline std::int64_t run_blocks(std::int64_t count, std::int64_t first, const Block& block) {
   for (; count - first >= kVectors * kStep; first += kVectors * kStep) {
@@ -218,6 +232,18 @@ struct InterleavedBlocks {
   }
 };
 template <bool kStream, bool kAhead>
+struct HalfBlocksBf16 {
+  const Heads& heads;
+  std::int64_t pairs;
+  const float* cos;
+  const float* sin;
+  std::int64_t ahead;
+  template <int kGroups>
+  void run(std::int64_t first) const {
+    half_block_bf16<kGroups, kStream, kAhead>(heads, pairs, first, cos, sin, ahead);
+  }
+};
+template <bool kStream, bool kAhead>
 struct InterleavedBlocksBf16 {
   const Heads& heads;
   const float* cos;
@@ -234,7 +260,7 @@ struct Half {
   template <bool kStream, bool kAhead>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors, kFloats>(
+    const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
         pairs, 0, HalfBlocks<T, kStream, kAhead>{heads, pairs, cos, sin, ahead});
     if (done < pairs) half_tail<T>(heads, pairs, done, cos, sin);
   }
@@ -244,7 +270,7 @@ struct Interleaved {
   template <bool kStream, bool kAhead>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors, kFloats>(
+    const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
         2 * pairs, 0, InterleavedBlocks<T, kStream, kAhead>{heads, cos, sin, ahead});
     if (done < 2 * pairs) interleaved_tail<T>(heads, 2 * pairs, done, cos, sin);
   }
@@ -253,10 +279,8 @@ struct HalfBf16 {
   template <bool kStream, bool kAhead>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    std::int64_t done = 0;
-    for (; pairs - done >= 2 * kFloats; done += 2 * kFloats) {
-      half_block_bf16<kStream, kAhead>(heads, pairs, done, cos, sin, ahead);
-    }
+    const std::int64_t done = run_blocks<kRowVectors<kAhead> / 2, 2 * kFloats>(
+        pairs, 0, HalfBlocksBf16<kStream, kAhead>{heads, pairs, cos, sin, ahead});
     if (done == pairs) return;
     // The tail as a head of its own: 2 * kFloats pairs, padded with zeros.
     const std::int64_t count = pairs - done;
@@ -267,7 +291,7 @@ struct HalfBf16 {
     for (std::int64_t head = 0; head < heads.heads; ++head) {
       for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
       for (std::int64_t i = 0; i < count; ++i) tail[2 * kFloats + i] = in[pairs + i];
-      half_block_bf16<false, false>(one, 2 * kFloats, 0, cos + done, sin + done, 0);
+      half_block_bf16<1, false, false>(one, 2 * kFloats, 0, cos + done, sin + done, 0);
       for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
       for (std::int64_t i = 0; i < count; ++i) out[pairs + i] = tail[2 * kFloats + i];
       in += heads.in_stride;
@@ -279,7 +303,7 @@ struct InterleavedBf16 {
   template <bool kStream, bool kAhead>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors, kFloats>(
+    const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
         pairs, 0, InterleavedBlocksBf16<kStream, kAhead>{heads, cos, sin, ahead});
     if (done == pairs) return;
     const std::int64_t count = 2 * (pairs - done);
@@ -299,8 +323,8 @@ struct InterleavedBf16 {
 
 // One entry of the table of kernels: picks the variant for this call.
 template <class Rotation>
-void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin, std::int64_t ahead,
-            Store store) {
+void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin,
+            std::int64_t ahead, Store store) {
   const auto* c = static_cast<const float*>(cos);
   const auto* s = static_cast<const float*>(sin);
   if (store == Store::streaming) {
@@ -314,8 +338,8 @@ void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void*
 
 // float64: no speed is promised; the compiler's own vectors do.
 template <bool kHalf>
-void rotate_f64(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin, std::int64_t,
-                Store) {
+void rotate_f64(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin,
+                std::int64_t, Store) {
   const auto* c = static_cast<const double*>(cos);
   const auto* s = static_cast<const double*>(sin);
   const auto* in = static_cast<const double*>(heads.in);
@@ -340,8 +364,8 @@ void form_plain(std::int64_t pairs, const float* cos, const float* sin, float sc
   for (std::int64_t i = 0; i < pairs; ++i) form_cos[i] = scale * cos[i];
   for (std::int64_t i = 0; i < pairs; ++i) form_sin[i] = sin_scale * sin[i];
 }
-void form_duplicated(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
-                     float* form_cos, float* form_sin) {
+void form_duplicated(std::int64_t pairs, const float* cos, const float* sin, float scale,
+                     float sin_sign, float* form_cos, float* form_sin) {
   const float sin_scale = scale * sin_sign;
   for (std::int64_t i = 0; i < pairs; ++i) {
     form_cos[2 * i] = form_cos[2 * i + 1] = scale * cos[i];

@@ -1,4 +1,5 @@
-// Vectors of the level this file is compiled for. Included by kernels.cpp alone; everything has internal linkage.
+// Vectors of the level this file is compiled for. Included by kernels.cpp alone; everything has
+// internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ using Float = float __attribute__((vector_size(kVectorBytes)));
 using Bits = std::uint32_t __attribute__((vector_size(kVectorBytes)));
 using Double = double __attribute__((vector_size(kVectorBytes)));
 using Long = std::int64_t __attribute__((vector_size(kVectorBytes)));
-using HalfFloat = float __attribute__((vector_size(kVectorBytes / 2)));  // kDoubles of them
+using HalfFloat = float __attribute__((vector_size(kVectorBytes / 2)));       // kDoubles of them
 using Shorts = std::uint16_t __attribute__((vector_size(kVectorBytes / 2)));  // kFloats of them
 
 // An unaligned vector in memory, of whatever type the caller's memory has.
@@ -101,12 +102,17 @@ struct F32 {
   }
 };
 
+#if defined(__AVX512F__)
+// GCC 12 warns about its own header in the unmasked forms; a full mask costs nothing.
+constexpr __mmask16 kAllLanes = 0xffff;
+#endif
+
 // IEEE half. Hardware conversion where the level has it; GCC 12 would convert one at a time.
 struct F16 {
   using Element = std::uint16_t;
   static Float read(const Element* at) {
 #if defined(__AVX512F__)
-    return reinterpret_cast<Float>(_mm512_cvtph_ps(load<__m256i>(at)));
+    return reinterpret_cast<Float>(_mm512_maskz_cvtph_ps(kAllLanes, load<__m256i>(at)));
 #elif defined(__F16C__)
     return reinterpret_cast<Float>(_mm256_cvtph_ps(load<__m128i>(at)));
 #else
@@ -123,9 +129,11 @@ struct F16 {
   template <bool kStream>
   static void write(Element* at, Float value) {
 #if defined(__AVX512F__)
-    const __m256i half = _mm512_cvtps_ph(reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT);
+    const __m256i half = _mm512_maskz_cvtps_ph(kAllLanes, reinterpret_cast<__m512>(value),
+                                               _MM_FROUND_TO_NEAREST_INT);
 #elif defined(__F16C__)
-    const __m128i half = _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i half =
+        _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT);
 #else
     const Bits bits = reinterpret_cast<Bits>(value);
     const Bits magnitude = bits & 0x7fffffffU;
@@ -134,7 +142,8 @@ struct F16 {
     const Bits is_small = reinterpret_cast<Bits>(magnitude < 0x38800000U);   // subnormal half
     const Bits normal = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - (112U << 23)) >> 13;
     // Adding 0.5 aligns a subnormal half's last bit with float's.
-    const Bits small = reinterpret_cast<Bits>(reinterpret_cast<Float>(magnitude) + 0.5F) - 0x3f000000U;
+    const Bits small =
+        reinterpret_cast<Bits>(reinterpret_cast<Float>(magnitude) + 0.5F) - 0x3f000000U;
     const Bits nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
     Bits rest = (small & is_small) | (normal & ~is_small);
     rest = (0x7c00U & is_large) | (rest & ~is_large);
@@ -159,10 +168,12 @@ struct F16 {
   }
 };
 
-// bf16 is the upper half of a float: two of them share a 32-bit lane, taken apart and joined by shift and mask.
+// bf16 is the upper half of a float: two of them share a 32-bit lane, taken apart and joined by
+// shift and mask.
 inline Float low_bf16(Bits lanes) { return reinterpret_cast<Float>(lanes << 16); }
 inline Float high_bf16(Bits lanes) { return reinterpret_cast<Float>(lanes & 0xffff0000U); }
-// Round to nearest, ties to even. A NaN stays one: its lower half is zero here, since it came from bf16.
+// Round to nearest, ties to even. A NaN stays one: its lower half is zero here, since it came from
+// bf16.
 inline Bits rounded_bf16(Float value) {
   const Bits bits = reinterpret_cast<Bits>(value);
   return bits + 0x7fffU + ((bits >> 16) & 1U);

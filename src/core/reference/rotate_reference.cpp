@@ -34,12 +34,14 @@ PairFeatures features_of(const Rotary& rotary, std::int64_t pair) {
 }
 
 // a e^{imθ} of (12), as the direction wants it, times the growth of xPos.
-Complex phase(const Rotary& rotary, std::int64_t pair, const double* positions, Direction direction, Role role) {
+Complex phase(const Rotary& rotary, std::int64_t pair, const double* positions, Direction direction,
+              Role role) {
   const auto axes = rotary.frequencies.axes();
   const auto i = static_cast<std::size_t>(pair);
   const long double position = positions[axes.empty() ? 0 : axes[i]];
   const long double angle =
-      std::fmod(position * static_cast<long double>(rotary.frequencies.values()[i]), 2 * std::numbers::pi_v<long double>);
+      std::fmod(position * static_cast<long double>(rotary.frequencies.values()[i]),
+                2 * std::numbers::pi_v<long double>);
   const Complex turn = std::polar(1.0L, direction == Direction::forward ? angle : -angle);
   long double length = rotary.frequencies.amplitude();
   if (rotary.growth) {
@@ -72,13 +74,14 @@ void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in,
         for (std::int64_t d = 0; d < in.head_dim; ++d) head[d] = element_of(in, from + d);
         const std::int64_t window = rotary.offset + rotary.rotary_dim();
         for (std::int64_t d = 0; d < in.head_dim; ++d) {
-          if (d < rotary.offset || d >= window) set_element(out, to + d, static_cast<double>(head[d]));
+          if (d < rotary.offset || d >= window)
+            set_element(out, to + d, static_cast<double>(head[d]));
         }
         for (std::int64_t pair = 0; pair < rotary.frequencies.pairs(); ++pair) {
           PairFeatures at = features_of(rotary, pair);
           if (direction != Direction::forward) at = {at.out_a, at.out_b, at.in_a, at.in_b};
-          const Complex y =
-              Complex(head[at.in_a], head[at.in_b]) * phase(rotary, pair, token_positions, direction, role);
+          const Complex y = Complex(head[at.in_a], head[at.in_b]) *
+                            phase(rotary, pair, token_positions, direction, role);
           set_element(out, to + at.out_a, static_cast<double>(y.real()));
           set_element(out, to + at.out_b, static_cast<double>(y.imag()));
         }

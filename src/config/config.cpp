@@ -1,0 +1,75 @@
+#include "phasor/config/config.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "config/json_reader.hpp"
+#include "config/model_config.hpp"
+#include "config/plain_spec.hpp"
+#include "phasor/io/file.hpp"
+
+namespace phasor::config {
+namespace {
+
+[[nodiscard]] std::string names_of_groups(const ModelConfig& config) {
+  std::string names;
+  for (const LayerGroup& group : config.groups) {
+    if (!group.layer_type.empty()) names += (names.empty() ? "" : ", ") + group.layer_type;
+  }
+  return names.empty() ? "none" : names;
+}
+
+[[nodiscard]] Error no_such_layer(const ModelConfig& config, std::string_view selector) {
+  std::int64_t count = 0;
+  for (const LayerGroup& group : config.groups)
+    count += static_cast<std::int64_t>(group.layers.size());
+  const std::string indices = count == 0 ? "" : message(" or an index below ", count);
+  return Error(ErrorCode::invalid_argument,
+               message("layer: expected a layer type (", names_of_groups(config), ")", indices,
+                       ", got ", selector.empty() ? "nothing" : message("\"", selector, "\"")));
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_config(std::string_view text, std::string_view name) {
+  try {
+    const Json object = parse_object(text);
+    const ObjectReader top(object);
+    return is_plain_spec(top) ? read_plain_spec(top) : read_model_config(top);
+  } catch (const Error& error) {
+    return Error(error.code(), message(name, ": ", error.what()));
+  }
+}
+
+Result<ModelConfig> read_config(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::path file =
+      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+  const Result<std::string> text = io::read_text(file);
+  if (!text) return text.error();
+  return parse_config(*text, file.string());
+}
+
+Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector) {
+  if (selector.empty()) {
+    if (config.groups.size() == 1) return config.groups.front();
+    return no_such_layer(config, selector);
+  }
+  for (const LayerGroup& group : config.groups) {
+    if (group.layer_type == selector) return group;
+  }
+  std::int64_t index = 0;
+  const char* end = selector.data() + selector.size();
+  const auto [stop, problem] = std::from_chars(selector.data(), end, index);
+  if (problem != std::errc{} || stop != end) return no_such_layer(config, selector);
+  for (const LayerGroup& group : config.groups) {
+    if (std::find(group.layers.begin(), group.layers.end(), index) != group.layers.end())
+      return group;
+    // One encoding for all layers, however many there are.
+    if (config.groups.size() == 1 && group.layers.empty() && index >= 0) return group;
+  }
+  return no_such_layer(config, selector);
+}
+
+}  // namespace phasor::config

@@ -1,0 +1,401 @@
+#include "config/model_config.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "config/layer_plan.hpp"
+#include "config/model_keys.hpp"
+#include "config/rope_dictionary.hpp"
+
+namespace phasor::config {
+namespace {
+
+using encodings::MropeAxes;
+using encodings::RopeSpec;
+
+constexpr std::string_view kParameters = "rope_parameters";
+constexpr std::string_view kScaling = "rope_scaling";
+
+// How the layers of one type turn, before it is put into a RopeSpec.
+struct LayerRope {
+  RopeDictionary dictionary;
+  std::optional<double> base;
+  std::int64_t head_dim = 0;
+  std::string path;  // of the dictionary, for messages
+};
+
+[[nodiscard]] bool is_nested(const ObjectReader& parameters) {
+  const std::vector<std::string> keys = parameters.keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
+    const Json& value = parameters.value(key);
+    return value.is_object() || (value.is_null() && key.find("attention") != std::string::npos);
+  });
+}
+
+// The one dictionary of a config whose layers share it: rope_parameters, rope_scaling, or both in
+// agreement.
+[[nodiscard]] LayerRope read_flat(const ObjectReader& top, const ModelKeys& keys) {
+  LayerRope rope;
+  rope.base = keys.base;
+  rope.head_dim = keys.head_dim;
+  rope.path = kParameters;
+  const std::optional<ObjectReader> parameters = top.object(kParameters);
+  const std::optional<ObjectReader> scaling = top.object(kScaling);
+  if (parameters) {
+    rope.dictionary =
+        read_rope_dictionary(*parameters, DictionaryForm::rope_parameters, keys.lengths);
+  }
+  if (scaling) {
+    RopeDictionary legacy =
+        read_rope_dictionary(*scaling, DictionaryForm::rope_scaling, keys.lengths);
+    if (parameters && (legacy.scaling != rope.dictionary.scaling ||
+                       legacy.mrope_sections != rope.dictionary.mrope_sections)) {
+      top.refuse(kScaling, "expected the same as rope_parameters, got another scaling");
+    }
+    if (!parameters) {
+      rope.dictionary = std::move(legacy);
+      rope.path = kScaling;
+    }
+  }
+  if (!parameters && !scaling && keys.family != nullptr &&
+      keys.family->quirk == Quirk::scaling_required) {
+    top.refuse(kParameters, message("expected it, or rope_scaling, for model_type ",
+                                    keys.model_type, ", got neither"));
+  }
+  if (rope.dictionary.base) {
+    if (keys.base && *keys.base != *rope.dictionary.base) {
+      top.refuse(keys.base_key, message("expected the same as ", rope.path, ".rope_theta ",
+                                        *rope.dictionary.base, ", got ", *keys.base));
+    }
+    rope.base = rope.dictionary.base;
+  }
+  return rope;
+}
+
+[[nodiscard]] std::int64_t rotary_width(const ObjectReader& top, const ModelKeys& keys,
+                                        const LayerRope& rope) {
+  std::optional<double> partial = keys.partial;
+  if (rope.dictionary.partial) {
+    if (partial && *partial != *rope.dictionary.partial) {
+      top.refuse("partial_rotary_factor",
+                 message("expected the same as ", rope.path, ".partial_rotary_factor ",
+                         *rope.dictionary.partial, ", got ", *partial));
+    }
+    partial = rope.dictionary.partial;
+  }
+  if (partial && !(*partial > 0.0 && *partial <= 1.0)) {
+    top.refuse(rope.path + ".partial_rotary_factor",
+               message("expected a share above 0 and at most 1, got ", *partial));
+  }
+  const double share = partial.value_or(keys.family == nullptr ? 1.0 : keys.family->partial);
+  // Truncated, as every engine does; a result that is odd is refused later.
+  const auto width = static_cast<std::int64_t>(static_cast<double>(rope.head_dim) * share);
+  if (keys.rotary_dim) {
+    if (partial && width != *keys.rotary_dim) {
+      top.refuse("rotary_dim", message("expected head_dim * partial_rotary_factor = ", width,
+                                       ", got ", *keys.rotary_dim));
+    }
+    return *keys.rotary_dim;
+  }
+  if (!partial && keys.family != nullptr && keys.family->rotary_dim > 0)
+    return keys.family->rotary_dim;
+  return width;
+}
+
+[[nodiscard]] encodings::RopeAxes axes_of(const ObjectReader& top, const ModelKeys& keys,
+                                          const LayerRope& rope) {
+  const RopeDictionary& dictionary = rope.dictionary;
+  if (keys.axial) return encodings::AxialAxes{*keys.axial};
+  if (dictionary.axial) {
+    top.refuse(rope.path + ".rope_type",
+               message("expected another type for model_type \"", keys.model_type,
+                       "\" (its order of axes is not known), got \"axial\""));
+  }
+  const std::string section_key = rope.path + ".mrope_section";
+  if (!dictionary.mrope_sections) {
+    if (keys.mrope) {
+      top.refuse(section_key, message("expected three integers for model_type ", keys.model_type,
+                                      ", got nothing"));
+    }
+    return encodings::OneAxis{};
+  }
+  MropeAxes axes;
+  axes.sections = *dictionary.mrope_sections;
+  if (dictionary.mrope_interleaved) {
+    axes.order =
+        *dictionary.mrope_interleaved ? MropeAxes::Order::interleaved : MropeAxes::Order::chunked;
+    if (keys.mrope && *keys.mrope != axes.order) {
+      top.refuse(
+          rope.path + ".mrope_interleaved",
+          message("expected ", *dictionary.mrope_interleaved ? "false" : "true", " for model_type ",
+                  keys.model_type, ", got ", *dictionary.mrope_interleaved ? "true" : "false"));
+    }
+  } else if (keys.mrope) {
+    axes.order = *keys.mrope;
+  } else {
+    top.refuse(section_key, message("expected mrope_interleaved beside it for model_type \"",
+                                    keys.model_type, "\" (its order is not known), got nothing"));
+  }
+  return axes;
+}
+
+[[nodiscard]] RopeSpec spec_of(const ObjectReader& top, const ModelKeys& keys,
+                               const LayerRope& rope) {
+  if (!rope.base) {
+    top.refuse("rope_theta",
+               message("expected a base, here or in ", kParameters, ", got none, and model_type \"",
+                       keys.model_type, "\" has no default that is known"));
+  }
+  RopeSpec spec;
+  spec.head_dim = rope.head_dim;
+  spec.base = *rope.base;
+  spec.layout = keys.layout;
+  spec.scaling = rope.dictionary.scaling;
+  spec.axes = axes_of(top, keys, rope);
+  if (auto* proportional = std::get_if<encodings::ProportionalScaling>(&spec.scaling)) {
+    // The share is part of the scaling here: the pairing spans the whole head.
+    spec.rotary_dim = spec.head_dim;
+    if (!rope.dictionary.partial && keys.partial) proportional->proportion = *keys.partial;
+  } else {
+    spec.rotary_dim = rotary_width(top, keys, rope);
+  }
+  encodings::validate(spec);
+  return spec;
+}
+
+[[nodiscard]] double softmax_scale_of(const ObjectReader& top, const ModelKeys& keys,
+                                      std::int64_t head_dim, const std::optional<RopeSpec>& rope) {
+  const auto inverse_root = [&](std::string_view key, double value) {
+    if (!(value > 0.0)) top.refuse(key, message("expected a positive number, got ", value));
+    return 1.0 / std::sqrt(value);
+  };
+  switch (keys.family == nullptr ? SoftmaxRule::unknown : keys.family->softmax) {
+    case SoftmaxRule::unknown:
+      return 0.0;
+    case SoftmaxRule::head_dim:
+      return inverse_root("head_dim", static_cast<double>(head_dim));
+    case SoftmaxRule::query_pre_attn_scalar:
+      return inverse_root("query_pre_attn_scalar", keys.query_pre_attn_scalar.value_or(256.0));
+    case SoftmaxRule::attention_multiplier:
+      return keys.attention_multiplier.value_or(1.0);
+    case SoftmaxRule::latent:
+      break;
+  }
+  if (keys.latent_width == 0) return 0.0;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(keys.latent_width));
+  const auto* yarn = rope ? std::get_if<encodings::YarnScaling>(&rope->scaling) : nullptr;
+  if (yarn == nullptr || yarn->mscale_all_dim == 0.0) return scale;
+  const double amplitude = encodings::yarn_amplitude(yarn->factor, yarn->mscale_all_dim);
+  return scale * amplitude * amplitude;
+}
+
+[[nodiscard]] std::int64_t head_dim_of(const ModelKeys& keys, std::string_view layer_type) {
+  return layer_type == kFullAttention && keys.global_head_dim > 0 ? keys.global_head_dim
+                                                                  : keys.head_dim;
+}
+
+class GroupBuilder {
+ public:
+  GroupBuilder(const ObjectReader& top, const ModelKeys& keys, const LayerPlan& plan)
+      : top_(top), keys_(keys), plan_(plan) {}
+
+  void add(std::string_view layer_type, std::optional<RopeSpec> rope) {
+    LayerGroup group;
+    group.layer_type = layer_type;
+    group.layers = plan_.layers_of(layer_type);
+    group.softmax_scale = softmax_scale_of(top_, keys_, head_dim_of(keys_, layer_type), rope);
+    group.rope = std::move(rope);
+    groups_.push_back(std::move(group));
+  }
+  // One group that holds every layer.
+  void add_all(std::optional<RopeSpec> rope) {
+    add("", std::move(rope));
+    groups_.back().layers.resize(plan_.types.size());
+    std::iota(groups_.back().layers.begin(), groups_.back().layers.end(), std::int64_t{0});
+  }
+  [[nodiscard]] std::vector<LayerGroup> take() { return std::move(groups_); }
+
+ private:
+  const ObjectReader& top_;
+  const ModelKeys& keys_;
+  const LayerPlan& plan_;
+  std::vector<LayerGroup> groups_;
+};
+
+void refuse_other_types(const ObjectReader& top, const LayerPlan& plan,
+                        const std::vector<std::string>& known) {
+  for (const std::string& type : plan.types) {
+    if (std::find(known.begin(), known.end(), type) == known.end() && !never_rotates(type)) {
+      std::string names;
+      for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+      top.refuse("layer_types", message("expected types that have an encoding here (", names,
+                                        "), got \"", type, "\""));
+    }
+  }
+}
+
+void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
+  std::vector<std::string> done;
+  for (const std::string& type : plan.types) {
+    if (!never_rotates(type) || std::find(done.begin(), done.end(), type) != done.end()) continue;
+    builder.add(type, std::nullopt);
+    done.push_back(type);
+  }
+}
+
+// rope_parameters with an entry per layer type; null: those layers do not rotate.
+[[nodiscard]] std::vector<LayerGroup> nested_groups(const ObjectReader& top, const ModelKeys& keys,
+                                                    const LayerPlan& plan) {
+  const ObjectReader parameters = *top.object(kParameters);
+  if (plan.uses("rope") || plan.uses("no_rope")) {
+    top.refuse(kParameters, message("expected one dictionary for model_type ", keys.model_type,
+                                    ", got one per layer type"));
+  }
+  GroupBuilder builder(top, keys, plan);
+  std::vector<std::string> types = parameters.keys();
+  refuse_other_types(top, plan, types);
+  for (const std::string& type : types) {
+    const std::optional<ObjectReader> entry = parameters.object(type);
+    if (!entry) {
+      builder.add(type, std::nullopt);
+      continue;
+    }
+    LayerRope rope;
+    rope.path = parameters.path_of(type);
+    rope.head_dim = head_dim_of(keys, type);
+    rope.dictionary = read_rope_dictionary(*entry, DictionaryForm::rope_parameters, keys.lengths);
+    const bool sliding = type == kSlidingAttention;
+    const std::optional<double>& legacy = sliding ? keys.local_base : keys.base;
+    rope.base = rope.dictionary.base;
+    if (!rope.base) rope.base = legacy;
+    if (!rope.base && keys.family != nullptr)
+      rope.base = sliding ? keys.family->local_base : keys.family->base;
+    if (legacy && rope.base != legacy && (sliding || type == kFullAttention)) {
+      top.refuse(sliding ? "rope_local_base_freq" : keys.base_key,
+                 message("expected the same as ", rope.path, ".rope_theta ", *rope.base, ", got ",
+                         *legacy));
+    }
+    builder.add(type, spec_of(top, keys, rope));
+  }
+  if (const std::optional<ObjectReader> scaling = top.object(kScaling)) {
+    const RopeDictionary legacy =
+        read_rope_dictionary(*scaling, DictionaryForm::rope_scaling, keys.lengths);
+    const std::optional<ObjectReader> full = parameters.object(kFullAttention);
+    if (!full ||
+        read_rope_dictionary(*full, DictionaryForm::rope_parameters, keys.lengths).scaling !=
+            legacy.scaling) {
+      top.refuse(kScaling,
+                 "expected the same as rope_parameters.full_attention, got another scaling");
+    }
+  }
+  add_types_that_never_rotate(plan, builder);
+  return builder.take();
+}
+
+[[nodiscard]] std::vector<LayerGroup> local_base_groups(const ObjectReader& top,
+                                                        const ModelKeys& keys,
+                                                        const LayerPlan& plan,
+                                                        const LayerRope& full) {
+  GroupBuilder builder(top, keys, plan);
+  refuse_other_types(top, plan, {std::string(kFullAttention), std::string(kSlidingAttention)});
+  LayerRope sliding;
+  sliding.path = full.path;
+  sliding.head_dim = keys.head_dim;
+  sliding.base = keys.local_base ? keys.local_base : keys.family->local_base;
+  // OLMo 3: the same base, only unscaled.
+  if (!sliding.base) sliding.base = full.base;
+  builder.add(kFullAttention, spec_of(top, keys, full));
+  builder.add(kSlidingAttention, spec_of(top, keys, sliding));
+  add_types_that_never_rotate(plan, builder);
+  return builder.take();
+}
+
+[[nodiscard]] std::vector<LayerGroup> flat_groups(const ObjectReader& top, const ModelKeys& keys,
+                                                  const LayerPlan& plan) {
+  LayerRope rope = read_flat(top, keys);
+  if (!rope.base && keys.family != nullptr) rope.base = keys.family->base;
+  LayerRule rule = keys.family == nullptr ? LayerRule::all_alike : keys.family->layers;
+  // EXAONE 4 without a window has only full layers, and they rotate.
+  if (keys.model_type == "exaone4" && !top.has("sliding_window")) rule = LayerRule::all_alike;
+  if (rule == LayerRule::local_base) {
+    rope.head_dim = head_dim_of(keys, kFullAttention);
+    return local_base_groups(top, keys, plan, rope);
+  }
+  GroupBuilder builder(top, keys, plan);
+  const RopeSpec spec = spec_of(top, keys, rope);
+  if (rule == LayerRule::full_unturned) {
+    refuse_other_types(top, plan, {std::string(kFullAttention), std::string(kSlidingAttention)});
+    builder.add(kFullAttention, std::nullopt);
+    builder.add(kSlidingAttention, spec);
+  } else if (rule == LayerRule::skip_interval) {
+    builder.add("rope", spec);
+    builder.add("no_rope", std::nullopt);
+  } else if (std::any_of(plan.types.begin(), plan.types.end(),
+                         [](const auto& t) { return never_rotates(t); })) {
+    std::vector<std::string> done;
+    for (const std::string& type : plan.types) {
+      if (never_rotates(type) || std::find(done.begin(), done.end(), type) != done.end()) continue;
+      builder.add(type, spec);
+      done.push_back(type);
+    }
+    add_types_that_never_rotate(plan, builder);
+  } else {
+    builder.add_all(spec);
+  }
+  return builder.take();
+}
+
+void refuse_unknown_position_keys(const ObjectReader& top) {
+  for (const std::string& key : top.keys_not_understood()) {
+    if (!speaks_of_positions(key) || top.value(key).is_null()) continue;
+    top.refuse(key, "expected no key about positions that is not understood, got " +
+                        shown(top.value(key)));
+  }
+}
+
+// A model of text and images: its text part counts, and the outer keys may only repeat what that
+// part says.
+[[nodiscard]] ModelConfig read_text_part(const ObjectReader& top) {
+  const Json& text = top.value("text_config");
+  Json inner = text;
+  if (!inner.contains("model_type") && top.has("model_type"))
+    inner["model_type"] = top.value("model_type");
+  for (const std::string& key : top.keys()) {
+    if (!speaks_of_positions(key) || top.value(key).is_null()) continue;
+    if (!text.contains(key) || text[key] != top.value(key)) {
+      top.refuse(
+          key, message("expected the same as text_config.", key, ", got ", shown(top.value(key))));
+    }
+  }
+  return read_model_config(ObjectReader(inner, "text_config"));
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const ObjectReader& top) {
+  if (top.object("text_config")) return read_text_part(top);
+  const ModelKeys keys = read_model_keys(top);
+  const LayerPlan plan = read_layer_plan(top, keys.family);
+  ModelConfig config;
+  config.model_type = keys.model_type;
+  config.max_position = keys.lengths.max_position;
+  config.rotates_values = keys.rotates_values;
+  const std::optional<ObjectReader> parameters = top.object(kParameters);
+  if (keys.no_positions) {
+    GroupBuilder builder(top, keys, plan);
+    builder.add_all(std::nullopt);
+    config.groups = builder.take();
+    for (const std::string_view key : {kParameters, kScaling}) top.mark_understood(key);
+  } else if (parameters && is_nested(*parameters)) {
+    config.groups = nested_groups(top, keys, plan);
+  } else {
+    config.groups = flat_groups(top, keys, plan);
+  }
+  refuse_unknown_position_keys(top);
+  return config;
+}
+
+}  // namespace phasor::config

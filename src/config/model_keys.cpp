@@ -1,0 +1,229 @@
+#include "config/model_keys.hpp"
+
+#include <array>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+namespace phasor::config {
+namespace {
+
+using encodings::AxialAxes;
+
+[[nodiscard]] bool has_quirk(const ModelKeys& keys, Quirk quirk) noexcept {
+  return keys.family != nullptr && keys.family->quirk == quirk;
+}
+
+struct NamedNumber {
+  double value = 0.0;
+  std::string_view key;
+};
+
+// The number that goes by one of several names; where it is given twice, both must agree.
+[[nodiscard]] std::optional<NamedNumber> one_of(const ObjectReader& top,
+                                                std::initializer_list<std::string_view> names) {
+  std::optional<NamedNumber> first;
+  for (const std::string_view key : names) {
+    const std::optional<double> value = top.number(key);
+    if (!value) continue;
+    if (first && first->value != *value) {
+      top.refuse(key,
+                 message("expected the same as ", first->key, " ", first->value, ", got ", *value));
+    }
+    if (!first) first = NamedNumber{*value, key};
+  }
+  return first;
+}
+
+[[nodiscard]] std::optional<std::int64_t> first_integer(
+    const ObjectReader& top, std::initializer_list<std::string_view> names) {
+  for (const std::string_view key : names) {
+    if (const std::optional<std::int64_t> value = top.integer(key)) {
+      if (*value <= 0) top.refuse(key, message("expected a positive integer, got ", *value));
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+void read_lengths(const ObjectReader& top, ModelKeys& keys) {
+  keys.lengths.max_position = first_integer(top, {"max_position_embeddings", "n_positions"});
+  if (!keys.lengths.max_position && has_quirk(keys, Quirk::rope_ratio)) {
+    keys.lengths.max_position = first_integer(top, {"seq_length", "max_sequence_length"});
+  }
+  keys.lengths.original = first_integer(top, {"original_max_position_embeddings"});
+}
+
+void read_heads(const ObjectReader& top, ModelKeys& keys) {
+  const bool latent_family = keys.family != nullptr && keys.family->softmax == SoftmaxRule::latent;
+  if (latent_family || top.has("qk_rope_head_dim")) {
+    const std::optional<std::int64_t> turning = first_integer(top, {"qk_rope_head_dim"});
+    if (!turning) top.refuse("qk_rope_head_dim", "expected a positive integer, got nothing");
+    keys.head_dim = *turning;
+    keys.latent_width = *turning + top.integer("qk_nope_head_dim").value_or(0);
+    if (!top.has("qk_nope_head_dim")) keys.latent_width = 0;
+    return;
+  }
+  std::optional<std::int64_t> head_dim = first_integer(top, {"head_dim"});
+  if (!head_dim && has_quirk(keys, Quirk::rope_ratio))
+    head_dim = first_integer(top, {"kv_channels"});
+  // embed_dim first: in Qwen2-VL's vision tower, hidden_size is the width of the text model it
+  // feeds.
+  const std::optional<std::int64_t> width =
+      first_integer(top, {"embed_dim", "n_embd", "hidden_size"});
+  const std::optional<std::int64_t> heads =
+      first_integer(top, {"num_attention_heads", "n_head", "num_heads"});
+  if (!head_dim && keys.family != nullptr && keys.family->head_dim > 0)
+    head_dim = keys.family->head_dim;
+  if (!head_dim) {
+    if (!width || !heads) {
+      top.refuse("head_dim",
+                 "expected head_dim, or hidden_size and num_attention_heads, got neither");
+    }
+    if (*width % *heads != 0) {
+      top.refuse("hidden_size",
+                 message("expected a multiple of num_attention_heads ", *heads, ", got ", *width));
+    }
+    head_dim = *width / *heads;
+  }
+  keys.head_dim = *head_dim;
+  keys.global_head_dim = first_integer(top, {"global_head_dim"}).value_or(0);
+}
+
+// What else than rotation a config may ask for, and the flags that only confirm it.
+void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
+  const auto unsupported = [&](std::string_view key, std::string_view expected) {
+    top.refuse_as(ErrorCode::unsupported, key,
+                  message("expected ", expected, ", got ", shown(top.value(key))));
+  };
+  if (top.flag("alibi").value_or(false)) unsupported("alibi", "false (ALiBi rotates nothing)");
+  if (has_quirk(keys, Quirk::baichuan) && top.integer("hidden_size") == 5120) {
+    unsupported("hidden_size",
+                "the rotary model of this type (hidden_size 5120 is the one that uses ALiBi)");
+  }
+  if (keys.model_type == "falcon" && !top.flag("rotary").value_or(true))
+    unsupported("rotary", "true");
+  if (const std::optional<std::string> type = top.text("position_embedding_type")) {
+    keys.no_positions = *type == "nope";
+    const bool stale = has_quirk(keys, Quirk::absolute_is_stale) && *type == "absolute";
+    if (*type != "rotary" && *type != "rope" && !keys.no_positions && !stale) {
+      unsupported("position_embedding_type", "rotary, rope or nope");
+    }
+  }
+  if (top.flag("use_mrope").value_or(false) && !keys.mrope) {
+    unsupported("use_mrope", "false for this model_type");
+  }
+  keys.rotates_values = top.flag("rotary_value").value_or(false);
+}
+
+void read_base(const ObjectReader& top, ModelKeys& keys) {
+  const bool two_bases = keys.family != nullptr && keys.family->layers == LayerRule::local_base;
+  std::optional<NamedNumber> base = two_bases ? one_of(top, {"rope_theta", "global_rope_theta"})
+                                              : one_of(top, {"rope_theta", "rotary_emb_base"});
+  if (two_bases) {
+    const std::optional<NamedNumber> local =
+        one_of(top, {"rope_local_base_freq", "local_rope_theta"});
+    if (local) keys.local_base = local->value;
+  }
+  if (has_quirk(keys, Quirk::rope_ratio)) {
+    if (const std::optional<double> ratio = top.number("rope_ratio")) {
+      const double scaled = keys.family->base.value_or(0.0) * *ratio;
+      if (base && base->value != scaled) {
+        top.refuse("rope_ratio", message("expected one that agrees with ", base->key, " ",
+                                         base->value, ", got ", *ratio));
+      }
+      base = NamedNumber{scaled, "rope_ratio"};
+    }
+  }
+  if (base) {
+    keys.base = base->value;
+    keys.base_key = base->key;
+  }
+}
+
+void read_width(const ObjectReader& top, ModelKeys& keys) {
+  const std::optional<NamedNumber> partial =
+      one_of(top, {"partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct"});
+  if (partial) {
+    if (!(partial->value > 0.0 && partial->value <= 1.0)) {
+      top.refuse(partial->key,
+                 message("expected a share above 0 and at most 1, got ", partial->value));
+    }
+    keys.partial = partial->value;
+  }
+  keys.rotary_dim = top.integer("rotary_dim");
+  if (!keys.rotary_dim && top.has_even_null("rotary_dim")) {
+    top.refuse("rotary_dim", "expected an integer, got null");
+  }
+}
+
+void read_layout(const ObjectReader& top, ModelKeys& keys) {
+  if (keys.family != nullptr) keys.layout = keys.family->layout;
+  if (has_quirk(keys, Quirk::rope_interleave) && !top.flag("rope_interleave").value_or(true)) {
+    keys.layout = core::PairLayout::half;
+  }
+  if (has_quirk(keys, Quirk::nomic)) {
+    if (top.flag("rotary_emb_interleaved").value_or(false))
+      keys.layout = core::PairLayout::interleaved;
+    for (const std::string_view key : {"rotary_emb_scale_base", "rotary_scaling_factor"}) {
+      if (top.number(key))
+        top.refuse_as(ErrorCode::unsupported, key, "expected null, got " + shown(top.value(key)));
+    }
+  }
+  if (const std::optional<std::string> name = top.text("rope_layout")) {
+    const std::optional<core::PairLayout> given = core::pair_layout_of(*name);
+    if (!given) {
+      top.refuse("rope_layout",
+                 message("expected interleaved, half or interleaved_to_half, got \"", *name, "\""));
+    }
+    if (keys.layout && *keys.layout != *given) {
+      top.refuse("rope_layout", message("expected ", name_of(*keys.layout), " for model_type ",
+                                        keys.model_type, ", got \"", *name, "\""));
+    }
+    keys.layout = given;
+  }
+}
+
+// ChatGLM: the first generation turns each half of a head by its own row of positions.
+void read_chatglm(const ObjectReader& top, ModelKeys& keys) {
+  if (!has_quirk(keys, Quirk::rope_ratio)) return;
+  if (!top.flag("original_rope").value_or(true)) {
+    top.refuse_as(ErrorCode::unsupported, "original_rope", "expected true, got false");
+  }
+  if (top.flag("position_encoding_2d").value_or(false)) {
+    keys.axial = AxialAxes::Kind::per_half_head;
+    keys.layout = core::PairLayout::half;
+    if (!keys.partial) keys.partial = 1.0;
+  }
+}
+
+}  // namespace
+
+ModelKeys read_model_keys(const ObjectReader& top) {
+  ModelKeys keys;
+  keys.model_type = top.text("model_type").value_or("");
+  keys.family = find_family(keys.model_type);
+  if (keys.family != nullptr) {
+    keys.axial = keys.family->axial;
+    keys.mrope = keys.family->mrope;
+  }
+  read_other_encodings(top, keys);
+  read_lengths(top, keys);
+  read_heads(top, keys);
+  read_base(top, keys);
+  read_width(top, keys);
+  read_layout(top, keys);
+  read_chatglm(top, keys);
+  keys.query_pre_attn_scalar = top.number("query_pre_attn_scalar");
+  keys.attention_multiplier = top.number("attention_multiplier");
+  return keys;
+}
+
+bool speaks_of_positions(std::string_view key) noexcept {
+  for (const std::string_view word : {"rope", "rotary", "alibi", "position"}) {
+    if (key.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace phasor::config

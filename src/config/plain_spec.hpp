@@ -1,0 +1,15 @@
+// The plain spec: {"head_dim": 8, "base": 10000, "layout": "interleaved", ...}.
+#pragma once
+
+#include "config/json_reader.hpp"
+#include "phasor/config/config.hpp"
+
+namespace phasor::config {
+
+// Whether the object is a plain spec rather than a config.json; the rule stands in config.hpp.
+[[nodiscard]] bool is_plain_spec(const ObjectReader& top);
+
+// throws   Error(invalid_argument) naming the key
+[[nodiscard]] ModelConfig read_plain_spec(const ObjectReader& top);
+
+}  // namespace phasor::config
