@@ -54,6 +54,10 @@ Result<ModelConfig> read_config(const std::filesystem::path& path) {
 Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector) {
   if (selector.empty()) {
     if (config.groups.size() == 1) return config.groups.front();
+    const auto rotates = [](const LayerGroup& group) { return group.rope.has_value(); };
+    if (std::count_if(config.groups.begin(), config.groups.end(), rotates) == 1) {
+      return *std::find_if(config.groups.begin(), config.groups.end(), rotates);
+    }
     return no_such_layer(config, selector);
   }
   for (const LayerGroup& group : config.groups) {

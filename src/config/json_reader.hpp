@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 inline constexpr int kMaxJsonDepth = 64;
 
 // throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at
-// the top
+//          the top
 [[nodiscard]] Json parse_object(std::string_view text);
 
 // A value as a message shows it: one line, cut when long.

@@ -31,7 +31,7 @@ struct LayerRope {
   const std::vector<std::string> keys = parameters.keys();
   return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
     const Json& value = parameters.value(key);
-    return value.is_object() || (value.is_null() && key.find("attention") != std::string::npos);
+    return value.is_object() || (value.is_null() && key.ends_with("_attention"));
   });
 }
 

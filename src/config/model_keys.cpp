@@ -101,18 +101,30 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
     unsupported("hidden_size",
                 "the rotary model of this type (hidden_size 5120 is the one that uses ALiBi)");
   }
-  if (keys.model_type == "falcon" && !top.flag("rotary").value_or(true))
-    unsupported("rotary", "true");
+  for (const std::string_view key : {"rotary", "use_rotary_pos_emb"}) {
+    if (!top.flag(key).value_or(true)) unsupported(key, "true");
+  }
   if (const std::optional<std::string> type = top.text("position_embedding_type")) {
     keys.no_positions = *type == "nope";
     const bool stale = has_quirk(keys, Quirk::absolute_is_stale) && *type == "absolute";
-    if (*type != "rotary" && *type != "rope" && !keys.no_positions && !stale) {
+    // Cohere's name for the interleaved layout.
+    const bool interleaved = *type == "rope_gptj" && keys.family != nullptr &&
+                             keys.family->layout == core::PairLayout::interleaved;
+    const bool rotary = *type == "rotary" || *type == "rope" || interleaved;
+    if (!rotary && !keys.no_positions && !stale) {
       unsupported("position_embedding_type", "rotary, rope or nope");
     }
   }
   if (top.flag("use_mrope").value_or(false) && !keys.mrope) {
     unsupported("use_mrope", "false for this model_type");
   }
+  // Tables added to the input beside the rotation, and lengths of training: no number here depends
+  // on them.
+  if (keys.axial) {
+    static_cast<void>(top.integer("position_embedding_size"));
+    static_cast<void>(top.integer("num_position_embeddings"));
+  }
+  if (has_quirk(keys, Quirk::nomic)) static_cast<void>(top.integer("max_trained_positions"));
   keys.rotates_values = top.flag("rotary_value").value_or(false);
 }
 
@@ -170,18 +182,25 @@ void read_layout(const ObjectReader& top, ModelKeys& keys) {
         top.refuse_as(ErrorCode::unsupported, key, "expected null, got " + shown(top.value(key)));
     }
   }
-  if (const std::optional<std::string> name = top.text("rope_layout")) {
-    const std::optional<core::PairLayout> given = core::pair_layout_of(*name);
+  std::optional<core::PairLayout> given;
+  std::string_view key = "rope_layout";
+  if (const std::optional<std::string> name = top.text(key)) {
+    given = core::pair_layout_of(*name);
     if (!given) {
-      top.refuse("rope_layout",
+      top.refuse(key,
                  message("expected interleaved, half or interleaved_to_half, got \"", *name, "\""));
     }
-    if (keys.layout && *keys.layout != *given) {
-      top.refuse("rope_layout", message("expected ", name_of(*keys.layout), " for model_type ",
-                                        keys.model_type, ", got \"", *name, "\""));
-    }
-    keys.layout = given;
+  } else if (const std::optional<bool> interleaved = top.flag("rope_interleaved")) {
+    // SmolLM2's configs state it, false.
+    key = "rope_interleaved";
+    given = *interleaved ? core::PairLayout::interleaved : core::PairLayout::half;
   }
+  if (!given) return;
+  if (keys.layout && *keys.layout != *given) {
+    top.refuse(key, message("expected the layout of model_type ", keys.model_type, " (",
+                            name_of(*keys.layout), "), got ", shown(top.value(key))));
+  }
+  keys.layout = given;
 }
 
 // ChatGLM: the first generation turns each half of a head by its own row of positions.

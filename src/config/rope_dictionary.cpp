@@ -180,14 +180,18 @@ constexpr std::array kTypes = {
     reader.refuse("rope_type", "expected a type, got nothing");
   }
   const std::string given = new_key ? *new_key : *old_key;
+  // A plain spec says axial outside its scaling.
+  const auto fits = [&](const RopeType& type) {
+    return type.name != "axial" || form != DictionaryForm::plain_scaling;
+  };
   const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const RopeType& type) {
-    return type.name == current_name(given) &&
-           (type.name != "axial" || form != DictionaryForm::plain_scaling);
+    return type.name == current_name(given) && fits(type);
   });
   if (found == kTypes.end()) {
     std::string names;
-    for (const RopeType& type : kTypes)
-      names += (names.empty() ? "" : ", ") + std::string(type.name);
+    for (const RopeType& type : kTypes) {
+      if (fits(type)) names += (names.empty() ? "" : ", ") + std::string(type.name);
+    }
     reader.refuse(new_key ? "rope_type" : "type",
                   message("expected one of ", names, ", got \"", given, "\""));
   }

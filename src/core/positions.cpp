@@ -149,10 +149,10 @@ PositionCursor::PositionCursor(const Positions& positions, int axes, std::int64_
                                std::int64_t row)
     : positions_(positions), axes_(axes), tokens_(tokens), token_(row) {
   if (positions.kind == Positions::Kind::integers || positions.kind == Positions::Kind::floats) {
-    if (positions.batch == 0) token_ = row % tokens;
+    if (positions.batch == 0 && row != 0) token_ = row % tokens;
     axis_stride_ = positions.axes == 1 ? 0 : std::max<std::int64_t>(positions.batch, 1) * tokens;
   } else if (positions.kind == Positions::Kind::offset) {
-    token_ = row % tokens;
+    if (row != 0) token_ = row % tokens;
   } else {
     const std::int64_t* boundaries = positions.integers;
     sequence_ =

@@ -32,7 +32,8 @@ void validate(const Rotary& rotary) {
                 message("rotate: rotary_dim ", rotary_dim, " at offset ", rotary.offset,
                         " must lie inside head_dim, got head_dim ", rotary.head_dim));
   }
-  if (rotary.blocks < 1 || rotary.frequencies.pairs() % rotary.blocks != 0) {
+  if (rotary.blocks != 1 &&
+      (rotary.blocks < 1 || rotary.frequencies.pairs() % rotary.blocks != 0)) {
     throw Error(ErrorCode::invalid_argument,
                 message("rotate: blocks must divide the ", rotary.frequencies.pairs(),
                         " pairs, got ", rotary.blocks));

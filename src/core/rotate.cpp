@@ -267,14 +267,16 @@ void turn_token_growing(const Call& call, Token at, const double* positions, Row
 void turn_part(void* context, int part, int parts) {
   const Call& call = *static_cast<const Call*>(context);
   const std::int64_t rows = call.batch * call.tokens;
-  const std::int64_t begin = rows * part / parts;
-  const std::int64_t end = rows * (part + 1) / parts;
+  // Divisions are for large work: a decode step has time for none.
+  const std::int64_t begin = parts == 1 ? 0 : rows * part / parts;
+  const std::int64_t end = parts == 1 ? rows : rows * (part + 1) / parts;
   if (begin == end) return;
   const int axes = call.rotary.frequencies.axis_count();
   PositionCursor cursor(call.positions, axes, call.tokens, begin);
   RowBuffers buffers;
   const kernels::Angles angles = kernel_angles(call.rotary.frequencies);
-  Token at{begin / call.tokens, begin % call.tokens};
+  Token at{0, 0};
+  if (begin != 0) at = {begin / call.tokens, begin % call.tokens};
   for (std::int64_t row = begin; row < end; ++row) {
     if (call.options.table != nullptr) {
       std::int64_t positions[kMaxAxes];
@@ -390,11 +392,12 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
       .batch = first.batch,
       .tokens = first.tokens,
       .element = element,
-      .block_pairs = rotary.frequencies.pairs() / rotary.blocks,
+      .block_pairs = rotary.blocks == 1 ? rotary.frequencies.pairs()
+                                        : rotary.frequencies.pairs() / rotary.blocks,
       .ahead = bytes >= kPrefetchBytes ? kPrefetchAhead : 0,
       .store = kernels::Store::cached,
       .sin_sign = options.direction == Direction::forward ? 1.0F : -1.0F,
-      // Rows hold a cos and a sin; the inverse wants cos / a.
+      // Rows hold cos and sin times the amplitude a; the inverse wants them over a.
       .scale = options.direction == Direction::inverse ? 1.0 / (amplitude * amplitude) : 1.0,
   };
   if (can_stream(call)) {

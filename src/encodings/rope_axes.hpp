@@ -9,7 +9,7 @@
 namespace phasor::encodings {
 
 // throws   Error(invalid_argument) when the axes do not fit rotary_dim or do not go with the rest
-// of the spec
+//          of the spec
 void check_axes(const RopeSpec& spec);
 
 // The row of each of `pairs` frequencies.

@@ -76,7 +76,8 @@ double ulps(T got, const Real& truth) {
   const double near = std::fabs(truth.rounded());
   const int exponent = near > 0.0 ? std::ilogb(near) : std::numeric_limits<T>::min_exponent - 1;
   const int lowest = std::numeric_limits<T>::min_exponent - 1;
-  return difference / std::ldexp(1.0, std::max(exponent, lowest) - (std::numeric_limits<T>::digits - 1));
+  return difference /
+         std::ldexp(1.0, std::max(exponent, lowest) - (std::numeric_limits<T>::digits - 1));
 }
 
 }  // namespace phasor::tests

@@ -57,7 +57,7 @@ struct ModelConfig {
 [[nodiscard]] Result<ModelConfig> read_config(const std::filesystem::path& path);
 
 // The group of a layer, given as an index ("0") or a layer type ("full_attention"). An empty
-// selector is fine while there is one group; with more, the error lists them.
+// selector is fine while there is one group, or one that rotates; with more, the error lists them.
 [[nodiscard]] Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector);
 
 }  // namespace phasor::config

@@ -11,8 +11,8 @@ struct DoubleDouble {
   double low = 0.0;
 
   constexpr DoubleDouble() = default;
-  constexpr DoubleDouble(double value)
-      : high(value) {}  // NOLINT(google-explicit-constructor): a double is one
+  // A double is one.
+  constexpr DoubleDouble(double value) : high(value) {}  // NOLINT(google-explicit-constructor)
   constexpr DoubleDouble(double high_part, double low_part) : high(high_part), low(low_part) {}
   explicit operator double() const { return high + low; }
 };

@@ -43,10 +43,9 @@ template <class... Parts>
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value)
-      : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor): return value;
-  Result(Error error)
-      : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor): return error;
+  // Not explicit, so that `return value;` and `return error;` read as they should.
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const noexcept { return std::holds_alternative<T>(state_); }
   explicit operator bool() const noexcept { return ok(); }

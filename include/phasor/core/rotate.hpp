@@ -98,6 +98,6 @@ void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q, He
 // (Cauchy-Schwarz): 1.5; the rest covers a table entry scaled by 1/a^2 for Direction::inverse.
 inline constexpr double kRotateErrorF32 = 2.0;
 inline constexpr double kRotateErrorF64 = 3.0;
-inline constexpr std::int64_t kThreadBytes = 256 * 1024;
+inline constexpr std::int64_t kThreadBytes = std::int64_t{256} * 1024;
 
 }  // namespace phasor::core

@@ -1,0 +1,30 @@
+// The rotary core beside the machine's own limits.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/timing.hpp"
+#include "phasor/core/instruction_set.hpp"
+
+namespace phasor::bench {
+
+struct Row {
+  std::string name;      // op/layout/dtype/shape[/how]
+  std::string against;   // the limit
+  double at_most = 0.0;  // the ratio we hold ourselves to
+  Contest contest;
+  bool correct = true;  // the output agreed with the reference before anything was timed
+};
+
+struct Plan {
+  std::vector<core::InstructionSet> levels;
+  int rounds = 21;
+  bool beyond_caches = true;  // the 512 MiB rows
+};
+
+// Measures one row after the other and hands each to `done` as it comes.
+void run_rotary_bench(const Plan& plan, const std::function<void(const Row&)>& done);
+
+}  // namespace phasor::bench

@@ -1,0 +1,21 @@
+// Two things timed in turns, so that whatever the machine does meanwhile happens to both.
+#pragma once
+
+#include <functional>
+
+namespace phasor::bench {
+
+struct Contest {
+  double ours_us = 0.0;          // median
+  double against_us = 0.0;       // median
+  double ratio = 0.0;            // median of the ratios of each round
+  double low = 0.0, high = 0.0;  // quartiles of those ratios
+};
+
+// Runs both in turns, `rounds` times after two rounds that do not count; each turn repeats its work
+// until it takes about `turn_us`, so that the clock does not show.
+[[nodiscard]] Contest compare(const std::function<void()>& ours,
+                              const std::function<void()>& against, int rounds,
+                              double turn_us = 500.0);
+
+}  // namespace phasor::bench

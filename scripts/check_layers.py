@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Fails on an #include that points up or sideways between rooms. The table of floors is layers.toml."""
+
+import argparse
+import pathlib
+import re
+import sys
+import tomllib
+
+SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hpp"}
+SKIPPED_EXAMPLES = "consumer"  # a project of its own that sees only the installed headers
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def includes(text):
+    """Yields (line number, quote, target) of each #include outside comments."""
+    text = BLOCK_COMMENT.sub(lambda match: "\n" * match.group().count("\n"), text)
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+class Layers:
+    def __init__(self, root, table):
+        self.root = root
+        self.rooms = table["rooms"]
+        self.top_headers = table["top_headers"]
+        self.include_roots = table["include_roots"]
+        self.edges = set(table["edges"]["folders"])
+        self.shared_edges = set(table["edges"]["shared"])
+        self.implements = table.get("implements", {})
+        self.kernels = table["kernels"]
+        self.shared_tests = set(table["tests"]["shared"])
+        for room, below in self.rooms.items():
+            for other in below:
+                if other not in self.rooms:
+                    raise ValueError(f"layers.toml: rooms must name rooms, got {other} under {room}")
+                if room in self.rooms[other]:
+                    raise ValueError(f"layers.toml: floors must have no cycle, got {room} and {other}")
+
+    def resolve(self, file, target):
+        """The path inside the project that an include names, or None for the outside world."""
+        for folder in [file.parent, *(self.root / include_root for include_root in self.include_roots)]:
+            path = (folder / target).resolve()
+            if path.is_file() and path.is_relative_to(self.root):
+                return path.relative_to(self.root)
+        return None
+
+    def place(self, path):
+        """(kind, name): ("room", "core"), ("top", "phasor.h"), ("test", "core"), ("edge", "tools")."""
+        parts = path.parts
+        if parts[:2] == ("include", "phasor"):
+            return ("top", parts[2]) if len(parts) == 3 else ("room", parts[2])
+        if parts[0] == "src":
+            return ("room", parts[1])
+        if parts[0] == "tests":
+            return ("test", parts[1])
+        return ("edge", parts[0])
+
+    def allowed(self, source, target):
+        kind, name = source
+        target_kind, target_name = target
+        if target_kind == "test":
+            return kind == "test" and target_name in self.shared_tests | {name}
+        if target_kind == "edge":
+            return kind in ("edge", "test") and target_name in self.shared_edges | {name}
+        if kind == "edge" or (kind == "test" and name not in self.rooms):
+            return True  # tools, examples and tests of the tools may use any room
+        if target_kind == "top":
+            return kind != "top" and target_name in self.implements.get(name, []) or (
+                kind == "test" and name in self.implements)
+        below = self.top_headers[name] if kind == "top" else self.rooms[name] + [name]
+        return target_name in below
+
+    def check_file(self, path):
+        file = self.root / path
+        source = self.place(path)
+        if source[0] == "room" and source[1] not in self.rooms:
+            return [f"{path}: folder must be a room of layers.toml, got {source[1]}"]
+        if source[0] == "top" and source[1] not in self.top_headers:
+            return [f"{path}: must be a top header of layers.toml, got {source[1]}"]
+        in_kernels = path.is_relative_to(self.kernels["folder"])
+        problems = []
+        for line, quote, target in includes(file.read_text(encoding="utf-8")):
+            found = self.resolve(file, target)
+            where = f"{path}:{line}"
+            if found is None:
+                if quote == '"' or target.startswith("phasor/"):
+                    problems.append(f"{where}: include must name a file of the project, got {target}")
+                elif in_kernels and target not in self.kernels["allowed"]:
+                    problems.append(f"{where}: a kernel must include no standard template, got <{target}>")
+                elif source == ("top", "phasor.h") and target not in ("stdint.h", "stddef.h"):
+                    problems.append(f"{where}: phasor.h must include stdint.h and stddef.h only, got <{target}>")
+                continue
+            if in_kernels and not found.is_relative_to(self.kernels["folder"]):
+                problems.append(f"{where}: a kernel must include kernel headers only, got {found}")
+            elif not self.allowed(source, self.place(found)):
+                problems.append(f"{where}: {source[1]} must include only what lies below it, got {found}")
+        return problems
+
+    def files(self):
+        for folder in ["include", "src", "tests", *sorted(self.edges)]:
+            for file in sorted((self.root / folder).rglob("*")):
+                path = file.relative_to(self.root)
+                if file.suffix in SUFFIXES and SKIPPED_EXAMPLES not in path.parts:
+                    yield path
+
+
+def check(root, table):
+    """Every problem as one line of text, and the number of files read."""
+    layers = Layers(root.resolve(), table)
+    paths = list(layers.files())
+    return [problem for path in paths for problem in layers.check_file(path)], len(paths)
+
+
+def main(arguments=None):
+    here = pathlib.Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=pathlib.Path, default=here.parent)
+    parser.add_argument("--table", type=pathlib.Path, default=here / "layers.toml")
+    options = parser.parse_args(arguments)
+    with options.table.open("rb") as file:
+        table = tomllib.load(file)
+    problems, count = check(options.root, table)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not count:
+        print(f"check_layers: {options.root} must hold sources, got none", file=sys.stderr)
+        return 2
+    print(f"check_layers: {count} files, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

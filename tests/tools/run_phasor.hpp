@@ -1,0 +1,99 @@
+// Runs the built command in a folder of the test's own.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "phasor/io/npy.hpp"
+#include "support/temporary_folder.hpp"
+
+extern char** environ;
+
+namespace phasor::tools::testing {
+
+struct Outcome {
+  int exit = -1;
+  std::string out, err;
+
+  [[nodiscard]] std::string first_error_line() const { return err.substr(0, err.find('\n')); }
+};
+
+class Phasor : public io::testing::TemporaryFolder {
+ protected:
+  // Paths in `arguments` are used as they are; file() makes one in the test's folder.
+  [[nodiscard]] Outcome run(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = {PHASOR_BINARY};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+
+    const std::string out = file(".stdout"), err = file(".stderr");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), flags, 0600);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), flags, 0600);
+    pid_t child = 0;
+    const int failed = posix_spawn(&child, PHASOR_BINARY, &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    Outcome outcome;
+    if (failed != 0) return outcome;
+    int status = 0;
+    waitpid(child, &status, 0);
+    outcome.exit = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.out = io::testing::get(out);
+    outcome.err = io::testing::get(err);
+    return outcome;
+  }
+
+  [[nodiscard]] std::string file(std::string_view name) const { return at(name).string(); }
+  [[nodiscard]] bool exists(std::string_view name) const {
+    return std::filesystem::exists(at(name));
+  }
+
+  [[nodiscard]] std::string put_text(std::string_view name, std::string_view text) const {
+    io::testing::put(at(name), text);
+    return file(name);
+  }
+
+  template <class T>
+  [[nodiscard]] std::string put_array(std::string_view name, io::NpyType type,
+                                      std::vector<std::int64_t> shape,
+                                      const std::vector<T>& values) const {
+    io::NpyArray array = io::make_npy(type, std::move(shape));
+    EXPECT_EQ(array.bytes.size(), values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
+    EXPECT_TRUE(io::write_npy(at(name), array).ok());
+    return file(name);
+  }
+
+  [[nodiscard]] io::NpyArray read(std::string_view name) const {
+    return io::read_npy(at(name)).value_or_throw();
+  }
+
+  // The command said no: exit 2, one line that starts with the verb and holds `words`, and no
+  // output.
+  void expect_refusal(const Outcome& outcome, std::string_view verb, std::string_view words,
+                      std::string_view output = "Y.npy") const {
+    EXPECT_EQ(outcome.exit, 2) << outcome.err;
+    const std::string line = outcome.first_error_line();
+    EXPECT_TRUE(line.starts_with("phasor " + std::string(verb) + ": ")) << line;
+    EXPECT_NE(line.find(words), std::string::npos) << line;
+    EXPECT_TRUE(outcome.out.empty()) << outcome.out;
+    EXPECT_FALSE(exists(output));
+  }
+};
+
+inline constexpr std::string_view kPlainSpec =
+    R"({"head_dim": 8, "base": 10000, "layout": "interleaved", "rotary_dim": 8})";
+
+}  // namespace phasor::tools::testing

@@ -1,0 +1,131 @@
+// A golden case: its description, its arrays, and the comparison with what was expected. The format
+// is that of golden/README.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/core/view.hpp"
+#include "phasor/io/npy.hpp"
+
+namespace phasor::tools {
+
+struct CaseArray {
+  io::NpyArray data;              // bf16 where the case stores its bits as uint16
+  std::vector<std::string> dims;  // the name of each axis; empty when the case does not say
+  std::string of;                 // truth: the output it is the exact value of
+  double atol = 0.0, rtol = 0.0;
+};
+
+struct CaseScalar {
+  double value = 0.0, rtol = 0.0;
+};
+
+struct Case {
+  std::filesystem::path directory;
+  std::string name, group, kind;
+  nlohmann::json json;
+  std::map<std::string, CaseArray> inputs, outputs, truth;
+  std::map<std::string, CaseScalar> scalars;
+
+  // throws   Error when the case has no such input
+  [[nodiscard]] const CaseArray& input(const std::string& name) const;
+};
+
+// The description alone. `name` and `group` come from the folders when case.json cannot be read.
+[[nodiscard]] Case name_case(const std::filesystem::path& directory);
+// Reads case.json into a case that name_case made.
+//
+// throws   Error: not there, not JSON, not format 1, no kind
+void read_description(Case& golden);
+// Reads every array the description lists.
+//
+// throws   Error naming the file: missing, damaged, or of another dtype or shape than case.json
+// says
+void read_arrays(Case& golden);
+
+// A member of a JSON object.
+//
+// throws   Error naming the member when it is missing or of another type
+template <class T>
+[[nodiscard]] T member(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto found = object.find(key);
+  if (found == object.end()) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": '", key, "' must be given, got none"));
+  }
+  try {
+    return found->get<T>();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        message(where, ": '", key, "' has the wrong type, got ", found->dump().substr(0, 80)));
+  }
+}
+// None when the member is missing or null.
+template <class T>
+[[nodiscard]] std::optional<T> optional_member(const nlohmann::json& object, const char* key,
+                                               std::string_view where) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  return member<T>(object, key, where);
+}
+
+// What was computed, with the name of each axis where it is known.
+struct Computed {
+  std::vector<double> values;
+  std::vector<std::int64_t> shape;
+  std::vector<std::string> dims;
+};
+[[nodiscard]] Computed computed_from(const CaseArray& array);
+
+// The axes of a tensor of heads, found by their names: batch, seq or patch, head, dim. Axes that
+// are not there have length 1; features must be the last.
+//
+// throws   Error(unsupported) naming the axis that is not known
+[[nodiscard]] core::HeadsView heads_of(CaseArray& array, std::string_view name);
+[[nodiscard]] bool is_token_axis(std::string_view dim) noexcept;
+
+// Collects the comparisons of one case: |got - expected| <= atol + rtol |expected|, element by
+// element.
+class Comparison {
+ public:
+  explicit Comparison(const Case& golden) : golden_(golden) {}
+
+  // With outputs[name] and with every truth that is `of` it or called name_f64; the case must have
+  // one of them.
+  void result(const std::string& name, const Computed& got);
+  // With the one output or truth of that name.
+  void entry(const std::string& name, const Computed& got);
+  void scalar(const std::string& name, double got);
+  // An output, truth or scalar that nothing was compared with is a failure too.
+  void finish();
+
+  [[nodiscard]] bool failed() const noexcept { return !failure_.empty(); }
+  // What differed first and worst, one line.
+  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
+  [[nodiscard]] double max_error() const noexcept { return max_error_; }
+  // The bound at the element whose error is the largest part of its bound.
+  [[nodiscard]] double tolerance() const noexcept { return tolerance_; }
+
+ private:
+  void compare(const std::string& name, const CaseArray& expected, const Computed& got);
+  // Whether the element is within its bound.
+  bool see(double got, double expected, double bound);
+  void fail(std::string text);
+
+  const Case& golden_;
+  std::set<std::string> compared_;
+  std::string failure_;
+  double max_error_ = 0.0, tolerance_ = 0.0, worst_ratio_ = -1.0;
+};
+
+}  // namespace phasor::tools

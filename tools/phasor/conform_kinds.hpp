@@ -1,0 +1,22 @@
+// The kinds of golden case this engine can compute.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "conform_case.hpp"
+
+namespace phasor::tools {
+
+// Computes what a case asks for and compares. An Error thrown is a failure of the case.
+using Kind = std::function<void(const Case& golden, Comparison& comparison)>;
+using Kinds = std::map<std::string, Kind>;
+
+// One function per file of kinds; a later encoding adds its own here.
+void add_frequency_kinds(Kinds& kinds);
+void add_rope_kinds(Kinds& kinds);
+void add_onnx_kinds(Kinds& kinds);
+void add_attention_kinds(Kinds& kinds);
+
+}  // namespace phasor::tools

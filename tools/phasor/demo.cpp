@@ -1,0 +1,237 @@
+// phasor demo: the main job in a few seconds, on numbers that are in the program.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "core/limits.hpp"
+#include "core/timing.hpp"
+#include "phasor/attention/decay.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/core/threads.hpp"
+#include "terminal_plot.hpp"
+#include "worked_example.hpp"
+
+namespace phasor::tools {
+namespace {
+
+using core::PairLayout;
+
+// Every part ends in a check; the demo's exit code is theirs.
+class Demo {
+ public:
+  int run() {
+    fmt::print(
+        "phasor demo: rotary position embedding, from the numbers of a note to the limit of this "
+        "machine\n");
+    worked_example();
+    shifted_positions();
+    layouts();
+    decay();
+    accuracy();
+    speed();
+    fmt::print("\n{}\n", failures_ == 0 ? "Every check above holds."
+                                        : fmt::format("{} of the checks above FAILED.", failures_));
+    return failures_ == 0 ? exit_code::done : exit_code::difference;
+  }
+
+ private:
+  void title(const char* text) { fmt::print("\n{}. {}\n", ++part_, text); }
+  void check(bool holds, const std::string& text) {
+    fmt::print("   {} {}\n", holds ? "ok  " : "FAIL", text);
+    if (!holds) ++failures_;
+  }
+
+  void worked_example() {
+    namespace example = worked_example;
+    title("The worked example: batch 2, 5 tokens, 2 query heads, 1 key head, head_dim 8");
+    std::vector<float> q(std::size(example::kQueries)), k(std::size(example::kKeys));
+    std::iota(q.begin(), q.end(), 0.0F);
+    std::iota(k.begin(), k.end(), 0.0F);
+    const std::vector<float> before = q;
+    const core::Rotary rotary{core::make_frequencies({example::kHeadDim, 10000.0}),
+                              PairLayout::interleaved, example::kHeadDim};
+    core::rotate_qk(rotary, core::positions_from(0),
+                    core::heads_view(q.data(), example::kBatch, example::kTokens,
+                                     example::kQueryHeads, example::kHeadDim),
+                    core::heads_view(k.data(), example::kBatch, example::kTokens,
+                                     example::kKeyHeads, example::kHeadDim));
+    for (const int token : {0, 1, 2}) {
+      const std::size_t head = static_cast<std::size_t>(token) * 16 + 8;  // the second query head
+      fmt::print("   position {}  q ", token);
+      for (std::size_t i = head; i < head + 8; ++i) fmt::print("{:8.0f}", before[i]);
+      fmt::print("\n          turned ");
+      for (std::size_t i = head; i < head + 8; ++i) fmt::print("{:8.4f}", q[i]);
+      fmt::print("\n");
+    }
+    const auto agreeing = [](const std::vector<float>& got, const float* printed) {
+      std::size_t count = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        count += std::fabs(got[i] - printed[i]) <=
+                         example::kPrintedTolerance + 1e-6 * std::fabs(printed[i])
+                     ? 1
+                     : 0;
+      }
+      return count;
+    };
+    const std::size_t q_same = agreeing(q, example::kQueries), k_same = agreeing(k, example::kKeys);
+    check(
+        q_same == q.size() && k_same == k.size(),
+        fmt::format(
+            "{} of {} query and {} of {} key numbers equal the printed ones to their four decimals",
+            q_same, q.size(), k_same, k.size()));
+  }
+
+  static std::vector<double> sample(int dim, double phase) {
+    std::vector<double> x(static_cast<std::size_t>(dim));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = std::sin(phase + 1.7 * static_cast<double>(i * i));
+    return x;
+  }
+  static double score(const core::Rotary& rotary, std::vector<double> q, std::int64_t m,
+                      std::vector<double> k, std::int64_t n) {
+    const auto dim = static_cast<std::int64_t>(q.size());
+    core::rotate(rotary, core::positions_from(m), core::heads_view(q.data(), 1, 1, 1, dim));
+    core::rotate(rotary, core::positions_from(n), core::heads_view(k.data(), 1, 1, 1, dim));
+    return std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
+  }
+
+  void shifted_positions() {
+    title("Scores depend on the distance alone, equation (16)");
+    const core::Rotary rotary{core::make_frequencies({128, 10000.0}), PairLayout::half, 128};
+    const std::vector<double> q = sample(128, 0.3), k = sample(128, 1.1);
+    double low = 0.0, high = 0.0;
+    for (const std::int64_t shift : {0, 1000, 131072, 16777216}) {
+      const double s = score(rotary, q, 9 + shift, k, 2 + shift);
+      low = shift == 0 ? s : std::min(low, s);
+      high = shift == 0 ? s : std::max(high, s);
+      fmt::print("   q at {:>8}, k at {:>8}: score {:.15f}\n", 9 + shift, 2 + shift, s);
+    }
+    check(high - low < 1e-12,
+          fmt::format("equal to {:.0e} from position 2 to 16777218", high - low));
+  }
+
+  void layouts() {
+    title("Two layouts, one permutation apart");
+    const int dim = 8;
+    const std::int64_t position = 3;
+    const core::Frequencies frequencies = core::make_frequencies({dim, 10000.0});
+    std::vector<double> pairs = sample(dim, 0.5), halves(pairs.size());
+    for (std::size_t i = 0; i < dim / 2; ++i) {
+      halves[i] = pairs[2 * i];
+      halves[i + dim / 2] = pairs[2 * i + 1];
+    }
+    core::rotate({frequencies, PairLayout::interleaved, dim}, core::positions_from(position),
+                 core::heads_view(pairs.data(), 1, 1, 1, dim));
+    core::rotate({frequencies, PairLayout::half, dim}, core::positions_from(position),
+                 core::heads_view(halves.data(), 1, 1, 1, dim));
+    fmt::print("   interleaved  pair i = features (2i, 2i+1)     turned: ");
+    for (const double value : pairs) fmt::print("{:8.4f}", value);
+    fmt::print("\n   half         pair i = features (i, i + d/2)   turned: ");
+    for (const double value : halves) fmt::print("{:8.4f}", value);
+    double worst = 0.0;
+    for (std::size_t i = 0; i < dim / 2; ++i) {
+      worst = std::max({worst, std::fabs(halves[i] - pairs[2 * i]),
+                        std::fabs(halves[i + dim / 2] - pairs[2 * i + 1])});
+    }
+    fmt::print("\n");
+    check(worst < 1e-15, "feature 2i of the first is feature i of the second, 2i+1 is i + d/2");
+  }
+
+  void decay() {
+    title(
+        "The long-term decay, equations (35)-(37): mean |S_j| over distance, d = 128, base 10000");
+    const core::Frequencies frequencies = core::make_frequencies({128, 10000.0});
+    std::vector<double> distances(257);
+    std::iota(distances.begin(), distances.end(), 0.0);
+    const std::vector<double> means = attention::mean_partial_sums(frequencies, distances);
+    fmt::print(
+        "{}", terminal_plot(means,
+                            {.width = 64, .height = 11, .indent = 3, .x_label = "distance m - n"}));
+    check(means[256] < means[64] && means[64] < means[0],
+          fmt::format("it falls from {:.1f} at distance 0 to {:.1f} at 64 and {:.1f} at 256",
+                      means[0], means[64], means[256]));
+  }
+
+  void accuracy() {
+    title("Angles: position x frequency in float32, as other engines do it, beside ours");
+    const core::Frequencies frequencies = core::make_frequencies({128, 10000.0});
+    const auto pairs = static_cast<std::size_t>(frequencies.pairs());
+    fmt::print("   {:>10}  {:>22}  {:>22}\n", "position", "float32 angles, error", "phasor, error");
+    double ours_worst = 0.0;
+    for (const double position : {4095.0, 131071.0, 1048575.0, 16777215.0}) {
+      std::vector<float> other_cos(pairs), other_sin(pairs), cos(pairs), sin(pairs);
+      std::vector<double> exact_cos(pairs), exact_sin(pairs);
+      core::cos_sin(frequencies, {&position, 1}, other_cos, other_sin, core::AngleMode::float32);
+      core::cos_sin(frequencies, {&position, 1}, cos, sin);
+      core::cos_sin(frequencies, {&position, 1}, exact_cos, exact_sin);
+      double other = 0.0, ours = 0.0;
+      for (std::size_t i = 0; i < pairs; ++i) {
+        other = std::max({other, std::fabs(other_cos[i] - exact_cos[i]),
+                          std::fabs(other_sin[i] - exact_sin[i])});
+        ours = std::max({ours, std::fabs(cos[i] - exact_cos[i]), std::fabs(sin[i] - exact_sin[i])});
+      }
+      ours_worst = std::max(ours_worst, ours);
+      fmt::print("   {:>10.0f}  {:>22.1e}  {:>22.1e}\n", position, other, ours);
+    }
+    check(ours_worst <= 0x1p-25,
+          "ours is the float32 number nearest to the truth at every position");
+  }
+
+  void speed() {
+    constexpr std::int64_t kTokens = 4096, kHeads = 32, kDim = 128;
+    title(
+        "Speed: turning a buffer beside scaling it, 4096 tokens x 32 heads x 128 (64 MiB), "
+        "float32");
+    const core::Frequencies frequencies = core::make_frequencies({kDim, 10000.0});
+    std::vector<float> x(static_cast<std::size_t>(kTokens * kHeads * kDim), 0.5F);
+    fmt::print("   {:<34} {:>10} {:>10}  {:>6}\n",
+               core::name_of(core::available_instruction_sets().back()), "turn", "scale", "ratio");
+    double worst = 0.0;
+    std::vector<int> thread_counts = {1};
+    if (core::available_threads() > 1) thread_counts.push_back(core::available_threads());
+    for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
+      for (const int threads : thread_counts) {
+        const core::Rotary rotary{frequencies, layout, kDim};
+        const auto contest = bench::compare(
+            [&] {
+              core::rotate(rotary, core::positions_from(0),
+                           core::heads_view(x.data(), 1, kTokens, kHeads, kDim),
+                           {.threads = threads});
+            },
+            [&] { bench::scale_in_place(core::InstructionSet::best, threads, x.data(), x.size()); },
+            15);
+        const std::string how = fmt::format("{}, {} thread{}, no table", core::name_of(layout),
+                                            threads, threads == 1 ? "" : "s");
+        fmt::print("   {:<34} {:>7.2f} ms {:>7.2f} ms  {:>6.2f}\n", how, contest.ours_us / 1e3,
+                   contest.against_us / 1e3, contest.ratio);
+      }
+    }
+    fmt::print(
+        "   A ratio of 1 means that the rotation is free: memory is the limit. `phasor bench` "
+        "measures the rest.\n");
+  }
+
+  int part_ = 0;
+  int failures_ = 0;
+};
+
+}  // namespace
+
+void add_demo(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand(
+      "demo", "the main job in a few seconds: worked example, decay, accuracy, speed");
+  verb->footer(
+      "Turns the worked example of the notes and checks it number by number, shows that scores "
+      "depend on the\n"
+      "distance alone, both layouts, the decay curve, what float32 angles lose, and the speed "
+      "beside this machine's\n"
+      "own limit. Needs no file. Exit 1 if a check fails; speed is shown, not checked.");
+  verb->callback([&action] { action = [] { return Demo().run(); }; });
+}
+
+}  // namespace phasor::tools

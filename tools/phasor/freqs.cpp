@@ -1,0 +1,122 @@
+// phasor freqs: from a config to float64 frequencies and the amplitude.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/io/npy.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct FreqsOptions {
+  SpecOptions spec;
+  std::string output;
+  bool json = false;
+};
+
+// The shortest and the longest wavelength among the pairs that turn.
+struct Wavelengths {
+  std::optional<double> shortest, longest;
+  std::int64_t still = 0;  // pairs of frequency 0
+};
+
+Wavelengths wavelengths_of(std::span<const double> frequencies) {
+  Wavelengths result;
+  for (const double frequency : frequencies) {
+    if (frequency == 0.0) {
+      ++result.still;
+      continue;
+    }
+    const double wavelength = 2.0 * std::numbers::pi / std::abs(frequency);
+    if (!result.shortest || wavelength < *result.shortest) result.shortest = wavelength;
+    if (!result.longest || wavelength > *result.longest) result.longest = wavelength;
+  }
+  return result;
+}
+
+void write_doubles(const std::string& path, std::span<const double> values) {
+  io::NpyArray array = io::make_npy(io::NpyType::f64, {static_cast<std::int64_t>(values.size())});
+  std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
+  or_throw(io::write_npy(path, array));
+}
+
+nlohmann::ordered_json optional_json(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+int run_freqs(const FreqsOptions& options) {
+  if (options.output.empty() && !options.json) {
+    throw Error(ErrorCode::invalid_argument, "-o or --json must be given, got neither");
+  }
+  const encodings::RopeSpec spec = read_spec(options.spec);
+  const core::Frequencies resolved = listed_frequencies(spec, options.spec.context);
+  const std::span<const double> values = resolved.values();
+  const Wavelengths wavelengths = wavelengths_of(values);
+  if (!options.output.empty()) write_doubles(options.output, values);
+
+  if (options.json) {
+    nlohmann::ordered_json answer;
+    answer["count"] = values.size();
+    answer["amplitude"] = resolved.amplitude();
+    answer["head_dim"] = spec.head_dim;
+    answer["rotary_dim"] = spec.rotary_dim;
+    answer["base"] = spec.base;
+    answer["scaling"] = encodings::name_of(spec.scaling);
+    answer["layout"] = spec.layout ? nlohmann::ordered_json(core::name_of(*spec.layout))
+                                   : nlohmann::ordered_json(nullptr);
+    answer["context"] = options.spec.context ? nlohmann::ordered_json(*options.spec.context)
+                                             : nlohmann::ordered_json(nullptr);
+    answer["shortest_wavelength"] = optional_json(wavelengths.shortest);
+    answer["longest_wavelength"] = optional_json(wavelengths.longest);
+    answer["frequencies"] = std::vector<double>(values.begin(), values.end());
+    fmt::print("{}\n", answer.dump());
+    return exit_code::done;
+  }
+  fmt::print("frequencies  {}, scaling {}, base {}\n", values.size(),
+             encodings::name_of(spec.scaling), spec.base);
+  fmt::print("amplitude    {}\n", resolved.amplitude());
+  if (wavelengths.shortest) {
+    fmt::print(
+        "wavelength   {:.6g} to {:.6g} positions{}\n", *wavelengths.shortest, *wavelengths.longest,
+        wavelengths.still > 0 ? fmt::format(", {} pairs never turn", wavelengths.still) : "");
+  }
+  if (encodings::depends_on_context(spec) && !options.spec.context) {
+    fmt::print("context      none given: as within the original length; --context sets it\n");
+  }
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_freqs(CLI::App& app, Action& action) {
+  auto options = std::make_shared<FreqsOptions>();
+  CLI::App* verb =
+      app.add_subcommand("freqs", "a config's frequencies in float64, and its amplitude");
+  add_spec_options(*verb, options->spec);
+  verb->add_option("-o,--output", options->output,
+                   "where the frequencies go; needed without --json");
+  verb->add_flag("--json", options->json,
+                 "print frequencies, amplitude and wavelengths as one object");
+  verb->footer(
+      "Resolves the rotary embedding of a config to numbers: the frequencies in radians per\n"
+      "position, unrounded, and the amplitude, which is the factor on cos and sin.\n"
+      "\n"
+      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
+      "\n"
+      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy");
+  verb->callback([&action, options] { action = [options] { return run_freqs(*options); }; });
+}
+
+}  // namespace phasor::tools

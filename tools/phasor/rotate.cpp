@@ -1,0 +1,158 @@
+// phasor rotate: turns the heads of an array by the angles of their positions.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/io/npy.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct CommandOptions {
+  SpecOptions spec;
+  std::string input, output, positions, layout, role, angles = "exact", isa = "best";
+  std::optional<std::int64_t> offset;
+  bool inverse = false, transpose = false, json = false;
+  int threads = 0;
+};
+
+core::InstructionSet parse_instruction_set(std::string_view name) {
+  if (name == core::name_of(core::InstructionSet::best)) return core::InstructionSet::best;
+  std::string known(core::name_of(core::InstructionSet::best));
+  for (const core::InstructionSet isa : core::available_instruction_sets()) {
+    if (name == core::name_of(isa)) return isa;
+    known += ", ";
+    known += core::name_of(isa);
+  }
+  throw Error(ErrorCode::unsupported,
+              message("--isa must be one this machine has (", known, "), got '", name, "'"));
+}
+
+struct Heads {
+  core::HeadsView view;
+  std::optional<std::int64_t> batch;  // none: the array has no batch axis
+};
+
+Heads heads_of(io::NpyArray& array, const std::string& path) {
+  const std::vector<std::int64_t>& shape = array.shape;
+  if (shape.size() != 3 && shape.size() != 4) {
+    throw Error(ErrorCode::shape_mismatch,
+                message(path,
+                        ": the shape must be [batch, tokens, heads, head_dim] or "
+                        "[tokens, heads, head_dim], got ",
+                        shape_text(shape)));
+  }
+  const core::DType dtype = io::dtype_of(array, path).value_or_throw();
+  const std::size_t first = shape.size() - 3;
+  const std::int64_t batch = first == 1 ? shape[0] : 1;
+  core::HeadsView view =
+      core::heads_view(array.as<float>(), batch, shape[first], shape[first + 1], shape[first + 2]);
+  view.data = array.bytes.data();
+  view.dtype = dtype;
+  return {view, first == 1 ? std::optional(batch) : std::nullopt};
+}
+
+core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spec) {
+  if (spec.xpos && options.role.empty()) {
+    fmt::print(stderr,
+               "phasor rotate: xPos scales queries and keys apart; taken as queries, --role key "
+               "for keys\n");
+  }
+  return options.role == "key" ? core::Role::key : core::Role::query;
+}
+
+int run_rotate(const CommandOptions& options) {
+  if (options.threads < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                message("--threads must be 0 (as many as help) or more, got ", options.threads));
+  }
+  core::RotateOptions how;
+  how.direction = options.inverse     ? core::Direction::inverse
+                  : options.transpose ? core::Direction::transpose
+                                      : core::Direction::forward;
+  how.angles = parse_angles(options.angles);
+  how.threads = options.threads;
+  how.isa = parse_instruction_set(options.isa);
+
+  encodings::RopeSpec spec = read_spec(options.spec);
+  if (!options.layout.empty()) spec.layout = core::pair_layout_of(options.layout);
+  if (!spec.layout) {
+    throw Error(ErrorCode::invalid_argument,
+                message(options.spec.config,
+                        ": the layout must be known, got none; give --layout interleaved|half"));
+  }
+  io::NpyArray array = io::read_npy(options.input).value_or_throw();
+  const Heads heads = heads_of(array, options.input);
+  const RawPositions raw = options.positions.empty()
+                               ? count_positions(options.offset.value_or(0), heads.view.tokens)
+                               : parse_positions(options.positions);
+  const PositionGrid positions(spec, raw, heads.batch, heads.view.tokens);
+  const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "rotate");
+  const core::Rotary rotary = encodings::resolve(spec, context);
+  const core::Turn turn{heads.view, heads.view, role_of(options, spec)};
+  core::rotate(rotary, positions.view(), std::span(&turn, 1), how);
+  or_throw(io::write_npy(options.output, array));
+
+  if (options.json) {
+    nlohmann::ordered_json answer;
+    answer["shape"] = array.shape;
+    answer["dtype"] = io::name_of(array.type);
+    answer["layout"] = core::name_of(rotary.layout);
+    answer["rotary_dim"] = rotary.rotary_dim();
+    answer["amplitude"] = rotary.frequencies.amplitude();
+    answer["context"] =
+        context ? nlohmann::ordered_json(*context) : nlohmann::ordered_json(nullptr);
+    answer["isa"] = core::name_of(core::resolve_instruction_set(how.isa));
+    fmt::print("{}\n", answer.dump());
+  }
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_rotate(CLI::App& app, Action& action) {
+  auto options = std::make_shared<CommandOptions>();
+  CLI::App* verb =
+      app.add_subcommand("rotate", "turn queries or keys by the angles of their positions");
+  add_spec_options(*verb, options->spec);
+  verb->add_option("-i,--input", options->input, "the heads to turn")->required();
+  verb->add_option("-o,--output", options->output, "where they go; may be the input")->required();
+  CLI::Option* positions =
+      verb->add_option("--positions", options->positions,
+                       "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
+  verb->add_option("--offset", options->offset, "token t stands at N + t")->excludes(positions);
+  verb->add_option("--layout", options->layout, "the pairing, instead of the config's own")
+      ->check(CLI::IsMember({"interleaved", "half", "interleaved_to_half"}));
+  CLI::Option* inverse =
+      verb->add_flag("--inverse", options->inverse, "undo the turn, amplitude included");
+  verb->add_flag("--transpose", options->transpose, "the backward pass: a R^T x, amplitude kept")
+      ->excludes(inverse);
+  verb->add_option("--role", options->role, "query (default) or key; only xPos tells them apart")
+      ->check(CLI::IsMember({"query", "key"}));
+  add_angles_option(*verb, options->angles);
+  verb->add_option("--threads", options->threads, "at most N threads; 0: as many as help");
+  verb->add_option("--isa", options->isa, "instruction set: best (default), x86-64-v2, ...");
+  verb->add_flag("--json", options->json, "print what was done as one object");
+  verb->footer(
+      "Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];\n"
+      "         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same\n"
+      "         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);\n"
+      "         for X without batch also [axes, tokens]; integers or floats\n"
+      "\n"
+      "Y is replaced only when all is done: an error leaves it as it was.\n"
+      "\n"
+      "Example  phasor rotate --config model -i Q.npy -o Q_turned.npy --offset 1024");
+  verb->callback([&action, options] { action = [options] { return run_rotate(*options); }; });
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,87 @@
+// phasor table: cos and sin of chosen positions.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/core/angles.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/io/npy.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct TableOptions {
+  SpecOptions spec;
+  std::string positions, angles = "exact", output;
+  bool json = false;
+};
+
+int run_table(const TableOptions& options) {
+  const encodings::RopeSpec spec = read_spec(options.spec);
+  const RawPositions raw = parse_positions(options.positions);
+  const std::int64_t count = raw.shape.empty() ? 0 : raw.shape.back();
+  const PositionGrid positions(spec, raw, std::nullopt, count);
+  const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "table");
+  const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
+
+  const std::int64_t pairs = frequencies.pairs();
+  const auto width = static_cast<std::size_t>(pairs);
+  io::NpyArray table = io::make_npy(io::NpyType::f32, {2, count, pairs});
+  auto* const cos = table.as<float>();
+  auto* const sin = cos + count * pairs;
+  std::vector<double> per_axis;
+  for (std::int64_t row = 0; row < count; ++row) {
+    positions.token(row, per_axis);
+    core::cos_sin(frequencies, per_axis, std::span(cos + row * pairs, width),
+                  std::span(sin + row * pairs, width), parse_angles(options.angles));
+  }
+  or_throw(io::write_npy(options.output, table));
+
+  if (options.json) {
+    nlohmann::ordered_json answer;
+    answer["shape"] = table.shape;
+    answer["amplitude"] = frequencies.amplitude();
+    answer["angles"] = options.angles;
+    answer["context"] =
+        context ? nlohmann::ordered_json(*context) : nlohmann::ordered_json(nullptr);
+    fmt::print("{}\n", answer.dump());
+  } else {
+    fmt::print("table        float32 {}: cos, sin\namplitude    {}\n", shape_text(table.shape),
+               frequencies.amplitude());
+  }
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_table(CLI::App& app, Action& action) {
+  auto options = std::make_shared<TableOptions>();
+  CLI::App* verb =
+      app.add_subcommand("table", "cos and sin of a config's angles at chosen positions");
+  add_spec_options(*verb, options->spec);
+  verb->add_option(
+          "--positions", options->positions,
+          "A:B for A, A+1, ..., B-1 (write --positions=-4:4 for a negative A), or a .npy file")
+      ->required();
+  add_angles_option(*verb, options->angles);
+  verb->add_option("-o,--output", options->output, "where the table goes")->required();
+  verb->add_flag("--json", options->json, "print shape and amplitude as one object");
+  verb->footer(
+      "Writes the table that other engines can use in place of their own: every float32 value is\n"
+      "the exact one, rounded once, at any position. The amplitude is inside.\n"
+      "\n"
+      "Shape    T.npy is float32 [2, positions, pairs]: cos, then sin\n"
+      "         P.npy is [positions], or [axes, positions] for M-RoPE (3 axes) and images (2)\n"
+      "\n"
+      "Example  phasor table --config model --positions 0:4096 -o T.npy");
+  verb->callback([&action, options] { action = [options] { return run_table(*options); }; });
+}
+
+}  // namespace phasor::tools
