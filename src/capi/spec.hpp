@@ -13,8 +13,7 @@ namespace phasor::capi {
 
 [[nodiscard]] phasor_rope_spec default_spec() noexcept;
 // throws   Error(invalid_argument | unsupported) for a choice or a pointer that does not fit; the
-// values
-//          themselves are judged by encodings::resolve
+//          values themselves are judged by encodings::resolve
 [[nodiscard]] encodings::RopeSpec to_rope_spec(const phasor_rope_spec* given,
                                                std::string_view where);
 

@@ -7,7 +7,7 @@
 namespace phasor::core {
 
 // throws   Error(out_of_range) unless every position in [low, high] gives an angle that the kernels
-// reduce exactly
+//          reduce exactly
 void check_angle_range(const char* where, const Frequencies& frequencies, double low, double high);
 
 [[nodiscard]] kernels::Angles kernel_angles(const Frequencies& frequencies) noexcept;

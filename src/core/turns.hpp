@@ -12,9 +12,8 @@ namespace phasor::core {
 [[nodiscard]] bool same_view(const ConstHeadsView& a, const ConstHeadsView& b) noexcept;
 
 // throws   Error(shape_mismatch | invalid_argument) naming the first thing that disagrees: shapes
-// within a turn and
-//          between turns, head_dim, dtypes, null data, an output that overlaps itself, another
-//          output, or an input that is not the same view
+//          within a turn and between turns, head_dim, dtypes, null data, an output that overlaps
+//          itself, another output, or an input that is not the same view
 void check_turns(std::int64_t head_dim, std::span<const Turn> turns);
 
 }  // namespace phasor::core

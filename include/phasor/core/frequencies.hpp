@@ -19,8 +19,7 @@ inline constexpr int kMaxAxes = 8;
 // θ_i reads.
 //
 // throws   Error(invalid_argument) if there is no value, more than kMaxRotaryDim / 2, one that is
-// not
-//          finite, an amplitude that is not finite and positive, or axes that do not fit
+//          not finite, an amplitude that is not finite and positive, or axes that do not fit
 class Frequencies {
  public:
   explicit Frequencies(std::vector<double> values, double amplitude = 1.0,
@@ -57,7 +56,7 @@ struct FrequencySpec {
 // float64 (computed to about 100 bits).
 //
 // throws   Error(invalid_argument): rotary_dim odd, not positive or above kMaxRotaryDim; base not
-// positive
+//          positive
 [[nodiscard]] Frequencies make_frequencies(const FrequencySpec& spec);
 
 }  // namespace phasor::core

@@ -73,15 +73,12 @@ struct Turn {
 //
 // shape    every view [batch, tokens, heads, rotary.head_dim]; batch and tokens agree between turns
 // touches  features [offset, offset + rotary_dim) of each head; in place, the rest keep their bits,
-// out of
-//          place they are copied
+//          out of place they are copied
 // error    |y - exact| <= kRotateErrorF32 * epsilon(f32) * (length of the exact output pair), f32
-// storage;
-//          f16 and bf16: the same, then one rounding to nearest even; f64: kRotateErrorF64 *
-//          epsilon(f64)
+//          storage; f16 and bf16: the same, then one rounding to nearest even; f64: kRotateErrorF64
+//          * epsilon(f64)
 // throws   Error(invalid_argument | shape_mismatch | out_of_range | unsupported), before an output
-// is touched;
-//          views that overlap without being the same view are refused
+//          is touched; views that overlap without being the same view are refused
 // cost     one read and one write; no allocation; no thread for work below kThreadBytes per thread
 void rotate(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
             const RotateOptions& options = {});

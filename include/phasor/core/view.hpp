@@ -46,8 +46,8 @@ template <class T>
   return DType::bf16;
 }
 
-// shape  [batch, tokens, heads, head_dim]; element (b, t, h, d) lies at
-//        data + b*batch_stride + t*token_stride + h*head_stride + d. Strides may be negative.
+// shape  [batch, tokens, heads, head_dim]; element (b, t, h, d) lies at data + b*batch_stride +
+//        t*token_stride + h*head_stride + d. Strides may be negative.
 template <class Void>
 struct BasicHeadsView {
   Void* data = nullptr;
