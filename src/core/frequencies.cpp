@@ -9,41 +9,47 @@
 namespace phasor::core {
 
 Frequencies::Frequencies(std::vector<double> values, double amplitude,
-                         std::vector<std::uint8_t> axes, std::vector<float> float32_values)
-    : values_(std::move(values)),
-      amplitude_(amplitude),
-      axes_(std::move(axes)),
-      float32_values_(std::move(float32_values)) {
+                         std::vector<std::uint8_t> axes, std::vector<float> float32_values) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "frequencies: " + what);
   };
-  if (values_.empty()) refuse("expected at least one frequency, got none");
-  if (pairs() > kMaxRotaryDim / 2) {
-    refuse(message("expected at most ", kMaxRotaryDim / 2, " frequencies, got ", pairs()));
+  Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
+  const std::size_t count = data.values.size();
+  if (count == 0) refuse("expected at least one frequency, got none");
+  if (count > kMaxRotaryDim / 2) {
+    refuse(message("expected at most ", kMaxRotaryDim / 2, " frequencies, got ", count));
   }
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (!std::isfinite(values_[i]))
-      refuse(message("frequency ", i, " must be finite, got ", values_[i]));
-    largest_ = std::max(largest_, std::fabs(values_[i]));
-  }
-  if (!std::isfinite(amplitude_) || amplitude_ <= 0.0) {
-    refuse(message("the amplitude must be finite and positive, got ", amplitude_));
-  }
-  if (!axes_.empty()) {
-    if (axes_.size() != values_.size()) {
-      refuse(message("expected one axis per frequency, got ", axes_.size(), " axes for ",
-                     values_.size(), " frequencies"));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!std::isfinite(data.values[i])) {
+      refuse(message("frequency ", i, " must be finite, got ", data.values[i]));
     }
-    axis_count_ = *std::max_element(axes_.begin(), axes_.end()) + 1;
-    if (axis_count_ > kMaxAxes) {
-      refuse(message("an axis must be below ", kMaxAxes, ", got ", axis_count_ - 1));
+    data.largest = std::max(data.largest, std::fabs(data.values[i]));
+  }
+  if (!std::isfinite(amplitude) || amplitude <= 0.0) {
+    refuse(message("the amplitude must be finite and positive, got ", amplitude));
+  }
+  if (!data.axes.empty()) {
+    if (data.axes.size() != count) {
+      refuse(message("expected one axis per frequency, got ", data.axes.size(), " axes for ", count,
+                     " frequencies"));
+    }
+    data.axis_count = *std::max_element(data.axes.begin(), data.axes.end()) + 1;
+    if (data.axis_count > kMaxAxes) {
+      refuse(message("an axis must be below ", kMaxAxes, ", got ", data.axis_count - 1));
     }
   }
-  if (float32_values_.empty()) {
-    float32_values_.assign(values_.begin(), values_.end());
-  } else if (float32_values_.size() != values_.size()) {
-    refuse(message("expected ", values_.size(), " float32 values, got ", float32_values_.size()));
+  if (data.float32_values.empty()) {
+    data.float32_values.assign(data.values.begin(), data.values.end());
+  } else if (data.float32_values.size() != count) {
+    refuse(message("expected ", count, " float32 values, got ", data.float32_values.size()));
   }
+  data_ = std::make_shared<const Data>(std::move(data));
+}
+
+bool Frequencies::same_values(const Frequencies& other) const noexcept {
+  return data_ == other.data_ ||
+         (data_->amplitude == other.data_->amplitude && data_->values == other.data_->values &&
+          data_->float32_values == other.data_->float32_values);
 }
 
 Frequencies make_frequencies(const FrequencySpec& spec) {

@@ -21,6 +21,7 @@ constexpr std::int64_t kRowPadding = 32;
 // single token it would cost a fifth of a microsecond.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kPrefetchAhead = 2048;
+constexpr std::int64_t kStreamAhead = 4096;
 // From here on the output would push everything else out of the caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{4} << 20;
 
@@ -402,7 +403,7 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
   };
   if (can_stream(call)) {
     call.store = kernels::Store::streaming;
-    call.ahead = kPrefetchAhead;
+    call.ahead = kStreamAhead;
   }
   run_parts(thread_count(options, bytes, rows), turn_part, &call);
 }

@@ -17,8 +17,8 @@
 namespace phasor::core {
 namespace {
 
-// Kernels read whole vectors, up to this much behind the last row.
-constexpr std::size_t kPadding = 64;
+// Kernels read whole vectors, up to two of them from the last pair on.
+constexpr std::size_t kPadding = 128;
 // Below this many entries a thread costs more than it saves.
 constexpr std::int64_t kEntriesPerThread = 16384;
 
@@ -104,7 +104,7 @@ CosSinTable CosSinTable::build(const Frequencies& frequencies, PositionRange ran
   table.range_ = range;
   table.pairs_ = frequencies.pairs();
   table.amplitude_ = frequencies.amplitude();
-  table.frequencies_ = std::make_shared<const Frequencies>(frequencies);
+  table.frequencies_ = frequencies;
   table.mode_ = mode;
   return table;
 }
@@ -163,10 +163,7 @@ CosSinTable CosSinTable::from_rows(std::span<const float> cos, std::span<const f
 
 bool CosSinTable::serves(const Frequencies& frequencies, AngleMode mode) const noexcept {
   if (pairs_ != frequencies.pairs()) return false;
-  if (!frequencies_) return true;
-  const std::span<const double> mine = frequencies_->values(), theirs = frequencies.values();
-  return mode_ == mode && amplitude_ == frequencies.amplitude() &&
-         std::memcmp(mine.data(), theirs.data(), mine.size_bytes()) == 0;
+  return !frequencies_ || (mode_ == mode && frequencies_->same_values(frequencies));
 }
 
 std::span<const float> CosSinTable::cos(std::int64_t position) const noexcept {

@@ -191,7 +191,6 @@ class Demo {
     std::vector<float> x(static_cast<std::size_t>(kTokens * kHeads * kDim), 0.5F);
     fmt::print("   {:<34} {:>10} {:>10}  {:>6}\n",
                core::name_of(core::available_instruction_sets().back()), "turn", "scale", "ratio");
-    double worst = 0.0;
     std::vector<int> thread_counts = {1};
     if (core::available_threads() > 1) thread_counts.push_back(core::available_threads());
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,8 @@ inline constexpr int kMaxAxes = 8;
 // θ_i in radians per position, kept in float64; the factor on cos and sin; the position row each
 // θ_i reads.
 //
+// An immutable value: copies share their numbers.
+//
 // throws   Error(invalid_argument) if there is no value, more than kMaxRotaryDim / 2, one that is
 //          not finite, an amplitude that is not finite and positive, or axes that do not fit
 class Frequencies {
@@ -25,26 +28,32 @@ class Frequencies {
   explicit Frequencies(std::vector<double> values, double amplitude = 1.0,
                        std::vector<std::uint8_t> axes = {}, std::vector<float> float32_values = {});
 
-  [[nodiscard]] std::span<const double> values() const noexcept { return values_; }
-  [[nodiscard]] double amplitude() const noexcept { return amplitude_; }
+  [[nodiscard]] std::span<const double> values() const noexcept { return data_->values; }
+  [[nodiscard]] double amplitude() const noexcept { return data_->amplitude; }
   // One entry per frequency, or empty when all read row 0.
-  [[nodiscard]] std::span<const std::uint8_t> axes() const noexcept { return axes_; }
-  [[nodiscard]] int axis_count() const noexcept { return axis_count_; }
+  [[nodiscard]] std::span<const std::uint8_t> axes() const noexcept { return data_->axes; }
+  [[nodiscard]] int axis_count() const noexcept { return data_->axis_count; }
   [[nodiscard]] std::int64_t pairs() const noexcept {
-    return static_cast<std::int64_t>(values_.size());
+    return static_cast<std::int64_t>(data_->values.size());
   }
-  [[nodiscard]] double largest() const noexcept { return largest_; }
+  [[nodiscard]] double largest() const noexcept { return data_->largest; }  // max |θ_i|
   // The same frequencies as an engine gets them that computes in float32 throughout; used by
   // AngleMode::float32 alone.
-  [[nodiscard]] std::span<const float> float32_values() const noexcept { return float32_values_; }
+  [[nodiscard]] std::span<const float> float32_values() const noexcept {
+    return data_->float32_values;
+  }
+  [[nodiscard]] bool same_values(const Frequencies& other) const noexcept;
 
  private:
-  std::vector<double> values_;
-  double amplitude_;
-  std::vector<std::uint8_t> axes_;
-  std::vector<float> float32_values_;
-  int axis_count_ = 1;
-  double largest_ = 0.0;  // max |θ_i|
+  struct Data {
+    std::vector<double> values;
+    double amplitude;
+    std::vector<std::uint8_t> axes;
+    std::vector<float> float32_values;
+    int axis_count = 1;
+    double largest = 0.0;
+  };
+  std::shared_ptr<const Data> data_;
 };
 
 struct FrequencySpec {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "phasor/core/angles.hpp"
@@ -49,7 +50,7 @@ class CosSinTable {
   PositionRange range_;
   std::int64_t pairs_ = 0;
   double amplitude_ = 1.0;
-  std::shared_ptr<const Frequencies> frequencies_;  // null for from_rows
+  std::optional<Frequencies> frequencies_;  // none for from_rows
   AngleMode mode_ = AngleMode::exact;
 };
 

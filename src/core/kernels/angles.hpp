@@ -68,6 +68,19 @@ inline Double polynomial(const double (&coefficients)[kTerms], Double z) {
   return sum;
 }
 
+// Whether a comparison holds anywhere.
+inline bool any_lane(Long mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi64_mask(reinterpret_cast<__m512i>(mask)) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_pd(reinterpret_cast<__m256d>(mask)) != 0;
+#else
+  std::int64_t any = 0;
+  for (int i = 0; i < kDoubles; ++i) any |= mask[i];
+  return any != 0;
+#endif
+}
+
 struct Pair {
   Double sin, cos;
 };
@@ -147,9 +160,7 @@ void angle_row(const Angles& angles, const double* positions, T* cos, T* sin) {
 
     const Double size = r < 0.0 ? -r : r;
     const Long careful = size < (k < 0.0 ? -k : k) * kSmall;
-    std::int64_t any = 0;
-    for (int i = 0; i < kDoubles; ++i) any |= careful[i];
-    if (__builtin_expect(any != 0, 0)) {
+    if (__builtin_expect(any_lane(careful), 0)) {
       for (int i = 0; i < kDoubles; ++i) {
         if (careful[i] == 0) continue;
         double parts[2];

@@ -29,9 +29,10 @@ inline void prefetch(const void* address, std::int64_t ahead) {
   __builtin_prefetch(static_cast<const char*>(address) + ahead);
 }
 
-// half: pair i = (i, i + pairs). `first` is the first pair of this block.
+// half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by value: for all the compiler
+// knows, a store to x might change one behind a reference, and it would be read again for every head.
 template <class T, int kVectors, bool kStream, bool kAhead>
-inline void half_block(const Heads& heads, std::int64_t pairs, std::int64_t first, const float* cos,
+inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                        const float* sin, std::int64_t ahead) {
   using Element = typename T::Element;
   Float c[kVectors], s[kVectors];
@@ -39,19 +40,29 @@ inline void half_block(const Heads& heads, std::int64_t pairs, std::int64_t firs
   load_row(sin + first, s);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
+  // A cache line of one half is finished before the other half's is begun: streaming stores want whole lines.
+  constexpr int kLine = kVectors * kVectorBytes < 64 ? kVectors : 64 / kVectorBytes;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
-    for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t at = v * kFloats;
-      if constexpr (kAhead) {
-        if (at * sizeof(Element) % 64 == 0) {
-          prefetch(in + at, ahead);
-          prefetch(in + pairs + at, ahead);
+    for (int line = 0; line < kVectors; line += kLine) {
+      Float y_a[kLine], y_b[kLine];
+      for (int v = 0; v < kLine; ++v) {
+        const std::int64_t at = (line + v) * kFloats;
+        if constexpr (kAhead) {
+          if (at * sizeof(Element) % 64 == 0) {
+            prefetch(in + at, ahead);
+            prefetch(in + pairs + at, ahead);
+          }
         }
+        const Float a = T::read(in + at);
+        const Float b = T::read(in + pairs + at);
+        y_a[v] = a * c[line + v] - b * s[line + v];
+        y_b[v] = b * c[line + v] + a * s[line + v];
       }
-      const Float a = T::read(in + at);
-      const Float b = T::read(in + pairs + at);
-      T::template write<kStream>(out + at, a * c[v] - b * s[v]);
-      T::template write<kStream>(out + pairs + at, b * c[v] + a * s[v]);
+      for (int v = 0; v < kLine; ++v)
+        T::template write<kStream>(out + (line + v) * kFloats, y_a[v]);
+      for (int v = 0; v < kLine; ++v) {
+        T::template write<kStream>(out + pairs + (line + v) * kFloats, y_b[v]);
+      }
     }
     in += heads.in_stride;
     out += heads.out_stride;
@@ -60,7 +71,7 @@ inline void half_block(const Heads& heads, std::int64_t pairs, std::int64_t firs
 
 // Fewer pairs than a vector: the same arithmetic on a padded copy.
 template <class T>
-inline void half_tail(const Heads& heads, std::int64_t pairs, std::int64_t first, const float* cos,
+inline void half_tail(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                       const float* sin) {
   using Element = typename T::Element;
   const std::int64_t count = pairs - first;
@@ -87,8 +98,8 @@ inline void half_tail(const Heads& heads, std::int64_t pairs, std::int64_t first
 // interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x *
 // cos + swap(x) * sin.
 template <class T, int kVectors, bool kStream, bool kAhead>
-inline void interleaved_block(const Heads& heads, std::int64_t first, const float* cos,
-                              const float* sin, std::int64_t ahead) {
+inline void interleaved_block(Heads heads, std::int64_t first, const float* cos, const float* sin,
+                              std::int64_t ahead) {
   using Element = typename T::Element;
   Float c[kVectors], s[kVectors];
   load_row(cos + first, c);
@@ -110,7 +121,7 @@ inline void interleaved_block(const Heads& heads, std::int64_t first, const floa
 }
 
 template <class T>
-inline void interleaved_tail(const Heads& heads, std::int64_t features, std::int64_t first,
+inline void interleaved_tail(Heads heads, std::int64_t features, std::int64_t first,
                              const float* cos, const float* sin) {
   using Element = typename T::Element;
   const std::int64_t count = features - first;
@@ -132,8 +143,8 @@ inline void interleaved_tail(const Heads& heads, std::int64_t features, std::int
 // bf16, half: a lane holds two neighbouring features, so cos and sin come as all even pairs, then
 // all odd ones, per group of 2 * kFloats pairs.
 template <int kGroups, bool kStream, bool kAhead>
-inline void half_block_bf16(const Heads& heads, std::int64_t pairs, std::int64_t first,
-                            const float* cos, const float* sin, std::int64_t ahead) {
+inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
+                            const float* sin, std::int64_t ahead) {
   Float c[2 * kGroups], s[2 * kGroups];
   load_row(cos + first, c);
   load_row(sin + first, s);
@@ -170,7 +181,7 @@ inline void half_block_bf16(const Heads& heads, std::int64_t pairs, std::int64_t
 
 // bf16, interleaved: a lane is a pair.
 template <int kVectors, bool kStream, bool kAhead>
-inline void interleaved_block_bf16(const Heads& heads, std::int64_t first, const float* cos,
+inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float* cos,
                                    const float* sin, std::int64_t ahead) {
   Float c[kVectors], s[kVectors];
   load_row(cos + first, c);
@@ -357,33 +368,63 @@ void rotate_f64(const Heads& heads, std::int64_t pairs, const void* cos, const v
   }
 }
 
-// The forms of a row.
+// The forms of a row, a vector at a time: what is stored here is loaded at once in whole vectors. Up to two vectors
+// are read and written past the last pair.
+template <int... Lane>
+inline Float first_half_twice(Float x, Lanes<Lane...>) {  // a b c d -> a a b b
+  return __builtin_shufflevector(x, x, (Lane / 2)...);
+}
+template <int... Lane>
+inline Float second_half_twice(Float x, Lanes<Lane...>) {  // a b c d -> c c d d
+  return __builtin_shufflevector(x, x, (kFloats / 2 + Lane / 2)...);
+}
+template <int... Lane>
+inline Float even_lanes(Float low, Float high, Lanes<Lane...>) {
+  return __builtin_shufflevector(low, high, (2 * Lane)...);
+}
+template <int... Lane>
+inline Float odd_lanes(Float low, Float high, Lanes<Lane...>) {
+  return __builtin_shufflevector(low, high, (2 * Lane + 1)...);
+}
+template <int... Lane>
+inline Float alternating_signs(Lanes<Lane...>) {  // - + - +
+  return Float{(Lane % 2 == 0 ? -1.0F : 1.0F)...};
+}
+
 void form_plain(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
                 float* form_cos, float* form_sin) {
   const float sin_scale = scale * sin_sign;
-  for (std::int64_t i = 0; i < pairs; ++i) form_cos[i] = scale * cos[i];
-  for (std::int64_t i = 0; i < pairs; ++i) form_sin[i] = sin_scale * sin[i];
+  for (std::int64_t i = 0; i < pairs; i += kFloats) {
+    store(form_cos + i, load<Float>(cos + i) * scale);
+    store(form_sin + i, load<Float>(sin + i) * sin_scale);
+  }
 }
 void form_duplicated(std::int64_t pairs, const float* cos, const float* sin, float scale,
                      float sin_sign, float* form_cos, float* form_sin) {
-  const float sin_scale = scale * sin_sign;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    form_cos[2 * i] = form_cos[2 * i + 1] = scale * cos[i];
-    form_sin[2 * i] = -(sin_scale * sin[i]);
-    form_sin[2 * i + 1] = sin_scale * sin[i];
+  const FloatLanes lanes;
+  const Float sin_scale = alternating_signs(lanes) * (scale * sin_sign);
+  for (std::int64_t i = 0; i < pairs; i += kFloats) {
+    const Float c = load<Float>(cos + i) * scale;
+    const Float s = load<Float>(sin + i);
+    store(form_cos + 2 * i, first_half_twice(c, lanes));
+    store(form_cos + 2 * i + kFloats, second_half_twice(c, lanes));
+    store(form_sin + 2 * i, first_half_twice(s, lanes) * sin_scale);
+    store(form_sin + 2 * i + kFloats, second_half_twice(s, lanes) * sin_scale);
   }
 }
 void form_split(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
                 float* form_cos, float* form_sin) {
+  const FloatLanes lanes;
   const float sin_scale = scale * sin_sign;
-  constexpr std::int64_t kGroup = 2 * kFloats;
-  for (std::int64_t first = 0; first < pairs; first += kGroup) {
-    for (std::int64_t i = 0; i < kGroup; ++i) {
-      const std::int64_t pair = first + i;
-      const std::int64_t at = first + i / 2 + (i % 2) * kFloats;
-      form_cos[at] = pair < pairs ? scale * cos[pair] : 0.0F;
-      form_sin[at] = pair < pairs ? sin_scale * sin[pair] : 0.0F;
-    }
+  for (std::int64_t i = 0; i < pairs; i += 2 * kFloats) {
+    const Float c_low = load<Float>(cos + i) * scale,
+                c_high = load<Float>(cos + i + kFloats) * scale;
+    const Float s_low = load<Float>(sin + i) * sin_scale,
+                s_high = load<Float>(sin + i + kFloats) * sin_scale;
+    store(form_cos + i, even_lanes(c_low, c_high, lanes));
+    store(form_cos + i + kFloats, odd_lanes(c_low, c_high, lanes));
+    store(form_sin + i, even_lanes(s_low, s_high, lanes));
+    store(form_sin + i + kFloats, odd_lanes(s_low, s_high, lanes));
   }
 }
 
