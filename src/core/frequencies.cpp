@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "phasor/core/double_double.hpp"
@@ -47,9 +48,14 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude,
 }
 
 bool Frequencies::same_values(const Frequencies& other) const noexcept {
-  return data_ == other.data_ ||
-         (data_->amplitude == other.data_->amplitude && data_->values == other.data_->values &&
-          data_->float32_values == other.data_->float32_values);
+  if (data_ == other.data_) return true;
+  // By bytes: a call that turns one token asks this each time.
+  const auto same_bytes = [](const auto& a, const auto& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+  };
+  return data_->amplitude == other.data_->amplitude &&
+         same_bytes(data_->values, other.data_->values) &&
+         same_bytes(data_->float32_values, other.data_->float32_values);
 }
 
 Frequencies make_frequencies(const FrequencySpec& spec) {

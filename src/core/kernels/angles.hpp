@@ -103,88 +103,90 @@ inline Pair sin_cos_reduced(Double high, Double low) {
 }
 
 template <class T>
-inline void store_doubles(T* at, Double value, std::int64_t count) {
+inline void store_rounded(T* at, Double value) {
   if constexpr (sizeof(T) == 8) {
-    if (count >= kDoubles) {
-      store(at, value);
-      return;
-    }
-    for (std::int64_t i = 0; i < count; ++i) at[i] = value[i];
+    store(at, value);
   } else {
-    const HalfFloat rounded = __builtin_convertvector(value, HalfFloat);
-    if (count >= kDoubles) {
-      store(at, rounded);
-      return;
-    }
-    for (std::int64_t i = 0; i < count; ++i) at[i] = rounded[i];
+    store(at, __builtin_convertvector(value, HalfFloat));
   }
+}
+
+inline Double magnitude(Double x) {
+  return reinterpret_cast<Double>(reinterpret_cast<Long>(x) & 0x7fffffffffffffff);
+}
+
+// cos and sin of position * frequency, times amplitude, for one vector.
+template <class T>
+inline void angle_vector(Double position, Double frequency, double amplitude, T* cos, T* sin) {
+  constexpr bool kDouble = sizeof(T) == 8;
+  // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small that this shows
+  // (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0 never is.
+  constexpr double kSmall = kDouble ? 0x1p-50 : 0x1p-72;
+
+  // The exact angle, high + low.
+  const Double high = position * frequency;
+  const Double low = fused(position, frequency, -high);
+  const Double shifted = high * kTwoOverPi + kRounder;
+  const Double k = shifted - kRounder;
+  Long quadrant = reinterpret_cast<Long>(shifted);
+  // high - k pi1 is exact: a multiple of 2^-53 below one.
+  const Double rest = fused(-k, broadcast(kHalfPi1), high);
+  const Double correction = fused(-k, broadcast(kHalfPi2), low);
+  Double r = rest + correction;
+  Double r_low = {};
+  if constexpr (kDouble) {
+    const Double back = r - rest;
+    r_low = (rest - (r - back)) + (correction - back);
+  }
+
+  const Long careful = magnitude(r) < magnitude(k) * kSmall;
+  if (__builtin_expect(any_lane(careful), 0)) {
+    for (int i = 0; i < kDoubles; ++i) {
+      if (careful[i] == 0) continue;
+      double parts[2];
+      quadrant[i] = phasor::core::kernels::reduce_carefully(position[i], frequency[i], parts);
+      r[i] = parts[0];
+      r_low[i] = parts[1];
+    }
+  }
+
+  const Pair pair = sin_cos_reduced<kDouble>(r, r_low);
+  // angle = r + quadrant pi/2: odd quadrants swap, and two bits give the signs. All on bits, without a blend.
+  const Long sin_bits = reinterpret_cast<Long>(pair.sin),
+             cos_bits = reinterpret_cast<Long>(pair.cos);
+  const Long swap = (sin_bits ^ cos_bits) & -(quadrant & 1);
+  const Long sin_sign = (quadrant & 2) << 62;
+  const Long cos_sign = ((quadrant + 1) & 2) << 62;
+  store_rounded(cos, reinterpret_cast<Double>(cos_bits ^ swap ^ cos_sign) * amplitude);
+  store_rounded(sin, reinterpret_cast<Double>(sin_bits ^ swap ^ sin_sign) * amplitude);
 }
 
 template <class T>
 void angle_row(const Angles& angles, const double* positions, T* cos, T* sin) {
-  constexpr bool kDouble = sizeof(T) == 8;
-  // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small
-  // that this shows (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0
-  // never is.
-  constexpr double kSmall = kDouble ? 0x1p-50 : 0x1p-72;
-  const bool unit = angles.amplitude == 1.0;
-  Double position = broadcast(positions[0]);
-  for (std::int64_t first = 0; first < angles.pairs; first += kDoubles) {
-    const std::int64_t count = angles.pairs - first;
+  const std::int64_t pairs = angles.pairs;
+  const double* frequencies = angles.frequencies;
+  const double amplitude = angles.amplitude;
+  const Double one_position = broadcast(positions[0]);
+  std::int64_t first = 0;
+  if (angles.axes == nullptr) {
+    for (; first + kDoubles <= pairs; first += kDoubles) {
+      angle_vector(one_position, load<Double>(frequencies + first), amplitude, cos + first,
+                   sin + first);
+    }
+  }
+  // Several axes, and the last few pairs: lanes are filled one by one.
+  for (; first < pairs; first += kDoubles) {
+    const int count = pairs - first < kDoubles ? static_cast<int>(pairs - first) : kDoubles;
+    Double position = one_position;
     Double frequency = {};
-    if (count >= kDoubles) {
-      frequency = load<Double>(angles.frequencies + first);
-    } else {
-      for (std::int64_t i = 0; i < count; ++i) frequency[i] = angles.frequencies[first + i];
+    for (int i = 0; i < count; ++i) {
+      frequency[i] = frequencies[first + i];
+      if (angles.axes != nullptr) position[i] = positions[angles.axes[first + i]];
     }
-    if (angles.axes != nullptr) {
-      for (std::int64_t i = 0; i < kDoubles && i < count; ++i)
-        position[i] = positions[angles.axes[first + i]];
-    }
-
-    // The exact angle, high + low.
-    const Double high = position * frequency;
-    const Double low = fused(position, frequency, -high);
-    const Double shifted = high * kTwoOverPi + kRounder;
-    const Double k = shifted - kRounder;
-    Long quadrant = reinterpret_cast<Long>(shifted);
-    // high - k pi1 is exact: a multiple of 2^-53 below one.
-    const Double rest = fused(-k, broadcast(kHalfPi1), high);
-    const Double correction = fused(-k, broadcast(kHalfPi2), low);
-    Double r = rest + correction;
-    Double r_low = {};
-    if constexpr (kDouble) {
-      const Double back = r - rest;
-      r_low = (rest - (r - back)) + (correction - back);
-    }
-
-    const Double size = r < 0.0 ? -r : r;
-    const Long careful = size < (k < 0.0 ? -k : k) * kSmall;
-    if (__builtin_expect(any_lane(careful), 0)) {
-      for (int i = 0; i < kDoubles; ++i) {
-        if (careful[i] == 0) continue;
-        double parts[2];
-        quadrant[i] = phasor::core::kernels::reduce_carefully(position[i], frequency[i], parts);
-        r[i] = parts[0];
-        r_low[i] = parts[1];
-      }
-    }
-
-    const Pair pair = sin_cos_reduced<kDouble>(r, r_low);
-    // angle = r + quadrant pi/2: odd quadrants swap, and two bits give the signs.
-    const Long odd = (quadrant & 1) != 0;
-    Double sin_value = odd ? pair.cos : pair.sin;
-    Double cos_value = odd ? pair.sin : pair.cos;
-    const Long sin_sign = (quadrant & 2) << 62;
-    const Long cos_sign = ((quadrant + 1) & 2) << 62;
-    sin_value = reinterpret_cast<Double>(reinterpret_cast<Long>(sin_value) ^ sin_sign);
-    cos_value = reinterpret_cast<Double>(reinterpret_cast<Long>(cos_value) ^ cos_sign);
-    if (!unit) {
-      sin_value *= angles.amplitude;
-      cos_value *= angles.amplitude;
-    }
-    store_doubles(cos + first, cos_value, count);
-    store_doubles(sin + first, sin_value, count);
+    T lane_cos[kDoubles], lane_sin[kDoubles];
+    angle_vector(position, frequency, amplitude, lane_cos, lane_sin);
+    for (int i = 0; i < count; ++i) cos[first + i] = lane_cos[i];
+    for (int i = 0; i < count; ++i) sin[first + i] = lane_sin[i];
   }
 }
 
