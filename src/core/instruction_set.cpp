@@ -67,14 +67,13 @@ const std::vector<InstructionSet>& available_instruction_sets() {
 }
 
 InstructionSet resolve_instruction_set(InstructionSet isa) {
-  const std::vector<InstructionSet>& levels = available_instruction_sets();
-  if (isa == InstructionSet::best) return levels.back();
-  for (const InstructionSet level : levels) {
-    if (level == isa) return isa;
-  }
+  // Each level holds the ones below it, so the highest tells them all.
+  const InstructionSet highest = available_instruction_sets().back();
+  if (isa == InstructionSet::best) return highest;
+  if (isa <= highest) return isa;
   throw Error(ErrorCode::unsupported,
               message("instruction set: ", name_of(isa), " is not available here, the highest is ",
-                      name_of(levels.back())));
+                      name_of(highest)));
 }
 
 }  // namespace phasor::core

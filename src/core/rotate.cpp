@@ -48,12 +48,10 @@ struct Call {
   }
 };
 
-// One token's cos and sin, and the form that the kernel wants them in.
+// One token's cos and sin.
 struct RowBuffers {
   alignas(64) float cos[kMaxPairs + kRowPadding];
   alignas(64) float sin[kMaxPairs + kRowPadding];
-  alignas(64) float form_cos[2 * kMaxPairs + kRowPadding];
-  alignas(64) float form_sin[2 * kMaxPairs + kRowPadding];
 };
 struct RowBuffersF64 {
   double cos[kMaxPairs];
@@ -136,7 +134,7 @@ void pair_up(std::int64_t element, const void* in, std::int64_t pairs, void* out
   }
 }
 
-// Turns the heads of one block with rows in the kernel's form.
+// Turns the heads of one block.
 void turn_heads(const Call& call, const kernels::Heads& heads, const void* cos, const void* sin) {
   const PairLayout layout = call.kernel_layout();
   const int half = layout == PairLayout::half ? 1 : 0;
@@ -146,8 +144,8 @@ void turn_heads(const Call& call, const kernels::Heads& heads, const void* cos, 
   } else if (call.dtype == DType::f64) {
     call.kernels.rotate_f64[half](heads, call.block_pairs, cos, sin, 0, kernels::Store::cached);
   } else {
-    call.kernels.rotate[static_cast<int>(call.dtype) - 1][half].rotate(heads, call.block_pairs, cos,
-                                                                       sin, call.ahead, call.store);
+    call.kernels.rotate[static_cast<int>(call.dtype) - 1][half](heads, call.block_pairs, cos, sin,
+                                                                call.ahead, call.store);
   }
 }
 
@@ -190,8 +188,7 @@ struct Token {
   std::int64_t batch, token;
 };
 
-// Turns one tensor's heads of one token. row(block) gives cos and sin of that block in the kernel's
-// form.
+// Turns one tensor's heads of one token. row(block) gives cos and sin of that block.
 template <class Row>
 void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
   const char* in =
@@ -222,32 +219,26 @@ void turn_token_f64(const Call& call, Token at, const double* positions) {
   }
 }
 
-void turn_token_rows(const Call& call, Token at, RowPointers plain, std::span<const Turn> turns,
-                     RowBuffers& buffers) {
-  const bool half = call.kernel_layout() == PairLayout::half;
-  const bool as_is = call.scale == 1.0 && call.sin_sign == 1.0F;
-  const bool float32_engine = call.options.angles == AngleMode::float32;
-  // The half layout of floats and the float32 engine take the plain row; so does interleaved bf16.
-  const bool plain_form = float32_engine || (call.dtype == DType::bf16 ? !half : half);
-  const kernels::FormFunction form =
-      float32_engine ? call.kernels.rotate[0][1].form
-                     : call.kernels.rotate[static_cast<int>(call.dtype) - 1][half ? 1 : 0].form;
-  const bool one_form = call.rotary.blocks == 1 && !(plain_form && as_is);
-  const auto make_form = [&](std::int64_t block) {
-    form(call.block_pairs, plain.cos + block * call.block_pairs,
-         plain.sin + block * call.block_pairs, static_cast<float>(call.scale), call.sin_sign,
-         buffers.form_cos, buffers.form_sin);
-  };
-  if (one_form) make_form(0);
+// precondition  scale and sign of the direction are in the row already
+void turn_token_rows(const Call& call, Token at, RowPointers row, std::span<const Turn> turns) {
   for (const Turn& turn : turns) {
-    turn_token(call, turn, at, [&](std::int64_t block) -> std::pair<const void*, const void*> {
-      if (plain_form && as_is) {
-        return {plain.cos + block * call.block_pairs, plain.sin + block * call.block_pairs};
-      }
-      if (!one_form) make_form(block);
-      return {buffers.form_cos, buffers.form_sin};
+    turn_token(call, turn, at, [&](std::int64_t block) {
+      return std::pair<const void*, const void*>(row.cos + block * call.block_pairs,
+                                                 row.sin + block * call.block_pairs);
     });
   }
+}
+
+// The row as the direction wants it: transposing turns sin's sign, inverting also divides by the amplitude.
+RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
+  if (call.options.direction == Direction::forward) return row;
+  const auto scale = static_cast<float>(call.scale);
+  const float sin_scale = scale * call.sin_sign;
+  for (std::int64_t i = 0; i < call.rotary.frequencies.pairs(); ++i) {
+    buffers.cos[i] = row.cos[i] * scale;
+    buffers.sin[i] = row.sin[i] * sin_scale;
+  }
+  return {buffers.cos, buffers.sin};
 }
 
 void turn_token_growing(const Call& call, Token at, const double* positions, RowBuffers& buffers) {
@@ -258,10 +249,7 @@ void turn_token_growing(const Call& call, Token at, const double* positions, Row
       buffers.cos[i] = static_cast<float>(rows.cos[i]);
       buffers.sin[i] = static_cast<float>(rows.sin[i]);
     }
-    Call unscaled = call;
-    unscaled.scale = 1.0;
-    unscaled.sin_sign = 1.0F;
-    turn_token_rows(unscaled, at, {buffers.cos, buffers.sin}, {&turn, 1}, buffers);
+    turn_token_rows(call, at, {buffers.cos, buffers.sin}, {&turn, 1});
   }
 }
 
@@ -282,7 +270,8 @@ void turn_part(void* context, int part, int parts) {
     if (call.options.table != nullptr) {
       std::int64_t positions[kMaxAxes];
       cursor.next(positions);
-      turn_token_rows(call, at, table_row(call, positions, buffers), call.turns, buffers);
+      turn_token_rows(call, at, directed(call, table_row(call, positions, buffers), buffers),
+                      call.turns);
     } else {
       double positions[kMaxAxes];
       cursor.next(positions);
@@ -296,7 +285,7 @@ void turn_part(void* context, int part, int parts) {
         } else {
           call.kernels.row_f32(angles, positions, buffers.cos, buffers.sin);
         }
-        turn_token_rows(call, at, {buffers.cos, buffers.sin}, call.turns, buffers);
+        turn_token_rows(call, at, directed(call, {buffers.cos, buffers.sin}, buffers), call.turns);
       }
     }
     if (++at.token == call.tokens) {

@@ -11,9 +11,9 @@ namespace phasor::core::kernels {
 
 extern const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL);
 const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
-    .rotate = {{{rotate<Interleaved<F32>>, form_duplicated}, {rotate<Half<F32>>, form_plain}},
-               {{rotate<Interleaved<F16>>, form_duplicated}, {rotate<Half<F16>>, form_plain}},
-               {{rotate<InterleavedBf16>, form_plain}, {rotate<HalfBf16>, form_split}}},
+    .rotate = {{rotate<Interleaved<F32>>, rotate<Half<F32>>},
+               {rotate<Interleaved<F16>>, rotate<Half<F16>>},
+               {rotate<InterleavedBf16>, rotate<HalfBf16>}},
     .rotate_f64 = {rotate_f64<false>, rotate_f64<true>},
     .fence = fence,
     .row_f32 = angle_row<float>,

@@ -17,7 +17,7 @@ struct Heads {
 
 enum class Store : std::uint8_t { cached, streaming };
 
-// rows     cos, sin in the form the kernel wants; 128 bytes may be read behind them
+// rows     cos[pairs], sin[pairs], floats; 128 bytes may be read behind them
 // ahead    bytes to prefetch ahead of the element being worked on; 0: none
 using RotateFunction = void (*)(const Heads& heads, std::int64_t pairs, const void* cos,
                                 const void* sin, std::int64_t ahead, Store store);
@@ -35,29 +35,14 @@ using RowFunctionF32 = void (*)(const Angles& angles, const double* positions, f
 using RowFunctionF64 = void (*)(const Angles& angles, const double* positions, double* cos,
                                 double* sin);
 
-// Turns a plain row of cos, sin into the form a kernel wants; sin is multiplied by sin_sign, both
-// by scale.
-//
-//   plain       cos[i], sin[i]
-//   duplicated  cos[2i] = cos[2i+1]; sin[2i] = -sin, sin[2i+1] = +sin: interleaved floats read x *
-//   cos + swap(x) * sin split       per group of two vectors, even pairs first, then odd ones: bf16
-//   in the half layout
-using FormFunction = void (*)(std::int64_t pairs, const float* cos, const float* sin, float scale,
-                              float sin_sign, float* form_cos, float* form_sin);
-
 // The position times the frequency, reduced with nothing lost: returns the quadrant (mod 4), and
 // the rest as parts[0] + parts[1]. Slow; for the few angles next to a multiple of pi/2.
 [[nodiscard]] std::int64_t reduce_carefully(double position, double frequency, double parts[2]);
 
-struct LayoutKernel {
-  RotateFunction rotate;
-  FormFunction form;
-};
-
 struct Kernels {
   // [f32, f16, bf16][interleaved, half]
-  LayoutKernel rotate[3][2];
-  // [interleaved, half]; rows are doubles in plain form
+  RotateFunction rotate[3][2];
+  // [interleaved, half]; rows are doubles
   RotateFunction rotate_f64[2];
   // Makes streaming stores of this thread visible to the others.
   void (*fence)();

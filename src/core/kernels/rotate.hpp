@@ -20,9 +20,48 @@ constexpr int kRowVectors = kVectorBytes == 64 ? 8
                             : kAhead           ? 16
                                                : 4;
 
+// A row lies as cos[pairs], sin[pairs]; what a layout needs of it is arranged while it is loaded, once per token.
 template <int kVectors>
 inline void load_row(const float* row, Float (&registers)[kVectors]) {
   for (int v = 0; v < kVectors; ++v) registers[v] = load<Float>(row + v * kFloats);
+}
+// Interleaved features: each entry twice.
+template <int... Lane>
+inline Float twice(Float x, Lanes<Lane...>) {  // a b c d -> a a b b
+  return __builtin_shufflevector(x, x, (Lane / 2)...);
+}
+template <int kVectors>
+inline void load_row_twice(const float* row, Float (&registers)[kVectors]) {
+  for (int v = 0; v < kVectors; ++v) {
+    registers[v] = twice(load<Float>(row + v * (kFloats / 2)), FloatLanes{});
+  }
+}
+// Two features in a lane (bf16, half): a vector of even entries, then one of odd ones.
+template <int... Lane>
+inline Float even_lanes(Float low, Float high, Lanes<Lane...>) {
+  return __builtin_shufflevector(low, high, (2 * Lane)...);
+}
+template <int... Lane>
+inline Float odd_lanes(Float low, Float high, Lanes<Lane...>) {
+  return __builtin_shufflevector(low, high, (2 * Lane + 1)...);
+}
+template <int kVectors>
+inline void load_row_split(const float* row, Float (&registers)[kVectors]) {
+  for (int v = 0; v < kVectors; v += 2) {
+    const Float low = load<Float>(row + v * kFloats), high = load<Float>(row + (v + 1) * kFloats);
+    registers[v] = even_lanes(low, high, FloatLanes{});
+    registers[v + 1] = odd_lanes(low, high, FloatLanes{});
+  }
+}
+template <int... Lane>
+inline Float minus_plus(Lanes<Lane...>) {  // - + - +
+  return Float{(Lane % 2 == 0 ? -1.0F : 1.0F)...};
+}
+// sin of interleaved features with the sign of (34): y = x cos + swap(x) sin.
+template <int kVectors>
+inline void load_signed_sin(const float* row, Float (&registers)[kVectors]) {
+  load_row_twice(row, registers);
+  for (int v = 0; v < kVectors; ++v) registers[v] *= minus_plus(FloatLanes{});
 }
 
 inline void prefetch(const void* address, std::int64_t ahead) {
@@ -102,8 +141,8 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
                               std::int64_t ahead) {
   using Element = typename T::Element;
   Float c[kVectors], s[kVectors];
-  load_row(cos + first, c);
-  load_row(sin + first, s);
+  load_row_twice(cos + first / 2, c);
+  load_signed_sin(sin + first / 2, s);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
@@ -112,7 +151,7 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
       if constexpr (kAhead) {
         if (at * sizeof(Element) % 64 == 0) prefetch(in + at, ahead);
       }
-      const Float x = T::read(in + at);
+      const Float x = in_register(T::read(in + at));
       T::template write<kStream>(out + at, x * c[v] + swap_pairs(x) * s[v]);
     }
     in += heads.in_stride;
@@ -125,29 +164,29 @@ inline void interleaved_tail(Heads heads, std::int64_t features, std::int64_t fi
                              const float* cos, const float* sin) {
   using Element = typename T::Element;
   const std::int64_t count = features - first;
-  const Float c = load<Float>(cos + first);
-  const Float s = load<Float>(sin + first);
+  Float c[1], s[1];
+  load_row_twice(cos + first / 2, c);
+  load_signed_sin(sin + first / 2, s);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   alignas(64) Element tail[kFloats] = {};
   for (std::int64_t head = 0; head < heads.heads; ++head) {
     for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
     const Float x = T::read(tail);
-    T::template write<false>(tail, x * c + swap_pairs(x) * s);
+    T::template write<false>(tail, x * c[0] + swap_pairs(x) * s[0]);
     for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
     in += heads.in_stride;
     out += heads.out_stride;
   }
 }
 
-// bf16, half: a lane holds two neighbouring features, so cos and sin come as all even pairs, then
-// all odd ones, per group of 2 * kFloats pairs.
+// bf16, half: a lane holds two neighbouring features, and a group is 2 * kFloats pairs.
 template <int kGroups, bool kStream, bool kAhead>
 inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                             const float* sin, std::int64_t ahead) {
   Float c[2 * kGroups], s[2 * kGroups];
-  load_row(cos + first, c);
-  load_row(sin + first, s);
+  load_row_split(cos + first, c);
+  load_row_split(sin + first, s);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
@@ -365,66 +404,6 @@ void rotate_f64(const Heads& heads, std::int64_t pairs, const void* cos, const v
     }
     in += heads.in_stride;
     out += heads.out_stride;
-  }
-}
-
-// The forms of a row, a vector at a time: what is stored here is loaded at once in whole vectors. Up to two vectors
-// are read and written past the last pair.
-template <int... Lane>
-inline Float first_half_twice(Float x, Lanes<Lane...>) {  // a b c d -> a a b b
-  return __builtin_shufflevector(x, x, (Lane / 2)...);
-}
-template <int... Lane>
-inline Float second_half_twice(Float x, Lanes<Lane...>) {  // a b c d -> c c d d
-  return __builtin_shufflevector(x, x, (kFloats / 2 + Lane / 2)...);
-}
-template <int... Lane>
-inline Float even_lanes(Float low, Float high, Lanes<Lane...>) {
-  return __builtin_shufflevector(low, high, (2 * Lane)...);
-}
-template <int... Lane>
-inline Float odd_lanes(Float low, Float high, Lanes<Lane...>) {
-  return __builtin_shufflevector(low, high, (2 * Lane + 1)...);
-}
-template <int... Lane>
-inline Float alternating_signs(Lanes<Lane...>) {  // - + - +
-  return Float{(Lane % 2 == 0 ? -1.0F : 1.0F)...};
-}
-
-void form_plain(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
-                float* form_cos, float* form_sin) {
-  const float sin_scale = scale * sin_sign;
-  for (std::int64_t i = 0; i < pairs; i += kFloats) {
-    store(form_cos + i, load<Float>(cos + i) * scale);
-    store(form_sin + i, load<Float>(sin + i) * sin_scale);
-  }
-}
-void form_duplicated(std::int64_t pairs, const float* cos, const float* sin, float scale,
-                     float sin_sign, float* form_cos, float* form_sin) {
-  const FloatLanes lanes;
-  const Float sin_scale = alternating_signs(lanes) * (scale * sin_sign);
-  for (std::int64_t i = 0; i < pairs; i += kFloats) {
-    const Float c = load<Float>(cos + i) * scale;
-    const Float s = load<Float>(sin + i);
-    store(form_cos + 2 * i, first_half_twice(c, lanes));
-    store(form_cos + 2 * i + kFloats, second_half_twice(c, lanes));
-    store(form_sin + 2 * i, first_half_twice(s, lanes) * sin_scale);
-    store(form_sin + 2 * i + kFloats, second_half_twice(s, lanes) * sin_scale);
-  }
-}
-void form_split(std::int64_t pairs, const float* cos, const float* sin, float scale, float sin_sign,
-                float* form_cos, float* form_sin) {
-  const FloatLanes lanes;
-  const float sin_scale = scale * sin_sign;
-  for (std::int64_t i = 0; i < pairs; i += 2 * kFloats) {
-    const Float c_low = load<Float>(cos + i) * scale,
-                c_high = load<Float>(cos + i + kFloats) * scale;
-    const Float s_low = load<Float>(sin + i) * sin_scale,
-                s_high = load<Float>(sin + i + kFloats) * sin_scale;
-    store(form_cos + i, even_lanes(c_low, c_high, lanes));
-    store(form_cos + i + kFloats, odd_lanes(c_low, c_high, lanes));
-    store(form_sin + i, even_lanes(s_low, s_high, lanes));
-    store(form_sin + i + kFloats, odd_lanes(s_low, s_high, lanes));
   }
 }
 

@@ -40,6 +40,15 @@ inline void store(void* address, Vector value) {
   static_cast<Unaligned<Vector>*>(address)->value = value;
 }
 
+// A value that is used twice, loaded once: GCC would rather fold the load into both uses.
+template <class Vector>
+inline Vector in_register(Vector value) {
+#if defined(__x86_64__)
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
 // A store past the caches; `address` is aligned to the vector.
 template <class Vector>
 inline void stream(void* address, Vector value) {
