@@ -239,7 +239,7 @@ ModelKeys read_model_keys(const ObjectReader& top) {
 }
 
 bool speaks_of_positions(std::string_view key) noexcept {
-  for (const std::string_view word : {"rope", "rotary", "alibi", "position"}) {
+  for (const std::string_view word : {"rope", "rotary", "alibi", "position", "ntk"}) {
     if (key.find(word) != std::string_view::npos) return true;
   }
   return false;

@@ -234,30 +234,43 @@ TEST(Rotate, GrowthGrowsQueriesAndShrinksKeys) {
 }
 
 TEST(Rotate, LargeTensorsOutOfPlaceAndByThreadsGiveTheSameBits) {
-  // Above the thresholds for threads, prefetching and streaming stores.
+  // Above the thresholds for threads, prefetching and streaming stores, with outputs that are aligned for
+  // them and outputs that are not, dense ones and ones with gaps.
   const std::int64_t tokens = 700, heads = 16, dim = 128;
   const std::size_t count = static_cast<std::size_t>(tokens * heads * dim);
-  std::vector<float> memory(2 * count + 32);
+  std::vector<float> x(count);
+  for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 101) - 50.0F;
+  std::vector<float> memory(2 * count + 64);
   float* aligned =
       memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) / 4 % 16;
-  for (std::size_t i = 0; i < count; ++i) aligned[i] = static_cast<float>(i % 101) - 50.0F;
-  for (const PairLayout layout : {PairLayout::half, PairLayout::interleaved}) {
-    const Rotary rotary = rotary_of(layout, dim);
-    for (const InstructionSet isa : available_instruction_sets()) {
-      std::vector<float> expected(aligned, aligned + count);
-      for (std::int64_t t = 0; t < tokens;
-           ++t) {  // a token at a time: no threads, no prefetch, no streaming
-        rotate(rotary, positions_from(t),
-               heads_view(expected.data() + t * heads * dim, 1, 1, heads, dim),
-               {.threads = 1, .isa = isa});
-      }
-      for (const int threads : {1, 3}) {
-        float* out = aligned + count;
-        rotate(rotary, positions_from(0),
-               heads_view(static_cast<const float*>(aligned), 1, tokens, heads, dim),
-               heads_view(out, 1, tokens, heads, dim), {.threads = threads, .isa = isa});
-        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), out))
-            << name_of(isa) << " " << threads;
+  for (const std::int64_t rotary_dim : {dim, std::int64_t{96}}) {
+    for (const PairLayout layout : {PairLayout::half, PairLayout::interleaved}) {
+      const Rotary rotary{make_frequencies({rotary_dim, 10000.0}), layout, dim};
+      for (const InstructionSet isa : available_instruction_sets()) {
+        std::vector<float> expected = x;
+        for (std::int64_t t = 0; t < tokens; ++t) {  // a token at a time: nothing large about it
+          rotate(rotary, positions_from(t),
+                 heads_view(expected.data() + t * heads * dim, 1, 1, heads, dim),
+                 {.threads = 1, .isa = isa});
+        }
+        for (const int threads : {1, 3}) {
+          for (const std::int64_t shift : {0, 4, 5}) {
+            for (const std::int64_t gap : {0, 3}) {
+              HeadsView out = heads_view(aligned + shift, 1, tokens, heads, dim);
+              out.head_stride += gap;
+              out.token_stride = heads * out.head_stride;
+              rotate(rotary, positions_from(0),
+                     heads_view(static_cast<const float*>(x.data()), 1, tokens, heads, dim), out,
+                     {.threads = threads, .isa = isa});
+              for (std::int64_t h = 0; h < tokens * heads; ++h) {
+                ASSERT_TRUE(std::equal(expected.begin() + h * dim, expected.begin() + (h + 1) * dim,
+                                       aligned + shift + h * out.head_stride))
+                    << name_of(isa) << " threads " << threads << " shift " << shift << " gap "
+                    << gap << " head " << h;
+              }
+            }
+          }
+        }
       }
     }
   }

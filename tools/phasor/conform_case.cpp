@@ -289,10 +289,10 @@ bool Comparison::see(double got, double expected, double bound) {
   // A golden value is never NaN, so one on either side is damage; written to be false for NaN.
   const bool within = error <= bound;
   const double seen = std::isnan(error) ? HUGE_VAL : error;
-  max_error_ = std::max(max_error_, seen);
   const double ratio = seen == 0.0 ? 0.0 : bound > 0.0 ? seen / bound : HUGE_VAL;
   if (ratio > worst_ratio_) {
     worst_ratio_ = ratio;
+    max_error_ = seen;
     tolerance_ = std::isfinite(bound) ? bound : 0.0;
   }
   return within;

@@ -15,6 +15,7 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
                {rotate<Interleaved<F16>>, rotate<Half<F16>>},
                {rotate<InterleavedBf16>, rotate<HalfBf16>}},
     .rotate_f64 = {rotate_f64<false>, rotate_f64<true>},
+    .stream_bytes = stream_bytes,
     .fence = fence,
     .row_f32 = angle_row<float>,
     .row_f64 = angle_row<double>,

@@ -44,6 +44,8 @@ struct Kernels {
   RotateFunction rotate[3][2];
   // [interleaved, half]; rows are doubles
   RotateFunction rotate_f64[2];
+  // Copies past the caches to any address.
+  void (*stream_bytes)(void* to, const void* from, std::int64_t bytes);
   // Makes streaming stores of this thread visible to the others.
   void (*fence)();
   RowFunctionF32 row_f32;

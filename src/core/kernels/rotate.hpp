@@ -108,32 +108,6 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
   }
 }
 
-// Fewer pairs than a vector: the same arithmetic on a padded copy.
-template <class T>
-inline void half_tail(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
-                      const float* sin) {
-  using Element = typename T::Element;
-  const std::int64_t count = pairs - first;
-  const Float c = load<Float>(cos + first);
-  const Float s = load<Float>(sin + first);
-  const Element* in = static_cast<const Element*>(heads.in) + first;
-  Element* out = static_cast<Element*>(heads.out) + first;
-  alignas(64) Element a_tail[kFloats] = {};
-  alignas(64) Element b_tail[kFloats] = {};
-  for (std::int64_t head = 0; head < heads.heads; ++head) {
-    for (std::int64_t i = 0; i < count; ++i) a_tail[i] = in[i];
-    for (std::int64_t i = 0; i < count; ++i) b_tail[i] = in[pairs + i];
-    const Float a = T::read(a_tail);
-    const Float b = T::read(b_tail);
-    T::template write<false>(a_tail, a * c - b * s);
-    T::template write<false>(b_tail, b * c + a * s);
-    for (std::int64_t i = 0; i < count; ++i) out[i] = a_tail[i];
-    for (std::int64_t i = 0; i < count; ++i) out[pairs + i] = b_tail[i];
-    in += heads.in_stride;
-    out += heads.out_stride;
-  }
-}
-
 // interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x *
 // cos + swap(x) * sin.
 template <class T, int kVectors, bool kStream, bool kAhead>
@@ -154,27 +128,6 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
       const Float x = in_register(T::read(in + at));
       T::template write<kStream>(out + at, x * c[v] + swap_pairs(x) * s[v]);
     }
-    in += heads.in_stride;
-    out += heads.out_stride;
-  }
-}
-
-template <class T>
-inline void interleaved_tail(Heads heads, std::int64_t features, std::int64_t first,
-                             const float* cos, const float* sin) {
-  using Element = typename T::Element;
-  const std::int64_t count = features - first;
-  Float c[1], s[1];
-  load_row_twice(cos + first / 2, c);
-  load_signed_sin(sin + first / 2, s);
-  const Element* in = static_cast<const Element*>(heads.in) + first;
-  Element* out = static_cast<Element*>(heads.out) + first;
-  alignas(64) Element tail[kFloats] = {};
-  for (std::int64_t head = 0; head < heads.heads; ++head) {
-    for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
-    const Float x = T::read(tail);
-    T::template write<false>(tail, x * c[0] + swap_pairs(x) * s[0]);
-    for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
     in += heads.in_stride;
     out += heads.out_stride;
   }
@@ -305,6 +258,27 @@ struct InterleavedBlocksBf16 {
   }
 };
 
+// Fewer items than a vector: block(heads) does the same arithmetic on a copy of them, padded with zeros. The pieces of a
+// head begin at `offsets`, are `count` elements long and lie kRoom apart in the copy.
+template <class Element, int kRoom, int kPieces, class Block>
+inline void on_padded_copy(Heads heads, const std::int64_t (&offsets)[kPieces], std::int64_t count,
+                           const Block& block) {
+  alignas(64) Element copy[kPieces * kRoom] = {};
+  const auto* in = static_cast<const Element*>(heads.in);
+  auto* out = static_cast<Element*>(heads.out);
+  for (std::int64_t head = 0; head < heads.heads; ++head) {
+    for (int piece = 0; piece < kPieces; ++piece) {
+      for (std::int64_t i = 0; i < count; ++i) copy[piece * kRoom + i] = in[offsets[piece] + i];
+    }
+    block(Heads{copy, copy, 0, 0, 1});
+    for (int piece = 0; piece < kPieces; ++piece) {
+      for (std::int64_t i = 0; i < count; ++i) out[offsets[piece] + i] = copy[piece * kRoom + i];
+    }
+    in += heads.in_stride;
+    out += heads.out_stride;
+  }
+}
+
 template <class T>
 struct Half {
   template <bool kStream, bool kAhead>
@@ -312,7 +286,11 @@ struct Half {
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
         pairs, 0, HalfBlocks<T, kStream, kAhead>{heads, pairs, cos, sin, ahead});
-    if (done < pairs) half_tail<T>(heads, pairs, done, cos, sin);
+    if (done == pairs) return;
+    on_padded_copy<typename T::Element, kFloats>(
+        heads, {done, pairs + done}, pairs - done, [&](const Heads& copy) {
+          half_block<T, 1, false, false>(copy, kFloats, 0, cos + done, sin + done, 0);
+        });
   }
 };
 template <class T>
@@ -322,7 +300,11 @@ struct Interleaved {
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
         2 * pairs, 0, InterleavedBlocks<T, kStream, kAhead>{heads, cos, sin, ahead});
-    if (done < 2 * pairs) interleaved_tail<T>(heads, 2 * pairs, done, cos, sin);
+    if (done == 2 * pairs) return;
+    on_padded_copy<typename T::Element, kFloats>(
+        heads, {done}, 2 * pairs - done, [&](const Heads& copy) {
+          interleaved_block<T, 1, false, false>(copy, 0, cos + done / 2, sin + done / 2, 0);
+        });
   }
 };
 struct HalfBf16 {
@@ -332,21 +314,10 @@ struct HalfBf16 {
     const std::int64_t done = run_blocks<kRowVectors<kAhead> / 2, 2 * kFloats>(
         pairs, 0, HalfBlocksBf16<kStream, kAhead>{heads, pairs, cos, sin, ahead});
     if (done == pairs) return;
-    // The tail as a head of its own: 2 * kFloats pairs, padded with zeros.
-    const std::int64_t count = pairs - done;
-    alignas(64) std::uint16_t tail[4 * kFloats] = {};
-    const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + done;
-    std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + done;
-    const Heads one{tail, tail, 0, 0, 1};
-    for (std::int64_t head = 0; head < heads.heads; ++head) {
-      for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
-      for (std::int64_t i = 0; i < count; ++i) tail[2 * kFloats + i] = in[pairs + i];
-      half_block_bf16<1, false, false>(one, 2 * kFloats, 0, cos + done, sin + done, 0);
-      for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
-      for (std::int64_t i = 0; i < count; ++i) out[pairs + i] = tail[2 * kFloats + i];
-      in += heads.in_stride;
-      out += heads.out_stride;
-    }
+    on_padded_copy<std::uint16_t, 2 * kFloats>(
+        heads, {done, pairs + done}, pairs - done, [&](const Heads& copy) {
+          half_block_bf16<1, false, false>(copy, 2 * kFloats, 0, cos + done, sin + done, 0);
+        });
   }
 };
 struct InterleavedBf16 {
@@ -356,18 +327,10 @@ struct InterleavedBf16 {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
         pairs, 0, InterleavedBlocksBf16<kStream, kAhead>{heads, cos, sin, ahead});
     if (done == pairs) return;
-    const std::int64_t count = 2 * (pairs - done);
-    alignas(64) std::uint16_t tail[2 * kFloats] = {};
-    const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + 2 * done;
-    std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + 2 * done;
-    const Heads one{tail, tail, 0, 0, 1};
-    for (std::int64_t head = 0; head < heads.heads; ++head) {
-      for (std::int64_t i = 0; i < count; ++i) tail[i] = in[i];
-      interleaved_block_bf16<1, false, false>(one, 0, cos + done, sin + done, 0);
-      for (std::int64_t i = 0; i < count; ++i) out[i] = tail[i];
-      in += heads.in_stride;
-      out += heads.out_stride;
-    }
+    on_padded_copy<std::uint16_t, 2 * kFloats>(
+        heads, {2 * done}, 2 * (pairs - done), [&](const Heads& copy) {
+          interleaved_block_bf16<1, false, false>(copy, 0, cos + done, sin + done, 0);
+        });
   }
 };
 

@@ -2,6 +2,7 @@
 // internal linkage.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -72,6 +73,18 @@ inline void stream(void* address, Vector value) {
   }
 #endif
   store(address, value);
+}
+
+void stream_bytes(void* to, const void* from, std::int64_t bytes) {
+  char* out = static_cast<char*>(to);
+  const char* in = static_cast<const char*>(from);
+  // Lines that belong to this copy in part are left to the caches: a streamed part of a line costs a whole one.
+  const std::int64_t before = -reinterpret_cast<std::intptr_t>(out) & 63;
+  const std::int64_t first = before < bytes ? before : bytes;
+  __builtin_memcpy(out, in, static_cast<std::size_t>(first));
+  const std::int64_t end = first + (bytes - first) / 64 * 64;
+  for (std::int64_t at = first; at < end; at += kVectorBytes) stream(out + at, load<Bits>(in + at));
+  __builtin_memcpy(out + end, in + end, static_cast<std::size_t>(bytes - end));
 }
 
 void fence() {
