@@ -44,6 +44,11 @@ int run_table(const TableOptions& options) {
   }
   or_throw(io::write_npy(options.output, table));
 
+  if (spec.xpos) {
+    fmt::print(stderr,
+               "phasor table: xPos also grows queries and shrinks keys; the table holds cos and "
+               "sin alone\n");
+  }
   if (options.json) {
     nlohmann::ordered_json answer;
     answer["shape"] = table.shape;

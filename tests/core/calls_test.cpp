@@ -1,0 +1,106 @@
+// What a call must not do: allocate, or start threads for small work. A program of its own, since it counts every
+// allocation and thread of the process.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <new>
+#include <vector>
+
+#include "phasor/core/rotate.hpp"
+
+namespace {
+std::atomic<long> allocations{0};
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  allocations.fetch_add(1);
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
+  allocations.fetch_add(1);
+  const auto step = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(step, (size + step - 1) / step * step)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace phasor::core {
+namespace {
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+Rotary plain() { return {make_frequencies({128, 10000.0}), PairLayout::half, 128}; }
+CosSinTable table_of(const Rotary& rotary) {
+  return CosSinTable::build(rotary.frequencies, {0, 4096}, AngleMode::exact, 1);
+}
+
+TEST(Calls, SmallWorkStartsNoThread) {
+  const Rotary half = plain();
+  const CosSinTable table = table_of(half);
+  std::vector<float> q(32 * 128), k(8 * 128);
+  ASSERT_EQ(threads_of_this_process(), 1);
+  rotate_qk(half, positions_from(7), heads_view(q.data(), 1, 1, 32, 128),
+            heads_view(k.data(), 1, 1, 8, 128));
+  rotate_qk(half, positions_from(7), heads_view(q.data(), 1, 1, 32, 128),
+            heads_view(k.data(), 1, 1, 8, 128), {.table = &table, .threads = 16});
+  EXPECT_EQ(threads_of_this_process(), 1);
+}
+
+TEST(Calls, LargeWorkKeepsToTheThreadsItIsGiven) {
+  const Rotary half = plain();
+  std::vector<float> x(static_cast<std::size_t>(1024) * 32 * 128);
+  const HeadsView view = heads_view(x.data(), 1, 1024, 32, 128);
+  rotate(half, positions_from(0), view, {.threads = 1});
+  EXPECT_EQ(threads_of_this_process(), 1);
+  rotate(half, positions_from(0), view, {.threads = 3});
+  EXPECT_EQ(threads_of_this_process(), 3) << "the caller is one of them";
+  rotate(half, positions_from(0), view, {.threads = 2});
+  EXPECT_EQ(threads_of_this_process(), 3) << "threads are kept for the next call";
+}
+
+TEST(Calls, DoNotAllocate) {
+  const Rotary half = plain();
+  const CosSinTable table = table_of(half);
+  Rotary growing = half;
+  growing.growth = Growth{std::vector<double>(64, 1e-3), 0.0};
+  Rotary across = half;
+  across.layout = PairLayout::interleaved_to_half;
+  std::vector<float> x(static_cast<std::size_t>(1024) * 32 * 128), y(x.size());
+  std::vector<double> wide(static_cast<std::size_t>(8) * 32 * 128);
+  std::vector<std::int64_t> ids(1024, 5);
+  const HeadsView large = heads_view(x.data(), 1, 1024, 32, 128),
+                  out = heads_view(y.data(), 1, 1024, 32, 128);
+  const auto calls = [&] {
+    for (const Direction direction :
+         {Direction::forward, Direction::transpose, Direction::inverse}) {
+      rotate(half, positions_from(0), large, {.direction = direction, .table = &table});
+      rotate(half, positions_per_token(ids), large, out, {.direction = direction});
+      rotate(across, positions_from(0), large, {.direction = direction});
+      rotate(growing, positions_from(0), large, {.direction = direction});
+      rotate(half, positions_from(0), large,
+             {.direction = direction, .angles = AngleMode::float32});
+      rotate(half, positions_from(0), heads_view(wide.data(), 1, 8, 32, 128),
+             {.direction = direction});
+    }
+  };
+  calls();  // starts the threads
+  const long before = allocations.load();
+  calls();
+  EXPECT_EQ(allocations.load(), before);
+}
+
+}  // namespace
+}  // namespace phasor::core
