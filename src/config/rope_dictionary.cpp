@@ -60,7 +60,8 @@ RopeScaling read_dynamic(const ObjectReader& reader, const Lengths& lengths) {
     return dynamic;
   }
   dynamic.factor = reader.required_number(kFactor);
-  // Hugging Face lets the dictionary name an original length and measures against max_position_embeddings all the same.
+  // Hugging Face lets the dictionary name an original length and measures against
+  // max_position_embeddings all the same.
   dynamic.original_length = original_length(reader, lengths);
   if (lengths.max_position) dynamic.original_length = *lengths.max_position;
   return dynamic;

@@ -42,10 +42,11 @@ struct Call {
   float sin_sign;
   double scale;  // on cos and sin
 
-  [[nodiscard]] bool repairs() const { return rotary.layout == PairLayout::interleaved_to_half; }
+  // Reads one layout and writes the other.
+  [[nodiscard]] bool crosses() const { return rotary.layout == PairLayout::interleaved_to_half; }
   // The layout that the kernel works in.
   [[nodiscard]] PairLayout kernel_layout() const {
-    return repairs() ? PairLayout::half : rotary.layout;
+    return crosses() ? PairLayout::half : rotary.layout;
   }
 };
 
@@ -152,8 +153,8 @@ void turn_heads(const Call& call, const kernels::Heads& heads, const void* cos, 
 
 // interleaved_to_half: a head at a time through a buffer, since reading and writing use other
 // pairs.
-void turn_heads_repairing(const Call& call, const kernels::Heads& heads, const void* cos,
-                          const void* sin) {
+void turn_heads_across(const Call& call, const kernels::Heads& heads, const void* cos,
+                       const void* sin) {
   alignas(64) char buffer[kMaxRotaryDim * sizeof(double)];
   const std::int64_t pairs = call.block_pairs;
   const bool forward = call.options.direction == Direction::forward;
@@ -170,8 +171,8 @@ void turn_heads_repairing(const Call& call, const kernels::Heads& heads, const v
   }
 }
 
-// Vectors that straddle cache lines would make streaming stores useless and ordinary ones three times as slow, so heads
-// are turned into a buffer in the first cache and streamed from there.
+// Vectors that straddle cache lines would make streaming stores useless and ordinary ones three
+// times as slow, so heads are turned into a buffer in the first cache and streamed from there.
 void turn_heads_staged(const Call& call, const kernels::Heads& heads, const void* cos,
                        const void* sin) {
   constexpr std::int64_t kBytes = 16384;
@@ -226,8 +227,8 @@ void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
     const kernels::Heads heads{in + start, out + start, turn.in.head_stride, turn.out.head_stride,
                                turn.in.heads};
     const auto [cos, sin] = row(block);
-    if (call.repairs()) {
-      turn_heads_repairing(call, heads, cos, sin);
+    if (call.crosses()) {
+      turn_heads_across(call, heads, cos, sin);
     } else if (call.staged) {
       turn_heads_staged(call, heads, cos, sin);
     } else {
@@ -258,7 +259,8 @@ void turn_token_rows(const Call& call, Token at, RowPointers row, std::span<cons
   }
 }
 
-// The row as the direction wants it: transposing turns sin's sign, inverting also divides by the amplitude.
+// The row as the direction wants it: transposing turns sin's sign, inverting also divides by the
+// amplitude.
 RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
   if (call.options.direction == Direction::forward) return row;
   const auto scale = static_cast<float>(call.scale);
@@ -354,7 +356,7 @@ void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype
 
 // Whether the output is so large that it should go past the caches.
 bool is_large_output(const Call& call) {
-  if (call.repairs() || call.options.angles == AngleMode::float32 || call.dtype == DType::f64) {
+  if (call.crosses() || call.options.angles == AngleMode::float32 || call.dtype == DType::f64) {
     return false;
   }
   std::int64_t bytes = 0;

@@ -22,8 +22,8 @@ constexpr std::size_t kPadding = 128;
 // Below this many entries a thread costs more than it saves.
 constexpr std::int64_t kEntriesPerThread = 16384;
 
-// From here on the rows ask for huge pages: a table of 64 MiB otherwise spends more time on its 16384 first
-// touches than on its cosines.
+// From here on the rows ask for huge pages: a table of 64 MiB otherwise spends more time on its
+// 16384 first touches than on its cosines.
 constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 

@@ -1,5 +1,5 @@
-// What a call must not do: allocate, or start threads for small work. A program of its own, since it counts every
-// allocation and thread of the process.
+// What a call must not do: allocate, or start threads for small work. A program of its own, since
+// it counts every allocation and thread of the process.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -234,8 +234,8 @@ TEST(Rotate, GrowthGrowsQueriesAndShrinksKeys) {
 }
 
 TEST(Rotate, LargeTensorsOutOfPlaceAndByThreadsGiveTheSameBits) {
-  // Above the thresholds for threads, prefetching and streaming stores, with outputs that are aligned for
-  // them and outputs that are not, dense ones and ones with gaps.
+  // Above the thresholds for threads, prefetching and streaming stores, with outputs that are
+  // aligned for them and outputs that are not, dense ones and ones with gaps.
   const std::int64_t tokens = 700, heads = 16, dim = 128;
   const std::size_t count = static_cast<std::size_t>(tokens * heads * dim);
   std::vector<float> x(count);

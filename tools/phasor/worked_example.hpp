@@ -1,5 +1,5 @@
-// The printed numbers of the worked LLaMA example in the notes: batch 2, 5 tokens, head_dim 8, base 10000,
-// interleaved pairs; the inputs count 0, 1, 2, ...
+// The printed numbers of the worked LLaMA example in the notes: batch 2, 5 tokens, head_dim 8, base
+// 10000, interleaved pairs; the inputs count 0, 1, 2, ...
 #pragma once
 
 namespace phasor::tools::worked_example {

@@ -19,7 +19,8 @@ enum class PairLayout : std::uint8_t {
 [[nodiscard]] std::string_view name_of(PairLayout layout) noexcept;
 [[nodiscard]] std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept;
 
-// xPos: pair i of a query at position m grows by e^{rates[i] (m - centre)}, a key's shrinks by it.
+// xPos (position row 0): pair i of a query at position m grows by e^{rates[i] (m - centre)}, a
+// key's shrinks by it.
 struct Growth {
   std::vector<double> rates;  // natural logarithm per position, one per pair
   double centre = 0.0;        // the position where the factor is one

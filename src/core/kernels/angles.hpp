@@ -119,8 +119,9 @@ inline Double magnitude(Double x) {
 template <class T>
 inline void angle_vector(Double position, Double frequency, double amplitude, T* cos, T* sin) {
   constexpr bool kDouble = sizeof(T) == 8;
-  // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small that this shows
-  // (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0 never is.
+  // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small
+  // that this shows (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0
+  // never is.
   constexpr double kSmall = kDouble ? 0x1p-50 : 0x1p-72;
 
   // The exact angle, high + low.
@@ -151,7 +152,8 @@ inline void angle_vector(Double position, Double frequency, double amplitude, T*
   }
 
   const Pair pair = sin_cos_reduced<kDouble>(r, r_low);
-  // angle = r + quadrant pi/2: odd quadrants swap, and two bits give the signs. All on bits, without a blend.
+  // angle = r + quadrant pi/2: odd quadrants swap, and two bits give the signs. All on bits,
+  // without a blend.
   const Long sin_bits = reinterpret_cast<Long>(pair.sin),
              cos_bits = reinterpret_cast<Long>(pair.cos);
   const Long swap = (sin_bits ^ cos_bits) & -(quadrant & 1);

@@ -20,7 +20,8 @@ constexpr int kRowVectors = kVectorBytes == 64 ? 8
                             : kAhead           ? 16
                                                : 4;
 
-// A row lies as cos[pairs], sin[pairs]; what a layout needs of it is arranged while it is loaded, once per token.
+// A row lies as cos[pairs], sin[pairs]; what a layout needs of it is arranged while it is loaded,
+// once per token.
 template <int kVectors>
 inline void load_row(const float* row, Float (&registers)[kVectors]) {
   for (int v = 0; v < kVectors; ++v) registers[v] = load<Float>(row + v * kFloats);
@@ -68,8 +69,9 @@ inline void prefetch(const void* address, std::int64_t ahead) {
   __builtin_prefetch(static_cast<const char*>(address) + ahead);
 }
 
-// half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by value: for all the compiler
-// knows, a store to x might change one behind a reference, and it would be read again for every head.
+// half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by
+// value: for all the compiler knows, a store to x might change one behind a reference, and it would
+// be read again for every head.
 template <class T, int kVectors, bool kStream, bool kAhead>
 inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                        const float* sin, std::int64_t ahead) {
@@ -79,7 +81,8 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
   load_row(sin + first, s);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
-  // A cache line of one half is finished before the other half's is begun: streaming stores want whole lines.
+  // A cache line of one half is finished before the other half's is begun: streaming stores want
+  // whole lines.
   constexpr int kLine = kVectors * kVectorBytes < 64 ? kVectors : 64 / kVectorBytes;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
     for (int line = 0; line < kVectors; line += kLine) {
@@ -258,8 +261,9 @@ struct InterleavedBlocksBf16 {
   }
 };
 
-// Fewer items than a vector: block(heads) does the same arithmetic on a copy of them, padded with zeros. The pieces of a
-// head begin at `offsets`, are `count` elements long and lie kRoom apart in the copy.
+// Fewer items than a vector: block(heads) does the same arithmetic on a copy of them, padded with
+// zeros. The pieces of a head begin at `offsets`, are `count` elements long and lie kRoom apart in
+// the copy.
 template <class Element, int kRoom, int kPieces, class Block>
 inline void on_padded_copy(Heads heads, const std::int64_t (&offsets)[kPieces], std::int64_t count,
                            const Block& block) {

@@ -78,7 +78,8 @@ inline void stream(void* address, Vector value) {
 void stream_bytes(void* to, const void* from, std::int64_t bytes) {
   char* out = static_cast<char*>(to);
   const char* in = static_cast<const char*>(from);
-  // Lines that belong to this copy in part are left to the caches: a streamed part of a line costs a whole one.
+  // Lines that belong to this copy in part are left to the caches: a streamed part of a line costs
+  // a whole one.
   const std::int64_t before = -reinterpret_cast<std::intptr_t>(out) & 63;
   const std::int64_t first = before < bytes ? before : bytes;
   __builtin_memcpy(out, in, static_cast<std::size_t>(first));
