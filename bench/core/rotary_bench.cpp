@@ -1,10 +1,9 @@
 #include "core/rotary_bench.hpp"
 
 #include <cmath>
-#include <cstdlib>
 #include <memory>
-#include <new>
 
+#include "core/buffer.hpp"
 #include "core/limits.hpp"
 #include "phasor/core/reference.hpp"
 #include "phasor/core/rotate.hpp"
@@ -19,27 +18,6 @@ using core::PairLayout;
 
 constexpr std::int64_t kHeads = 32, kDim = 128;
 constexpr double kBase = 10000.0;
-
-// Page-aligned and touched: the first write to a fresh page is not what is measured.
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes)
-      : memory_(static_cast<float*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))),
-        bytes_(bytes) {
-    if (memory_ == nullptr) throw std::bad_alloc();
-    for (std::size_t i = 0; i < count(); ++i)
-      memory_.get()[i] = static_cast<float>(i % 251) * 0.01F - 1.25F;
-  }
-  [[nodiscard]] float* floats() const { return memory_.get(); }
-  [[nodiscard]] std::size_t count() const { return bytes_ / sizeof(float); }
-
- private:
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<float, Free> memory_;
-  std::size_t bytes_;
-};
 
 core::HeadsView heads(const Buffer& buffer, DType dtype, std::int64_t tokens) {
   core::HeadsView view = core::heads_view(buffer.floats(), 1, tokens, kHeads, kDim);

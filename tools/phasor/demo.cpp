@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "core/buffer.hpp"
 #include "core/limits.hpp"
 #include "core/timing.hpp"
 #include "phasor/attention/decay.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/threads.hpp"
+#include "phasor/encodings/rope.hpp"
 #include "terminal_plot.hpp"
 #include "worked_example.hpp"
 
@@ -159,7 +161,9 @@ class Demo {
 
   void accuracy() {
     title("Angles: position x frequency in float32, as other engines do it, beside ours");
-    const core::Frequencies frequencies = core::make_frequencies({128, 10000.0});
+    // The spec also carries what an engine gets that computes the frequencies in float32.
+    const core::Frequencies frequencies =
+        encodings::resolve_frequencies({.head_dim = 128, .rotary_dim = 128, .base = 10000.0});
     const auto pairs = static_cast<std::size_t>(frequencies.pairs());
     fmt::print("   {:>10}  {:>22}  {:>22}\n", "position", "float32 angles, error", "phasor, error");
     double ours_worst = 0.0;
@@ -188,7 +192,7 @@ class Demo {
         "Speed: turning a buffer beside scaling it, 4096 tokens x 32 heads x 128 (64 MiB), "
         "float32");
     const core::Frequencies frequencies = core::make_frequencies({kDim, 10000.0});
-    std::vector<float> x(static_cast<std::size_t>(kTokens * kHeads * kDim), 0.5F);
+    const bench::Buffer x(static_cast<std::size_t>(kTokens * kHeads * kDim) * sizeof(float));
     fmt::print("   {:<34} {:>10} {:>10}  {:>6}\n",
                core::name_of(core::available_instruction_sets().back()), "turn", "scale", "ratio");
     std::vector<int> thread_counts = {1};
@@ -199,10 +203,12 @@ class Demo {
         const auto contest = bench::compare(
             [&] {
               core::rotate(rotary, core::positions_from(0),
-                           core::heads_view(x.data(), 1, kTokens, kHeads, kDim),
+                           core::heads_view(x.floats(), 1, kTokens, kHeads, kDim),
                            {.threads = threads});
             },
-            [&] { bench::scale_in_place(core::InstructionSet::best, threads, x.data(), x.size()); },
+            [&] {
+              bench::scale_in_place(core::InstructionSet::best, threads, x.floats(), x.count());
+            },
             15);
         const std::string how = fmt::format("{}, {} thread{}, no table", core::name_of(layout),
                                             threads, threads == 1 ? "" : "s");
