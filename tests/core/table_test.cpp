@@ -86,8 +86,10 @@ TEST(Table, KnowsWhichFrequenciesItServes) {
 TEST(Table, RefusesRangesThatCannotBe) {
   EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {0, -1})), Error);
   EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {std::int64_t{1} << 60, 2})), Error);
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the program instead of throwing
   EXPECT_THROW(static_cast<void>(CosSinTable::build(sample(), {0, std::int64_t{1} << 47})),
                std::bad_alloc);
+#endif
 }
 
 }  // namespace
