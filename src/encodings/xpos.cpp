@@ -28,9 +28,8 @@ core::Growth growth_of(const Xpos& xpos, std::int64_t rotary_dim,
       throw Error(ErrorCode::invalid_argument,
                   "rope: xpos with a centre in the middle needs a context length, got none");
     }
-    const std::int64_t odd = *context % 2;
-    growth.centre =
-        static_cast<double>(*context / 2 + (xpos.policy == Xpos::Centre::middle_ceil ? odd : 0));
+    const std::int64_t middle = (*context + (xpos.policy == Xpos::Centre::middle_ceil ? 1 : 0)) / 2;
+    growth.centre = static_cast<double>(middle);
   }
   return growth;
 }

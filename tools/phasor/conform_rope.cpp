@@ -80,6 +80,7 @@ std::map<std::string, CaseArray> turn_all(std::vector<Plan> plans, const core::R
                                           const core::Positions& positions,
                                           core::Direction direction) {
   std::vector<core::Turn> turns;
+  turns.reserve(plans.size());
   for (Plan& plan : plans) {
     turns.push_back(
         {heads_of(plan.input, plan.result), heads_of(plan.output, plan.result), plan.role});

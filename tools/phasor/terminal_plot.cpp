@@ -20,21 +20,26 @@ std::string braille(std::uint8_t dots) {
 
 class Canvas {
  public:
-  Canvas(int width, int height)
-      : width_(width), cells_(static_cast<std::size_t>(width * height), 0) {}
+  Canvas(int width, int height) : width_(width) {
+    cells_.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(height), 0);
+  }
   void dot(int x, int y) {  // from the top left
     static constexpr std::uint8_t kBits[4][2] = {
         {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
-    cells_[static_cast<std::size_t>(y / 4 * width_ + x / 2)] |= kBits[y % 4][x % 2];
+    cells_[cell(x / 2, y / 4)] |= kBits[y % 4][x % 2];
   }
   [[nodiscard]] std::string row(int y) const {
     std::string text;
-    for (int x = 0; x < width_; ++x)
-      text += braille(cells_[static_cast<std::size_t>(y * width_ + x)]);
+    for (int x = 0; x < width_; ++x) text += braille(cells_[cell(x, y)]);
     return text;
   }
 
  private:
+  [[nodiscard]] std::size_t cell(int x, int y) const {
+    return static_cast<std::size_t>(y) * static_cast<std::size_t>(width_) +
+           static_cast<std::size_t>(x);
+  }
+
   int width_;
   std::vector<std::uint8_t> cells_;
 };
