@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstdlib>
 
 #include "core/angle_range.hpp"
+#include "core/call.hpp"
 #include "core/dispatch.hpp"
 #include "core/float32_engine.hpp"
 #include "core/positions.hpp"
@@ -25,30 +26,11 @@ constexpr std::int64_t kStreamAhead = 4096;
 // From here on the output would push everything else out of the caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{4} << 20;
 
-// Everything that is the same for all tokens of a call.
-struct Call {
-  const Rotary& rotary;
-  const Positions& positions;
-  std::span<const Turn> turns;
-  const RotateOptions& options;
-  const kernels::Kernels& kernels;
-  DType dtype;
-  std::int64_t batch, tokens;
-  std::int64_t element;  // bytes
-  std::int64_t block_pairs;
-  std::int64_t ahead;
-  kernels::Store store;
-  bool staged;  // large output that is not aligned for streaming stores
-  float sin_sign;
-  double scale;  // on cos and sin
-
-  // Reads one layout and writes the other.
-  [[nodiscard]] bool crosses() const { return rotary.layout == PairLayout::interleaved_to_half; }
-  // The layout that the kernel works in.
-  [[nodiscard]] PairLayout kernel_layout() const {
-    return crosses() ? PairLayout::half : rotary.layout;
-  }
-};
+// Where a tensor keeps heads before tokens, a token's heads lie far apart, often in the same few
+// sets of every cache. So many tokens are then turned a head at a time, their rows waiting in a
+// buffer.
+constexpr std::int64_t kTokensAtOnce = 16;
+constexpr std::int64_t kRowFloats = 8192;
 
 // One token's cos and sin.
 struct RowBuffers {
@@ -109,106 +91,6 @@ RowPointers table_row(const Call& call, const std::int64_t* positions, RowBuffer
   return {buffers.cos, buffers.sin};
 }
 
-template <class Element>
-void pair_up(const Element* in, std::int64_t pairs, Element* out, Direction direction) {
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    const std::int64_t from_a = direction == Direction::forward ? 2 * i : i;
-    const std::int64_t from_b = direction == Direction::forward ? 2 * i + 1 : i + pairs;
-    const std::int64_t to_a = direction == Direction::forward ? i : 2 * i;
-    const std::int64_t to_b = direction == Direction::forward ? i + pairs : 2 * i + 1;
-    out[to_a] = in[from_a];
-    out[to_b] = in[from_b];
-  }
-}
-// (2i, 2i+1) -> (i, i + pairs), or back.
-void pair_up(std::int64_t element, const void* in, std::int64_t pairs, void* out,
-             Direction direction) {
-  switch (element) {
-    case 8:
-      return pair_up(static_cast<const std::uint64_t*>(in), pairs, static_cast<std::uint64_t*>(out),
-                     direction);
-    case 4:
-      return pair_up(static_cast<const std::uint32_t*>(in), pairs, static_cast<std::uint32_t*>(out),
-                     direction);
-    default:
-      return pair_up(static_cast<const std::uint16_t*>(in), pairs, static_cast<std::uint16_t*>(out),
-                     direction);
-  }
-}
-
-// Turns the heads of one block.
-void turn_heads(const Call& call, const kernels::Heads& heads, const void* cos, const void* sin) {
-  const PairLayout layout = call.kernel_layout();
-  const int half = layout == PairLayout::half ? 1 : 0;
-  if (call.options.angles == AngleMode::float32 && call.dtype != DType::f64) {
-    float32_rotate(call.dtype, layout, heads, call.block_pairs, static_cast<const float*>(cos),
-                   static_cast<const float*>(sin));
-  } else if (call.dtype == DType::f64) {
-    call.kernels.rotate_f64[half](heads, call.block_pairs, cos, sin, 0, kernels::Store::cached);
-  } else {
-    call.kernels.rotate[static_cast<int>(call.dtype) - 1][half](heads, call.block_pairs, cos, sin,
-                                                                call.ahead, call.store);
-  }
-}
-
-// interleaved_to_half: a head at a time through a buffer, since reading and writing use other
-// pairs.
-void turn_heads_across(const Call& call, const kernels::Heads& heads, const void* cos,
-                       const void* sin) {
-  alignas(64) char buffer[kMaxRotaryDim * sizeof(double)];
-  const std::int64_t pairs = call.block_pairs;
-  const bool forward = call.options.direction == Direction::forward;
-  for (std::int64_t head = 0; head < heads.heads; ++head) {
-    const void* in = static_cast<const char*>(heads.in) + head * heads.in_stride * call.element;
-    void* out = static_cast<char*>(heads.out) + head * heads.out_stride * call.element;
-    if (forward) {
-      pair_up(call.element, in, pairs, buffer, Direction::forward);
-      turn_heads(call, {buffer, out, 0, 0, 1}, cos, sin);
-    } else {
-      turn_heads(call, {in, buffer, 0, 0, 1}, cos, sin);
-      pair_up(call.element, buffer, pairs, out, Direction::transpose);
-    }
-  }
-}
-
-// Vectors that straddle cache lines would make streaming stores useless and ordinary ones three
-// times as slow, so heads are turned into a buffer in the first cache and streamed from there.
-void turn_heads_staged(const Call& call, const kernels::Heads& heads, const void* cos,
-                       const void* sin) {
-  constexpr std::int64_t kBytes = 16384;
-  static_assert(kBytes >= kMaxRotaryDim * static_cast<std::int64_t>(sizeof(double)));
-  alignas(64) char buffer[kBytes];
-  const std::int64_t width = 2 * call.block_pairs;
-  const std::int64_t at_once = kBytes / (width * call.element);
-  for (std::int64_t first = 0; first < heads.heads; first += at_once) {
-    const std::int64_t count = std::min(at_once, heads.heads - first);
-    const char* in = static_cast<const char*>(heads.in) + first * heads.in_stride * call.element;
-    char* out = static_cast<char*>(heads.out) + first * heads.out_stride * call.element;
-    turn_heads(call, {in, buffer, heads.in_stride, width, count}, cos, sin);
-    const bool dense = heads.out_stride == width;
-    const std::int64_t run = (dense ? count : 1) * width * call.element;
-    for (std::int64_t head = 0; head < (dense ? 1 : count); ++head) {
-      call.kernels.stream_bytes(out + head * heads.out_stride * call.element, buffer + head * run,
-                                run);
-    }
-  }
-}
-
-// The features that do not turn, when the output is another buffer.
-void copy_the_rest(const Call& call, const Turn& turn, const char* in, char* out) {
-  const std::int64_t before = call.rotary.offset;
-  const std::int64_t turned = before + call.rotary.rotary_dim();
-  const std::int64_t after = call.rotary.head_dim - turned;
-  if (before + after == 0 || same_view(turn.in, turn.out)) return;
-  for (std::int64_t head = 0; head < turn.in.heads; ++head) {
-    const char* from = in + head * turn.in.head_stride * call.element;
-    char* to = out + head * turn.out.head_stride * call.element;
-    std::memcpy(to, from, static_cast<std::size_t>(before * call.element));
-    std::memcpy(to + turned * call.element, from + turned * call.element,
-                static_cast<std::size_t>(after * call.element));
-  }
-}
-
 struct Token {
   std::int64_t batch, token;
 };
@@ -227,13 +109,7 @@ void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
     const kernels::Heads heads{in + start, out + start, turn.in.head_stride, turn.out.head_stride,
                                turn.in.heads};
     const auto [cos, sin] = row(block);
-    if (call.crosses()) {
-      turn_heads_across(call, heads, cos, sin);
-    } else if (call.staged) {
-      turn_heads_staged(call, heads, cos, sin);
-    } else {
-      turn_heads(call, heads, cos, sin);
-    }
+    turn_window(call, heads, cos, sin);
   }
 }
 
@@ -272,6 +148,62 @@ RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
   return {buffers.cos, buffers.sin};
 }
 
+// One token's row from the table or from its angles, as the direction wants it.
+RowPointers make_row(const Call& call, PositionCursor& cursor, RowBuffers& buffers) {
+  if (call.options.table != nullptr) {
+    std::int64_t positions[kMaxAxes];
+    cursor.next(positions);
+    return directed(call, table_row(call, positions, buffers), buffers);
+  }
+  double positions[kMaxAxes];
+  cursor.next(positions);
+  if (call.options.angles == AngleMode::float32) {
+    float32_row(call.rotary.frequencies, positions, buffers.cos, buffers.sin);
+  } else {
+    call.kernels.row_f32(kernel_angles(call.rotary.frequencies), positions, buffers.cos,
+                         buffers.sin);
+  }
+  return directed(call, {buffers.cos, buffers.sin}, buffers);
+}
+
+// Several tokens of one batch row, a head at a time. Returns how many.
+std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t most,
+                                     PositionCursor& cursor, RowBuffers& buffers) {
+  alignas(64) float rows[kRowFloats + kRowPadding];
+  const std::int64_t pairs = call.rotary.frequencies.pairs();
+  const std::int64_t count =
+      std::min({most, call.tokens - at.token, kTokensAtOnce, kRowFloats / (2 * pairs)});
+  for (std::int64_t t = 0; t < count; ++t) {
+    const RowPointers row = make_row(call, cursor, buffers);
+    std::copy_n(row.cos, pairs, rows + t * 2 * pairs);
+    std::copy_n(row.sin, pairs, rows + t * 2 * pairs + pairs);
+  }
+  for (const Turn& turn : call.turns) {
+    const char* in =
+        static_cast<const char*>(turn.in.data) +
+        (at.batch * turn.in.batch_stride + at.token * turn.in.token_stride) * call.element;
+    char* out =
+        static_cast<char*>(turn.out.data) +
+        (at.batch * turn.out.batch_stride + at.token * turn.out.token_stride) * call.element;
+    for (std::int64_t t = 0; t < count; ++t) {
+      copy_the_rest(call, turn, in + t * turn.in.token_stride * call.element,
+                    out + t * turn.out.token_stride * call.element);
+    }
+    for (std::int64_t head = 0; head < turn.in.heads; ++head) {
+      for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
+        const std::int64_t start = call.rotary.offset + block * 2 * call.block_pairs;
+        const float* cos = rows + block * call.block_pairs;
+        turn_window(call,
+                    {in + (head * turn.in.head_stride + start) * call.element,
+                     out + (head * turn.out.head_stride + start) * call.element,
+                     turn.in.token_stride, turn.out.token_stride, count, 2 * pairs},
+                    cos, cos + pairs);
+      }
+    }
+  }
+  return count;
+}
+
 void turn_token_growing(const Call& call, Token at, const double* positions, RowBuffers& buffers) {
   for (const Turn& turn : call.turns) {
     RowBuffersF64 rows;
@@ -294,32 +226,23 @@ void turn_part(void* context, int part, int parts) {
   const int axes = call.rotary.frequencies.axis_count();
   PositionCursor cursor(call.positions, axes, call.tokens, begin);
   RowBuffers buffers;
-  const kernels::Angles angles = kernel_angles(call.rotary.frequencies);
   Token at{0, 0};
   if (begin != 0) at = {begin / call.tokens, begin % call.tokens};
-  for (std::int64_t row = begin; row < end; ++row) {
-    if (call.options.table != nullptr) {
-      std::int64_t positions[kMaxAxes];
-      cursor.next(positions);
-      turn_token_rows(call, at, directed(call, table_row(call, positions, buffers), buffers),
-                      call.turns);
-    } else {
+  for (std::int64_t row = begin; row < end;) {
+    std::int64_t done = 1;
+    if (call.dtype == DType::f64 || call.rotary.growth) {
       double positions[kMaxAxes];
       cursor.next(positions);
-      if (call.dtype == DType::f64) {
-        turn_token_f64(call, at, positions);
-      } else if (call.rotary.growth) {
-        turn_token_growing(call, at, positions, buffers);
-      } else {
-        if (call.options.angles == AngleMode::float32) {
-          float32_row(call.rotary.frequencies, positions, buffers.cos, buffers.sin);
-        } else {
-          call.kernels.row_f32(angles, positions, buffers.cos, buffers.sin);
-        }
-        turn_token_rows(call, at, directed(call, {buffers.cos, buffers.sin}, buffers), call.turns);
-      }
+      call.dtype == DType::f64 ? turn_token_f64(call, at, positions)
+                               : turn_token_growing(call, at, positions, buffers);
+    } else if (call.heads_first) {
+      done = turn_tokens_heads_first(call, at, end - row, cursor, buffers);
+    } else {
+      turn_token_rows(call, at, make_row(call, cursor, buffers), call.turns);
     }
-    if (++at.token == call.tokens) {
+    row += done;
+    at.token += done;
+    if (at.token == call.tokens) {
       at.token = 0;
       ++at.batch;
     }
@@ -382,6 +305,16 @@ bool is_aligned_output(const Call& call) {
   return alignment % 64 == 0;
 }
 
+// Whether heads lie further apart than tokens, in any tensor of the call. What turns a head at a
+// time by other means keeps to one token.
+bool is_heads_first(const Call& call) {
+  if (call.crosses() || call.options.angles == AngleMode::float32) return false;
+  return std::any_of(call.turns.begin(), call.turns.end(), [](const Turn& turn) {
+    return turn.out.tokens > 1 && turn.out.heads > 1 &&
+           std::abs(turn.out.head_stride) > std::abs(turn.out.token_stride);
+  });
+}
+
 int thread_count(const RotateOptions& options, std::int64_t bytes, std::int64_t rows) {
   if (options.threads < 0) {
     throw Error(ErrorCode::invalid_argument,
@@ -428,10 +361,12 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
       .ahead = bytes >= kPrefetchBytes ? kPrefetchAhead : 0,
       .store = kernels::Store::cached,
       .staged = false,
+      .heads_first = false,
       .sin_sign = options.direction == Direction::forward ? 1.0F : -1.0F,
       // Rows hold cos and sin times the amplitude a; the inverse wants them over a.
       .scale = options.direction == Direction::inverse ? 1.0 / (amplitude * amplitude) : 1.0,
   };
+  call.heads_first = is_heads_first(call);
   if (is_large_output(call)) {
     call.ahead = kStreamAhead;
     call.staged = !is_aligned_output(call);

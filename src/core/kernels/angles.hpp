@@ -19,19 +19,14 @@ constexpr double kRounder = 0x1.8p52;
 
 inline Double broadcast(double value) { return Double{} + value; }
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+// a b + c, rounded once at every level: what the exact reduction rests on.
+#if defined(__FMA__)
+inline Double fused(Double a, Double b, Double c) { return mul_add(a, b, c); }
+#elif defined(__ARM_FEATURE_FMA)
 inline Double fused(Double a, Double b, Double c) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<Double>(_mm512_fmadd_pd(
-      reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), reinterpret_cast<__m512d>(c)));
-#elif defined(__FMA__)
-  return reinterpret_cast<Double>(_mm256_fmadd_pd(
-      reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
-#else
   Double result = {};
   for (int i = 0; i < kDoubles; ++i) result[i] = __builtin_fma(a[i], b[i], c[i]);
   return result;
-#endif
 }
 #else
 // Without FMA: the exact product by Dekker's splitting. Where the exact a*b + c is a double, as in
@@ -64,7 +59,7 @@ constexpr double kCosF64[] = {0x1.555555555553cp-5,  -0x1.6c16c16c13198p-10,
 template <int kTerms>
 inline Double polynomial(const double (&coefficients)[kTerms], Double z) {
   Double sum = broadcast(coefficients[kTerms - 1]);
-  for (int i = kTerms - 2; i >= 0; --i) sum = sum * z + coefficients[i];
+  for (int i = kTerms - 2; i >= 0; --i) sum = mul_add(sum, z, broadcast(coefficients[i]));
   return sum;
 }
 
@@ -91,13 +86,13 @@ inline Pair sin_cos_reduced(Double high, Double low) {
   if constexpr (kDouble) {
     const Double half_z = z * 0.5;
     const Double one_minus = 1.0 - half_z;
-    const Double sin = high + (low * one_minus + high * z * polynomial(kSinF64, z));
-    const Double rest = z * z * polynomial(kCosF64, z) - high * low;
+    const Double sin = high + mul_add(low, one_minus, high * z * polynomial(kSinF64, z));
+    const Double rest = mul_add(z * z, polynomial(kCosF64, z), -(high * low));
     const Double cos = one_minus + (((1.0 - one_minus) - half_z) + rest);
     return {sin, cos};
   } else {
-    const Double sin = high + high * (z * polynomial(kSinF32, z));
-    const Double cos = (1.0 - z * 0.5) + z * (z * polynomial(kCosF32, z));
+    const Double sin = mul_add(high, z * polynomial(kSinF32, z), high);
+    const Double cos = mul_add(z, z * polynomial(kCosF32, z), 1.0 - z * 0.5);
     return {sin, cos};
   }
 }
@@ -127,7 +122,7 @@ inline void angle_vector(Double position, Double frequency, double amplitude, T*
   // The exact angle, high + low.
   const Double high = position * frequency;
   const Double low = fused(position, frequency, -high);
-  const Double shifted = high * kTwoOverPi + kRounder;
+  const Double shifted = mul_add(high, broadcast(kTwoOverPi), broadcast(kRounder));
   const Double k = shifted - kRounder;
   Long quadrant = reinterpret_cast<Long>(shifted);
   // high - k pi1 is exact: a multiple of 2^-53 below one.

@@ -8,11 +8,13 @@
 namespace phasor::core::kernels {
 
 // One token's heads: `heads` windows of 2 * pairs features, each `stride` elements after the last.
+// Or one head's tokens: then each window has its own row, row_stride floats after the last.
 struct Heads {
   const void* in;
   void* out;
   std::int64_t in_stride, out_stride;
   std::int64_t heads;
+  std::int64_t row_stride = 0;
 };
 
 enum class Store : std::uint8_t { cached, streaming };

@@ -72,19 +72,23 @@ inline void prefetch(const void* address, std::int64_t ahead) {
 // half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by
 // value: for all the compiler knows, a store to x might change one behind a reference, and it would
 // be read again for every head.
-template <class T, int kVectors, bool kStream, bool kAhead>
+template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                        const float* sin, std::int64_t ahead) {
   using Element = typename T::Element;
   Float c[kVectors], s[kVectors];
-  load_row(cos + first, c);
-  load_row(sin + first, s);
+  const auto load_rows = [&](std::int64_t row) {
+    load_row(cos + row + first, c);
+    load_row(sin + row + first, s);
+  };
+  if constexpr (!kMoving) load_rows(0);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   // A cache line of one half is finished before the other half's is begun: streaming stores want
   // whole lines.
   constexpr int kLine = kVectors * kVectorBytes < 64 ? kVectors : 64 / kVectorBytes;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
+    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int line = 0; line < kVectors; line += kLine) {
       Float y_a[kLine], y_b[kLine];
       for (int v = 0; v < kLine; ++v) {
@@ -97,8 +101,8 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
         }
         const Float a = T::read(in + at);
         const Float b = T::read(in + pairs + at);
-        y_a[v] = a * c[line + v] - b * s[line + v];
-        y_b[v] = b * c[line + v] + a * s[line + v];
+        y_a[v] = mul_add(a, c[line + v], -(b * s[line + v]));
+        y_b[v] = mul_add(b, c[line + v], a * s[line + v]);
       }
       for (int v = 0; v < kLine; ++v)
         T::template write<kStream>(out + (line + v) * kFloats, y_a[v]);
@@ -113,23 +117,27 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
 
 // interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x *
 // cos + swap(x) * sin.
-template <class T, int kVectors, bool kStream, bool kAhead>
+template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void interleaved_block(Heads heads, std::int64_t first, const float* cos, const float* sin,
                               std::int64_t ahead) {
   using Element = typename T::Element;
   Float c[kVectors], s[kVectors];
-  load_row_twice(cos + first / 2, c);
-  load_signed_sin(sin + first / 2, s);
+  const auto load_rows = [&](std::int64_t row) {
+    load_row_twice(cos + row + first / 2, c);
+    load_signed_sin(sin + row + first / 2, s);
+  };
+  if constexpr (!kMoving) load_rows(0);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
+    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t at = v * kFloats;
       if constexpr (kAhead) {
         if (at * sizeof(Element) % 64 == 0) prefetch(in + at, ahead);
       }
       const Float x = in_register(T::read(in + at));
-      T::template write<kStream>(out + at, x * c[v] + swap_pairs(x) * s[v]);
+      T::template write<kStream>(out + at, mul_add(x, c[v], swap_pairs(x) * s[v]));
     }
     in += heads.in_stride;
     out += heads.out_stride;
@@ -137,15 +145,19 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
 }
 
 // bf16, half: a lane holds two neighbouring features, and a group is 2 * kFloats pairs.
-template <int kGroups, bool kStream, bool kAhead>
+template <int kGroups, bool kStream, bool kAhead, bool kMoving>
 inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                             const float* sin, std::int64_t ahead) {
   Float c[2 * kGroups], s[2 * kGroups];
-  load_row_split(cos + first, c);
-  load_row_split(sin + first, s);
+  const auto load_rows = [&](std::int64_t row) {
+    load_row_split(cos + row + first, c);
+    load_row_split(sin + row + first, s);
+  };
+  if constexpr (!kMoving) load_rows(0);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
+    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int g = 0; g < kGroups; ++g) {
       const std::int64_t at = 2 * g * kFloats;
       if constexpr (kAhead) {
@@ -159,8 +171,10 @@ inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first,
       const Float c_even = c[2 * g], c_odd = c[2 * g + 1], s_even = s[2 * g], s_odd = s[2 * g + 1];
       const Float a_even = low_bf16(a), a_odd = high_bf16(a), b_even = low_bf16(b),
                   b_odd = high_bf16(b);
-      const Bits y_a = join_bf16(a_even * c_even - b_even * s_even, a_odd * c_odd - b_odd * s_odd);
-      const Bits y_b = join_bf16(b_even * c_even + a_even * s_even, b_odd * c_odd + a_odd * s_odd);
+      const Bits y_a = join_bf16(mul_add(a_even, c_even, -(b_even * s_even)),
+                                 mul_add(a_odd, c_odd, -(b_odd * s_odd)));
+      const Bits y_b =
+          join_bf16(mul_add(b_even, c_even, a_even * s_even), mul_add(b_odd, c_odd, a_odd * s_odd));
       if constexpr (kStream) {
         stream(out + at, y_a);
         stream(out + pairs + at, y_b);
@@ -175,15 +189,19 @@ inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first,
 }
 
 // bf16, interleaved: a lane is a pair.
-template <int kVectors, bool kStream, bool kAhead>
+template <int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float* cos,
                                    const float* sin, std::int64_t ahead) {
   Float c[kVectors], s[kVectors];
-  load_row(cos + first, c);
-  load_row(sin + first, s);
+  const auto load_rows = [&](std::int64_t row) {
+    load_row(cos + row + first, c);
+    load_row(sin + row + first, s);
+  };
+  if constexpr (!kMoving) load_rows(0);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + 2 * first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + 2 * first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
+    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t at = 2 * v * kFloats;
       if constexpr (kAhead) {
@@ -191,7 +209,7 @@ inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float*
       }
       const Bits x = load<Bits>(in + at);
       const Float a = low_bf16(x), b = high_bf16(x);
-      const Bits y = join_bf16(a * c[v] - b * s[v], b * c[v] + a * s[v]);
+      const Bits y = join_bf16(mul_add(a, c[v], -(b * s[v])), mul_add(b, c[v], a * s[v]));
       if constexpr (kStream) {
         stream(out + at, y);
       } else {
@@ -214,7 +232,7 @@ inline std::int64_t run_blocks(std::int64_t count, std::int64_t first, const Blo
   return first;
 }
 
-template <class T, bool kStream, bool kAhead>
+template <class T, bool kStream, bool kAhead, bool kMoving>
 struct HalfBlocks {
   const Heads& heads;
   std::int64_t pairs;
@@ -223,10 +241,10 @@ struct HalfBlocks {
   std::int64_t ahead;
   template <int kVectors>
   void run(std::int64_t first) const {
-    half_block<T, kVectors, kStream, kAhead>(heads, pairs, first, cos, sin, ahead);
+    half_block<T, kVectors, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
   }
 };
-template <class T, bool kStream, bool kAhead>
+template <class T, bool kStream, bool kAhead, bool kMoving>
 struct InterleavedBlocks {
   const Heads& heads;
   const float* cos;
@@ -234,10 +252,10 @@ struct InterleavedBlocks {
   std::int64_t ahead;
   template <int kVectors>
   void run(std::int64_t first) const {
-    interleaved_block<T, kVectors, kStream, kAhead>(heads, first, cos, sin, ahead);
+    interleaved_block<T, kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
   }
 };
-template <bool kStream, bool kAhead>
+template <bool kStream, bool kAhead, bool kMoving>
 struct HalfBlocksBf16 {
   const Heads& heads;
   std::int64_t pairs;
@@ -246,10 +264,10 @@ struct HalfBlocksBf16 {
   std::int64_t ahead;
   template <int kGroups>
   void run(std::int64_t first) const {
-    half_block_bf16<kGroups, kStream, kAhead>(heads, pairs, first, cos, sin, ahead);
+    half_block_bf16<kGroups, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
   }
 };
-template <bool kStream, bool kAhead>
+template <bool kStream, bool kAhead, bool kMoving>
 struct InterleavedBlocksBf16 {
   const Heads& heads;
   const float* cos;
@@ -257,13 +275,13 @@ struct InterleavedBlocksBf16 {
   std::int64_t ahead;
   template <int kVectors>
   void run(std::int64_t first) const {
-    interleaved_block_bf16<kVectors, kStream, kAhead>(heads, first, cos, sin, ahead);
+    interleaved_block_bf16<kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
   }
 };
 
-// Fewer items than a vector: block(heads) does the same arithmetic on a copy of them, padded with
-// zeros. The pieces of a head begin at `offsets`, are `count` elements long and lie kRoom apart in
-// the copy.
+// Fewer items than a vector: block(copy, row) does the same arithmetic on a copy of them, padded
+// with zeros. The pieces of a head begin at `offsets`, are `count` elements long and lie kRoom
+// apart in the copy.
 template <class Element, int kRoom, int kPieces, class Block>
 inline void on_padded_copy(Heads heads, const std::int64_t (&offsets)[kPieces], std::int64_t count,
                            const Block& block) {
@@ -274,7 +292,7 @@ inline void on_padded_copy(Heads heads, const std::int64_t (&offsets)[kPieces], 
     for (int piece = 0; piece < kPieces; ++piece) {
       for (std::int64_t i = 0; i < count; ++i) copy[piece * kRoom + i] = in[offsets[piece] + i];
     }
-    block(Heads{copy, copy, 0, 0, 1});
+    block(Heads{copy, copy, 0, 0, 1}, head * heads.row_stride);
     for (int piece = 0; piece < kPieces; ++piece) {
       for (std::int64_t i = 0; i < count; ++i) out[offsets[piece] + i] = copy[piece * kRoom + i];
     }
@@ -285,55 +303,59 @@ inline void on_padded_copy(Heads heads, const std::int64_t (&offsets)[kPieces], 
 
 template <class T>
 struct Half {
-  template <bool kStream, bool kAhead>
+  template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        pairs, 0, HalfBlocks<T, kStream, kAhead>{heads, pairs, cos, sin, ahead});
+        pairs, 0, HalfBlocks<T, kStream, kAhead, kMoving>{heads, pairs, cos, sin, ahead});
     if (done == pairs) return;
     on_padded_copy<typename T::Element, kFloats>(
-        heads, {done, pairs + done}, pairs - done, [&](const Heads& copy) {
-          half_block<T, 1, false, false>(copy, kFloats, 0, cos + done, sin + done, 0);
+        heads, {done, pairs + done}, pairs - done, [&](const Heads& copy, std::int64_t row) {
+          half_block<T, 1, false, false, false>(copy, kFloats, 0, cos + row + done,
+                                                sin + row + done, 0);
         });
   }
 };
 template <class T>
 struct Interleaved {
-  template <bool kStream, bool kAhead>
+  template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        2 * pairs, 0, InterleavedBlocks<T, kStream, kAhead>{heads, cos, sin, ahead});
+        2 * pairs, 0, InterleavedBlocks<T, kStream, kAhead, kMoving>{heads, cos, sin, ahead});
     if (done == 2 * pairs) return;
     on_padded_copy<typename T::Element, kFloats>(
-        heads, {done}, 2 * pairs - done, [&](const Heads& copy) {
-          interleaved_block<T, 1, false, false>(copy, 0, cos + done / 2, sin + done / 2, 0);
+        heads, {done}, 2 * pairs - done, [&](const Heads& copy, std::int64_t row) {
+          interleaved_block<T, 1, false, false, false>(copy, 0, cos + row + done / 2,
+                                                       sin + row + done / 2, 0);
         });
   }
 };
 struct HalfBf16 {
-  template <bool kStream, bool kAhead>
+  template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead> / 2, 2 * kFloats>(
-        pairs, 0, HalfBlocksBf16<kStream, kAhead>{heads, pairs, cos, sin, ahead});
+        pairs, 0, HalfBlocksBf16<kStream, kAhead, kMoving>{heads, pairs, cos, sin, ahead});
     if (done == pairs) return;
     on_padded_copy<std::uint16_t, 2 * kFloats>(
-        heads, {done, pairs + done}, pairs - done, [&](const Heads& copy) {
-          half_block_bf16<1, false, false>(copy, 2 * kFloats, 0, cos + done, sin + done, 0);
+        heads, {done, pairs + done}, pairs - done, [&](const Heads& copy, std::int64_t row) {
+          half_block_bf16<1, false, false, false>(copy, 2 * kFloats, 0, cos + row + done,
+                                                  sin + row + done, 0);
         });
   }
 };
 struct InterleavedBf16 {
-  template <bool kStream, bool kAhead>
+  template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        pairs, 0, InterleavedBlocksBf16<kStream, kAhead>{heads, cos, sin, ahead});
+        pairs, 0, InterleavedBlocksBf16<kStream, kAhead, kMoving>{heads, cos, sin, ahead});
     if (done == pairs) return;
     on_padded_copy<std::uint16_t, 2 * kFloats>(
-        heads, {2 * done}, 2 * (pairs - done), [&](const Heads& copy) {
-          interleaved_block_bf16<1, false, false>(copy, 0, cos + done, sin + done, 0);
+        heads, {2 * done}, 2 * (pairs - done), [&](const Heads& copy, std::int64_t row) {
+          interleaved_block_bf16<1, false, false, false>(copy, 0, cos + row + done,
+                                                         sin + row + done, 0);
         });
   }
 };
@@ -344,12 +366,16 @@ void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void*
             std::int64_t ahead, Store store) {
   const auto* c = static_cast<const float*>(cos);
   const auto* s = static_cast<const float*>(sin);
-  if (store == Store::streaming) {
-    Rotation::template run<true, true>(heads, pairs, c, s, ahead);
+  const bool streams = store == Store::streaming;
+  if (heads.row_stride != 0) {
+    streams ? Rotation::template run<true, true, true>(heads, pairs, c, s, ahead)
+            : Rotation::template run<false, true, true>(heads, pairs, c, s, ahead);
+  } else if (streams) {
+    Rotation::template run<true, true, false>(heads, pairs, c, s, ahead);
   } else if (ahead != 0) {
-    Rotation::template run<false, true>(heads, pairs, c, s, ahead);
+    Rotation::template run<false, true, false>(heads, pairs, c, s, ahead);
   } else {
-    Rotation::template run<false, false>(heads, pairs, c, s, 0);
+    Rotation::template run<false, false, false>(heads, pairs, c, s, 0);
   }
 }
 

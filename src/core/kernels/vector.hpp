@@ -41,6 +41,32 @@ inline void store(void* address, Vector value) {
   static_cast<Unaligned<Vector>*>(address)->value = value;
 }
 
+// a b + c, rounded once where the level can and twice where it cannot. Said, not left to the
+// compiler: what it fuses depends on the code around, and every variant of a kernel must give the
+// same bits.
+inline Float mul_add(Float a, Float b, Float c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Float>(_mm512_fmadd_ps(
+      reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif defined(__FMA__)
+  return reinterpret_cast<Float>(_mm256_fmadd_ps(
+      reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+  return a * b + c;
+#endif
+}
+inline Double mul_add(Double a, Double b, Double c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Double>(_mm512_fmadd_pd(
+      reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), reinterpret_cast<__m512d>(c)));
+#elif defined(__FMA__)
+  return reinterpret_cast<Double>(_mm256_fmadd_pd(
+      reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
+#else
+  return a * b + c;
+#endif
+}
+
 // A value that is used twice, loaded once: GCC would rather fold the load into both uses.
 template <class Vector>
 inline Vector in_register(Vector value) {
