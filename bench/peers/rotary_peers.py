@@ -160,7 +160,7 @@ def contest(ours, theirs, rounds):
         function()
         begin = time.perf_counter()
         function()
-        repeats.append(max(4, int(0.03 / (time.perf_counter() - begin))))
+        repeats.append(max(4, int(0.15 / (time.perf_counter() - begin))))
     times = [], []
     for turn in range(rounds):
         for which in ((0, 1), (1, 0))[turn % 2]:
