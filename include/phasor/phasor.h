@@ -55,7 +55,7 @@ enum {
 typedef int32_t phasor_angle_mode;
 enum {
   PHASOR_ANGLES_EXACT = 0,
-  PHASOR_ANGLES_FLOAT32 = 1, /* other engines' own rounding, bit for bit */
+  PHASOR_ANGLES_FLOAT32 = 1, /* other engines' own rounding, step by step */
 };
 
 typedef int32_t phasor_dtype;

@@ -15,8 +15,10 @@ namespace phasor::core {
 
 enum class AngleMode : std::uint8_t {
   exact,
-  float32,  // float32 frequency, float32 product, float32 cos and sin: what other engines do, bit
-            // for bit
+  // float32 frequency, product, cos and sin, as other engines do it. Equal to them bit for bit in f16
+  // and bf16; in float32 their own cos and sin, not always correctly rounded, may differ by a last
+  // place.
+  float32,
 };
 
 // |float32 result - truth| in units in the last place of the float32 result, truth being
