@@ -196,4 +196,10 @@ std::vector<std::string> ObjectReader::keys_not_understood() const {
   return rest;
 }
 
+void ObjectReader::refuse_rest(std::string_view takes) const {
+  const std::vector<std::string> rest = keys_not_understood();
+  if (!rest.empty())
+    refuse(rest.front(), message("expected one of ", takes, ", got an unknown key"));
+}
+
 }  // namespace phasor::config

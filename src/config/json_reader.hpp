@@ -59,6 +59,8 @@ class ObjectReader {
 
   [[nodiscard]] std::vector<std::string> keys() const;
   [[nodiscard]] std::vector<std::string> keys_not_understood() const;
+  // Refuses the first key that nobody asked for; `takes` lists those that are known.
+  void refuse_rest(std::string_view takes) const;
 
  private:
   // The value of a key that is present and not null, marked as understood.

@@ -40,12 +40,6 @@ constexpr std::string_view kKeys =
   return *value;
 }
 
-void refuse_rest(const ObjectReader& reader, std::string_view takes) {
-  const std::vector<std::string> rest = reader.keys_not_understood();
-  if (!rest.empty())
-    reader.refuse(rest.front(), message("expected one of ", takes, ", got an unknown key"));
-}
-
 [[nodiscard]] MropeAxes read_mrope(const ObjectReader& reader) {
   MropeAxes axes;
   std::optional<std::vector<std::int64_t>> sections = reader.integers("sections");
@@ -62,7 +56,7 @@ void refuse_rest(const ObjectReader& reader, std::string_view takes) {
     reader.refuse("order",
                   message("expected chunked, interleaved or alternating, got \"", order, "\""));
   }
-  refuse_rest(reader, "sections, order");
+  reader.refuse_rest("sections, order");
   return axes;
 }
 
@@ -89,7 +83,7 @@ void refuse_rest(const ObjectReader& reader, std::string_view takes) {
   } else {
     xpos.centre = reader.number("centre").value_or(xpos.centre);
   }
-  refuse_rest(reader, "scale_base, gamma, centre");
+  reader.refuse_rest("scale_base, gamma, centre");
   return xpos;
 }
 
@@ -140,7 +134,7 @@ ModelConfig read_plain_spec(const ObjectReader& top) {
   if (const std::optional<std::string> axial = top.text("axial"))
     spec.axes = read_axial(top, *axial);
   if (const std::optional<ObjectReader> xpos = top.object("xpos")) spec.xpos = read_xpos(*xpos);
-  refuse_rest(top, kKeys);
+  top.refuse_rest(kKeys);
 
   encodings::validate(spec);
   LayerGroup group;

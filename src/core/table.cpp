@@ -1,47 +1,26 @@
 #include "phasor/core/table.hpp"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <new>
+#include <utility>
 
 #include "core/angle_range.hpp"
 #include "core/dispatch.hpp"
 #include "core/float32_engine.hpp"
+#include "core/large_memory.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {
 
-// Kernels read whole vectors, up to two of them from the last pair on.
-constexpr std::size_t kPadding = 128;
 // Below this many entries a thread costs more than it saves.
 constexpr std::int64_t kEntriesPerThread = 16384;
 
-// From here on the rows ask for huge pages: a table of 64 MiB otherwise spends more time on its
-// 16384 first touches than on its cosines.
-constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 std::shared_ptr<float[]> allocate_rows(std::int64_t count, std::int64_t pairs) {
-  const auto row = 2 * static_cast<std::size_t>(pairs);
-  const auto rows = static_cast<std::size_t>(count);
-  if (rows > (std::numeric_limits<std::size_t>::max() / sizeof(float) - kPadding) / row) {
-    throw std::bad_alloc();
-  }
-  const std::size_t bytes = rows * row * sizeof(float) + kPadding;
-  const std::align_val_t alignment{bytes >= kHugeBytes ? kHugePage : 64};
-  auto* memory = static_cast<float*>(::operator new(bytes, alignment));
-#if defined(__linux__)
-  if (bytes >= kHugeBytes)
-    madvise(memory, bytes, MADV_HUGEPAGE);  // advice: a refusal changes nothing
-#endif
-  std::memset(reinterpret_cast<char*>(memory) + bytes - kPadding, 0, kPadding);
-  return {memory, [alignment](float* rows_to_free) { ::operator delete(rows_to_free, alignment); }};
+  auto memory = allocate_large(static_cast<std::size_t>(count),
+                               2 * static_cast<std::size_t>(pairs) * sizeof(float));
+  auto* rows = reinterpret_cast<float*>(memory.get());
+  return {std::move(memory), rows};
 }
 
 struct Filling {

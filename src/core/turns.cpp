@@ -38,6 +38,16 @@ Extent extent_of(const ConstHeadsView& view) noexcept {
   return {data + low * size, data + (high + 1) * size};
 }
 
+[[noreturn]] void refuse(ErrorCode code, const std::string& what) {
+  throw Error(code, "rotate: " + what);
+}
+
+std::string shape_text(const ConstHeadsView& view) {
+  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
+}
+
+}  // namespace
+
 // Whether two indices reach one element: each stride must step over all that the smaller ones span.
 bool overlaps_itself(const ConstHeadsView& view) noexcept {
   // The usual order, found without sorting.
@@ -58,8 +68,6 @@ bool overlaps_itself(const ConstHeadsView& view) noexcept {
   return false;
 }
 
-// Exact for slices of one buffer that share token strides, such as q and k of a fused qkv; else by
-// extent.
 bool overlap(const ConstHeadsView& a, const ConstHeadsView& b) noexcept {
   const Extent left = extent_of(a), right = extent_of(b);
   if (left.end <= right.begin || right.end <= left.begin) return false;
@@ -77,16 +85,6 @@ bool overlap(const ConstHeadsView& a, const ConstHeadsView& b) noexcept {
   const std::int64_t begin = ((bytes / size) % a.token_stride + a.token_stride) % a.token_stride;
   return begin < width_a || begin + width_b > a.token_stride;
 }
-
-[[noreturn]] void refuse(ErrorCode code, const std::string& what) {
-  throw Error(code, "rotate: " + what);
-}
-
-std::string shape_text(const ConstHeadsView& view) {
-  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
-}
-
-}  // namespace
 
 bool same_view(const ConstHeadsView& a, const ConstHeadsView& b) noexcept {
   return a.data == b.data && a.dtype == b.dtype && a.batch_stride == b.batch_stride &&

@@ -19,6 +19,7 @@ inline constexpr int wrong = 2;       // the request or the input
 void add_freqs(CLI::App& app, Action& action);
 void add_table(CLI::App& app, Action& action);
 void add_rotate(CLI::App& app, Action& action);
+void add_attend(CLI::App& app, Action& action);
 void add_audit(CLI::App& app, Action& action);
 void add_conform(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);

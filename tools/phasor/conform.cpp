@@ -50,6 +50,11 @@ Kinds all_kinds() {
   add_rope_kinds(kinds);
   add_onnx_kinds(kinds);
   add_attention_kinds(kinds);
+  add_encoding_kinds(kinds);
+  add_score_kinds(kinds);
+  add_backward_kinds(kinds);
+  add_linear_kinds(kinds);
+  add_onnx_attention_kinds(kinds);
   return kinds;
 }
 

@@ -18,5 +18,10 @@ void add_frequency_kinds(Kinds& kinds);
 void add_rope_kinds(Kinds& kinds);
 void add_onnx_kinds(Kinds& kinds);
 void add_attention_kinds(Kinds& kinds);
+void add_encoding_kinds(Kinds& kinds);
+void add_score_kinds(Kinds& kinds);
+void add_backward_kinds(Kinds& kinds);
+void add_linear_kinds(Kinds& kinds);
+void add_onnx_attention_kinds(Kinds& kinds);
 
 }  // namespace phasor::tools

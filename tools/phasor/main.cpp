@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   add_freqs(app, action);
   add_table(app, action);
   add_rotate(app, action);
+  add_attend(app, action);
   add_audit(app, action);
   add_conform(app, action);
   add_bench(app, action);

@@ -101,7 +101,7 @@ inline void stream(void* address, Vector value) {
   store(address, value);
 }
 
-void stream_bytes(void* to, const void* from, std::int64_t bytes) {
+inline void stream_bytes(void* to, const void* from, std::int64_t bytes) {
   char* out = static_cast<char*>(to);
   const char* in = static_cast<const char*>(from);
   // Lines that belong to this copy in part are left to the caches: a streamed part of a line costs
@@ -114,7 +114,7 @@ void stream_bytes(void* to, const void* from, std::int64_t bytes) {
   __builtin_memcpy(out + end, in + end, static_cast<std::size_t>(bytes - end));
 }
 
-void fence() {
+inline void fence() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif

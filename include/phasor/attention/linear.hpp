@@ -1,0 +1,116 @@
+// Linear attention with rotation, RoFormer (17)-(19): no softmax over keys, so that the sums over the
+// past are a state of fixed size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/core/view.hpp"
+
+namespace phasor::attention {
+
+enum class FeatureMap : std::uint8_t {
+  elu_plus_one,  // phi(x) = elu(x) + 1, for queries and keys
+  softmax_exp,   // queries: softmax over the features; keys: exp
+};
+[[nodiscard]] std::string_view name_of(FeatureMap features) noexcept;
+
+struct LinearOptions {
+  Causality causality = Causality::none;
+  FeatureMap features = FeatureMap::elu_plus_one;
+  // None: keys at 0 .. (with a state: behind its tokens), queries beside them as in
+  // Causality::bottom_right.
+  std::optional<core::Positions> query_positions = std::nullopt, key_positions = std::nullopt;
+  // [batch, keys]: 0 leaves the key out of both sums; positions do not move.
+  std::span<const std::uint8_t> key_padding = {};
+  int threads = 0;  // as core::RotateOptions; the work is shared out by (batch row, head)
+  core::InstructionSet isa = core::InstructionSet::best;
+};
+
+// The sums over the keys so far, for each batch row and key head: sum_n (R_n phi(k_n)) v_n^T
+// [head_dim, value_dim] and sum_n phi(k_n) [head_dim]. Each float32 sum carries its rounding error
+// along (Kahan), so that a million small terms lose no more than a few; keys of FeatureMap::softmax_exp
+// are kept as exp(k) 2^-e with one growing e per key head, which cancels in (19), so that exp(200) is
+// a number like any other. A copy is a fork: both go on from the same past.
+class LinearState {
+ public:
+  // throws   Error(shape_mismatch) unless batch >= 0 and the other sizes are positive
+  LinearState(std::int64_t batch, std::int64_t key_heads, std::int64_t head_dim,
+              std::int64_t value_dim);
+
+  [[nodiscard]] std::int64_t batch() const noexcept { return batch_; }
+  [[nodiscard]] std::int64_t key_heads() const noexcept { return key_heads_; }
+  [[nodiscard]] std::int64_t head_dim() const noexcept { return head_dim_; }
+  [[nodiscard]] std::int64_t value_dim() const noexcept { return value_dim_; }
+  // How many tokens the calls so far have brought, padding included.
+  [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
+  // What the keys of an earlier call were mapped by; none before the first.
+  [[nodiscard]] std::optional<FeatureMap> features() const noexcept { return features_; }
+  // Memory held, the same for any number of tokens.
+  [[nodiscard]] std::int64_t bytes() const noexcept {
+    return static_cast<std::int64_t>((sums_.size() + exponents_.size()) * sizeof(float));
+  }
+  // As it was when it was made.
+  void reset() noexcept;
+
+ private:
+  friend struct LinearStateAccess;
+  std::int64_t batch_, key_heads_, head_dim_, value_dim_, tokens_ = 0;
+  std::optional<FeatureMap> features_ = std::nullopt;
+  std::vector<float> sums_;       // by batch row and key head
+  std::vector<float> exponents_;  // e, by batch row and key head
+};
+
+// RoFormer (19):  o_m = sum_n (R_m phi(q_m)) . (R_n phi(k_n)) v_n / sum_n phi(q_m) . phi(k_n)
+//
+// The numerator is turned, the denominator is not: it stays positive. Without a rotary this is (18).
+// Not causal: two products. Causal: chunks of tokens, each against the state so far and itself. With
+// `state` the call continues the sequence: keys of earlier calls count, and the state moves on.
+//
+// shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
+//          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
+//          h / (heads / key_heads). f32, f16 or bf16, each its own; arithmetic is float32
+// state    needs Causality::bottom_right and Nq = Nk; sizes and feature map as in earlier calls
+// rows     a query that sees no key, or whose denominator is 0, gets zeros. NaN in q flows to its own
+//          row, in k or v to the queries that see the key
+// range    phi below 2^-100 counts as 0: elu_plus_one at x < -69; softmax_exp's keys more than 55
+//          below the largest that the query's key head has seen, its queries 69 below their largest
+// error    |out - exact| <= kLinearError * sum_n |R_m phi(q_m)| |R_n phi(k_n)| |v_n| / (the
+//          denominator), for any number of tokens, in one call or many; f16 and bf16: then one
+//          rounding to nearest even
+// throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
+//          before out or state is touched; out must not overlap an input
+// cost     about 3 d dv multiplications a token and head; scratch does not grow with N
+void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
+                   core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
+                   const LinearOptions& options = {}, LinearState* state = nullptr);
+
+// Feature map, turn and each chunk's sums round by a few epsilon(f32) of what is summed; the state's
+// carried errors keep the number of chunks out of it.
+inline constexpr double kLinearError = 1e-6;
+
+// The gradient of sum(out * d_out), overwritten in d_q, d_k and d_v. With g_m = d_out_m / denominator
+// and D_m = o_m . g_m, and the sums of m running over the queries that see n:
+//
+//   d phi(q_m) = R_m^T sum_n (R_n phi(k_n)) (v_n . g_m) - D_m sum_n phi(k_n)
+//   d phi(k_n) = R_n^T sum_m (R_m phi(q_m)) (g_m . v_n) - sum_m D_m phi(q_m)
+//   d v_n      = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
+//
+// Queries take the forward's state along, keys the mirrored one from the other end; nothing of size
+// Nq x Nk and no state per token is kept.
+//
+// shape    as linear_attend; d_out like out, d_q like q, d_k like k, d_v like v; f32, f16 or bf16
+// throws   as linear_attend, before a gradient is touched
+// memory   two floats per query and head, and one state per head
+void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
+                            core::ConstHeadsView k, core::ConstHeadsView v,
+                            core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
+                            core::HeadsView d_v, const LinearOptions& options = {});
+
+}  // namespace phasor::attention

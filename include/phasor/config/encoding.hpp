@@ -1,0 +1,89 @@
+// Encodings written as JSON: what `phasor attend --encoding` reads. Tables of trained numbers stand
+// in the file itself or in .npy files beside it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/encodings/encoding.hpp"
+
+namespace phasor::config {
+
+// An encoding and the numbers that its tables point into. Moves, and does not copy: a copy's tables
+// would still point into the first.
+struct LoadedEncoding {
+  std::vector<encodings::Encoding> parts;  // one, or several at once
+  // The factor on the scores where the file names another than the encoding's own.
+  std::optional<double> scale = std::nullopt;
+  // ALiBi's, where the file lists them or their order; empty: as encodings::Alibi has them.
+  std::vector<double> slopes;
+  std::optional<encodings::SlopeOrder> slope_order = std::nullopt;
+  std::vector<std::vector<float>> storage;
+
+  LoadedEncoding() = default;
+  LoadedEncoding(LoadedEncoding&&) noexcept = default;
+  LoadedEncoding& operator=(LoadedEncoding&&) noexcept = default;
+  LoadedEncoding(const LoadedEncoding&) = delete;
+  LoadedEncoding& operator=(const LoadedEncoding&) = delete;
+  ~LoadedEncoding() = default;
+};
+
+// What the file may leave to its reader.
+struct EncodingRequest {
+  // The attention to be served: a head width that the file does not say, XLNet's first_distance and
+  // the number of sinusoidal rows come from it. None: the file must say them.
+  std::optional<encodings::AttentionShape> shape = std::nullopt;
+  // For the config.json of a model whose layers differ, as for select_layer().
+  std::string layer;
+};
+
+// A file is {"encoding": NAME, ...}, or {"encoding": [{...}, ...]} for several at once, or, without
+// the key "encoding", anything that parse_config() takes: a rope. "scale" sets the factor on the
+// scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16) or
+// nested lists of numbers; where rows are said to be sinusoidal they may also be
+// {"sinusoidal": {"variant": interleaved | concat | fairseq, "base": 10000, "dim": head_dim}}.
+//
+//   none
+//   rope                config (an object, or a file's name) and layer, or a plain spec's members; layout
+//   xpos                head_dim, rotary_dim, base, layout, scale_base, gamma, centre
+//   alibi               max_bias, order (bloom | mpt), or slopes [head]
+//   t5                  relative_attention_bias [bucket, head], num_buckets, max_distance,
+//                       bidirectional
+//   shaw                clip, or left and right; rel_k, rel_v [relative, dim] or
+//                       [head, relative, dim], or sinusoidal
+//   bert_relative       distance_embedding [relative, dim] or [head, relative, dim],
+//                       max_position_embeddings, position_embedding_type (relative_key |
+//                       relative_key_query)
+//   transformer_xl      u_bias, v_bias [head, dim]; r_head [relative, head, dim] or [relative, dim],
+//                       or sinusoidal; first_distance (rows - 1)
+//   conformer_relative  pos_bias_u, pos_bias_v, pos_proj: the same; first_distance ((rows - 1) / 2)
+//   xlnet               r_w_bias, r_r_bias [head, dim]; k_head_r [relative, head, dim] or
+//                       [relative, dim]; r_s_bias [head, dim], seg_embed [2, head, dim];
+//                       first_distance (the number of keys)
+//   deberta_v1, _v2     pos_k, pos_q [head, relative, dim] or [relative, dim], pos_att_type,
+//                       max_relative_positions, position_buckets (v2)
+//   tupe                pos_q, pos_k [head, seq, dim]; bias_table [bucket, head], num_buckets,
+//                       max_distance, bidirectional; theta1, theta2 [head]; reset_cls, relative_bias
+//
+// refuses  unknown names and keys; sinusoidal, learned_absolute and hierarchical_absolute, which are
+//          added to the input before the projections; tables of another rank or type; sizes that the
+//          file contradicts (num_buckets, max_position_embeddings, pos_att_type, reset_cls ...)
+[[nodiscard]] Result<LoadedEncoding> parse_encoding(std::string_view text,
+                                                    const std::filesystem::path& folder,
+                                                    std::string_view name = "encoding",
+                                                    const EncodingRequest& request = {});
+// A file, or a directory that holds config.json.
+[[nodiscard]] Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
+                                                   const EncodingRequest& request = {});
+
+// As encodings::resolve(), with the file's own scale and slopes. The terms point into `loaded`.
+//
+// throws   as encodings::resolve()
+[[nodiscard]] encodings::ScoreTerms resolve(const LoadedEncoding& loaded,
+                                            const encodings::AttentionShape& shape);
+
+}  // namespace phasor::config

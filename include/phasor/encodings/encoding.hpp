@@ -1,0 +1,48 @@
+// An encoding as a value, and what it comes down to for attention.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "phasor/encodings/biases.hpp"
+#include "phasor/encodings/relative.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/encodings/score_terms.hpp"
+
+namespace phasor::encodings {
+
+struct NoEncoding {};  // RoFormer (2) alone
+
+using Encoding = std::variant<NoEncoding, RopeSpec, Shaw, BertRelative, TransformerXl, Xlnet, T5,
+                              Tupe, Deberta, Alibi>;
+[[nodiscard]] std::string_view name_of(const Encoding& encoding) noexcept;
+
+// The attention that an encoding is to serve.
+struct AttentionShape {
+  std::int64_t heads = 0, key_heads = 0;
+  std::int64_t head_dim = 0, value_dim = 0;
+  std::int64_t query_tokens = 0, key_tokens = 0;
+  std::optional<std::int64_t> context =
+      std::nullopt;  // for RoPE that depends on it; none: key_tokens
+};
+
+// The terms serve attention of this shape; where a map had to be cut to it, attention over larger
+// distances is refused.
+//
+// throws   Error naming the table and the sizes: heads, rows or dims that do not fit the shape,
+//          rows that are not those of the clip range. Distances that have no row are left to
+//          attention, which knows the ones that no query sees
+[[nodiscard]] ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape);
+
+// Several encodings at once, such as RoPE with ALiBi.
+//
+// throws   also Error(unsupported) where two fill the same term or ask for different scales
+[[nodiscard]] ScoreTerms resolve(std::span<const Encoding> encodings, const AttentionShape& shape);
+
+// Checks terms that were made by hand, as attention does before it starts.
+void validate(const ScoreTerms& terms, const AttentionShape& shape);
+
+}  // namespace phasor::encodings

@@ -1,0 +1,69 @@
+// Encodings of relative position that read trained rows: Shaw (5), Transformer-XL (6)(7), XLNet,
+// DeBERTa (10), and their kin.
+#pragma once
+
+#include <cstdint>
+
+#include "phasor/encodings/trained_table.hpp"
+
+namespace phasor::encodings {
+
+// RoFormer (5): k_n + aK[clip(n - m, -left, right) + left], and the same of values with aV.
+struct Shaw {
+  Table keys;    // [1 or heads, left + 1 + right, head_dim]
+  Table values;  // the same with value_dim, or none
+  std::int64_t left = 0, right = 0;
+};
+
+// BERT's relative_key and relative_key_query: row m - n + max_positions - 1, no clipping: a longer
+// distance is refused.
+struct BertRelative {
+  enum class Kind : std::uint8_t {
+    key,        // q_m . row
+    key_query,  // q_m . row + k_n . row
+  };
+  Table rows;  // [1 or heads, 2 max_positions - 1, head_dim]
+  std::int64_t max_positions = 0;
+  Kind kind = Kind::key;
+};
+
+// RoFormer (6)(7): (q_m + u) . k_n + (q_m + v) . R[m - n]. Row p is distance first_distance - p, as
+// the reference keeps it; distances without a row are refused. With first_distance = key tokens - 1
+// this is Transformer-XL with memories (causal), with rows behind distance 0 it is the conformer's
+// bidirectional form.
+struct TransformerXl {
+  Table rows;  // [1 or heads, rows, head_dim], already multiplied by W_r
+  Table u, v;  // [heads, 1, head_dim], or none
+  std::int64_t first_distance = 0;
+};
+
+// As Transformer-XL, and (q_m + w) . E[0 or 1] for tokens of the same or of different segments.
+struct Xlnet {
+  TransformerXl relative;
+  Table segment_rows;  // [heads, 2, head_dim], or none
+  Table segment_bias;  // [heads, 1, head_dim], or none
+};
+
+// RoFormer (10): q_m . pos_k[x] + k_n . pos_q[x], x = clip(r(m - n) + size, 0, 2 size - 1); the
+// whole sum is divided by sqrt(head_dim (1 + number of terms)). Both terms use r(m - n), as the
+// reference code does (the paper writes r(n - m) in the second).
+struct Deberta {
+  enum class Version : std::uint8_t {
+    v1,  // size = max_relative_positions, clipped to min(key tokens, it) around the middle
+    v2,  // size = position_buckets when > 0 (log buckets), else max_relative_positions
+  };
+  Version version = Version::v2;
+  Table keys;     // c2p: [heads, 2 size, head_dim], or none
+  Table queries;  // p2c: [heads, 2 size, head_dim], or none
+  std::int64_t max_relative_positions = 0;
+  std::int64_t position_buckets = 0;  // v2; <= 0: none
+};
+
+// DeBERTa v2's bucket of a distance m - n: itself up to buckets / 2, then logarithmic up to
+// max_position. Exact: near the edge of a bucket powers are compared in integers.
+//
+// throws   Error(invalid_argument): buckets odd or < 4, max_position not above buckets / 2 + 1
+[[nodiscard]] std::int64_t deberta_log_bucket(std::int64_t distance, std::int64_t buckets,
+                                              std::int64_t max_position);
+
+}  // namespace phasor::encodings

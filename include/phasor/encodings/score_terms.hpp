@@ -1,0 +1,79 @@
+// The narrow waist between encodings and attention: what an encoding adds to a score or a value.
+// Attention knows these terms and no paper's name.
+//
+//   s(m, n) = scale * ( (T_m q_m + u) . (T_n k_n)             turn, content_bias
+//                     + (q_m + v) . A[r(m - n)]               query_rows, position_bias
+//                     + k_n . B[r(m - n)]                     key_rows
+//                     + a_m . c_n                             extra_query, extra_key
+//                     + (q_m + w) . E[segments differ] )      segment_rows, segment_bias
+//           + b[r(m - n)] - slope |m - n|                     bias, slopes
+//   o(m)    = sum_n softmax_n(s(m, n)) (v_n + C[r(m - n)])    value_rows
+//
+// m and n count tokens: key n stands at n, query i of Nq at Nk - Nq + i, so that the last query
+// stands beside the last key. T alone reads position ids.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "phasor/core/rotary.hpp"
+#include "phasor/encodings/trained_table.hpp"
+
+namespace phasor::encodings {
+
+// The row that a distance m - n reads.
+struct RelativeMap {
+  enum class Outside : std::uint8_t {
+    clamp,   // distances outside read the row of the nearest one inside
+    refuse,  // attention over such distances is an error
+  };
+  std::int64_t first = 0;          // the smallest distance with an entry
+  std::vector<std::int32_t> rows;  // the row of distance first + i
+  Outside outside = Outside::clamp;
+
+  [[nodiscard]] std::int64_t last() const noexcept {
+    return first + static_cast<std::int64_t>(rows.size()) - 1;
+  }
+  // precondition  rows is not empty
+  [[nodiscard]] std::int32_t row_of(std::int64_t distance) const noexcept {
+    const std::int64_t inside = distance < first ? first : distance > last() ? last() : distance;
+    return rows[static_cast<std::size_t>(inside - first)];
+  }
+};
+
+struct RelativeRows {
+  Table table;
+  RelativeMap map;
+};
+
+struct ScoreTerms {
+  std::optional<core::Rotary> turn = std::nullopt;        // RoFormer (14), (34)
+  Table content_bias;                                     // u: [heads, 1, head_dim]
+  Table position_bias;                                    // v: [heads, 1, head_dim]
+  std::optional<RelativeRows> query_rows = std::nullopt;  // A: dim = head_dim
+  std::optional<RelativeRows> key_rows = std::nullopt;    // B: dim = head_dim
+  std::optional<RelativeRows> bias = std::nullopt;        // b: dim = 1; not scaled
+  std::vector<double> slopes;                             // one per head, or empty
+  Table extra_query, extra_key;                           // [heads, tokens, any dim]
+  // TUPE: the whole position part (extra features and bias) of the first query becomes first_row,
+  // that of the first key (for the other queries) first_column. [heads, 1, 1]; not scaled.
+  Table first_row, first_column;
+  Table segment_rows;  // E: [heads, 2, head_dim]: same, different
+  Table segment_bias;  // w: [heads, 1, head_dim]
+  std::optional<RelativeRows> value_rows = std::nullopt;  // C: dim = value_dim
+  double scale = 1.0;  // the encoding's own; callers may override
+};
+
+// Where the gradients of the tables go; each has the shape of its table, null is not wanted.
+// Gradients are added to what is there, so that a table used twice gets the sum.
+struct ScoreTermGradients {
+  TableGradient content_bias, position_bias;
+  TableGradient query_rows, key_rows, bias;
+  TableGradient extra_query, extra_key;
+  TableGradient first_row, first_column;
+  TableGradient segment_rows, segment_bias;
+  TableGradient value_rows;
+};
+
+}  // namespace phasor::encodings

@@ -1,0 +1,381 @@
+#include "attention/call.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+#include "core/positions.hpp"
+#include "core/turns.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/threads.hpp"
+#include "phasor/encodings/encoding.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using core::ConstHeadsView;
+using encodings::RelativeMap;
+using encodings::RelativeRows;
+
+std::string shape_text(const ConstHeadsView& view) {
+  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
+}
+
+[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what) {
+  throw Error(code, message(where, ": ", what));
+}
+
+void require_shape(bool holds, const char* where, const std::string& what) {
+  if (!holds) refuse(ErrorCode::shape_mismatch, where, what);
+}
+
+void check_input(const char* where, const char* name, const ConstHeadsView& view) {
+  if (view.batch < 0 || view.tokens < 0 || view.heads < 1 || view.head_dim < 1) {
+    refuse(ErrorCode::invalid_argument, where,
+           message(name, " must have a head and a feature, got ", shape_text(view)));
+  }
+  if (view.dtype == core::DType::f64) {
+    refuse(ErrorCode::unsupported, where,
+           message(name, " must be f32, f16 or bf16: arithmetic is float32, got f64"));
+  }
+  if (view.data == nullptr && view.batch * view.tokens > 0) {
+    refuse(ErrorCode::invalid_argument, where,
+           message(name, " must have data, got null for ", shape_text(view)));
+  }
+}
+
+void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
+                  const ConstHeadsView& v) {
+  check_input(where, "q", q);
+  check_input(where, "k", k);
+  check_input(where, "v", v);
+  require_shape(
+      q.batch == k.batch && k.batch == v.batch, where,
+      message("q, k and v must have one batch, got ", q.batch, ", ", k.batch, " and ", v.batch));
+  require_shape(k.tokens == v.tokens, where,
+                message("k and v must have the same tokens, got ", k.tokens, " and ", v.tokens));
+  require_shape(
+      q.head_dim == k.head_dim, where,
+      message("q and k must have one head_dim, got ", q.head_dim, " and ", k.head_dim));
+  require_shape(k.heads == v.heads, where,
+                message("k and v must have the same heads, got ", k.heads, " and ", v.heads));
+  require_shape(q.heads % k.heads == 0, where,
+                message("the heads of q must be a multiple of those of k, got ", q.heads, " and ",
+                        k.heads));
+}
+
+void check_counts(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
+                  const AttentionOptions& options) {
+  const auto fits = [&](const char* name, std::size_t got, std::int64_t wanted) {
+    require_shape(got == 0 || static_cast<std::int64_t>(got) == wanted, where,
+                  message(name, " must have ", wanted, " entries, got ", got));
+  };
+  fits("key_lengths", options.key_lengths.size(), k.batch);
+  fits("key_padding", options.key_padding.size(), k.batch * k.tokens);
+  fits("query_segments", options.query_segments.size(), q.batch * q.tokens);
+  fits("key_segments", options.key_segments.size(), k.batch * k.tokens);
+  for (const std::int64_t length : options.key_lengths) {
+    if (length < 0 || length > k.tokens) {
+      refuse(ErrorCode::out_of_range, where,
+             message("key_lengths must be from 0 to ", k.tokens, ", got ", length));
+    }
+  }
+}
+
+void check_boundaries(const char* where, const char* name, std::span<const std::int64_t> bounds,
+                      std::int64_t tokens) {
+  const bool fits = !bounds.empty() && bounds.front() == 0 && bounds.back() == tokens &&
+                    std::is_sorted(bounds.begin(), bounds.end());
+  if (fits) return;
+  refuse(ErrorCode::invalid_argument, where,
+         message(name, " must rise from 0 to the ", tokens, " tokens, got ", bounds.size(),
+                 " values", bounds.empty() ? std::string() : message(" ending in ", bounds.back())));
+}
+
+void check_options(const char* where, const encodings::ScoreTerms& terms, const ConstHeadsView& q,
+                   const ConstHeadsView& k, const AttentionOptions& options) {
+  check_counts(where, q, k, options);
+  if (options.window && *options.window < 1) {
+    refuse(ErrorCode::invalid_argument, where,
+           message("window must be at least 1, got ", *options.window));
+  }
+  if (options.scale && !std::isfinite(*options.scale)) {
+    refuse(ErrorCode::invalid_argument, where,
+           message("scale must be finite, got ", *options.scale));
+  }
+  if (!std::isfinite(options.soft_cap) || options.soft_cap < 0.0) {
+    refuse(ErrorCode::invalid_argument, where,
+           message("soft_cap must be finite and not negative, got ", options.soft_cap));
+  }
+  if (options.threads < 0) {
+    refuse(ErrorCode::invalid_argument, where,
+           message("threads must not be negative, got ", options.threads));
+  }
+  if (options.mask.kind != Mask::Kind::none && options.mask.data == nullptr) {
+    refuse(ErrorCode::invalid_argument, where, "mask must have data, got null");
+  }
+  if (options.mask.kind != Mask::Kind::none &&
+      (options.mask.keys < 0 || options.mask.keys > k.tokens)) {
+    refuse(ErrorCode::shape_mismatch, where,
+           message("mask must have at most ", k.tokens, " keys, got ", options.mask.keys));
+  }
+  if (terms.segment_rows.given() &&
+      (static_cast<std::int64_t>(options.query_segments.size()) != q.batch * q.tokens ||
+       static_cast<std::int64_t>(options.key_segments.size()) != k.batch * k.tokens)) {
+    refuse(ErrorCode::invalid_argument, where,
+           message("segment_rows need query_segments and key_segments of ", q.batch * q.tokens,
+                   " and ", k.batch * k.tokens, " entries, got ", options.query_segments.size(),
+                   " and ", options.key_segments.size()));
+  }
+  const bool packed = !options.query_boundaries.empty() || !options.key_boundaries.empty();
+  if (!packed) return;
+  check_boundaries(where, "query_boundaries", options.query_boundaries, q.tokens);
+  check_boundaries(where, "key_boundaries", options.key_boundaries, k.tokens);
+  require_shape(options.query_boundaries.size() == options.key_boundaries.size(), where,
+                message("query_boundaries and key_boundaries must be as many, got ",
+                        options.query_boundaries.size(), " and ", options.key_boundaries.size()));
+  if (q.batch != 1 || !options.key_lengths.empty()) {
+    refuse(ErrorCode::unsupported, where,
+           message("packed sequences need batch 1 and no key_lengths, got batch ", q.batch));
+  }
+}
+
+std::vector<Sequence> sequences_of(const ConstHeadsView& q, const ConstHeadsView& k,
+                                   const AttentionOptions& options) {
+  std::vector<Sequence> sequences;
+  const auto queries = options.query_boundaries, keys = options.key_boundaries;
+  for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
+    const std::int64_t query_count = queries[s + 1] - queries[s];
+    const std::int64_t key_count = keys[s + 1] - keys[s];
+    sequences.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count, 0});
+  }
+  if (!queries.empty()) return sequences;
+  for (std::int64_t b = 0; b < q.batch; ++b) {
+    const std::int64_t length =
+        options.key_lengths.empty() ? k.tokens : options.key_lengths[static_cast<std::size_t>(b)];
+    sequences.push_back({b, 0, q.tokens, 0, length, length - q.tokens, 0});
+  }
+  return sequences;
+}
+
+DistanceRange distances_of(const std::vector<Sequence>& sequences,
+                           const AttentionOptions& options) {
+  DistanceRange range{0, 0};
+  for (const Sequence& s : sequences) {
+    if (s.queries == 0 || s.keys == 0) continue;
+    range.low = std::min(range.low, s.offset - (s.keys - 1));
+    range.high = std::max(range.high, s.offset + s.queries - 1);
+  }
+  if (options.causality == Causality::bottom_right) range.low = 0;
+  if (options.window) {
+    range.low = std::max(range.low, 1 - *options.window);
+    range.high = std::min(range.high, *options.window - 1);
+  }
+  return range;
+}
+
+void check_distances(const char* where, const char* name, const std::optional<RelativeRows>& rows,
+                     const DistanceRange& range) {
+  if (!rows || rows->map.outside == RelativeMap::Outside::clamp) return;
+  if (range.low >= rows->map.first && range.high <= rows->map.last()) return;
+  refuse(ErrorCode::out_of_range, where,
+         message(name, " must have rows for the distances ", range.low, " to ", range.high,
+                 ", got rows for ", rows->map.first, " to ", rows->map.last()));
+}
+
+// [axes][tokens of every batch row], the caller's or those of the sequences.
+std::vector<double> ids_of(const core::Rotary& rotary,
+                           const std::optional<core::Positions>& positions,
+                           const ConstHeadsView& x, const std::vector<Sequence>& sequences,
+                           core::Role role) {
+  const int axes = rotary.frequencies.axis_count();
+  const std::int64_t tokens = x.batch * x.tokens;
+  std::vector<double> ids(static_cast<std::size_t>(axes * tokens));
+  if (positions) {
+    static_cast<void>(core::check_positions(*positions, axes, x.batch, x.tokens));
+    if (tokens == 0) return ids;
+    core::PositionCursor cursor(*positions, axes, x.tokens, 0);
+    double values[core::kMaxAxes];
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      cursor.next(values);
+      for (int axis = 0; axis < axes; ++axis)
+        ids[static_cast<std::size_t>(axis * tokens + t)] = values[axis];
+    }
+    return ids;
+  }
+  for (const Sequence& s : sequences) {
+    const bool is_query = role == core::Role::query;
+    const std::int64_t first = s.batch * x.tokens + (is_query ? s.first_query : s.first_key);
+    const std::int64_t count = is_query ? s.queries : s.keys;
+    for (std::int64_t t = 0; t < count; ++t) {
+      for (int axis = 0; axis < axes; ++axis) {
+        ids[static_cast<std::size_t>(axis * tokens + first + t)] =
+            static_cast<double>(is_query ? s.offset + t : t);
+      }
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+Turner::Turner(const core::Rotary& rotary, core::Role role, core::AngleMode mode,
+               core::InstructionSet isa, std::vector<double> ids, std::int64_t tokens)
+    : rotary_(&rotary),
+      role_(role),
+      mode_(mode),
+      isa_(isa),
+      ids_(std::move(ids)),
+      tokens_(tokens) {
+  const core::Frequencies& frequencies = rotary.frequencies;
+  const std::int64_t pairs = frequencies.pairs();
+  const auto axes = static_cast<std::size_t>(frequencies.axis_count());
+  std::vector<double> at(axes);
+  std::vector<float> cos, sin;
+  // xPos has factors that no table holds, and float32 engines make their rows their own way; their
+  // positions are checked here all the same.
+  const bool keeps_rows = !rotary.growth && mode == core::AngleMode::exact;
+  const std::size_t rows = keeps_rows ? static_cast<std::size_t>(tokens) : 1;
+  cos.resize(rows * static_cast<std::size_t>(pairs));
+  sin.resize(cos.size());
+  const std::size_t width = static_cast<std::size_t>(pairs);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::size_t axis = 0; axis < axes; ++axis)
+      at[axis] = ids_[axis * static_cast<std::size_t>(tokens) + static_cast<std::size_t>(t)];
+    const std::size_t row = keeps_rows ? static_cast<std::size_t>(t) * width : 0;
+    core::cos_sin(frequencies, at, {cos.data() + row, width}, {sin.data() + row, width},
+                  core::AngleMode::exact, isa);
+  }
+  if (keeps_rows && tokens > 0) table_ = core::CosSinTable::from_rows(cos, sin, pairs);
+}
+
+void Turner::turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
+                  core::Direction direction) const {
+  core::HeadsView view = core::heads_view(rows, 1, count, 1, rotary_->head_dim);
+  view.token_stride = stride;
+  const core::Turn in_place{view, view, role_};
+  core::RotateOptions options;
+  options.direction = direction;
+  options.threads = 1;
+  options.isa = isa_;
+  if (table_) {
+    options.table = &*table_;
+    core::rotate(*rotary_, core::positions_from(first), {&in_place, 1}, options);
+    return;
+  }
+  options.angles = mode_;
+  const int axes = rotary_->frequencies.axis_count();
+  std::vector<double> ids(static_cast<std::size_t>(axes * count));
+  for (int axis = 0; axis < axes; ++axis)
+    std::copy_n(ids_.begin() + axis * tokens_ + first, count, ids.begin() + axis * count);
+  core::rotate(*rotary_, core::positions_per_row(ids.data(), axes, 1, count), {&in_place, 1},
+               options);
+}
+
+double Call::table_bias_of(std::int64_t head, std::int64_t distance) const noexcept {
+  if (!terms.bias) return 0.0;
+  return static_cast<double>(*terms.bias->table.row(head, terms.bias->map.row_of(distance)));
+}
+
+double Call::bias_of(std::int64_t head, std::int64_t distance) const noexcept {
+  const double bias = table_bias_of(head, distance);
+  if (terms.slopes.empty()) return bias;
+  return bias -
+         terms.slopes[static_cast<std::size_t>(head)] * static_cast<double>(std::abs(distance));
+}
+
+Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHeadsView q,
+                  ConstHeadsView k, ConstHeadsView v, const AttentionOptions& options) {
+  check_shapes(where, q, k, v);
+  check_options(where, terms, q, k, options);
+  const std::int64_t extra = terms.extra_query.given() ? terms.extra_query.dim : 0;
+  const std::int64_t first = terms.first_row.given() || terms.first_column.given() ? 2 : 0;
+  Call call{.terms = terms,
+            .q = q,
+            .k = k,
+            .v = v,
+            .options = options,
+            .kernels = kernels_for(options.isa),
+            .heads = q.heads,
+            .key_heads = k.heads,
+            .group = q.heads / k.heads,
+            .head_dim = q.head_dim,
+            .value_dim = v.head_dim,
+            .extra_dim = extra + first,
+            .scale = options.scale.value_or(terms.scale),
+            .threads = options.threads > 0 ? options.threads : core::available_threads(),
+            .sequences = sequences_of(q, k, options),
+            .distances = {},
+            .query_turner = std::nullopt,
+            .key_turner = std::nullopt};
+  for (const Sequence& s : call.sequences) {
+    call.most_queries = std::max(call.most_queries, s.queries);
+    call.most_keys = std::max(call.most_keys, s.keys);
+  }
+  encodings::validate(terms, {.heads = q.heads,
+                              .key_heads = k.heads,
+                              .head_dim = q.head_dim,
+                              .value_dim = v.head_dim,
+                              .query_tokens = call.most_queries,
+                              .key_tokens = call.most_keys});
+  call.distances = distances_of(call.sequences, options);
+  check_distances(where, "query_rows", terms.query_rows, call.distances);
+  check_distances(where, "key_rows", terms.key_rows, call.distances);
+  check_distances(where, "bias", terms.bias, call.distances);
+  check_distances(where, "value_rows", terms.value_rows, call.distances);
+  if (terms.turn) {
+    const auto turner = [&](const ConstHeadsView& x, const std::optional<core::Positions>& given,
+                            core::Role role) {
+      return Turner(*terms.turn, role, options.angles, options.isa,
+                    ids_of(*terms.turn, given, x, call.sequences, role), x.batch * x.tokens);
+    };
+    call.query_turner = turner(q, options.query_positions, core::Role::query);
+    if (options.keys == KeyState::raw)
+      call.key_turner = turner(k, options.key_positions, core::Role::key);
+  }
+  return call;
+}
+
+void check_output(const char* where, const char* name, const core::HeadsView& view,
+                  std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
+                  const Call& call) {
+  check_input(where, name, view);
+  require_shape(view.batch == batch && view.tokens == tokens && view.heads == heads &&
+                    view.head_dim == dim,
+                where,
+                message(name, " must be [", batch, ", ", tokens, ", ", heads, ", ", dim, "], got ",
+                        shape_text(view)));
+  if (batch * tokens == 0) return;
+  if (core::overlaps_itself(view)) {
+    refuse(ErrorCode::invalid_argument, where,
+           message("the elements of ", name, " must be distinct, got strides [", view.batch_stride,
+                   ", ", view.token_stride, ", ", view.head_stride, ", 1] for ", shape_text(view)));
+  }
+  const ConstHeadsView* const inputs[] = {&call.q, &call.k, &call.v};
+  const char* const names[] = {"q", "k", "v"};
+  for (int i = 0; i < 3; ++i) {
+    if (inputs[i]->batch * inputs[i]->tokens > 0 && core::overlap(view, *inputs[i])) {
+      refuse(ErrorCode::invalid_argument, where,
+             message(name, " must not overlap an input, got one that overlaps ", names[i]));
+    }
+  }
+}
+
+kernels::Storage storage_of(core::DType dtype) noexcept {
+  return dtype == core::DType::f16    ? kernels::Storage::f16
+         : dtype == core::DType::bf16 ? kernels::Storage::bf16
+                                      : kernels::Storage::f32;
+}
+
+kernels::Rows rows_of(const ConstHeadsView& view, std::int64_t batch, std::int64_t head,
+                      std::int64_t token) noexcept {
+  const auto size = static_cast<std::int64_t>(core::size_of(view.dtype));
+  const std::int64_t offset =
+      batch * view.batch_stride + token * view.token_stride + head * view.head_stride;
+  return {static_cast<const char*>(view.data) + offset * size, view.token_stride,
+          storage_of(view.dtype)};
+}
+
+}  // namespace phasor::attention

@@ -1,0 +1,88 @@
+// A call of attention, checked: shapes, sequences, and where its tokens stand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "attention/kernels/kernels.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/table.hpp"
+
+namespace phasor::attention {
+
+// Queries and keys that may meet: a batch row, or one packed sequence of batch row 0.
+struct Sequence {
+  std::int64_t batch = 0;
+  std::int64_t first_query = 0, queries = 0;
+  std::int64_t first_key = 0, keys = 0;  // keys that count
+  std::int64_t offset = 0;               // position of query 0: the last stands beside the last key
+  std::int64_t ids = 0;                  // this sequence's first token in the turners' ids
+};
+
+// Distances m - n that can meet in any sequence of the call.
+struct DistanceRange {
+  std::int64_t low = 0, high = 0;
+};
+
+// Turns float32 rows of queries or keys. The rows of cos and sin are made once for all heads.
+class Turner {
+ public:
+  Turner(const core::Rotary& rotary, core::Role role, core::AngleMode mode,
+         core::InstructionSet isa, std::vector<double> ids, std::int64_t tokens);
+  // Turns tokens [first, first + count) of the ids: row t at rows + t * stride.
+  void turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
+            core::Direction direction = core::Direction::forward) const;
+
+ private:
+  const core::Rotary* rotary_;
+  core::Role role_;
+  core::AngleMode mode_;
+  core::InstructionSet isa_;
+  std::vector<double> ids_;  // [axes][tokens]
+  std::int64_t tokens_;
+  std::optional<core::CosSinTable> table_;
+};
+
+struct Call {
+  const encodings::ScoreTerms& terms;
+  core::ConstHeadsView q, k, v;
+  const AttentionOptions& options;
+  const kernels::Kernels& kernels;
+  std::int64_t heads, key_heads, group;
+  std::int64_t head_dim, value_dim;
+  std::int64_t extra_dim;  // extra features of each row, TUPE's first token included
+  double scale;
+  int threads;
+  std::vector<Sequence> sequences;
+  DistanceRange distances;
+  std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
+  std::optional<Turner> query_turner, key_turner;
+
+  [[nodiscard]] std::int64_t depth() const noexcept { return head_dim + extra_dim; }
+  [[nodiscard]] bool has_first_token() const noexcept {
+    return terms.first_row.given() || terms.first_column.given();
+  }
+  // b[r(distance)], and with it - slope |distance|; natural.
+  [[nodiscard]] double table_bias_of(std::int64_t head, std::int64_t distance) const noexcept;
+  [[nodiscard]] double bias_of(std::int64_t head, std::int64_t distance) const noexcept;
+  [[nodiscard]] bool has_bias() const noexcept { return terms.bias || !terms.slopes.empty(); }
+};
+
+// throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) as attend()
+[[nodiscard]] Call checked_call(const char* where, const encodings::ScoreTerms& terms,
+                                core::ConstHeadsView q, core::ConstHeadsView k,
+                                core::ConstHeadsView v, const AttentionOptions& options);
+// throws   Error unless the view is a place to write [batch, tokens, heads, dim] to, apart from the
+//          inputs
+void check_output(const char* where, const char* name, const core::HeadsView& view,
+                  std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
+                  const Call& call);
+
+[[nodiscard]] kernels::Storage storage_of(core::DType dtype) noexcept;
+// The rows of one head from `token` on.
+[[nodiscard]] kernels::Rows rows_of(const core::ConstHeadsView& view, std::int64_t batch,
+                                    std::int64_t head, std::int64_t token) noexcept;
+[[nodiscard]] const kernels::Kernels& kernels_for(core::InstructionSet isa);
+
+}  // namespace phasor::attention

@@ -1,0 +1,203 @@
+#include "attention/few_queries.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/head_side.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using kernels::kPanelRows;
+using kernels::kWidest;
+using kernels::rounded_up;
+
+constexpr std::int64_t kFewQueries = 4;
+constexpr double kLn2 = 0.693147180559945309417;
+constexpr double kLog2e = 1.44269504088896340736;
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+// One row of scores: query `i` of a sequence at `head`.
+struct Row {
+  std::int64_t head, i;
+};
+
+struct Decode {
+  const Call& call;
+  core::HeadsView out;
+  const AttentionExtras& extras;
+  std::int64_t score_row;  // floats
+  std::atomic<std::int64_t> next{0};
+};
+
+struct Memory {
+  Floats content, raw, scores, out;
+  explicit Memory(const Decode& decode)
+      : content(kPanelRows * strides_of(decode.call).content),
+        raw(kPanelRows * strides_of(decode.call).relative),
+        scores(kPanelRows * decode.score_row),
+        out(kPanelRows * strides_of(decode.call).value) {}
+};
+
+// The keys that a query at `position` may see: [first, last).
+struct KeyRange {
+  std::int64_t first, last;
+};
+KeyRange range_of(const Call& call, const Sequence& s, std::int64_t position) {
+  KeyRange range{0, s.keys};
+  if (call.options.causality == Causality::bottom_right)
+    range.last = std::min(range.last, position + 1);
+  if (call.options.window) {
+    range.first = std::max(range.first, position - *call.options.window + 1);
+    range.last = std::min(range.last, position + *call.options.window);
+  }
+  return range;
+}
+
+// Bias, soft cap and masks of one row; scores[0] belongs to key `first`.
+void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange seen,
+                   std::int64_t first, std::int64_t last, float* scores) {
+  const std::int64_t position = s.offset + row.i;
+  if (call.has_bias()) {
+    for (std::int64_t j = first; j < last; ++j)
+      scores[j - first] += static_cast<float>(call.bias_of(row.head, position - j) * kLog2e);
+  }
+  if (call.options.soft_cap != 0.0) {
+    call.kernels.soft_cap_row(scores, last - first,
+                              static_cast<float>(call.options.soft_cap * kLog2e));
+  }
+  const Mask& mask = call.options.mask;
+  if (mask.kind != Mask::Kind::none) {
+    const std::int64_t at = s.batch * mask.batch_stride + row.head * mask.head_stride +
+                            (s.first_query + row.i) * mask.query_stride;
+    for (std::int64_t j = first; j < last; ++j) {
+      const std::int64_t key = s.first_key + j;
+      float& score = scores[j - first];
+      if (key >= mask.keys) {
+        score = kHidden;
+      } else if (mask.kind == Mask::Kind::boolean) {
+        if (static_cast<const std::uint8_t*>(mask.data)[at + key * mask.key_stride] == 0)
+          score = kHidden;
+      } else {
+        const float value = static_cast<const float*>(mask.data)[at + key * mask.key_stride];
+        score = value == kHidden ? kHidden : score + value * static_cast<float>(kLog2e);
+      }
+    }
+  }
+  if (!call.options.key_padding.empty()) {
+    const std::uint8_t* const keep =
+        call.options.key_padding.data() + s.batch * call.k.tokens + s.first_key;
+    for (std::int64_t j = first; j < last; ++j)
+      if (keep[j] == 0) scores[j - first] = kHidden;
+  }
+  std::fill(scores, scores + std::clamp(seen.first, first, last) - first, kHidden);
+  std::fill(scores + std::clamp(seen.last, first, last) - first, scores + last - first, kHidden);
+}
+
+// Up to kPanelRows rows that read one key head.
+void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>& rows,
+                 const Memory& memory) {
+  const Call& call = decode.call;
+  const Strides strides = strides_of(call);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  QuerySide side;
+  for (std::int64_t r = 0; r < count; ++r) {
+    side.head = rows[static_cast<std::size_t>(r)].head;
+    // One row at a time: fill_queries clears the rest of the panel, the next rows come after it.
+    Floats panel(kPanelRows * strides.content);
+    fill_queries(call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
+                 {panel.data(), nullptr, nullptr, memory.raw.data()});
+    std::copy_n(panel.data(), strides.content, memory.content.data() + r * strides.content);
+  }
+  KeyRange all{s.keys, 0};
+  for (const Row& row : rows) {
+    const KeyRange seen = range_of(call, s, s.offset + row.i);
+    all = {std::min(all.first, seen.first), std::max(all.last, seen.last)};
+  }
+  const std::int64_t keys = std::max<std::int64_t>(0, all.last - all.first);
+  const std::int64_t key_head = rows.front().head / call.group;
+  float* const scores = memory.scores.data();
+  call.kernels.score_rows(memory.content.data(), strides.content, count,
+                          rows_of(call.k, s.batch, key_head, s.first_key + all.first), keys,
+                          call.head_dim, scores, decode.score_row);
+  float maxima[kPanelRows], sums[kPanelRows];
+  for (std::int64_t r = 0; r < count; ++r) {
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    float* const own = scores + r * decode.score_row;
+    finish_scores(call, s, row, range_of(call, s, s.offset + row.i), all.first,
+                  all.first + keys, own);
+    call.kernels.exp_row(own, keys, &maxima[r], &sums[r]);
+  }
+  std::fill_n(memory.out.data(), kPanelRows * strides.value, 0.0F);
+  call.kernels.weigh_rows(scores, decode.score_row, count,
+                          rows_of(call.v, s.batch, key_head, s.first_key + all.first), keys,
+                          call.value_dim, memory.out.data(), strides.value);
+  for (std::int64_t r = 0; r < count; ++r) {
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    const std::int64_t query = s.first_query + row.i;
+    float* const out = memory.out.data() + r * strides.value;
+    const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
+    for (std::int64_t i = 0; i < call.value_dim; ++i)
+      out[i] = sums[r] == 0.0F ? 0.0F : out[i] / sums[r];
+    const kernels::Rows to = rows_of(decode.out, s.batch, row.head, query);
+    call.kernels.write_rows(out, strides.value, 1, call.value_dim, to.storage,
+                            const_cast<void*>(to.data), to.stride);
+    const std::int64_t flat = (s.batch * call.heads + row.head) * call.q.tokens + query;
+    if (decode.extras.log_sum_exp != nullptr && sums[r] != 0.0F) {
+      decode.extras.log_sum_exp[flat] = static_cast<float>(
+          static_cast<double>(maxima[r]) * kLn2 + std::log(static_cast<double>(sums[r])));
+    }
+    if (decode.extras.probabilities == nullptr) continue;
+    float* const to_row = decode.extras.probabilities + flat * call.k.tokens + s.first_key;
+    for (std::int64_t j = 0; j < keys; ++j)
+      to_row[all.first + j] = scores[r * decode.score_row + j] * factor;
+  }
+}
+
+void decode_part(void* context, int, int) {
+  Decode& decode = *static_cast<Decode*>(context);
+  const Call& call = decode.call;
+  const Memory memory(decode);
+  const std::int64_t items =
+      static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  std::vector<Row> rows;
+  for (std::int64_t item = decode.next++; item < items; item = decode.next++) {
+    const Sequence& s = call.sequences[static_cast<std::size_t>(item / call.key_heads)];
+    const std::int64_t first = item % call.key_heads * call.group;
+    const std::int64_t all = call.group * s.queries;
+    for (std::int64_t at = 0; at < all; at += kPanelRows) {
+      rows.clear();
+      for (std::int64_t r = at; r < std::min(all, at + kPanelRows); ++r)
+        rows.push_back({first + r / s.queries, r % s.queries});
+      attend_rows(decode, s, rows, memory);
+    }
+  }
+}
+
+}  // namespace
+
+bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept {
+  const encodings::ScoreTerms& terms = call.terms;
+  return call.most_queries <= kFewQueries && !call.key_turner && call.extra_dim == 0 &&
+         !terms.query_rows && !terms.key_rows && !terms.value_rows &&
+         !terms.segment_rows.given() && extras.scores == nullptr &&
+         extras.capped_scores == nullptr && extras.masked_scores == nullptr;
+}
+
+void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
+  Decode decode{call, out, extras, rounded_up(call.most_keys, kWidest) + kWidest, {}};
+  const std::int64_t items =
+      static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const std::int64_t bytes =
+      items * call.most_keys * (call.head_dim + call.value_dim) *
+      static_cast<std::int64_t>(core::size_of(call.k.dtype));
+  const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
+  core::run_parts(static_cast<int>(std::min<std::int64_t>(call.threads, useful)), decode_part,
+                  &decode);
+}
+
+}  // namespace phasor::attention

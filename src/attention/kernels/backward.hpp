@@ -1,0 +1,371 @@
+// The backward pass of one head: key tiles outside, query blocks inside; the weights of a tile are
+// made again from the log-sum, and every gradient is a product with P or dS, read along its rows, its
+// columns or its diagonals.
+//
+//   dP = d_out . (v + C)      dS = P (dP - delta)      delta = d_out . out
+#pragma once
+
+#include "attention/kernels/softmax.hpp"
+
+namespace {
+
+using phasor::attention::kernels::BackwardHead;
+using phasor::attention::kernels::BackwardScratch;
+using phasor::attention::kernels::kGuardRows;
+
+// P and dS of one block of queries against one tile of keys.
+struct Tile {
+  float* weights;   // row 0, key 0
+  float* d_scores;  // the same
+  std::int64_t query;     // of row 0
+  std::int64_t position;  // of row 0
+  std::int64_t first, last;  // rows that see any key of the tile
+  std::int64_t key, keys;
+};
+
+// dP of a panel, straight into the strip that will hold dS.
+inline void weight_gradients(const Head& head, const BackwardHead& backward,
+                             const BackwardScratch& scratch, const Tile& tile, const Panel& panel,
+                             float* strip) {
+  const float* const d_out = backward.d_out + (tile.query + panel.row) * head.value_stride;
+  const float* add = nullptr;
+  std::int64_t add_row = 0;
+  if (head.value_rows.count != 0) {
+    float* const terms = scratch.block.terms + kStripPad;
+    relative_terms(
+        head.value_rows,
+        {d_out, head.value_stride, head.value_dim,
+         backward.value_far + (tile.query + panel.row) * 2},
+        panel,
+        terms);
+    add = terms + panel.begin;
+    add_row = kStripRow;
+  }
+  const Product p{d_out,
+                  head.value_stride,
+                  1,
+                  backward.value_columns + (panel.key + panel.begin) * head.value_dim,
+                  kFloats,
+                  head.value_dim * kFloats,
+                  strip + panel.begin,
+                  kStripRow,
+                  head.value_dim};
+  wide_product<Start::zero>(p, (panel.end - panel.begin + kFloats - 1) / kFloats, nullptr, add,
+                            add_row);
+}
+
+// P = 2^(s - log_sum) and dS = P (dP - delta), times the slope of the soft cap.
+inline void score_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
+                            const Panel& panel, const float* shift, const float* slopes) {
+  const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    float* const weights = tile.weights + (panel.row + r) * kStripRow;
+    float* const d_scores = tile.d_scores + (panel.row + r) * kStripRow;
+    clear(weights, 0, panel.begin);
+    clear(d_scores, 0, panel.begin);
+    clear(weights, end, kTileKeys);
+    clear(d_scores, end, kTileKeys);
+    if (r >= panel.rows) {
+      clear(weights, panel.begin, end);
+      clear(d_scores, panel.begin, end);
+      continue;
+    }
+    const std::int64_t query = tile.query + panel.row + r;
+    const Float base = splat(backward.log_sum[query] - shift[r]);
+    const Float delta = splat(backward.delta[query]);
+    for (std::int64_t t = panel.begin; t < end; t += kFloats) {
+      const Float score = load<Float>(weights + t);
+      const Float weight = exp2_of(score - base);
+      Float gradient = weight * (load<Float>(d_scores + t) - delta);
+      if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + r * kStripRow + t);
+      // A hidden key's score is -infinity; nothing comes back from it.
+      store(d_scores + t, score == splat(kHidden) ? Float{} : gradient);
+      store(weights + t, weight);
+    }
+  }
+}
+
+inline std::int64_t vectors_of(std::int64_t dim) { return (dim + kFloats - 1) / kFloats; }
+
+// dV += P^T d_out and dK += dS^T q.
+inline void key_gradients(const Head& head, const BackwardHead& backward, const Tile& tile) {
+  for (std::int64_t j = 0; j < tile.keys; j += kRows) {
+    // Queries before the key do not see it.
+    const std::int64_t first =
+        head.causal != 0 ? most(tile.first, tile.key + j - tile.position) : tile.first;
+    if (first >= tile.last) break;
+    const std::int64_t query = tile.query + first;
+    const std::int64_t at = first * kStripRow + j;
+    const Product values{tile.weights + at,
+                         1,
+                         kStripRow,
+                         backward.d_out + query * head.value_stride,
+                         head.value_stride,
+                         kFloats,
+                         backward.d_values + (tile.key + j) * head.value_stride,
+                         head.value_stride,
+                         tile.last - first};
+    wide_product<Start::sum>(values, vectors_of(head.value_dim));
+    const Product keys{tile.d_scores + at,
+                       1,
+                       kStripRow,
+                       backward.content + query * head.content_stride,
+                       head.content_stride,
+                       kFloats,
+                       backward.d_keys + (tile.key + j) * head.content_stride,
+                       head.content_stride,
+                       tile.last - first};
+    wide_product<Start::sum>(keys, vectors_of(head.depth));
+  }
+}
+
+// dq += dS K.
+inline void query_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
+                            const Panel& panel) {
+  const Product p{tile.d_scores + panel.row * kStripRow + panel.begin,
+                  kStripRow,
+                  1,
+                  backward.key_rows + (tile.key + panel.begin) * head.content_stride,
+                  head.content_stride,
+                  kFloats,
+                  backward.d_content + (tile.query + panel.row) * head.content_stride,
+                  head.content_stride,
+                  panel.end - panel.begin};
+  wide_product<Start::sum>(p, vectors_of(head.depth));
+}
+
+// b[c] belongs to a diagonal: each row is added one column further left.
+inline void bias_gradients(const BackwardHead& backward, const Tile& tile, const Panel& panel) {
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
+    const float* const row = tile.d_scores + (panel.row + r) * kStripRow;
+    float* const sums = backward.d_bias + tile.key - (panel.position + r);
+    std::int64_t t = panel.begin;
+    for (; t + kFloats <= panel.end; t += kFloats)
+      store(sums + t, load<Float>(sums + t) + load<Float>(row + t));
+    for (; t < panel.end; ++t) sums[t] += row[t];
+  }
+}
+
+// Sums of a row outside a table's columns, for every row of the panel.
+inline void add_outside(const Relative& relative, const Panel& panel, const float* rows,
+                        float* outside) {
+  const Near near = near_columns(relative, panel);
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
+    const float* const row = rows + r * kStripRow;
+    const std::int64_t left_end = least(near.begin + r, panel.end);
+    for (std::int64_t t = panel.begin; t < left_end; ++t) outside[r * 2] += row[t];
+    for (std::int64_t t = most(panel.begin, near.end + r); t < panel.end; ++t)
+      outside[r * 2 + 1] += row[t];
+  }
+}
+
+// d rows += W A along the diagonals: element (r, x) of W is its row r, r columns further right.
+inline void add_relative_rows(const Relative& relative, const Panel& panel, const float* weights,
+                              float* rows, std::int64_t stride, std::int64_t dim) {
+  const Near near = near_columns(relative, panel);
+  const std::int64_t from = most(0, panel.begin - (kRows - 1) - near.begin);
+  const std::int64_t to = least(relative.count, panel.end - near.begin);
+  if (from >= to) return;
+  const Product p{weights + near.begin + from,
+                  kStripRow + 1,
+                  1,
+                  relative.rows + from * relative.row_stride,
+                  relative.row_stride,
+                  kFloats,
+                  rows,
+                  stride,
+                  to - from};
+  wide_product<Start::sum>(p, vectors_of(dim));
+}
+
+// d A[x] += W^T rows along the diagonals of the block: six columns x against every query.
+inline void add_table_gradient(const Relative& relative, const Tile& tile, const float* weights,
+                               const float* rows, std::int64_t stride, std::int64_t dim,
+                               float* gradient) {
+  const std::int64_t begin = relative.first + tile.position - tile.key;  // of row 0
+  const std::int64_t from = most(0, -begin - (tile.last - 1));
+  const std::int64_t to = least(relative.count, tile.keys - begin - tile.first);
+  for (std::int64_t x = from; x < to; x += kRows) {
+    const std::int64_t first = most(tile.first, -(begin + x + kRows - 1));
+    const std::int64_t last = least(tile.last, tile.keys - begin - x);
+    if (first >= last) continue;
+    const Product p{weights + begin + x + first * (kStripRow + 1),
+                    1,
+                    kStripRow + 1,
+                    rows + first * stride,
+                    stride,
+                    kFloats,
+                    gradient + x * stride,
+                    stride,
+                    last - first};
+    wide_product<Start::sum>(p, vectors_of(dim));
+  }
+}
+
+// The k . B term: its rows are keys, its diagonals run the other way.
+inline void key_row_gradients(const Head& head, const BackwardHead& backward, const Tile& tile) {
+  const Relative& relative = head.key_rows;
+  const std::int64_t stride = head.relative_stride;
+  const std::int64_t vectors = vectors_of(head.relative_depth);
+  // Key j of the tile meets row x with query j + middle - x.
+  const std::int64_t middle = tile.key - relative.first - tile.position;
+  for (std::int64_t j = 0; j < tile.keys; j += kRows) {
+    const std::int64_t from = most(0, j + middle - (tile.last - 1));
+    const std::int64_t to = least(relative.count, j + kRows - 1 + middle - tile.first + 1);
+    if (from >= to) continue;
+    const Product p{tile.d_scores + (j + middle - from) * kStripRow + j,
+                    kStripRow + 1,
+                    -kStripRow,
+                    relative.rows + from * relative.row_stride,
+                    relative.row_stride,
+                    kFloats,
+                    backward.d_raw_keys + (tile.key + j) * stride,
+                    stride,
+                    to - from};
+    wide_product<Start::sum>(p, vectors);
+  }
+  const std::int64_t from = most(0, middle - (tile.last - 1));
+  const std::int64_t to = least(relative.count, tile.keys - 1 + middle - tile.first + 1);
+  for (std::int64_t x = from; x < to; x += kRows) {
+    const std::int64_t first = most(0, tile.first + x - middle);
+    const std::int64_t last = least(tile.keys, tile.last + x + kRows - 1 - middle);
+    if (first >= last) continue;
+    const Product p{tile.d_scores + (first + middle - x) * kStripRow + first,
+                    -kStripRow,
+                    kStripRow + 1,
+                    head.raw_keys + (tile.key + first) * stride,
+                    stride,
+                    kFloats,
+                    backward.d_key_rows + x * stride,
+                    stride,
+                    last - first};
+    wide_product<Start::sum>(p, vectors);
+  }
+  for (std::int64_t row = tile.first; row < tile.last; ++row) {
+    const std::int64_t begin = relative.first + tile.position + row - tile.key;
+    const float* const d_scores = tile.d_scores + row * kStripRow;
+    float* const outside = backward.key_outside + tile.key * 2;
+    for (std::int64_t t = 0; t < least(begin, tile.keys); ++t) outside[t * 2] += d_scores[t];
+    for (std::int64_t t = most(0, begin + relative.count); t < tile.keys; ++t)
+      outside[t * 2 + 1] += d_scores[t];
+  }
+}
+
+inline void segment_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
+                              const Panel& panel) {
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
+    const std::int64_t query = tile.query + panel.row + r;
+    const float* const row = tile.d_scores + (panel.row + r) * kStripRow;
+    const std::int32_t segment = head.query_segments[query];
+    float* const sums = backward.d_segments + query * 2;
+    for (std::int64_t t = panel.begin; t < panel.end; ++t)
+      sums[head.key_segments[tile.key + t] == segment ? 0 : 1] += row[t];
+  }
+}
+
+template <bool kPlain>
+inline void backward_tile(const Head& head, const BackwardHead& backward,
+                          const BackwardScratch& scratch, Tile& tile, std::int64_t count) {
+  const Block block{tile.query, count, backward.content + tile.query * head.content_stride,
+                    backward.position == nullptr
+                        ? nullptr
+                        : backward.position + tile.query * head.relative_stride,
+                    backward.segments == nullptr ? nullptr : backward.segments + tile.query * 2};
+  const Taps taps{};
+  BlockScratch own = scratch.block;
+  own.far = backward.query_far == nullptr ? nullptr : backward.query_far + tile.query * 2;
+  float* const slopes = scratch.block.strip + kStripPad;
+  float shift[kRows];
+  tile.first = kBlockRows;
+  tile.last = 0;
+  const auto panel_of = [&](std::int64_t row) {
+    Panel panel{row, tile.position + row, least(kRows, count - row), tile.key, 0, 0};
+    bound_columns(head, panel);
+    return panel;
+  };
+  for (std::int64_t row = 0; row < kBlockRows; row += kRows) {
+    const Panel panel = row < count ? panel_of(row) : Panel{row, 0, 0, 0, 0, 0};
+    if (panel.begin >= panel.end) {
+      for (std::int64_t r = row; r < row + kRows; ++r) {
+        clear(tile.weights + r * kStripRow, 0, kTileKeys);
+        clear(tile.d_scores + r * kStripRow, 0, kTileKeys);
+      }
+      continue;
+    }
+    tile.first = least(tile.first, row);
+    tile.last = row + kRows;
+    float* const d_strip = tile.d_scores + row * kStripRow;
+    score_panel<kPlain>(head, block, taps, own, panel,
+                        tile.weights + row * kStripRow, shift, slopes);
+    weight_gradients(head, backward, scratch, tile, panel, d_strip);
+    score_gradients(head, backward, tile, panel, shift, slopes);
+    query_gradients(head, backward, tile, panel);
+    if (backward.d_bias != nullptr) bias_gradients(backward, tile, panel);
+    if (head.query_rows.count != 0) {
+      const std::int64_t query = tile.query + row;
+      add_relative_rows(head.query_rows, panel, d_strip,
+                        backward.d_position + query * head.relative_stride, head.relative_stride,
+                        head.relative_depth);
+      add_outside(head.query_rows, panel, d_strip, backward.query_outside + query * 2);
+    }
+    if (head.value_rows.count != 0) {
+      add_outside(head.value_rows, panel, tile.weights + row * kStripRow,
+                  backward.value_outside + (tile.query + row) * 2);
+    }
+    if (head.key_segments != nullptr) segment_gradients(head, backward, tile, panel);
+  }
+  if (tile.first >= tile.last) return;
+  key_gradients(head, backward, tile);
+  if (head.query_rows.count != 0) {
+    add_table_gradient(head.query_rows, tile, tile.d_scores, block.position, head.relative_stride,
+                       head.relative_depth, backward.d_query_rows);
+  }
+  if (head.value_rows.count != 0) {
+    add_table_gradient(head.value_rows, tile, tile.weights,
+                       backward.d_out + tile.query * head.value_stride, head.value_stride,
+                       head.value_dim, backward.d_value_rows);
+  }
+  if (head.key_rows.count != 0) key_row_gradients(head, backward, tile);
+}
+
+template <bool kPlain>
+void backward_head_of(const Head& head, const BackwardHead& backward,
+                      const BackwardScratch& scratch) {
+  const std::int64_t guard = kGuardRows * kStripRow + kStripPad;
+  const std::int64_t rows = rounded_up(head.queries, kRows);
+  if (head.query_rows.count != 0) {
+    far_scores(head.query_rows, backward.position, head.relative_stride, head.relative_depth, rows,
+               backward.query_far);
+  }
+  if (head.value_rows.count != 0) {
+    far_scores(head.value_rows, backward.d_out, head.value_stride, head.value_dim, rows,
+               backward.value_far);
+  }
+  for (std::int64_t key = 0; key < head.keys; key += kTileKeys) {
+    for (std::int64_t query = 0; query < head.queries; query += kBlockRows) {
+      const std::int64_t count = least(kBlockRows, head.queries - query);
+      const std::int64_t position = head.offset + query;
+      Tile tile{scratch.weights + guard, scratch.d_scores + guard, query, position, 0, 0, key,
+                least(kTileKeys, head.keys - key)};
+      if (last_key(head, position + count - 1) < key ||
+          first_key(head, position) >= key + kTileKeys) {
+        continue;
+      }
+      if (head.key_rows.count != 0) {
+        const Block block{query, count, nullptr, nullptr, nullptr};
+        fill_band(head, block, scratch.block, key, key + tile.keys);
+      }
+      backward_tile<kPlain>(head, backward, scratch, tile, count);
+    }
+  }
+}
+
+void backward_head(const Head& head, const BackwardHead& backward, const BackwardScratch& scratch) {
+  if (is_plain(head, Taps{})) {
+    backward_head_of<true>(head, backward, scratch);
+  } else {
+    backward_head_of<false>(head, backward, scratch);
+  }
+}
+
+}  // namespace

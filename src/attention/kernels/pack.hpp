@@ -1,0 +1,102 @@
+// Rows of any storage to float32 and back, and the packing of rows as columns.
+#pragma once
+
+#include "attention/kernels/kernels.hpp"
+#include "attention/kernels/product.hpp"
+
+namespace {
+
+using phasor::attention::kernels::Rows;
+using phasor::attention::kernels::Storage;
+
+// bf16 is the upper half of a float.
+struct Bf16 {
+  using Element = std::uint16_t;
+  static Float read(const Element* at) {
+    return reinterpret_cast<Float>(__builtin_convertvector(load<Shorts>(at), Bits) << 16);
+  }
+  template <bool kStream>
+  static void write(Element* at, Float value) {
+    const Bits bits = reinterpret_cast<Bits>(value);
+    // Rounding up a NaN may carry into infinity: a NaN is cut and made quiet instead.
+    const Bits is_nan = reinterpret_cast<Bits>(value != value);
+    const Bits half = ((rounded_bf16(value) >> 16) & ~is_nan) | (((bits >> 16) | 0x40U) & is_nan);
+    store(at, __builtin_convertvector(half, Shorts));
+  }
+};
+
+// A whole vector of which the first `count` lanes are in memory: the others are zeros.
+template <class Type>
+inline Float read_part(const typename Type::Element* at, std::int64_t count) {
+  typename Type::Element padded[kFloats] = {};
+  for (std::int64_t i = 0; i < count; ++i) padded[i] = at[i];
+  return Type::read(padded);
+}
+
+template <class Type>
+void read_rows_of(const Rows& rows, std::int64_t count, std::int64_t dim, float* out,
+                  std::int64_t out_stride) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    const auto* in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
+    float* to = out + r * out_stride;
+    std::int64_t i = 0;
+    for (; i + kFloats <= dim; i += kFloats) store(to + i, Type::read(in + i));
+    if (i < dim) {
+      const Float tail = read_part<Type>(in + i, dim - i);
+      for (std::int64_t lane = 0; lane < dim - i; ++lane) to[i + lane] = tail[lane];
+    }
+  }
+}
+
+void read_rows(const Rows& rows, std::int64_t count, std::int64_t dim, float* out,
+               std::int64_t out_stride) {
+  if (rows.storage == Storage::f32) read_rows_of<F32>(rows, count, dim, out, out_stride);
+  if (rows.storage == Storage::f16) read_rows_of<F16>(rows, count, dim, out, out_stride);
+  if (rows.storage == Storage::bf16) read_rows_of<Bf16>(rows, count, dim, out, out_stride);
+}
+
+template <class Type>
+void write_rows_of(const float* in, std::int64_t in_stride, std::int64_t count, std::int64_t dim,
+                   void* out, std::int64_t out_stride) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* from = in + r * in_stride;
+    auto* to = static_cast<typename Type::Element*>(out) + r * out_stride;
+    std::int64_t i = 0;
+    for (; i + kFloats <= dim; i += kFloats)
+      Type::template write<false>(to + i, load<Float>(from + i));
+    if (i < dim) {
+      typename Type::Element padded[kFloats];
+      Type::template write<false>(padded, read_part<F32>(from + i, dim - i));
+      for (std::int64_t lane = 0; lane < dim - i; ++lane) to[i + lane] = padded[lane];
+    }
+  }
+}
+
+void write_rows(const float* in, std::int64_t in_stride, std::int64_t count, std::int64_t dim,
+                Storage storage, void* out, std::int64_t out_stride) {
+  if (storage == Storage::f32) write_rows_of<F32>(in, in_stride, count, dim, out, out_stride);
+  if (storage == Storage::f16) write_rows_of<F16>(in, in_stride, count, dim, out, out_stride);
+  if (storage == Storage::bf16) write_rows_of<Bf16>(in, in_stride, count, dim, out, out_stride);
+}
+
+// [count][row_stride] -> [count / vector][depth][vector], so that a product reads its columns in one
+// line. Columns behind the last are zeros up to kWidest, whatever the level.
+void pack_columns(const float* rows, std::int64_t row_stride, std::int64_t count,
+                  std::int64_t depth, float factor, float* columns) {
+  const std::int64_t padded =
+      phasor::attention::kernels::rounded_up(count, phasor::attention::kernels::kWidest);
+  for (std::int64_t first = 0; first < padded; first += kFloats) {
+    float* const out = columns + first * depth;
+    const std::int64_t here = count - first < kFloats ? count - first : kFloats;
+    for (std::int64_t lane = 0; lane < kFloats; ++lane) {
+      if (lane < here) {
+        const float* row = rows + (first + lane) * row_stride;
+        for (std::int64_t i = 0; i < depth; ++i) out[i * kFloats + lane] = factor * row[i];
+      } else {
+        for (std::int64_t i = 0; i < depth; ++i) out[i * kFloats + lane] = 0.0F;
+      }
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,416 @@
+// The scores of six queries against one tile of keys, with every term and every mask.
+#pragma once
+
+#include "attention/kernels/exponential.hpp"
+#include "attention/kernels/kernels.hpp"
+
+namespace {
+
+using phasor::attention::kernels::Block;
+using phasor::attention::kernels::BlockScratch;
+using phasor::attention::kernels::Head;
+using phasor::attention::kernels::HeadMask;
+using phasor::attention::kernels::kBlockRows;
+using phasor::attention::kernels::kStripPad;
+using phasor::attention::kernels::kStripRow;
+using phasor::attention::kernels::kTileKeys;
+using phasor::attention::kernels::kWidest;
+using phasor::attention::kernels::Relative;
+using phasor::attention::kernels::rounded_up;
+using phasor::attention::kernels::Taps;
+
+constexpr float kHidden = -__builtin_inff();
+constexpr float kLn2 = 0.693147180559945309F;
+
+inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+inline std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+// The first and the last key that a query at `position` may see.
+inline std::int64_t first_key(const Head& head, std::int64_t position) {
+  return head.window == 0 ? 0 : most(0, position - head.window + 1);
+}
+inline std::int64_t last_key(const Head& head, std::int64_t position) {
+  std::int64_t last = head.keys - 1;
+  if (head.causal != 0) last = least(last, position);
+  if (head.window != 0) last = least(last, position + head.window - 1);
+  return last;
+}
+
+// Six queries against the keys [key, key + kTileKeys): the columns [begin, end) of the tile are
+// computed. begin is a multiple of the vector.
+struct Panel {
+  std::int64_t row;       // in the block
+  std::int64_t position;  // of its first query
+  std::int64_t rows;      // that are queries; the rest is padding
+  std::int64_t key;
+  std::int64_t begin, end;
+};
+
+// The columns that any query of the panel may see; begin >= end: none.
+inline void bound_columns(const Head& head, Panel& panel) {
+  const std::int64_t last_position = panel.position + panel.rows - 1;
+  const std::int64_t first = head.visit_all != 0 ? 0 : first_key(head, panel.position);
+  const std::int64_t last = head.visit_all != 0 ? head.keys - 1 : last_key(head, last_position);
+  panel.begin = most(0, first - panel.key) / kFloats * kFloats;
+  panel.end = least(kTileKeys, last + 1 - panel.key);
+}
+
+// q . first and last row of a relative table, for every query of the block: what columns outside the
+// table read.
+inline void far_scores(const Relative& relative, const float* rows, std::int64_t stride,
+                       std::int64_t depth, std::int64_t count, float* far) {
+  alignas(64) float sums[kRows * kFloats];
+  const std::int64_t last = relative.count - 1;
+  const std::int64_t ends[2] = {0, last};
+  for (std::int64_t row = 0; row < count; row += kRows) {
+    for (int side = 0; side < 2; ++side) {
+      const std::int64_t vector = ends[side] / kFloats;
+      const Product p{rows + row * stride, stride,  1,      relative.columns + vector * kFloats * depth,
+                      kFloats,             0,       sums,   kFloats,
+                      depth};
+      product<1, Start::zero>(p, nullptr, nullptr, 0);
+      for (int r = 0; r < kRows; ++r)
+        far[(row + r) * 2 + side] = sums[r * kFloats + ends[side] % kFloats];
+    }
+  }
+}
+
+// The columns of a tile on which a relative term reads rows of its own, for row 0 of the panel; row r
+// has them r further right.
+struct Near {
+  std::int64_t begin, end;
+};
+inline Near near_columns(const Relative& relative, const Panel& panel) {
+  const std::int64_t begin = relative.first + panel.position - panel.key;
+  return {begin, begin + relative.count};
+}
+// All columns of the panel left of the near ones, for every row; or right of them.
+inline bool all_left(const Near& near, const Panel& panel) { return panel.end <= near.begin; }
+inline bool all_right(const Near& near, const Panel& panel) {
+  return panel.begin >= near.end + kRows - 1;
+}
+
+// Rows of queries that a relative table is multiplied with: the panel's first at `rows`, far[] their
+// products with the table's ends.
+struct RelativeRows {
+  const float* rows;
+  std::int64_t stride, depth;
+  const float* far;
+};
+
+// Sets terms[r][t] = row r . A[c] for the columns [begin, end): the table's columns times the panel,
+// stored with a leading dimension one longer than the strip's, so that column x of row r lands on its
+// key. What falls outside lands in the padding of the strip.
+inline void relative_terms(const Relative& relative, const RelativeRows& queries,
+                           const Panel& panel, float* terms) {
+  const Near near = near_columns(relative, panel);
+  const std::int64_t from = most(0, panel.begin - (kRows - 1) - near.begin) / kFloats * kFloats;
+  const std::int64_t to = least(relative.count, panel.end - near.begin);
+  if (from < to) {
+    const Product p{queries.rows,
+                    queries.stride,
+                    1,
+                    relative.columns + from * queries.depth,
+                    kFloats,
+                    queries.depth * kFloats,
+                    terms + near.begin + from,
+                    kStripRow + 1,
+                    queries.depth};
+    wide_product<Start::zero>(p, (to - from + kFloats - 1) / kFloats);
+  }
+  const std::int64_t end = rounded_up(panel.end, kFloats);
+  for (int r = 0; r < kRows; ++r) {
+    float* const row = terms + r * kStripRow;
+    const std::int64_t left_end = least(near.begin + r, end);
+    for (std::int64_t t = panel.begin; t < left_end; ++t) row[t] = queries.far[r * 2];
+    for (std::int64_t t = most(panel.begin, near.end + r); t < end; ++t)
+      row[t] = queries.far[r * 2 + 1];
+  }
+}
+
+// terms += k_j . B[c]: the band near the diagonal was made for the whole block, the far ones for the
+// whole head.
+inline void key_terms(const Head& head, const BlockScratch& scratch, const Panel& panel) {
+  const Near near = near_columns(head.key_rows, panel);
+  float* const terms = scratch.terms + kStripPad;
+  const std::int64_t end = rounded_up(panel.end, kFloats);
+  const float* const left = head.key_far_left + panel.key;
+  const float* const right = head.key_far_right + panel.key;
+  for (int r = 0; r < kRows; ++r) {
+    float* const row = terms + r * kStripRow;
+    const float* const band = scratch.band + (panel.row + r) * scratch.band_stride - near.begin - r;
+    const std::int64_t left_end = least(most(panel.begin, near.begin + r), end);
+    const std::int64_t near_end = least(most(panel.begin, near.end + r), end);
+    for (std::int64_t t = panel.begin; t < left_end; ++t) row[t] += left[t];
+    for (std::int64_t t = left_end; t < near_end; ++t) row[t] += band[t];
+    for (std::int64_t t = near_end; t < end; ++t) row[t] += right[t];
+  }
+}
+
+inline void segment_terms(const Head& head, const Block& block, const BlockScratch& scratch,
+                          const Panel& panel) {
+  float* const terms = scratch.terms + kStripPad;
+  const std::int32_t* const keys = head.key_segments + panel.key;
+  const std::int64_t end = rounded_up(panel.end, kFloats);
+  for (int r = 0; r < kRows; ++r) {
+    float* const row = terms + r * kStripRow;
+    const float same = block.segments[(panel.row + r) * 2];
+    const float other = block.segments[(panel.row + r) * 2 + 1];
+    const auto segment = static_cast<std::uint32_t>(
+        r < panel.rows ? head.query_segments[block.first + panel.row + r] : 0);
+    for (std::int64_t t = panel.begin; t < end; t += kFloats) {
+      const auto equal = load<Bits>(keys + t) == segment;
+      store(row + t, load<Float>(row + t) + (equal ? splat(same) : splat(other)));
+    }
+  }
+}
+
+// What is added to the product q . k of a panel: row r at add + r * row, and `shift` of each row.
+struct Addend {
+  const float* add;
+  std::int64_t row;
+  float shift[kRows];
+};
+
+inline void clear(float* row, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t t = begin; t < end; t += kFloats) store(row + t, Float{});
+}
+
+inline Addend addend_of(const Head& head, const Block& block, const BlockScratch& scratch,
+                        const Panel& panel) {
+  Addend addend{nullptr, 0, {}};
+  const bool has_queries = head.query_rows.count != 0;
+  const bool has_keys = head.key_rows.count != 0;
+  const float* const bias =
+      head.bias == nullptr ? nullptr : head.bias + panel.key - panel.position;
+  bool mixed = head.key_segments != nullptr;
+  if (has_queries) {
+    const Near near = near_columns(head.query_rows, panel);
+    const bool left = all_left(near, panel);
+    if (left || all_right(near, panel)) {
+      // One constant for each row: no pass over the scores.
+      for (int r = 0; r < kRows; ++r)
+        addend.shift[r] = scratch.far[(panel.row + r) * 2 + (left ? 0 : 1)];
+    } else {
+      mixed = true;
+    }
+  }
+  if (has_keys) {
+    const Near near = near_columns(head.key_rows, panel);
+    const bool left = all_left(near, panel);
+    if (bias == nullptr && (left || all_right(near, panel))) {
+      // The same for every row.
+      addend.add = (left ? head.key_far_left : head.key_far_right) + panel.key;
+    } else {
+      mixed = true;
+    }
+  }
+  if (!mixed) {
+    if (bias != nullptr) {
+      addend.add = bias;
+      addend.row = -1;  // one query further, one column back
+    }
+    return addend;
+  }
+  float* const terms = scratch.terms + kStripPad;
+  const std::int64_t end = rounded_up(panel.end, kFloats);
+  if (has_queries) {
+    relative_terms(head.query_rows,
+                   {block.position + panel.row * head.relative_stride, head.relative_stride,
+                    head.relative_depth, scratch.far + panel.row * 2},
+                   panel, terms);
+    for (float& shift : addend.shift) shift = 0.0F;
+  } else {
+    for (int r = 0; r < kRows; ++r) clear(terms + r * kStripRow, panel.begin, end);
+  }
+  if (has_keys) key_terms(head, scratch, panel);
+  if (bias != nullptr) {
+    for (int r = 0; r < kRows; ++r) {
+      float* const row = terms + r * kStripRow;
+      for (std::int64_t t = panel.begin; t < end; t += kFloats)
+        store(row + t, load<Float>(row + t) + load<Float>(bias + t - r));
+    }
+  }
+  if (head.key_segments != nullptr) segment_terms(head, block, scratch, panel);
+  addend.add = terms;
+  addend.row = kStripRow;
+  return addend;
+}
+
+// Hides what the mask of the caller hides, in one row of scores; adds what it adds.
+inline void apply_mask(const HeadMask& mask, std::int64_t query, const Panel& panel, float* row) {
+  const std::int64_t end = least(panel.end, mask.keys - panel.key);
+  const std::int64_t offset = query * mask.query_stride + panel.key * mask.key_stride;
+  std::int64_t t = panel.begin;
+  if (mask.kind == HeadMask::Kind::boolean) {
+    const auto* const keep = static_cast<const std::uint8_t*>(mask.data) + offset;
+    if (mask.key_stride == 1) {
+      using Bytes = std::uint8_t __attribute__((vector_size(kFloats)));
+      for (; t + kFloats <= end; t += kFloats) {
+        const Bits shown = __builtin_convertvector(load<Bytes>(keep + t), Bits);
+        store(row + t, shown == 0U ? splat(kHidden) : load<Float>(row + t));
+      }
+    }
+    for (; t < end; ++t) row[t] = keep[t * mask.key_stride] == 0 ? kHidden : row[t];
+  } else {
+    constexpr float kLog2e = 1.44269504088896341F;
+    const auto* const add = static_cast<const float*>(mask.data) + offset;
+    if (mask.key_stride == 1) {
+      for (; t + kFloats <= end; t += kFloats) {
+        const Float value = load<Float>(add + t);
+        const Float sum = mul_add(value, splat(kLog2e), load<Float>(row + t));
+        // -infinity hides the key, whatever its score is.
+        store(row + t, value == splat(kHidden) ? value : sum);
+      }
+    }
+    for (; t < end; ++t) {
+      const float value = add[t * mask.key_stride];
+      row[t] = value == kHidden ? kHidden : row[t] + value * kLog2e;
+    }
+  }
+  for (t = most(t, end); t < panel.end; ++t) row[t] = kHidden;
+}
+
+inline void tap(float* to, const Taps& taps, const Block& block, const Panel& panel,
+                const float* strip) {
+  if (to == nullptr) return;
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
+    float* const out = to + (block.first + panel.row + r) * taps.row + panel.key;
+    for (std::int64_t t = panel.begin; t < panel.end; ++t) out[t] = strip[r * kStripRow + t] * kLn2;
+  }
+}
+
+// Fills the strip with the scores of the panel, hidden keys as -infinity, and shift[] with what is
+// still to be added to each row. Backward asks for the slopes of the soft cap, which masks hide.
+template <bool kPlain>
+inline void score_panel(const Head& head, const Block& block, const Taps& taps,
+                        const BlockScratch& scratch, const Panel& panel, float* strip,
+                        float* shift, float* slopes = nullptr) {
+  const std::int64_t first = panel.key + panel.begin;
+  const std::int64_t vectors = (panel.end - panel.begin + kFloats - 1) / kFloats;
+  const Product p{block.content + panel.row * head.content_stride,
+                  head.content_stride,
+                  1,
+                  head.key_columns + first * head.depth,
+                  kFloats,
+                  head.depth * kFloats,
+                  strip + panel.begin,
+                  kStripRow,
+                  head.depth};
+  if constexpr (kPlain) {
+    const float* const bias =
+        head.bias == nullptr ? nullptr : head.bias + panel.key - panel.position;
+    wide_product<Start::zero>(p, vectors, nullptr, bias == nullptr ? nullptr : bias + panel.begin,
+                              -1);
+    for (int r = 0; r < kRows; ++r) shift[r] = 0.0F;
+  } else {
+    const Addend addend = addend_of(head, block, scratch, panel);
+    wide_product<Start::zero>(p, vectors, nullptr,
+                              addend.add == nullptr ? nullptr : addend.add + panel.begin,
+                              addend.row);
+    for (int r = 0; r < kRows; ++r) shift[r] = addend.shift[r];
+    const bool taps_wanted =
+        taps.scores != nullptr || taps.capped != nullptr || taps.masked != nullptr;
+    if (taps_wanted || head.soft_cap != 0.0F) {
+      // What follows is not the same when a row is shifted by a constant.
+      for (int r = 0; r < kRows; ++r) {
+        float* const row = strip + r * kStripRow;
+        for (std::int64_t v = 0; v < vectors; ++v) {
+          float* const at = row + panel.begin + v * kFloats;
+          store(at, load<Float>(at) + splat(shift[r]));
+        }
+        shift[r] = 0.0F;
+      }
+      tap(taps.scores, taps, block, panel, strip);
+    }
+    if (head.soft_cap != 0.0F) {
+      for (int r = 0; r < kRows; ++r) {
+        float* const row = strip + r * kStripRow + panel.begin;
+        for (std::int64_t v = 0; v < vectors; ++v) {
+          const Float capped = soft_capped(load<Float>(row + v * kFloats), head.soft_cap);
+          store(row + v * kFloats, capped);
+          if (slopes == nullptr) continue;
+          const Float part = capped * splat(1.0F / head.soft_cap);
+          store(slopes + r * kStripRow + panel.begin + v * kFloats, splat(1.0F) - part * part);
+        }
+      }
+    }
+    tap(taps.capped, taps, block, panel, strip);
+    if (head.mask.kind != HeadMask::Kind::none) {
+      for (std::int64_t r = 0; r < panel.rows; ++r)
+        apply_mask(head.mask, block.first + panel.row + r, panel, strip + r * kStripRow);
+    }
+    if (head.key_padding != nullptr) {
+      const float* const padding = head.key_padding + panel.key;
+      for (int r = 0; r < kRows; ++r) {
+        float* const row = strip + r * kStripRow;
+        for (std::int64_t t = panel.begin; t < panel.end; t += kFloats) {
+          const Float hidden = load<Float>(padding + t);
+          store(row + t, hidden < Float{} ? hidden : load<Float>(row + t));
+        }
+      }
+    }
+  }
+  // The edges: keys behind the last one, and what each query of the panel may not see.
+  const std::int64_t end = panel.begin + vectors * kFloats;
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const std::int64_t position = panel.position + least(r, panel.rows - 1);
+    float* const row = strip + r * kStripRow;
+    const std::int64_t shown = least(end, first_key(head, position) - panel.key);
+    for (std::int64_t t = panel.begin; t < shown; ++t) row[t] = kHidden;
+    for (std::int64_t t = most(panel.begin, last_key(head, position) + 1 - panel.key); t < end; ++t)
+      row[t] = kHidden;
+  }
+  if constexpr (!kPlain) tap(taps.masked, taps, block, panel, strip);
+}
+
+// Whether the scores of a head need nothing but products, a bias and the edges.
+inline bool is_plain(const Head& head, const Taps& taps) {
+  return head.query_rows.count == 0 && head.key_rows.count == 0 && head.key_segments == nullptr &&
+         head.soft_cap == 0.0F && head.mask.kind == HeadMask::Kind::none &&
+         head.key_padding == nullptr && taps.scores == nullptr && taps.capped == nullptr &&
+         taps.masked == nullptr;
+}
+
+// k_j . B[c] for the queries of the block and the keys whose columns have rows of their own: six keys
+// at a time against the table's columns, then each value to its query. band[i][x] belongs to column
+// first + x of query i. Only keys in [from_key, to_key).
+inline void fill_band(const Head& head, const Block& block, const BlockScratch& scratch,
+                      std::int64_t from_key, std::int64_t to_key) {
+  const Relative& relative = head.key_rows;
+  const std::int64_t position = head.offset + block.first;
+  const std::int64_t first = most(from_key, position + relative.first);
+  const std::int64_t last =
+      least(to_key, position + block.count - 1 + relative.first + relative.count);
+  // kBlockRows + kPanelRows - 1 columns, cut at both ends to whole vectors.
+  constexpr std::int64_t kWidth = kBlockRows + 2 * kWidest;
+  alignas(64) float sums[kRows * kWidth];
+  for (std::int64_t key = first; key < last; key += kRows) {
+    // Key `key + r` is column x of query i where x = key + r - (position + i) - relative.first.
+    const std::int64_t low = key - (position + block.count - 1) - relative.first;
+    const std::int64_t high = key + kRows - 1 - position - relative.first;
+    const std::int64_t from = most(0, low) / kFloats * kFloats;
+    const std::int64_t to = least(relative.count, high + 1);
+    if (from >= to) continue;
+    const Product p{head.raw_keys + key * head.relative_stride,
+                    head.relative_stride,
+                    1,
+                    relative.columns + from * head.relative_depth,
+                    kFloats,
+                    head.relative_depth * kFloats,
+                    sums,
+                    kWidth,
+                    head.relative_depth};
+    wide_product<Start::zero>(p, (to - from + kFloats - 1) / kFloats);
+    for (std::int64_t r = 0; r < least(kRows, last - key); ++r) {
+      const std::int64_t middle = key + r - position - relative.first;  // x of query 0
+      const std::int64_t begin = most(most(0, low), middle - (block.count - 1));
+      const std::int64_t end = least(to, middle + 1);
+      const float* const from_row = sums + r * kWidth - from;
+      for (std::int64_t x = begin; x < end; ++x)
+        scratch.band[(middle - x) * scratch.band_stride + x] = from_row[x];
+    }
+  }
+}
+
+}  // namespace

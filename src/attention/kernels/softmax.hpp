@@ -1,0 +1,168 @@
+// The forward pass of one block of queries: one pass over the keys, in tiles, with a running maximum
+// and sum for each query.
+#pragma once
+
+#include "attention/kernels/scores.hpp"
+
+namespace {
+
+// Turns the scores of a panel into weights 2^(s - maximum), moves maximum and sum on, and says by
+// which factor what was summed before must shrink.
+inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* strip,
+                        const float* shift, float* factors, float* row_sums) {
+  alignas(64) float top[kWidest] = {};
+  alignas(64) float base[kWidest] = {};
+  const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+  for (int r = 0; r < kRows; ++r) {
+    const float* const row = strip + r * kStripRow;
+    Float best = load<Float>(row + panel.begin);
+    for (std::int64_t t = panel.begin + kFloats; t < end; t += kFloats)
+      best = larger(best, load<Float>(row + t));
+    top[r] = largest_of_lanes(best) + shift[r];
+  }
+  float* const maximum = scratch.maximum + panel.row;
+  for (int r = 0; r < kRows; r += kFloats) {
+    const Float before = load<Float>(maximum + r);
+    const Float after = larger(before, load<Float>(top + r));
+    // A row that has seen no key keeps -infinity, and its weights 2^(-infinity - 0) are zeros.
+    const Float reference = after == splat(kHidden) ? Float{} : after;
+    store(factors + r, exp2_of(before - reference));
+    store(top + r, after);
+    store(base + r, reference);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    maximum[r] = top[r];
+    float* const row = strip + r * kStripRow;
+    const Float reference = splat(base[r] - shift[r]);
+    Float sum{};
+    for (std::int64_t t = panel.begin; t < end; t += kFloats) {
+      const Float weight = exp2_of(load<Float>(row + t) - reference);
+      store(row + t, weight);
+      sum += weight;
+    }
+    row_sums[r] = sum_of_lanes(sum);
+    scratch.sum[panel.row + r] = scratch.sum[panel.row + r] * factors[r] + row_sums[r];
+  }
+}
+
+// RoFormer (5), values: the weights of keys with rows of their own are kept by column, those of the
+// keys outside are summed; one product at the end of the block turns both into values.
+inline void keep_weights(const Head& head, const BlockScratch& scratch, const Panel& panel,
+                         const float* strip, const float* factors, const float* row_sums) {
+  const Near near = near_columns(head.value_rows, panel);
+  const bool left = all_left(near, panel);
+  const bool right = all_right(near, panel);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    float* const outside = scratch.outside + (panel.row + r) * 2;
+    float* const kept = scratch.near + (panel.row + r) * scratch.near_stride;
+    const float* const row = strip + r * kStripRow;
+    const std::int64_t begin = near.begin + r;
+    outside[0] *= factors[r];
+    outside[1] *= factors[r];
+    if (factors[r] != 1.0F && begin < panel.begin) {
+      for (std::int64_t x = 0; x < scratch.near_stride; x += kFloats)
+        store(kept + x, load<Float>(kept + x) * splat(factors[r]));
+    }
+    if (left || right) {
+      outside[left ? 0 : 1] += row_sums[r];
+      continue;
+    }
+    const std::int64_t left_end = least(most(panel.begin, begin), panel.end);
+    const std::int64_t near_end = least(most(panel.begin, near.end + r), panel.end);
+    for (std::int64_t t = panel.begin; t < left_end; ++t) outside[0] += row[t];
+    for (std::int64_t t = left_end; t < near_end; ++t) kept[t - begin] = row[t];
+    for (std::int64_t t = near_end; t < panel.end; ++t) outside[1] += row[t];
+  }
+}
+
+inline void add_value_rows(const Head& head, const Block& block, const BlockScratch& scratch) {
+  const Relative& relative = head.value_rows;
+  const float* const first = relative.rows;
+  const float* const last = relative.rows + (relative.count - 1) * relative.row_stride;
+  for (std::int64_t row = 0; row < block.count; row += kRows) {
+    float* const out = scratch.out + row * head.value_stride;
+    const Product p{scratch.near + row * scratch.near_stride,
+                    scratch.near_stride,
+                    1,
+                    relative.rows,
+                    relative.row_stride,
+                    kFloats,
+                    out,
+                    head.value_stride,
+                    relative.count};
+    wide_product<Start::sum>(p, (head.value_dim + kFloats - 1) / kFloats);
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      const float* const outside = scratch.outside + (row + r) * 2;
+      for (std::int64_t i = 0; i < head.value_dim; ++i)
+        out[r * head.value_stride + i] += outside[0] * first[i] + outside[1] * last[i];
+    }
+  }
+}
+
+template <bool kPlain>
+void attend_block_of(const Head& head, const Block& block, const Taps& taps,
+                     const BlockScratch& scratch) {
+  const std::int64_t rows = rounded_up(block.count, kRows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    scratch.maximum[r] = kHidden;
+    scratch.sum[r] = 0.0F;
+  }
+  clear(scratch.out, 0, rows * head.value_stride);
+  if (head.query_rows.count != 0) {
+    far_scores(head.query_rows, block.position, head.relative_stride, head.relative_depth, rows,
+               scratch.far);
+  }
+  if (head.key_rows.count != 0) fill_band(head, block, scratch, 0, head.keys);
+  if (head.value_rows.count != 0) {
+    clear(scratch.near, 0, rows * scratch.near_stride);
+    for (std::int64_t r = 0; r < rows * 2; ++r) scratch.outside[r] = 0.0F;
+  }
+  const std::int64_t position = head.offset + block.first;
+  const std::int64_t last_position = position + block.count - 1;
+  const std::int64_t first = head.visit_all != 0 ? 0 : first_key(head, position);
+  const std::int64_t last = head.visit_all != 0 ? head.keys - 1 : last_key(head, last_position);
+  float* const strip = scratch.strip + kStripPad;
+  alignas(64) float factors[kWidest];
+  float shift[kRows];
+  float row_sums[kRows];
+  for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
+    for (std::int64_t row = 0; row < block.count; row += kRows) {
+      Panel panel{row, position + row, least(kRows, block.count - row), key, 0, 0};
+      bound_columns(head, panel);
+      if (panel.begin >= panel.end) continue;
+      score_panel<kPlain>(head, block, taps, scratch, panel, strip, shift);
+      weigh_panel(scratch, panel, strip, shift, factors, row_sums);
+      if (head.value_rows.count != 0)
+        keep_weights(head, scratch, panel, strip, factors, row_sums);
+      const Product p{strip + panel.begin,
+                      kStripRow,
+                      1,
+                      head.values + (key + panel.begin) * head.value_stride,
+                      head.value_stride,
+                      kFloats,
+                      scratch.out + row * head.value_stride,
+                      head.value_stride,
+                      panel.end - panel.begin};
+      wide_product<Start::scaled>(p, (head.value_dim + kFloats - 1) / kFloats, factors);
+    }
+  }
+  if (head.value_rows.count != 0) add_value_rows(head, block, scratch);
+  for (std::int64_t r = 0; r < block.count; ++r) {
+    const float sum = scratch.sum[r];
+    if (sum == 0.0F) continue;  // no key: the row stays zero
+    float* const out = scratch.out + r * head.value_stride;
+    for (std::int64_t i = 0; i < head.value_stride; i += kFloats)
+      store(out + i, load<Float>(out + i) / splat(sum));
+  }
+}
+
+void attend_block(const Head& head, const Block& block, const Taps& taps,
+                  const BlockScratch& scratch) {
+  if (is_plain(head, taps)) {
+    attend_block_of<true>(head, block, taps, scratch);
+  } else {
+    attend_block_of<false>(head, block, taps, scratch);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,311 @@
+#include "phasor/attention/kv_cache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "attention/kv_cache_state.hpp"
+#include "attention/same_rotary.hpp"
+#include "core/large_memory.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using core::ConstHeadsView;
+using core::HeadsView;
+using core::Positions;
+using core::Rotary;
+
+[[noreturn]] void refuse(ErrorCode code, const std::string& what) {
+  throw Error(code, "cache: " + what);
+}
+
+std::string shape_text(const ConstHeadsView& view) {
+  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
+}
+
+CacheBlock allocate_block(const CacheSpec& spec, std::int64_t dim) {
+  std::size_t rows = 1;
+  for (const std::int64_t count : {spec.batch, spec.key_heads, spec.capacity}) {
+    if (static_cast<std::size_t>(count) >
+        static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max()) / rows) {
+      throw std::bad_alloc();
+    }
+    rows *= static_cast<std::size_t>(count);
+  }
+  return {core::allocate_large(rows, static_cast<std::size_t>(dim) * core::size_of(spec.dtype)),
+          dim};
+}
+
+// In bytes from the view's first element.
+std::int64_t head_offset(const ConstHeadsView& view, std::int64_t batch, std::int64_t head) {
+  return (batch * view.batch_stride + head * view.head_stride) *
+         static_cast<std::int64_t>(core::size_of(view.dtype));
+}
+
+// precondition  shapes and dtypes agree; out has a head's tokens side by side
+void copy_tokens(const ConstHeadsView& in, const HeadsView& out) {
+  const auto element = static_cast<std::int64_t>(core::size_of(in.dtype));
+  const std::int64_t bytes = in.head_dim * element;
+  for (std::int64_t b = 0; b < in.batch; ++b) {
+    for (std::int64_t h = 0; h < in.heads; ++h) {
+      const std::byte* from = static_cast<const std::byte*>(in.data) + head_offset(in, b, h);
+      std::byte* to = static_cast<std::byte*>(out.data) + head_offset(out, b, h);
+      if (in.token_stride == in.head_dim) {
+        std::memcpy(to, from, static_cast<std::size_t>(in.tokens * bytes));
+        continue;
+      }
+      for (std::int64_t t = 0; t < in.tokens; ++t) {
+        std::memcpy(to + t * bytes, from + t * in.token_stride * element,
+                    static_cast<std::size_t>(bytes));
+      }
+    }
+  }
+}
+
+void check_spec(const CacheSpec& spec) {
+  const std::pair<const char*, std::int64_t> sizes[] = {{"batch", spec.batch},
+                                                        {"key_heads", spec.key_heads},
+                                                        {"head_dim", spec.head_dim},
+                                                        {"value_dim", spec.value_dim},
+                                                        {"capacity", spec.capacity}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 1) {
+      refuse(ErrorCode::invalid_argument, message(name, " must be at least 1, got ", size));
+    }
+  }
+  if (spec.dtype == core::DType::f64) {
+    refuse(ErrorCode::unsupported, "dtype must be f32, f16 or bf16, got f64");
+  }
+}
+
+void check_rotary(const Rotary& rotary, std::int64_t head_dim) {
+  core::validate(rotary);
+  if (rotary.head_dim != head_dim) {
+    refuse(ErrorCode::shape_mismatch, message("the rotary's head_dim must be the cache's ",
+                                              head_dim, ", got ", rotary.head_dim));
+  }
+}
+
+void check_threads(int threads) {
+  if (threads < 0) {
+    refuse(ErrorCode::invalid_argument, message("threads must not be negative, got ", threads));
+  }
+}
+
+int axes_of(const std::optional<Rotary>& rotary) {
+  return rotary ? rotary->frequencies.axis_count() : 1;
+}
+
+void turn_keys(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
+               int threads) {
+  const core::Turn turn{in, out, core::Role::key};
+  core::rotate(rotary, positions, {&turn, 1}, {.threads = threads});
+}
+
+bool is_drift_free(const CacheSpec& spec) { return spec.mode == CacheMode::drift_free; }
+
+void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec& spec,
+                  std::int64_t tokens, std::int64_t dim) {
+  if (tokens < 0 || view.batch != spec.batch || view.tokens != tokens ||
+      view.heads != spec.key_heads || view.head_dim != dim) {
+    refuse(ErrorCode::shape_mismatch,
+           message(name, " must be [", spec.batch, ", ", std::max<std::int64_t>(tokens, 0), ", ",
+                   spec.key_heads, ", ", dim, "], got ", shape_text(view)));
+  }
+  if (view.dtype != spec.dtype) {
+    refuse(ErrorCode::shape_mismatch,
+           message(name, " must have the cache's dtype ", core::name_of(spec.dtype), ", got ",
+                   core::name_of(view.dtype)));
+  }
+  if (view.data == nullptr && tokens > 0) {
+    refuse(ErrorCode::invalid_argument,
+           message(name, " must not be null, got null for shape ", shape_text(view)));
+  }
+}
+
+// Tokens [first, last) of a cache that has `tokens`.
+void check_tokens(const char* what, std::int64_t tokens, std::int64_t first, std::int64_t last) {
+  if (first < 0 || last < first || last > tokens) {
+    refuse(ErrorCode::out_of_range, message(what, " must name tokens inside [0, ", tokens,
+                                            "), got [", first, ", ", last, ")"));
+  }
+}
+
+}  // namespace
+
+HeadsView KVCache::State::view(const CacheBlock& block, std::int64_t first,
+                               std::int64_t count) const noexcept {
+  HeadsView view = core::heads_first_view(static_cast<float*>(nullptr), spec.batch, spec.key_heads,
+                                          spec.capacity, block.dim);
+  view.dtype = spec.dtype;
+  view.tokens = count;
+  view.data =
+      block.memory.get() + static_cast<std::size_t>(first * block.dim) * core::size_of(spec.dtype);
+  return view;
+}
+
+void KVCache::State::move_keys(std::int64_t first, std::int64_t count, const Positions& old,
+                               const Stance& to, int threads) const {
+  const HeadsView turned = view(keys, first, count);
+  if (is_drift_free(spec)) {
+    turn_keys(to.rotary, to.positions, view(raw_keys, first, count), turned, threads);
+  } else if (spec.rotary) {
+    attention::rerotate({*spec.rotary, old}, to, turned, threads);
+  } else {
+    turn_keys(to.rotary, to.positions, turned, turned, threads);
+  }
+}
+
+KVCache::KVCache(CacheSpec spec) {
+  check_spec(spec);
+  if (spec.rotary) check_rotary(*spec.rotary, spec.head_dim);
+  CacheBlock keys = allocate_block(spec, spec.head_dim),
+             values = allocate_block(spec, spec.value_dim), raw_keys;
+  if (is_drift_free(spec)) raw_keys = allocate_block(spec, spec.head_dim);
+  PositionRows positions(axes_of(spec.rotary), spec.capacity);
+  state_ = std::make_unique<State>(State{std::move(spec), std::move(keys), std::move(values),
+                                         std::move(raw_keys), std::move(positions)});
+}
+
+KVCache::~KVCache() = default;
+KVCache::KVCache(KVCache&&) noexcept = default;
+KVCache& KVCache::operator=(KVCache&&) noexcept = default;
+
+const CacheSpec& KVCache::spec() const noexcept { return state_->spec; }
+std::int64_t KVCache::tokens() const noexcept { return state_->tokens; }
+
+std::int64_t KVCache::next_position() const noexcept {
+  if (state_->tokens == 0) return 0;
+  return static_cast<std::int64_t>(std::floor(state_->positions.largest(state_->tokens - 1))) + 1;
+}
+
+std::vector<double> KVCache::positions() const {
+  return state_->positions.dense(0, state_->tokens);
+}
+
+void KVCache::append(ConstHeadsView k, ConstHeadsView v, std::optional<Positions> positions,
+                     int threads) {
+  State& state = *state_;
+  const CacheSpec& spec = state.spec;
+  check_threads(threads);
+  check_tensor("k", k, spec, k.tokens, spec.head_dim);
+  check_tensor("v", v, spec, k.tokens, spec.value_dim);
+  if (k.tokens > spec.capacity - state.tokens) {
+    refuse(ErrorCode::out_of_range, message("tokens must fit the capacity ", spec.capacity,
+                                            ", got ", k.tokens, " more beside ", state.tokens));
+  }
+  const Positions at = positions ? *positions : core::positions_from(next_position());
+  // Behind the last token nothing is visible until `tokens` grows.
+  state.positions.write(state.tokens, at, spec.batch, k.tokens, spec.rotary);
+  if (k.tokens == 0) return;
+  const HeadsView keys = state.view(state.keys, state.tokens, k.tokens);
+  if (spec.rotary) {
+    turn_keys(*spec.rotary, at, k, keys, threads);
+  } else {
+    copy_tokens(k, keys);
+  }
+  if (is_drift_free(spec)) copy_tokens(k, state.view(state.raw_keys, state.tokens, k.tokens));
+  copy_tokens(v, state.view(state.values, state.tokens, k.tokens));
+  state.tokens += k.tokens;
+}
+
+void KVCache::truncate(std::int64_t tokens) {
+  check_tokens("truncate", state_->tokens, 0, tokens);
+  state_->tokens = tokens;
+}
+
+void KVCache::evict(std::int64_t first, std::int64_t last) {
+  State& state = *state_;
+  check_tokens("evict", state.tokens, first, last);
+  const std::int64_t behind = state.tokens - last;
+  if (first == last) return;
+  for (const CacheBlock* block : {&state.keys, &state.values, &state.raw_keys}) {
+    if (!block->memory) continue;
+    const HeadsView to = state.view(*block, first, behind);
+    const std::size_t token =
+        static_cast<std::size_t>(block->dim) * core::size_of(state.spec.dtype);
+    for (std::int64_t b = 0; b < to.batch; ++b) {
+      for (std::int64_t h = 0; h < to.heads; ++h) {
+        std::byte* gap = static_cast<std::byte*>(to.data) + head_offset(to, b, h);
+        std::memmove(gap, gap + static_cast<std::size_t>(last - first) * token,
+                     static_cast<std::size_t>(behind) * token);
+      }
+    }
+  }
+  state.positions.close_gap(first, last, behind);
+  state.tokens -= last - first;
+}
+
+void KVCache::shift(std::int64_t first, std::int64_t last, std::int64_t delta, int threads) {
+  State& state = *state_;
+  check_threads(threads);
+  check_tokens("shift", state.tokens, first, last);
+  if (delta == 0 || first == last) return;
+  const std::int64_t count = last - first;
+  const std::vector<double> old = state.positions.dense(first, count);
+  std::vector<double> moved = old;
+  for (double& position : moved) position += static_cast<double>(delta);
+  const int axes = state.positions.axes();
+  const Positions fresh = core::positions_per_row(moved.data(), axes, 0, count);
+  check_position_range(fresh, axes, state.spec.batch, count, state.spec.rotary);
+  if (state.spec.rotary) {
+    state.move_keys(first, count, core::positions_per_row(old.data(), axes, 0, count),
+                    {*state.spec.rotary, fresh}, threads);
+  }
+  state.positions.assign(first, moved);
+}
+
+void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions, int threads) {
+  State& state = *state_;
+  check_threads(threads);
+  check_rotary(rotary, state.spec.head_dim);
+  std::optional<Rotary> wanted = rotary;
+  const int axes = axes_of(wanted);
+  PositionRows rows(axes, state.spec.capacity);
+  if (positions) {
+    rows.write(0, *positions, state.spec.batch, state.tokens, wanted);
+  } else {
+    rows.assign(0, state.positions.dense_for(axes, state.tokens));
+  }
+  const std::vector<double> old = state.positions.dense(0, state.tokens);
+  const std::vector<double> moved = rows.dense(0, state.tokens);
+  const Positions fresh = core::positions_per_row(moved.data(), axes, 0, state.tokens);
+  check_position_range(fresh, axes, state.spec.batch, state.tokens, wanted);
+  const bool stays =
+      state.spec.rotary && old == moved && difference_of(*state.spec.rotary, rotary).empty();
+  if (state.tokens > 0 && !stays) {
+    state.move_keys(0, state.tokens,
+                    core::positions_per_row(old.data(), state.positions.axes(), 0, state.tokens),
+                    {rotary, fresh}, threads);
+  }
+  state.spec.rotary = std::move(wanted);
+  state.positions = std::move(rows);
+}
+
+KVCache KVCache::fork() const {
+  const State& from = *state_;
+  KVCache copy(from.spec);
+  State& to = *copy.state_;
+  const auto copy_block = [&](const CacheBlock& in, const CacheBlock& out) {
+    copy_tokens(from.view(in, 0, from.tokens), to.view(out, 0, from.tokens));
+  };
+  copy_block(from.keys, to.keys);
+  copy_block(from.values, to.values);
+  if (is_drift_free(from.spec)) copy_block(from.raw_keys, to.raw_keys);
+  to.positions.assign(0, from.positions.dense(0, from.tokens));
+  to.tokens = from.tokens;
+  return copy;
+}
+
+ConstHeadsView KVCache::keys() const noexcept {
+  return state_->view(state_->keys, 0, state_->tokens);
+}
+ConstHeadsView KVCache::values() const noexcept {
+  return state_->view(state_->values, 0, state_->tokens);
+}
+
+}  // namespace phasor::attention

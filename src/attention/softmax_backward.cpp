@@ -1,0 +1,640 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/call.hpp"
+#include "attention/head_side.hpp"
+#include "core/turns.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using kernels::kBlockRows;
+using kernels::kGuardRows;
+using kernels::kPanelRows;
+using kernels::kStripPad;
+using kernels::kStripRow;
+using kernels::kTileKeys;
+using kernels::kWidest;
+using kernels::rounded_up;
+
+constexpr double kLog2e = 1.44269504088896340736;
+constexpr float kLn2 = 0.693147180559945309F;
+
+// One key head of one sequence, with the query head of its group that is in hand. One thread works on
+// a unit; what units add to shared tables is added when all have finished their head, in order.
+struct Unit {
+  KeySide keys;
+  QuerySide side;
+  std::int64_t step = 0;  // which query head of the group
+  Floats content, raw, position, segments, d_out, out_row, log_sum, delta, key_scratch;
+  Floats d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
+  Floats d_bias, d_query_rows, d_key_rows, d_value_rows;
+  Floats query_far, value_far, query_outside, key_outside, value_outside;
+  Floats strip, terms, weights, d_scores, band;
+  float* bias_gradient = nullptr;  // d_bias[c]
+};
+
+Unit make_unit(const Call& call) {
+  const Strides strides = strides_of(call);
+  const std::int64_t queries = rounded_up(call.most_queries, kBlockRows);
+  const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
+  Unit unit;
+  unit.keys = make_key_side(call, Pass::backward);
+  unit.side = make_query_side(call, Pass::backward);
+  unit.content = Floats(queries * strides.content);
+  unit.raw = Floats(kBlockRows * strides.relative);
+  unit.d_out = Floats(queries * strides.value);
+  unit.out_row = Floats(strides.value);
+  unit.log_sum = Floats(queries);
+  unit.delta = Floats(queries);
+  unit.key_scratch = Floats(kTileKeys * strides.content);
+  unit.d_content = Floats(queries * strides.content);
+  unit.d_keys = Floats(keys * strides.content);
+  unit.d_values = Floats(keys * strides.value);
+  unit.strip = Floats(kPanelRows * kStripRow + kStripPad);
+  unit.terms = Floats(kPanelRows * kStripRow + kStripPad);
+  unit.weights = Floats((kBlockRows + 2 * kGuardRows) * kStripRow);
+  unit.d_scores = Floats((kBlockRows + 2 * kGuardRows) * kStripRow);
+  if (call.terms.query_rows) {
+    unit.position = Floats(queries * strides.relative);
+    unit.d_position = Floats(queries * strides.relative);
+    unit.query_far = Floats(queries * 2);
+    unit.query_outside = Floats(queries * 2);
+    unit.d_query_rows = Floats((unit.side.query_rows.count + kPanelRows) * strides.relative);
+  }
+  if (call.terms.key_rows) {
+    unit.d_raw_keys = Floats(keys * strides.relative);
+    unit.key_outside = Floats(keys * 2);
+    unit.d_key_rows = Floats((unit.side.key_rows.count + kPanelRows) * strides.relative);
+    unit.band = Floats(kBlockRows * rounded_up(unit.side.key_rows.count, kWidest));
+  }
+  if (call.terms.value_rows) {
+    unit.value_far = Floats(queries * 2);
+    unit.value_outside = Floats(queries * 2);
+    unit.d_value_rows = Floats((unit.side.value_rows.count + kPanelRows) * strides.value);
+  }
+  if (call.terms.segment_rows.given()) {
+    unit.segments = Floats(queries * 2);
+    unit.d_segments = Floats(queries * 2);
+  }
+  if (call.terms.bias) unit.d_bias = Floats(unit.side.bias_memory.count());
+  return unit;
+}
+
+// Where a table's gradient is summed. Units finish in an order that depends on the threads: what all
+// heads share is summed in double, so that the order does not show.
+class TableSums {
+ public:
+  explicit TableSums(const encodings::TableGradient& to) : to_(to) {
+    if (to.given() && to.heads == 1) shared_.resize(static_cast<std::size_t>(to.rows * to.dim));
+  }
+  [[nodiscard]] bool wanted() const noexcept { return to_.given(); }
+  void add(std::int64_t head, std::int64_t row, std::int64_t element, double value) {
+    if (shared_.empty()) {
+      to_.row(head, row)[element] += static_cast<float>(value);
+    } else {
+      shared_[static_cast<std::size_t>(row * to_.dim + element)] += value;
+    }
+  }
+  void finish() {
+    for (std::size_t i = 0; i < shared_.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      to_.row(0, at / to_.dim)[at % to_.dim] += static_cast<float>(shared_[i]);
+    }
+  }
+
+ private:
+  encodings::TableGradient to_;
+  std::vector<double> shared_;
+};
+
+struct AllSums {
+  explicit AllSums(const encodings::ScoreTermGradients& to)
+      : content_bias(to.content_bias),
+        position_bias(to.position_bias),
+        query_rows(to.query_rows),
+        key_rows(to.key_rows),
+        bias(to.bias),
+        extra_query(to.extra_query),
+        extra_key(to.extra_key),
+        first_row(to.first_row),
+        first_column(to.first_column),
+        segment_rows(to.segment_rows),
+        segment_bias(to.segment_bias),
+        value_rows(to.value_rows) {}
+  TableSums content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
+      first_row, first_column, segment_rows, segment_bias, value_rows;
+  void finish() {
+    for (TableSums* sums :
+         {&content_bias, &position_bias, &query_rows, &key_rows, &bias, &extra_query, &extra_key,
+          &first_row, &first_column, &segment_rows, &segment_bias, &value_rows}) {
+      sums->finish();
+    }
+  }
+};
+
+struct Backward {
+  const Call& call;
+  const AttentionForward& forward;
+  const AttentionGradients& gradients;
+  AllSums sums;
+  std::vector<Unit> units;
+  std::int64_t used = 0;
+};
+
+void clear(const Floats& floats) { std::fill_n(floats.data(), floats.count(), 0.0F); }
+
+void fill_rows_of_queries(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const auto at = [](const Floats& floats, std::int64_t offset) {
+    return floats.count() == 0 ? nullptr : floats.data() + offset;
+  };
+  for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
+    const std::int64_t count = std::min(kBlockRows, s.queries - first);
+    fill_queries(call, s, unit.side, first, count,
+                 {unit.content.data() + first * strides.content,
+                  at(unit.position, first * strides.relative), at(unit.segments, first * 2),
+                  unit.raw.data()});
+    const std::int64_t query = s.first_query + first;
+    call.kernels.read_rows(rows_of(backward.forward.d_out, s.batch, head, query), count,
+                           call.value_dim, unit.d_out.data() + first * strides.value,
+                           strides.value);
+  }
+  const float* const log_sums =
+      backward.forward.log_sum_exp + (s.batch * call.heads + head) * call.q.tokens + s.first_query;
+  for (std::int64_t i = 0; i < s.queries; ++i) {
+    const double log_sum = static_cast<double>(log_sums[i]);
+    // A row that sees no key has no weights: 2^(s - infinity).
+    unit.log_sum.data()[i] = log_sum == -std::numeric_limits<double>::infinity()
+                                 ? std::numeric_limits<float>::infinity()
+                                 : static_cast<float>(log_sum * kLog2e);
+    call.kernels.read_rows(rows_of(backward.forward.out, s.batch, head, s.first_query + i), 1,
+                           call.value_dim, unit.out_row.data(), strides.value);
+    double delta = 0.0;
+    for (std::int64_t e = 0; e < call.value_dim; ++e) {
+      delta += static_cast<double>(unit.out_row.data()[e]) *
+               static_cast<double>(unit.d_out.data()[i * strides.value + e]);
+    }
+    unit.delta.data()[i] = static_cast<float>(delta);
+  }
+}
+
+// Rows of queries behind the sequence's last must be zeros: another sequence may have been longer.
+void clear_for_head(const Call& call, Unit& unit) {
+  for (const Floats* floats :
+       {&unit.content, &unit.position, &unit.segments, &unit.d_out, &unit.d_content,
+        &unit.d_position, &unit.d_segments, &unit.d_bias, &unit.d_query_rows, &unit.d_key_rows,
+        &unit.d_value_rows, &unit.query_outside, &unit.key_outside, &unit.value_outside}) {
+    if (floats->count() != 0) clear(*floats);
+  }
+  if (unit.step == 0) {
+    clear(unit.d_keys);
+    clear(unit.d_values);
+    if (unit.d_raw_keys.count() != 0) clear(unit.d_raw_keys);
+  }
+  if (call.extra_dim == 0) return;
+  // Gradients of extra features belong to one head.
+  const Strides strides = strides_of(call);
+  const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
+  for (std::int64_t j = 0; j < keys; ++j)
+    std::fill_n(unit.d_keys.data() + j * strides.content + call.head_dim, call.extra_dim, 0.0F);
+}
+
+// What the columns outside a table add to the rows' gradients and to those of the table's ends.
+void add_ends(const Floats& outside, std::int64_t count, const float* rows, std::int64_t stride,
+              std::int64_t dim, const Spread& spread, float* d_rows, float* d_table) {
+  const std::int64_t last = (spread.count - 1) * stride;
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (int side = 0; side < 2; ++side) {
+      const float sum = outside.data()[i * 2 + side];
+      if (sum == 0.0F) continue;
+      const std::int64_t end = side == 0 ? 0 : last;
+      for (std::int64_t e = 0; e < dim; ++e) {
+        if (d_rows != nullptr) d_rows[i * stride + e] += sum * spread.rows.data()[end + e];
+        d_table[end + e] += sum * rows[i * stride + e];
+      }
+    }
+  }
+}
+
+void run_head(void* context, int part, int parts) {
+  Backward& backward = *static_cast<Backward*>(context);
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  for (std::int64_t at = part; at < backward.used; at += parts) {
+    Unit& unit = backward.units[static_cast<std::size_t>(at)];
+    const Sequence& s = *unit.keys.sequence;
+    const std::int64_t head = unit.keys.key_head * call.group + unit.step;
+    unit.keys.first_head = head;
+    clear_for_head(call, unit);
+    if (s.queries == 0 || s.keys == 0) continue;
+    fill_tables(call, unit.side, head);
+    if (unit.step == 0 || call.extra_dim != 0) {
+      for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+        fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
+                  unit.key_scratch.data());
+      }
+    }
+    fill_far_keys(call, unit.keys, unit.side);
+    fill_rows_of_queries(backward, unit);
+    unit.bias_gradient = nullptr;
+    if (unit.d_bias.count() != 0)
+      unit.bias_gradient = unit.d_bias.data() + (unit.side.bias - unit.side.bias_memory.data());
+    const kernels::BackwardHead rows{.content = unit.content.data(),
+                                     .position = unit.position.data(),
+                                     .segments = unit.segments.data(),
+                                     .d_out = unit.d_out.data(),
+                                     .log_sum = unit.log_sum.data(),
+                                     .delta = unit.delta.data(),
+                                     .value_columns = unit.keys.value_columns.data(),
+                                     .key_rows = unit.keys.rows.data(),
+                                     .d_content = unit.d_content.data(),
+                                     .d_position = unit.d_position.data(),
+                                     .d_segments = unit.d_segments.data(),
+                                     .d_keys = unit.d_keys.data(),
+                                     .d_raw_keys = unit.d_raw_keys.data(),
+                                     .d_values = unit.d_values.data(),
+                                     .d_bias = unit.bias_gradient,
+                                     .d_query_rows = unit.d_query_rows.data(),
+                                     .d_key_rows = unit.d_key_rows.data(),
+                                     .d_value_rows = unit.d_value_rows.data(),
+                                     .query_far = unit.query_far.data(),
+                                     .value_far = unit.value_far.data(),
+                                     .query_outside = unit.query_outside.data(),
+                                     .key_outside = unit.key_outside.data(),
+                                     .value_outside = unit.value_outside.data()};
+    kernels::BackwardScratch scratch{};
+    scratch.block.strip = unit.strip.data();
+    scratch.block.terms = unit.terms.data();
+    scratch.block.band = unit.band.data();
+    scratch.block.band_stride = rounded_up(unit.side.key_rows.count, kWidest);
+    scratch.weights = unit.weights.data();
+    scratch.d_scores = unit.d_scores.data();
+    call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
+    if (call.terms.query_rows) {
+      add_ends(unit.query_outside, s.queries, unit.position.data(), strides.relative,
+               call.head_dim, unit.side.query_rows, unit.d_position.data(),
+               unit.d_query_rows.data());
+    }
+    if (call.terms.key_rows) {
+      add_ends(unit.key_outside, s.keys, unit.keys.raw.data(), strides.relative, call.head_dim,
+               unit.side.key_rows, unit.d_raw_keys.data(), unit.d_key_rows.data());
+    }
+    if (call.terms.value_rows) {
+      add_ends(unit.value_outside, s.queries, unit.d_out.data(), strides.value, call.value_dim,
+               unit.side.value_rows, nullptr, unit.d_value_rows.data());
+    }
+  }
+}
+
+void write_gradient(const Call& call, const core::HeadsView& to, const Sequence& s,
+                    std::int64_t head, std::int64_t token, std::int64_t count, const float* rows,
+                    std::int64_t stride) {
+  const kernels::Rows out = rows_of(to, s.batch, head, token);
+  call.kernels.write_rows(rows, stride, count, to.head_dim, out.storage,
+                          const_cast<void*>(out.data), out.stride);
+}
+
+// dq = T^T (scale dS K) + scale dS A + scale dS E.
+void write_queries(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const auto scale = static_cast<float>(call.scale);
+  std::vector<float> block(static_cast<std::size_t>(kBlockRows * strides.relative));
+  for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
+    const std::int64_t count = std::min(kBlockRows, s.queries - first);
+    const std::int64_t token = s.first_query + first;
+    for (std::int64_t r = 0; r < count; ++r) {
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        block[static_cast<std::size_t>(r * strides.relative + e)] =
+            scale * unit.d_content.data()[(first + r) * strides.content + e];
+      }
+    }
+    if (call.query_turner) {
+      call.query_turner->turn(s.batch * call.q.tokens + token, count, block.data(),
+                              strides.relative, core::Direction::transpose);
+    }
+    for (std::int64_t r = 0; r < count; ++r) {
+      float* const row = block.data() + r * strides.relative;
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        if (unit.d_position.count() != 0)
+          row[e] += scale * unit.d_position.data()[(first + r) * strides.relative + e];
+        if (unit.d_segments.count() == 0) continue;
+        for (int different = 0; different < 2; ++different) {
+          row[e] += scale * unit.d_segments.data()[(first + r) * 2 + different] *
+                    call.terms.segment_rows.row(head, different)[e];
+        }
+      }
+    }
+    write_gradient(call, backward.gradients.d_q, s, head, token, count, block.data(),
+                   strides.relative);
+  }
+}
+
+// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, once all heads of the group are in.
+void write_keys(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  std::vector<float> block(static_cast<std::size_t>(kTileKeys * strides.relative));
+  for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+    const std::int64_t count = std::min(kTileKeys, s.keys - first);
+    const std::int64_t token = s.first_key + first;
+    for (std::int64_t r = 0; r < count; ++r) {
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        block[static_cast<std::size_t>(r * strides.relative + e)] =
+            kLn2 * unit.d_keys.data()[(first + r) * strides.content + e];
+      }
+    }
+    if (call.key_turner) {
+      call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(),
+                            strides.relative, core::Direction::transpose);
+    }
+    if (unit.d_raw_keys.count() != 0) {
+      for (std::int64_t i = 0; i < count * strides.relative; ++i) {
+        block[static_cast<std::size_t>(i)] += static_cast<float>(call.scale) *
+                                              unit.d_raw_keys.data()[first * strides.relative + i];
+      }
+    }
+    for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
+      if (unit.keys.padding.data()[first + j] == 0.0F) continue;
+      std::fill_n(block.data() + j * strides.relative, call.head_dim, 0.0F);
+    }
+    write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block.data(),
+                   strides.relative);
+    write_gradient(call, backward.gradients.d_v, s, unit.keys.key_head, token, count,
+                   unit.d_values.data() + first * strides.value, strides.value);
+  }
+}
+
+// table[row of column x] += factor * rows[x]: several columns may read one row.
+void add_to_table(const encodings::RelativeRows& relative, const Spread& spread,
+                  const Floats& rows, std::int64_t stride, std::int64_t head, double factor,
+                  TableSums& to) {
+  if (!to.wanted()) return;
+  const std::int64_t dim = relative.table.dim;
+  std::vector<double> sums(static_cast<std::size_t>(relative.table.rows * dim), 0.0);
+  for (std::int64_t x = 0; x < spread.count; ++x) {
+    const std::int64_t row = relative.map.row_of(-(spread.first + x));
+    for (std::int64_t e = 0; e < dim; ++e) {
+      sums[static_cast<std::size_t>(row * dim + e)] +=
+          static_cast<double>(rows.data()[x * stride + e]);
+    }
+  }
+  for (std::int64_t i = 0; i < relative.table.rows * dim; ++i)
+    to.add(head, i / dim, i % dim, factor * sums[static_cast<std::size_t>(i)]);
+}
+
+// The one row of a table += factor * the sum of `count` rows' first `dim` features.
+void add_column_sums(const Floats& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
+                     std::int64_t head, double factor, TableSums& to) {
+  for (std::int64_t e = 0; e < dim && to.wanted(); ++e) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < count; ++i)
+      sum += static_cast<double>(rows.data()[i * stride + e]);
+    to.add(head, 0, e, factor * sum);
+  }
+}
+
+void add_bias(const Call& call, const Unit& unit, TableSums& to) {
+  if (!to.wanted() || !call.terms.bias) return;
+  const encodings::RelativeRows& bias = *call.terms.bias;
+  const Sequence& s = *unit.keys.sequence;
+  std::vector<double> sums(static_cast<std::size_t>(bias.table.rows), 0.0);
+  const auto add = [&](std::int64_t distance, float value) {
+    sums[static_cast<std::size_t>(bias.map.row_of(distance))] += static_cast<double>(value);
+  };
+  for (std::int64_t c = -(s.keys - 1); c < s.queries; ++c) add(-c, unit.bias_gradient[c]);
+  if (call.has_first_token()) {
+    // The first token's features hold the bias with a minus sign.
+    const Strides strides = strides_of(call);
+    const std::int64_t feature = call.depth() - 2;
+    for (std::int64_t j = 0; j < s.keys && call.terms.first_row.given(); ++j)
+      add(-j, -unit.d_keys.data()[j * strides.content + feature]);
+    for (std::int64_t i = 0; i < s.queries && call.terms.first_column.given(); ++i) {
+      if (s.offset + i == 0 && call.terms.first_row.given()) continue;
+      add(s.offset + i, -unit.d_content.data()[i * strides.content + feature + 1]);
+    }
+  }
+  for (std::int64_t row = 0; row < bias.table.rows; ++row)
+    to.add(unit.side.head, row, 0, sums[static_cast<std::size_t>(row)]);
+}
+
+void add_features(const Call& call, const Unit& unit, AllSums& to) {
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const std::int64_t extra = call.terms.extra_query.given() ? call.terms.extra_query.dim : 0;
+  const auto query = [&](std::int64_t i, std::int64_t feature) {
+    return static_cast<double>(unit.d_content.data()[i * strides.content + feature]);
+  };
+  const auto key = [&](std::int64_t j, std::int64_t feature) {
+    return static_cast<double>(unit.d_keys.data()[j * strides.content + feature]);
+  };
+  const auto is_first = [&](std::int64_t i) {
+    return s.offset + i == 0 && call.terms.first_row.given();
+  };
+  for (std::int64_t i = 0; i < s.queries && to.extra_query.wanted(); ++i) {
+    for (std::int64_t e = 0; e < extra && !is_first(i); ++e)
+      to.extra_query.add(head, i, e, call.scale * query(i, call.head_dim + e));
+  }
+  for (std::int64_t j = 0; j < s.keys && to.extra_key.wanted(); ++j) {
+    if (j == 0 && call.terms.first_column.given()) continue;
+    for (std::int64_t e = 0; e < extra; ++e)
+      to.extra_key.add(head, j, e, static_cast<double>(kLn2) * key(j, call.head_dim + e));
+  }
+  const std::int64_t feature = call.depth() - 2;
+  for (std::int64_t j = 0; j < s.keys && to.first_row.wanted(); ++j)
+    to.first_row.add(head, 0, 0, key(j, feature));
+  for (std::int64_t i = 0; i < s.queries && to.first_column.wanted(); ++i)
+    if (!is_first(i)) to.first_column.add(head, 0, 0, query(i, feature + 1));
+}
+
+void add_segments(Backward& backward, const Unit& unit) {
+  const Call& call = backward.call;
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  std::vector<float> q(static_cast<std::size_t>(call.head_dim));
+  std::vector<double> rows(static_cast<std::size_t>(2 * call.head_dim), 0.0);
+  double sums[2] = {0.0, 0.0};
+  for (std::int64_t i = 0; i < s.queries; ++i) {
+    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + i), 1, call.head_dim,
+                           q.data(), call.head_dim);
+    for (int different = 0; different < 2; ++different) {
+      const double sum = static_cast<double>(unit.d_segments.data()[i * 2 + different]);
+      sums[different] += sum;
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        rows[static_cast<std::size_t>(different * call.head_dim + e)] +=
+            sum * static_cast<double>(q[static_cast<std::size_t>(e)]);
+      }
+    }
+  }
+  AllSums& to = backward.sums;
+  for (int different = 0; different < 2; ++different) {
+    for (std::int64_t e = 0; e < call.head_dim; ++e) {
+      const double bias = call.terms.segment_bias.given()
+                              ? static_cast<double>(call.terms.segment_bias.row(head, 0)[e])
+                              : 0.0;
+      const double row = rows[static_cast<std::size_t>(different * call.head_dim + e)];
+      if (to.segment_rows.wanted())
+        to.segment_rows.add(head, different, e, call.scale * (row + sums[different] * bias));
+      if (to.segment_bias.wanted()) {
+        const auto value = static_cast<double>(call.terms.segment_rows.row(head, different)[e]);
+        to.segment_bias.add(head, 0, e, call.scale * sums[different] * value);
+      }
+    }
+  }
+}
+
+void add_tables(Backward& backward, const Unit& unit) {
+  const Call& call = backward.call;
+  AllSums& to = backward.sums;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  if (call.terms.query_rows) {
+    add_to_table(*call.terms.query_rows, unit.side.query_rows, unit.d_query_rows, strides.relative,
+                 head, static_cast<double>(kLn2), to.query_rows);
+  }
+  if (call.terms.key_rows) {
+    add_to_table(*call.terms.key_rows, unit.side.key_rows, unit.d_key_rows, strides.relative, head,
+                 call.scale, to.key_rows);
+  }
+  if (call.terms.value_rows) {
+    add_to_table(*call.terms.value_rows, unit.side.value_rows, unit.d_value_rows, strides.value,
+                 head, 1.0, to.value_rows);
+  }
+  add_bias(call, unit, to.bias);
+  add_column_sums(unit.d_content, strides.content, s.queries, call.head_dim, head, call.scale,
+                  to.content_bias);
+  add_column_sums(unit.d_position, strides.relative, s.queries, call.head_dim, head, call.scale,
+                  to.position_bias);
+  if (call.extra_dim != 0) add_features(call, unit, to);
+  if (call.terms.segment_rows.given()) add_segments(backward, unit);
+}
+
+void check_gradient(const char* name, const encodings::TableGradient& gradient,
+                    const encodings::Table& table) {
+  if (!gradient.given()) return;
+  const bool fits = table.given() && gradient.heads == table.heads &&
+                    gradient.rows == table.rows && gradient.dim == table.dim;
+  if (fits) return;
+  throw Error(ErrorCode::shape_mismatch,
+              message("attend_backward: the gradient of ", name, " must be [", table.heads, ", ",
+                      table.rows, ", ", table.dim, "] like its table, got [", gradient.heads, ", ",
+                      gradient.rows, ", ", gradient.dim, "]"));
+}
+
+void check_gradients(const encodings::ScoreTerms& terms,
+                     const encodings::ScoreTermGradients& to) {
+  const auto table_of = [](const std::optional<encodings::RelativeRows>& rows) {
+    return rows ? rows->table : encodings::Table{};
+  };
+  check_gradient("content_bias", to.content_bias, terms.content_bias);
+  check_gradient("position_bias", to.position_bias, terms.position_bias);
+  check_gradient("query_rows", to.query_rows, table_of(terms.query_rows));
+  check_gradient("key_rows", to.key_rows, table_of(terms.key_rows));
+  check_gradient("bias", to.bias, table_of(terms.bias));
+  check_gradient("extra_query", to.extra_query, terms.extra_query);
+  check_gradient("extra_key", to.extra_key, terms.extra_key);
+  check_gradient("first_row", to.first_row, terms.first_row);
+  check_gradient("first_column", to.first_column, terms.first_column);
+  check_gradient("segment_rows", to.segment_rows, terms.segment_rows);
+  check_gradient("segment_bias", to.segment_bias, terms.segment_bias);
+  check_gradient("value_rows", to.value_rows, table_of(terms.value_rows));
+}
+
+void check_forward(const Call& call, const AttentionForward& forward) {
+  const auto check = [&](const char* name, const core::ConstHeadsView& view) {
+    const bool fits = view.batch == call.q.batch && view.tokens == call.q.tokens &&
+                      view.heads == call.heads && view.head_dim == call.value_dim;
+    if (fits && view.dtype != core::DType::f64 && view.data != nullptr) return;
+    throw Error(ErrorCode::shape_mismatch,
+                message("attend_backward: ", name, " must be [", call.q.batch, ", ", call.q.tokens,
+                        ", ", call.heads, ", ", call.value_dim, "] of f32, f16 or bf16, got [",
+                        view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim,
+                        "] of ", core::name_of(view.dtype)));
+  };
+  check("out", forward.out);
+  check("d_out", forward.d_out);
+  if (forward.log_sum_exp == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "attend_backward: log_sum_exp of the forward pass must be given, got null");
+  }
+}
+
+void clear_view(const core::HeadsView& view) {
+  const auto size = static_cast<std::int64_t>(core::size_of(view.dtype));
+  for (std::int64_t b = 0; b < view.batch; ++b) {
+    for (std::int64_t t = 0; t < view.tokens; ++t) {
+      for (std::int64_t h = 0; h < view.heads; ++h) {
+        std::fill_n(static_cast<char*>(view.data) +
+                        (b * view.batch_stride + t * view.token_stride + h * view.head_stride) *
+                            size,
+                    view.head_dim * size, '\0');
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
+                     core::ConstHeadsView k, core::ConstHeadsView v,
+                     const AttentionForward& forward, const AttentionGradients& gradients,
+                     const AttentionOptions& options) {
+  const char* const where = "attend_backward";
+  if (terms.turn && options.keys == KeyState::turned) {
+    throw Error(ErrorCode::unsupported,
+                "attend_backward: keys must be raw where they are turned, got turned keys: their "
+                "gradient would be that of the cache");
+  }
+  const Call call = checked_call(where, terms, q, k, v, options);
+  check_output(where, "d_q", gradients.d_q, q.batch, q.tokens, q.heads, q.head_dim, call);
+  check_output(where, "d_k", gradients.d_k, k.batch, k.tokens, k.heads, k.head_dim, call);
+  check_output(where, "d_v", gradients.d_v, v.batch, v.tokens, v.heads, v.head_dim, call);
+  check_gradients(terms, gradients.terms);
+  if (q.batch * q.tokens > 0) check_forward(call, forward);
+  // Keys that no query met, and queries that met no key, have gradients of zero.
+  clear_view(gradients.d_q);
+  clear_view(gradients.d_k);
+  clear_view(gradients.d_v);
+  if (call.most_queries == 0 || call.most_keys == 0) return;
+  const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const std::int64_t at_once = std::min<std::int64_t>(units, call.threads);
+  Backward backward{call, forward, gradients, AllSums(gradients.terms), {}, 0};
+  for (std::int64_t i = 0; i < at_once; ++i) backward.units.push_back(make_unit(call));
+  for (std::int64_t first = 0; first < units; first += at_once) {
+    backward.used = std::min(at_once, units - first);
+    for (std::int64_t step = 0; step < call.group; ++step) {
+      for (std::int64_t i = 0; i < backward.used; ++i) {
+        Unit& unit = backward.units[static_cast<std::size_t>(i)];
+        unit.keys.sequence =
+            &call.sequences[static_cast<std::size_t>((first + i) / call.key_heads)];
+        unit.keys.key_head = (first + i) % call.key_heads;
+        unit.step = step;
+      }
+      core::run_parts(static_cast<int>(backward.used), run_head, &backward);
+      for (std::int64_t i = 0; i < backward.used; ++i) {
+        Unit& unit = backward.units[static_cast<std::size_t>(i)];
+        if (unit.keys.sequence->queries == 0 || unit.keys.sequence->keys == 0) continue;
+        write_queries(backward, unit);
+        add_tables(backward, unit);
+        if (step + 1 == call.group) write_keys(backward, unit);
+      }
+    }
+  }
+  backward.sums.finish();
+}
+
+}  // namespace phasor::attention

@@ -1,0 +1,53 @@
+// Tables of trained numbers in a JSON encoding: inline, in a .npy file, or sinusoidal rows.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/json_reader.hpp"
+#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/trained_table.hpp"
+
+namespace phasor::config {
+
+// The axes of a table in the order of its file: h(ead), r(ow), d(im); the last must be d where there
+// is one. `text` is what a message shows.
+struct TableAxes {
+  std::string_view order, text;
+};
+
+class TableReader {
+ public:
+  // `storage` gets the numbers of every table that is read.
+  TableReader(std::filesystem::path folder, std::vector<std::vector<float>>& storage)
+      : folder_(std::move(folder)), storage_(storage) {}
+
+  // A table that is not there when the key is absent.
+  //
+  // throws   Error naming the key: neither a file's name nor nested lists of numbers, lists that
+  //          differ in length, another rank than `forms` have, no number at all, a file that
+  //          read_npy() refuses, a type other than float32, float16 and bfloat16
+  [[nodiscard]] encodings::Table table(const ObjectReader& reader, std::string_view key,
+                                       std::initializer_list<TableAxes> forms);
+  [[nodiscard]] encodings::Table required(const ObjectReader& reader, std::string_view key,
+                                          std::initializer_list<TableAxes> forms);
+
+  // {"sinusoidal": {...}}: the rows that the key asks for, or none when it does not.
+  [[nodiscard]] std::optional<encodings::Sinusoidal> sinusoidal(
+      const ObjectReader& reader, std::string_view key, std::optional<std::int64_t> head_dim) const;
+  // Its rows at these positions, shared by the heads.
+  [[nodiscard]] encodings::Table rows_of(const encodings::Sinusoidal& encoding,
+                                         const std::vector<std::int64_t>& positions);
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::vector<float>>& storage_;
+};
+
+}  // namespace phasor::config

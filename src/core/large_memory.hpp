@@ -1,0 +1,17 @@
+// Memory for tables and caches.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace phasor::core {
+
+// At least `count` * `size` bytes that begin at a multiple of 64, not initialised, followed by
+// kMemoryPadding bytes of zeros: kernels read whole vectors, up to two of them from the last value
+// on. Large blocks ask for huge pages.
+//
+// throws   std::bad_alloc, also when count * size is more than a size can say
+inline constexpr std::size_t kMemoryPadding = 128;
+[[nodiscard]] std::shared_ptr<std::byte[]> allocate_large(std::size_t count, std::size_t size);
+
+}  // namespace phasor::core

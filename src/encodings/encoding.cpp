@@ -1,0 +1,113 @@
+#include "phasor/encodings/encoding.hpp"
+
+#include <array>
+#include <optional>
+
+#include "encodings/terms.hpp"
+
+namespace phasor::encodings {
+namespace {
+
+// An encoding that neither changes what q.k means nor was trained with a scale of its own takes
+// that of its companions.
+[[nodiscard]] bool has_own_scale(const Encoding& encoding) noexcept {
+  return !std::holds_alternative<NoEncoding>(encoding) && !std::holds_alternative<Alibi>(encoding);
+}
+
+// Moves the terms of one encoding after another into one set, refusing what is filled twice.
+class Merger {
+ public:
+  void add(const Encoding& encoding, ScoreTerms terms) {
+    name_ = name_of(encoding);
+    take("turn", merged_.turn, terms.turn);
+    take("content_bias", merged_.content_bias, terms.content_bias);
+    take("position_bias", merged_.position_bias, terms.position_bias);
+    take("query_rows", merged_.query_rows, terms.query_rows);
+    take("key_rows", merged_.key_rows, terms.key_rows);
+    take("bias", merged_.bias, terms.bias);
+    take("slopes", merged_.slopes, terms.slopes);
+    take("extra_query", merged_.extra_query, terms.extra_query);
+    take("extra_key", merged_.extra_key, terms.extra_key);
+    take("first_row", merged_.first_row, terms.first_row);
+    take("first_column", merged_.first_column, terms.first_column);
+    take("segment_rows", merged_.segment_rows, terms.segment_rows);
+    take("segment_bias", merged_.segment_bias, terms.segment_bias);
+    take("value_rows", merged_.value_rows, terms.value_rows);
+    if (!has_own_scale(encoding)) return;
+    if (scaled_by_ && merged_.scale != terms.scale) {
+      throw Error(ErrorCode::unsupported,
+                  message("encoding: encodings used together must have one scale, got ",
+                          merged_.scale, " of ", *scaled_by_, " and ", terms.scale, " of ", name_));
+    }
+    merged_.scale = terms.scale;
+    scaled_by_ = name_;
+  }
+
+  void set_scale(double scale) { merged_.scale = scale; }
+  [[nodiscard]] ScoreTerms terms() && { return std::move(merged_); }
+
+ private:
+  template <class T>
+  [[nodiscard]] static bool filled(const std::optional<T>& term) {
+    return term.has_value();
+  }
+  [[nodiscard]] static bool filled(const Table& term) { return term.given(); }
+  [[nodiscard]] static bool filled(const std::vector<double>& term) { return !term.empty(); }
+
+  template <class T>
+  void take(std::string_view term, T& merged, T& added) {
+    if (!filled(added)) return;
+    if (filled(merged)) {
+      throw Error(ErrorCode::unsupported, message("encoding: one encoding at most may fill ", term,
+                                                  ", got ", name_, " after another that fills it"));
+    }
+    merged = std::move(added);
+  }
+
+  ScoreTerms merged_;
+  std::string_view name_;
+  std::optional<std::string_view> scaled_by_;
+};
+
+}  // namespace
+
+std::string_view name_of(const Encoding& encoding) noexcept {
+  static constexpr std::array<std::string_view, std::variant_size_v<Encoding>> kNames = {
+      "none",  "rope", "shaw", "bert_relative", "transformer_xl",
+      "xlnet", "t5",   "tupe", "deberta",       "alibi"};
+  return kNames[encoding.index()];
+}
+
+ScoreTerms terms_of(const NoEncoding& /*encoding*/, const AttentionShape& shape) {
+  ScoreTerms terms;
+  terms.scale = plain_scale(shape);  // RoFormer (2)
+  return terms;
+}
+
+ScoreTerms terms_of(const RopeSpec& encoding, const AttentionShape& shape) {
+  if (encoding.head_dim != shape.head_dim) {
+    throw Error(ErrorCode::shape_mismatch, message("rope: head_dim must be that of q, ",
+                                                   shape.head_dim, ", got ", encoding.head_dim));
+  }
+  std::optional<std::int64_t> context = shape.context;
+  if (!context && depends_on_context(encoding)) context = shape.key_tokens;
+  ScoreTerms terms;
+  terms.turn = resolve(encoding, context);  // RoFormer (14)
+  terms.scale = plain_scale(shape);
+  return terms;
+}
+
+ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape) {
+  validate_shape(shape);
+  return std::visit([&](const auto& kind) { return terms_of(kind, shape); }, encoding);
+}
+
+ScoreTerms resolve(std::span<const Encoding> encodings, const AttentionShape& shape) {
+  validate_shape(shape);
+  Merger merger;
+  merger.set_scale(plain_scale(shape));
+  for (const Encoding& encoding : encodings) merger.add(encoding, resolve(encoding, shape));
+  return std::move(merger).terms();
+}
+
+}  // namespace phasor::encodings

@@ -1,0 +1,498 @@
+// phasor attend: attention with any encoding, softmax or linear.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/attention/linear.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/config/encoding.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/io/npy.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct AttendOptions {
+  std::string encoding, layer, layout;
+  std::string q, k, v, output;
+  std::string kind = "softmax", feature_map, angles = "exact";
+  std::string mask, key_padding, key_lengths, segments, positions, query_positions;
+  std::string probabilities, log_sum_exp;
+  std::optional<std::int64_t> window, offset, context;
+  std::optional<double> scale, soft_cap;
+  bool causal = false, json = false;
+  int threads = 0;
+};
+
+// Heads read from a file, with or without a batch axis.
+struct HeadsFile {
+  io::NpyArray array;
+  core::ConstHeadsView view;
+  bool batched = false;
+
+  HeadsFile(const std::string& path, std::string_view role)
+      : array(io::read_npy(path).value_or_throw()) {
+    const std::vector<std::int64_t>& shape = array.shape;
+    if (shape.size() != 3 && shape.size() != 4) {
+      throw Error(ErrorCode::shape_mismatch,
+                  message(path, ": ", role,
+                          " must have the shape [batch, tokens, heads, head_dim] or [tokens, "
+                          "heads, head_dim], got ",
+                          shape_text(shape)));
+    }
+    const core::DType dtype = io::dtype_of(array, path).value_or_throw();
+    if (dtype == core::DType::f64) {
+      throw Error(ErrorCode::unsupported,
+                  message(path, ": ", role,
+                          " must be float32, float16 or bfloat16 (attention computes in float32), "
+                          "got float64"));
+    }
+    batched = shape.size() == 4;
+    const std::size_t first = batched ? 1 : 0;
+    view = core::heads_view(array.as<float>(), batched ? shape[0] : 1, shape[first],
+                            shape[first + 1], shape[first + 2]);
+    view.data = array.bytes.data();
+    view.dtype = dtype;
+  }
+  HeadsFile(const HeadsFile&) = delete;
+  HeadsFile& operator=(const HeadsFile&) = delete;
+
+  [[nodiscard]] std::optional<std::int64_t> batch() const {
+    return batched ? std::optional(view.batch) : std::nullopt;
+  }
+};
+
+struct Inputs {
+  HeadsFile q, k, v;
+
+  explicit Inputs(const AttendOptions& options)
+      : q(options.q, "q"), k(options.k, "k"), v(options.v, "v") {
+    if (q.batched != k.batched || q.batched != v.batched || q.view.batch != k.view.batch ||
+        q.view.batch != v.view.batch) {
+      throw Error(ErrorCode::shape_mismatch,
+                  message("q, k and v must have the same batch axis or none, got ",
+                          shape_text(q.array.shape), ", ", shape_text(k.array.shape), " and ",
+                          shape_text(v.array.shape)));
+    }
+  }
+
+  [[nodiscard]] encodings::AttentionShape shape() const {
+    encodings::AttentionShape shape;
+    shape.heads = q.view.heads;
+    shape.key_heads = k.view.heads;
+    shape.head_dim = q.view.head_dim;
+    shape.value_dim = v.view.head_dim;
+    shape.query_tokens = q.view.tokens;
+    shape.key_tokens = k.view.tokens;
+    return shape;
+  }
+};
+
+void check_flags(const AttendOptions& options) {
+  if (options.threads < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                message("--threads must be 0 (as many as help) or more, got ", options.threads));
+  }
+  if (options.window && *options.window < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                message("--window must be at least 1, got ", *options.window));
+  }
+  if (options.context && *options.context < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                message("--context must be at least 1, got ", *options.context));
+  }
+  if (options.scale && !std::isfinite(*options.scale)) {
+    throw Error(ErrorCode::invalid_argument,
+                message("--scale must be finite, got ", *options.scale));
+  }
+  if (options.soft_cap && !(std::isfinite(*options.soft_cap) && *options.soft_cap > 0.0)) {
+    throw Error(ErrorCode::invalid_argument,
+                message("--soft-cap must be finite and positive, got ", *options.soft_cap));
+  }
+  if (options.kind != "linear") {
+    if (!options.feature_map.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  message("--feature-map must go with --kind linear, got --kind ", options.kind));
+    }
+    return;
+  }
+  const std::vector<std::pair<const char*, bool>> softmax_only = {
+      {"--window", options.window.has_value()},
+      {"--scale", options.scale.has_value()},
+      {"--soft-cap", options.soft_cap.has_value()},
+      {"--mask", !options.mask.empty()},
+      {"--key-lengths", !options.key_lengths.empty()},
+      {"--segments", !options.segments.empty()},
+      {"--probabilities", !options.probabilities.empty()},
+      {"--log-sum-exp", !options.log_sum_exp.empty()},
+      {"--angles float32", options.angles == "float32"}};
+  for (const auto& [flag, given] : softmax_only) {
+    if (given) {
+      throw Error(ErrorCode::unsupported,
+                  message(flag, " must go with --kind softmax, got --kind linear"));
+    }
+  }
+}
+
+encodings::RopeSpec* rope_of(config::LoadedEncoding& loaded) {
+  for (encodings::Encoding& part : loaded.parts) {
+    if (auto* spec = std::get_if<encodings::RopeSpec>(&part)) return spec;
+  }
+  return nullptr;
+}
+
+// The last `tokens` of the last axis.
+RawPositions last_tokens(const RawPositions& all, std::int64_t tokens) {
+  RawPositions last = all;
+  const std::int64_t length = all.shape.empty() ? 0 : all.shape.back();
+  if (tokens > length) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("--query-positions must be given where there are more queries than keys, "
+                        "got ",
+                        tokens, " queries and ", length, " keys"));
+  }
+  const auto keep = [&](auto& values) {
+    std::size_t to = 0;
+    for (std::size_t at = 0; at < values.size(); ++at) {
+      if (static_cast<std::int64_t>(at) % length >= length - tokens) values[to++] = values[at];
+    }
+    values.resize(to);
+  };
+  keep(last.integers);
+  keep(last.floats);
+  last.shape.back() = tokens;
+  return last;
+}
+
+// Where the tokens stand for a rope: keys as given, queries beside the last of them unless given too.
+struct TurnPositions {
+  std::optional<PositionGrid> queries, keys;
+};
+
+TurnPositions positions_of(const AttendOptions& options, const encodings::RopeSpec& spec,
+                           const Inputs& inputs) {
+  TurnPositions positions;
+  const bool given =
+      !options.positions.empty() || !options.query_positions.empty() || options.offset;
+  const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
+  if (!given) return positions;
+  const RawPositions of_keys = options.positions.empty()
+                                   ? count_positions(options.offset.value_or(0), keys)
+                                   : parse_positions(options.positions);
+  positions.keys.emplace(spec, of_keys, inputs.k.batch(), keys);
+  positions.queries.emplace(spec,
+                            options.query_positions.empty()
+                                ? last_tokens(of_keys, queries)
+                                : parse_positions(options.query_positions),
+                            inputs.q.batch(), queries);
+  return positions;
+}
+
+// [batch, keys] of flags or [batch] of lengths; an array without its batch axis is fine where the
+// heads have none.
+io::NpyArray read_rows(const std::string& path, const char* flag, const Inputs& inputs,
+                       std::vector<std::int64_t> shape) {
+  io::NpyArray array = io::read_npy(path).value_or_throw();
+  std::vector<std::int64_t> without = shape;
+  without.erase(without.begin());
+  const bool fits = array.shape == shape || (!inputs.q.batched && array.shape == without);
+  if (!fits || (!io::is_integer(array.type) && array.type != io::NpyType::boolean)) {
+    throw Error(
+        ErrorCode::shape_mismatch,
+        message(path, ": ", flag, " must be bool or integers of the shape ", shape_text(shape),
+                ", got ", io::name_of(array.type), " ", shape_text(array.shape)));
+  }
+  return array;
+}
+
+std::vector<std::uint8_t> flags_of(const io::NpyArray& array) {
+  std::vector<std::uint8_t> flags;
+  for (const double value : io::to_doubles(array).value_or_throw())
+    flags.push_back(value != 0.0 ? 1 : 0);
+  return flags;
+}
+
+// What the options of a call point into.
+struct CallStorage {
+  std::vector<std::uint8_t> mask_flags, key_padding;
+  std::vector<float> mask_floats;
+  std::vector<std::int64_t> key_lengths;
+  std::vector<std::int32_t> query_segments, key_segments;
+};
+
+attention::Mask read_mask(const std::string& path, const Inputs& inputs, CallStorage& storage) {
+  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const std::int64_t batch = inputs.q.view.batch, heads = inputs.q.view.heads;
+  const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
+  try {
+    if (array.type == io::NpyType::boolean || array.type == io::NpyType::u8) {
+      storage.mask_flags = flags_of(array);
+      return attention::boolean_mask(storage.mask_flags.data(), array.shape, batch, heads, queries,
+                                     keys);
+    }
+    if (io::is_integer(array.type)) {
+      throw Error(ErrorCode::unsupported,
+                  message("mask: must be bool, uint8 or floats, got ", io::name_of(array.type)));
+    }
+    const std::vector<double> values = io::to_doubles(array).value_or_throw();
+    storage.mask_floats.assign(values.begin(), values.end());
+    return attention::additive_mask(storage.mask_floats.data(), array.shape, batch, heads, queries,
+                                    keys);
+  } catch (const Error& error) {
+    throw Error(error.code(), message(path, ": ", error.what()));
+  }
+}
+
+void read_segments(const std::string& path, const Inputs& inputs, CallStorage& storage) {
+  const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
+  const io::NpyArray array = read_rows(path, "--segments", inputs, {inputs.q.view.batch, keys});
+  if (queries > keys) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("--segments: queries must be the last of the keys, got ", queries,
+                        " queries and ", keys, " keys"));
+  }
+  const std::vector<double> values = io::to_doubles(array).value_or_throw();
+  for (std::size_t at = 0; at < values.size(); ++at) {
+    const auto segment = static_cast<std::int32_t>(values[at]);
+    storage.key_segments.push_back(segment);
+    if (static_cast<std::int64_t>(at) % keys >= keys - queries)
+      storage.query_segments.push_back(segment);
+  }
+}
+
+io::NpyArray floats(std::vector<std::int64_t> shape, bool batched) {
+  if (!batched) shape.erase(shape.begin());
+  return io::make_npy(io::NpyType::f32, std::move(shape));
+}
+
+struct Answer {
+  io::NpyArray output;
+  std::optional<io::NpyArray> probabilities, log_sum_exp;
+  double scale = 0.0;
+};
+
+core::HeadsView output_view(const Inputs& inputs, io::NpyArray& output) {
+  core::HeadsView view =
+      core::heads_view(output.as<float>(), inputs.q.view.batch, inputs.q.view.tokens,
+                       inputs.q.view.heads, inputs.v.view.head_dim);
+  view.data = output.bytes.data();
+  view.dtype = inputs.q.view.dtype;
+  return view;
+}
+
+void attend_softmax(const AttendOptions& options, const Inputs& inputs,
+                    const encodings::ScoreTerms& terms, const TurnPositions& positions,
+                    Answer& answer) {
+  CallStorage storage;
+  attention::AttentionOptions call;
+  call.causality = options.causal ? attention::Causality::bottom_right : attention::Causality::none;
+  call.window = options.window;
+  call.scale = options.scale;
+  call.soft_cap = options.soft_cap.value_or(0.0);
+  call.threads = options.threads;
+  call.angles = parse_angles(options.angles);
+  if (positions.queries) call.query_positions = positions.queries->view();
+  if (positions.keys) call.key_positions = positions.keys->view();
+  const std::int64_t batch = inputs.q.view.batch, keys = inputs.k.view.tokens;
+  if (!options.mask.empty()) call.mask = read_mask(options.mask, inputs, storage);
+  if (!options.key_padding.empty()) {
+    storage.key_padding =
+        flags_of(read_rows(options.key_padding, "--key-padding", inputs, {batch, keys}));
+    call.key_padding = storage.key_padding;
+  }
+  if (!options.key_lengths.empty()) {
+    const io::NpyArray lengths = read_rows(options.key_lengths, "--key-lengths", inputs, {batch});
+    storage.key_lengths = io::to_integers(lengths).value_or_throw();
+    call.key_lengths = storage.key_lengths;
+  }
+  if (terms.segment_rows.given() && options.segments.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--segments must be given for an encoding with segments, got none");
+  }
+  if (!options.segments.empty()) {
+    read_segments(options.segments, inputs, storage);
+    call.query_segments = storage.query_segments;
+    call.key_segments = storage.key_segments;
+  }
+  attention::AttentionExtras extras;
+  const std::int64_t heads = inputs.q.view.heads, queries = inputs.q.view.tokens;
+  if (!options.probabilities.empty()) {
+    answer.probabilities = floats({batch, heads, queries, keys}, inputs.q.batched);
+    extras.probabilities = answer.probabilities->as<float>();
+  }
+  if (!options.log_sum_exp.empty()) {
+    answer.log_sum_exp = floats({batch, heads, queries}, inputs.q.batched);
+    extras.log_sum_exp = answer.log_sum_exp->as<float>();
+  }
+  answer.scale = call.scale.value_or(terms.scale);
+  attention::attend(terms, inputs.q.view, inputs.k.view, inputs.v.view,
+                    output_view(inputs, answer.output), call, extras);
+}
+
+void attend_linear(const AttendOptions& options, const Inputs& inputs,
+                   const encodings::ScoreTerms& terms, const TurnPositions& positions,
+                   Answer& answer) {
+  attention::LinearOptions call;
+  call.causality = options.causal ? attention::Causality::bottom_right : attention::Causality::none;
+  call.features = options.feature_map == "softmax_exp" ? attention::FeatureMap::softmax_exp
+                                                       : attention::FeatureMap::elu_plus_one;
+  call.threads = options.threads;
+  if (positions.queries) call.query_positions = positions.queries->view();
+  if (positions.keys) call.key_positions = positions.keys->view();
+  std::vector<std::uint8_t> key_padding;
+  if (!options.key_padding.empty()) {
+    key_padding = flags_of(read_rows(options.key_padding, "--key-padding", inputs,
+                                     {inputs.q.view.batch, inputs.k.view.tokens}));
+    call.key_padding = key_padding;
+  }
+  attention::linear_attend(terms.turn, inputs.q.view, inputs.k.view, inputs.v.view,
+                           output_view(inputs, answer.output), call);
+}
+
+void print_json(const AttendOptions& options, const config::LoadedEncoding& loaded,
+                const Answer& answer) {
+  nlohmann::ordered_json summary;
+  summary["shape"] = answer.output.shape;
+  summary["dtype"] = io::name_of(answer.output.type);
+  summary["kind"] = options.kind;
+  summary["encoding"] = nlohmann::ordered_json::array();
+  for (const encodings::Encoding& part : loaded.parts)
+    summary["encoding"].push_back(encodings::name_of(part));
+  summary["causal"] = options.causal;
+  summary["window"] = options.window ? nlohmann::ordered_json(*options.window) : nullptr;
+  if (options.kind == "softmax") summary["scale"] = answer.scale;
+  fmt::print("{}\n", summary.dump());
+}
+
+int run_attend(const AttendOptions& options) {
+  check_flags(options);
+  const Inputs inputs(options);
+  encodings::AttentionShape shape = inputs.shape();
+  config::EncodingRequest request;
+  request.shape = shape;
+  request.layer = options.layer;
+  config::LoadedEncoding loaded = config::read_encoding(options.encoding, request).value_or_throw();
+
+  encodings::RopeSpec* const spec = rope_of(loaded);
+  TurnPositions positions;
+  if (spec != nullptr) {
+    if (!options.layout.empty()) spec->layout = core::pair_layout_of(options.layout);
+    positions = positions_of(options, *spec, inputs);
+    if (positions.keys) {
+      const SpecOptions at{options.encoding, options.layer, options.context};
+      shape.context = context_for(*spec, at, *positions.keys, "attend");
+    } else {
+      shape.context = options.context;
+      if (!options.context && encodings::depends_on_context(*spec)) {
+        fmt::print(stderr, "phasor attend: context {} taken from the keys; --context sets it\n",
+                   shape.key_tokens);
+      }
+    }
+  } else if (!options.positions.empty() || !options.query_positions.empty() || options.offset ||
+             options.context || !options.layout.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--positions, --query-positions, --offset, --context and --layout must go with an "
+                "encoding that turns, got another");
+  }
+  if (options.kind == "linear") {
+    for (const encodings::Encoding& part : loaded.parts) {
+      if (!std::holds_alternative<encodings::RopeSpec>(part) &&
+          !std::holds_alternative<encodings::NoEncoding>(part)) {
+        throw Error(ErrorCode::unsupported,
+                    message("--kind linear takes rope or none, got ", encodings::name_of(part)));
+      }
+    }
+  }
+  const encodings::ScoreTerms terms = config::resolve(loaded, shape);
+
+  Answer answer;
+  std::vector<std::int64_t> output_shape = inputs.q.array.shape;
+  output_shape.back() = inputs.v.view.head_dim;
+  answer.output = io::make_npy(inputs.q.array.type, std::move(output_shape));
+  if (options.kind == "linear") {
+    attend_linear(options, inputs, terms, positions, answer);
+  } else {
+    attend_softmax(options, inputs, terms, positions, answer);
+  }
+  or_throw(io::write_npy(options.output, answer.output));
+  if (answer.probabilities) or_throw(io::write_npy(options.probabilities, *answer.probabilities));
+  if (answer.log_sum_exp) or_throw(io::write_npy(options.log_sum_exp, *answer.log_sum_exp));
+  if (options.json) print_json(options, loaded, answer);
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_attend(CLI::App& app, Action& action) {
+  auto options = std::make_shared<AttendOptions>();
+  CLI::App* verb = app.add_subcommand("attend", "attention with any encoding, softmax or linear");
+  verb->add_option("--encoding", options->encoding,
+                   "an encoding as JSON, or whatever --config of the other verbs takes (a rope)")
+      ->required();
+  verb->add_option("-q,--query", options->q, "queries")->required();
+  verb->add_option("-k,--key", options->k, "keys; heads a divisor of the queries'")->required();
+  verb->add_option("-v,--value", options->v, "values; any width")->required();
+  verb->add_option("-o,--output", options->output, "where the result goes")->required();
+  verb->add_option("--kind", options->kind, "softmax (default) or linear (rope or none)")
+      ->check(CLI::IsMember({"softmax", "linear"}));
+  verb->add_flag("--causal", options->causal,
+                 "the last query sees all keys, each earlier one less");
+  verb->add_option("--window", options->window, "only keys less than W away");
+  verb->add_option("--scale", options->scale, "the factor on the scores (default: the encoding's)");
+  verb->add_option("--soft-cap", options->soft_cap, "scores become C tanh(s / C)");
+  verb->add_option("--mask", options->mask,
+                   "bool or uint8 (0 hides) or floats (added): [queries, keys], [heads, ...] or "
+                   "[batch, heads, ...]");
+  verb->add_option("--key-padding", options->key_padding, "[batch, keys]: 0 hides the key");
+  verb->add_option("--key-lengths", options->key_lengths, "[batch]: keys behind are padding");
+  verb->add_option("--segments", options->segments,
+                   "[batch, keys] integers, for XLNet; queries are the last of them");
+  CLI::Option* positions = verb->add_option(
+      "--positions", options->positions,
+      "of the keys, for a rope: a .npy file or A:B (default 0:keys); queries are the last of them");
+  verb->add_option("--query-positions", options->query_positions,
+                   "of the queries, where they are not the last keys");
+  verb->add_option("--offset", options->offset, "key j stands at N + j")->excludes(positions);
+  verb->add_option("--context", options->context,
+                   "context length, where the numbers depend on it (dynamic, longrope, xPos)");
+  verb->add_option("--layer", options->layer, "layer index or layer type, where layers differ");
+  verb->add_option("--layout", options->layout, "the pairing, instead of the config's own")
+      ->check(CLI::IsMember({"interleaved", "half", "interleaved_to_half"}));
+  add_angles_option(*verb, options->angles);
+  verb->add_option("--feature-map", options->feature_map, "linear: elu+1 (default) or softmax_exp")
+      ->check(CLI::IsMember({"elu+1", "softmax_exp"}));
+  verb->add_option("--probabilities", options->probabilities,
+                   "write [batch, heads, queries, keys] float32 as well");
+  verb->add_option("--log-sum-exp", options->log_sum_exp,
+                   "write [batch, heads, queries] float32 as well");
+  verb->add_option("--threads", options->threads, "at most N threads; 0: as many as help");
+  verb->add_flag("--json", options->json, "print what was done as one object");
+  verb->footer(
+      "Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],\n"
+      "         V [batch, keys, key_heads, value_dim], all with batch or all without;\n"
+      "         float32, float16 or bfloat16; O [batch, queries, heads, value_dim] as Q\n"
+      "\n"
+      "Encoding {\"encoding\": NAME, ...}, NAME one of none, rope, xpos, alibi, t5, shaw,\n"
+      "         bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,\n"
+      "         deberta_v2, tupe; or {\"encoding\": [{...}, {...}]} for several at once; or a\n"
+      "         config.json or plain spec, which is a rope. Tables are .npy files beside the\n"
+      "         JSON or lists of numbers. examples/encodings/ holds one of each.\n"
+      "\n"
+      "O is replaced only when all is done: an error leaves it as it was. A query that sees no\n"
+      "key gets zeros; NaN flows through.\n"
+      "\n"
+      "Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal");
+  verb->callback([&action, options] { action = [options] { return run_attend(*options); }; });
+}
+
+}  // namespace phasor::tools
