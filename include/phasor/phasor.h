@@ -1,4 +1,5 @@
-/* Phasor in C11: rotary position embedding of any type, exact, at memory speed.
+/* Phasor in C11: rotary position embedding of any type, exact, at memory speed, and attention with
+ * every encoding of position.
  *
  * Every function that can fail returns a phasor_status and leaves its outputs untouched when it
  * does; phasor_last_error() then says what was expected and what came. No C++ exception crosses
@@ -354,6 +355,82 @@ enum { PHASOR_INDEPENDENT = 0, PHASOR_EQUAL = 1 };
 phasor_status phasor_mean_rotated_scores(const phasor_rope* rope, double mean, double variance,
                                          phasor_query_key relation, const double* distances,
                                          size_t count, double* out);
+
+/* ---- Attention
+ * ---------------------------------------------------------------------------------------------- */
+
+typedef struct phasor_encoding phasor_encoding; /* with the trained numbers of its tables */
+
+/* From JSON as `phasor attend --encoding` reads it: {"encoding": "t5", ...}, or a rope's config. json
+ * ends with a 0; tables named as .npy files are looked for in `folder` (NULL: the current one) and read
+ * now. What depends on the number of tokens (XLNet's first_distance, how many rows are sinusoidal) must
+ * be said. */
+phasor_status phasor_encoding_parse(const char* json, const char* folder, phasor_encoding** out);
+void phasor_encoding_destroy(phasor_encoding* encoding); /* NULL is fine */
+
+typedef int32_t phasor_causality;
+enum {
+  PHASOR_NOT_CAUSAL = 0, /* every query sees every key */
+  PHASOR_CAUSAL = 1,     /* query i of Nq sees keys 0 .. Nk - Nq + i */
+};
+
+/* All zeros but struct_size: not causal, the encoding's own scale, threads where they help. */
+typedef struct {
+  uint32_t struct_size;
+  phasor_causality causality;
+  int64_t window;  /* a key is seen if |i - j| < window; 0: no window */
+  double scale;    /* 0: the encoding's own */
+  double soft_cap; /* c > 0: scores become c tanh(s / c); 0: none */
+  int32_t threads; /* n: at most n, the caller among them; 0: as many as help */
+  phasor_instruction_set isa;
+  /* [batch, heads, queries]: the logarithm of each softmax's denominator. Written by phasor_attend
+   * where it is not NULL, read by phasor_attend_backward. */
+  float* log_sum_exp;
+  size_t log_sum_exp_count;
+  /* [batch, tokens]: for an XLNet encoding with segments alone. */
+  const int32_t* query_segments;
+  size_t query_segment_count;
+  const int32_t* key_segments;
+  size_t key_segment_count;
+} phasor_attend_options;
+
+/* RoFormer (2) with the encoding's terms, in tiles: memory grows with the number of tokens, not with its
+ * square. encoding NULL: none; options NULL: the defaults.
+ * q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
+ * out [batch, Nq, heads, dv]; heads a multiple of key_heads; f32, f16 or bf16, each its own.
+ * A query that sees no key gets zeros. out must not overlap an input. */
+phasor_status phasor_attend(const phasor_encoding* encoding, const phasor_heads* q,
+                            const phasor_heads* k, const phasor_heads* v, const phasor_heads* out,
+                            const phasor_attend_options* options);
+/* The gradients of sum(out * d_out) with respect to q, k and v, f32, overwritten. `out` and log_sum_exp
+ * are what phasor_attend wrote for the same arguments. The gradients of the encoding's own tables are in
+ * the C++ API alone: here an encoding is read, not trained. */
+phasor_status phasor_attend_backward(const phasor_encoding* encoding, const phasor_heads* q,
+                                     const phasor_heads* k, const phasor_heads* v,
+                                     const phasor_heads* out, const phasor_heads* d_out,
+                                     const phasor_heads* d_q, const phasor_heads* d_k,
+                                     const phasor_heads* d_v, const phasor_attend_options* options);
+
+typedef int32_t phasor_feature_map;
+enum {
+  PHASOR_ELU_PLUS_ONE = 0, /* elu(x) + 1, for queries and keys */
+  PHASOR_SOFTMAX_EXP = 1,  /* queries: softmax over the features; keys: exp */
+};
+
+/* All zeros but struct_size: not causal, elu + 1, threads where they help. */
+typedef struct {
+  uint32_t struct_size;
+  phasor_causality causality;
+  phasor_feature_map features;
+  int32_t threads;
+  phasor_instruction_set isa;
+} phasor_linear_options;
+
+/* RoFormer (19): the numerator turned by `rope` (NULL: (18), no turn), the denominator not. Shapes as
+ * phasor_attend. */
+phasor_status phasor_linear_attend(const phasor_rope* rope, const phasor_heads* q,
+                                   const phasor_heads* k, const phasor_heads* v,
+                                   const phasor_heads* out, const phasor_linear_options* options);
 
 #ifdef __cplusplus
 }

@@ -56,14 +56,13 @@ void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsVi
       message("q, k and v must have one batch, got ", q.batch, ", ", k.batch, " and ", v.batch));
   require_shape(k.tokens == v.tokens, where,
                 message("k and v must have the same tokens, got ", k.tokens, " and ", v.tokens));
-  require_shape(
-      q.head_dim == k.head_dim, where,
-      message("q and k must have one head_dim, got ", q.head_dim, " and ", k.head_dim));
+  require_shape(q.head_dim == k.head_dim, where,
+                message("q and k must have one head_dim, got ", q.head_dim, " and ", k.head_dim));
   require_shape(k.heads == v.heads, where,
                 message("k and v must have the same heads, got ", k.heads, " and ", v.heads));
-  require_shape(q.heads % k.heads == 0, where,
-                message("the heads of q must be a multiple of those of k, got ", q.heads, " and ",
-                        k.heads));
+  require_shape(
+      q.heads % k.heads == 0, where,
+      message("the heads of q must be a multiple of those of k, got ", q.heads, " and ", k.heads));
 }
 
 void check_counts(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
@@ -89,9 +88,10 @@ void check_boundaries(const char* where, const char* name, std::span<const std::
   const bool fits = !bounds.empty() && bounds.front() == 0 && bounds.back() == tokens &&
                     std::is_sorted(bounds.begin(), bounds.end());
   if (fits) return;
-  refuse(ErrorCode::invalid_argument, where,
-         message(name, " must rise from 0 to the ", tokens, " tokens, got ", bounds.size(),
-                 " values", bounds.empty() ? std::string() : message(" ending in ", bounds.back())));
+  refuse(
+      ErrorCode::invalid_argument, where,
+      message(name, " must rise from 0 to the ", tokens, " tokens, got ", bounds.size(), " values",
+              bounds.empty() ? std::string() : message(" ending in ", bounds.back())));
 }
 
 void check_options(const char* where, const encodings::ScoreTerms& terms, const ConstHeadsView& q,
@@ -149,13 +149,14 @@ std::vector<Sequence> sequences_of(const ConstHeadsView& q, const ConstHeadsView
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
     const std::int64_t query_count = queries[s + 1] - queries[s];
     const std::int64_t key_count = keys[s + 1] - keys[s];
-    sequences.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count, 0});
+    sequences.push_back(
+        {0, queries[s], query_count, keys[s], key_count, key_count - query_count});
   }
   if (!queries.empty()) return sequences;
   for (std::int64_t b = 0; b < q.batch; ++b) {
     const std::int64_t length =
         options.key_lengths.empty() ? k.tokens : options.key_lengths[static_cast<std::size_t>(b)];
-    sequences.push_back({b, 0, q.tokens, 0, length, length - q.tokens, 0});
+    sequences.push_back({b, 0, q.tokens, 0, length, length - q.tokens});
   }
   return sequences;
 }
@@ -187,9 +188,8 @@ void check_distances(const char* where, const char* name, const std::optional<Re
 
 // [axes][tokens of every batch row], the caller's or those of the sequences.
 std::vector<double> ids_of(const core::Rotary& rotary,
-                           const std::optional<core::Positions>& positions,
-                           const ConstHeadsView& x, const std::vector<Sequence>& sequences,
-                           core::Role role) {
+                           const std::optional<core::Positions>& positions, const ConstHeadsView& x,
+                           const std::vector<Sequence>& sequences, core::Role role) {
   const int axes = rotary.frequencies.axis_count();
   const std::int64_t tokens = x.batch * x.tokens;
   std::vector<double> ids(static_cast<std::size_t>(axes * tokens));
@@ -220,59 +220,6 @@ std::vector<double> ids_of(const core::Rotary& rotary,
 }
 
 }  // namespace
-
-Turner::Turner(const core::Rotary& rotary, core::Role role, core::AngleMode mode,
-               core::InstructionSet isa, std::vector<double> ids, std::int64_t tokens)
-    : rotary_(&rotary),
-      role_(role),
-      mode_(mode),
-      isa_(isa),
-      ids_(std::move(ids)),
-      tokens_(tokens) {
-  const core::Frequencies& frequencies = rotary.frequencies;
-  const std::int64_t pairs = frequencies.pairs();
-  const auto axes = static_cast<std::size_t>(frequencies.axis_count());
-  std::vector<double> at(axes);
-  std::vector<float> cos, sin;
-  // xPos has factors that no table holds, and float32 engines make their rows their own way; their
-  // positions are checked here all the same.
-  const bool keeps_rows = !rotary.growth && mode == core::AngleMode::exact;
-  const std::size_t rows = keeps_rows ? static_cast<std::size_t>(tokens) : 1;
-  cos.resize(rows * static_cast<std::size_t>(pairs));
-  sin.resize(cos.size());
-  const std::size_t width = static_cast<std::size_t>(pairs);
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    for (std::size_t axis = 0; axis < axes; ++axis)
-      at[axis] = ids_[axis * static_cast<std::size_t>(tokens) + static_cast<std::size_t>(t)];
-    const std::size_t row = keeps_rows ? static_cast<std::size_t>(t) * width : 0;
-    core::cos_sin(frequencies, at, {cos.data() + row, width}, {sin.data() + row, width},
-                  core::AngleMode::exact, isa);
-  }
-  if (keeps_rows && tokens > 0) table_ = core::CosSinTable::from_rows(cos, sin, pairs);
-}
-
-void Turner::turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
-                  core::Direction direction) const {
-  core::HeadsView view = core::heads_view(rows, 1, count, 1, rotary_->head_dim);
-  view.token_stride = stride;
-  const core::Turn in_place{view, view, role_};
-  core::RotateOptions options;
-  options.direction = direction;
-  options.threads = 1;
-  options.isa = isa_;
-  if (table_) {
-    options.table = &*table_;
-    core::rotate(*rotary_, core::positions_from(first), {&in_place, 1}, options);
-    return;
-  }
-  options.angles = mode_;
-  const int axes = rotary_->frequencies.axis_count();
-  std::vector<double> ids(static_cast<std::size_t>(axes * count));
-  for (int axis = 0; axis < axes; ++axis)
-    std::copy_n(ids_.begin() + axis * tokens_ + first, count, ids.begin() + axis * count);
-  core::rotate(*rotary_, core::positions_per_row(ids.data(), axes, 1, count), {&in_place, 1},
-               options);
-}
 
 double Call::table_bias_of(std::int64_t head, std::int64_t distance) const noexcept {
   if (!terms.bias) return 0.0;
@@ -326,14 +273,19 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
   check_distances(where, "bias", terms.bias, call.distances);
   check_distances(where, "value_rows", terms.value_rows, call.distances);
   if (terms.turn) {
-    const auto turner = [&](const ConstHeadsView& x, const std::optional<core::Positions>& given,
-                            core::Role role) {
-      return Turner(*terms.turn, role, options.angles, options.isa,
-                    ids_of(*terms.turn, given, x, call.sequences, role), x.batch * x.tokens);
-    };
-    call.query_turner = turner(q, options.query_positions, core::Role::query);
-    if (options.keys == KeyState::raw)
-      call.key_turner = turner(k, options.key_positions, core::Role::key);
+    const core::Rotary& rotary = *terms.turn;
+    const TurnerChoices choices{options.angles, options.isa,
+                                options.keys == KeyState::turned ? FeatureOrder::as_written
+                                                                 : FeatureOrder::any};
+    call.query_turner.emplace(
+        rotary, core::Role::query, choices,
+        ids_of(rotary, options.query_positions, q, call.sequences, core::Role::query));
+    if (options.keys == KeyState::raw) {
+      call.key_turner.emplace(
+          rotary, core::Role::key, choices,
+          ids_of(rotary, options.key_positions, k, call.sequences, core::Role::key),
+          &*call.query_turner);
+    }
   }
   return call;
 }
@@ -342,11 +294,11 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
                   std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                   const Call& call) {
   check_input(where, name, view);
-  require_shape(view.batch == batch && view.tokens == tokens && view.heads == heads &&
-                    view.head_dim == dim,
-                where,
-                message(name, " must be [", batch, ", ", tokens, ", ", heads, ", ", dim, "], got ",
-                        shape_text(view)));
+  require_shape(
+      view.batch == batch && view.tokens == tokens && view.heads == heads && view.head_dim == dim,
+      where,
+      message(name, " must be [", batch, ", ", tokens, ", ", heads, ", ", dim, "], got ",
+              shape_text(view)));
   if (batch * tokens == 0) return;
   if (core::overlaps_itself(view)) {
     refuse(ErrorCode::invalid_argument, where,

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "attention/kernels/kernels.hpp"
+#include "attention/turner.hpp"
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/table.hpp"
 
 namespace phasor::attention {
 
@@ -17,31 +17,11 @@ struct Sequence {
   std::int64_t first_query = 0, queries = 0;
   std::int64_t first_key = 0, keys = 0;  // keys that count
   std::int64_t offset = 0;               // position of query 0: the last stands beside the last key
-  std::int64_t ids = 0;                  // this sequence's first token in the turners' ids
 };
 
 // Distances m - n that can meet in any sequence of the call.
 struct DistanceRange {
   std::int64_t low = 0, high = 0;
-};
-
-// Turns float32 rows of queries or keys. The rows of cos and sin are made once for all heads.
-class Turner {
- public:
-  Turner(const core::Rotary& rotary, core::Role role, core::AngleMode mode,
-         core::InstructionSet isa, std::vector<double> ids, std::int64_t tokens);
-  // Turns tokens [first, first + count) of the ids: row t at rows + t * stride.
-  void turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
-            core::Direction direction = core::Direction::forward) const;
-
- private:
-  const core::Rotary* rotary_;
-  core::Role role_;
-  core::AngleMode mode_;
-  core::InstructionSet isa_;
-  std::vector<double> ids_;  // [axes][tokens]
-  std::int64_t tokens_;
-  std::optional<core::CosSinTable> table_;
 };
 
 struct Call {

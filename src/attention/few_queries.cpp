@@ -37,7 +37,7 @@ struct Decode {
 struct Memory {
   Floats content, raw, scores, out;
   explicit Memory(const Decode& decode)
-      : content(kPanelRows * strides_of(decode.call).content),
+      : content(2 * kPanelRows * strides_of(decode.call).content),
         raw(kPanelRows * strides_of(decode.call).relative),
         scores(kPanelRows * decode.score_row),
         out(kPanelRows * strides_of(decode.call).value) {}
@@ -107,11 +107,10 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
   QuerySide side;
   for (std::int64_t r = 0; r < count; ++r) {
     side.head = rows[static_cast<std::size_t>(r)].head;
-    // One row at a time: fill_queries clears the rest of the panel, the next rows come after it.
-    Floats panel(kPanelRows * strides.content);
-    fill_queries(call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
-                 {panel.data(), nullptr, nullptr, memory.raw.data()});
-    std::copy_n(panel.data(), strides.content, memory.content.data() + r * strides.content);
+    // Each clears the rest of its panel; the next row is written after it.
+    fill_queries(
+        call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
+        {memory.content.data() + r * strides.content, nullptr, nullptr, memory.raw.data()});
   }
   KeyRange all{s.keys, 0};
   for (const Row& row : rows) {
@@ -128,8 +127,8 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
     float* const own = scores + r * decode.score_row;
-    finish_scores(call, s, row, range_of(call, s, s.offset + row.i), all.first,
-                  all.first + keys, own);
+    finish_scores(call, s, row, range_of(call, s, s.offset + row.i), all.first, all.first + keys,
+                  own);
     call.kernels.exp_row(own, keys, &maxima[r], &sums[r]);
   }
   std::fill_n(memory.out.data(), kPanelRows * strides.value, 0.0F);
@@ -148,8 +147,8 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
                             const_cast<void*>(to.data), to.stride);
     const std::int64_t flat = (s.batch * call.heads + row.head) * call.q.tokens + query;
     if (decode.extras.log_sum_exp != nullptr && sums[r] != 0.0F) {
-      decode.extras.log_sum_exp[flat] = static_cast<float>(
-          static_cast<double>(maxima[r]) * kLn2 + std::log(static_cast<double>(sums[r])));
+      decode.extras.log_sum_exp[flat] = static_cast<float>(static_cast<double>(maxima[r]) * kLn2 +
+                                                           std::log(static_cast<double>(sums[r])));
     }
     if (decode.extras.probabilities == nullptr) continue;
     float* const to_row = decode.extras.probabilities + flat * call.k.tokens + s.first_key;
@@ -162,8 +161,7 @@ void decode_part(void* context, int, int) {
   Decode& decode = *static_cast<Decode*>(context);
   const Call& call = decode.call;
   const Memory memory(decode);
-  const std::int64_t items =
-      static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
   std::vector<Row> rows;
   for (std::int64_t item = decode.next++; item < items; item = decode.next++) {
     const Sequence& s = call.sequences[static_cast<std::size_t>(item / call.key_heads)];
@@ -183,18 +181,16 @@ void decode_part(void* context, int, int) {
 bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept {
   const encodings::ScoreTerms& terms = call.terms;
   return call.most_queries <= kFewQueries && !call.key_turner && call.extra_dim == 0 &&
-         !terms.query_rows && !terms.key_rows && !terms.value_rows &&
-         !terms.segment_rows.given() && extras.scores == nullptr &&
-         extras.capped_scores == nullptr && extras.masked_scores == nullptr;
+         !terms.query_rows && !terms.key_rows && !terms.value_rows && !terms.segment_rows.given() &&
+         extras.scores == nullptr && extras.capped_scores == nullptr &&
+         extras.masked_scores == nullptr;
 }
 
 void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
   Decode decode{call, out, extras, rounded_up(call.most_keys, kWidest) + kWidest, {}};
-  const std::int64_t items =
-      static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const std::int64_t bytes =
-      items * call.most_keys * (call.head_dim + call.value_dim) *
-      static_cast<std::int64_t>(core::size_of(call.k.dtype));
+  const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const std::int64_t bytes = items * call.most_keys * (call.head_dim + call.value_dim) *
+                             static_cast<std::int64_t>(core::size_of(call.k.dtype));
   const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
   core::run_parts(static_cast<int>(std::min<std::int64_t>(call.threads, useful)), decode_part,
                   &decode);

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <limits>
 
-#include "core/large_memory.hpp"
-
 namespace phasor::attention {
 namespace {
 
@@ -28,8 +26,7 @@ Spread make_spread(const Call& call, const std::optional<encodings::RelativeRows
   spread.count = high - low + 1;
   // Gradients work on whole panels of rows.
   const std::int64_t padded = rounded_up(spread.count, kWidest) + kPanelRows;
-  if (wants_columns)
-    spread.columns = Floats(rounded_up(spread.count, kWidest) * rows->table.dim);
+  if (wants_columns) spread.columns = Floats(rounded_up(spread.count, kWidest) * rows->table.dim);
   if (wants_rows) spread.rows = Floats(padded * stride);
   return spread;
 }
@@ -121,13 +118,6 @@ float dot(const float* a, const float* b, std::int64_t dim) {
 
 }  // namespace
 
-Floats::Floats(std::int64_t count) : count_(count) {
-  auto memory = core::allocate_large(static_cast<std::size_t>(count + 2 * kWidest), sizeof(float));
-  auto* const floats = reinterpret_cast<float*>(memory.get());
-  std::memset(floats, 0, static_cast<std::size_t>(count + 2 * kWidest) * sizeof(float));
-  memory_ = std::shared_ptr<float[]>(std::move(memory), floats);
-}
-
 Strides strides_of(const Call& call) noexcept {
   return {call.depth(), rounded_up(call.depth(), kWidest), rounded_up(call.head_dim, kWidest),
           rounded_up(call.value_dim, kWidest)};
@@ -155,8 +145,7 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   const Sequence& s = *side.sequence;
   const std::int64_t count = last - first;
   const std::int64_t token = s.first_key + first;
-  float* const rows =
-      side.rows.count() == 0 ? scratch : side.rows.data() + first * strides.content;
+  float* const rows = side.rows.count() == 0 ? scratch : side.rows.data() + first * strides.content;
   float* const values = side.values.data() + first * strides.value;
   call.kernels.read_rows(rows_of(call.k, s.batch, side.key_head, token), count, call.head_dim, rows,
                          strides.content);
@@ -166,8 +155,8 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
     if (!call.options.key_padding.empty()) {
       // Padding may hold anything: a zero weight times a NaN would be one.
       const bool hidden =
-          call.options
-              .key_padding[static_cast<std::size_t>(s.batch * call.k.tokens + token + j)] == 0;
+          call.options.key_padding[static_cast<std::size_t>(s.batch * call.k.tokens + token + j)] ==
+          0;
       side.padding.data()[first + j] = hidden ? -std::numeric_limits<float>::infinity() : 0.0F;
       if (hidden) {
         std::fill_n(rows + j * strides.content, call.head_dim, 0.0F);
@@ -180,8 +169,7 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
     }
     if (!side.segments.empty()) {
       side.segments[static_cast<std::size_t>(first + j)] =
-          call.options
-              .key_segments[static_cast<std::size_t>(s.batch * call.k.tokens + token + j)];
+          call.options.key_segments[static_cast<std::size_t>(s.batch * call.k.tokens + token + j)];
     }
   }
   if (call.key_turner)
@@ -219,8 +207,7 @@ void fill_tables(const Call& call, QuerySide& side, std::int64_t head) {
     // Columns from the last query's first key to the first query's last, and a tile's width beyond.
     const std::int64_t first = -(call.most_keys - 1) - kTileKeys;
     for (std::int64_t x = 0; x < side.bias_memory.count(); ++x) {
-      side.bias_memory.data()[x] =
-          static_cast<float>(call.bias_of(head, -(first + x)) * kLog2e);
+      side.bias_memory.data()[x] = static_cast<float>(call.bias_of(head, -(first + x)) * kLog2e);
     }
     side.bias = side.bias_memory.data() - first;
   }

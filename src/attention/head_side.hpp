@@ -3,27 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "attention/call.hpp"
+#include "attention/floats.hpp"
 #include "attention/kernels/kernels.hpp"
 
 namespace phasor::attention {
-
-// Aligned floats, zero at first: kernels read behind the last number, and must not meet subnormal
-// rubbish there.
-class Floats {
- public:
-  Floats() = default;
-  explicit Floats(std::int64_t count);
-  [[nodiscard]] float* data() const noexcept { return memory_.get(); }
-  [[nodiscard]] std::int64_t count() const noexcept { return count_; }
-
- private:
-  std::shared_ptr<float[]> memory_;
-  std::int64_t count_ = 0;
-};
 
 // Rows and columns as the kernels want them.
 struct Strides {

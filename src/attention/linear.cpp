@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "attention/call.hpp"
 #include "attention/linear_call.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
@@ -45,7 +46,7 @@ constexpr const char* kWhere = "linear_attend";
 struct Workspace {
   KeyChunk keys;
   QueryChunk queries;
-  BlockRows key_rows, query_rows;
+  ChunkRows key_rows, query_rows;
   float* key_columns;   // [width][columns of the chunk]: R phi(k), transposed
   float* weights;       // [chunk][columns of the chunk]
   float* denominators;  // [chunk]
@@ -93,6 +94,7 @@ struct Forward {
   std::int64_t shares;  // units of a key head
   Scratch* scratch;
   std::int64_t slots;
+  bool streams;  // the output goes past the caches
 
   [[nodiscard]] std::int64_t units() const noexcept { return call.q.batch * call.k.heads * shares; }
   [[nodiscard]] Unit unit(std::int64_t index, std::int64_t slot, const Workspace& work) const;
@@ -102,9 +104,11 @@ struct Forward {
   void add_keys(const Unit& unit, std::int64_t first, std::int64_t count, Workspace& work) const;
   void attend_chunks(const Unit& unit, std::int64_t first, std::int64_t count,
                      Workspace& work) const;
-  void attend_chunk(const Unit& unit, Ahead ahead, Workspace& work) const;
+  void attend_chunk(const Unit& unit, Workspace& work) const;
   void attend_to_sums(const Unit& unit, std::int64_t first, std::int64_t count,
                       Workspace& work) const;
+  void finish(const Unit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
+              Workspace& work) const;
 };
 
 Unit Forward::unit(std::int64_t index, std::int64_t slot, const Workspace& work) const {
@@ -140,16 +144,13 @@ void Forward::begin(const Unit& unit) const {
 // Keys that every query to come sees.
 void Forward::add_keys(const Unit& unit, std::int64_t first, std::int64_t count,
                        Workspace& work) const {
-  for (std::int64_t at = first; at < first + count; at += call.chunk) {
-    const std::int64_t tokens = std::min(call.chunk, first + count - at);
-    read_keys(call, unit.b, unit.key_head, at, tokens, work.keys);
-    const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
-    change_exponent(call, ScaleOf::keys, exponent, unit.sums);
-    map_keys(call, unit.b, exponent, work.key_rows, work.keys);
-    call.kernels.linear.running_sums(work.keys.features, call.width, tokens, call.width,
-                                     unit.sums.vectors, work.key_sums, call.width, work.key_total);
-    add_keys_to_sums(call, work.keys, work.key_total, unit.sums);
-  }
+  read_keys(call, unit.b, unit.key_head, first, count, work.keys);
+  const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
+  change_exponent(call, ScaleOf::keys, exponent, unit.sums);
+  map_keys(call, unit.b, exponent, work.key_rows, work.keys);
+  call.kernels.linear.running_sums(work.keys.features, call.width, count, call.width,
+                                   unit.sums.vectors, work.key_sums, call.width, work.key_total);
+  add_keys_to_sums(call, work.keys, work.key_total, unit.sums);
 }
 
 // Causal: tokens [first, first + count) of the keys, and the queries beside them.
@@ -157,29 +158,22 @@ void Forward::attend_chunks(const Unit& unit, std::int64_t first, std::int64_t c
                             Workspace& work) const {
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
-    read_keys(call, unit.b, unit.key_head, at, std::min(call.chunk, end - at), work.keys);
+    read_keys(call, unit.b, unit.key_head, at, end - at, work.keys);
     work.keys.count = shared_chunk(call, work.keys, *unit.sums.exponent);
     const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
     change_exponent(call, ScaleOf::keys, exponent, unit.sums);
     map_keys(call, unit.b, exponent, work.key_rows, work.keys);
-    // The next chunk is this head's, or the next head's first of the block.
-    const std::int64_t next = at + work.keys.count;
-    attend_chunk(unit, next < end ? Ahead{0, next - at} : Ahead{1, first - at}, work);
+    attend_chunk(unit, work);
   }
 }
 
 // (19) for a chunk against the state and itself; then the state moves on.
-void Forward::attend_chunk(const Unit& unit, Ahead ahead, Workspace& work) const {
+void Forward::attend_chunk(const Unit& unit, Workspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const KeyChunk& keys = work.keys;
   const std::int64_t columns = Workspace::chunk_columns(call);
   kernels.running_sums(keys.features, call.width, keys.count, call.width, unit.sums.vectors,
                        work.key_sums, call.width, work.key_total);
-  const auto prefetch = [&](const core::ConstHeadsView& view, std::int64_t head,
-                            std::int64_t token) {
-    if (keys.count > 1) prefetch_tokens(view, unit.b, head, token + ahead.tokens, call.chunk);
-  };
-  prefetch(call.k, unit.key_head + ahead.key_heads, keys.first);
   // One token sees all of its chunk: it is the state's.
   const bool alone = keys.count == 1;
   if (alone) {
@@ -190,7 +184,6 @@ void Forward::attend_chunk(const Unit& unit, Ahead ahead, Workspace& work) const
   for (std::int64_t h = unit.first_head; h < unit.last_head; ++h) {
     const std::int64_t query = keys.first - call.offset;
     load_queries(call, unit.b, h, query, keys.count, work.query_rows, work.queries);
-    prefetch(call.q, h + ahead.key_heads * call.group, query);
     const kernels::Matrix numerators{work.numerators, call.value_width, 1};
     const kernels::Matrix turned{work.queries.turned, call.width, 1};
     kernels.multiply(turned, {unit.sums.products, unit.sums.columns, 1}, numerators, keys.count,
@@ -201,66 +194,70 @@ void Forward::attend_chunk(const Unit& unit, Ahead ahead, Workspace& work) const
       kernels.add_weighted(weights, {keys.values, call.value_width, 1}, numerators, keys.count,
                            call.value_width);
     }
-    prefetch(out, h + ahead.key_heads * call.group, query);
     kernels.dots(work.queries.features, call.width, work.key_sums, call.width, keys.count,
                  call.width, work.denominators);
-    invert(work.denominators, keys.count);
-    kernels.scaled_rows(work.numerators, call.value_width, work.denominators, 1, keys.count,
-                        call.value_width, work.numerators, call.value_width, 0);
-    write_tokens(call, work.numerators, call.value_width, keys.count, out, unit.b, h, query);
+    finish(unit, h, query, keys.count, work);
   }
-  prefetch(call.v, unit.key_head + ahead.key_heads, keys.first);
-  if (!alone) add_keys_to_sums(call, work.keys, work.key_total, unit.sums);
+  if (alone) return;
+  add_keys_to_sums(call, work.keys, work.key_total, unit.sums);
 }
 
 // Not causal: queries [first, first + count) against the sums over all keys.
 void Forward::attend_to_sums(const Unit& unit, std::int64_t first, std::int64_t count,
                              Workspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
-  for (std::int64_t at = first; at < first + count; at += call.chunk) {
-    const std::int64_t tokens = std::min(call.chunk, first + count - at);
-    for (std::int64_t h = unit.first_head; h < unit.last_head; ++h) {
-      load_queries(call, unit.b, h, at, tokens, work.query_rows, work.queries);
-      kernels.multiply(
-          {work.queries.turned, call.width, 1}, {unit.sums.products, unit.sums.columns, 1},
-          {work.numerators, call.value_width, 1}, tokens, call.dim, call.value_width, 0);
-      kernels.dots(work.queries.features, call.width, unit.sums.vectors, 0, tokens, call.width,
-                   work.denominators);
-      invert(work.denominators, tokens);
-      kernels.scaled_rows(work.numerators, call.value_width, work.denominators, 1, tokens,
-                          call.value_width, work.numerators, call.value_width, 0);
-      write_tokens(call, work.numerators, call.value_width, tokens, out, unit.b, h, at);
-    }
+  for (std::int64_t h = unit.first_head; h < unit.last_head; ++h) {
+    load_queries(call, unit.b, h, first, count, work.query_rows, work.queries);
+    kernels.multiply({work.queries.turned, call.width, 1},
+                     {unit.sums.products, unit.sums.columns, 1},
+                     {work.numerators, call.value_width, 1}, count, call.dim, call.value_width, 0);
+    kernels.dots(work.queries.features, call.width, unit.sums.vectors, 0, count, call.width,
+                 work.denominators);
+    finish(unit, h, first, count, work);
   }
 }
 
-// Units [first, last) of one batch row, a block of tokens at a time, so that heads share its rows of
-// cos and sin.
+// Numerators over denominators, written.
+void Forward::finish(const Unit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
+                     Workspace& work) const {
+  invert(work.denominators, count);
+  if (streams) {
+    auto* rows = static_cast<float*>(const_cast<void*>(rows_of(out, unit.b, h, first).data));
+    return call.kernels.linear.stream_scaled_rows(work.numerators, call.value_width,
+                                                  work.denominators, count, call.value_dim, rows,
+                                                  out.token_stride);
+  }
+  call.kernels.linear.scaled_rows(work.numerators, call.value_width, work.denominators, 1, count,
+                                  call.value_width, work.numerators, call.value_width, 0);
+  write_tokens(call, work.numerators, call.value_width, count, out, unit.b, h, first);
+}
+
+// Units [first, last) of one batch row, a chunk of tokens at a time.
 void Forward::run_row(std::int64_t first, std::int64_t last, Workspace& work) const {
   const std::int64_t b = first / (call.k.heads * shares);
   const auto for_each_unit = [&](const auto& visit) {
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, work));
   };
-  const auto for_each_block = [&](std::int64_t from, std::int64_t to, const auto& visit) {
-    for (std::int64_t at = from; at < to; at += call.block)
-      visit(at, std::min(call.block, to - at));
+  const auto for_each_chunk = [&](std::int64_t from, std::int64_t to, const auto& visit) {
+    for (std::int64_t at = from; at < to; at += call.chunk)
+      visit(at, std::min(call.chunk, to - at));
   };
   for_each_unit([&](const Unit& u) { begin(u); });
 
   const std::int64_t keys_before =
       call.is_causal() ? std::max<std::int64_t>(call.offset, 0) : call.k.tokens;
-  for_each_block(0, keys_before, [&](std::int64_t at, std::int64_t count) {
+  for_each_chunk(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     for_each_unit([&](const Unit& u) { add_keys(u, at, count, work); });
   });
   if (!call.is_causal()) {
-    for_each_block(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
+    for_each_chunk(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
       make_query_rows(call, b, at, count, work.query_rows);
       for_each_unit([&](const Unit& u) { attend_to_sums(u, at, count, work); });
     });
     return;
   }
-  for_each_block(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
+  for_each_chunk(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
     for_each_unit([&](const Unit& u) { attend_chunks(u, at, count, work); });
@@ -286,12 +283,25 @@ void Forward::run(std::int64_t first, std::int64_t last, Workspace& work) const 
   }
 }
 
+// Whether the output would push everything else out of the caches, and can go past them: a store that
+// is not of a whole line would cost more than it saves.
+bool is_streamed(const core::HeadsView& out) {
+  if (out.dtype != core::DType::f32) return false;
+  constexpr std::int64_t kStreamFloats = std::int64_t{1} << 20;
+  if (out.batch * out.tokens * out.heads * out.head_dim < kStreamFloats) return false;
+  const std::int64_t alignment =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data) / sizeof(float)) |
+      out.batch_stride | out.token_stride | out.head_stride | out.head_dim;
+  return alignment % kernels::kWidest == 0;
+}
+
 void run_part(void* context, int part, int parts) {
   const Forward& forward = *static_cast<const Forward*>(context);
   Carver carver = forward.scratch->part(part);
   Workspace work(forward.call, forward.slots, carver);
   const std::int64_t units = forward.units();
   forward.run(units * part / parts, units * (part + 1) / parts, work);
+  if (forward.streams) forward.call.kernels.linear.fence();
 }
 
 void check_state(const LinearCall& call, const LinearState& state) {
@@ -343,7 +353,7 @@ void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsVi
     const float* exponents = LinearStateAccess::exponents(*state);
     next_exponents.assign(exponents, exponents + heads);
   }
-  Forward forward{call, out, state, nullptr, nullptr, shares, nullptr, 0};
+  Forward forward{call, out, state, nullptr, nullptr, shares, nullptr, 0, is_streamed(out)};
   if (state != nullptr) {
     forward.state_memory = shares > 1 ? next_sums.data() : LinearStateAccess::memory(*state);
     forward.state_exponents =

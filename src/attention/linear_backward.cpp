@@ -20,7 +20,7 @@ struct Cut {
 struct Workspace {
   KeyChunk keys;
   QueryChunk queries;
-  BlockRows key_rows, query_rows;
+  ChunkRows key_rows, query_rows;
   std::int64_t columns;   // floats of a row of weights
   float* key_columns;     // [width][columns]: R phi(k), transposed
   float* value_columns;   // [value_width][columns]: v, transposed
@@ -44,9 +44,9 @@ struct Workspace {
         queries(carve_queries(call, carver)),
         columns(kernels::rounded_up(call.chunk, kernels::kWidest)) {
     const std::int64_t rows = room_for(call.chunk);
-    for (BlockRows* block : {&key_rows, &query_rows}) {
-      block->forward = carver.take(call.row_floats());
-      block->transposed = carver.take(call.row_floats());
+    for (ChunkRows* rows_of : {&key_rows, &query_rows}) {
+      rows_of->forward = carver.take(call.row_floats());
+      rows_of->transposed = carver.take(call.row_floats());
     }
     key_columns = carver.take(call.width * columns);
     value_columns = carver.take(call.value_width * columns);
@@ -113,7 +113,7 @@ struct Backward {
   void key_gradient_of_own(const Unit& unit, std::int64_t h, Workspace& work) const;
   void end_keys(const Unit& unit, Workspace& work) const;
   void add_query_products(const Unit& unit, std::int64_t count, Workspace& work) const;
-  void turn_back(const BlockRows& rows, std::int64_t first, std::int64_t count,
+  void turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
                  float* gradient) const;
   [[nodiscard]] std::int64_t query_index(const Unit& unit, std::int64_t h,
                                          std::int64_t first) const noexcept {
@@ -143,7 +143,7 @@ void Backward::begin(const Unit& unit) const {
   *unit.cut_count = 0;
 }
 
-void Backward::turn_back(const BlockRows& rows, std::int64_t first, std::int64_t count,
+void Backward::turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
                          float* gradient) const {
   if (!call.turns) return;
   call.turns->turn(rows.transposed + (first - rows.first) * call.turns->row_floats(), gradient,
@@ -160,17 +160,15 @@ void Backward::flip_keys(Workspace& work) const {
 
 void Backward::add_keys(const Unit& unit, std::int64_t first, std::int64_t count,
                         Workspace& work) const {
-  for (std::int64_t at = first; at < first + count; at += call.chunk) {
-    read_keys(call, unit.b, unit.key_head, at, std::min(call.chunk, first + count - at), work.keys);
-    const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
-    change_exponent(call, ScaleOf::keys, exponent, unit.keys);
-    map_keys(call, unit.b, exponent, work.key_rows, work.keys);
-    unit.cuts[(*unit.cut_count)++] = {work.keys.count, exponent};
-    call.kernels.linear.running_sums(work.keys.features, call.width, work.keys.count, call.width,
-                                     unit.keys.vectors, work.vector_sums, call.width,
-                                     work.vector_total);
-    add_keys_to_sums(call, work.keys, work.vector_total, unit.keys);
-  }
+  read_keys(call, unit.b, unit.key_head, first, count, work.keys);
+  const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
+  change_exponent(call, ScaleOf::keys, exponent, unit.keys);
+  map_keys(call, unit.b, exponent, work.key_rows, work.keys);
+  unit.cuts[(*unit.cut_count)++] = {count, exponent};
+  call.kernels.linear.running_sums(work.keys.features, call.width, count, call.width,
+                                   unit.keys.vectors, work.vector_sums, call.width,
+                                   work.vector_total);
+  add_keys_to_sums(call, work.keys, work.vector_total, unit.keys);
 }
 
 // d q of one head's chunk. precondition  flipped = the transpose of the sums' products
@@ -226,7 +224,7 @@ void Backward::causal_queries(const Unit& unit, std::int64_t first, std::int64_t
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
-    read_keys(call, unit.b, unit.key_head, at, std::min(call.chunk, end - at), work.keys);
+    read_keys(call, unit.b, unit.key_head, at, end - at, work.keys);
     work.keys.count = shared_chunk(call, work.keys, *unit.keys.exponent);
     const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
     change_exponent(call, ScaleOf::keys, exponent, unit.keys);
@@ -263,18 +261,15 @@ void Backward::all_queries(const Unit& unit, std::int64_t first, std::int64_t co
   *unit.queries.exponent = *unit.keys.exponent;
   kernels.transpose(unit.keys.products, unit.keys.columns, call.dim, call.value_width, work.flipped,
                     call.width);
-  for (std::int64_t at = first; at < first + count; at += call.chunk) {
-    const std::int64_t tokens = std::min(call.chunk, first + count - at);
-    for (std::int64_t h = unit.key_head * call.group; h < (unit.key_head + 1) * call.group; ++h) {
-      query_gradient(unit, h, at, tokens, Own::none, work);
-      add_query_products(unit, tokens, work);
-      kernels.scaled_rows(work.queries.features, call.width, work.d_denominators, 1, tokens,
-                          call.width, work.weighted, call.width, 0);
-      kernels.running_sums(work.weighted, call.width, tokens, call.width, unit.queries.vectors,
-                           work.vector_sums, call.width, work.vector_total);
-      kernels.add_carried(work.vector_total, call.width, unit.queries.vectors,
-                          unit.queries.vectors_carry);
-    }
+  for (std::int64_t h = unit.key_head * call.group; h < (unit.key_head + 1) * call.group; ++h) {
+    query_gradient(unit, h, first, count, Own::none, work);
+    add_query_products(unit, count, work);
+    kernels.scaled_rows(work.queries.features, call.width, work.d_denominators, 1, count,
+                        call.width, work.weighted, call.width, 0);
+    kernels.running_sums(work.weighted, call.width, count, call.width, unit.queries.vectors,
+                         work.vector_sums, call.width, work.vector_total);
+    kernels.add_carried(work.vector_total, call.width, unit.queries.vectors,
+                        unit.queries.vectors_carry);
   }
 }
 
@@ -357,28 +352,25 @@ void Backward::causal_keys(const Unit& unit, std::int64_t first, std::int64_t co
 
 void Backward::all_keys(const Unit& unit, std::int64_t first, std::int64_t count,
                         Workspace& work) const {
-  for (std::int64_t at = first; at < first + count; at += call.chunk) {
-    read_keys(call, unit.b, unit.key_head, at, std::min(call.chunk, first + count - at), work.keys);
-    begin_keys(unit, *unit.queries.exponent, work);
-    end_keys(unit, work);
-  }
+  read_keys(call, unit.b, unit.key_head, first, count, work.keys);
+  begin_keys(unit, *unit.queries.exponent, work);
+  end_keys(unit, work);
 }
 
-// Units [first, last) of one batch row, a block of tokens at a time, so that heads share its rows of
-// cos and sin.
+// Units [first, last) of one batch row, a chunk of tokens at a time.
 void Backward::run_row(std::int64_t first, std::int64_t last, std::int64_t thread,
                        Workspace& work) const {
   const std::int64_t b = first / call.k.heads;
   const auto for_each_unit = [&](const auto& visit) {
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, thread, work));
   };
-  const auto for_each_block = [&](std::int64_t from, std::int64_t to, const auto& visit) {
-    for (std::int64_t at = from; at < to; at += call.block)
-      visit(at, std::min(call.block, to - at));
+  const auto for_each_chunk = [&](std::int64_t from, std::int64_t to, const auto& visit) {
+    for (std::int64_t at = from; at < to; at += call.chunk)
+      visit(at, std::min(call.chunk, to - at));
   };
-  const auto for_each_block_back = [&](std::int64_t from, std::int64_t to, const auto& visit) {
+  const auto for_each_chunk_back = [&](std::int64_t from, std::int64_t to, const auto& visit) {
     for (std::int64_t end = to; end > from;) {
-      const std::int64_t at = from + (end - from - 1) / call.block * call.block;
+      const std::int64_t at = from + (end - from - 1) / call.chunk * call.chunk;
       visit(at, end - at);
       end = at;
     }
@@ -387,32 +379,32 @@ void Backward::run_row(std::int64_t first, std::int64_t last, std::int64_t threa
 
   const std::int64_t keys_before =
       call.is_causal() ? std::max<std::int64_t>(call.offset, 0) : call.k.tokens;
-  for_each_block(0, keys_before, [&](std::int64_t at, std::int64_t count) {
+  for_each_chunk(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     for_each_unit([&](const Unit& u) { add_keys(u, at, count, work); });
   });
   if (!call.is_causal()) {
-    for_each_block(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
+    for_each_chunk(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
       make_query_rows(call, b, at, count, work.query_rows);
       for_each_unit([&](const Unit& u) { all_queries(u, at, count, work); });
     });
-    for_each_block(0, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
+    for_each_chunk(0, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
       make_key_rows(call, b, at, count, work.key_rows);
       for_each_unit([&](const Unit& u) { all_keys(u, at, count, work); });
     });
     return;
   }
-  for_each_block(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
+  for_each_chunk(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
     for_each_unit([&](const Unit& u) { causal_queries(u, at, count, work); });
   });
-  for_each_block_back(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
+  for_each_chunk_back(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
     for_each_unit([&](const Unit& u) { causal_keys(u, at, count, work); });
   });
-  for_each_block_back(0, keys_before, [&](std::int64_t at, std::int64_t count) {
+  for_each_chunk_back(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     for_each_unit([&](const Unit& u) { causal_keys(u, at, count, work); });
   });

@@ -174,8 +174,7 @@ LinearCall checked_linear_call(const char* where, const std::optional<core::Rota
                   .value_dim = v.head_dim,
                   .width = kernels::rounded_up(q.head_dim, kernels::kWidest),
                   .value_width = kernels::rounded_up(v.head_dim, kernels::kWidest),
-                  .chunk = std::min(longest, kChunk),
-                  .block = std::min(longest, kBlockTokens)};
+                  .chunk = std::min(longest, kChunk)};
   if (!rotary) return call;
   core::validate(*rotary);
   if (rotary->head_dim != q.head_dim) {
@@ -207,7 +206,7 @@ namespace {
 
 void make_rows(const LinearCall& call, const core::Positions& positions, std::int64_t tokens,
                core::Role role, std::int64_t b, std::int64_t first, std::int64_t count,
-               BlockRows& rows) {
+               ChunkRows& rows) {
   rows.first = first;
   if (!call.turns) return;
   call.turns->make(positions, tokens, b, first, count, role, rows.forward);
@@ -217,16 +216,16 @@ void make_rows(const LinearCall& call, const core::Positions& positions, std::in
 }  // namespace
 
 void make_key_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
-                   BlockRows& rows) {
+                   ChunkRows& rows) {
   make_rows(call, call.key_positions, call.k.tokens, core::Role::key, b, first, count, rows);
 }
 void make_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
-                     BlockRows& rows) {
+                     ChunkRows& rows) {
   make_rows(call, call.query_positions, call.q.tokens, core::Role::query, b, first, count, rows);
 }
 
 void make_rows_beside(const LinearCall& call, std::int64_t b, std::int64_t first,
-                      std::int64_t count, const BlockRows& key_rows, BlockRows& query_rows) {
+                      std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows) {
   if (!call.rows_are_shared) {
     return make_query_rows(call, b, first - call.offset, count, query_rows);
   }
@@ -248,18 +247,6 @@ void write_tokens(const LinearCall& call, const float* in, std::int64_t stride, 
   const kernels::Rows rows = rows_of(view, b, h, first);
   call.kernels.write_rows(in, stride, count, view.head_dim, rows.storage,
                           const_cast<void*>(rows.data), rows.stride);
-}
-
-void prefetch_tokens(const ConstHeadsView& view, std::int64_t b, std::int64_t h, std::int64_t first,
-                     std::int64_t count) noexcept {
-  if (h >= view.heads || first < 0) return;
-  const auto size = static_cast<std::int64_t>(core::size_of(view.dtype));
-  const char* row = static_cast<const char*>(rows_of(view, b, h, first).data);
-  for (std::int64_t t = 0; t < std::min(count, view.tokens - first); ++t) {
-    for (std::int64_t at = 0; at < view.head_dim * size; at += 64)
-      __builtin_prefetch(row + at, 0, 2);
-    row += view.token_stride * size;
-  }
 }
 
 KeyChunk carve_keys(const LinearCall& call, Carver& carver) {
@@ -321,7 +308,7 @@ float exponent_for(const LinearCall& call, const KeyChunk& keys, float before) {
   return std::max(before, std::ceil(std::clamp(largest, -kLargestKey, kLargestKey) * kLog2e));
 }
 
-void map_keys(const LinearCall& call, std::int64_t b, float exponent, const BlockRows& rows,
+void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
               KeyChunk& keys) {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   keys.exponent = exponent;
@@ -371,7 +358,7 @@ QueryChunk carve_queries(const LinearCall& call, Carver& carver) {
 }
 
 void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::int64_t first,
-                  std::int64_t count, const BlockRows& rows, QueryChunk& queries) {
+                  std::int64_t count, const ChunkRows& rows, QueryChunk& queries) {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   read_tokens(call, call.q, b, h, first, count, queries.features, call.width);
   if (call.is_exp()) {

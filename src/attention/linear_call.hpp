@@ -13,11 +13,11 @@
 
 namespace phasor::attention {
 
-// Tokens that meet in one product. Larger chunks do more work against themselves, d + dv a token for
-// each of half of them; smaller ones touch the state more often.
+// Tokens that meet in one product, and whose rows of cos and sin are made at once for all heads of a
+// thread. Larger chunks do more work against themselves, d + dv a token for half of them; smaller ones
+// touch the state more often. The next chunk of tokens begins when every head has done with one: what
+// tokens hold of the other heads is then still in the cache that it was brought to.
 inline constexpr std::int64_t kChunk = 64;
-// Tokens whose rows of cos and sin are made at once, for all heads of a thread.
-inline constexpr std::int64_t kBlockTokens = kChunk;
 
 // Rows of scratch for a matrix of n: products work on whole panels, transposes on whole vectors.
 [[nodiscard]] constexpr std::int64_t room_for(std::int64_t n) noexcept {
@@ -97,7 +97,6 @@ struct LinearCall {
   std::int64_t dim, value_dim;
   std::int64_t width, value_width;  // floats of a row of scratch
   std::int64_t chunk;               // the most tokens of a chunk in this call
-  std::int64_t block;               // and of a block
 
   [[nodiscard]] bool is_causal() const noexcept {
     return options.causality == Causality::bottom_right;
@@ -107,7 +106,7 @@ struct LinearCall {
     return Sums::floats_for(dim, value_width, width);
   }
   [[nodiscard]] std::int64_t row_floats() const noexcept {
-    return turns ? turns->floats_for(block) : 0;
+    return turns ? turns->floats_for(chunk) : 0;
   }
   [[nodiscard]] bool is_padding(std::int64_t b, std::int64_t key) const noexcept {
     return !options.key_padding.empty() &&
@@ -130,20 +129,20 @@ void check_linear_output(const char* where, const char* name, const core::HeadsV
 // How many threads pay, at most `units`.
 [[nodiscard]] int linear_threads(const LinearCall& call, std::int64_t units);
 
-// Rows of cos and sin of a block; null where nothing turns.
-struct BlockRows {
+// Rows of cos and sin of a chunk; null where nothing turns.
+struct ChunkRows {
   std::int64_t first = 0;  // token
   float* forward = nullptr;
   float* transposed = nullptr;
 };
 void make_key_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
-                   BlockRows& rows);
+                   ChunkRows& rows);
 void make_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
-                     BlockRows& rows);
+                     ChunkRows& rows);
 
 // The rows of the queries beside keys [first, first + count), causal.
 void make_rows_beside(const LinearCall& call, std::int64_t b, std::int64_t first,
-                      std::int64_t count, const BlockRows& key_rows, BlockRows& query_rows);
+                      std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows);
 
 // A chunk of keys and values in scratch, rows of call.width and call.value_width.
 struct KeyChunk {
@@ -165,7 +164,7 @@ void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int6
 // The exponent that keys [0, count) of the chunk need, `before` or more.
 [[nodiscard]] float exponent_for(const LinearCall& call, const KeyChunk& keys, float before);
 // phi and R phi, in units of 2^exponent.
-void map_keys(const LinearCall& call, std::int64_t b, float exponent, const BlockRows& rows,
+void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
               KeyChunk& keys);
 // Brings sums in units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it grows,
 // sums of queries shrink when it falls.
@@ -183,7 +182,7 @@ struct QueryChunk {
 };
 [[nodiscard]] QueryChunk carve_queries(const LinearCall& call, Carver& carver);
 void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::int64_t first,
-                  std::int64_t count, const BlockRows& rows, QueryChunk& queries);
+                  std::int64_t count, const ChunkRows& rows, QueryChunk& queries);
 
 // d x from d phi(x), in place.
 void unmap(const LinearCall& call, const float* features, float* gradient, std::int64_t count);
@@ -194,14 +193,6 @@ void read_tokens(const LinearCall& call, const core::ConstHeadsView& view, std::
                  std::int64_t stride);
 void write_tokens(const LinearCall& call, const float* in, std::int64_t stride, std::int64_t count,
                   const core::HeadsView& view, std::int64_t b, std::int64_t h, std::int64_t first);
-// Where the next chunk of a pass lies: heads and tokens from this one.
-struct Ahead {
-  std::int64_t key_heads = 0, tokens = 0;
-};
-// Asks for the rows that the next chunk reads or writes, which tokens keep apart by all their heads:
-// no prefetcher of a CPU finds them. Tokens that do not exist are left out.
-void prefetch_tokens(const core::ConstHeadsView& view, std::int64_t b, std::int64_t h,
-                     std::int64_t first, std::int64_t count) noexcept;
 // 1 / x, and 0 for 0: no key counts.
 void invert(float* x, std::int64_t count) noexcept;
 

@@ -109,8 +109,7 @@ void prepare(void* context, int part, int) {
       const std::int64_t first = step * kTileKeys;
       const std::int64_t last = std::min(first + kTileKeys, keys.sequence->keys);
       if (first < last) {
-        fill_keys(call, keys, first, last,
-                  wave.benches[static_cast<std::size_t>(part)].key_rows());
+        fill_keys(call, keys, first, last, wave.benches[static_cast<std::size_t>(part)].key_rows());
       }
     } else {
       const std::int64_t head = step - tiles;
@@ -158,9 +157,9 @@ void finish_block(const Wave& wave, const Sequence& s, std::int64_t head,
   const AttentionExtras& extras = wave.extras;
   for (std::int64_t r = 0; r < block.count; ++r) {
     const double sum = static_cast<double>(scratch.sum[r]);
-    const double log_sum =
-        sum == 0.0 ? -std::numeric_limits<double>::infinity()
-                   : static_cast<double>(scratch.maximum[r]) * kLn2 + std::log(sum);
+    const double log_sum = sum == 0.0
+                               ? -std::numeric_limits<double>::infinity()
+                               : static_cast<double>(scratch.maximum[r]) * kLn2 + std::log(sum);
     if (extras.log_sum_exp != nullptr) {
       extras.log_sum_exp[(s.batch * call.heads + head) * call.q.tokens + query + r] =
           static_cast<float>(log_sum);
@@ -222,7 +221,8 @@ void attend_in_tiles(const Call& call, core::HeadsView out, const AttentionExtra
   const std::int64_t threads = std::clamp<std::int64_t>(work, 1, call.threads);
   const std::int64_t at_once = std::min(sides, threads);
   Wave wave{call, out, extras, {}, {}, {}, 0, heads_per_side, {}};
-  for (std::int64_t i = 0; i < at_once; ++i) wave.keys.push_back(make_key_side(call, Pass::forward));
+  for (std::int64_t i = 0; i < at_once; ++i)
+    wave.keys.push_back(make_key_side(call, Pass::forward));
   for (std::int64_t i = 0; i < at_once * heads_per_side; ++i)
     wave.queries.push_back(make_query_side(call, Pass::forward));
   for (std::int64_t i = 0; i < threads; ++i) wave.benches.emplace_back(call, wave.queries.front());
@@ -272,8 +272,9 @@ void clear_output(const core::HeadsView& out) {
   for (std::int64_t b = 0; b < out.batch; ++b) {
     for (std::int64_t t = 0; t < out.tokens; ++t) {
       for (std::int64_t h = 0; h < out.heads; ++h) {
-        char* const row = static_cast<char*>(out.data) +
-                          (b * out.batch_stride + t * out.token_stride + h * out.head_stride) * size;
+        char* const row =
+            static_cast<char*>(out.data) +
+            (b * out.batch_stride + t * out.token_stride + h * out.head_stride) * size;
         std::fill_n(row, out.head_dim * size, '\0');
       }
     }

@@ -159,10 +159,10 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
   };
   for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
     const std::int64_t count = std::min(kBlockRows, s.queries - first);
-    fill_queries(call, s, unit.side, first, count,
-                 {unit.content.data() + first * strides.content,
-                  at(unit.position, first * strides.relative), at(unit.segments, first * 2),
-                  unit.raw.data()});
+    fill_queries(
+        call, s, unit.side, first, count,
+        {unit.content.data() + first * strides.content, at(unit.position, first * strides.relative),
+         at(unit.segments, first * 2), unit.raw.data()});
     const std::int64_t query = s.first_query + first;
     call.kernels.read_rows(rows_of(backward.forward.d_out, s.batch, head, query), count,
                            call.value_dim, unit.d_out.data() + first * strides.value,
@@ -209,12 +209,17 @@ void clear_for_head(const Call& call, Unit& unit) {
 }
 
 // What the columns outside a table add to the rows' gradients and to those of the table's ends.
-void add_ends(const Floats& outside, std::int64_t count, const float* rows, std::int64_t stride,
+// Sum i of a side lies at outside + i * step + side * side_step.
+struct Outside {
+  const float* sums;
+  std::int64_t step, side_step;
+};
+void add_ends(const Outside& outside, std::int64_t count, const float* rows, std::int64_t stride,
               std::int64_t dim, const Spread& spread, float* d_rows, float* d_table) {
   const std::int64_t last = (spread.count - 1) * stride;
   for (std::int64_t i = 0; i < count; ++i) {
     for (int side = 0; side < 2; ++side) {
-      const float sum = outside.data()[i * 2 + side];
+      const float sum = outside.sums[i * outside.step + side * outside.side_step];
       if (sum == 0.0F) continue;
       const std::int64_t end = side == 0 ? 0 : last;
       for (std::int64_t e = 0; e < dim; ++e) {
@@ -270,6 +275,7 @@ void run_head(void* context, int part, int parts) {
                                      .value_far = unit.value_far.data(),
                                      .query_outside = unit.query_outside.data(),
                                      .key_outside = unit.key_outside.data(),
+                                     .key_outside_side = unit.key_outside.count() / 2,
                                      .value_outside = unit.value_outside.data()};
     kernels::BackwardScratch scratch{};
     scratch.block.strip = unit.strip.data();
@@ -280,17 +286,18 @@ void run_head(void* context, int part, int parts) {
     scratch.d_scores = unit.d_scores.data();
     call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
     if (call.terms.query_rows) {
-      add_ends(unit.query_outside, s.queries, unit.position.data(), strides.relative,
+      add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
                call.head_dim, unit.side.query_rows, unit.d_position.data(),
                unit.d_query_rows.data());
     }
     if (call.terms.key_rows) {
-      add_ends(unit.key_outside, s.keys, unit.keys.raw.data(), strides.relative, call.head_dim,
-               unit.side.key_rows, unit.d_raw_keys.data(), unit.d_key_rows.data());
+      add_ends({unit.key_outside.data(), 1, unit.key_outside.count() / 2}, s.keys,
+               unit.keys.raw.data(), strides.relative, call.head_dim, unit.side.key_rows,
+               unit.d_raw_keys.data(), unit.d_key_rows.data());
     }
     if (call.terms.value_rows) {
-      add_ends(unit.value_outside, s.queries, unit.d_out.data(), strides.value, call.value_dim,
-               unit.side.value_rows, nullptr, unit.d_value_rows.data());
+      add_ends({unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
+               call.value_dim, unit.side.value_rows, nullptr, unit.d_value_rows.data());
     }
   }
 }
@@ -357,13 +364,13 @@ void write_keys(const Backward& backward, Unit& unit) {
       }
     }
     if (call.key_turner) {
-      call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(),
-                            strides.relative, core::Direction::transpose);
+      call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(), strides.relative,
+                            core::Direction::transpose);
     }
     if (unit.d_raw_keys.count() != 0) {
       for (std::int64_t i = 0; i < count * strides.relative; ++i) {
-        block[static_cast<std::size_t>(i)] += static_cast<float>(call.scale) *
-                                              unit.d_raw_keys.data()[first * strides.relative + i];
+        block[static_cast<std::size_t>(i)] +=
+            static_cast<float>(call.scale) * unit.d_raw_keys.data()[first * strides.relative + i];
       }
     }
     for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
@@ -378,9 +385,8 @@ void write_keys(const Backward& backward, Unit& unit) {
 }
 
 // table[row of column x] += factor * rows[x]: several columns may read one row.
-void add_to_table(const encodings::RelativeRows& relative, const Spread& spread,
-                  const Floats& rows, std::int64_t stride, std::int64_t head, double factor,
-                  TableSums& to) {
+void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Floats& rows,
+                  std::int64_t stride, std::int64_t head, double factor, TableSums& to) {
   if (!to.wanted()) return;
   const std::int64_t dim = relative.table.dim;
   std::vector<double> sums(static_cast<std::size_t>(relative.table.rows * dim), 0.0);
@@ -526,8 +532,8 @@ void add_tables(Backward& backward, const Unit& unit) {
 void check_gradient(const char* name, const encodings::TableGradient& gradient,
                     const encodings::Table& table) {
   if (!gradient.given()) return;
-  const bool fits = table.given() && gradient.heads == table.heads &&
-                    gradient.rows == table.rows && gradient.dim == table.dim;
+  const bool fits = table.given() && gradient.heads == table.heads && gradient.rows == table.rows &&
+                    gradient.dim == table.dim;
   if (fits) return;
   throw Error(ErrorCode::shape_mismatch,
               message("attend_backward: the gradient of ", name, " must be [", table.heads, ", ",
@@ -535,8 +541,7 @@ void check_gradient(const char* name, const encodings::TableGradient& gradient,
                       gradient.rows, ", ", gradient.dim, "]"));
 }
 
-void check_gradients(const encodings::ScoreTerms& terms,
-                     const encodings::ScoreTermGradients& to) {
+void check_gradients(const encodings::ScoreTerms& terms, const encodings::ScoreTermGradients& to) {
   const auto table_of = [](const std::optional<encodings::RelativeRows>& rows) {
     return rows ? rows->table : encodings::Table{};
   };
@@ -578,10 +583,10 @@ void clear_view(const core::HeadsView& view) {
   for (std::int64_t b = 0; b < view.batch; ++b) {
     for (std::int64_t t = 0; t < view.tokens; ++t) {
       for (std::int64_t h = 0; h < view.heads; ++h) {
-        std::fill_n(static_cast<char*>(view.data) +
-                        (b * view.batch_stride + t * view.token_stride + h * view.head_stride) *
-                            size,
-                    view.head_dim * size, '\0');
+        std::fill_n(
+            static_cast<char*>(view.data) +
+                (b * view.batch_stride + t * view.token_stride + h * view.head_stride) * size,
+            view.head_dim * size, '\0');
       }
     }
   }

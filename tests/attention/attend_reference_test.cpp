@@ -374,6 +374,11 @@ TEST_P(AttendReferenceBackward, IsTheSlope) {
   c.seed = 5;
   expect_gradients_are_slopes(c);
   c = base;
+  c.keys = c.queries;  // a query stands at 0
+  c.soft_cap = 2.0;
+  c.seed = 7;
+  expect_gradients_are_slopes(c);
+  c = base;
   c.batch = 1;
   c.packed = 3;
   c.queries = 10;

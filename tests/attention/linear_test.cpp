@@ -385,6 +385,32 @@ TEST(LinearAttend, NotANumberReachesThoseWhoSeeIt) {
   }
 }
 
+// An output of many lines goes past the caches where it is aligned, and into them where it is not.
+TEST(LinearAttend, LargeOutputsAreTheSameNumbers) {
+  constexpr std::int64_t kLong = 8200, kDim = 64;
+  const LinearProblem p({.heads = 2,
+                         .key_heads = 1,
+                         .queries = kLong,
+                         .keys = kLong,
+                         .head_dim = 2,
+                         .value_dim = kDim});
+  std::vector<float> memory(2 * kLong * kDim + 32);
+  const auto to_line = (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
+  for (const Causality causality : kCausalities) {
+    LinearOptions options = p.options;
+    options.causality = causality;
+    options.threads = 2;
+    std::vector<float> results[2];
+    for (const std::size_t shift : {0, 1}) {
+      float* out = memory.data() + to_line + shift;
+      linear_attend(p.rotary, p.q.view(), p.k.view(), p.v.view(),
+                    core::heads_view(out, 1, kLong, 2, kDim), options);
+      results[shift].assign(out, out + 2 * kLong * kDim);
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+}
+
 TEST(LinearAttend, NothingToDo) {
   expect_reference({.batch = 0, .queries = 3, .keys = 3});
   expect_reference({.queries = 0, .keys = 0});

@@ -7,54 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/run_phasor.hpp"
+#include "tools/golden_copies.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-class Conform : public Phasor {
- protected:
-  // A copy of a golden case that may be damaged.
-  void borrow(const std::string& group, const std::string& name) {
-    const fs::path target = at("cases") / group / name;
-    fs::create_directories(target);
-    fs::copy(fs::path(PHASOR_GOLDEN_DIR) / group / name, target,
-             fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-    case_ = target;
-  }
-
-  [[nodiscard]] Outcome conform(std::vector<std::string> more = {}) const {
-    std::vector<std::string> words = {"conform", file("cases")};
-    words.insert(words.end(), more.begin(), more.end());
-    return run(words);
-  }
-
-  void expect_failure(std::string_view words) const {
-    const Outcome outcome = conform();
-    EXPECT_EQ(outcome.exit, 1) << outcome.err;
-    EXPECT_NE(outcome.out.find("FAIL"), std::string::npos) << outcome.out;
-    EXPECT_NE(outcome.out.find(words), std::string::npos) << outcome.out;
-    EXPECT_NE(outcome.out.find("0 passed, 1 failed, 0 unsupported\n"), std::string::npos)
-        << outcome.out;
-  }
-
-  void edit(const std::string& file, void (*change)(io::NpyArray&)) const {
-    io::NpyArray array = io::read_npy(case_ / file).value_or_throw();
-    change(array);
-    ASSERT_TRUE(io::write_npy(case_ / file, array).ok());
-  }
-
-  void edit_description(void (*change)(json&)) const {
-    json description = json::parse(io::testing::get(case_ / "case.json"));
-    change(description);
-    io::testing::put(case_ / "case.json", description.dump());
-  }
-
-  fs::path case_;
-};
 
 TEST_F(Conform, passes_cases_and_writes_the_verdicts) {
   borrow("rope_apply", "half_llama_bf16");

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "attention/attention_bench.hpp"
 #include "commands.hpp"
 #include "core/rotary_bench.hpp"
 #include "phasor/core/error.hpp"
@@ -31,7 +33,11 @@ std::string time_text(double microseconds) {
 struct BenchRequest {
   bool quick = false;
   bool json = false;
+  bool memory = false;
+  std::string suite;  // empty: rotary, and attention in brief
   std::string level;
+  std::string curves;  // a folder
+  std::int64_t largest = 16384;
   int rounds = 0;
 };
 
@@ -58,32 +64,40 @@ bench::Plan plan_of(const BenchRequest& request) {
   return plan;
 }
 
-int run_bench(const BenchRequest& request) {
-  const bench::Plan plan = plan_of(request);
-  nlohmann::json rows = nlohmann::json::array();
-  bool correct = true;
-  if (!request.json) {
+bench::AttentionPlan attention_plan_of(const BenchRequest& request) {
+  using Extent = bench::AttentionPlan::Extent;
+  bench::AttentionPlan plan;
+  plan.levels = plan_of(request).levels;
+  plan.rounds = request.rounds > 0 ? request.rounds : 15;
+  plan.extent = request.suite.empty() || request.quick ? Extent::brief : Extent::full;
+  return plan;
+}
+
+// Rows as they come, as a table or, at the end, as JSON.
+class Printer {
+ public:
+  explicit Printer(bool json) : json_(json) {}
+
+  void header(int rounds) const {
+    if (json_) return;
     fmt::print(
         "{}, {} threads; best level {}; medians of {} rounds in turns; a ratio of 1 is the limit "
         "itself\n\n",
         cpu_name(), core::available_threads(),
-        core::name_of(core::available_instruction_sets().back()), plan.rounds);
+        core::name_of(core::available_instruction_sets().back()), rounds);
     fmt::print("{:<64} {:>11} {:>11}  {:>5}  {:>13}  {:>7}  against\n", "what", "ours", "limit",
                "ratio", "quartiles", "at most");
   }
-  bench::run_rotary_bench(plan, [&](const bench::Row& row) {
-    correct = correct && row.correct;
-    if (request.json) {
-      if (!row.correct) return;
-      rows.push_back({{"name", row.name},
-                      {"ours_us", row.contest.ours_us},
-                      {"against", row.against},
-                      {"against_us", row.contest.against_us},
-                      {"ratio", row.contest.ratio}});
-      return;
-    }
-    if (!row.correct) {
-      fmt::print("{:<64} not timed: its output does not agree with the reference\n", row.name);
+
+  void row(const bench::Row& row) {
+    correct_ = correct_ && row.correct;
+    if (!row.correct) return wrong(row.name);
+    if (json_) {
+      rows_.push_back({{"name", row.name},
+                       {"ours_us", row.contest.ours_us},
+                       {"against", row.against},
+                       {"against_us", row.contest.against_us},
+                       {"ratio", row.contest.ratio}});
       return;
     }
     fmt::print("{:<64} {:>11} {:>11}  {:>5.3f}  {:.3f}-{:.3f}  {:>7.3f}  {}{}\n", row.name,
@@ -91,9 +105,77 @@ int run_bench(const BenchRequest& request) {
                row.contest.low, row.contest.high, row.at_most, row.against,
                row.contest.ratio > row.at_most ? "  <- over" : "");
     std::fflush(stdout);
-  });
-  if (request.json) fmt::print("{}\n", rows.dump(1));
-  return correct ? exit_code::done : exit_code::difference;
+  }
+
+  void memory_row(const bench::MemoryRow& row) {
+    correct_ = correct_ && row.correct;
+    if (!row.correct) return wrong(row.name);
+    if (!row.mib) {
+      if (!json_) fmt::print("{:<64} this system does not tell\n", row.name);
+      return;
+    }
+    if (json_) {
+      rows_.push_back({{"name", row.name},
+                       {"ours_mib", *row.mib},
+                       {"against", "64 MiB"},
+                       {"against_mib", row.at_most},
+                       {"ratio", *row.mib / row.at_most}});
+      return;
+    }
+    fmt::print("{:<64} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
+               *row.mib > row.at_most ? "  <- over" : "");
+    std::fflush(stdout);
+  }
+
+  [[nodiscard]] int finish() const {
+    if (json_) fmt::print("{}\n", rows_.dump(1));
+    return correct_ ? exit_code::done : exit_code::difference;
+  }
+
+ private:
+  void wrong(const std::string& name) const {
+    if (json_) return;
+    fmt::print("{:<64} not timed: its output does not agree with the reference\n", name);
+    std::fflush(stdout);
+  }
+
+  bool json_;
+  bool correct_ = true;
+  nlohmann::json rows_ = nlohmann::json::array();
+};
+
+int run_curves(const BenchRequest& request) {
+  const std::filesystem::path file = std::filesystem::path(request.curves) / "attention_curves.csv";
+  std::ofstream csv(file);
+  if (!csv) {
+    throw Error(ErrorCode::io, message("--curves must name a folder that can be written to, got ",
+                                       request.curves));
+  }
+  bench::write_attention_curves({plan_of(request).levels.back(), request.largest}, csv,
+                                [](const std::string& line) {
+                                  fmt::print("{}\n", line);
+                                  std::fflush(stdout);
+                                });
+  if (!csv)
+    throw Error(ErrorCode::io, message(file.string(), ": writing must succeed, got an error"));
+  return exit_code::done;
+}
+
+int run_bench(const BenchRequest& request) {
+  if (!request.curves.empty()) return run_curves(request);
+  Printer printer(request.json);
+  if (request.memory) {
+    bench::run_attention_memory(plan_of(request).levels.back(),
+                                [&](const bench::MemoryRow& row) { printer.memory_row(row); });
+    return printer.finish();
+  }
+  const bench::Plan plan = plan_of(request);
+  const bench::AttentionPlan attention = attention_plan_of(request);
+  const auto print = [&](const bench::Row& row) { printer.row(row); };
+  printer.header(request.suite == "attention" ? attention.rounds : plan.rounds);
+  if (request.suite != "attention") bench::run_rotary_bench(plan, print);
+  if (request.suite != "rotary") bench::run_attention_bench(attention, print);
+  return printer.finish();
 }
 
 }  // namespace
@@ -101,20 +183,40 @@ int run_bench(const BenchRequest& request) {
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("bench", "Ours beside the machine's own limits, as ratios");
   const auto request = std::make_shared<BenchRequest>();
-  verb->add_flag("--quick", request->quick,
-                 "The best instruction set only, 15 rounds, nothing beyond the caches");
-  verb->add_flag("--json", request->json,
-                 "Print [{name, ours_us, against, against_us, ratio}] instead of a table");
+  verb->add_flag(
+      "--quick", request->quick,
+      "The best instruction set only, 15 rounds, nothing beyond the caches, attention in brief");
+  CLI::Option* const json =
+      verb->add_flag("--json", request->json,
+                     "Print [{name, ours_us, against, against_us, ratio}] instead of a table");
   verb->add_option("--isa", request->level,
                    "Measure one instruction set: x86-64-v3, x86-64-v4, ...");
   verb->add_option("--rounds", request->rounds, "Rounds per row")->check(CLI::Range(1, 10000));
+  verb->add_option("--suite", request->suite,
+                   "What to measure: rotary, attention or all, in full. Without it: rotary, and "
+                   "attention in brief")
+      ->check(CLI::IsMember({"rotary", "attention", "all"}));
+  CLI::Option* const memory =
+      verb->add_flag("--memory", request->memory,
+                     "Only the memory that attention over 16384 tokens takes beside its arguments");
+  CLI::Option* const curves = verb->add_option(
+      "--curves", request->curves,
+      "Only time and memory against the number of tokens, to attention_curves.csv in this folder");
+  verb->add_option("--largest", request->largest, "The last number of tokens of --curves")
+      ->check(CLI::Range(std::int64_t{256}, std::int64_t{1} << 20))
+      ->needs(curves);
+  curves->excludes(memory);
+  curves->excludes(json);
   verb->footer(
       "Each row first compares its output with the float64 reference, then runs ours and the limit "
       "in turns and prints\n"
       "the median of the rounds' ratios. In-place rotation is measured against scaling the same "
       "bytes in place,\n"
       "out-of-place rotation against a copy with streaming stores, the table against std::sin and "
-      "std::cos.\n"
+      "std::cos;\n"
+      "attention against the multiply-adds it needs (a ratio of 1.25 is 80 % of the core's peak), "
+      "encodings against none,\n"
+      "backward against forward, decoding against reading the cache.\n"
       "Close other programs first: ratios are robust, not immune.\n\n"
       "Example: phasor bench --quick");
   verb->callback([request, &action] { action = [request] { return run_bench(*request); }; });

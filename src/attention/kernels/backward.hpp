@@ -15,10 +15,10 @@ using phasor::attention::kernels::kGuardRows;
 
 // P and dS of one block of queries against one tile of keys.
 struct Tile {
-  float* weights;   // row 0, key 0
-  float* d_scores;  // the same
-  std::int64_t query;     // of row 0
-  std::int64_t position;  // of row 0
+  float* weights;            // row 0, key 0
+  float* d_scores;           // the same
+  std::int64_t query;        // of row 0
+  std::int64_t position;     // of row 0
   std::int64_t first, last;  // rows that see any key of the tile
   std::int64_t key, keys;
 };
@@ -32,12 +32,10 @@ inline void weight_gradients(const Head& head, const BackwardHead& backward,
   std::int64_t add_row = 0;
   if (head.value_rows.count != 0) {
     float* const terms = scratch.block.terms + kStripPad;
-    relative_terms(
-        head.value_rows,
-        {d_out, head.value_stride, head.value_dim,
-         backward.value_far + (tile.query + panel.row) * 2},
-        panel,
-        terms);
+    relative_terms(head.value_rows,
+                   {d_out, head.value_stride, head.value_dim,
+                    backward.value_far + (tile.query + panel.row) * 2},
+                   panel, terms);
     add = terms + panel.begin;
     add_row = kStripRow;
   }
@@ -152,10 +150,8 @@ inline void add_outside(const Relative& relative, const Panel& panel, const floa
   const Near near = near_columns(relative, panel);
   for (std::int64_t r = 0; r < panel.rows; ++r) {
     const float* const row = rows + r * kStripRow;
-    const std::int64_t left_end = least(near.begin + r, panel.end);
-    for (std::int64_t t = panel.begin; t < left_end; ++t) outside[r * 2] += row[t];
-    for (std::int64_t t = most(panel.begin, near.end + r); t < panel.end; ++t)
-      outside[r * 2 + 1] += row[t];
+    outside[r * 2] += sum_of(row, panel.begin, least(near.begin + r, panel.end));
+    outside[r * 2 + 1] += sum_of(row, most(panel.begin, near.end + r), panel.end);
   }
 }
 
@@ -244,10 +240,11 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
   for (std::int64_t row = tile.first; row < tile.last; ++row) {
     const std::int64_t begin = relative.first + tile.position + row - tile.key;
     const float* const d_scores = tile.d_scores + row * kStripRow;
-    float* const outside = backward.key_outside + tile.key * 2;
-    for (std::int64_t t = 0; t < least(begin, tile.keys); ++t) outside[t * 2] += d_scores[t];
+    float* const left = backward.key_outside + tile.key;
+    float* const right = left + backward.key_outside_side;
+    for (std::int64_t t = 0; t < least(begin, tile.keys); ++t) left[t] += d_scores[t];
     for (std::int64_t t = most(0, begin + relative.count); t < tile.keys; ++t)
-      outside[t * 2 + 1] += d_scores[t];
+      right[t] += d_scores[t];
   }
 }
 
@@ -256,10 +253,18 @@ inline void segment_gradients(const Head& head, const BackwardHead& backward, co
   for (std::int64_t r = 0; r < panel.rows; ++r) {
     const std::int64_t query = tile.query + panel.row + r;
     const float* const row = tile.d_scores + (panel.row + r) * kStripRow;
-    const std::int32_t segment = head.query_segments[query];
-    float* const sums = backward.d_segments + query * 2;
-    for (std::int64_t t = panel.begin; t < panel.end; ++t)
-      sums[head.key_segments[tile.key + t] == segment ? 0 : 1] += row[t];
+    const auto segment = static_cast<std::uint32_t>(head.query_segments[query]);
+    const std::int32_t* const keys = head.key_segments + tile.key;
+    Float all{}, same{};
+    // Behind the last column that counts dS is zero.
+    for (std::int64_t t = panel.begin; t < panel.end; t += kFloats) {
+      const Float value = load<Float>(row + t);
+      all += value;
+      same += load<Bits>(keys + t) == segment ? value : Float{};
+    }
+    const float of_same = sum_of_lanes(same);
+    backward.d_segments[query * 2] += of_same;
+    backward.d_segments[query * 2 + 1] += sum_of_lanes(all - same);
   }
 }
 
@@ -295,8 +300,8 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
     tile.first = least(tile.first, row);
     tile.last = row + kRows;
     float* const d_strip = tile.d_scores + row * kStripRow;
-    score_panel<kPlain>(head, block, taps, own, panel,
-                        tile.weights + row * kStripRow, shift, slopes);
+    score_panel<kPlain>(head, block, taps, own, panel, tile.weights + row * kStripRow, shift,
+                        slopes);
     weight_gradients(head, backward, scratch, tile, panel, d_strip);
     score_gradients(head, backward, tile, panel, shift, slopes);
     query_gradients(head, backward, tile, panel);
@@ -345,8 +350,9 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
     for (std::int64_t query = 0; query < head.queries; query += kBlockRows) {
       const std::int64_t count = least(kBlockRows, head.queries - query);
       const std::int64_t position = head.offset + query;
-      Tile tile{scratch.weights + guard, scratch.d_scores + guard, query, position, 0, 0, key,
-                least(kTileKeys, head.keys - key)};
+      Tile tile{
+          scratch.weights + guard,          scratch.d_scores + guard, query, position, 0, 0, key,
+          least(kTileKeys, head.keys - key)};
       if (last_key(head, position + count - 1) < key ||
           first_key(head, position) >= key + kTileKeys) {
         continue;

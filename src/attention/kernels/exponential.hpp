@@ -49,8 +49,8 @@ inline Float soft_capped(Float x, float cap) {
 // The larger of each lane; b where either is NaN.
 inline Float larger(Float a, Float b) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<Float>(_mm512_maskz_max_ps(kAllLanes, reinterpret_cast<__m512>(a),
-                                                     reinterpret_cast<__m512>(b)));
+  return reinterpret_cast<Float>(
+      _mm512_maskz_max_ps(kAllLanes, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
 #elif defined(__AVX2__)
   return reinterpret_cast<Float>(
       _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
@@ -81,6 +81,16 @@ inline float largest_of_lanes(Float x) {
   x = larger(x, turned_lanes<2>(x));
   x = larger(x, turned_lanes<1>(x));
   return x[0];
+}
+
+// The sum of row[begin .. end).
+inline float sum_of(const float* row, std::int64_t begin, std::int64_t end) {
+  Float sums{};
+  std::int64_t i = begin;
+  for (; i + kFloats <= end; i += kFloats) sums += load<Float>(row + i);
+  float sum = sum_of_lanes(sums);
+  for (; i < end; ++i) sum += row[i];
+  return sum;
 }
 
 }  // namespace

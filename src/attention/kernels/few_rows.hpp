@@ -86,8 +86,8 @@ void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int
   for (std::int64_t first = 0; first < count; first += kWeighedKeys) {
     const std::int64_t here = count - first < kWeighedKeys ? count - first : kWeighedKeys;
     const auto* const data = static_cast<const Element*>(values.data) + first * values.stride;
-    const std::int64_t next = count - first - here < kWeighedKeys ? count - first - here
-                                                                  : kWeighedKeys;
+    const std::int64_t next =
+        count - first - here < kWeighedKeys ? count - first - here : kWeighedKeys;
     for (std::int64_t j = 0; j < next; ++j) prefetch_row(data + (here + j) * values.stride, dim);
     const Rows tile{data, values.stride, values.storage};
     std::int64_t column = 0;
@@ -151,7 +151,8 @@ void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
   std::int64_t j = 0;
   if (count >= kFloats) {
     Float top = load<Float>(scores);
-    for (j = kFloats; j + kFloats <= count; j += kFloats) top = larger(top, load<Float>(scores + j));
+    for (j = kFloats; j + kFloats <= count; j += kFloats)
+      top = larger(top, load<Float>(scores + j));
     best = largest_of_lanes(top);
   }
   for (; j < count; ++j) best = scores[j] > best ? scores[j] : best;

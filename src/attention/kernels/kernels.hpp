@@ -37,8 +37,8 @@ struct Rows {
 // A relative table spread over the columns that read rows of their own: column first + x reads row x
 // of `rows`; columns outside read the first or the last.
 struct Relative {
-  const float* columns;       // packed by pack_columns: the rows as columns, one per x
-  const float* rows;          // the same, row-major: backward, and the values
+  const float* columns;  // packed by pack_columns: the rows as columns, one per x
+  const float* rows;     // the same, row-major: backward, and the values
   std::int64_t row_stride;
   std::int64_t first, count;  // count = 0: no such term
 };
@@ -54,29 +54,29 @@ struct HeadMask {
 // One head over one sequence: everything that does not change from query block to query block.
 struct Head {
   std::int64_t queries, keys;
-  std::int64_t offset;              // the position of query 0
-  std::int64_t depth;               // features of a row of content and of key_columns
-  std::int64_t content_stride;      // floats of a content row: depth rounded up
-  std::int64_t relative_depth;      // features of a row of position: head_dim
+  std::int64_t offset;          // the position of query 0
+  std::int64_t depth;           // features of a row of content and of key_columns
+  std::int64_t content_stride;  // floats of a content row: depth rounded up
+  std::int64_t relative_depth;  // features of a row of position: head_dim
   std::int64_t relative_stride;
   std::int64_t value_dim, value_stride;
-  const float* key_columns;         // [keys / vector][depth][vector]
-  const float* values;              // [keys][value_stride]
-  const float* bias;                // bias[c] for every column of the sequence; null: none
+  const float* key_columns;  // [keys / vector][depth][vector]
+  const float* values;       // [keys][value_stride]
+  const float* bias;         // bias[c] for every column of the sequence; null: none
   Relative query_rows;
-  Relative key_rows;                // scaled like the queries
-  const float* raw_keys;            // [keys rounded up][relative_stride]: for key_rows
-  const float* key_far_left;        // key_far_left[j] = k_j . first row of key_rows
-  const float* key_far_right;       // and the last
-  Relative value_rows;              // count = 0: none; rows have value_stride
+  Relative key_rows;           // scaled like the queries
+  const float* raw_keys;       // [keys rounded up][relative_stride]: for key_rows
+  const float* key_far_left;   // key_far_left[j] = k_j . first row of key_rows
+  const float* key_far_right;  // and the last
+  Relative value_rows;         // count = 0: none; rows have value_stride
   const std::int32_t* query_segments;
   const std::int32_t* key_segments;  // null: none
-  const float* key_padding;         // 0 or -infinity for each key; null: none
+  const float* key_padding;          // 0 or -infinity for each key; null: none
   HeadMask mask;
-  std::int64_t causal;              // 1: key j <= position
-  std::int64_t window;              // |position - j| < window; 0: none
-  float soft_cap;                   // in powers of two; 0: none
-  std::int64_t visit_all;           // 1: hidden keys are computed too (scores were asked for)
+  std::int64_t causal;     // 1: key j <= position
+  std::int64_t window;     // |position - j| < window; 0: none
+  float soft_cap;          // in powers of two; 0: none
+  std::int64_t visit_all;  // 1: hidden keys are computed too (scores were asked for)
 };
 
 // Where the stages of the scores of query 0 of this head go, dense rows of `keys`; null: nowhere.
@@ -89,27 +89,27 @@ struct Taps {
 
 // The queries of one block, rounded up to whole panels; rows behind the last are zeros.
 struct Block {
-  std::int64_t first;          // query
+  std::int64_t first;  // query
   std::int64_t count;
-  const float* content;        // [rows][content_stride]: turned, biased, scaled by scale log2(e)
-  const float* position;       // [rows][relative_stride]: the same for query_rows, not turned
-  const float* segments;       // [rows][2]: score of the same and of another segment; null: none
+  const float* content;   // [rows][content_stride]: turned, biased, scaled by scale log2(e)
+  const float* position;  // [rows][relative_stride]: the same for query_rows, not turned
+  const float* segments;  // [rows][2]: score of the same and of another segment; null: none
 };
 
 // Memory for one block, one thread. floats: strips of kPanelRows x kStripRow, and so on; see the sizes
 // in scratch_floats().
 struct BlockScratch {
-  float* strip;       // [kPanelRows][kStripRow]
-  float* terms;       // [kPanelRows][kStripRow]
-  float* far;         // [kBlockRows][2]: query_rows' first and last
-  float* band;        // [kBlockRows][band_stride]: key_rows near the diagonal
+  float* strip;  // [kPanelRows][kStripRow]
+  float* terms;  // [kPanelRows][kStripRow]
+  float* far;    // [kBlockRows][2]: query_rows' first and last
+  float* band;   // [kBlockRows][band_stride]: key_rows near the diagonal
   std::int64_t band_stride;
-  float* near;        // [kBlockRows][near_stride]: weights of value_rows
+  float* near;  // [kBlockRows][near_stride]: weights of value_rows
   std::int64_t near_stride;
-  float* outside;     // [kBlockRows][2]: weights of the keys left and right of value_rows
-  float* maximum;     // [kBlockRows + kWidest]
-  float* sum;         // [kBlockRows + kWidest]
-  float* out;         // [kBlockRows][value_stride]: the sums, then the output
+  float* outside;  // [kBlockRows][2]: weights of the keys left and right of value_rows
+  float* maximum;  // [kBlockRows + kWidest]
+  float* sum;      // [kBlockRows + kWidest]
+  float* out;      // [kBlockRows][value_stride]: the sums, then the output
 };
 
 // Backward, one head: rows of all queries (rounded up to whole blocks) and of all keys (to whole
@@ -135,10 +135,11 @@ struct BackwardHead {
   float* d_value_rows;         // [count + kPanelRows][value_stride]
   float* query_far;            // [queries][2]: position . first and last row of query_rows
   float* value_far;            // the same of d_out and value_rows
-  // Sums over the columns left and right of a table, [..][2]: dS for each query, dS for each key, P
-  // for each query.
+  // Sums over the columns left and right of a table: dS for each query [queries][2], dS for each key
+  // (right: key_outside_side floats behind left), P for each query [queries][2].
   float* query_outside;
   float* key_outside;
+  std::int64_t key_outside_side;
   float* value_outside;
 };
 

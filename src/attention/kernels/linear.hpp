@@ -151,6 +151,16 @@ void scaled_rows(const float* x, std::int64_t x_stride, const float* factors,
   }
 }
 
+void stream_scaled_rows(const float* x, std::int64_t x_stride, const float* factors,
+                        std::int64_t count, std::int64_t dim, float* y, std::int64_t y_stride) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    const Float factor = splat(factors[r]);
+    for (std::int64_t i = 0; i < dim; i += kFloats) {
+      stream(y + r * y_stride + i, factor * load<Float>(x + r * x_stride + i));
+    }
+  }
+}
+
 // (a0 b0 a1 b1 ...) of the first halves of a and b, and of the second.
 template <int... Lane>
 inline Float zip_first(Float a, Float b, Lanes<Lane...>) {
@@ -319,6 +329,8 @@ constexpr phasor::attention::kernels::LinearKernels kLinearKernels = {
     .running_sums = linear::running_sums,
     .dots = linear::dots,
     .scaled_rows = linear::scaled_rows,
+    .stream_scaled_rows = linear::stream_scaled_rows,
+    .fence = fence,
     .transpose = linear::transpose,
     .multiply = linear::multiply,
     .causal_weights = linear::causal_weights,

@@ -38,6 +38,11 @@ struct LinearKernels {
   void (*scaled_rows)(const float* x, std::int64_t x_stride, const float* factors,
                       std::int64_t factor_step, std::int64_t count, std::int64_t dim, float* y,
                       std::int64_t y_stride, std::int64_t adds);
+  // The same past the caches: y is aligned to the widest vector in every row, and dim a multiple of it.
+  // fence() makes such stores of this thread visible to the others.
+  void (*stream_scaled_rows)(const float* x, std::int64_t x_stride, const float* factors,
+                             std::int64_t count, std::int64_t dim, float* y, std::int64_t y_stride);
+  void (*fence)();
   // out [dim][out_stride] = the transpose of x [count][stride], whole blocks of kWidest.
   void (*transpose)(const float* x, std::int64_t stride, std::int64_t count, std::int64_t dim,
                     float* out, std::int64_t out_stride);

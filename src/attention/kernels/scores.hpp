@@ -65,8 +65,14 @@ inline void far_scores(const Relative& relative, const float* rows, std::int64_t
   for (std::int64_t row = 0; row < count; row += kRows) {
     for (int side = 0; side < 2; ++side) {
       const std::int64_t vector = ends[side] / kFloats;
-      const Product p{rows + row * stride, stride,  1,      relative.columns + vector * kFloats * depth,
-                      kFloats,             0,       sums,   kFloats,
+      const Product p{rows + row * stride,
+                      stride,
+                      1,
+                      relative.columns + vector * kFloats * depth,
+                      kFloats,
+                      0,
+                      sums,
+                      kFloats,
                       depth};
       product<1, Start::zero>(p, nullptr, nullptr, 0);
       for (int r = 0; r < kRows; ++r)
@@ -181,8 +187,7 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
   Addend addend{nullptr, 0, {}};
   const bool has_queries = head.query_rows.count != 0;
   const bool has_keys = head.key_rows.count != 0;
-  const float* const bias =
-      head.bias == nullptr ? nullptr : head.bias + panel.key - panel.position;
+  const float* const bias = head.bias == nullptr ? nullptr : head.bias + panel.key - panel.position;
   bool mixed = head.key_segments != nullptr;
   if (has_queries) {
     const Near near = near_columns(head.query_rows, panel);
@@ -284,8 +289,8 @@ inline void tap(float* to, const Taps& taps, const Block& block, const Panel& pa
 // still to be added to each row. Backward asks for the slopes of the soft cap, which masks hide.
 template <bool kPlain>
 inline void score_panel(const Head& head, const Block& block, const Taps& taps,
-                        const BlockScratch& scratch, const Panel& panel, float* strip,
-                        float* shift, float* slopes = nullptr) {
+                        const BlockScratch& scratch, const Panel& panel, float* strip, float* shift,
+                        float* slopes = nullptr) {
   const std::int64_t first = panel.key + panel.begin;
   const std::int64_t vectors = (panel.end - panel.begin + kFloats - 1) / kFloats;
   const Product p{block.content + panel.row * head.content_stride,

@@ -69,9 +69,9 @@ inline void keep_weights(const Head& head, const BlockScratch& scratch, const Pa
     }
     const std::int64_t left_end = least(most(panel.begin, begin), panel.end);
     const std::int64_t near_end = least(most(panel.begin, near.end + r), panel.end);
-    for (std::int64_t t = panel.begin; t < left_end; ++t) outside[0] += row[t];
+    outside[0] += sum_of(row, panel.begin, left_end);
     for (std::int64_t t = left_end; t < near_end; ++t) kept[t - begin] = row[t];
-    for (std::int64_t t = near_end; t < panel.end; ++t) outside[1] += row[t];
+    outside[1] += sum_of(row, near_end, panel.end);
   }
 }
 
@@ -132,8 +132,7 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
       if (panel.begin >= panel.end) continue;
       score_panel<kPlain>(head, block, taps, scratch, panel, strip, shift);
       weigh_panel(scratch, panel, strip, shift, factors, row_sums);
-      if (head.value_rows.count != 0)
-        keep_weights(head, scratch, panel, strip, factors, row_sums);
+      if (head.value_rows.count != 0) keep_weights(head, scratch, panel, strip, factors, row_sums);
       const Product p{strip + panel.begin,
                       kStripRow,
                       1,

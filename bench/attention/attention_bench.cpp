@@ -1,0 +1,262 @@
+#include "attention/attention_bench.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "attention/encodings.hpp"
+#include "attention/peak.hpp"
+#include "core/buffer.hpp"
+#include "phasor/attention/kv_cache.hpp"
+#include "phasor/attention/linear.hpp"
+#include "phasor/attention/linear_reference.hpp"
+#include "phasor/attention/reference.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::bench {
+namespace {
+
+using attention::Causality;
+using core::InstructionSet;
+using Extent = AttentionPlan::Extent;
+
+// The ratios that we hold ourselves to.
+constexpr double kAgainstPeak = 1.0 / 0.65, kAgainstReading = 1.0 / 0.80;
+constexpr double kBackward = 2.7, kTwoThreads = 1.0 / 1.8, kFlat = 1.2;
+double at_most_against_none(Kind kind) {
+  switch (kind) {
+    case Kind::none:
+      return 1.0;
+    case Kind::rope:
+      return 1.05;
+    case Kind::t5:
+    case Kind::alibi:
+    case Kind::alibi_steep:
+    case Kind::shaw_keys:
+      return 1.12;
+    case Kind::shaw_values:
+      return 1.10;
+    case Kind::shaw:
+      return 1.12 * 1.10;
+    case Kind::deberta:
+      return 1.25;
+    case Kind::deberta_wide:
+      return 1.5;  // reported, not promised
+    case Kind::transformer_xl:
+      return 1.65;
+    case Kind::xlnet:
+      return 1.85;
+    case Kind::tupe:
+    case Kind::tupe_untied:
+      return 1.7;
+  }
+  return 1.0;
+}
+
+std::string shape_name(const Shape& shape) {
+  std::string name = message("t", shape.tokens, "_h", shape.heads);
+  if (shape.key_heads != shape.heads) name += message("k", shape.key_heads);
+  name += message("_d", shape.dim);
+  if (shape.causality == Causality::none) name += "/not_causal";
+  return name;
+}
+
+std::int64_t pairs_of(const Shape& shape) {
+  const std::int64_t n = shape.tokens;
+  return shape.heads * (shape.causality == Causality::none ? n * n : n * (n + 1) / 2);
+}
+
+class Bench {
+ public:
+  Bench(const AttentionPlan& plan, const std::function<void(const Row&)>& done)
+      : plan_(plan), done_(done) {}
+
+  void run() {
+    const bool full = plan_.extent == Extent::full;
+    for (const InstructionSet isa : plan_.levels) {
+      if (!full && isa != plan_.levels.back()) continue;
+      isa_ = isa;
+      against_peak({});
+      if (full) {
+        against_peak({.tokens = 4096});
+        for (const Shape& shape : kOtherShapes) against_peak(shape);
+      }
+      encodings({}, full ? std::vector<Kind>(kKinds.begin() + 1, kKinds.end()) : kBriefKinds);
+      if (full) {
+        values_against_keys();
+        for (const Shape& shape : kOtherShapes) encodings(shape, kOtherKinds);
+      }
+      for (const Kind kind : kKinds) {
+        if (full || kind == Kind::none) backward(kind);
+      }
+      threads();
+      linear(full);
+      decode(8, Kind::none);
+      decode(2, Kind::none);
+      if (full) {
+        for (const Kind kind : {Kind::rope, Kind::alibi}) decode(8, kind);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kRagged = 2000;
+  inline static const std::vector<Shape> kOtherShapes = {
+      {.dim = 128}, {.causality = Causality::none}, {.tokens = kRagged}, {.key_heads = 2}};
+  inline static const std::vector<Kind> kBriefKinds = {
+      Kind::rope, Kind::t5, Kind::alibi, Kind::shaw_keys, Kind::deberta, Kind::transformer_xl};
+  inline static const std::vector<Kind> kOtherKinds = {
+      Kind::rope,           Kind::t5,    Kind::alibi, Kind::shaw, Kind::deberta,
+      Kind::transformer_xl, Kind::xlnet, Kind::tupe};
+
+  void report(const std::string& name, const std::string& against, double at_most, bool correct,
+              const std::function<void()>& ours, const std::function<void()>& other) {
+    Row row{message(name, "/", core::name_of(isa_)), against, at_most, {}, correct};
+    if (correct) row.contest = compare(ours, other, plan_.rounds);
+    done_(row);
+  }
+
+  // Two products of every query with every key that it sees: 2 d multiply-adds a pair. The limit does
+  // as many in registers, and neither exponentials nor loads.
+  void against_peak(const Shape& shape) {
+    const Problem problem(Kind::none, shape);
+    const std::int64_t multiply_adds = pairs_of(shape) * 2 * shape.dim;
+    report(
+        message("attend/none/f32/", shape_name(shape)), "fused multiply-adds in registers",
+        kAgainstPeak, agrees_with_reference(Kind::none, shape, isa_),
+        [&] { problem.forward(isa_, 1); }, [&] { multiply_add(isa_, multiply_adds); });
+  }
+
+  void encodings(const Shape& shape, const std::vector<Kind>& kinds) {
+    const Problem none(Kind::none, shape);
+    for (const Kind kind : kinds) {
+      const Problem problem(kind, shape);
+      report(
+          message("attend/", name_of(kind), "/f32/", shape_name(shape)), "no encoding",
+          at_most_against_none(kind), agrees_with_reference(kind, shape, isa_),
+          [&] { problem.forward(isa_, 1); }, [&] { none.forward(isa_, 1); });
+    }
+  }
+
+  void values_against_keys() {
+    const Shape shape;
+    const Problem keys(Kind::shaw_keys, shape), both(Kind::shaw, shape);
+    report(
+        message("attend/", name_of(Kind::shaw), "/f32/", shape_name(shape)),
+        message(name_of(Kind::shaw_keys)), 1.10, agrees_with_reference(Kind::shaw, shape, isa_),
+        [&] { both.forward(isa_, 1); }, [&] { keys.forward(isa_, 1); });
+  }
+
+  // With the gradient of every table.
+  void backward(Kind kind) {
+    const Shape shape;
+    Problem problem(kind, shape);
+    problem.prepare_backward(isa_);
+    report(
+        message("attend_backward/", name_of(kind), "/f32/", shape_name(shape)), "its own forward",
+        kBackward, agrees_with_reference(kind, shape, isa_, Check::both),
+        [&] { problem.backward(isa_, 1); }, [&] { problem.forward(isa_, 1); });
+  }
+
+  void threads() {
+    if (core::available_threads() < 2) return;
+    const Shape shape;
+    Problem problem(Kind::none, shape);
+    report(
+        message("attend/none/f32/", shape_name(shape), "/threads2"), "1 thread", kTwoThreads, true,
+        [&] { problem.forward(isa_, 2); }, [&] { problem.forward(isa_, 1); });
+    if (plan_.extent == Extent::brief) return;
+    problem.prepare_backward(isa_);
+    report(
+        message("attend_backward/none/f32/", shape_name(shape), "/threads2"), "1 thread",
+        kTwoThreads, true, [&] { problem.backward(isa_, 2); }, [&] { problem.backward(isa_, 1); });
+  }
+
+  // One long sequence against as many tokens in sequences of 1024: 1 when the time of a token does
+  // not know how long its sequence is.
+  void linear(bool full) {
+    for (const Causality causality : {Causality::bottom_right, Causality::none}) {
+      const bool correct = linear_agrees(causality);
+      const Shape short_shape{.tokens = kShort, .causality = causality};
+      const Problem small(Kind::rope, short_shape);
+      const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
+      const auto attend = [&options](const Problem& problem) {
+        attention::linear_attend(problem.terms().turn, problem.q(), problem.k(), problem.v(),
+                                 problem.out(), options);
+      };
+      for (const std::int64_t tokens : {std::int64_t{8192}, std::int64_t{131072}}) {
+        if (!full && tokens > 8192) continue;
+        const Shape shape{.tokens = tokens, .causality = causality};
+        const Problem large(Kind::rope, shape);
+        report(
+            message("linear_attend/rope/f32/", shape_name(shape)), "as many tokens, 1024 at a time",
+            kFlat, correct, [&] { attend(large); },
+            [&] {
+              for (std::int64_t done = 0; done < tokens; done += kShort) attend(small);
+            });
+      }
+    }
+  }
+
+  bool linear_agrees(Causality causality) const {
+    const Problem problem(Kind::rope, {.tokens = 203, .causality = causality});
+    const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
+    attention::linear_attend(problem.terms().turn, problem.q(), problem.k(), problem.v(),
+                             problem.out(), options);
+    const attention::LinearReference expected = attention::linear_attend_reference(
+        problem.terms().turn, problem.q(), problem.k(), problem.v(), options);
+    const auto dim = static_cast<std::size_t>(problem.shape().dim);
+    for (std::size_t i = 0; i < expected.out.size(); ++i) {
+      const double got = core::element_of(problem.out(), static_cast<std::int64_t>(i));
+      if (!(std::fabs(got - expected.out[i]) <=
+            attention::kLinearError * expected.magnitude[i / dim]))
+        return false;
+    }
+    return true;
+  }
+
+  // One query over a cache against reading the cache's own bytes once.
+  void decode(std::int64_t key_heads, Kind kind) {
+    constexpr std::int64_t kTokens = 8192, kHeads = 8, kDim = 64;
+    const Problem past(kind, {.tokens = kTokens, .key_heads = key_heads});
+    attention::KVCache cache({.key_heads = key_heads,
+                              .head_dim = kDim,
+                              .value_dim = kDim,
+                              .capacity = kTokens,
+                              .rotary = past.terms().turn});
+    cache.append(past.k(), past.v());
+    const Buffer q(kHeads * kDim * sizeof(float)), out(kHeads * kDim * sizeof(float));
+    fill_normal(q.floats(), q.count(), 5);
+    const core::HeadsView query = core::heads_view(q.floats(), 1, 1, kHeads, kDim);
+    const core::HeadsView result = core::heads_view(out.floats(), 1, 1, kHeads, kDim);
+    const attention::AttentionOptions options{
+        .causality = Causality::bottom_right, .threads = 1, .isa = isa_};
+    const auto attend = [&] { cache.attend(past.terms(), query, result, options); };
+    attend();
+    const std::vector<double> expected =
+        attention::attend_reference(past.terms(), query, past.k(), past.v(), options).out;
+    bool correct = true;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      correct = correct && std::fabs(static_cast<double>(out.floats()[i]) - expected[i]) <= 2e-5;
+    const auto count = static_cast<std::size_t>(kTokens * key_heads * kDim);
+    report(message("decode/", name_of(kind), "/f32/cache", kTokens, "_h", kHeads, "k", key_heads,
+                   "_d", kDim),
+           "reading the cache", kAgainstReading, correct, attend, [&] {
+             read_through(isa_, static_cast<const float*>(cache.keys().data), count);
+             read_through(isa_, static_cast<const float*>(cache.values().data), count);
+           });
+  }
+
+  static constexpr std::int64_t kShort = 1024;
+  const AttentionPlan& plan_;
+  const std::function<void(const Row&)>& done_;
+  InstructionSet isa_ = InstructionSet::best;
+};
+
+}  // namespace
+
+void run_attention_bench(const AttentionPlan& plan, const std::function<void(const Row&)>& done) {
+  Bench(plan, done).run();
+}
+
+}  // namespace phasor::bench

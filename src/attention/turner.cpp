@@ -1,0 +1,68 @@
+#include "attention/turner.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/angle_range.hpp"
+#include "core/dispatch.hpp"
+
+namespace phasor::attention {
+
+Turner::Turner(const core::Rotary& rotary, core::Role role, const TurnerChoices& choices,
+               std::vector<double> ids, const Turner* twin)
+    : rotary_(&rotary),
+      role_(role),
+      choices_(choices),
+      ids_(std::move(ids)),
+      tokens_(static_cast<std::int64_t>(ids_.size()) / rotary.frequencies.axis_count()),
+      turn_rows_(rotary, core::kernels_for(choices.isa)) {
+  if (tokens_ == 0) return;
+  const auto [low, high] = std::minmax_element(ids_.begin(), ids_.end());
+  core::check_angle_range("attention", rotary.frequencies, *low, *high);
+  if (!keeps_rows()) return;
+  if (twin != nullptr && !rotary.growth && twin->ids_ == ids_) {
+    rows_ = twin->rows_;
+    return;
+  }
+  rows_ = Floats(turn_rows_.floats_for(tokens_));
+  turn_rows_.make(
+      core::positions_per_row(ids_.data(), rotary.frequencies.axis_count(), 1, tokens_), tokens_, 0,
+      0, tokens_, role_, rows_.data());
+}
+
+// A float32 engine makes its rows its own way; core::rotate knows it, and the order of its output.
+bool Turner::keeps_rows() const noexcept {
+  return choices_.angles == core::AngleMode::exact &&
+         (choices_.order == FeatureOrder::any ||
+          rotary_->layout != core::PairLayout::interleaved_to_half);
+}
+
+void Turner::turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
+                  core::Direction direction) const {
+  if (keeps_rows()) {
+    const float* cos_sin = rows_.data() + first * turn_rows_.row_floats();
+    std::vector<float> transposed;
+    if (direction == core::Direction::transpose) {
+      transposed.resize(static_cast<std::size_t>(turn_rows_.floats_for(count)));
+      turn_rows_.transpose(cos_sin, count, transposed.data());
+      cos_sin = transposed.data();
+    }
+    turn_rows_.turn(cos_sin, rows, rows, stride, count);
+    return;
+  }
+  const int axes = rotary_->frequencies.axis_count();
+  std::vector<double> ids(static_cast<std::size_t>(axes * count));
+  for (int axis = 0; axis < axes; ++axis)
+    std::copy_n(ids_.begin() + axis * tokens_ + first, count, ids.begin() + axis * count);
+  core::HeadsView view = core::heads_view(rows, 1, count, 1, rotary_->head_dim);
+  view.token_stride = stride;
+  const core::Turn in_place{view, view, role_};
+  core::rotate(*rotary_, core::positions_per_row(ids.data(), axes, 1, count), {&in_place, 1},
+               {.direction = direction,
+                .angles = choices_.angles,
+                .table = nullptr,
+                .threads = 1,
+                .isa = choices_.isa});
+}
+
+}  // namespace phasor::attention

@@ -1,0 +1,48 @@
+// Queries or keys of a call turned in float32 scratch, head after head, by rows of cos and sin that
+// are made once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/floats.hpp"
+#include "attention/turn_rows.hpp"
+#include "phasor/core/rotate.hpp"
+
+namespace phasor::attention {
+
+// Whether turned features must lie as core::rotate writes them (they meet keys that it turned), or
+// any order will do that queries and keys share.
+enum class FeatureOrder : std::uint8_t { any, as_written };
+
+struct TurnerChoices {
+  core::AngleMode angles;
+  core::InstructionSet isa;
+  FeatureOrder order;
+};
+
+class Turner {
+ public:
+  // ids      [axes][tokens], finite
+  // twin     another turner of the same rotary whose rows are taken where its tokens stand alike
+  // throws   Error(out_of_range) for a position beyond the exact angles
+  Turner(const core::Rotary& rotary, core::Role role, const TurnerChoices& choices,
+         std::vector<double> ids, const Turner* twin = nullptr);
+
+  // Turns tokens [first, first + count) in place: token t at rows + t * stride.
+  void turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
+            core::Direction direction = core::Direction::forward) const;
+
+ private:
+  [[nodiscard]] bool keeps_rows() const noexcept;
+
+  const core::Rotary* rotary_;
+  core::Role role_;
+  TurnerChoices choices_;
+  std::vector<double> ids_;
+  std::int64_t tokens_;
+  TurnRows turn_rows_;
+  Floats rows_;
+};
+
+}  // namespace phasor::attention

@@ -1,0 +1,21 @@
+// What C callers hand in, as the rooms take it. `where` names the function for the message.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/view.hpp"
+#include "phasor/phasor.h"
+
+namespace phasor::capi {
+
+// throws   Error(invalid_argument): a number outside its list, negative threads, NULL where elements
+//          are
+[[nodiscard]] core::DType to_dtype(phasor_dtype dtype, std::string_view where);
+[[nodiscard]] core::InstructionSet to_isa(phasor_instruction_set isa, std::string_view where);
+[[nodiscard]] int to_threads(std::int32_t threads, std::string_view where);
+[[nodiscard]] core::HeadsView to_view(const phasor_heads* heads, std::string_view where,
+                                      std::string_view what);
+
+}  // namespace phasor::capi
