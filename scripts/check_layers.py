@@ -74,6 +74,9 @@ class Layers:
         below = self.top_headers[name] if kind == "top" else self.rooms[name] + [name]
         return target_name in below
 
+    def is_kernel(self, path):
+        return any(path.is_relative_to(folder) for folder in self.kernels["folders"])
+
     def check_file(self, path):
         file = self.root / path
         source = self.place(path)
@@ -81,7 +84,7 @@ class Layers:
             return [f"{path}: folder must be a room of layers.toml, got {source[1]}"]
         if source[0] == "top" and source[1] not in self.top_headers:
             return [f"{path}: must be a top header of layers.toml, got {source[1]}"]
-        in_kernels = path.is_relative_to(self.kernels["folder"])
+        in_kernels = self.is_kernel(path)
         problems = []
         for line, quote, target in includes(file.read_text(encoding="utf-8")):
             found = self.resolve(file, target)
@@ -94,7 +97,7 @@ class Layers:
                 elif source == ("top", "phasor.h") and target not in ("stdint.h", "stddef.h"):
                     problems.append(f"{where}: phasor.h must include stdint.h and stddef.h only, got <{target}>")
                 continue
-            if in_kernels and not found.is_relative_to(self.kernels["folder"]):
+            if in_kernels and not self.is_kernel(found):
                 problems.append(f"{where}: a kernel must include kernel headers only, got {found}")
             elif not self.allowed(source, self.place(found)):
                 problems.append(f"{where}: {source[1]} must include only what lies below it, got {found}")

@@ -20,6 +20,7 @@ struct AttentionPlan {
   std::vector<core::InstructionSet> levels;
   int rounds = 15;
   Extent extent = Extent::full;
+  std::string only;  // measure the rows whose name holds this text
 };
 
 // Measures one row after the other and hands each to `done` as it comes. A share of a limit is one

@@ -63,7 +63,7 @@ void run_attention_memory(core::InstructionSet isa,
   const std::string_view level = core::name_of(core::resolve_instruction_set(isa));
   for (const Kind kind : kKinds) {
     Problem problem(kind, shape);
-    const bool correct = agrees_with_reference(kind, shape, isa, Check::both);
+    const bool correct = agrees_with_reference(kind, shape, isa, 1, Check::both);
     const std::string what = message(name_of(kind), "/f32/t", shape.tokens, "_h8_d64/", level);
     done({"memory/attend/" + what, mib_of([&] { problem.forward(isa, 1); }), kAtMost, correct});
     problem.prepare_backward(isa);

@@ -228,18 +228,19 @@ void Problem::backward(core::InstructionSet isa, int threads) const {
                              {d_q(), d_k(), d_v(), table_gradients_}, options(isa, threads));
 }
 
-bool agrees_with_reference(Kind kind, Shape shape, core::InstructionSet isa, Check check) {
+bool agrees_with_reference(Kind kind, Shape shape, core::InstructionSet isa, int threads,
+                           Check check) {
   // Past the first tile of queries and of keys, and past a clip of 64; ragged.
   shape.tokens = 203;
   Problem problem(kind, shape);
-  problem.forward(isa, 1);
+  problem.forward(isa, threads);
   const attention::AttentionOptions options = problem.options(isa, 1);
   const attention::ReferenceResult expected =
       attention::attend_reference(problem.terms(), problem.q(), problem.k(), problem.v(), options);
   if (!close(problem.out(), expected.out)) return false;
   if (check == Check::forward) return true;
   problem.prepare_backward(isa);
-  problem.backward(isa, 1);
+  problem.backward(isa, threads);
   const attention::ReferenceGradients gradients = attention::attend_backward_reference(
       problem.terms(), problem.q(), problem.k(), problem.v(), problem.d_out(), options);
   return close(problem.d_q(), gradients.d_q) && close(problem.d_k(), gradients.d_k) &&

@@ -93,6 +93,6 @@ class Problem {
 // Forward and, when asked, backward of a small problem of this kind against the float64 reference.
 enum class Check : std::uint8_t { forward, both };
 [[nodiscard]] bool agrees_with_reference(Kind kind, Shape shape, core::InstructionSet isa,
-                                         Check check = Check::forward);
+                                         int threads = 1, Check check = Check::forward);
 
 }  // namespace phasor::bench

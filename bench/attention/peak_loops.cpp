@@ -72,7 +72,7 @@ float sum(const float* x, std::size_t count) {
   Vector sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kStep <= count; i += kStep) {
-    // Without it this reads at half the speed from a large last-level cache.
+    // A limit must be the fastest way: with prefetch a tenth faster at AVX2, the same at AVX-512.
 #pragma GCC unroll 32
     for (std::size_t line = 0; line < kStep; line += 16) __builtin_prefetch(x + i + line + 1024);
 #pragma GCC unroll 32

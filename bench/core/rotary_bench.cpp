@@ -80,6 +80,7 @@ class Bench {
   void report(const std::string& name, const std::string& against, double at_most, bool correct,
               const std::function<void()>& ours, const std::function<void()>& limit) {
     Row row{message(name, "/", core::name_of(isa_)), against, at_most, {}, correct};
+    if (row.name.find(plan_.only) == std::string::npos) return;
     if (correct) row.contest = compare(ours, limit, plan_.rounds);
     done_(row);
   }

@@ -13,7 +13,7 @@ namespace phasor::bench {
 struct Row {
   std::string name;      // op/layout/dtype/shape[/how]
   std::string against;   // the limit
-  double at_most = 0.0;  // the ratio we hold ourselves to
+  double at_most = 0.0;  // the ratio we hold ourselves to; 0: none
   Contest contest;
   bool correct = true;  // the output agreed with the reference before anything was timed
 };
@@ -22,6 +22,7 @@ struct Plan {
   std::vector<core::InstructionSet> levels;
   int rounds = 21;
   bool beyond_caches = true;  // the 512 MiB rows
+  std::string only;           // measure the rows whose name holds this text
 };
 
 // Measures one row after the other and hands each to `done` as it comes.

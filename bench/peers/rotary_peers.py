@@ -150,17 +150,18 @@ def onnx_peers(x_bhsd):
         yield f"onnxruntime RotaryEmbedding, {layout}", layout, "bhsd", lambda s=session: s.run(None, feeds)[0]
 
 
-def contest(ours, theirs, rounds):
+def contest(ours, theirs, rounds, least=4):
     """Median milliseconds of both and the median of the rounds' ratios theirs / ours.
 
-    A turn repeats its work for a while, so that each side meets its own data in the caches, not the other's.
+    A turn repeats its work for a while, `least` times or more, so that each side meets its own data in the caches, not
+    the other's.
     """
     work, repeats = (ours, theirs), []
     for function in work:
         function()
         begin = time.perf_counter()
         function()
-        repeats.append(max(4, int(0.15 / (time.perf_counter() - begin))))
+        repeats.append(max(least, int(0.15 / (time.perf_counter() - begin))))
     times = [], []
     for turn in range(rounds):
         for which in ((0, 1), (1, 0))[turn % 2]:

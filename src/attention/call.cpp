@@ -149,8 +149,7 @@ std::vector<Sequence> sequences_of(const ConstHeadsView& q, const ConstHeadsView
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
     const std::int64_t query_count = queries[s + 1] - queries[s];
     const std::int64_t key_count = keys[s + 1] - keys[s];
-    sequences.push_back(
-        {0, queries[s], query_count, keys[s], key_count, key_count - query_count});
+    sequences.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count});
   }
   if (!queries.empty()) return sequences;
   for (std::int64_t b = 0; b < q.batch; ++b) {
@@ -274,9 +273,9 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
   check_distances(where, "value_rows", terms.value_rows, call.distances);
   if (terms.turn) {
     const core::Rotary& rotary = *terms.turn;
-    const TurnerChoices choices{options.angles, options.isa,
-                                options.keys == KeyState::turned ? FeatureOrder::as_written
-                                                                 : FeatureOrder::any};
+    const TurnerChoices choices{
+        options.angles, options.isa,
+        options.keys == KeyState::turned ? FeatureOrder::as_written : FeatureOrder::any};
     call.query_turner.emplace(
         rotary, core::Role::query, choices,
         ids_of(rotary, options.query_positions, q, call.sequences, core::Role::query));

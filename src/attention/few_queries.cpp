@@ -12,6 +12,7 @@
 namespace phasor::attention {
 namespace {
 
+using kernels::kFewRows;
 using kernels::kPanelRows;
 using kernels::kWidest;
 using kernels::rounded_up;
@@ -37,10 +38,10 @@ struct Decode {
 struct Memory {
   Floats content, raw, scores, out;
   explicit Memory(const Decode& decode)
-      : content(2 * kPanelRows * strides_of(decode.call).content),
+      : content((kFewRows + kPanelRows) * strides_of(decode.call).content),
         raw(kPanelRows * strides_of(decode.call).relative),
-        scores(kPanelRows * decode.score_row),
-        out(kPanelRows * strides_of(decode.call).value) {}
+        scores(kFewRows * decode.score_row),
+        out(kFewRows * strides_of(decode.call).value) {}
 };
 
 // The keys that a query at `position` may see: [first, last).
@@ -98,7 +99,7 @@ void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange
   std::fill(scores + std::clamp(seen.last, first, last) - first, scores + last - first, kHidden);
 }
 
-// Up to kPanelRows rows that read one key head.
+// Up to kFewRows rows that read one key head.
 void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>& rows,
                  const Memory& memory) {
   const Call& call = decode.call;
@@ -123,7 +124,7 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
   call.kernels.score_rows(memory.content.data(), strides.content, count,
                           rows_of(call.k, s.batch, key_head, s.first_key + all.first), keys,
                           call.head_dim, scores, decode.score_row);
-  float maxima[kPanelRows], sums[kPanelRows];
+  float maxima[kFewRows], sums[kFewRows];
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
     float* const own = scores + r * decode.score_row;
@@ -131,7 +132,7 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
                   own);
     call.kernels.exp_row(own, keys, &maxima[r], &sums[r]);
   }
-  std::fill_n(memory.out.data(), kPanelRows * strides.value, 0.0F);
+  std::fill_n(memory.out.data(), kFewRows * strides.value, 0.0F);
   call.kernels.weigh_rows(scores, decode.score_row, count,
                           rows_of(call.v, s.batch, key_head, s.first_key + all.first), keys,
                           call.value_dim, memory.out.data(), strides.value);
@@ -167,9 +168,9 @@ void decode_part(void* context, int, int) {
     const Sequence& s = call.sequences[static_cast<std::size_t>(item / call.key_heads)];
     const std::int64_t first = item % call.key_heads * call.group;
     const std::int64_t all = call.group * s.queries;
-    for (std::int64_t at = 0; at < all; at += kPanelRows) {
+    for (std::int64_t at = 0; at < all; at += kFewRows) {
       rows.clear();
-      for (std::int64_t r = at; r < std::min(all, at + kPanelRows); ++r)
+      for (std::int64_t r = at; r < std::min(all, at + kFewRows); ++r)
         rows.push_back({first + r / s.queries, r % s.queries});
       attend_rows(decode, s, rows, memory);
     }

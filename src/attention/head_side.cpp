@@ -18,8 +18,8 @@ Spread make_spread(const Call& call, const std::optional<encodings::RelativeRows
                    std::int64_t stride, bool wants_columns, bool wants_rows) {
   Spread spread;
   if (!rows) return spread;
-  // Columns rise where distances fall. Where the map ends inside the call's distances, the column at
-  // its end stands for all beyond.
+  // Columns rise where distances fall. Where the map ends inside the call's distances, the column
+  // at its end stands for all beyond.
   const std::int64_t low = std::clamp(rows->map.first, call.distances.low, call.distances.high);
   const std::int64_t high = std::clamp(rows->map.last(), call.distances.low, call.distances.high);
   spread.first = -high;
@@ -129,7 +129,8 @@ KeySide make_key_side(const Call& call, Pass pass) {
   KeySide side;
   side.columns = Floats(keys * strides.depth);
   side.values = Floats(keys * strides.value);
-  if (call.terms.key_rows) side.raw = Floats(keys * strides.relative);
+  // A panel of keys may begin at any key and is read whole.
+  if (call.terms.key_rows) side.raw = Floats((keys + kPanelRows) * strides.relative);
   if (pass == Pass::backward) {
     side.rows = Floats(keys * strides.content);
     side.value_columns = Floats(keys * call.value_dim);

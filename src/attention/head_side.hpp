@@ -1,5 +1,5 @@
-// What one head needs before its blocks run: keys packed, values as rows, tables spread over columns.
-// The two sides are filled in parts, by several threads.
+// What one head needs before its blocks run: keys packed, values as rows, tables spread over
+// columns. The two sides are filled in parts, by several threads.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Strides {
 
 enum class Pass : std::uint8_t { forward, backward };
 
-// Keys and values of one key head of one sequence (or, where extra features differ by query head, of
-// one query head).
+// Keys and values of one key head of one sequence (or, where extra features differ by query head,
+// of one query head).
 struct KeySide {
   const Sequence* sequence = nullptr;
   std::int64_t key_head = 0;

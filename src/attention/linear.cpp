@@ -283,8 +283,8 @@ void Forward::run(std::int64_t first, std::int64_t last, Workspace& work) const 
   }
 }
 
-// Whether the output would push everything else out of the caches, and can go past them: a store that
-// is not of a whole line would cost more than it saves.
+// Whether the output would push everything else out of the caches, and can go past them: a store
+// that is not of a whole line would cost more than it saves.
 bool is_streamed(const core::HeadsView& out) {
   if (out.dtype != core::DType::f32) return false;
   constexpr std::int64_t kStreamFloats = std::int64_t{1} << 20;

@@ -275,7 +275,8 @@ void Backward::all_queries(const Unit& unit, std::int64_t first, std::int64_t co
 
 // The chunk's gradients as far as the queries behind it go:
 //
-//   R_n d phi(k_n) = sum_m (R_m phi(q_m)) (g_m . v_n),   d v_n = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
+//   R_n d phi(k_n) = sum_m (R_m phi(q_m)) (g_m . v_n)
+//   d v_n = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
 void Backward::begin_keys(const Unit& unit, float exponent, Workspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   map_keys(call, unit.b, exponent, work.key_rows, work.keys);
@@ -315,7 +316,8 @@ void Backward::key_gradient_of_own(const Unit& unit, std::int64_t h, Workspace& 
   add_query_products(unit, count, work);
 }
 
-// d phi(k_n) = R_n^T (...) + sum_m -D_m phi(q_m), the sum running from the last query to this token.
+// d phi(k_n) = R_n^T (...) + sum_m -D_m phi(q_m), the sum running from the last query to this
+// token.
 void Backward::end_keys(const Unit& unit, Workspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t count = work.keys.count, last = (count - 1) * call.width;
@@ -457,7 +459,8 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
   Scratch scratch(threads, counter.used());
   const auto rows = static_cast<std::size_t>(call.is_causal() ? q.batch * q.heads * q.tokens : 0);
   std::vector<float> inverses(rows), d_denominators(rows);
-  // As many chunks as keys only where every key stands alone: left untouched, the rest costs nothing.
+  // As many chunks as keys only where every key stands alone: left untouched, the rest costs
+  // nothing.
   const std::unique_ptr<Cut[]> cuts(
       new Cut[static_cast<std::size_t>(threads * slots * k.tokens) + 1]);
   std::vector<std::int64_t> cut_counts(static_cast<std::size_t>(threads * slots));

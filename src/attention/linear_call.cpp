@@ -18,7 +18,8 @@ namespace {
 using core::ConstHeadsView;
 
 constexpr float kLog2e = 1.44269504F;
-// Bits by which exponents may grow inside a chunk: its first query loses so much of the range below.
+// Bits by which exponents may grow inside a chunk: its first query loses so much of the range
+// below.
 constexpr float kExponentGrowth = 20.0F;
 // exp of more than this is not a key that was meant; the exponent stays exact in float32.
 constexpr float kLargestKey = 1e6F;
@@ -362,7 +363,8 @@ void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::i
   const kernels::LinearKernels& kernels = call.kernels.linear;
   read_tokens(call, call.q, b, h, first, count, queries.features, call.width);
   if (call.is_exp()) {
-    // softmax over the features: its own denominator cancels in (19), as any factor of a query does.
+    // softmax over the features: its own denominator cancels in (19), as any factor of a query
+    // does.
     kernels.largest(queries.features, call.width, count, call.dim, queries.exponents);
     for (std::int64_t t = 0; t < count; ++t) {
       queries.exponents[t] =

@@ -13,10 +13,10 @@
 
 namespace phasor::attention {
 
-// Tokens that meet in one product, and whose rows of cos and sin are made at once for all heads of a
-// thread. Larger chunks do more work against themselves, d + dv a token for half of them; smaller ones
-// touch the state more often. The next chunk of tokens begins when every head has done with one: what
-// tokens hold of the other heads is then still in the cache that it was brought to.
+// Tokens that meet in one product, and whose rows of cos and sin are made at once for all heads of
+// a thread. Larger chunks do more work against themselves, d + dv a token for half of them; smaller
+// ones touch the state more often. The next chunk of tokens begins when every head has done with
+// one: what tokens hold of the other heads is then still in the cache that it was brought to.
 inline constexpr std::int64_t kChunk = 64;
 
 // Rows of scratch for a matrix of n: products work on whole panels, transposes on whole vectors.
@@ -120,8 +120,8 @@ struct LinearCall {
     const core::ConstHeadsView& k, const core::ConstHeadsView& v, const LinearOptions& options,
     std::int64_t tokens_before);
 void check_linear_input(const char* where, const char* name, const core::ConstHeadsView& view);
-// throws   Error unless `view` has the shape of `like` with `dim` features, and, being an output, lies
-//          apart from the inputs and from `others`
+// throws   Error unless `view` has the shape of `like` with `dim` features, and, being an output,
+//          lies apart from the inputs and from `others`
 void check_linear_shape(const char* where, const char* name, const core::ConstHeadsView& view,
                         const char* like_name, const core::ConstHeadsView& like, std::int64_t dim);
 void check_linear_output(const char* where, const char* name, const core::HeadsView& view,
@@ -157,8 +157,9 @@ struct KeyChunk {
 // Reads keys and values [first, first + count) of key head g; features are not mapped yet.
 void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int64_t first,
                std::int64_t count, KeyChunk& keys);
-// How many of the keys that were read may share a chunk, so that no query is touched by keys that it
-// does not see: a key that is not finite stands alone, and exponents grow by kExponentGrowth at most.
+// How many of the keys that were read may share a chunk, so that no query is touched by keys that
+// it does not see: a key that is not finite stands alone, and exponents grow by kExponentGrowth at
+// most.
 [[nodiscard]] std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys,
                                         float exponent);
 // The exponent that keys [0, count) of the chunk need, `before` or more.
@@ -166,8 +167,8 @@ void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int6
 // phi and R phi, in units of 2^exponent.
 void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
               KeyChunk& keys);
-// Brings sums in units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it grows,
-// sums of queries shrink when it falls.
+// Brings sums in units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it
+// grows, sums of queries shrink when it falls.
 enum class ScaleOf : std::uint8_t { keys, queries };
 void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, const Sums& sums);
 

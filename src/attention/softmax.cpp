@@ -72,8 +72,8 @@ class Workbench {
   kernels::BlockScratch scratch_{};
 };
 
-// Some key heads at a time, so that the memory of a call does not grow with its heads: as many as keep
-// every thread busy.
+// Some key heads at a time, so that the memory of a call does not grow with its heads: as many as
+// keep every thread busy.
 struct Wave {
   const Call& call;
   core::HeadsView out;

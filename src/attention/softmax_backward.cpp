@@ -25,8 +25,8 @@ using kernels::rounded_up;
 constexpr double kLog2e = 1.44269504088896340736;
 constexpr float kLn2 = 0.693147180559945309F;
 
-// One key head of one sequence, with the query head of its group that is in hand. One thread works on
-// a unit; what units add to shared tables is added when all have finished their head, in order.
+// One key head of one sequence, with the query head of its group that is in hand. One thread works
+// on a unit; what units add to shared tables is added when all have finished their head, in order.
 struct Unit {
   KeySide keys;
   QuerySide side;
@@ -86,8 +86,8 @@ Unit make_unit(const Call& call) {
   return unit;
 }
 
-// Where a table's gradient is summed. Units finish in an order that depends on the threads: what all
-// heads share is summed in double, so that the order does not show.
+// Where a table's gradient is summed. Units finish in an order that depends on the threads: what
+// all heads share is summed in double, so that the order does not show.
 class TableSums {
  public:
   explicit TableSums(const encodings::TableGradient& to) : to_(to) {

@@ -12,7 +12,8 @@ namespace phasor::attention {
 
 class TurnRows {
  public:
-  // Keeps pointers to both, which must outlive it. The positions must have been checked for `tokens`.
+  // Keeps pointers to both, which must outlive it. The positions must have been checked for
+  // `tokens`.
   TurnRows(const core::Rotary& rotary, const core::kernels::Kernels& kernels) noexcept;
 
   // Floats of one token's row: cos, then sin.
@@ -26,9 +27,9 @@ class TurnRows {
   // The rows that turn by R^T where `rows` turn by R.
   void transpose(const float* rows, std::int64_t count, float* transposed) const noexcept;
 
-  // out_t = R_t in_t for `count` heads of head_dim features, `stride` floats apart in both; in place
-  // when they are the same. PairLayout::interleaved_to_half turns like interleaved: both sides of a
-  // product keep one order of features, and no product depends on which.
+  // out_t = R_t in_t for `count` heads of head_dim features, `stride` floats apart in both; in
+  // place when they are the same. PairLayout::interleaved_to_half turns like interleaved: both
+  // sides of a product keep one order of features, and no product depends on which.
   void turn(const float* rows, const float* in, float* out, std::int64_t stride,
             std::int64_t count) const noexcept;
 

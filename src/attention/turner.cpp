@@ -25,9 +25,8 @@ Turner::Turner(const core::Rotary& rotary, core::Role role, const TurnerChoices&
     return;
   }
   rows_ = Floats(turn_rows_.floats_for(tokens_));
-  turn_rows_.make(
-      core::positions_per_row(ids_.data(), rotary.frequencies.axis_count(), 1, tokens_), tokens_, 0,
-      0, tokens_, role_, rows_.data());
+  turn_rows_.make(core::positions_per_row(ids_.data(), rotary.frequencies.axis_count(), 1, tokens_),
+                  tokens_, 0, 0, tokens_, role_, rows_.data());
 }
 
 // A float32 engine makes its rows its own way; core::rotate knows it, and the order of its output.

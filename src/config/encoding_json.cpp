@@ -121,8 +121,8 @@ Encoding read_rope(const ObjectReader& reader, Draft& draft) {
   if (!config.is_object() && !config.is_string())
     reader.refuse("config", message("expected an object or a file's name, got ", shown(config)));
   Result<ModelConfig> model = config.is_string()
-                                        ? read_config(draft.folder / config.get<std::string>())
-                                        : parse_config(config.dump(), reader.path_of("config"));
+                                  ? read_config(draft.folder / config.get<std::string>())
+                                  : parse_config(config.dump(), reader.path_of("config"));
   Encoding encoding = rope_of(std::move(model).value_or_throw(),
                               reader.text("layer").value_or(draft.request.layer), draft);
   if (const std::optional<std::string> name = reader.text("layout")) {

@@ -16,8 +16,8 @@
 
 namespace phasor::config {
 
-// The axes of a table in the order of its file: h(ead), r(ow), d(im); the last must be d where there
-// is one. `text` is what a message shows.
+// The axes of a table in the order of its file: h(ead), r(ow), d(im); the last must be d where
+// there is one. `text` is what a message shows.
 struct TableAxes {
   std::string_view order, text;
 };

@@ -35,7 +35,8 @@ struct Call {
   }
 };
 
-// Turns the window of each of `heads` by rows cos, sin: block_pairs floats, or doubles for f64 data.
+// Turns the window of each of `heads` by rows cos, sin: block_pairs floats, or doubles for f64
+// data.
 void turn_window(const Call& call, const kernels::Heads& heads, const void* cos, const void* sin);
 
 // The features of a token's heads that do not turn, when the output is another buffer.

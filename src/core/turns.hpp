@@ -11,8 +11,8 @@ namespace phasor::core {
 // The same memory in the same order.
 [[nodiscard]] bool same_view(const ConstHeadsView& a, const ConstHeadsView& b) noexcept;
 
-// Whether two views share an element: exact for slices of one buffer that share token strides, such as
-// q and k of a fused qkv; else by extent.
+// Whether two views share an element: exact for slices of one buffer that share token strides, such
+// as q and k of a fused qkv; else by extent.
 [[nodiscard]] bool overlap(const ConstHeadsView& a, const ConstHeadsView& b) noexcept;
 // Whether two indices of one view reach the same element.
 [[nodiscard]] bool overlaps_itself(const ConstHeadsView& view) noexcept;

@@ -57,8 +57,8 @@ double largest_of(const std::vector<double>& values) {
 }
 
 // dS = P (dP - D): P is off by what its score is off (row_tolerances), dP and D by the rounding of
-// value_dim products, and by that of `out` to its storage. A gradient sums such dS over tokens; what
-// cancels in the sum still leaves its rounding, hence the second part of `size`: products of
+// value_dim products, and by that of `out` to its storage. A gradient sums such dS over tokens;
+// what cancels in the sum still leaves its rounding, hence the second part of `size`: products of
 // value_dim normal numbers are about sqrt(value_dim), summed over the rows that meet in a table.
 constexpr double kBackwardError = 1.0;
 double relative_error(const Problem& p, const ReferenceResult& forward) {

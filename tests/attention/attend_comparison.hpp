@@ -17,9 +17,9 @@ namespace phasor::attention::tests {
 
 inline constexpr double kEpsilon = 0x1p-23;
 // A score is a sum of t float32 products. Each of the t additions rounds by at most epsilon/2 of a
-// partial sum, which is about 1 in these problems (normal numbers, scaled); the signs are random, so
-// that the errors add up to sqrt(t) epsilon/2, the largest of a million being 5 times that. Biases,
-// soft cap and the exponential round in proportion to the score itself.
+// partial sum, which is about 1 in these problems (normal numbers, scaled); the signs are random,
+// so that the errors add up to sqrt(t) epsilon/2, the largest of a million being 5 times that.
+// Biases, soft cap and the exponential round in proportion to the score itself.
 inline constexpr double kScoreError = 2.5;
 // A sum over n keys rounds n times in the same way.
 inline constexpr double kSumError = 1.0;
@@ -168,9 +168,9 @@ inline std::vector<double> row_tolerances(const Problem& p, const ReferenceResul
   return tolerances;
 }
 
-// |error of o| = |sum_n P (error of s) (v_n - o)|, at most 2 max|v| sum_n P |error of s| if every error
-// had the sign of its v_n - o; a quarter of that where they do not. Then the sums over the keys, and
-// one rounding to storage.
+// |error of o| = |sum_n P (error of s) (v_n - o)|, at most 2 max|v| sum_n P |error of s| if every
+// error had the sign of its v_n - o; a quarter of that where they do not. Then the sums over the
+// keys, and one rounding to storage.
 inline double out_tolerance(const Problem& p, double row_tolerance, double largest, double exact) {
   const double sums = kSumError * kEpsilon * (4.0 + std::sqrt(static_cast<double>(p.what.keys)));
   const double f32 = largest * (0.5 * row_tolerance + sums);

@@ -145,9 +145,9 @@ TEST_F(Standing, FirstTokensHaveTheirOwnPositionPart) {
 
 TEST_F(Standing, RefusesDistancesWithoutARowWhereTheyAreSeen) {
   terms_.bias->map.outside = RelativeMap::Outside::refuse;
-  EXPECT_NO_THROW(attend(10, 10, {}));
-  EXPECT_THROW(attend(11, 11, {}), Error);
-  EXPECT_NO_THROW(attend(11, 11, {.window = 10}));
+  EXPECT_NO_THROW(static_cast<void>(attend(10, 10, {})));
+  EXPECT_THROW(static_cast<void>(attend(11, 11, {})), Error);
+  EXPECT_NO_THROW(static_cast<void>(attend(11, 11, {.window = 10})));
 }
 
 TEST(AttendReference, ReadsTheRowsOfTheTermsByDistance) {

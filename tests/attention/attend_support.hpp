@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/rotate_support.hpp"
 #include "phasor/attention/reference.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/encodings/score_terms.hpp"
+#include "support/tensor.hpp"
 
 namespace phasor::attention::tests {
 

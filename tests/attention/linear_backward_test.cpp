@@ -79,9 +79,9 @@ void expect_reference(const LinearProblem& p, InstructionSet isa = InstructionSe
   expect_gaps_untouched(fresh.d_v, got.d_v);
 }
 
-class EveryLevel : public testing::TestWithParam<InstructionSet> {};
+class LinearBackwardAtEveryLevel : public testing::TestWithParam<InstructionSet> {};
 
-TEST_P(EveryLevel, ChunkedIsTheWholeMatrix) {
+TEST_P(LinearBackwardAtEveryLevel, ChunkedIsTheWholeMatrix) {
   std::uint64_t seed = 0;
   for (const int tokens : {1, 2, 63, 64, 65, 129, 300}) {
     for (const int dim : {2, 12, 16, 64}) {
@@ -105,7 +105,7 @@ TEST_P(EveryLevel, ChunkedIsTheWholeMatrix) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(LinearBackward, EveryLevel,
+INSTANTIATE_TEST_SUITE_P(Levels, LinearBackwardAtEveryLevel,
                          testing::ValuesIn(core::available_instruction_sets()),
                          [](const auto& info) {
                            std::string name(core::name_of(info.param));
@@ -138,8 +138,8 @@ TEST(LinearBackward, EveryTurningAndNone) {
 }
 
 TEST(LinearBackward, QueriesAndKeysOfOtherNumbers) {
-  for (const auto [queries, keys] : {std::pair(1, 300), std::pair(70, 133), std::pair(130, 70),
-                                     std::pair(5, 0), std::pair(0, 5)}) {
+  for (const auto& [queries, keys] : {std::pair(1, 300), std::pair(70, 133), std::pair(130, 70),
+                                      std::pair(5, 0), std::pair(0, 5)}) {
     for (const Causality causality : kCausalities) {
       for (const FeatureMap features : kMaps) {
         expect_reference(LinearProblem({.features = features,
@@ -299,7 +299,7 @@ TEST(LinearBackward, IsTheSlopeOfTheForward) {
       for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
       return sum;
     };
-    for (const auto [x, gradient] :
+    for (const auto& [x, gradient] :
          {std::pair(&p.q, &got.d_q), std::pair(&p.k, &got.d_k), std::pair(&p.v, &got.d_v)}) {
       const Tensor original = *x;
       const Tensor direction(DType::f32, {1, 80, original.view().heads, 8}, Strides::dense, 77);

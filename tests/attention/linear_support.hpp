@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "core/rotate_support.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/linear_reference.hpp"
+#include "support/tensor.hpp"
 
 namespace phasor::attention::tests {
 

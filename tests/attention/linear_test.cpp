@@ -39,9 +39,9 @@ constexpr std::array kValueDims = {1, 10, 64};
 constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
 constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
 
-class EveryLevel : public testing::TestWithParam<InstructionSet> {};
+class LinearAtEveryLevel : public testing::TestWithParam<InstructionSet> {};
 
-TEST_P(EveryLevel, ChunkedIsTheWholeMatrix) {
+TEST_P(LinearAtEveryLevel, ChunkedIsTheWholeMatrix) {
   std::uint64_t seed = 0;
   for (const int tokens : kTokens) {
     for (const int dim : kHeadDims) {
@@ -64,7 +64,7 @@ TEST_P(EveryLevel, ChunkedIsTheWholeMatrix) {
   }
 }
 
-TEST_P(EveryLevel, EveryTurningAndNone) {
+TEST_P(LinearAtEveryLevel, EveryTurningAndNone) {
   for (const Turning turning :
        {Turning::none, Turning::interleaved, Turning::half, Turning::crossing, Turning::partial,
         Turning::blocks, Turning::xpos, Turning::axes}) {
@@ -90,7 +90,7 @@ TEST_P(EveryLevel, EveryTurningAndNone) {
   }
 }
 
-TEST_P(EveryLevel, StoresHalfPrecision) {
+TEST_P(LinearAtEveryLevel, StoresHalfPrecision) {
   for (const core::DType dtype : {core::DType::f16, core::DType::bf16}) {
     for (const core::DType key_dtype : {core::DType::f32, core::DType::f16, core::DType::bf16}) {
       for (const Causality causality : kCausalities) {
@@ -110,7 +110,7 @@ TEST_P(EveryLevel, StoresHalfPrecision) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(LinearAttend, EveryLevel,
+INSTANTIATE_TEST_SUITE_P(Levels, LinearAtEveryLevel,
                          testing::ValuesIn(core::available_instruction_sets()),
                          [](const auto& info) {
                            std::string name(core::name_of(info.param));
@@ -119,8 +119,8 @@ INSTANTIATE_TEST_SUITE_P(LinearAttend, EveryLevel,
                          });
 
 TEST(LinearAttend, QueriesAndKeysOfOtherNumbers) {
-  for (const auto [queries, keys] : {std::pair(1, 300), std::pair(70, 133), std::pair(64, 65),
-                                     std::pair(130, 70), std::pair(300, 1), std::pair(5, 0)}) {
+  for (const auto& [queries, keys] : {std::pair(1, 300), std::pair(70, 133), std::pair(64, 65),
+                                      std::pair(130, 70), std::pair(300, 1), std::pair(5, 0)}) {
     for (const Causality causality : kCausalities) {
       for (const FeatureMap features : kMaps) {
         expect_reference({.features = features,
@@ -168,7 +168,9 @@ TEST(LinearAttend, PaddedKeysCountForNothing) {
           }
         }
         EXPECT_EQ(p.attend().bytes(), before.bytes());
-        if (padding == Padding::all) EXPECT_EQ(before.wide(), std::vector<double>(3 * 90 * 2 * 16));
+        if (padding == Padding::all) {
+          EXPECT_EQ(before.wide(), std::vector<double>(3 * 90 * 2 * 16));
+        }
       }
     }
   }
@@ -300,8 +302,8 @@ TEST(LinearState, ForksAndStartsAgain) {
   EXPECT_EQ(in_pieces(p, {7}, 1, state), first);
 }
 
-// Equal terms are the worst that a plain float32 sum can meet: it stops growing at 2^24 of them and is
-// off by parts in ten thousand long before.
+// Equal terms are the worst that a plain float32 sum can meet: it stops growing at 2^24 of them and
+// is off by parts in ten thousand long before.
 TEST(LinearState, AHundredThousandStepsStayWithinTheBound) {
   constexpr int kSteps = 100000;
   LinearState state(1, 1, 2, 1);

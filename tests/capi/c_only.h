@@ -8,6 +8,8 @@ extern "C" {
 
 /* Walks through the API as a C program would. NULL when all went well, else what did not. */
 const char* phasor_c_walk(void);
+/* The same through attention, forward and backward. */
+const char* phasor_c_attention_walk(void);
 
 #ifdef __cplusplus
 }

@@ -53,9 +53,13 @@ std::string refusal_of(const std::string& text, const EncodingRequest& request =
 // A table of zeros written inline.
 std::string zeros(const std::vector<int>& shape, std::size_t axis = 0) {
   if (axis == shape.size()) return "0";
-  std::string text;
-  for (int i = 0; i < shape[axis]; ++i) text += (text.empty() ? "" : ",") + zeros(shape, axis + 1);
-  return "[" + text + "]";
+  std::string text = "[";
+  for (int i = 0; i < shape[axis]; ++i) {
+    if (i > 0) text += ',';
+    text += zeros(shape, axis + 1);
+  }
+  text += ']';
+  return text;
 }
 
 TEST(EncodingJson, NoneAndScale) {

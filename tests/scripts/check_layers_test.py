@@ -89,6 +89,10 @@ class CheckLayers(unittest.TestCase):
         self.write("tests/io/x.cpp", "")
         self.expect_one("tests/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
 
+    def test_every_folder_of_kernels_is_one(self):
+        self.expect_fine("src/attention/kernels/x.cpp", '#include "core/kernels/k.hpp"\n')
+        self.expect_one("src/attention/kernels/x.cpp", "#include <vector>\n", "no standard template")
+
     def test_kernels_hold_no_standard_template(self):
         self.expect_fine("src/core/kernels/x.cpp", '#include <immintrin.h>\n#include "core/kernels/k.hpp"\n')
         self.expect_one("src/core/kernels/x.cpp", "#include <algorithm>\n", "no standard template")

@@ -27,7 +27,7 @@ class ConformAttention : public Conform {
   }
 };
 
-void nudge(io::NpyArray& array) { array.as<float>()[3] += 1e-3F; }
+void nudge(io::NpyArray& array) { array.as<float>()[array.size() - 1] += 1e-3F; }
 
 TEST_F(ConformAttention, every_expected_array_is_compared) {
   struct Damage {
@@ -70,7 +70,8 @@ TEST_F(ConformAttention, truth_of_scores_is_compared) {
   expect_failure("position_scores_f64[");
 }
 
-// Batch row 1 of this case has padding: its last queries see no key and are left out; the others not.
+// Batch row 1 of this case has padding: its last queries see no key and are left out; the others
+// not.
 TEST_F(ConformAttention, only_queries_without_keys_are_left_out) {
   const auto nudge_query = [](io::NpyArray& array, std::int64_t batch, std::int64_t query) {
     const std::int64_t queries = array.shape[1], width = array.shape[2];

@@ -174,7 +174,8 @@ RawPositions last_tokens(const RawPositions& all, std::int64_t tokens) {
   return last;
 }
 
-// Where the tokens stand for a rope: keys as given, queries beside the last of them unless given too.
+// Where the tokens stand for a rope: keys as given, queries beside the last of them unless given
+// too.
 struct TurnPositions {
   std::optional<PositionGrid> queries, keys;
 };
@@ -424,9 +425,9 @@ int run_attend(const AttendOptions& options) {
   } else {
     attend_softmax(options, inputs, terms, positions, answer);
   }
-  or_throw(io::write_npy(options.output, answer.output));
   if (answer.probabilities) or_throw(io::write_npy(options.probabilities, *answer.probabilities));
   if (answer.log_sum_exp) or_throw(io::write_npy(options.log_sum_exp, *answer.log_sum_exp));
+  or_throw(io::write_npy(options.output, answer.output));
   if (options.json) print_json(options, loaded, answer);
   return exit_code::done;
 }

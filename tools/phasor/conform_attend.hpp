@@ -1,5 +1,5 @@
-// The attention of a golden case: its heads, its mask, the call, and the results under the names and
-// axes that the case expects.
+// The attention of a golden case: its heads, its mask, the call, and the results under the names
+// and axes that the case expects.
 #pragma once
 
 #include <cstdint>

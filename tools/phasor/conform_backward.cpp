@@ -1,5 +1,5 @@
-// Golden kind attention_backward: the gradient of sum(output * d_output) by q, k, v and every trained
-// table, whatever the encoding.
+// Golden kind attention_backward: the gradient of sum(output * d_output) by q, k, v and every
+// trained table, whatever the encoding.
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// Golden kind onnx_Attention: the operator of opsets 23 and 24, with 3-D or 4-D inputs, a past, masks,
-// a soft cap and its fourth output.
+// Golden kind onnx_Attention: the operator of opsets 23 and 24, with 3-D or 4-D inputs, a past,
+// masks, a soft cap and its fourth output.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -125,8 +125,8 @@ std::vector<float> floats_of(const io::NpyArray& array) {
   return {values.begin(), values.end()};
 }
 
-// The mask of the case, together with causality where the library's own does not say it: query i sees
-// keys up to past + i, although there are fewer keys than that.
+// The mask of the case, together with causality where the library's own does not say it: query i
+// sees keys up to past + i, although there are fewer keys than that.
 struct NodeMask {
   std::vector<float> floats;
   std::vector<std::uint8_t> booleans;
@@ -261,7 +261,8 @@ void attention_node(const Case& golden, Comparison& comparison) {
                       {io::to_doubles(values).value_or_throw(), values.shape, {}, {}});
   if (expects(golden, "qk_matmul_output")) {
     const std::int64_t mode = attributes.qk_matmul_output_mode;
-    // Modes 0 and 1 show the scores before masks, those of padded keys too, which attention passes by.
+    // Modes 0 and 1 show the scores before masks, those of padded keys too, which attention passes
+    // by.
     if (mode < 2) {
       attention::AttentionOptions unmasked;
       unmasked.scale = options.scale;

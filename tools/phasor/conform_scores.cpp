@@ -1,5 +1,5 @@
-// Golden kinds of softmax attention with one encoding each; their score formulas stand in the cases'
-// notes.
+// Golden kinds of softmax attention with one encoding each; their score formulas stand in the
+// cases' notes.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -148,8 +148,8 @@ CaseArray seq_batch_heads(const std::vector<float>& values, std::int64_t batch, 
   return array;
 }
 
-// The case gives the layer's input, its memories and its weights: queries, keys, values and relative
-// rows are made from them here.
+// The case gives the layer's input, its memories and its weights: queries, keys, values and
+// relative rows are made from them here.
 void transformer_xl_attention(const Case& golden, Comparison& comparison) {
   const CaseArray& x = golden.input("x");
   const Table u = table_of(golden.input("u_bias"), "u_bias");
@@ -242,8 +242,8 @@ Segments segments_of(const CaseArray& array) {
 }
 
 // k_head_r may differ between batch rows, and seg_mat may be any matrix, which segments of tokens
-// cannot say. So batch rows are attended one at a time, and with seg_mat the queries too: a lone query
-// stands at the last key, and the first row's distance makes up for it.
+// cannot say. So batch rows are attended one at a time, and with seg_mat the queries too: a lone
+// query stands at the last key, and the first row's distance makes up for it.
 void xlnet_attention(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q_head", "k_head", "v_head");
   const encodings::AttentionShape shape = heads.shape();

@@ -11,8 +11,8 @@
 
 namespace phasor::tools {
 
-// A trained table of a case, read in place: the axes head and dim by their names, the one other axis
-// as rows.
+// A trained table of a case, read in place: the axes head and dim by their names, the one other
+// axis as rows.
 //
 // dims     the names of the axes where the case does not give them
 // throws   Error(unsupported) when it is not float32, when dim is not the last axis, or when more

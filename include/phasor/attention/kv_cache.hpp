@@ -36,9 +36,9 @@ struct CacheSpec {
 // cache:
 //   |key - fresh| <= (kCacheMoveError * epsilon(f32) + h) * (n + 1) * (length of the pair)
 // with h = 0 for f32 and epsilon(dtype) / 2, one rounding to storage, for f16 and bf16: each move
-// is one turn (core::kRotateErrorF32) of what was there. Moves by one distance, forth or back, round
-// alike each time, so that the growth is linear in truth; over many distances it is like a square
-// root. In a drift_free cache n counts as 0 for ever.
+// is one turn (core::kRotateErrorF32) of what was there. Moves by one distance, forth or back,
+// round alike each time, so that the growth is linear in truth; over many distances it is like a
+// square root. In a drift_free cache n counts as 0 for ever.
 inline constexpr double kCacheMoveError = 2.0;
 
 // Every call that throws leaves the cache as it was. Calls that change a cache need the cache to

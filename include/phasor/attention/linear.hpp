@@ -1,5 +1,5 @@
-// Linear attention with rotation, RoFormer (17)-(19): no softmax over keys, so that the sums over the
-// past are a state of fixed size.
+// Linear attention with rotation, RoFormer (17)-(19): no softmax over keys, so that the sums over
+// the past are a state of fixed size.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,10 @@ struct LinearOptions {
 
 // The sums over the keys so far, for each batch row and key head: sum_n (R_n phi(k_n)) v_n^T
 // [head_dim, value_dim] and sum_n phi(k_n) [head_dim]. Each float32 sum carries its rounding error
-// along (Kahan), so that a million small terms lose no more than a few; keys of FeatureMap::softmax_exp
-// are kept as exp(k) 2^-e with one growing e per key head, which cancels in (19), so that exp(200) is
-// a number like any other. A copy is a fork: both go on from the same past.
+// along (Kahan), so that a million small terms lose no more than a few; keys of
+// FeatureMap::softmax_exp are kept as exp(k) 2^-e with one growing e per key head, which cancels in
+// (19), so that exp(200) is a number like any other. A copy is a fork: both go on from the same
+// past.
 class LinearState {
  public:
   // throws   Error(shape_mismatch) unless batch >= 0 and the other sizes are positive
@@ -69,16 +70,17 @@ class LinearState {
 
 // RoFormer (19):  o_m = sum_n (R_m phi(q_m)) . (R_n phi(k_n)) v_n / sum_n phi(q_m) . phi(k_n)
 //
-// The numerator is turned, the denominator is not: it stays positive. Without a rotary this is (18).
-// Not causal: two products. Causal: chunks of tokens, each against the state so far and itself. With
-// `state` the call continues the sequence: keys of earlier calls count, and the state moves on.
+// The numerator is turned, the denominator is not: it stays positive. Without a rotary this is
+// (18). Not causal: two products. Causal: chunks of tokens, each against the state so far and
+// itself. With `state` the call continues the sequence: keys of earlier calls count, and the state
+// moves on.
 //
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
 //          h / (heads / key_heads). f32, f16 or bf16, each its own; arithmetic is float32
 // state    needs Causality::bottom_right and Nq = Nk; sizes and feature map as in earlier calls
-// rows     a query that sees no key, or whose denominator is 0, gets zeros. NaN in q flows to its own
-//          row, in k or v to the queries that see the key
+// rows     a query that sees no key, or whose denominator is 0, gets zeros. NaN in q flows to its
+//          own row, in k or v to the queries that see the key
 // range    phi below 2^-100 counts as 0: elu_plus_one at x < -69; softmax_exp's keys more than 55
 //          below the largest that the query's key head has seen, its queries 69 below their largest
 // error    |out - exact| <= kLinearError * sum_n |R_m phi(q_m)| |R_n phi(k_n)| |v_n| / (the
@@ -91,12 +93,12 @@ void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsVi
                    core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
                    const LinearOptions& options = {}, LinearState* state = nullptr);
 
-// Feature map, turn and each chunk's sums round by a few epsilon(f32) of what is summed; the state's
-// carried errors keep the number of chunks out of it.
+// Feature map, turn and each chunk's sums round by a few epsilon(f32) of what is summed; the
+// state's carried errors keep the number of chunks out of it.
 inline constexpr double kLinearError = 1e-6;
 
-// The gradient of sum(out * d_out), overwritten in d_q, d_k and d_v. With g_m = d_out_m / denominator
-// and D_m = o_m . g_m, and the sums of m running over the queries that see n:
+// The gradient of sum(out * d_out), overwritten in d_q, d_k and d_v. With g_m = d_out_m /
+// denominator and D_m = o_m . g_m, and the sums of m running over the queries that see n:
 //
 //   d phi(q_m) = R_m^T sum_n (R_n phi(k_n)) (v_n . g_m) - D_m sum_n phi(k_n)
 //   d phi(k_n) = R_n^T sum_m (R_m phi(q_m)) (g_m . v_n) - sum_m D_m phi(q_m)
@@ -107,7 +109,8 @@ inline constexpr double kLinearError = 1e-6;
 //
 // shape    as linear_attend; d_out like out, d_q like q, d_k like k, d_v like v; f32, f16 or bf16
 // throws   as linear_attend, before a gradient is touched
-// memory   two floats per query and head, and one state per head
+// memory   two floats per query and head, sixteen bytes per key and key head at most, and two states
+//          per key head
 void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
                             core::ConstHeadsView k, core::ConstHeadsView v,
                             core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,

@@ -1,5 +1,5 @@
-// Linear attention by its definition: float64, the whole matrix of (19), no state. The measure of the
-// fast one.
+// Linear attention by its definition: float64, the whole matrix of (19), no state. The measure of
+// the fast one.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace phasor::attention {
 
-// As linear_attend() without a state, in float64 throughout: out [batch, Nq, heads, dv], dense. Turns
-// by the complex form (12); views may be f64. `magnitude` is what kLinearError is measured in:
-// sum_n |R_m phi(q_m)| |R_n phi(k_n)| |v_n| / denominator, one value per (batch, query, head).
+// As linear_attend() without a state, in float64 throughout: out [batch, Nq, heads, dv], dense.
+// Turns by the complex form (12); views may be f64. `magnitude` is what kLinearError is measured
+// in: sum_n |R_m phi(q_m)| |R_n phi(k_n)| |v_n| / denominator, one value per (batch, query, head).
 //
 // throws   Error(shape_mismatch) as linear_attend
 struct LinearReference {

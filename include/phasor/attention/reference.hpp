@@ -1,4 +1,5 @@
-// Attention by its definition: float64, the whole score matrix, no tiles. The measure of the fast one.
+// Attention by its definition: float64, the whole score matrix, no tiles. The measure of the fast
+// one.
 #pragma once
 
 #include <vector>
@@ -19,9 +20,9 @@ struct ReferenceResult {
                                                core::ConstHeadsView v,
                                                const AttentionOptions& options = {});
 
-// The gradients of sum(out * d_out) by the chain rule over the whole matrix, float64. Tables' gradients
-// are dense [heads, rows, dim] of their table (heads = 1 where the table is shared), empty where the
-// terms have no such table.
+// The gradients of sum(out * d_out) by the chain rule over the whole matrix, float64. Tables'
+// gradients are dense [heads, rows, dim] of their table (heads = 1 where the table is shared),
+// empty where the terms have no such table.
 struct ReferenceGradients {
   std::vector<double> d_q, d_k, d_v;
   std::vector<double> content_bias, position_bias, query_rows, key_rows, bias, extra_query,

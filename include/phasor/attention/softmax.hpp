@@ -1,5 +1,5 @@
-// Softmax attention with every encoding, in tiles: memory grows with the number of tokens, never with
-// its square.
+// Softmax attention with every encoding, in tiles: memory grows with the number of tokens, never
+// with its square.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct Mask {
   std::int64_t batch_stride = 0, head_stride = 0, query_stride = 0, key_stride = 1;
   std::int64_t keys = 0;  // the columns that the mask has; keys behind them are hidden
 };
-// shape    mask [dims ...] of rank 2 ([queries, keys]), 3 ([heads, ...]) or 4 ([batch, ...]); an axis
-//          of length 1 is broadcast
+// shape    mask of rank 2 ([queries, keys]), 3 ([heads, ...]) or 4 ([batch, ...]); an axis of length
+//          1 is broadcast
 // throws   Error(shape_mismatch) naming the shapes when the rank or an axis does not fit
 [[nodiscard]] Mask boolean_mask(const std::uint8_t* data, std::span<const std::int64_t> shape,
                                 std::int64_t batch, std::int64_t heads, std::int64_t queries,
@@ -58,8 +58,8 @@ struct AttentionOptions {
   std::span<const std::int64_t> key_lengths = {};
   // [batch, keys]: 0 hides the key (left or right padding); positions do not move.
   std::span<const std::uint8_t> key_padding = {};
-  // Packed sequences, batch 1: boundaries [0, ..., tokens] of queries and of keys. Sequence s of the
-  // queries sees sequence s of the keys only; relative positions count inside a sequence.
+  // Packed sequences, batch 1: boundaries [0, ..., tokens] of queries and of keys. Sequence s of
+  // the queries sees sequence s of the keys only; relative positions count inside a sequence.
   std::span<const std::int64_t> query_boundaries = {}, key_boundaries = {};
   // Where tokens stand for `turn`. None: keys at 0 .., queries behind them as in bottom_right (in
   // packed sequences: inside each sequence).
@@ -72,28 +72,33 @@ struct AttentionOptions {
   core::InstructionSet isa = core::InstructionSet::best;
 };
 
-// What attention may write beside its output; null: not wanted. [batch, heads, queries(, keys)], dense.
+// What attention may write beside its output; null: not wanted. [batch, heads, queries(, keys)],
+// dense.
 struct AttentionExtras {
-  float* log_sum_exp = nullptr;    // natural logarithm of the softmax denominator; -inf for a row
-                                   // that sees no key. Backward needs it.
-  float* scores = nullptr;         // s before soft cap and masks
-  float* capped_scores = nullptr;  // after the soft cap, before masks
+  float* log_sum_exp = nullptr;  // natural logarithm of the softmax denominator; -inf for a row
+                                 // that sees no key. Backward needs it.
+  // s before soft cap and masks, and after the soft cap: for every pair of a sequence, hidden ones
+  // too. 0 for pairs that never meet (padding, keys behind key_lengths, other packed sequences);
+  // meaningless for hidden pairs whose distance has no row in query_rows or key_rows.
+  float* scores = nullptr;
+  float* capped_scores = nullptr;
   float* masked_scores = nullptr;  // after both
   float* probabilities = nullptr;
 };
 
 // RoFormer (2) with the terms of encodings/score_terms.hpp:
-//   o_m = sum_n exp(s(m, n)) (v_n + C) / sum_n exp(s(m, n)), the running form: one pass over the keys.
+//   o_m = sum_n exp(s(m, n)) (v_n + C) / sum_n exp(s(m, n)), in one pass over the keys.
 //
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
 //          h / (heads / key_heads). f32, f16 or bf16, each its own; arithmetic is float32
-// rows     a query that sees no key gets zeros; NaN in q, k or v flows to every output it touches, and
-//          to no other
-// throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes, before
-//          out is touched; out must not overlap an input
-// memory   kAttentionScratchPerToken floats per key and thread at most, for any encoding; extras are
-//          the caller's
+// rows     a query that sees no key gets zeros; a NaN in q stays in its row; a NaN in k or v flows
+//          to every query that sees the key and may reach others, but never from a key that
+//          key_padding or key_lengths leave out
+// throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
+//          before out is touched; out must not overlap an input
+// memory   keys, values and each table with a row per distance, once more as float32, for one key
+//          head per thread; extras are the caller's
 void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
             core::ConstHeadsView v, core::HeadsView out, const AttentionOptions& options = {},
             const AttentionExtras& extras = {});
@@ -104,7 +109,7 @@ struct AttentionForward {
   const float* log_sum_exp = nullptr;  // [batch, heads, queries]
   core::ConstHeadsView d_out;
 };
-// Where the gradients go: overwritten, like the shapes of q, k and v. f32.
+// Where the gradients go: overwritten, with the shapes of q, k and v; f32, f16 or bf16.
 struct AttentionGradients {
   core::HeadsView d_q, d_k, d_v;
   encodings::ScoreTermGradients terms;
@@ -113,8 +118,11 @@ struct AttentionGradients {
 // The gradient of sum(out * d_out). Tiles of the scores are recomputed from the log-sum-exp; with
 // D_m = d_out_m . out_m and dP(m, n) = d_out_m . (v_n + C):   dS = P (dP - D).
 //
-// throws   as attend; also Error(unsupported) for KeyState::turned with a `turn` (the gradient would
-//          be of the turned keys) and for masks' own gradients, which are not computed
+// Masks have no gradient.
+//
+// throws   as attend; also Error(unsupported) for KeyState::turned with a `turn`: the gradient
+//          would be that of the cache
+// memory   as attend, three times over
 void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                      core::ConstHeadsView k, core::ConstHeadsView v,
                      const AttentionForward& forward, const AttentionGradients& gradients,

@@ -43,12 +43,13 @@ struct EncodingRequest {
 
 // A file is {"encoding": NAME, ...}, or {"encoding": [{...}, ...]} for several at once, or, without
 // the key "encoding", anything that parse_config() takes: a rope. "scale" sets the factor on the
-// scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16) or
-// nested lists of numbers; where rows are said to be sinusoidal they may also be
+// scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16)
+// or nested lists of numbers; where rows are said to be sinusoidal they may also be
 // {"sinusoidal": {"variant": interleaved | concat | fairseq, "base": 10000, "dim": head_dim}}.
 //
 //   none
-//   rope                config (an object, or a file's name) and layer, or a plain spec's members; layout
+//   rope                config (an object, or a file's name) and layer, or a plain spec's members;
+//                       layout
 //   xpos                head_dim, rotary_dim, base, layout, scale_base, gamma, centre
 //   alibi               max_bias, order (bloom | mpt), or slopes [head]
 //   t5                  relative_attention_bias [bucket, head], num_buckets, max_distance,
@@ -58,8 +59,8 @@ struct EncodingRequest {
 //   bert_relative       distance_embedding [relative, dim] or [head, relative, dim],
 //                       max_position_embeddings, position_embedding_type (relative_key |
 //                       relative_key_query)
-//   transformer_xl      u_bias, v_bias [head, dim]; r_head [relative, head, dim] or [relative, dim],
-//                       or sinusoidal; first_distance (rows - 1)
+//   transformer_xl      u_bias, v_bias [head, dim]; r_head [relative, head, dim] or
+//                       [relative, dim], or sinusoidal; first_distance (rows - 1)
 //   conformer_relative  pos_bias_u, pos_bias_v, pos_proj: the same; first_distance ((rows - 1) / 2)
 //   xlnet               r_w_bias, r_r_bias [head, dim]; k_head_r [relative, head, dim] or
 //                       [relative, dim]; r_s_bias [head, dim], seg_embed [2, head, dim];
@@ -67,11 +68,13 @@ struct EncodingRequest {
 //   deberta_v1, _v2     pos_k, pos_q [head, relative, dim] or [relative, dim], pos_att_type,
 //                       max_relative_positions, position_buckets (v2)
 //   tupe                pos_q, pos_k [head, seq, dim]; bias_table [bucket, head], num_buckets,
-//                       max_distance, bidirectional; theta1, theta2 [head]; reset_cls, relative_bias
+//                       max_distance, bidirectional, relative_bias; theta1, theta2 [head],
+//                       reset_cls
 //
-// refuses  unknown names and keys; sinusoidal, learned_absolute and hierarchical_absolute, which are
-//          added to the input before the projections; tables of another rank or type; sizes that the
-//          file contradicts (num_buckets, max_position_embeddings, pos_att_type, reset_cls ...)
+// refuses  unknown names and keys; sinusoidal, learned_absolute and hierarchical_absolute, which
+//          are added to the input before the projections; tables of another rank or type; sizes
+//          that the file contradicts (num_buckets, max_position_embeddings, pos_att_type,
+//          reset_cls ...)
 [[nodiscard]] Result<LoadedEncoding> parse_encoding(std::string_view text,
                                                     const std::filesystem::path& folder,
                                                     std::string_view name = "encoding",

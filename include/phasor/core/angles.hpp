@@ -15,9 +15,9 @@ namespace phasor::core {
 
 enum class AngleMode : std::uint8_t {
   exact,
-  // float32 frequency, product, cos and sin, as other engines do it. Equal to them bit for bit in f16
-  // and bf16; in float32 their own cos and sin, not always correctly rounded, may differ by a last
-  // place.
+  // float32 frequency, product, cos and sin, as other engines do it. Equal to them bit for bit in
+  // f16 and bf16; in float32 their own cos and sin, not always correctly rounded, may differ by a
+  // last place.
   float32,
 };
 

@@ -1,6 +1,6 @@
 // The backward pass of one head: key tiles outside, query blocks inside; the weights of a tile are
-// made again from the log-sum, and every gradient is a product with P or dS, read along its rows, its
-// columns or its diagonals.
+// made again from the log-sum, and every gradient is a product with P or dS, read along its rows,
+// its columns or its diagonals.
 //
 //   dP = d_out . (v + C)      dS = P (dP - delta)      delta = d_out . out
 #pragma once

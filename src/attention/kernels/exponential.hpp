@@ -8,8 +8,8 @@ namespace {
 // Weights below this are exact zeros: a product with subnormal numbers costs a hundred cycles.
 constexpr float kSmallestExponent = -100.0F;
 
-// 2^x for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The polynomial
-// of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value.
+// 2^x for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
+// polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value.
 inline Float exp2_of(Float x) {
   const Float magic = splat(0x1.8p23F);
   const Float shifted = x + magic;
@@ -91,6 +91,36 @@ inline float sum_of(const float* row, std::int64_t begin, std::int64_t end) {
   float sum = sum_of_lanes(sums);
   for (; i < end; ++i) sum += row[i];
   return sum;
+}
+
+// Lanes whose bit kStep is clear come from a, the others from b; with kOther = 1 each is the
+// neighbour across that bit. Both added are one level of a reduction.
+template <int kStep, int kOther, int... Lane>
+inline Float paired_lanes(Float a, Float b, Lanes<Lane...>) {
+  return __builtin_shufflevector(
+      a, b, ((Lane ^ (kOther * kStep)) + ((Lane & kStep) == 0 ? 0 : kFloats))...);
+}
+// sums[i] summed over its lanes, in lane i: half the shuffles of kFloats single sums.
+inline Float sums_of_lanes(Float* sums) {
+  PHASOR_UNROLL
+  for (int i = 0; i < kFloats; i += 2)
+    sums[i / 2] = paired_lanes<1, 0>(sums[i], sums[i + 1], FloatLanes{}) +
+                  paired_lanes<1, 1>(sums[i], sums[i + 1], FloatLanes{});
+  PHASOR_UNROLL
+  for (int i = 0; i < kFloats / 2; i += 2)
+    sums[i / 2] = paired_lanes<2, 0>(sums[i], sums[i + 1], FloatLanes{}) +
+                  paired_lanes<2, 1>(sums[i], sums[i + 1], FloatLanes{});
+  if constexpr (kFloats >= 8) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kFloats / 4; i += 2)
+      sums[i / 2] = paired_lanes<4, 0>(sums[i], sums[i + 1], FloatLanes{}) +
+                    paired_lanes<4, 1>(sums[i], sums[i + 1], FloatLanes{});
+  }
+  if constexpr (kFloats >= 16) {
+    sums[0] = paired_lanes<8, 0>(sums[0], sums[1], FloatLanes{}) +
+              paired_lanes<8, 1>(sums[0], sums[1], FloatLanes{});
+  }
+  return sums[0];
 }
 
 }  // namespace

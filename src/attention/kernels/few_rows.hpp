@@ -7,10 +7,10 @@
 
 namespace {
 
-// So far ahead of the row in hand: memory answers in about the time of sixteen rows.
-constexpr std::int64_t kRowsAhead = 16;
-// Values are weighed a tile at a time: where one vector's column does not reach across a row, the next
-// finds the rows in the nearest cache.
+// So far ahead of the row in hand: two to four KiB for the usual heads.
+constexpr std::int64_t kRowsAhead = 8;
+// Values are weighed a tile at a time: where one product's columns do not reach across a row, the
+// next finds the rows in the nearest cache.
 constexpr std::int64_t kWeighedKeys = 64;
 
 template <class Element>
@@ -19,39 +19,75 @@ inline void prefetch_row(const Element* row, std::int64_t dim) {
     __builtin_prefetch(reinterpret_cast<const char*>(row) + byte);
 }
 
+// kCount queries against kKeys keys from `key` on.
+template <class Type, int kCount, int kKeys>
+inline void dot_products(const float* q, std::int64_t q_stride, const typename Type::Element* key,
+                         std::int64_t stride, std::int64_t dim, Float (&sums)[kCount * kKeys]) {
+  PHASOR_UNROLL
+  for (int i = 0; i < kCount * kKeys; ++i) sums[i] = Float{};
+  const std::int64_t whole = dim / kFloats * kFloats;
+  for (std::int64_t i = 0; i < whole; i += kFloats) {
+    PHASOR_UNROLL
+    for (int j = 0; j < kKeys; ++j) {
+      const Float value = in_register(Type::read(key + j * stride + i));
+      PHASOR_UNROLL
+      for (int r = 0; r < kCount; ++r) {
+        Float& sum = sums[r * kKeys + j];
+        sum = mul_add(load<Float>(q + r * q_stride + i), value, sum);
+      }
+    }
+  }
+  if (whole == dim) return;
+  PHASOR_UNROLL
+  for (int j = 0; j < kKeys; ++j) {
+    const Float value = read_part<Type>(key + j * stride + whole, dim - whole);
+    PHASOR_UNROLL
+    for (int r = 0; r < kCount; ++r) {
+      Float& sum = sums[r * kKeys + j];
+      sum = mul_add(load<Float>(q + r * q_stride + whole), value, sum);
+    }
+  }
+}
+
+// As many keys at once as make a full vector of sums with the queries.
 template <class Type, int kCount>
 void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::int64_t count,
                 std::int64_t dim, float* scores, std::int64_t score_row) {
   using Element = typename Type::Element;
   const auto* const data = static_cast<const Element*>(keys.data);
-  const std::int64_t whole = dim / kFloats * kFloats;
-  for (std::int64_t j = 0; j < count; ++j) {
-    const Element* const key = data + j * keys.stride;
-    if (j + kRowsAhead < count) prefetch_row(key + kRowsAhead * keys.stride, dim);
-    Float sums[kCount] = {};
-    for (std::int64_t i = 0; i < whole; i += kFloats) {
-      const Float value = in_register(Type::read(key + i));
+  std::int64_t j = 0;
+  if constexpr (kCount <= kFloats) {
+    constexpr int kKeys = kFloats / kCount;
+    for (; j + kKeys <= count; j += kKeys) {
+      const Element* const key = data + j * keys.stride;
+      if (j + kRowsAhead + kKeys <= count) {
+        for (int ahead = 0; ahead < kKeys; ++ahead)
+          prefetch_row(key + (kRowsAhead + ahead) * keys.stride, dim);
+      }
+      Float sums[kFloats];
+      dot_products<Type, kCount, kKeys>(q, q_stride, key, keys.stride, dim, sums);
+      alignas(64) float lanes[kFloats];
+      store(lanes, sums_of_lanes(sums));
       PHASOR_UNROLL
       for (int r = 0; r < kCount; ++r)
-        sums[r] = mul_add(load<Float>(q + r * q_stride + i), value, sums[r]);
+        __builtin_memcpy(scores + r * score_row + j, lanes + r * kKeys, kKeys * sizeof(float));
     }
-    if (whole < dim) {
-      const Float value = read_part<Type>(key + whole, dim - whole);
-      PHASOR_UNROLL
-      for (int r = 0; r < kCount; ++r)
-        sums[r] = mul_add(load<Float>(q + r * q_stride + whole), value, sums[r]);
-    }
-    PHASOR_UNROLL
+  }
+  for (; j < count; ++j) {
+    Float sums[kCount];
+    dot_products<Type, kCount, 1>(q, q_stride, data + j * keys.stride, keys.stride, dim, sums);
     for (int r = 0; r < kCount; ++r) scores[r * score_row + j] = sum_of_lanes(sums[r]);
   }
 }
 
+// The columns [column, column + kColumns vectors) of a tile of values; the first columns fetch the
+// rows of the next.
 template <class Type, int kCount, int kColumns>
 inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values,
-                          std::int64_t count, std::int64_t column, float* out,
-                          std::int64_t out_stride) {
+                          std::int64_t count, std::int64_t left, std::int64_t dim,
+                          std::int64_t column, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
-  const auto* const data = static_cast<const Element*>(values.data) + column;
+  const auto* const data = static_cast<const Element*>(values.data);
   Float sums[kCount][kColumns];
   PHASOR_UNROLL
   for (int r = 0; r < kCount; ++r) {
@@ -61,9 +97,11 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
   }
   for (std::int64_t j = 0; j < count; ++j) {
     const Element* const row = data + j * values.stride;
+    if (column == 0 && j + kRowsAhead < left) prefetch_row(row + kRowsAhead * values.stride, dim);
     Float columns[kColumns];
     PHASOR_UNROLL
-    for (int v = 0; v < kColumns; ++v) columns[v] = in_register(Type::read(row + v * kFloats));
+    for (int v = 0; v < kColumns; ++v)
+      columns[v] = in_register(Type::read(row + column + v * kFloats));
     PHASOR_UNROLL
     for (int r = 0; r < kCount; ++r) {
       const Float weight = in_register(splat(p[r * p_row + j]));
@@ -83,18 +121,22 @@ template <class Type, int kCount>
 void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int64_t count,
                 std::int64_t dim, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
+  // The sums of all queries stay in registers.
+  constexpr int kColumns = kCount <= 4 ? kVectors : kVectors / 2;
   for (std::int64_t first = 0; first < count; first += kWeighedKeys) {
-    const std::int64_t here = count - first < kWeighedKeys ? count - first : kWeighedKeys;
+    const std::int64_t left = count - first;
+    const std::int64_t here = left < kWeighedKeys ? left : kWeighedKeys;
     const auto* const data = static_cast<const Element*>(values.data) + first * values.stride;
-    const std::int64_t next =
-        count - first - here < kWeighedKeys ? count - first - here : kWeighedKeys;
-    for (std::int64_t j = 0; j < next; ++j) prefetch_row(data + (here + j) * values.stride, dim);
     const Rows tile{data, values.stride, values.storage};
     std::int64_t column = 0;
-    for (; column + kVectors * kFloats <= dim; column += kVectors * kFloats)
-      weigh_columns<Type, kCount, kVectors>(p + first, p_row, tile, here, column, out, out_stride);
-    for (; column + kFloats <= dim; column += kFloats)
-      weigh_columns<Type, kCount, 1>(p + first, p_row, tile, here, column, out, out_stride);
+    for (; column + kColumns * kFloats <= dim; column += kColumns * kFloats) {
+      weigh_columns<Type, kCount, kColumns>(p + first, p_row, tile, here, left, dim, column, out,
+                                            out_stride);
+    }
+    for (; column + kFloats <= dim; column += kFloats) {
+      weigh_columns<Type, kCount, 1>(p + first, p_row, tile, here, left, dim, column, out,
+                                     out_stride);
+    }
     if (column == dim) continue;
     for (std::int64_t j = 0; j < here; ++j) {
       const Float value = read_part<Type>(data + j * values.stride + column, dim - column);
@@ -112,7 +154,7 @@ void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, con
   if (rows == 1) return score_some<Type, 1>(q, q_stride, keys, count, dim, scores, score_row);
   if (rows == 2) return score_some<Type, 2>(q, q_stride, keys, count, dim, scores, score_row);
   if (rows <= 4) return score_some<Type, 4>(q, q_stride, keys, count, dim, scores, score_row);
-  score_some<Type, 6>(q, q_stride, keys, count, dim, scores, score_row);
+  score_some<Type, 8>(q, q_stride, keys, count, dim, scores, score_row);
 }
 
 void score_rows(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
@@ -131,7 +173,7 @@ void weigh_rows_of(const float* p, std::int64_t p_row, std::int64_t rows, const 
   if (rows == 1) return weigh_some<Type, 1>(p, p_row, values, count, dim, out, out_stride);
   if (rows == 2) return weigh_some<Type, 2>(p, p_row, values, count, dim, out, out_stride);
   if (rows <= 4) return weigh_some<Type, 4>(p, p_row, values, count, dim, out, out_stride);
-  weigh_some<Type, 6>(p, p_row, values, count, dim, out, out_stride);
+  weigh_some<Type, 8>(p, p_row, values, count, dim, out, out_stride);
 }
 
 void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
@@ -144,7 +186,7 @@ void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Row
     weigh_rows_of<Bf16>(p, p_row, rows, values, count, dim, out, out_stride);
 }
 
-// Scores to weights in place; returns the maximum and the sum of the weights. A row of nothing but
+// Scores to weights in place, with the maximum and the sum of the weights. A row of nothing but
 // hidden keys has the sum 0.
 void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
   float best = -__builtin_inff();

@@ -1,5 +1,5 @@
-// What the attention kernels of every instruction set offer: plain structs and function pointers, no
-// templates (see core/kernels/kernels.hpp). Scores are kept in powers of two: s log2(e).
+// What the attention kernels of every instruction set offer: plain structs and function pointers,
+// no templates (see core/kernels/kernels.hpp). Scores are kept in powers of two: s log2(e).
 //
 // Key j and query i stand at j and offset + i; c = j - (offset + i) is the column of a relative
 // term, its distance with the sign turned, so that columns rise with the keys.
@@ -13,6 +13,7 @@ namespace phasor::attention::kernels {
 
 inline constexpr std::int64_t kPanelRows = 6;   // queries that a product works on at once
 inline constexpr std::int64_t kBlockRows = 96;  // queries that share a pass over the keys
+inline constexpr std::int64_t kFewRows = 8;     // queries that decoding works on at once
 inline constexpr std::int64_t kTileKeys = 192;  // keys of a tile; a multiple of 6 and of 64
 // The widest vector: packed columns and padded rows are rounded up to it at every level.
 inline constexpr std::int64_t kWidest = 16;
@@ -34,8 +35,8 @@ struct Rows {
   Storage storage;
 };
 
-// A relative table spread over the columns that read rows of their own: column first + x reads row x
-// of `rows`; columns outside read the first or the last.
+// A relative table spread over the columns that read rows of their own: column first + x reads row
+// x of `rows`; columns outside read the first or the last.
 struct Relative {
   const float* columns;  // packed by pack_columns: the rows as columns, one per x
   const float* rows;     // the same, row-major: backward, and the values
@@ -96,8 +97,8 @@ struct Block {
   const float* segments;  // [rows][2]: score of the same and of another segment; null: none
 };
 
-// Memory for one block, one thread. floats: strips of kPanelRows x kStripRow, and so on; see the sizes
-// in scratch_floats().
+// Memory for one block, one thread. floats: strips of kPanelRows x kStripRow, and so on; see the
+// sizes in scratch_floats().
 struct BlockScratch {
   float* strip;  // [kPanelRows][kStripRow]
   float* terms;  // [kPanelRows][kStripRow]
@@ -113,7 +114,8 @@ struct BlockScratch {
 };
 
 // Backward, one head: rows of all queries (rounded up to whole blocks) and of all keys (to whole
-// tiles). Gradients are sums over dS of what stands beside it in the scores; scales are the caller's.
+// tiles). Gradients are sums over dS of what stands beside it in the scores; scales are the
+// caller's.
 struct BackwardHead {
   const float* content;        // [queries][content_stride]
   const float* position;       // [queries][relative_stride]; null: no query_rows
@@ -135,8 +137,8 @@ struct BackwardHead {
   float* d_value_rows;         // [count + kPanelRows][value_stride]
   float* query_far;            // [queries][2]: position . first and last row of query_rows
   float* value_far;            // the same of d_out and value_rows
-  // Sums over the columns left and right of a table: dS for each query [queries][2], dS for each key
-  // (right: key_outside_side floats behind left), P for each query [queries][2].
+  // Sums over the columns left and right of a table: dS for each query [queries][2], dS for each
+  // key (right: key_outside_side floats behind left), P for each query [queries][2].
   float* query_outside;
   float* key_outside;
   std::int64_t key_outside_side;
@@ -166,11 +168,11 @@ struct Kernels {
                        const BlockScratch& scratch);
   void (*backward_head)(const Head& head, const BackwardHead& backward,
                         const BackwardScratch& scratch);
-  // scores[r][j] = q[r] . k[j] for `rows` <= kPanelRows queries that share their keys. There are
-  // kPanelRows rows of q, zeros behind the last feature up to a multiple of kWidest.
+  // scores[r][j] = q[r] . k[j] for `rows` <= kFewRows queries that share their keys. There are
+  // kFewRows rows of q, zeros behind the last feature up to a multiple of kWidest.
   void (*score_rows)(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
                      std::int64_t count, std::int64_t dim, float* scores, std::int64_t score_row);
-  // out[r] += sum_j p[r][j] v[j]; there are kPanelRows rows of p and out.
+  // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out.
   void (*weigh_rows)(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
                      std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);
   // Scores to weights 2^(s - maximum) in place.

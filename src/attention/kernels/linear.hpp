@@ -49,9 +49,9 @@ void largest(const float* x, std::int64_t stride, std::int64_t count, std::int64
   }
 }
 
-// exp(x) 2^-e, 0 below 2^kSmallestExponent (-infinity included). x = t ln 2 + r, |r| <= ln 2 / 2, with
-// ln 2 in two parts: rounding x log2(e) would cost as many last places as x has bits before the point.
-// The polynomial is off by at most 3.1e-9 of the value.
+// exp(x) 2^-e, 0 below 2^kSmallestExponent (-infinity included). x = t ln 2 + r, |r| <= ln 2 / 2,
+// with ln 2 in two parts: rounding x log2(e) would cost as many last places as x has bits before
+// the point. The polynomial is off by at most 3.1e-9 of the value.
 // precondition  x log2(e) - e < 127
 inline Float exp_scaled_of(Float x, Float e) {
   const Float magic = splat(0x1.8p23F);
@@ -170,8 +170,8 @@ template <int... Lane>
 inline Float zip_second(Float a, Float b, Lanes<Lane...>) {
   return __builtin_shufflevector(a, b, (kFloats / 2 + Lane / 2 + (Lane % 2) * kFloats)...);
 }
-// Zipping row i with row i + half rotates the bits of (row, lane) by one: log2(kFloats) times exchanges
-// the two.
+// Zipping row i with row i + half rotates the bits of (row, lane) by one: log2(kFloats) times
+// exchanges the two.
 template <int kRounds>
 inline void zip_rows(Float (&rows)[kFloats]) {
   if constexpr (kRounds > 1) {

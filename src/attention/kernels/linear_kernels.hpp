@@ -1,6 +1,6 @@
-// What linear attention asks of the kernels of an instruction set. Matrices are float32 scratch: their
-// strides are multiples of kWidest, columns behind the last are zeros, and products may read and
-// write whole panels of kPanelRows rows.
+// What linear attention asks of the kernels of an instruction set. Matrices are float32 scratch:
+// their strides are multiples of kWidest, columns behind the last are zeros, and products may read
+// and write whole panels of kPanelRows rows.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct LinearKernels {
   void (*scaled_rows)(const float* x, std::int64_t x_stride, const float* factors,
                       std::int64_t factor_step, std::int64_t count, std::int64_t dim, float* y,
                       std::int64_t y_stride, std::int64_t adds);
-  // The same past the caches: y is aligned to the widest vector in every row, and dim a multiple of it.
-  // fence() makes such stores of this thread visible to the others.
+  // The same past the caches: y is aligned to the widest vector in every row, and dim a multiple of
+  // it. fence() makes such stores of this thread visible to the others.
   void (*stream_scaled_rows)(const float* x, std::int64_t x_stride, const float* factors,
                              std::int64_t count, std::int64_t dim, float* y, std::int64_t y_stride);
   void (*fence)();

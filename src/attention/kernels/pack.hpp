@@ -79,8 +79,8 @@ void write_rows(const float* in, std::int64_t in_stride, std::int64_t count, std
   if (storage == Storage::bf16) write_rows_of<Bf16>(in, in_stride, count, dim, out, out_stride);
 }
 
-// [count][row_stride] -> [count / vector][depth][vector], so that a product reads its columns in one
-// line. Columns behind the last are zeros up to kWidest, whatever the level.
+// [count][row_stride] -> [count / vector][depth][vector], so that a product reads its columns in
+// one line. Columns behind the last are zeros up to kWidest, whatever the level.
 void pack_columns(const float* rows, std::int64_t row_stride, std::int64_t count,
                   std::int64_t depth, float factor, float* columns) {
   const std::int64_t padded =

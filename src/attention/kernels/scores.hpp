@@ -55,8 +55,8 @@ inline void bound_columns(const Head& head, Panel& panel) {
   panel.end = least(kTileKeys, last + 1 - panel.key);
 }
 
-// q . first and last row of a relative table, for every query of the block: what columns outside the
-// table read.
+// q . first and last row of a relative table, for every query of the block: what columns outside
+// the table read.
 inline void far_scores(const Relative& relative, const float* rows, std::int64_t stride,
                        std::int64_t depth, std::int64_t count, float* far) {
   alignas(64) float sums[kRows * kFloats];
@@ -81,8 +81,8 @@ inline void far_scores(const Relative& relative, const float* rows, std::int64_t
   }
 }
 
-// The columns of a tile on which a relative term reads rows of its own, for row 0 of the panel; row r
-// has them r further right.
+// The columns of a tile on which a relative term reads rows of its own, for row 0 of the panel; row
+// r has them r further right.
 struct Near {
   std::int64_t begin, end;
 };
@@ -96,17 +96,17 @@ inline bool all_right(const Near& near, const Panel& panel) {
   return panel.begin >= near.end + kRows - 1;
 }
 
-// Rows of queries that a relative table is multiplied with: the panel's first at `rows`, far[] their
-// products with the table's ends.
+// Rows of queries that a relative table is multiplied with: the panel's first at `rows`, far[]
+// their products with the table's ends.
 struct RelativeRows {
   const float* rows;
   std::int64_t stride, depth;
   const float* far;
 };
 
-// Sets terms[r][t] = row r . A[c] for the columns [begin, end): the table's columns times the panel,
-// stored with a leading dimension one longer than the strip's, so that column x of row r lands on its
-// key. What falls outside lands in the padding of the strip.
+// Sets terms[r][t] = row r . A[c] for the columns [begin, end): the table's columns times the
+// panel, stored with a leading dimension one longer than the strip's, so that column x of row r
+// lands on its key. What falls outside lands in the padding of the strip.
 inline void relative_terms(const Relative& relative, const RelativeRows& queries,
                            const Panel& panel, float* terms) {
   const Near near = near_columns(relative, panel);
@@ -134,8 +134,8 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
   }
 }
 
-// terms += k_j . B[c]: the band near the diagonal was made for the whole block, the far ones for the
-// whole head.
+// terms += k_j . B[c]: the band near the diagonal was made for the whole block, the far ones for
+// the whole head.
 inline void key_terms(const Head& head, const BlockScratch& scratch, const Panel& panel) {
   const Near near = near_columns(head.key_rows, panel);
   float* const terms = scratch.terms + kStripPad;
@@ -377,9 +377,9 @@ inline bool is_plain(const Head& head, const Taps& taps) {
          taps.masked == nullptr;
 }
 
-// k_j . B[c] for the queries of the block and the keys whose columns have rows of their own: six keys
-// at a time against the table's columns, then each value to its query. band[i][x] belongs to column
-// first + x of query i. Only keys in [from_key, to_key).
+// k_j . B[c] for the queries of the block and the keys whose columns have rows of their own: six
+// keys at a time against the table's columns, then each value to its query. band[i][x] belongs to
+// column first + x of query i. Only keys in [from_key, to_key).
 inline void fill_band(const Head& head, const Block& block, const BlockScratch& scratch,
                       std::int64_t from_key, std::int64_t to_key) {
   const Relative& relative = head.key_rows;

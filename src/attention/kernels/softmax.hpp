@@ -1,5 +1,5 @@
-// The forward pass of one block of queries: one pass over the keys, in tiles, with a running maximum
-// and sum for each query.
+// The forward pass of one block of queries: one pass over the keys, in tiles, with a running
+// maximum and sum for each query.
 #pragma once
 
 #include "attention/kernels/scores.hpp"
