@@ -1,8 +1,8 @@
 #include "attention/attention_bench.hpp"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
-#include <memory>
+#include <span>
 
 #include "attention/encodings.hpp"
 #include "attention/peak.hpp"
@@ -81,7 +81,7 @@ class Bench {
         against_peak({.tokens = 4096});
         for (const Shape& shape : kOtherShapes) against_peak(shape);
       }
-      encodings({}, full ? std::vector<Kind>(kKinds.begin() + 1, kKinds.end()) : kBriefKinds);
+      encodings({}, full ? std::span<const Kind>(kKinds).subspan(1) : kBriefKinds);
       if (full) {
         against_kind(Kind::shaw_keys, message(name_of(Kind::shaw_keys)), Kind::shaw, {},
                      "/values_alone", 1.10);
@@ -105,13 +105,14 @@ class Bench {
 
  private:
   static constexpr std::int64_t kRagged = 2000;
-  inline static const std::vector<Shape> kOtherShapes = {
-      {.dim = 128}, {.causality = Causality::none}, {.tokens = kRagged}, {.key_heads = 2}};
-  inline static const std::vector<Kind> kBriefKinds = {
-      Kind::rope, Kind::t5, Kind::alibi, Kind::shaw_keys, Kind::deberta, Kind::transformer_xl};
-  inline static const std::vector<Kind> kOtherKinds = {
-      Kind::rope,           Kind::t5,    Kind::alibi, Kind::shaw, Kind::deberta,
-      Kind::transformer_xl, Kind::xlnet, Kind::tupe};
+  static constexpr std::array kOtherShapes = {Shape{.dim = 128},
+                                              Shape{.causality = Causality::none},
+                                              Shape{.tokens = kRagged}, Shape{.key_heads = 2}};
+  static constexpr std::array kBriefKinds = {Kind::rope,      Kind::t5,      Kind::alibi,
+                                             Kind::shaw_keys, Kind::deberta, Kind::transformer_xl};
+  static constexpr std::array kOtherKinds = {Kind::rope,  Kind::t5,      Kind::alibi,
+                                             Kind::shaw,  Kind::deberta, Kind::transformer_xl,
+                                             Kind::xlnet, Kind::tupe};
 
   [[nodiscard]] std::string full_name(const std::string& name) const {
     return message(name, "/", core::name_of(isa_));
@@ -141,7 +142,7 @@ class Bench {
         [&] { multiply_add(isa_, multiply_adds); });
   }
 
-  void encodings(const Shape& shape, const std::vector<Kind>& kinds) {
+  void encodings(const Shape& shape, std::span<const Kind> kinds) {
     for (const Kind kind : kinds)
       against_kind(Kind::none, "no encoding", kind, shape, "", at_most_against_none(kind));
   }

@@ -3,8 +3,13 @@
 #pragma once
 
 #include "phasor/attention/decay.hpp"
+#include "phasor/attention/kv_cache.hpp"
+#include "phasor/attention/linear.hpp"
+#include "phasor/attention/position_ids.hpp"
 #include "phasor/attention/rerotate.hpp"
+#include "phasor/attention/softmax.hpp"
 #include "phasor/config/config.hpp"
+#include "phasor/config/encoding.hpp"
 #include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/frequencies.hpp"
@@ -14,6 +19,8 @@
 #include "phasor/core/table.hpp"
 #include "phasor/core/threads.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
 #include "phasor/io/npy.hpp"
@@ -75,6 +82,48 @@ using core::rotate;
 using core::rotate_qk;
 using core::RotateOptions;
 using core::Turn;
+
+// Other encodings, and what they add to attention.
+using encodings::Alibi;
+using encodings::AttentionShape;
+using encodings::BertRelative;
+using encodings::Deberta;
+using encodings::Encoding;
+using encodings::NoEncoding;
+using encodings::ScoreTermGradients;
+using encodings::ScoreTerms;
+using encodings::Shaw;
+using encodings::T5;
+using encodings::Table;
+using encodings::TableGradient;
+using encodings::TransformerXl;
+using encodings::Tupe;
+using encodings::Xlnet;
+// Where they are written down.
+using config::LoadedEncoding;
+using config::parse_encoding;
+using config::read_encoding;
+
+// Attending.
+using attention::additive_mask;
+using attention::attend;
+using attention::attend_backward;
+using attention::AttentionExtras;
+using attention::AttentionForward;
+using attention::AttentionGradients;
+using attention::AttentionOptions;
+using attention::boolean_mask;
+using attention::CacheMode;
+using attention::CacheSpec;
+using attention::Causality;
+using attention::FeatureMap;
+using attention::KeyState;
+using attention::KVCache;
+using attention::linear_attend;
+using attention::linear_attend_backward;
+using attention::LinearOptions;
+using attention::LinearState;
+using attention::Mask;
 
 // How scores fall with distance.
 using attention::abel_bounds;

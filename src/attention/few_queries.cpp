@@ -59,14 +59,35 @@ KeyRange range_of(const Call& call, const Sequence& s, std::int64_t position) {
   return range;
 }
 
+// A table's bias is constant beyond the ends of its map, a slope's is a line on either side of the
+// query: only the distances between have a value of their own. scores[0] belongs to key `first`.
+void add_bias(const Call& call, std::int64_t head, std::int64_t position, std::int64_t first,
+              std::int64_t last, float* scores) {
+  if (first >= last) return;
+  if (call.terms.bias) {
+    const encodings::RelativeMap& map = call.terms.bias->map;
+    const auto bias = [&](std::int64_t j) {
+      return static_cast<float>(call.table_bias_of(head, position - j) * kLog2e);
+    };
+    const std::int64_t begin = std::clamp(position - map.last(), first, last);
+    const std::int64_t end = std::clamp(position - map.first + 1, begin, last);
+    const float before = bias(first), behind = bias(last - 1);
+    for (std::int64_t j = first; j < begin; ++j) scores[j - first] += before;
+    for (std::int64_t j = begin; j < end; ++j) scores[j - first] += bias(j);
+    for (std::int64_t j = end; j < last; ++j) scores[j - first] += behind;
+  }
+  if (call.terms.slopes.empty()) return;
+  const auto slope = static_cast<float>(call.terms.slopes[static_cast<std::size_t>(head)] * kLog2e);
+  const std::int64_t middle = std::clamp(position, first, last);
+  call.kernels.add_line(scores, middle - first, slope, first - position);
+  call.kernels.add_line(scores + middle - first, last - middle, -slope, middle - position);
+}
+
 // Bias, soft cap and masks of one row; scores[0] belongs to key `first`.
 void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange seen,
                    std::int64_t first, std::int64_t last, float* scores) {
   const std::int64_t position = s.offset + row.i;
-  if (call.has_bias()) {
-    for (std::int64_t j = first; j < last; ++j)
-      scores[j - first] += static_cast<float>(call.bias_of(row.head, position - j) * kLog2e);
-  }
+  add_bias(call, row.head, position, first, last, scores);
   if (call.options.soft_cap != 0.0) {
     call.kernels.soft_cap_row(scores, last - first,
                               static_cast<float>(call.options.soft_cap * kLog2e));

@@ -128,7 +128,8 @@ KeySide make_key_side(const Call& call, Pass pass) {
   const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
   KeySide side;
   side.columns = Floats(keys * strides.depth);
-  side.values = Floats(keys * strides.value);
+  // Backward reads values as columns alone; the rows of one tile are enough to pack them from.
+  side.values = Floats((pass == Pass::backward ? kTileKeys : keys) * strides.value);
   // A panel of keys may begin at any key and is read whole.
   if (call.terms.key_rows) side.raw = Floats((keys + kPanelRows) * strides.relative);
   if (pass == Pass::backward) {
@@ -147,7 +148,8 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   const std::int64_t count = last - first;
   const std::int64_t token = s.first_key + first;
   float* const rows = side.rows.count() == 0 ? scratch : side.rows.data() + first * strides.content;
-  float* const values = side.values.data() + first * strides.value;
+  float* const values =
+      side.values.data() + (side.value_columns.count() == 0 ? first * strides.value : 0);
   call.kernels.read_rows(rows_of(call.k, s.batch, side.key_head, token), count, call.head_dim, rows,
                          strides.content);
   call.kernels.read_rows(rows_of(call.v, s.batch, side.key_head, token), count, call.value_dim,

@@ -116,7 +116,7 @@ class Printer {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
     if (!row.mib) {
-      if (!json_) fmt::print("{:<64} this system does not tell\n", row.name);
+      if (!json_) fmt::print("{:<72} this system does not tell\n", row.name);
       return;
     }
     if (json_) {
@@ -127,7 +127,7 @@ class Printer {
                        {"ratio", *row.mib / row.at_most}});
       return;
     }
-    fmt::print("{:<64} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
+    fmt::print("{:<72} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
                *row.mib > row.at_most ? "  <- over" : "");
     std::fflush(stdout);
   }

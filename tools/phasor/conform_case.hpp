@@ -86,7 +86,7 @@ struct Computed {
   std::vector<std::string> dims;
   // Empty, or not 0 for values that a case says to leave out of the comparison, as the rows of a
   // query that sees no key, which the reference fills with something of no meaning.
-  std::vector<std::uint8_t> left_out;
+  std::vector<std::uint8_t> left_out = {};
 };
 [[nodiscard]] Computed computed_from(const CaseArray& array);
 

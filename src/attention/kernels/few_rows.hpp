@@ -217,6 +217,20 @@ void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
   *sum = rest;
 }
 
+// scores[j] += step * (first + j): the distance stays exact, so that a near key's bias is as small as
+// its error.
+void add_line(float* scores, std::int64_t count, float step, std::int64_t first) {
+  alignas(64) float lanes[kFloats];
+  for (int lane = 0; lane < kFloats; ++lane) lanes[lane] = static_cast<float>(lane);
+  const Float ramp = load<Float>(lanes);
+  std::int64_t j = 0;
+  for (; j + kFloats <= count; j += kFloats) {
+    const Float distance = ramp + splat(static_cast<float>(first + j));
+    store(scores + j, mul_add(distance, splat(step), load<Float>(scores + j)));
+  }
+  for (; j < count; ++j) scores[j] += step * static_cast<float>(first + j);
+}
+
 void soft_cap_row(float* scores, std::int64_t count, float cap) {
   std::int64_t j = 0;
   for (; j + kFloats <= count; j += kFloats)

@@ -22,6 +22,7 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .score_rows = score_rows,
     .weigh_rows = weigh_rows,
     .exp_row = exp_row,
+    .add_line = add_line,
     .soft_cap_row = soft_cap_row,
     .linear = kLinearKernels,
 };

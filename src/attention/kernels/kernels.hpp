@@ -177,6 +177,8 @@ struct Kernels {
                      std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);
   // Scores to weights 2^(s - maximum) in place.
   void (*exp_row)(float* scores, std::int64_t count, float* maximum, float* sum);
+  // scores[j] += step * (first + j).
+  void (*add_line)(float* scores, std::int64_t count, float step, std::int64_t first);
   void (*soft_cap_row)(float* scores, std::int64_t count, float cap);
   LinearKernels linear;
 };
