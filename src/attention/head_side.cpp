@@ -104,11 +104,6 @@ void add_query_features(const Call& call, std::int64_t head, std::int64_t i, std
   features[call.extra_dim - 1] = first.of_query(position);
 }
 
-void add_and_scale(const float* in, const float* bias, float factor, std::int64_t dim, float* out) {
-  for (std::int64_t i = 0; i < dim; ++i)
-    out[i] = factor * (bias == nullptr ? in[i] : in[i] + bias[i]);
-}
-
 float dot(const float* a, const float* b, std::int64_t dim) {
   double sum = 0.0;
   for (std::int64_t i = 0; i < dim; ++i)
@@ -297,18 +292,17 @@ void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& s
   call.kernels.read_rows(rows_of(call.q, sequence.batch, head, token), count, call.head_dim,
                          rows.raw, strides.relative);
   if (rows.position != nullptr) {
-    for (std::int64_t r = 0; r < count; ++r) {
-      add_and_scale(rows.raw + r * strides.relative, row_or_null(call.terms.position_bias), factor,
-                    call.head_dim, rows.position + r * strides.relative);
-    }
+    call.kernels.scale_rows(rows.raw, strides.relative, row_or_null(call.terms.position_bias),
+                            factor, count, call.head_dim, rows.position, strides.relative);
     std::fill(rows.position + count * strides.relative, rows.position + padded * strides.relative,
               0.0F);
   }
   if (rows.segments != nullptr) {
     std::vector<float> biased(static_cast<std::size_t>(call.head_dim));
     for (std::int64_t r = 0; r < count; ++r) {
-      add_and_scale(rows.raw + r * strides.relative, row_or_null(call.terms.segment_bias), factor,
-                    call.head_dim, biased.data());
+      call.kernels.scale_rows(rows.raw + r * strides.relative, 0,
+                              row_or_null(call.terms.segment_bias), factor, 1, call.head_dim,
+                              biased.data(), 0);
       for (int different = 0; different < 2; ++different) {
         rows.segments[r * 2 + different] =
             dot(biased.data(), call.terms.segment_rows.row(head, different), call.head_dim);
@@ -320,11 +314,11 @@ void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& s
     call.query_turner->turn(sequence.batch * call.q.tokens + token, count, rows.raw,
                             strides.relative);
   }
+  call.kernels.scale_rows(rows.raw, strides.relative, row_or_null(call.terms.content_bias), factor,
+                          count, call.head_dim, rows.content, strides.content);
   for (std::int64_t r = 0; r < count; ++r) {
-    float* const content = rows.content + r * strides.content;
-    add_and_scale(rows.raw + r * strides.relative, row_or_null(call.terms.content_bias), factor,
-                  call.head_dim, content);
-    add_query_features(call, head, first + r, sequence.offset + first + r, factor, content);
+    add_query_features(call, head, first + r, sequence.offset + first + r, factor,
+                       rows.content + r * strides.content);
   }
   std::fill(rows.content + count * strides.content, rows.content + padded * strides.content, 0.0F);
 }

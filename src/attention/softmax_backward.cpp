@@ -31,7 +31,7 @@ struct Unit {
   KeySide keys;
   QuerySide side;
   std::int64_t step = 0;  // which query head of the group
-  Floats content, raw, position, segments, d_out, out_row, log_sum, delta, key_scratch;
+  Floats content, raw, position, segments, d_out, out_rows, log_sum, delta, key_scratch;
   Floats d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
   Floats d_bias, d_query_rows, d_key_rows, d_value_rows;
   Floats query_far, value_far, query_outside, key_outside, value_outside;
@@ -49,7 +49,7 @@ Unit make_unit(const Call& call) {
   unit.content = Floats(queries * strides.content);
   unit.raw = Floats(kBlockRows * strides.relative);
   unit.d_out = Floats(queries * strides.value);
-  unit.out_row = Floats(strides.value);
+  unit.out_rows = Floats(kBlockRows * strides.value);
   unit.log_sum = Floats(queries);
   unit.delta = Floats(queries);
   unit.key_scratch = Floats(kTileKeys * strides.content);
@@ -100,6 +100,16 @@ class TableSums {
     } else {
       shared_[static_cast<std::size_t>(row * to_.dim + element)] += value;
     }
+  }
+  // A whole row: factor * values.
+  void add_row(std::int64_t head, std::int64_t row, const float* values, double factor) {
+    if (!shared_.empty()) {
+      for (std::int64_t e = 0; e < to_.dim; ++e)
+        add(head, row, e, factor * static_cast<double>(values[e]));
+      return;
+    }
+    float* const out = to_.row(head, row);
+    for (std::int64_t e = 0; e < to_.dim; ++e) out[e] += static_cast<float>(factor) * values[e];
   }
   void finish() {
     for (std::size_t i = 0; i < shared_.size(); ++i) {
@@ -167,6 +177,11 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
     call.kernels.read_rows(rows_of(backward.forward.d_out, s.batch, head, query), count,
                            call.value_dim, unit.d_out.data() + first * strides.value,
                            strides.value);
+    call.kernels.read_rows(rows_of(backward.forward.out, s.batch, head, query), count,
+                           call.value_dim, unit.out_rows.data(), strides.value);
+    call.kernels.linear.dots(unit.out_rows.data(), strides.value,
+                             unit.d_out.data() + first * strides.value, strides.value, count,
+                             strides.value, unit.delta.data() + first);
   }
   const float* const log_sums =
       backward.forward.log_sum_exp + (s.batch * call.heads + head) * call.q.tokens + s.first_query;
@@ -176,14 +191,6 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
     unit.log_sum.data()[i] = log_sum == -std::numeric_limits<double>::infinity()
                                  ? std::numeric_limits<float>::infinity()
                                  : static_cast<float>(log_sum * kLog2e);
-    call.kernels.read_rows(rows_of(backward.forward.out, s.batch, head, s.first_query + i), 1,
-                           call.value_dim, unit.out_row.data(), strides.value);
-    double delta = 0.0;
-    for (std::int64_t e = 0; e < call.value_dim; ++e) {
-      delta += static_cast<double>(unit.out_row.data()[e]) *
-               static_cast<double>(unit.d_out.data()[i * strides.value + e]);
-    }
-    unit.delta.data()[i] = static_cast<float>(delta);
   }
 }
 
@@ -321,17 +328,14 @@ void write_queries(const Backward& backward, Unit& unit) {
   for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
     const std::int64_t count = std::min(kBlockRows, s.queries - first);
     const std::int64_t token = s.first_query + first;
-    for (std::int64_t r = 0; r < count; ++r) {
-      for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        block[static_cast<std::size_t>(r * strides.relative + e)] =
-            scale * unit.d_content.data()[(first + r) * strides.content + e];
-      }
-    }
+    call.kernels.scale_rows(unit.d_content.data() + first * strides.content, strides.content,
+                            nullptr, scale, count, call.head_dim, block.data(), strides.relative);
     if (call.query_turner) {
       call.query_turner->turn(s.batch * call.q.tokens + token, count, block.data(),
                               strides.relative, core::Direction::transpose);
     }
-    for (std::int64_t r = 0; r < count; ++r) {
+    const bool has_more = unit.d_position.count() != 0 || unit.d_segments.count() != 0;
+    for (std::int64_t r = 0; r < count && has_more; ++r) {
       float* const row = block.data() + r * strides.relative;
       for (std::int64_t e = 0; e < call.head_dim; ++e) {
         if (unit.d_position.count() != 0)
@@ -357,12 +361,8 @@ void write_keys(const Backward& backward, Unit& unit) {
   for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
     const std::int64_t count = std::min(kTileKeys, s.keys - first);
     const std::int64_t token = s.first_key + first;
-    for (std::int64_t r = 0; r < count; ++r) {
-      for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        block[static_cast<std::size_t>(r * strides.relative + e)] =
-            kLn2 * unit.d_keys.data()[(first + r) * strides.content + e];
-      }
-    }
+    call.kernels.scale_rows(unit.d_keys.data() + first * strides.content, strides.content, nullptr,
+                            kLn2, count, call.head_dim, block.data(), strides.relative);
     if (call.key_turner) {
       call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(), strides.relative,
                             core::Direction::transpose);
@@ -440,7 +440,6 @@ void add_features(const Call& call, const Unit& unit, AllSums& to) {
   const Strides strides = strides_of(call);
   const Sequence& s = *unit.keys.sequence;
   const std::int64_t head = unit.side.head;
-  const std::int64_t extra = call.terms.extra_query.given() ? call.terms.extra_query.dim : 0;
   const auto query = [&](std::int64_t i, std::int64_t feature) {
     return static_cast<double>(unit.d_content.data()[i * strides.content + feature]);
   };
@@ -451,13 +450,14 @@ void add_features(const Call& call, const Unit& unit, AllSums& to) {
     return s.offset + i == 0 && call.terms.first_row.given();
   };
   for (std::int64_t i = 0; i < s.queries && to.extra_query.wanted(); ++i) {
-    for (std::int64_t e = 0; e < extra && !is_first(i); ++e)
-      to.extra_query.add(head, i, e, call.scale * query(i, call.head_dim + e));
+    if (is_first(i)) continue;
+    to.extra_query.add_row(head, i, unit.d_content.data() + i * strides.content + call.head_dim,
+                           call.scale);
   }
   for (std::int64_t j = 0; j < s.keys && to.extra_key.wanted(); ++j) {
     if (j == 0 && call.terms.first_column.given()) continue;
-    for (std::int64_t e = 0; e < extra; ++e)
-      to.extra_key.add(head, j, e, static_cast<double>(kLn2) * key(j, call.head_dim + e));
+    to.extra_key.add_row(head, j, unit.d_keys.data() + j * strides.content + call.head_dim,
+                         static_cast<double>(kLn2));
   }
   const std::int64_t feature = call.depth() - 2;
   for (std::int64_t j = 0; j < s.keys && to.first_row.wanted(); ++j)

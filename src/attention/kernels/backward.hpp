@@ -339,11 +339,11 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
   const std::int64_t guard = kGuardRows * kStripRow + kStripPad;
   const std::int64_t rows = rounded_up(head.queries, kRows);
   if (head.query_rows.count != 0) {
-    far_scores(head.query_rows, backward.position, head.relative_stride, head.relative_depth, rows,
-               backward.query_far);
+    far_scores(head, head.query_rows, backward.position, head.relative_stride, head.relative_depth,
+               rows, backward.query_far);
   }
   if (head.value_rows.count != 0) {
-    far_scores(head.value_rows, backward.d_out, head.value_stride, head.value_dim, rows,
+    far_scores(head, head.value_rows, backward.d_out, head.value_stride, head.value_dim, rows,
                backward.value_far);
   }
   for (std::int64_t key = 0; key < head.keys; key += kTileKeys) {

@@ -16,6 +16,7 @@ extern const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL);
 const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .read_rows = read_rows,
     .write_rows = write_rows,
+    .scale_rows = scale_rows,
     .pack_columns = pack_columns,
     .attend_block = attend_block,
     .backward_head = backward_head,

@@ -160,6 +160,9 @@ struct Kernels {
                     std::int64_t out_stride);
   void (*write_rows)(const float* in, std::int64_t in_stride, std::int64_t count, std::int64_t dim,
                      Storage storage, void* out, std::int64_t out_stride);
+  // out = factor (in + bias), `dim` features of each row; bias may be null.
+  void (*scale_rows)(const float* in, std::int64_t in_stride, const float* bias, float factor,
+                     std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);
   // factor * [count][row_stride] -> [count / vector][depth][vector]; columns behind the last are
   // zeros, up to a multiple of kWidest.
   void (*pack_columns)(const float* rows, std::int64_t row_stride, std::int64_t count,

@@ -161,32 +161,6 @@ void stream_scaled_rows(const float* x, std::int64_t x_stride, const float* fact
   }
 }
 
-// (a0 b0 a1 b1 ...) of the first halves of a and b, and of the second.
-template <int... Lane>
-inline Float zip_first(Float a, Float b, Lanes<Lane...>) {
-  return __builtin_shufflevector(a, b, (Lane / 2 + (Lane % 2) * kFloats)...);
-}
-template <int... Lane>
-inline Float zip_second(Float a, Float b, Lanes<Lane...>) {
-  return __builtin_shufflevector(a, b, (kFloats / 2 + Lane / 2 + (Lane % 2) * kFloats)...);
-}
-// Zipping row i with row i + half rotates the bits of (row, lane) by one: log2(kFloats) times
-// exchanges the two.
-template <int kRounds>
-inline void zip_rows(Float (&rows)[kFloats]) {
-  if constexpr (kRounds > 1) {
-    Float zipped[kFloats];
-    PHASOR_UNROLL
-    for (int i = 0; i < kFloats / 2; ++i) {
-      zipped[2 * i] = zip_first(rows[i], rows[i + kFloats / 2], FloatLanes{});
-      zipped[2 * i + 1] = zip_second(rows[i], rows[i + kFloats / 2], FloatLanes{});
-    }
-    PHASOR_UNROLL
-    for (int i = 0; i < kFloats; ++i) rows[i] = zipped[i];
-    zip_rows<kRounds / 2>(rows);
-  }
-}
-
 void transpose(const float* x, std::int64_t stride, std::int64_t count, std::int64_t dim,
                float* out, std::int64_t out_stride) {
   for (std::int64_t r = 0; r < count; r += kFloats) {
@@ -196,7 +170,7 @@ void transpose(const float* x, std::int64_t stride, std::int64_t count, std::int
       for (int lane = 0; lane < kFloats; ++lane) {
         rows[lane] = load<Float>(x + (r + lane) * stride + i);
       }
-      zip_rows<kFloats>(rows);
+      transpose_square(rows);
       PHASOR_UNROLL
       for (int lane = 0; lane < kFloats; ++lane)
         store(out + (i + lane) * out_stride + r, rows[lane]);

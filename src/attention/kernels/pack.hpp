@@ -79,6 +79,21 @@ void write_rows(const float* in, std::int64_t in_stride, std::int64_t count, std
   if (storage == Storage::bf16) write_rows_of<Bf16>(in, in_stride, count, dim, out, out_stride);
 }
 
+// out = factor (in + bias), `dim` features of each row; bias may be null.
+void scale_rows(const float* in, std::int64_t in_stride, const float* bias, float factor,
+                std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* const from = in + r * in_stride;
+    float* const to = out + r * out_stride;
+    std::int64_t i = 0;
+    for (; i + kFloats <= dim; i += kFloats) {
+      const Float value = load<Float>(from + i);
+      store(to + i, splat(factor) * (bias == nullptr ? value : value + load<Float>(bias + i)));
+    }
+    for (; i < dim; ++i) to[i] = factor * (bias == nullptr ? from[i] : from[i] + bias[i]);
+  }
+}
+
 // [count][row_stride] -> [count / vector][depth][vector], so that a product reads its columns in
 // one line. Columns behind the last are zeros up to kWidest, whatever the level.
 void pack_columns(const float* rows, std::int64_t row_stride, std::int64_t count,
@@ -88,12 +103,20 @@ void pack_columns(const float* rows, std::int64_t row_stride, std::int64_t count
   for (std::int64_t first = 0; first < padded; first += kFloats) {
     float* const out = columns + first * depth;
     const std::int64_t here = count - first < kFloats ? count - first : kFloats;
-    for (std::int64_t lane = 0; lane < kFloats; ++lane) {
-      if (lane < here) {
-        const float* row = rows + (first + lane) * row_stride;
-        for (std::int64_t i = 0; i < depth; ++i) out[i * kFloats + lane] = factor * row[i];
-      } else {
-        for (std::int64_t i = 0; i < depth; ++i) out[i * kFloats + lane] = 0.0F;
+    std::int64_t done = 0;  // features
+    for (; here == kFloats && done + kFloats <= depth; done += kFloats) {
+      Float square[kFloats];
+      PHASOR_UNROLL
+      for (int lane = 0; lane < kFloats; ++lane)
+        square[lane] = splat(factor) * load<Float>(rows + (first + lane) * row_stride + done);
+      transpose_square(square);
+      PHASOR_UNROLL
+      for (int lane = 0; lane < kFloats; ++lane) store(out + (done + lane) * kFloats, square[lane]);
+    }
+    for (std::int64_t i = done; i < depth; ++i) {
+      for (std::int64_t lane = 0; lane < kFloats; ++lane) {
+        out[i * kFloats + lane] =
+            lane < here ? factor * rows[(first + lane) * row_stride + i] : 0.0F;
       }
     }
   }

@@ -103,4 +103,31 @@ inline void wide_product(Product p, std::int64_t vectors, const float* factors =
   if (vectors == 1) product<1, kStart>(p, factors, add, add_row);
 }
 
+// (a0 b0 a1 b1 ...) of the first halves of a and b, and of the second.
+template <int... Lane>
+inline Float zip_first(Float a, Float b, Lanes<Lane...>) {
+  return __builtin_shufflevector(a, b, (Lane / 2 + (Lane % 2) * kFloats)...);
+}
+template <int... Lane>
+inline Float zip_second(Float a, Float b, Lanes<Lane...>) {
+  return __builtin_shufflevector(a, b, (kFloats / 2 + Lane / 2 + (Lane % 2) * kFloats)...);
+}
+// Zipping row i with row i + half rotates the bits of (row, lane) by one: log2(kFloats) times
+// exchanges the two.
+template <int kRounds>
+inline void zip_rows(Float (&rows)[kFloats]) {
+  if constexpr (kRounds > 1) {
+    Float zipped[kFloats];
+    PHASOR_UNROLL
+    for (int i = 0; i < kFloats / 2; ++i) {
+      zipped[2 * i] = zip_first(rows[i], rows[i + kFloats / 2], FloatLanes{});
+      zipped[2 * i + 1] = zip_second(rows[i], rows[i + kFloats / 2], FloatLanes{});
+    }
+    PHASOR_UNROLL
+    for (int i = 0; i < kFloats; ++i) rows[i] = zipped[i];
+    zip_rows<kRounds / 2>(rows);
+  }
+}
+inline void transpose_square(Float (&rows)[kFloats]) { zip_rows<kFloats>(rows); }
+
 }  // namespace

@@ -57,13 +57,20 @@ inline void bound_columns(const Head& head, Panel& panel) {
 
 // q . first and last row of a relative table, for every query of the block: what columns outside
 // the table read.
-inline void far_scores(const Relative& relative, const float* rows, std::int64_t stride,
-                       std::int64_t depth, std::int64_t count, float* far) {
+inline void far_scores(const Head& head, const Relative& relative, const float* rows,
+                       std::int64_t stride, std::int64_t depth, std::int64_t count, float* far) {
   alignas(64) float sums[kRows * kFloats];
   const std::int64_t last = relative.count - 1;
   const std::int64_t ends[2] = {0, last};
+  // Whether any key of the sequence lies left or right of the table's columns for any query.
+  const bool exists[2] = {relative.first > -(head.offset + head.queries - 1),
+                          head.causal == 0 && head.keys - 1 - head.offset > relative.first + last};
   for (std::int64_t row = 0; row < count; row += kRows) {
     for (int side = 0; side < 2; ++side) {
+      if (!exists[side]) {
+        for (int r = 0; r < kRows; ++r) far[(row + r) * 2 + side] = 0.0F;
+        continue;
+      }
       const std::int64_t vector = ends[side] / kFloats;
       const Product p{rows + row * stride,
                       stride,

@@ -109,8 +109,8 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   }
   clear(scratch.out, 0, rows * head.value_stride);
   if (head.query_rows.count != 0) {
-    far_scores(head.query_rows, block.position, head.relative_stride, head.relative_depth, rows,
-               scratch.far);
+    far_scores(head, head.query_rows, block.position, head.relative_stride, head.relative_depth,
+               rows, scratch.far);
   }
   if (head.key_rows.count != 0) fill_band(head, block, scratch, 0, head.keys);
   if (head.value_rows.count != 0) {
