@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention/backward_unit.hpp"
 #include "attention/call.hpp"
 #include "attention/head_side.hpp"
 #include "core/turns.hpp"
@@ -23,21 +24,6 @@ using kernels::kWidest;
 using kernels::rounded_up;
 
 constexpr double kLog2e = 1.44269504088896340736;
-constexpr float kLn2 = 0.693147180559945309F;
-
-// One key head of one sequence, with the query head of its group that is in hand. One thread works
-// on a unit; what units add to shared tables is added when all have finished their head, in order.
-struct Unit {
-  KeySide keys;
-  QuerySide side;
-  std::int64_t step = 0;  // which query head of the group
-  Floats content, raw, position, segments, d_out, out_rows, log_sum, delta, key_scratch;
-  Floats d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
-  Floats d_bias, d_query_rows, d_key_rows, d_value_rows;
-  Floats query_far, value_far, query_outside, key_outside, value_outside;
-  Floats strip, terms, weights, d_scores, band;
-  float* bias_gradient = nullptr;  // d_bias[c]
-};
 
 Unit make_unit(const Call& call) {
   const Strides strides = strides_of(call);
@@ -85,77 +71,6 @@ Unit make_unit(const Call& call) {
   if (call.terms.bias) unit.d_bias = Floats(unit.side.bias_memory.count());
   return unit;
 }
-
-// Where a table's gradient is summed. Units finish in an order that depends on the threads: what
-// all heads share is summed in double, so that the order does not show.
-class TableSums {
- public:
-  explicit TableSums(const encodings::TableGradient& to) : to_(to) {
-    if (to.given() && to.heads == 1) shared_.resize(static_cast<std::size_t>(to.rows * to.dim));
-  }
-  [[nodiscard]] bool wanted() const noexcept { return to_.given(); }
-  void add(std::int64_t head, std::int64_t row, std::int64_t element, double value) {
-    if (shared_.empty()) {
-      to_.row(head, row)[element] += static_cast<float>(value);
-    } else {
-      shared_[static_cast<std::size_t>(row * to_.dim + element)] += value;
-    }
-  }
-  // A whole row: factor * values.
-  void add_row(std::int64_t head, std::int64_t row, const float* values, double factor) {
-    if (!shared_.empty()) {
-      for (std::int64_t e = 0; e < to_.dim; ++e)
-        add(head, row, e, factor * static_cast<double>(values[e]));
-      return;
-    }
-    float* const out = to_.row(head, row);
-    for (std::int64_t e = 0; e < to_.dim; ++e) out[e] += static_cast<float>(factor) * values[e];
-  }
-  void finish() {
-    for (std::size_t i = 0; i < shared_.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      to_.row(0, at / to_.dim)[at % to_.dim] += static_cast<float>(shared_[i]);
-    }
-  }
-
- private:
-  encodings::TableGradient to_;
-  std::vector<double> shared_;
-};
-
-struct AllSums {
-  explicit AllSums(const encodings::ScoreTermGradients& to)
-      : content_bias(to.content_bias),
-        position_bias(to.position_bias),
-        query_rows(to.query_rows),
-        key_rows(to.key_rows),
-        bias(to.bias),
-        extra_query(to.extra_query),
-        extra_key(to.extra_key),
-        first_row(to.first_row),
-        first_column(to.first_column),
-        segment_rows(to.segment_rows),
-        segment_bias(to.segment_bias),
-        value_rows(to.value_rows) {}
-  TableSums content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
-      first_row, first_column, segment_rows, segment_bias, value_rows;
-  void finish() {
-    for (TableSums* sums :
-         {&content_bias, &position_bias, &query_rows, &key_rows, &bias, &extra_query, &extra_key,
-          &first_row, &first_column, &segment_rows, &segment_bias, &value_rows}) {
-      sums->finish();
-    }
-  }
-};
-
-struct Backward {
-  const Call& call;
-  const AttentionForward& forward;
-  const AttentionGradients& gradients;
-  AllSums sums;
-  std::vector<Unit> units;
-  std::int64_t used = 0;
-};
 
 void clear(const Floats& floats) { std::fill_n(floats.data(), floats.count(), 0.0F); }
 
@@ -237,6 +152,81 @@ void add_ends(const Outside& outside, std::int64_t count, const float* rows, std
   }
 }
 
+void write_gradient(const Call& call, const core::HeadsView& to, const Sequence& s,
+                    std::int64_t head, std::int64_t token, std::int64_t count, const float* rows,
+                    std::int64_t stride) {
+  const kernels::Rows out = rows_of(to, s.batch, head, token);
+  call.kernels.write_rows(rows, stride, count, to.head_dim, out.storage,
+                          const_cast<void*>(out.data), out.stride);
+}
+
+// dq = T^T (scale dS K) + scale dS A + scale dS E.
+void write_queries(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const auto scale = static_cast<float>(call.scale);
+  std::vector<float> block(static_cast<std::size_t>(kBlockRows * strides.relative));
+  for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
+    const std::int64_t count = std::min(kBlockRows, s.queries - first);
+    const std::int64_t token = s.first_query + first;
+    call.kernels.scale_rows(unit.d_content.data() + first * strides.content, strides.content,
+                            nullptr, scale, count, call.head_dim, block.data(), strides.relative);
+    if (call.query_turner) {
+      call.query_turner->turn(s.batch * call.q.tokens + token, count, block.data(),
+                              strides.relative, core::Direction::transpose);
+    }
+    const bool has_more = unit.d_position.count() != 0 || unit.d_segments.count() != 0;
+    for (std::int64_t r = 0; r < count && has_more; ++r) {
+      float* const row = block.data() + r * strides.relative;
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        if (unit.d_position.count() != 0)
+          row[e] += scale * unit.d_position.data()[(first + r) * strides.relative + e];
+        if (unit.d_segments.count() == 0) continue;
+        for (int different = 0; different < 2; ++different) {
+          row[e] += scale * unit.d_segments.data()[(first + r) * 2 + different] *
+                    call.terms.segment_rows.row(head, different)[e];
+        }
+      }
+    }
+    write_gradient(call, backward.gradients.d_q, s, head, token, count, block.data(),
+                   strides.relative);
+  }
+}
+
+// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, once all heads of the group are in.
+void write_keys(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  std::vector<float> block(static_cast<std::size_t>(kTileKeys * strides.relative));
+  for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+    const std::int64_t count = std::min(kTileKeys, s.keys - first);
+    const std::int64_t token = s.first_key + first;
+    call.kernels.scale_rows(unit.d_keys.data() + first * strides.content, strides.content, nullptr,
+                            kNatural, count, call.head_dim, block.data(), strides.relative);
+    if (call.key_turner) {
+      call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(), strides.relative,
+                            core::Direction::transpose);
+    }
+    if (unit.d_raw_keys.count() != 0) {
+      for (std::int64_t i = 0; i < count * strides.relative; ++i) {
+        block[static_cast<std::size_t>(i)] +=
+            static_cast<float>(call.scale) * unit.d_raw_keys.data()[first * strides.relative + i];
+      }
+    }
+    for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
+      if (unit.keys.padding.data()[first + j] == 0.0F) continue;
+      std::fill_n(block.data() + j * strides.relative, call.head_dim, 0.0F);
+    }
+    write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block.data(),
+                   strides.relative);
+    write_gradient(call, backward.gradients.d_v, s, unit.keys.key_head, token, count,
+                   unit.d_values.data() + first * strides.value, strides.value);
+  }
+}
+
 void run_head(void* context, int part, int parts) {
   Backward& backward = *static_cast<Backward*>(context);
   const Call& call = backward.call;
@@ -306,227 +296,9 @@ void run_head(void* context, int part, int parts) {
       add_ends({unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
                call.value_dim, unit.side.value_rows, nullptr, unit.d_value_rows.data());
     }
+    write_queries(backward, unit);
+    if (unit.step + 1 == call.group) write_keys(backward, unit);
   }
-}
-
-void write_gradient(const Call& call, const core::HeadsView& to, const Sequence& s,
-                    std::int64_t head, std::int64_t token, std::int64_t count, const float* rows,
-                    std::int64_t stride) {
-  const kernels::Rows out = rows_of(to, s.batch, head, token);
-  call.kernels.write_rows(rows, stride, count, to.head_dim, out.storage,
-                          const_cast<void*>(out.data), out.stride);
-}
-
-// dq = T^T (scale dS K) + scale dS A + scale dS E.
-void write_queries(const Backward& backward, Unit& unit) {
-  const Call& call = backward.call;
-  const Strides strides = strides_of(call);
-  const Sequence& s = *unit.keys.sequence;
-  const std::int64_t head = unit.side.head;
-  const auto scale = static_cast<float>(call.scale);
-  std::vector<float> block(static_cast<std::size_t>(kBlockRows * strides.relative));
-  for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
-    const std::int64_t count = std::min(kBlockRows, s.queries - first);
-    const std::int64_t token = s.first_query + first;
-    call.kernels.scale_rows(unit.d_content.data() + first * strides.content, strides.content,
-                            nullptr, scale, count, call.head_dim, block.data(), strides.relative);
-    if (call.query_turner) {
-      call.query_turner->turn(s.batch * call.q.tokens + token, count, block.data(),
-                              strides.relative, core::Direction::transpose);
-    }
-    const bool has_more = unit.d_position.count() != 0 || unit.d_segments.count() != 0;
-    for (std::int64_t r = 0; r < count && has_more; ++r) {
-      float* const row = block.data() + r * strides.relative;
-      for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        if (unit.d_position.count() != 0)
-          row[e] += scale * unit.d_position.data()[(first + r) * strides.relative + e];
-        if (unit.d_segments.count() == 0) continue;
-        for (int different = 0; different < 2; ++different) {
-          row[e] += scale * unit.d_segments.data()[(first + r) * 2 + different] *
-                    call.terms.segment_rows.row(head, different)[e];
-        }
-      }
-    }
-    write_gradient(call, backward.gradients.d_q, s, head, token, count, block.data(),
-                   strides.relative);
-  }
-}
-
-// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, once all heads of the group are in.
-void write_keys(const Backward& backward, Unit& unit) {
-  const Call& call = backward.call;
-  const Strides strides = strides_of(call);
-  const Sequence& s = *unit.keys.sequence;
-  std::vector<float> block(static_cast<std::size_t>(kTileKeys * strides.relative));
-  for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
-    const std::int64_t count = std::min(kTileKeys, s.keys - first);
-    const std::int64_t token = s.first_key + first;
-    call.kernels.scale_rows(unit.d_keys.data() + first * strides.content, strides.content, nullptr,
-                            kLn2, count, call.head_dim, block.data(), strides.relative);
-    if (call.key_turner) {
-      call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(), strides.relative,
-                            core::Direction::transpose);
-    }
-    if (unit.d_raw_keys.count() != 0) {
-      for (std::int64_t i = 0; i < count * strides.relative; ++i) {
-        block[static_cast<std::size_t>(i)] +=
-            static_cast<float>(call.scale) * unit.d_raw_keys.data()[first * strides.relative + i];
-      }
-    }
-    for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
-      if (unit.keys.padding.data()[first + j] == 0.0F) continue;
-      std::fill_n(block.data() + j * strides.relative, call.head_dim, 0.0F);
-    }
-    write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block.data(),
-                   strides.relative);
-    write_gradient(call, backward.gradients.d_v, s, unit.keys.key_head, token, count,
-                   unit.d_values.data() + first * strides.value, strides.value);
-  }
-}
-
-// table[row of column x] += factor * rows[x]: several columns may read one row.
-void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Floats& rows,
-                  std::int64_t stride, std::int64_t head, double factor, TableSums& to) {
-  if (!to.wanted()) return;
-  const std::int64_t dim = relative.table.dim;
-  std::vector<double> sums(static_cast<std::size_t>(relative.table.rows * dim), 0.0);
-  for (std::int64_t x = 0; x < spread.count; ++x) {
-    const std::int64_t row = relative.map.row_of(-(spread.first + x));
-    for (std::int64_t e = 0; e < dim; ++e) {
-      sums[static_cast<std::size_t>(row * dim + e)] +=
-          static_cast<double>(rows.data()[x * stride + e]);
-    }
-  }
-  for (std::int64_t i = 0; i < relative.table.rows * dim; ++i)
-    to.add(head, i / dim, i % dim, factor * sums[static_cast<std::size_t>(i)]);
-}
-
-// The one row of a table += factor * the sum of `count` rows' first `dim` features.
-void add_column_sums(const Floats& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
-                     std::int64_t head, double factor, TableSums& to) {
-  for (std::int64_t e = 0; e < dim && to.wanted(); ++e) {
-    double sum = 0.0;
-    for (std::int64_t i = 0; i < count; ++i)
-      sum += static_cast<double>(rows.data()[i * stride + e]);
-    to.add(head, 0, e, factor * sum);
-  }
-}
-
-void add_bias(const Call& call, const Unit& unit, TableSums& to) {
-  if (!to.wanted() || !call.terms.bias) return;
-  const encodings::RelativeRows& bias = *call.terms.bias;
-  const Sequence& s = *unit.keys.sequence;
-  std::vector<double> sums(static_cast<std::size_t>(bias.table.rows), 0.0);
-  const auto add = [&](std::int64_t distance, float value) {
-    sums[static_cast<std::size_t>(bias.map.row_of(distance))] += static_cast<double>(value);
-  };
-  for (std::int64_t c = -(s.keys - 1); c < s.queries; ++c) add(-c, unit.bias_gradient[c]);
-  if (call.has_first_token()) {
-    // The first token's features hold the bias with a minus sign.
-    const Strides strides = strides_of(call);
-    const std::int64_t feature = call.depth() - 2;
-    for (std::int64_t j = 0; j < s.keys && call.terms.first_row.given(); ++j)
-      add(-j, -unit.d_keys.data()[j * strides.content + feature]);
-    for (std::int64_t i = 0; i < s.queries && call.terms.first_column.given(); ++i) {
-      if (s.offset + i == 0 && call.terms.first_row.given()) continue;
-      add(s.offset + i, -unit.d_content.data()[i * strides.content + feature + 1]);
-    }
-  }
-  for (std::int64_t row = 0; row < bias.table.rows; ++row)
-    to.add(unit.side.head, row, 0, sums[static_cast<std::size_t>(row)]);
-}
-
-void add_features(const Call& call, const Unit& unit, AllSums& to) {
-  const Strides strides = strides_of(call);
-  const Sequence& s = *unit.keys.sequence;
-  const std::int64_t head = unit.side.head;
-  const auto query = [&](std::int64_t i, std::int64_t feature) {
-    return static_cast<double>(unit.d_content.data()[i * strides.content + feature]);
-  };
-  const auto key = [&](std::int64_t j, std::int64_t feature) {
-    return static_cast<double>(unit.d_keys.data()[j * strides.content + feature]);
-  };
-  const auto is_first = [&](std::int64_t i) {
-    return s.offset + i == 0 && call.terms.first_row.given();
-  };
-  for (std::int64_t i = 0; i < s.queries && to.extra_query.wanted(); ++i) {
-    if (is_first(i)) continue;
-    to.extra_query.add_row(head, i, unit.d_content.data() + i * strides.content + call.head_dim,
-                           call.scale);
-  }
-  for (std::int64_t j = 0; j < s.keys && to.extra_key.wanted(); ++j) {
-    if (j == 0 && call.terms.first_column.given()) continue;
-    to.extra_key.add_row(head, j, unit.d_keys.data() + j * strides.content + call.head_dim,
-                         static_cast<double>(kLn2));
-  }
-  const std::int64_t feature = call.depth() - 2;
-  for (std::int64_t j = 0; j < s.keys && to.first_row.wanted(); ++j)
-    to.first_row.add(head, 0, 0, key(j, feature));
-  for (std::int64_t i = 0; i < s.queries && to.first_column.wanted(); ++i)
-    if (!is_first(i)) to.first_column.add(head, 0, 0, query(i, feature + 1));
-}
-
-void add_segments(Backward& backward, const Unit& unit) {
-  const Call& call = backward.call;
-  const Sequence& s = *unit.keys.sequence;
-  const std::int64_t head = unit.side.head;
-  std::vector<float> q(static_cast<std::size_t>(call.head_dim));
-  std::vector<double> rows(static_cast<std::size_t>(2 * call.head_dim), 0.0);
-  double sums[2] = {0.0, 0.0};
-  for (std::int64_t i = 0; i < s.queries; ++i) {
-    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + i), 1, call.head_dim,
-                           q.data(), call.head_dim);
-    for (int different = 0; different < 2; ++different) {
-      const double sum = static_cast<double>(unit.d_segments.data()[i * 2 + different]);
-      sums[different] += sum;
-      for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        rows[static_cast<std::size_t>(different * call.head_dim + e)] +=
-            sum * static_cast<double>(q[static_cast<std::size_t>(e)]);
-      }
-    }
-  }
-  AllSums& to = backward.sums;
-  for (int different = 0; different < 2; ++different) {
-    for (std::int64_t e = 0; e < call.head_dim; ++e) {
-      const double bias = call.terms.segment_bias.given()
-                              ? static_cast<double>(call.terms.segment_bias.row(head, 0)[e])
-                              : 0.0;
-      const double row = rows[static_cast<std::size_t>(different * call.head_dim + e)];
-      if (to.segment_rows.wanted())
-        to.segment_rows.add(head, different, e, call.scale * (row + sums[different] * bias));
-      if (to.segment_bias.wanted()) {
-        const auto value = static_cast<double>(call.terms.segment_rows.row(head, different)[e]);
-        to.segment_bias.add(head, 0, e, call.scale * sums[different] * value);
-      }
-    }
-  }
-}
-
-void add_tables(Backward& backward, const Unit& unit) {
-  const Call& call = backward.call;
-  AllSums& to = backward.sums;
-  const Strides strides = strides_of(call);
-  const Sequence& s = *unit.keys.sequence;
-  const std::int64_t head = unit.side.head;
-  if (call.terms.query_rows) {
-    add_to_table(*call.terms.query_rows, unit.side.query_rows, unit.d_query_rows, strides.relative,
-                 head, static_cast<double>(kLn2), to.query_rows);
-  }
-  if (call.terms.key_rows) {
-    add_to_table(*call.terms.key_rows, unit.side.key_rows, unit.d_key_rows, strides.relative, head,
-                 call.scale, to.key_rows);
-  }
-  if (call.terms.value_rows) {
-    add_to_table(*call.terms.value_rows, unit.side.value_rows, unit.d_value_rows, strides.value,
-                 head, 1.0, to.value_rows);
-  }
-  add_bias(call, unit, to.bias);
-  add_column_sums(unit.d_content, strides.content, s.queries, call.head_dim, head, call.scale,
-                  to.content_bias);
-  add_column_sums(unit.d_position, strides.relative, s.queries, call.head_dim, head, call.scale,
-                  to.position_bias);
-  if (call.extra_dim != 0) add_features(call, unit, to);
-  if (call.terms.segment_rows.given()) add_segments(backward, unit);
 }
 
 void check_gradient(const char* name, const encodings::TableGradient& gradient,
@@ -633,9 +405,7 @@ void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
       for (std::int64_t i = 0; i < backward.used; ++i) {
         Unit& unit = backward.units[static_cast<std::size_t>(i)];
         if (unit.keys.sequence->queries == 0 || unit.keys.sequence->keys == 0) continue;
-        write_queries(backward, unit);
         add_tables(backward, unit);
-        if (step + 1 == call.group) write_keys(backward, unit);
       }
     }
   }
