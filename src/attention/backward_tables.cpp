@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "attention/backward_unit.hpp"
@@ -6,10 +8,21 @@
 namespace phasor::attention {
 namespace {
 
-// table[row of column x] += factor * rows[x]: several columns may read one row.
+// table[row of column x] += factor * rows[x]: several columns may read one row, and are then summed
+// in double; a table as long as the sequence has one row for each and needs no such sums.
 void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Floats& rows,
                   std::int64_t stride, std::int64_t head, double factor, TableSums& to) {
   if (!to.wanted()) return;
+  const std::vector<std::int32_t>& map = relative.map.rows;
+  const bool one_to_one =
+      std::adjacent_find(map.begin(), map.end(), std::less_equal<>()) == map.end() ||
+      std::adjacent_find(map.begin(), map.end(), std::greater_equal<>()) == map.end();
+  if (one_to_one) {
+    for (std::int64_t x = 0; x < spread.count; ++x) {
+      to.add_row(head, relative.map.row_of(-(spread.first + x)), rows.data() + x * stride, factor);
+    }
+    return;
+  }
   const std::int64_t dim = relative.table.dim;
   std::vector<double> sums(static_cast<std::size_t>(relative.table.rows * dim), 0.0);
   for (std::int64_t x = 0; x < spread.count; ++x) {
