@@ -59,6 +59,9 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
                   std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                   const Call& call);
 
+// Every element becomes zero.
+void clear_view(const core::HeadsView& view);
+
 [[nodiscard]] kernels::Storage storage_of(core::DType dtype) noexcept;
 // The rows of one head from `token` on.
 [[nodiscard]] kernels::Rows rows_of(const core::ConstHeadsView& view, std::int64_t batch,

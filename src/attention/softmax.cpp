@@ -267,20 +267,6 @@ void clear_unmet(const Call& call, const AttentionExtras& extras) {
   }
 }
 
-void clear_output(const core::HeadsView& out) {
-  const auto size = static_cast<std::int64_t>(core::size_of(out.dtype));
-  for (std::int64_t b = 0; b < out.batch; ++b) {
-    for (std::int64_t t = 0; t < out.tokens; ++t) {
-      for (std::int64_t h = 0; h < out.heads; ++h) {
-        char* const row =
-            static_cast<char*>(out.data) +
-            (b * out.batch_stride + t * out.token_stride + h * out.head_stride) * size;
-        std::fill_n(row, out.head_dim * size, '\0');
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
@@ -291,7 +277,7 @@ void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::Co
   if (q.batch == 0 || q.tokens == 0) return;
   fill_extras(call, extras);
   if (call.most_keys == 0) {
-    clear_output(out);
+    clear_view(out);
     clear_unmet(call, extras);
     return;
   }

@@ -350,20 +350,6 @@ void check_forward(const Call& call, const AttentionForward& forward) {
   }
 }
 
-void clear_view(const core::HeadsView& view) {
-  const auto size = static_cast<std::int64_t>(core::size_of(view.dtype));
-  for (std::int64_t b = 0; b < view.batch; ++b) {
-    for (std::int64_t t = 0; t < view.tokens; ++t) {
-      for (std::int64_t h = 0; h < view.heads; ++h) {
-        std::fill_n(
-            static_cast<char*>(view.data) +
-                (b * view.batch_stride + t * view.token_stride + h * view.head_stride) * size,
-            view.head_dim * size, '\0');
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
