@@ -12,8 +12,8 @@
 
 namespace phasor::attention {
 
-// ln 2: scores are powers of two inside, gradients are not.
-inline constexpr float kNatural = 0.693147180559945309F;
+// What turns a gradient of the kernels' powers of two into a natural one.
+inline constexpr float kNatural = static_cast<float>(kLn2);
 
 // One key head of one sequence, with the query head of its group that is in hand. One thread works
 // on a unit; what units add to shared tables is added when all have finished their head, in order.

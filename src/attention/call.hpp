@@ -11,6 +11,10 @@
 
 namespace phasor::attention {
 
+// Scores are powers of two inside the kernels, and natural outside.
+inline constexpr double kLog2e = 1.44269504088896340736;
+inline constexpr double kLn2 = 0.693147180559945309417;
+
 // Queries and keys that may meet: a batch row, or one packed sequence of batch row 0.
 struct Sequence {
   std::int64_t batch = 0;

@@ -18,8 +18,6 @@ using kernels::kWidest;
 using kernels::rounded_up;
 
 constexpr std::int64_t kFewQueries = 4;
-constexpr double kLn2 = 0.693147180559945309417;
-constexpr double kLog2e = 1.44269504088896340736;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 // One row of scores: query `i` of a sequence at `head`.
@@ -110,12 +108,6 @@ void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange
       }
     }
   }
-  if (!call.options.key_padding.empty()) {
-    const std::uint8_t* const keep =
-        call.options.key_padding.data() + s.batch * call.k.tokens + s.first_key;
-    for (std::int64_t j = first; j < last; ++j)
-      if (keep[j] == 0) scores[j - first] = kHidden;
-  }
   std::fill(scores, scores + std::clamp(seen.first, first, last) - first, kHidden);
   std::fill(scores + std::clamp(seen.last, first, last) - first, scores + last - first, kHidden);
 }
@@ -202,10 +194,11 @@ void decode_part(void* context, int, int) {
 
 bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept {
   const encodings::ScoreTerms& terms = call.terms;
-  return call.most_queries <= kFewQueries && !call.key_turner && call.extra_dim == 0 &&
-         !terms.query_rows && !terms.key_rows && !terms.value_rows && !terms.segment_rows.given() &&
-         extras.scores == nullptr && extras.capped_scores == nullptr &&
-         extras.masked_scores == nullptr;
+  // Padding may hold anything, NaN included; only the tiled path reads it as zeros.
+  return call.most_queries <= kFewQueries && call.options.key_padding.empty() && !call.key_turner &&
+         call.extra_dim == 0 && !terms.query_rows && !terms.key_rows && !terms.value_rows &&
+         !terms.segment_rows.given() && extras.scores == nullptr &&
+         extras.capped_scores == nullptr && extras.masked_scores == nullptr;
 }
 
 void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {

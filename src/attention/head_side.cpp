@@ -12,8 +12,6 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
-constexpr double kLog2e = 1.44269504088896340736;
-
 Spread make_spread(const Call& call, const std::optional<encodings::RelativeRows>& rows,
                    std::int64_t stride, bool wants_columns, bool wants_rows) {
   Spread spread;

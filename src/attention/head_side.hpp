@@ -26,7 +26,7 @@ enum class Pass : std::uint8_t { forward, backward };
 struct KeySide {
   const Sequence* sequence = nullptr;
   std::int64_t key_head = 0;
-  std::int64_t first_head = 0, head_count = 0;  // the query heads that read it
+  std::int64_t first_head = 0;  // of the query heads that read it
   Floats columns, values;
   Floats raw;            // untouched keys, for key_rows
   Floats rows;           // backward: what columns was packed from

@@ -17,7 +17,7 @@ namespace {
 
 using core::ConstHeadsView;
 
-constexpr float kLog2e = 1.44269504F;
+constexpr float kToPowersOfTwo = static_cast<float>(kLog2e);
 // Bits by which exponents may grow inside a chunk: its first query loses so much of the range
 // below.
 constexpr float kExponentGrowth = 20.0F;
@@ -293,9 +293,9 @@ std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys, float ex
     count = std::max<std::int64_t>(first, 1);
   }
   if (!call.is_exp()) return count;
-  float start = std::max(exponent, keys.largest[0] * kLog2e);
+  float start = std::max(exponent, keys.largest[0] * kToPowersOfTwo);
   for (std::int64_t t = 1; t < count; ++t) {
-    const float here = keys.largest[t] * kLog2e;
+    const float here = keys.largest[t] * kToPowersOfTwo;
     if (start <= kNoExponent) start = here;  // nothing but padding so far
     if (here > start + kExponentGrowth) return t;
   }
@@ -306,7 +306,8 @@ float exponent_for(const LinearCall& call, const KeyChunk& keys, float before) {
   if (!call.is_exp()) return 0.0F;
   const float largest = *std::max_element(keys.largest, keys.largest + keys.count);
   if (largest <= kNoExponent) return before;
-  return std::max(before, std::ceil(std::clamp(largest, -kLargestKey, kLargestKey) * kLog2e));
+  return std::max(before,
+                  std::ceil(std::clamp(largest, -kLargestKey, kLargestKey) * kToPowersOfTwo));
 }
 
 void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
@@ -368,7 +369,7 @@ void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::i
     kernels.largest(queries.features, call.width, count, call.dim, queries.exponents);
     for (std::int64_t t = 0; t < count; ++t) {
       queries.exponents[t] =
-          std::ceil(std::clamp(queries.exponents[t], -kLargestKey, kLargestKey) * kLog2e);
+          std::ceil(std::clamp(queries.exponents[t], -kLargestKey, kLargestKey) * kToPowersOfTwo);
     }
     kernels.exp_scaled(queries.features, call.width, count, call.dim, queries.exponents, 1);
   } else {

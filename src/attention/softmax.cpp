@@ -22,8 +22,6 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
-constexpr double kLn2 = 0.693147180559945309417;
-
 // The memory of one thread.
 class Workbench {
  public:
@@ -233,7 +231,6 @@ void attend_in_tiles(const Call& call, core::HeadsView out, const AttentionExtra
       keys.sequence = &call.sequences[static_cast<std::size_t>((first + i) / per_sequence)];
       keys.first_head = (first + i) % per_sequence * heads_per_side;
       keys.key_head = keys.first_head / call.group;
-      keys.head_count = heads_per_side;
     }
     run(wave, prepare);
     if (call.terms.key_rows) run(wave, prepare_far_keys);

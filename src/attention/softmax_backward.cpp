@@ -23,8 +23,6 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
-constexpr double kLog2e = 1.44269504088896340736;
-
 Unit make_unit(const Call& call) {
   const Strides strides = strides_of(call);
   const std::int64_t queries = rounded_up(call.most_queries, kBlockRows);

@@ -312,6 +312,22 @@ TEST(AttendTerms, RowsOfAllKeysHiddenAreZero) {
   }
 }
 
+TEST(AttendTerms, PaddingOfOneQueryMayHoldAnything) {
+  Problem p({.queries = 1, .keys = 5});
+  const std::vector<std::uint8_t> keep{1, 0, 1, 1, 0};
+  p.options.key_padding = keep;
+  const Attended before = run_attend(p, core::InstructionSet::best, 1, WithExtras::none);
+  const core::HeadsView v = p.v.view();
+  for (const std::int64_t token : {1, 4}) {
+    for (std::int64_t h = 0; h < v.heads; ++h) {
+      core::set_element(v, token * v.token_stride + h * v.head_stride,
+                        std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  const Attended after = run_attend(p, core::InstructionSet::best, 1, WithExtras::none);
+  EXPECT_EQ(before.out.bytes(), after.out.bytes());
+}
+
 // Whatever goes together: cases drawn at random, each from its seed.
 TEST(AttendTerms, RandomCombinations) {
   for (std::uint64_t seed = 1; seed <= 250; ++seed) {

@@ -97,8 +97,7 @@ struct Block {
   const float* segments;  // [rows][2]: score of the same and of another segment; null: none
 };
 
-// Memory for one block, one thread. floats: strips of kPanelRows x kStripRow, and so on; see the
-// sizes in scratch_floats().
+// Memory for one block, one thread.
 struct BlockScratch {
   float* strip;  // [kPanelRows][kStripRow]
   float* terms;  // [kPanelRows][kStripRow]
