@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <system_error>
+#include <utility>
 
 #include "config/json_reader.hpp"
+#include "config/layout_sidecar.hpp"
 #include "config/model_config.hpp"
 #include "config/plain_spec.hpp"
 #include "phasor/io/file.hpp"
@@ -46,17 +48,32 @@ Result<ModelConfig> read_config(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::filesystem::path file =
       std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+  if (io::looks_like_gguf(file)) {
+    const Result<io::GgufFile> gguf = io::GgufFile::open(file);
+    if (!gguf) return gguf.error();
+    return config_of_gguf(*gguf);
+  }
   const Result<std::string> text = io::read_text(file);
   if (!text) return text.error();
-  return parse_config(*text, file.string());
+  Result<ModelConfig> parsed = parse_config(*text, file.string());
+  if (!parsed || file == path) return parsed;
+  ModelConfig config = std::move(parsed).value();
+  if (const Result<Done> applied = apply_layout_sidecar(path, config); !applied) {
+    return applied.error();
+  }
+  return config;
 }
 
 Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector) {
   if (selector.empty()) {
     if (config.groups.size() == 1) return config.groups.front();
     const auto rotates = [](const LayerGroup& group) { return group.rope.has_value(); };
-    if (std::count_if(config.groups.begin(), config.groups.end(), rotates) == 1) {
-      return *std::find_if(config.groups.begin(), config.groups.end(), rotates);
+    const auto first = std::find_if(config.groups.begin(), config.groups.end(), rotates);
+    if (first != config.groups.end() &&
+        std::all_of(first, config.groups.end(), [&](const LayerGroup& group) {
+          return !group.rope || *group.rope == *first->rope;
+        })) {
+      return *first;
     }
     return no_such_layer(config, selector);
   }

@@ -18,13 +18,19 @@ constexpr auto kToHalf = core::PairLayout::interleaved_to_half;
 constexpr std::array kFamilies = {
     // Half, the whole head, base 10000.
     Family{.model_type = "llama", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "mistral", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "qwen2", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "qwen2_moe", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "qwen3", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "qwen3_moe", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "phi3", .layout = kHalf, .base = 1e4},
-    Family{.model_type = "starcoder2", .layout = kHalf, .base = 1e4},
+    Family{
+        .model_type = "mistral", .layout = kHalf, .base = 1e4, .window = WindowRule::every_layer},
+    Family{.model_type = "qwen2", .layout = kHalf, .base = 1e4, .window = WindowRule::above_layer},
+    Family{
+        .model_type = "qwen2_moe", .layout = kHalf, .base = 1e4, .window = WindowRule::above_layer},
+    Family{.model_type = "qwen3", .layout = kHalf, .base = 1e4, .window = WindowRule::above_layer},
+    Family{
+        .model_type = "qwen3_moe", .layout = kHalf, .base = 1e4, .window = WindowRule::above_layer},
+    Family{.model_type = "phi3", .layout = kHalf, .base = 1e4, .window = WindowRule::every_layer},
+    Family{.model_type = "starcoder2",
+           .layout = kHalf,
+           .base = 1e4,
+           .window = WindowRule::every_layer},
     Family{.model_type = "olmo", .layout = kHalf, .base = 1e4},
     Family{.model_type = "olmo2", .layout = kHalf, .base = 1e4},
     Family{.model_type = "olmoe", .layout = kHalf, .base = 1e4},
@@ -47,12 +53,14 @@ constexpr std::array kFamilies = {
            .base = 1e4,
            .softmax = SoftmaxRule::attention_multiplier},
     // Half, other bases.
-    Family{.model_type = "mixtral", .layout = kHalf, .base = 1e6},
-    Family{.model_type = "phimoe", .layout = kHalf, .base = 1e6},
+    Family{
+        .model_type = "mixtral", .layout = kHalf, .base = 1e6, .window = WindowRule::every_layer},
+    Family{.model_type = "phimoe", .layout = kHalf, .base = 1e6, .window = WindowRule::every_layer},
     Family{.model_type = "gpt_oss",
            .layout = kHalf,
            .base = 1.5e5,
            .head_dim = 64,
+           .window = WindowRule::alternating,
            .quirk = Quirk::scaling_required},
     Family{.model_type = "smollm3",
            .layout = kHalf,
@@ -91,7 +99,8 @@ constexpr std::array kFamilies = {
            .layout = kHalf,
            .base = 1e4,
            .head_dim = 256,
-           .softmax = SoftmaxRule::query_pre_attn_scalar},
+           .softmax = SoftmaxRule::query_pre_attn_scalar,
+           .window = WindowRule::alternating},
     Family{.model_type = "gemma3",
            .layout = kHalf,
            .base = 1e6,

@@ -26,6 +26,14 @@ enum class SoftmaxRule : std::uint8_t {
   latent,  // (qk_nope_head_dim + qk_rope_head_dim)^-1/2 g(mscale_all_dim)^2 (DeepSeek)
 };
 
+// Which layers see only a window of keys, when layer_types do not say it.
+enum class WindowRule : std::uint8_t {
+  by_layer_type,  // sliding layers alone
+  every_layer,    // all of them, when a width is given (Mistral, Phi-3)
+  above_layer,    // use_sliding_window, from layer max_window_layers on (Qwen2)
+  alternating,    // the even ones (Gemma 2, gpt-oss)
+};
+
 // Quirks that single families have; most have none.
 enum class Quirk : std::uint8_t {
   none,
@@ -47,6 +55,7 @@ struct Family {
   LayerRule layers = LayerRule::all_alike;
   std::int64_t layer_interval = 0;  // of the rule, when the config gives none
   SoftmaxRule softmax = SoftmaxRule::head_dim;
+  WindowRule window = WindowRule::by_layer_type;
   Quirk quirk = Quirk::none;
   std::optional<double> local_base{};
   std::optional<encodings::AxialAxes::Kind> axial{};

@@ -1,25 +1,10 @@
 #include "config/json_reader.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace phasor::config {
 namespace {
-
-[[noreturn]] void refuse_text(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
-// Line and column of a byte offset that the parser reports one past the offending byte.
-[[nodiscard]] std::string place_of(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, std::min(byte == 0 ? 0 : byte - 1, text.size()));
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const std::size_t newline = before.rfind('\n');
-  const std::size_t column =
-      newline == std::string_view::npos ? before.size() : before.size() - newline - 1;
-  return message("line ", line, ", column ", column + 1);
-}
 
 [[nodiscard]] std::optional<std::int64_t> as_integer(const Json& value) {
   // Up to here every integer is a double, and sums of a few lengths cannot overflow.
@@ -32,47 +17,12 @@ namespace {
 
 }  // namespace
 
-Json parse_object(std::string_view text) {
-  std::vector<std::set<std::string>> open_objects;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxJsonDepth) {
-      refuse_text(message("JSON must be nested at most ", kMaxJsonDepth, " deep, got more"));
-    }
-    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    // The parser would keep the last of two equal keys and say nothing.
-    if (event == Json::parse_event_t::key &&
-        !open_objects.back().insert(parsed.get<std::string>()).second) {
-      refuse_text(message(parsed.get<std::string>(),
-                          ": a key must appear once in an object, got it twice"));
-    }
-    return true;
-  };
-  Json parsed;
-  try {
-    parsed = Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::parse_error& error) {
-    refuse_text(message("expected JSON, got something else at ", place_of(text, error.byte)));
-  } catch (const Json::exception&) {
-    // A number beyond double, say.
-    refuse_text("expected JSON with numbers in the range of float64, got others");
-  }
-  if (!parsed.is_object()) refuse_text(message("expected a JSON object, got ", shown(parsed)));
-  return parsed;
-}
-
-std::string shown(const Json& value) {
-  constexpr std::size_t kLongest = 60;
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-  return text;
-}
-
 ObjectReader::ObjectReader(const Json& object, std::string path)
     : object_(&object), path_(std::move(path)) {}
 
 std::string ObjectReader::path_of(std::string_view key) const {
-  return path_.empty() ? std::string(key) : message(path_, ".", key);
+  const std::string name = io::one_line(key);
+  return path_.empty() ? name : message(path_, ".", name);
 }
 
 void ObjectReader::refuse(std::string_view key, const std::string& what) const {
@@ -80,7 +30,9 @@ void ObjectReader::refuse(std::string_view key, const std::string& what) const {
 }
 
 void ObjectReader::refuse_as(ErrorCode code, std::string_view key, const std::string& what) const {
-  throw Error(code, message(path_of(key), ": ", what));
+  // `what` may show text of the file.
+  constexpr std::size_t kLongest = 1000;
+  throw Error(code, message(path_of(key), ": ", io::one_line(what, kLongest)));
 }
 
 bool ObjectReader::has(std::string_view key) const { return !value(key).is_null(); }

@@ -10,23 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "io/json.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::config {
 
-using Json = nlohmann::json;
-
-// Deeper nesting than any config has is refused.
-inline constexpr int kMaxJsonDepth = 64;
-
-// throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at
-//          the top
-[[nodiscard]] Json parse_object(std::string_view text);
-
-// A value as a message shows it: one line, cut when long.
-[[nodiscard]] std::string shown(const Json& value);
+using io::Json;
+using io::parse_object;
+using io::shown;
 
 // A view of one object. Absent keys and nulls read as nullopt. Errors are thrown as
 // Error(invalid_argument) with the path of the key in front.

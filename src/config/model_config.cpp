@@ -9,6 +9,7 @@
 #include "config/layer_plan.hpp"
 #include "config/model_keys.hpp"
 #include "config/rope_dictionary.hpp"
+#include "config/windows.hpp"
 
 namespace phasor::config {
 namespace {
@@ -23,6 +24,7 @@ constexpr std::string_view kScaling = "rope_scaling";
 struct LayerRope {
   RopeDictionary dictionary;
   std::optional<double> base;
+  std::string base_key;  // where the base came from
   std::int64_t head_dim = 0;
   std::string path;  // of the dictionary, for messages
 };
@@ -40,6 +42,7 @@ struct LayerRope {
 [[nodiscard]] LayerRope read_flat(const ObjectReader& top, const ModelKeys& keys) {
   LayerRope rope;
   rope.base = keys.base;
+  rope.base_key = keys.base_key;
   rope.head_dim = keys.head_dim;
   rope.path = kParameters;
   const std::optional<ObjectReader> parameters = top.object(kParameters);
@@ -71,8 +74,54 @@ struct LayerRope {
                                         *rope.dictionary.base, ", got ", *keys.base));
     }
     rope.base = rope.dictionary.base;
+    rope.base_key = rope.path + ".rope_theta";
   }
   return rope;
+}
+
+[[nodiscard]] std::string default_of(const ModelKeys& keys) {
+  return "default of model_type " + keys.model_type;
+}
+
+[[nodiscard]] std::string width_source(const ModelKeys& keys, const LayerRope& rope) {
+  if (std::holds_alternative<encodings::ProportionalScaling>(rope.dictionary.scaling)) {
+    return "head_dim: the proportional type pairs the whole head";
+  }
+  if (keys.rotary_dim) return "rotary_dim";
+  if (rope.dictionary.partial) return rope.path + ".partial_rotary_factor";
+  if (keys.partial) return keys.partial_key.empty() ? "position_encoding_2d" : keys.partial_key;
+  const bool family_knows =
+      keys.family != nullptr && (keys.family->partial != 1.0 || keys.family->rotary_dim > 0);
+  return family_knows ? default_of(keys) : "head_dim: no key narrows it";
+}
+
+[[nodiscard]] std::vector<Source> sources_of(const ModelKeys& keys, const LayerRope& rope) {
+  std::vector<Source> sources = {{"head_dim", keys.head_dim_key},
+                                 {"rotary_dim", width_source(keys, rope)},
+                                 {"base", rope.base_key}};
+  if (keys.layout) sources.push_back({"layout", keys.layout_key});
+  sources.push_back({"scaling", rope.dictionary.type_key.empty() ? std::string("no key: unscaled")
+                                                                 : rope.dictionary.type_key});
+  if (rope.dictionary.mrope_sections) sources.push_back({"mrope", rope.path + ".mrope_section"});
+  return sources;
+}
+
+[[nodiscard]] std::string softmax_source(const ObjectReader& top, const ModelKeys& keys) {
+  switch (keys.family == nullptr ? SoftmaxRule::unknown : keys.family->softmax) {
+    case SoftmaxRule::unknown:
+      break;
+    case SoftmaxRule::head_dim:
+      return "head_dim^-1/2";
+    case SoftmaxRule::query_pre_attn_scalar:
+      return top.has("query_pre_attn_scalar") ? "query_pre_attn_scalar^-1/2"
+                                              : "query_pre_attn_scalar^-1/2, " + default_of(keys);
+    case SoftmaxRule::attention_multiplier:
+      return top.has("attention_multiplier") ? "attention_multiplier"
+                                             : "attention_multiplier, " + default_of(keys);
+    case SoftmaxRule::latent:
+      return "(qk_nope_head_dim + qk_rope_head_dim)^-1/2, times yarn's g(mscale_all_dim)^2";
+  }
+  return {};
 }
 
 [[nodiscard]] std::int64_t rotary_width(const ObjectReader& top, const ModelKeys& keys,
@@ -202,23 +251,41 @@ class GroupBuilder {
   GroupBuilder(const ObjectReader& top, const ModelKeys& keys, const LayerPlan& plan)
       : top_(top), keys_(keys), plan_(plan) {}
 
-  void add(std::string_view layer_type, std::optional<RopeSpec> rope) {
+  // None: these layers do not rotate, for the reason `why`.
+  void add(std::string_view layer_type, std::nullopt_t, const std::string& why) {
+    add(layer_type, std::optional<RopeSpec>(), {{"encoding", why}});
+  }
+  void add(std::string_view layer_type, const LayerRope& rope) {
+    add(layer_type, spec_of(top_, keys_, rope), sources_of(keys_, rope));
+  }
+  // One group that holds every layer.
+  void add_all(std::nullopt_t, const std::string& why) {
+    add("", std::nullopt, why);
+    take_all_layers();
+  }
+  void add_all(const LayerRope& rope) {
+    add("", rope);
+    take_all_layers();
+  }
+  [[nodiscard]] std::vector<LayerGroup> take() { return std::move(groups_); }
+
+ private:
+  void add(std::string_view layer_type, std::optional<RopeSpec> rope, std::vector<Source> sources) {
     LayerGroup group;
     group.layer_type = layer_type;
     group.layers = plan_.layers_of(layer_type);
     group.softmax_scale = softmax_scale_of(top_, keys_, head_dim_of(keys_, layer_type), rope);
     group.rope = std::move(rope);
+    group.sources = std::move(sources);
+    if (group.softmax_scale != 0.0)
+      group.sources.push_back({"softmax_scale", softmax_source(top_, keys_)});
     groups_.push_back(std::move(group));
   }
-  // One group that holds every layer.
-  void add_all(std::optional<RopeSpec> rope) {
-    add("", std::move(rope));
+  void take_all_layers() {
     groups_.back().layers.resize(plan_.types.size());
     std::iota(groups_.back().layers.begin(), groups_.back().layers.end(), std::int64_t{0});
   }
-  [[nodiscard]] std::vector<LayerGroup> take() { return std::move(groups_); }
 
- private:
   const ObjectReader& top_;
   const ModelKeys& keys_;
   const LayerPlan& plan_;
@@ -241,14 +308,15 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   std::vector<std::string> done;
   for (const std::string& type : plan.types) {
     if (!never_rotates(type) || std::find(done.begin(), done.end(), type) != done.end()) continue;
-    builder.add(type, std::nullopt);
+    builder.add(type, std::nullopt, "layer type " + type + " mixes tokens without rotating");
     done.push_back(type);
   }
 }
 
 // rope_parameters with an entry per layer type; null: those layers do not rotate.
 [[nodiscard]] std::vector<LayerGroup> nested_groups(const ObjectReader& top, const ModelKeys& keys,
-                                                    const LayerPlan& plan) {
+                                                    const LayerPlan& plan,
+                                                    std::vector<KeyNote>& notes) {
   const ObjectReader parameters = *top.object(kParameters);
   if (plan.uses("rope") || plan.uses("no_rope")) {
     top.refuse(kParameters, message("expected one dictionary for model_type ", keys.model_type,
@@ -260,7 +328,7 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   for (const std::string& type : types) {
     const std::optional<ObjectReader> entry = parameters.object(type);
     if (!entry) {
-      builder.add(type, std::nullopt);
+      builder.add(type, std::nullopt, parameters.path_of(type) + " is null");
       continue;
     }
     LayerRope rope;
@@ -270,15 +338,22 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     const bool sliding = type == kSlidingAttention;
     const std::optional<double>& legacy = sliding ? keys.local_base : keys.base;
     rope.base = rope.dictionary.base;
-    if (!rope.base) rope.base = legacy;
-    if (!rope.base && keys.family != nullptr)
+    rope.base_key = rope.path + ".rope_theta";
+    if (!rope.base) {
+      rope.base = legacy;
+      rope.base_key = sliding ? keys.local_base_key : keys.base_key;
+    }
+    if (!rope.base && keys.family != nullptr) {
       rope.base = sliding ? keys.family->local_base : keys.family->base;
+      rope.base_key = default_of(keys);
+    }
     if (legacy && rope.base != legacy && (sliding || type == kFullAttention)) {
       top.refuse(sliding ? "rope_local_base_freq" : keys.base_key,
                  message("expected the same as ", rope.path, ".rope_theta ", *rope.base, ", got ",
                          *legacy));
     }
-    builder.add(type, spec_of(top, keys, rope));
+    builder.add(type, rope);
+    notes.insert(notes.end(), rope.dictionary.notes.begin(), rope.dictionary.notes.end());
   }
   if (const std::optional<ObjectReader> scaling = top.object(kScaling)) {
     const RopeDictionary legacy =
@@ -305,18 +380,27 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   sliding.path = full.path;
   sliding.head_dim = keys.head_dim;
   sliding.base = keys.local_base ? keys.local_base : keys.family->local_base;
+  sliding.base_key = keys.local_base ? keys.local_base_key : default_of(keys);
   // OLMo 3: the same base, only unscaled.
-  if (!sliding.base) sliding.base = full.base;
-  builder.add(kFullAttention, spec_of(top, keys, full));
-  builder.add(kSlidingAttention, spec_of(top, keys, sliding));
+  if (!sliding.base) {
+    sliding.base = full.base;
+    sliding.base_key = full.base_key;
+  }
+  builder.add(kFullAttention, full);
+  builder.add(kSlidingAttention, sliding);
   add_types_that_never_rotate(plan, builder);
   return builder.take();
 }
 
 [[nodiscard]] std::vector<LayerGroup> flat_groups(const ObjectReader& top, const ModelKeys& keys,
-                                                  const LayerPlan& plan) {
+                                                  const LayerPlan& plan,
+                                                  std::vector<KeyNote>& notes) {
   LayerRope rope = read_flat(top, keys);
-  if (!rope.base && keys.family != nullptr) rope.base = keys.family->base;
+  notes.insert(notes.end(), rope.dictionary.notes.begin(), rope.dictionary.notes.end());
+  if (!rope.base && keys.family != nullptr) {
+    rope.base = keys.family->base;
+    rope.base_key = default_of(keys);
+  }
   LayerRule rule = keys.family == nullptr ? LayerRule::all_alike : keys.family->layers;
   // EXAONE 4 without a window has only full layers, and they rotate.
   if (keys.model_type == "exaone4" && !top.has("sliding_window")) rule = LayerRule::all_alike;
@@ -325,25 +409,27 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     return local_base_groups(top, keys, plan, rope);
   }
   GroupBuilder builder(top, keys, plan);
-  const RopeSpec spec = spec_of(top, keys, rope);
   if (rule == LayerRule::full_unturned) {
     refuse_other_types(top, plan, {std::string(kFullAttention), std::string(kSlidingAttention)});
-    builder.add(kFullAttention, std::nullopt);
-    builder.add(kSlidingAttention, spec);
+    builder.add(kFullAttention, std::nullopt,
+                "model_type " + keys.model_type + ": layers that see all keys do not rotate");
+    builder.add(kSlidingAttention, rope);
   } else if (rule == LayerRule::skip_interval) {
-    builder.add("rope", spec);
-    builder.add("no_rope", std::nullopt);
+    builder.add("rope", rope);
+    builder.add(
+        "no_rope", std::nullopt,
+        top.has("no_rope_layers") ? "no_rope_layers" : "every n-th layer: " + default_of(keys));
   } else if (std::any_of(plan.types.begin(), plan.types.end(),
                          [](const auto& t) { return never_rotates(t); })) {
     std::vector<std::string> done;
     for (const std::string& type : plan.types) {
       if (never_rotates(type) || std::find(done.begin(), done.end(), type) != done.end()) continue;
-      builder.add(type, spec);
+      builder.add(type, rope);
       done.push_back(type);
     }
     add_types_that_never_rotate(plan, builder);
   } else {
-    builder.add_all(spec);
+    builder.add_all(rope);
   }
   return builder.take();
 }
@@ -370,7 +456,9 @@ void refuse_unknown_position_keys(const ObjectReader& top) {
           key, message("expected the same as text_config.", key, ", got ", shown(top.value(key))));
     }
   }
-  return read_model_config(ObjectReader(inner, "text_config"));
+  ModelConfig config = read_model_config(ObjectReader(inner, "text_config"));
+  config.notes.push_back({"text_config", "its keys count; the parts for images and sound do not"});
+  return config;
 }
 
 }  // namespace
@@ -382,19 +470,25 @@ ModelConfig read_model_config(const ObjectReader& top) {
   ModelConfig config;
   config.model_type = keys.model_type;
   config.max_position = keys.lengths.max_position;
+  config.max_position_key = keys.length_key;
   config.rotates_values = keys.rotates_values;
+  config.head_dim = keys.head_dim;
+  config.heads = keys.heads;
+  config.key_heads = keys.key_heads ? keys.key_heads : keys.heads;
   const std::optional<ObjectReader> parameters = top.object(kParameters);
   if (keys.no_positions) {
     GroupBuilder builder(top, keys, plan);
-    builder.add_all(std::nullopt);
+    builder.add_all(std::nullopt, "position_embedding_type is \"nope\"");
     config.groups = builder.take();
     for (const std::string_view key : {kParameters, kScaling}) top.mark_understood(key);
   } else if (parameters && is_nested(*parameters)) {
-    config.groups = nested_groups(top, keys, plan);
+    config.groups = nested_groups(top, keys, plan, config.notes);
   } else {
-    config.groups = flat_groups(top, keys, plan);
+    config.groups = flat_groups(top, keys, plan, config.notes);
   }
+  apply_windows(top, keys.family, plan, config);
   refuse_unknown_position_keys(top);
+  config.unread_keys = top.keys_not_understood();
   return config;
 }
 

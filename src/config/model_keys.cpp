@@ -35,46 +35,60 @@ struct NamedNumber {
   return first;
 }
 
+// `found`, if given, learns which name it was.
 [[nodiscard]] std::optional<std::int64_t> first_integer(
-    const ObjectReader& top, std::initializer_list<std::string_view> names) {
+    const ObjectReader& top, std::initializer_list<std::string_view> names,
+    std::string* found = nullptr) {
   for (const std::string_view key : names) {
     if (const std::optional<std::int64_t> value = top.integer(key)) {
       if (*value <= 0) top.refuse(key, message("expected a positive integer, got ", *value));
+      if (found != nullptr) *found = top.path_of(key);
       return value;
     }
   }
   return std::nullopt;
 }
 
+[[nodiscard]] std::string default_of(const ModelKeys& keys) {
+  return "default of model_type " + keys.model_type;
+}
+
 void read_lengths(const ObjectReader& top, ModelKeys& keys) {
-  keys.lengths.max_position = first_integer(top, {"max_position_embeddings", "n_positions"});
+  keys.lengths.max_position =
+      first_integer(top, {"max_position_embeddings", "n_positions"}, &keys.length_key);
   if (!keys.lengths.max_position && has_quirk(keys, Quirk::rope_ratio)) {
-    keys.lengths.max_position = first_integer(top, {"seq_length", "max_sequence_length"});
+    keys.lengths.max_position =
+        first_integer(top, {"seq_length", "max_sequence_length"}, &keys.length_key);
   }
   keys.lengths.original = first_integer(top, {"original_max_position_embeddings"});
 }
 
 void read_heads(const ObjectReader& top, ModelKeys& keys) {
+  keys.heads = first_integer(top, {"num_attention_heads", "n_head", "num_heads"}, &keys.heads_key);
+  keys.key_heads = first_integer(top, {"num_key_value_heads", "multi_query_group_num"});
   const bool latent_family = keys.family != nullptr && keys.family->softmax == SoftmaxRule::latent;
   if (latent_family || top.has("qk_rope_head_dim")) {
-    const std::optional<std::int64_t> turning = first_integer(top, {"qk_rope_head_dim"});
+    const std::optional<std::int64_t> turning =
+        first_integer(top, {"qk_rope_head_dim"}, &keys.head_dim_key);
     if (!turning) top.refuse("qk_rope_head_dim", "expected a positive integer, got nothing");
     keys.head_dim = *turning;
     keys.latent_width = *turning + top.integer("qk_nope_head_dim").value_or(0);
     if (!top.has("qk_nope_head_dim")) keys.latent_width = 0;
     return;
   }
-  std::optional<std::int64_t> head_dim = first_integer(top, {"head_dim"});
+  std::optional<std::int64_t> head_dim = first_integer(top, {"head_dim"}, &keys.head_dim_key);
   if (!head_dim && has_quirk(keys, Quirk::rope_ratio))
-    head_dim = first_integer(top, {"kv_channels"});
+    head_dim = first_integer(top, {"kv_channels"}, &keys.head_dim_key);
   // embed_dim first: in Qwen2-VL's vision tower, hidden_size is the width of the text model it
   // feeds.
+  std::string width_key;
   const std::optional<std::int64_t> width =
-      first_integer(top, {"embed_dim", "n_embd", "hidden_size"});
-  const std::optional<std::int64_t> heads =
-      first_integer(top, {"num_attention_heads", "n_head", "num_heads"});
-  if (!head_dim && keys.family != nullptr && keys.family->head_dim > 0)
+      first_integer(top, {"embed_dim", "n_embd", "hidden_size"}, &width_key);
+  const std::optional<std::int64_t>& heads = keys.heads;
+  if (!head_dim && keys.family != nullptr && keys.family->head_dim > 0) {
     head_dim = keys.family->head_dim;
+    keys.head_dim_key = default_of(keys);
+  }
   if (!head_dim) {
     if (!width || !heads) {
       top.refuse("head_dim",
@@ -85,6 +99,7 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
                  message("expected a multiple of num_attention_heads ", *heads, ", got ", *width));
     }
     head_dim = *width / *heads;
+    keys.head_dim_key = message(width_key, " / ", keys.heads_key);
   }
   keys.head_dim = *head_dim;
   keys.global_head_dim = first_integer(top, {"global_head_dim"}).value_or(0);
@@ -135,7 +150,10 @@ void read_base(const ObjectReader& top, ModelKeys& keys) {
   if (two_bases) {
     const std::optional<NamedNumber> local =
         one_of(top, {"rope_local_base_freq", "local_rope_theta"});
-    if (local) keys.local_base = local->value;
+    if (local) {
+      keys.local_base = local->value;
+      keys.local_base_key = local->key;
+    }
   }
   if (has_quirk(keys, Quirk::rope_ratio)) {
     if (const std::optional<double> ratio = top.number("rope_ratio")) {
@@ -162,6 +180,7 @@ void read_width(const ObjectReader& top, ModelKeys& keys) {
                  message("expected a share above 0 and at most 1, got ", partial->value));
     }
     keys.partial = partial->value;
+    keys.partial_key = partial->key;
   }
   keys.rotary_dim = top.integer("rotary_dim");
   if (!keys.rotary_dim && top.has_even_null("rotary_dim")) {
@@ -170,13 +189,19 @@ void read_width(const ObjectReader& top, ModelKeys& keys) {
 }
 
 void read_layout(const ObjectReader& top, ModelKeys& keys) {
-  if (keys.family != nullptr) keys.layout = keys.family->layout;
+  if (keys.family != nullptr && keys.family->layout) {
+    keys.layout = keys.family->layout;
+    keys.layout_key = "model_type " + keys.model_type;
+  }
   if (has_quirk(keys, Quirk::rope_interleave) && !top.flag("rope_interleave").value_or(true)) {
     keys.layout = core::PairLayout::half;
+    keys.layout_key = "rope_interleave";
   }
   if (has_quirk(keys, Quirk::nomic)) {
-    if (top.flag("rotary_emb_interleaved").value_or(false))
+    if (top.flag("rotary_emb_interleaved").value_or(false)) {
       keys.layout = core::PairLayout::interleaved;
+      keys.layout_key = "rotary_emb_interleaved";
+    }
     for (const std::string_view key : {"rotary_emb_scale_base", "rotary_scaling_factor"}) {
       if (top.number(key))
         top.refuse_as(ErrorCode::unsupported, key, "expected null, got " + shown(top.value(key)));
@@ -201,6 +226,7 @@ void read_layout(const ObjectReader& top, ModelKeys& keys) {
                             name_of(*keys.layout), "), got ", shown(top.value(key))));
   }
   keys.layout = given;
+  keys.layout_key = key;
 }
 
 // ChatGLM: the first generation turns each half of a head by its own row of positions.
@@ -212,6 +238,7 @@ void read_chatglm(const ObjectReader& top, ModelKeys& keys) {
   if (top.flag("position_encoding_2d").value_or(false)) {
     keys.axial = AxialAxes::Kind::per_half_head;
     keys.layout = core::PairLayout::half;
+    keys.layout_key = "position_encoding_2d";
     if (!keys.partial) keys.partial = 1.0;
   }
 }

@@ -21,7 +21,8 @@ struct ModelKeys {
   std::int64_t latent_width = 0;  // qk_nope_head_dim + qk_rope_head_dim; 0: attention is not latent
 
   std::optional<double> base;
-  std::string base_key;              // the key it came by, for messages
+  std::string base_key;  // the key it came by, for messages
+  std::string local_base_key, head_dim_key, heads_key, length_key, partial_key, layout_key;
   std::optional<double> local_base;  // of sliding layers
   std::optional<double> partial;
   std::optional<std::int64_t> rotary_dim;
@@ -31,6 +32,7 @@ struct ModelKeys {
 
   std::optional<double> query_pre_attn_scalar;
   std::optional<double> attention_multiplier;
+  std::optional<std::int64_t> heads, key_heads;
   bool rotates_values = false;
   bool no_positions = false;  // position_embedding_type "nope"
 };

@@ -117,6 +117,7 @@ ModelConfig read_plain_spec(const ObjectReader& top) {
   spec.rotary_dim = top.integer("rotary_dim").value_or(spec.head_dim - spec.rotary_offset);
   spec.base = top.number("base").value_or(spec.base);
   config.max_position = top.integer("max_position_embeddings");
+  if (config.max_position) config.max_position_key = "max_position_embeddings";
   if (const std::optional<std::string> layout = top.text("layout")) {
     spec.layout = core::pair_layout_of(*layout);
     if (!spec.layout) {
@@ -139,6 +140,16 @@ ModelConfig read_plain_spec(const ObjectReader& top) {
   encodings::validate(spec);
   LayerGroup group;
   group.softmax_scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+  const auto given = [&](std::string_view key) {
+    return top.has(key) ? std::string(key) : "default of a plain spec";
+  };
+  group.sources = {{"head_dim", "head_dim"},
+                   {"rotary_dim", given("rotary_dim")},
+                   {"base", given("base")},
+                   {"scaling", top.has("scaling") ? "scaling.type" : "no key: unscaled"},
+                   {"softmax_scale", "head_dim^-1/2"}};
+  if (spec.layout) group.sources.push_back({"layout", "layout"});
+  config.head_dim = spec.head_dim;
   group.rope = std::move(spec);
   config.groups.push_back(std::move(group));
   return config;

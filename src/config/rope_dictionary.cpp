@@ -136,6 +136,48 @@ RopeScaling read_proportional(const ObjectReader& reader, const Lengths&) {
                                         reader.number(kFactor).value_or(1.0)};
 }
 
+// Keys that are read and still leave every number as it is.
+[[nodiscard]] std::vector<KeyNote> idle_keys(const ObjectReader& reader, const RopeScaling& scaling,
+                                             const Lengths& lengths) {
+  std::vector<KeyNote> notes;
+  const auto note = [&](std::string_view key, std::string text) {
+    if (reader.has(key)) notes.push_back({reader.path_of(key), std::move(text)});
+  };
+  if (lengths.original && reader.integer(kOriginal) &&
+      reader.integer(kOriginal) != lengths.original) {
+    note(kOriginal, message("overridden by the top-level ", kOriginal, " ", *lengths.original));
+  }
+  if (const auto* dynamic = std::get_if<encodings::DynamicScaling>(&scaling)) {
+    for (const std::string_view key : {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
+      note(key, "a key of yarn; the dynamic type does not read it");
+    }
+    if (dynamic->alpha) note(kFactor, "not used beside alpha");
+    note(kOriginal, dynamic->alpha ? "not used beside alpha"
+                                   : "not used: the length is measured against "
+                                     "max_position_embeddings, as Hugging Face does");
+  }
+  if (const auto* yarn = std::get_if<encodings::YarnScaling>(&scaling)) {
+    note("finetuned", "says how the weights came to be and changes no number");
+    const bool both = yarn->mscale != 0.0 && yarn->mscale_all_dim != 0.0;
+    for (const std::string_view key : {"mscale", "mscale_all_dim"}) {
+      if (yarn->attention_factor) {
+        note(key, "does not reach the amplitude: attention_factor overrides it");
+      } else if (!both) {
+        note(key, "does not reach the amplitude: it counts only beside the other of the two");
+      }
+    }
+  }
+  if (const auto* longrope = std::get_if<encodings::LongRopeScaling>(&scaling)) {
+    if (longrope->attention_factor) {
+      note(kFactor, "not used: attention_factor gives the amplitude");
+      for (const std::string_view key : {"short_mscale", "long_mscale"}) {
+        note(key, "not used: attention_factor gives the amplitude");
+      }
+    }
+  }
+  return notes;
+}
+
 struct RopeType {
   std::string_view name;
   RopeScaling (*read)(const ObjectReader&, const Lengths&);
@@ -232,6 +274,17 @@ RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm f
   RopeDictionary dictionary;
   dictionary.scaling = type.read(reader, lengths);
   dictionary.axial = type.name == "axial";
+  dictionary.notes = idle_keys(reader, dictionary.scaling, lengths);
+  for (const std::string_view key : {"type", "rope_type"}) {
+    if (const std::optional<std::string> given = reader.text(key)) {
+      dictionary.type_key = reader.path_of(key);
+      if (current_name(*given) != *given) {
+        dictionary.notes.push_back(
+            {dictionary.type_key,
+             message("\"", *given, "\" is the old name of ", current_name(*given))});
+      }
+    }
+  }
   if (form != DictionaryForm::plain_scaling) {
     dictionary.base = reader.number("rope_theta");
     dictionary.partial = reader.number("partial_rotary_factor");

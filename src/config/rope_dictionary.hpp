@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/json_reader.hpp"
+#include "phasor/config/config.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
 
 namespace phasor::config {
@@ -31,6 +32,8 @@ struct RopeDictionary {
   std::optional<double> partial;  // for proportional: its proportion, already in `scaling`
   std::optional<std::vector<std::int64_t>> mrope_sections;
   std::optional<bool> mrope_interleaved;
+  std::string type_key;             // where the type stood; empty: nowhere
+  std::vector<KeyNote> notes = {};  // keys that change nothing, or not what they seem to
 };
 
 // throws   Error(invalid_argument | unsupported) naming the key

@@ -20,6 +20,18 @@ bool depends_on_context(const RopeScaling& scaling) noexcept {
   return std::holds_alternative<LongRopeScaling>(scaling);
 }
 
+std::optional<std::int64_t> original_length(const RopeScaling& scaling) noexcept {
+  return std::visit(
+      [](const auto& type) -> std::optional<std::int64_t> {
+        // Dynamic scaling with alpha has a length of 0: it does not read one.
+        if constexpr (requires { type.original_length; }) {
+          if (type.original_length > 0) return type.original_length;
+        }
+        return std::nullopt;
+      },
+      scaling);
+}
+
 void require_finite(std::string_view what, double value) {
   if (std::isfinite(value)) return;
   throw Error(ErrorCode::invalid_argument, message("rope: ", what, " must be finite, got ", value));

@@ -24,10 +24,6 @@ constexpr std::size_t kReadStep = std::size_t{1} << 20;
 // std::strerror shares one buffer between threads; this does not.
 std::string text_of(int error_number) { return std::generic_category().message(error_number); }
 
-Error system_error(const std::string& name, std::string_view expected, int error_number) {
-  return {ErrorCode::io, message(name, ": ", expected, ", got \"", text_of(error_number), "\"")};
-}
-
 std::string_view kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
@@ -109,6 +105,10 @@ void flush_folder(const fs::path& folder) {
 }
 
 }  // namespace
+
+Error system_error(const std::string& name, std::string_view expected, int error_number) {
+  return {ErrorCode::io, message(name, ": ", expected, ", got \"", text_of(error_number), "\"")};
+}
 
 std::string shown(const fs::path& path) {
   std::string text = path.string();

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <span>
 #include <string>
 
 #include "io/npy_header.hpp"
 #include "io/posix_file.hpp"
+#include "io/shape.hpp"
 #include "phasor/io/file.hpp"
 
 namespace phasor::io {
@@ -75,20 +77,35 @@ std::size_t count_of(const NpyArray& array) {
   return array.bytes.size() / sizeof(T);
 }
 
-Error in_file(const InputFile& file, const Error& error) {
-  return {error.code(), message(file.name, ": ", error.what())};
+// Bytes that somebody else keeps, read as an InputFile is.
+struct InputBytes {
+  std::string name;
+  std::size_t size = 0;
+  mutable std::span<const std::byte> rest;
+};
+
+Result<std::size_t> read_some(const InputBytes& input, std::span<std::byte> into) {
+  const std::size_t count = std::min(into.size(), input.rest.size());
+  std::copy_n(input.rest.begin(), count, into.begin());
+  input.rest = input.rest.subspan(count);
+  return count;
 }
 
-Error damaged(const InputFile& file, std::string_view expected, const std::string& got) {
-  return {ErrorCode::io, message(file.name, ": ", expected, ", got ", got)};
+Error in_file(const std::string& name, const Error& error) {
+  return {error.code(), message(name, ": ", error.what())};
+}
+
+Error damaged(const std::string& name, std::string_view expected, const std::string& got) {
+  return {ErrorCode::io, message(name, ": ", expected, ", got ", got)};
 }
 
 // Fills `into` or says that the file ended first.
-Result<Done> read_whole(const InputFile& file, std::span<std::byte> into, std::string_view what) {
-  const Result<std::size_t> got = read_some(file, into);
+template <class Input>
+Result<Done> read_whole(const Input& input, std::span<std::byte> into, std::string_view what) {
+  const Result<std::size_t> got = read_some(input, into);
   if (!got) return got.error();
   if (*got == into.size()) return Done{};
-  return damaged(file, message("must have ", into.size(), " bytes of ", what),
+  return damaged(input.name, message("must have ", into.size(), " bytes of ", what),
                  message(*got, " bytes"));
 }
 
@@ -97,22 +114,23 @@ struct HeaderText {
   std::size_t data_offset = 0;
 };
 
-Result<HeaderText> read_header(const InputFile& file) {
+template <class Input>
+Result<HeaderText> read_header(const Input& file) {
   std::array<unsigned char, kPreludeV2> prelude{};
   const auto bytes = std::as_writable_bytes(std::span(prelude));
   if (file.size < kPreludeV1) {
-    return damaged(file, message("a .npy file must have at least ", kPreludeV1, " bytes"),
+    return damaged(file.name, message("a .npy file must have at least ", kPreludeV1, " bytes"),
                    message(file.size, " bytes"));
   }
   if (auto read = read_whole(file, bytes.first(kPreludeV1), "magic and version"); !read)
     return read.error();
   if (std::memcmp(prelude.data(), kMagic.data(), kMagic.size()) != 0) {
-    return damaged(file, "a .npy file must start with \\x93NUMPY", "other bytes");
+    return damaged(file.name, "a .npy file must start with \\x93NUMPY", "other bytes");
   }
   const int major = prelude[6];
   const int minor = prelude[7];
   if (major < 1 || major > 3 || minor != 0) {
-    return damaged(file, "version must be 1.0, 2.0 or 3.0", message(major, ".", minor));
+    return damaged(file.name, "version must be 1.0, 2.0 or 3.0", message(major, ".", minor));
   }
   std::size_t length = prelude[8] | std::size_t{prelude[9]} << 8;
   std::size_t offset = kPreludeV1;
@@ -123,11 +141,11 @@ Result<HeaderText> read_header(const InputFile& file) {
     offset = kPreludeV2;
   }
   if (length > kMaxHeader) {
-    return damaged(file, message("header must have at most ", kMaxHeader, " bytes"),
+    return damaged(file.name, message("header must have at most ", kMaxHeader, " bytes"),
                    std::to_string(length));
   }
   if (length > file.size - offset) {
-    return damaged(file, message("file must hold its header of ", length, " bytes"),
+    return damaged(file.name, message("file must hold its header of ", length, " bytes"),
                    message(file.size - offset, " bytes"));
   }
   HeaderText header{std::string(length, '\0'), offset + length};
@@ -141,6 +159,39 @@ Result<HeaderText> read_header(const InputFile& file) {
 bool same_memory_in_both_orders(const std::vector<std::int64_t>& shape) {
   return std::count(shape.begin(), shape.end(), 0) > 0 ||
          std::count_if(shape.begin(), shape.end(), [](std::int64_t dim) { return dim > 1; }) <= 1;
+}
+
+template <class Input>
+Result<NpyArray> read_array(const Input& file) {
+  const Result<HeaderText> text = read_header(file);
+  if (!text) return text.error();
+  Result<NpyHeader> parsed = parse_npy_header(text->text);
+  if (!parsed) return in_file(file.name, parsed.error());
+  NpyHeader header = std::move(parsed).value();
+  const Result<NpyType> type = npy_type_of(header.descr);
+  if (!type) return in_file(file.name, type.error());
+  const Result<std::size_t> size = byte_count(size_of(*type), header.shape);
+  if (!size) return in_file(file.name, size.error());
+  if (header.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(header.shape)) {
+    return Error(ErrorCode::unsupported,
+                 message(file.name, ": must be in C order, got Fortran order of shape ",
+                         shape_text(header.shape)));
+  }
+  // Before anything is allocated: the header may promise more than there is.
+  if (file.size - text->data_offset != *size) {
+    return damaged(file.name,
+                   message("shape ", shape_text(header.shape), " of ", name_of(*type),
+                           " must have ", *size, " bytes of data"),
+                   message(file.size - text->data_offset, " bytes"));
+  }
+  NpyArray array{*type, std::move(header.shape), {}};
+  try {
+    array.bytes.resize(*size);
+  } catch (const std::bad_alloc&) {
+    return damaged(file.name, "must fit in memory", message(*size, " bytes"));
+  }
+  if (auto read = read_whole(file, array.bytes, "data"); !read) return read.error();
+  return array;
 }
 
 }  // namespace
@@ -195,7 +246,7 @@ std::int64_t NpyArray::size() const noexcept {
 }
 
 NpyArray make_npy(NpyType type, std::vector<std::int64_t> shape) {
-  const Result<std::size_t> bytes = byte_count(type, shape);
+  const Result<std::size_t> bytes = byte_count(size_of(type), shape);
   if (!bytes) throw Error(ErrorCode::invalid_argument, message("make_npy: ", bytes.error().what()));
   return {type, std::move(shape), std::vector<std::byte>(*bytes)};
 }
@@ -266,42 +317,17 @@ Result<std::vector<std::int64_t>> to_integers(const NpyArray& array) {
 }
 
 Result<NpyArray> read_npy(const std::filesystem::path& path) {
-  Result<InputFile> opened = open_input(path);
-  if (!opened) return opened.error();
-  const InputFile file = std::move(opened).value();
-  const Result<HeaderText> text = read_header(file);
-  if (!text) return text.error();
-  Result<NpyHeader> parsed = parse_npy_header(text->text);
-  if (!parsed) return in_file(file, parsed.error());
-  NpyHeader header = std::move(parsed).value();
-  const Result<NpyType> type = npy_type_of(header.descr);
-  if (!type) return in_file(file, type.error());
-  const Result<std::size_t> size = byte_count(*type, header.shape);
-  if (!size) return in_file(file, size.error());
-  if (header.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(header.shape)) {
-    return Error(ErrorCode::unsupported,
-                 message(file.name, ": must be in C order, got Fortran order of shape ",
-                         shape_text(header.shape)));
-  }
-  // Before anything is allocated: the header may promise more than there is.
-  if (file.size - text->data_offset != *size) {
-    return damaged(file,
-                   message("shape ", shape_text(header.shape), " of ", name_of(*type),
-                           " must have ", *size, " bytes of data"),
-                   message(file.size - text->data_offset, " bytes"));
-  }
-  NpyArray array{*type, std::move(header.shape), {}};
-  try {
-    array.bytes.resize(*size);
-  } catch (const std::bad_alloc&) {
-    return damaged(file, "must fit in memory", message(*size, " bytes"));
-  }
-  if (auto read = read_whole(file, array.bytes, "data"); !read) return read.error();
-  return array;
+  const Result<InputFile> file = open_input(path);
+  if (!file) return file.error();
+  return read_array(*file);
+}
+
+Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view name) {
+  return read_array(InputBytes{std::string(name), bytes.size(), bytes});
 }
 
 Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array) {
-  const Result<std::size_t> size = byte_count(array.type, array.shape);
+  const Result<std::size_t> size = byte_count(size_of(array.type), array.shape);
   if (!size) throw Error(ErrorCode::invalid_argument, message("write_npy: ", size.error().what()));
   if (*size != array.bytes.size()) {
     throw Error(ErrorCode::shape_mismatch,

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
+
+#include "io/shape.hpp"
 
 namespace phasor::io {
 namespace {
@@ -28,14 +29,6 @@ constexpr std::array<TypeRow, 13> kTypes{{
     {NpyType::u8, "|u1", "<u1"},
     {NpyType::boolean, "|b1", "<b1"},
 }};
-
-// Text of the file as it may stand in a message: short, printable.
-std::string quoted(std::string_view text) {
-  constexpr std::size_t kShown = 40;
-  std::string out = "'";
-  for (const char c : text.substr(0, kShown)) out += c >= 0x20 && c < 0x7f ? c : '?';
-  return out + (text.size() > kShown ? "...'" : "'");
-}
 
 Error refused(ErrorCode code, std::string_view expected, const std::string& got) {
   return {code, message(expected, ", got ", got)};
@@ -73,10 +66,10 @@ class Parser {
     if (seen == nullptr) {
       return refused(ErrorCode::io,
                      "header must have the keys 'descr', 'fortran_order' and 'shape'",
-                     quoted(*key));
+                     in_quotes(*key));
     }
     if (*seen)
-      return refused(ErrorCode::io, "header must have each key once", quoted(*key) + " again");
+      return refused(ErrorCode::io, "header must have each key once", in_quotes(*key) + " again");
     *seen = true;
     if (!take(':')) return fail("':' after a key of the header");
     if (seen == &has_descr_) return descr();
@@ -127,13 +120,13 @@ class Parser {
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       if (__builtin_mul_overflow(value, std::int64_t{10}, &value) ||
           __builtin_add_overflow(value, std::int64_t{text_[at_] - '0'}, &value)) {
-        return refused(ErrorCode::io, "shape must fit in 64 bits", quoted(text_.substr(first)));
+        return refused(ErrorCode::io, "shape must fit in 64 bits", in_quotes(text_.substr(first)));
       }
     }
     if (at_ == first) return fail("a number in 'shape'");
     if (text_[first] == '0' && at_ - first > 1) {
       return refused(ErrorCode::io, "a number in 'shape' must not start with 0",
-                     quoted(text_.substr(first)));
+                     in_quotes(text_.substr(first)));
     }
     header_.shape.push_back(value);
     return std::nullopt;
@@ -174,7 +167,7 @@ class Parser {
     }
   }
   std::string rest() const {
-    return at_ < text_.size() ? quoted(text_.substr(at_)) : "the end of the header";
+    return at_ < text_.size() ? in_quotes(text_.substr(at_)) : "the end of the header";
   }
   Error fail(std::string_view expected) const {
     return refused(ErrorCode::io, message("must have ", expected), rest());
@@ -190,14 +183,6 @@ class Parser {
 
 Result<NpyHeader> parse_npy_header(std::string_view text) { return Parser(text).header(); }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string out = "(";
-  for (const std::int64_t dim : shape) out += std::to_string(dim) + ", ";
-  if (shape.size() > 1) out.resize(out.size() - 2);
-  if (shape.size() == 1) out.resize(out.size() - 1);
-  return out + ")";
-}
-
 std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape) {
   const auto* const row =
       std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& r) { return r.type == type; });
@@ -210,32 +195,15 @@ Result<NpyType> npy_type_of(std::string_view descr) {
     if (descr == row.descr || descr == row.also_read) return row.type;
   }
   if (!descr.empty() && descr.front() == '>') {
-    return refused(ErrorCode::unsupported, "must be little-endian", "dtype " + quoted(descr));
+    return refused(ErrorCode::unsupported, "must be little-endian", "dtype " + in_quotes(descr));
   }
   if (descr.find('O') != std::string_view::npos) {
     return refused(ErrorCode::unsupported, "must hold plain numbers",
-                   "dtype " + quoted(descr) + " (Python objects)");
+                   "dtype " + in_quotes(descr) + " (Python objects)");
   }
   return refused(ErrorCode::unsupported,
                  "must be float16, float32, float64, bfloat16 (V2), an integer type or bool",
-                 "dtype " + quoted(descr));
-}
-
-Result<std::size_t> byte_count(NpyType type, const std::vector<std::int64_t>& shape) {
-  if (shape.size() > kMaxDims) {
-    return refused(ErrorCode::io, message("shape must have at most ", kMaxDims, " dimensions"),
-                   std::to_string(shape.size()));
-  }
-  auto bytes = static_cast<std::int64_t>(size_of(type));
-  bool empty = false;
-  for (const std::int64_t dim : shape) {
-    if (dim < 0) return refused(ErrorCode::io, "shape must not be negative", shape_text(shape));
-    empty = empty || dim == 0;
-    if (dim != 0 && __builtin_mul_overflow(bytes, dim, &bytes)) {
-      return refused(ErrorCode::io, "size must fit in 63 bits", "shape " + shape_text(shape));
-    }
-  }
-  return empty ? 0 : static_cast<std::size_t>(bytes);
+                 "dtype " + in_quotes(descr));
 }
 
 }  // namespace phasor::io

@@ -11,8 +11,6 @@
 
 namespace phasor::io {
 
-inline constexpr std::size_t kMaxDims = 64;  // NumPy's own limit
-
 struct NpyHeader {
   std::string descr;
   enum class Order : std::uint8_t { c, fortran };
@@ -27,11 +25,5 @@ struct NpyHeader {
 [[nodiscard]] std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape);
 
 [[nodiscard]] Result<NpyType> npy_type_of(std::string_view descr);
-// The product of shape and size_of(type), refused when a part of it overflows even if a 0 makes it
-// empty: whoever multiplies some of the dimensions later is then safe.
-[[nodiscard]] Result<std::size_t> byte_count(NpyType type, const std::vector<std::int64_t>& shape);
-
-// (2, 3), as Python writes it.
-[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 
 }  // namespace phasor::io

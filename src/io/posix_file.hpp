@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "phasor/core/error.hpp"
@@ -13,6 +14,10 @@ namespace phasor::io {
 
 // A path as it may stand in a one-line message: control characters become '?'.
 [[nodiscard]] std::string shown(const std::filesystem::path& path);
+
+// Error(io): `name: expected, got "what errno means"`.
+[[nodiscard]] Error system_error(const std::string& name, std::string_view expected,
+                                 int error_number);
 
 class Descriptor {
  public:

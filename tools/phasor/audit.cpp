@@ -3,25 +3,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "commands.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/file.hpp"
 #include "phasor/io/npy.hpp"
+#include "phasor/porting/audit.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
 namespace {
+
+using porting::WorstEntry;
 
 // Past this a rotated value is off in its third digit.
 constexpr double kDefaultThreshold = 1e-3;
@@ -29,86 +30,34 @@ constexpr std::size_t kWorstPairs = 5;
 
 struct AuditOptions {
   SpecOptions spec;
-  std::string table, positions;
+  std::string table, positions, csv;
   double threshold = kDefaultThreshold;
   bool json = false;
 };
 
-struct Worst {
-  double error = 0.0;
-  std::int64_t row = 0, pair = 0;
-
-  void see(double candidate, std::int64_t at_row, std::int64_t at_pair) {
-    if (candidate > error) *this = {candidate, at_row, at_pair};
-  }
-};
-
-struct Findings {
-  Worst angle;      // radians
-  Worst amplitude;  // relative
-  Worst ulp;        // float32 units in the last place
-  double angle_sum = 0.0;
-  std::int64_t entries = 0;
-  std::optional<std::int64_t> first_row_past;  // the threshold
-  std::vector<Worst> by_pair;                  // angle
-};
-
-double ulp_of_float(double value) {
-  const float magnitude = std::abs(static_cast<float>(value));
-  return static_cast<double>(std::nextafter(magnitude, std::numeric_limits<float>::infinity())) -
-         static_cast<double>(magnitude);
-}
-
-struct Pair {
-  double cos, sin;
-};
-
-void compare(Pair table, Pair exact, double amplitude, double threshold, std::int64_t row,
-             std::int64_t pair, Findings& findings) {
-  // The turn from the exact direction to the table's: no subtraction of angles, so none wraps
-  // around.
-  double angle = std::abs(std::atan2(table.sin * exact.cos - table.cos * exact.sin,
-                                     table.cos * exact.cos + table.sin * exact.sin));
-  double length = std::abs(std::hypot(table.cos, table.sin) / amplitude - 1.0);
-  double ulp = std::max(std::abs(table.cos - exact.cos) / ulp_of_float(exact.cos),
-                        std::abs(table.sin - exact.sin) / ulp_of_float(exact.sin));
-  if (!std::isfinite(table.cos) || !std::isfinite(table.sin)) {
-    angle = length = ulp = std::numeric_limits<double>::infinity();
-  }
-  findings.angle.see(angle, row, pair);
-  findings.amplitude.see(length, row, pair);
-  findings.ulp.see(ulp, row, pair);
-  findings.by_pair[static_cast<std::size_t>(pair)].see(angle, row, pair);
-  findings.angle_sum += angle;
-  ++findings.entries;
-  // A wrong length moves the rotated pair as far as a wrong angle of the same size.
-  if (!findings.first_row_past && std::max(angle, length) > threshold)
-    findings.first_row_past = row;
-}
-
-std::vector<Worst> worst_pairs(std::vector<Worst> by_pair) {
+std::vector<WorstEntry> worst_pairs(std::vector<WorstEntry> by_pair) {
   const std::size_t kept = std::min(kWorstPairs, by_pair.size());
   std::partial_sort(by_pair.begin(), by_pair.begin() + static_cast<std::ptrdiff_t>(kept),
                     by_pair.end(),
-                    [](const Worst& a, const Worst& b) { return a.error > b.error; });
+                    [](const WorstEntry& a, const WorstEntry& b) { return a.error > b.error; });
   by_pair.resize(kept);
-  std::erase_if(by_pair, [](const Worst& worst) { return worst.error == 0.0; });
+  std::erase_if(by_pair, [](const WorstEntry& worst) { return worst.error == 0.0; });
   return by_pair;
 }
 
 class Report {
  public:
-  Report(const Findings& findings, const PositionGrid& positions,
-         const core::Frequencies& frequencies)
-      : findings_(findings), positions_(positions), frequencies_(frequencies) {}
+  Report(const porting::Audit& findings, const PositionGrid& positions, std::string_view unit)
+      : findings_(findings), positions_(positions), unit_(unit) {}
 
   void print_text(double threshold) const {
     fmt::print("angle error      max {:.3g} rad at {}, mean {:.3g} rad\n", findings_.angle.error,
-               place(findings_.angle), mean());
+               place(findings_.angle), findings_.mean_angle);
     fmt::print("amplitude error  max {:.3g} (relative) at {}\n", findings_.amplitude.error,
                place(findings_.amplitude));
-    fmt::print("float32 ulp      max {:.3g} at {}\n", findings_.ulp.error, place(findings_.ulp));
-    for (const Worst& worst : worst_pairs(findings_.by_pair)) {
+    fmt::print("{:<17}max {:.3g} at {}, mean {:.3g}\n", fmt::format("{} ulp", unit_),
+               findings_.ulp.error, place(findings_.ulp), findings_.mean_ulp);
+    for (const WorstEntry& worst : worst_pairs(findings_.by_pair)) {
       fmt::print("  pair {:<5} wavelength {:<10.5g} worst {:.3g} rad at position {}\n", worst.pair,
                  wavelength(worst.pair), worst.error, position_text(worst.row));
     }
@@ -118,6 +67,7 @@ class Report {
     } else {
       fmt::print("within {:g} everywhere\n", threshold);
     }
+    print_cause();
   }
 
   void print_json(double threshold, double amplitude) const {
@@ -128,31 +78,66 @@ class Report {
     answer["within_threshold"] = !findings_.first_row_past.has_value();
     answer["amplitude"] = amplitude;
     answer["max_angle_error"] = findings_.angle.error;
-    answer["mean_angle_error"] = mean();
+    answer["mean_angle_error"] = findings_.mean_angle;
     answer["worst_angle"] = place_json(findings_.angle);
     answer["max_amplitude_error"] = findings_.amplitude.error;
     answer["worst_amplitude"] = place_json(findings_.amplitude);
+    answer["ulp_of"] = unit_;
     answer["max_ulp"] = findings_.ulp.error;
+    answer["mean_ulp"] = findings_.mean_ulp;
     answer["worst_ulp"] = place_json(findings_.ulp);
     answer["first_position_past_threshold"] =
         findings_.first_row_past ? position_json(*findings_.first_row_past) : Json(nullptr);
     answer["worst_pairs"] = Json::array();
-    for (const Worst& worst : worst_pairs(findings_.by_pair)) {
+    for (const WorstEntry& worst : worst_pairs(findings_.by_pair)) {
       Json pair = place_json(worst);
       pair["angle_error"] = worst.error;
       pair["wavelength"] = wavelength(worst.pair);
       answer["worst_pairs"].push_back(std::move(pair));
     }
+    answer["as_good_as_its_type"] = findings_.as_good_as_its_type;
+    answer["rms_error"] = findings_.error;
+    answer["cause"] = cause_json(findings_.cause);
+    answer["runner_up"] = cause_json(findings_.runner_up);
     fmt::print("{}\n", answer.dump());
   }
 
+  // position, errors: one line per row.
+  void write_csv(const std::string& path) const {
+    std::string text = "position,max_angle_error,mean_angle_error,max_amplitude_error,max_ulp\n";
+    for (std::size_t row = 0; row < findings_.by_row.size(); ++row) {
+      const porting::RowErrors& errors = findings_.by_row[row];
+      std::string position = position_text(static_cast<std::int64_t>(row));
+      std::replace(position.begin(), position.end(), ',', ' ');
+      text += fmt::format("{},{},{},{},{}\n", position, errors.max_angle, errors.mean_angle,
+                          errors.max_amplitude, errors.max_ulp);
+    }
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+    or_throw(io::replace_file(path, std::span(&bytes, 1)));
+  }
+
  private:
-  [[nodiscard]] double mean() const {
-    return findings_.entries == 0 ? 0.0
-                                  : findings_.angle_sum / static_cast<double>(findings_.entries);
+  void print_cause() const {
+    if (findings_.as_good_as_its_type) {
+      fmt::print("cause: none to look for, the table is as good as {} can store\n", unit_);
+    } else if (findings_.cause) {
+      fmt::print("cause: {} ({}), which leaves {:.2g} of {:.2g} (rms)\n", findings_.cause->text,
+                 findings_.cause->name, findings_.cause->residual, findings_.error);
+      if (findings_.runner_up) {
+        fmt::print("       next best: {} ({}), which leaves {:.2g}\n", findings_.runner_up->text,
+                   findings_.runner_up->name, findings_.runner_up->residual);
+      }
+    } else {
+      fmt::print("cause: none that is known explains it\n");
+    }
+  }
+  [[nodiscard]] static nlohmann::ordered_json cause_json(const std::optional<porting::Cause>& of) {
+    if (!of) return nullptr;
+    return {{"name", of->name}, {"text", of->text}, {"residual", of->residual}};
   }
   [[nodiscard]] double wavelength(std::int64_t pair) const {
-    return 2.0 * std::numbers::pi / std::abs(frequencies_.values()[static_cast<std::size_t>(pair)]);
+    const auto frequencies = findings_.frequencies.values();
+    return 2.0 * std::numbers::pi / std::abs(frequencies[static_cast<std::size_t>(pair)]);
   }
   [[nodiscard]] nlohmann::ordered_json position_json(std::int64_t row) const {
     std::vector<double> per_axis;
@@ -160,7 +145,7 @@ class Report {
     return per_axis.size() == 1 ? nlohmann::ordered_json(per_axis[0])
                                 : nlohmann::ordered_json(per_axis);
   }
-  [[nodiscard]] nlohmann::ordered_json place_json(const Worst& worst) const {
+  [[nodiscard]] nlohmann::ordered_json place_json(const WorstEntry& worst) const {
     if (findings_.entries == 0) return nullptr;
     return {{"position", position_json(worst.row)}, {"pair", worst.pair}};
   }
@@ -173,15 +158,21 @@ class Report {
     }
     return text;
   }
-  [[nodiscard]] std::string place(const Worst& worst) const {
+  [[nodiscard]] std::string place(const WorstEntry& worst) const {
     if (findings_.entries == 0) return "no entry";
     return fmt::format("position {}, pair {}", position_text(worst.row), worst.pair);
   }
 
-  const Findings& findings_;
+  const porting::Audit& findings_;
   const PositionGrid& positions_;
-  const core::Frequencies& frequencies_;
+  std::string_view unit_;
 };
+
+// The type whose units in the last place are counted.
+std::string_view unit_name(core::DType stored) {
+  if (stored == core::DType::f16) return "float16";
+  return stored == core::DType::bf16 ? "bfloat16" : "float32";
+}
 
 int run_audit(const AuditOptions& options) {
   if (!(options.threshold >= 0.0)) {
@@ -190,7 +181,7 @@ int run_audit(const AuditOptions& options) {
   }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const io::NpyArray array = io::read_npy(options.table).value_or_throw();
-  (void)io::dtype_of(array, options.table).value_or_throw();
+  const core::DType stored = io::dtype_of(array, options.table).value_or_throw();
   if (array.shape.size() != 3 || array.shape[0] != 2) {
     throw Error(ErrorCode::shape_mismatch,
                 message(options.table, ": the shape must be [2, positions, pairs], got ",
@@ -210,22 +201,17 @@ int run_audit(const AuditOptions& options) {
   }
 
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
-  const double* const cos = values.data();
-  const double* const sin = cos + rows * pairs;
-  std::vector<double> exact_cos(static_cast<std::size_t>(pairs)), exact_sin(exact_cos), per_axis;
-  Findings findings;
-  findings.by_pair.resize(static_cast<std::size_t>(pairs));
+  const auto half = static_cast<std::size_t>(rows * pairs);
+  std::vector<double> flat_positions, per_axis;
   for (std::int64_t row = 0; row < rows; ++row) {
     positions.token(row, per_axis);
-    core::cos_sin(frequencies, per_axis, std::span(exact_cos), std::span(exact_sin));
-    for (std::int64_t pair = 0; pair < pairs; ++pair) {
-      const auto column = static_cast<std::size_t>(pair);
-      compare({cos[row * pairs + pair], sin[row * pairs + pair]},
-              {exact_cos[column], exact_sin[column]}, frequencies.amplitude(), options.threshold,
-              row, pair, findings);
-    }
+    flat_positions.insert(flat_positions.end(), per_axis.begin(), per_axis.end());
   }
-  const Report report(findings, positions, frequencies);
+  const porting::ForeignTable table{std::span(values).first(half), std::span(values).subspan(half),
+                                    flat_positions, rows, stored};
+  const porting::Audit findings = porting::audit(spec, table, {context, options.threshold});
+  const Report report(findings, positions, unit_name(stored));
+  if (!options.csv.empty()) report.write_csv(options.csv);
   if (options.json) {
     report.print_json(options.threshold, frequencies.amplitude());
   } else {
@@ -246,10 +232,13 @@ void add_audit(CLI::App& app, Action& action) {
   verb->add_option(
       "--threshold", options->threshold,
       "exit 1 past this many radians, or this relative amplitude error (default 1e-3)");
+  verb->add_option("--csv", options->csv, "also write the errors of every position to this file");
   verb->add_flag("--json", options->json, "print the findings as one object");
   verb->footer(
       "Compares a table with the exact values of its config: the angle and the amplitude of every\n"
-      "entry, where the worst are, and the first position past the threshold.\n"
+      "entry, where the worst are, the first position past the threshold, and the arithmetic or "
+      "the\n"
+      "misread config that would give these very errors.\n"
       "\n"
       "Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or "
       "bfloat16\n"

@@ -55,6 +55,7 @@ Kinds all_kinds() {
   add_backward_kinds(kinds);
   add_linear_kinds(kinds);
   add_onnx_attention_kinds(kinds);
+  add_diagnose_kinds(kinds);
   return kinds;
 }
 

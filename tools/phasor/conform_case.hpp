@@ -109,6 +109,8 @@ class Comparison {
   // With the one output or truth of that name.
   void entry(const std::string& name, const Computed& got);
   void scalar(const std::string& name, double got);
+  // With a number that the caller read from the case.
+  void number(const std::string& name, double got, double expected, double rtol);
   // An output, truth or scalar that nothing was compared with is a failure too.
   void finish();
 

@@ -23,5 +23,6 @@ void add_score_kinds(Kinds& kinds);
 void add_backward_kinds(Kinds& kinds);
 void add_linear_kinds(Kinds& kinds);
 void add_onnx_attention_kinds(Kinds& kinds);
+void add_diagnose_kinds(Kinds& kinds);
 
 }  // namespace phasor::tools

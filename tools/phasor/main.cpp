@@ -74,7 +74,12 @@ int main(int argc, char** argv) {
   add_table(app, action);
   add_rotate(app, action);
   add_attend(app, action);
+  add_explain(app, action);
   add_audit(app, action);
+  add_diagnose(app, action);
+  add_diff(app, action);
+  add_plan(app, action);
+  add_convert(app, action);
   add_conform(app, action);
   add_bench(app, action);
 

@@ -11,8 +11,16 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/gguf.hpp"
 
 namespace phasor::config {
+
+// Where a number came from: the config's key by its path ("rope_scaling.factor"), or, in words,
+// what stood in for an absent one ("default of model_type llama").
+struct Source {
+  std::string what;  // "base", "layout", "rotary_dim", "scaling", ...
+  std::string key;
+};
 
 // Layers that share an encoding.
 struct LayerGroup {
@@ -22,14 +30,29 @@ struct LayerGroup {
   // type.
   std::vector<std::int64_t> layers;
   double softmax_scale = 0.0;  // the factor on q.k; 0 when the config does not tell
+  // Keys each query sees, itself included; none: all of them, or the config does not tell.
+  std::optional<std::int64_t> window = std::nullopt;
+  std::vector<Source> sources = {};
+};
+
+// A key that is understood and still changes nothing, or something else than it seems to.
+struct KeyNote {
+  std::string key;
+  std::string note;
 };
 
 struct ModelConfig {
   std::string model_type;  // empty for a plain spec
   std::vector<LayerGroup> groups;
   std::optional<std::int64_t> max_position;  // the trained length, as the config gives it
+  std::string max_position_key;              // where it stood
   // The value turns too (RoFormer's rotary_value).
   bool rotates_values = false;
+  std::int64_t head_dim = 0;
+  std::optional<std::int64_t> heads = std::nullopt, key_heads = std::nullopt;
+  std::vector<KeyNote> notes = {};
+  // Top-level keys that no rule reads. None of them speaks of positions: those are refused.
+  std::vector<std::string> unread_keys = {};
 };
 
 // Parses a config.json or a plain spec {"head_dim": 8, "base": 10000, "layout": "interleaved",
@@ -53,11 +76,19 @@ struct ModelConfig {
 //              contradict each other; a missing base when the model_type has no known one
 [[nodiscard]] Result<ModelConfig> parse_config(std::string_view text,
                                                std::string_view name = "config");
-// A file, or a directory that holds config.json.
+// The rotation that GGUF metadata describes, as llama.cpp reads it: the layout is that of the
+// architecture's kernel, since converting to GGUF permutes q and k where the two differ. Tensors of
+// frequency factors (rope_freqs.weight, rope_factors_long.weight, rope_factors_short.weight) count.
+//
+// refuses  an architecture whose layout is not known; keys {arch}.rope.* that are not understood
+[[nodiscard]] Result<ModelConfig> config_of_gguf(const io::GgufFile& file);
+
+// A config.json, a directory that holds one, or a GGUF file. A directory that `phasor convert`
+// wrote also holds the layout that its weights are in, and that one counts.
 [[nodiscard]] Result<ModelConfig> read_config(const std::filesystem::path& path);
 
 // The group of a layer, given as an index ("0") or a layer type ("full_attention"). An empty
-// selector is fine while there is one group, or one that rotates; with more, the error lists them.
+// selector is fine while all groups that rotate do it alike; else the error lists them.
 [[nodiscard]] Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector);
 
 }  // namespace phasor::config

@@ -51,6 +51,7 @@ struct Xpos {
   double gamma = 0.4;
   Centre policy = Centre::fixed;
   double centre = 0.0;
+  bool operator==(const Xpos&) const = default;
 };
 
 struct RopeSpec {
@@ -62,6 +63,7 @@ struct RopeSpec {
   RopeScaling scaling = DefaultScaling{};
   RopeAxes axes = OneAxis{};
   std::optional<Xpos> xpos = std::nullopt;
+  bool operator==(const RopeSpec&) const = default;
 };
 
 // throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a

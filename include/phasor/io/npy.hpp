@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -68,6 +69,8 @@ struct NpyArray {
 // object and other unsupported types, negative or overflowing shapes, and a size that differs from
 // what the header says (shorter or longer).
 [[nodiscard]] Result<NpyArray> read_npy(const std::filesystem::path& path);
+// The same over bytes in memory; `name` stands in messages.
+[[nodiscard]] Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view name);
 // Writes version 1.0, aligned to 64 bytes, through replace_file.
 [[nodiscard]] Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array);
 

@@ -1,0 +1,58 @@
+// GGUF files: whatever the bytes, metadata and tensors that lie inside them or one line.
+#include "phasor/io/gguf.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "input.hpp"
+#include "phasor/config/config.hpp"
+
+using namespace phasor;
+
+namespace {
+
+template <class T>
+void require_readable(const Result<T>& value) {
+  if (!value) fuzz::require_one_line(value.error());
+}
+
+void get_each(const io::GgufFile& file) {
+  for (const auto& [key, value] : file.metadata()) {
+    require_readable(file.integer(key));
+    require_readable(file.number(key));
+    require_readable(file.flag(key));
+    require_readable(file.text(key));
+    require_readable(file.integers(key));
+  }
+}
+
+void touch(const io::GgufFile& file, std::span<const std::byte> bytes) {
+  for (const io::Tensor& tensor : file.tensors()) {
+    fuzz::require(file.find(tensor.name) == &tensor);
+    const std::int64_t block = io::block_elements(tensor.type);
+    fuzz::require(tensor.size() % block == 0);
+    fuzz::require(tensor.bytes.size() ==
+                  static_cast<std::size_t>(tensor.size() / block) * io::block_bytes(tensor.type));
+    fuzz::require_inside(tensor.bytes, bytes);
+    std::vector<float> values(static_cast<std::size_t>(std::min(tensor.size(), 2 * block)));
+    fuzz::allow_refusal([&] {
+      io::to_floats(tensor, tensor.size() - static_cast<std::int64_t>(values.size()), values);
+    });
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size > fuzz::kMaxInput) return 0;
+  const std::span<const std::byte> bytes = fuzz::bytes_of(data, size);
+  const Result<io::GgufFile> file = io::GgufFile::parse(bytes, "input");
+  if (!file) {
+    fuzz::require_one_line(file.error());
+    return 0;
+  }
+  get_each(*file);
+  touch(*file, bytes);
+  require_readable(config::config_of_gguf(*file));
+  return 0;
+}

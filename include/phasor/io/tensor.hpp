@@ -1,0 +1,65 @@
+// A tensor of a checkpoint, whatever the file format: a name, a type, a shape and where its bytes
+// are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+
+namespace phasor::io {
+
+// Types of safetensors and GGUF. The q types are GGUF's blocks.
+enum class TensorType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8_e4m3,
+  f8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
+};
+
+[[nodiscard]] std::string_view name_of(TensorType type) noexcept;  // "f32", "q4_k", ...
+// Elements that share a block, and its bytes: 1 and the element's size for plain types.
+[[nodiscard]] std::int64_t block_elements(TensorType type) noexcept;
+[[nodiscard]] std::size_t block_bytes(TensorType type) noexcept;
+
+struct Tensor {
+  std::string name;
+  TensorType type = TensorType::f32;
+  std::vector<std::int64_t> shape;   // outermost first, as NumPy; empty for a scalar
+  std::span<const std::byte> bytes;  // in the mapped file; as many as type and shape ask for
+
+  [[nodiscard]] std::int64_t size() const noexcept;  // product of shape; 1 for a scalar
+};
+
+// The elements [first, first + out.size()) as float32: widened, or dequantised. f64 and integers
+// are rounded to nearest.
+//
+// throws   Error(out_of_range) when the range leaves the tensor;
+//          Error(invalid_argument) when it does not start and end at a block;
+//          Error(unsupported) for the f8 types
+void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out);
+
+}  // namespace phasor::io

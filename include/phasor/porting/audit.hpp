@@ -1,0 +1,79 @@
+// How wrong another engine's cos/sin table is, and what most likely made it so.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "phasor/core/view.hpp"
+#include "phasor/encodings/rope.hpp"
+
+namespace phasor::porting {
+
+// A table as somebody else computed it.
+//
+// shape    cos, sin [rows, pairs], widened to double; positions [rows, axes], one per position row
+//          that the frequencies read
+struct ForeignTable {
+  std::span<const double> cos, sin;
+  std::span<const double> positions;
+  std::int64_t rows = 0;
+  core::DType stored = core::DType::f32;  // the type the numbers were stored in
+};
+
+struct AuditOptions {
+  std::optional<std::int64_t> context = std::nullopt;
+  // Radians, and relative amplitude: a wrong length moves a pair as far as a wrong angle.
+  double threshold = 1e-3;
+};
+
+struct WorstEntry {
+  double error = 0.0;
+  std::int64_t row = 0, pair = 0;
+};
+
+// The errors of one row.
+struct RowErrors {
+  double max_angle = 0.0, mean_angle = 0.0;  // radians
+  double max_amplitude = 0.0;                // relative
+  double max_ulp = 0.0;
+};
+
+// A way to compute the table that would give these errors.
+struct Cause {
+  std::string name;  // "float32_product", "bfloat16_positions", ...: stable, for programs
+  std::string text;  // the same in words
+  // Root mean square distance between the table's (cos, sin) and those that this cause predicts,
+  // over the amplitude.
+  double residual = 0.0;
+};
+
+struct Audit {
+  // The exact ones that the table was held against.
+  core::Frequencies frequencies = core::Frequencies({1.0});
+  WorstEntry angle;      // radians
+  WorstEntry amplitude;  // relative
+  WorstEntry ulp;        // of float32, or of a 16-bit `stored`
+  double mean_angle = 0.0, mean_ulp = 0.0;
+  std::int64_t entries = 0;
+  std::optional<std::int64_t> first_row_past;  // the threshold
+  std::vector<RowErrors> by_row;
+  std::vector<WorstEntry> by_pair;  // angle
+  double error = 0.0;               // root mean square distance to the exact (cos, sin)
+  // None when the table is as good as its type can store, or when nothing that is known explains
+  // it.
+  std::optional<Cause> cause;
+  std::optional<Cause> runner_up;  // the next best that is not the same numbers
+  // The table holds the exact values rounded to `stored`, within a unit in the last place.
+  bool as_good_as_its_type = false;
+};
+
+// throws   Error(shape_mismatch) when cos, sin or positions do not fit rows and pairs;
+//          Error as resolve_frequencies()
+// cost     one exact cos and sin per entry; causes are tried on at most a few hundred rows
+[[nodiscard]] Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
+                          const AuditOptions& options = {});
+
+}  // namespace phasor::porting

@@ -1,0 +1,102 @@
+// Ways to a longer context, side by side: what each scaling does to every frequency, what of it was
+// seen in training, and the config to paste.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "phasor/porting/dialects.hpp"
+
+namespace phasor::porting {
+
+// Pairs are put into bands by the turns they make within the trained length: at least 32, 8 to 32,
+// 1 to 8, and less than one: those never showed their whole circle.
+inline constexpr std::array<double, 3> kBandTurns = {32.0, 8.0, 1.0};
+inline constexpr std::size_t kBands = kBandTurns.size() + 1;
+
+struct PlanOptions {
+  std::int64_t to = 0;  // the longer context
+  // None: the original length of a scaling that the config carries, else max_position_embeddings.
+  std::optional<std::int64_t> trained = std::nullopt;
+  std::string layer;  // an index or a layer type; empty: the only one, or full_attention
+};
+
+// One pair under one method. f: unscaled frequency, f': the method's, L: trained length, N: to.
+struct PlanPair {
+  double wavelength = 0.0;     // 2 pi / f, positions; infinite for a pair that never turns
+  double turns_trained = 0.0;  // L f / 2 pi
+  double frequency = 0.0;      // f'
+  double turns_at_to = 0.0;    // N f' / 2 pi
+  // f' / f: 1 keeps neighbours as far apart as in training, less moves them together.
+  double compression = 1.0;
+  // Reaches angles that training never showed: L f < 2 pi and N f' > L f.
+  bool out_of_distribution = false;
+};
+
+struct PlanBand {
+  double from_turns = 0.0;
+  std::optional<double> to_turns;  // none: no upper end
+  std::int64_t pairs = 0;
+};
+
+// A method in one band; zeros where the band has no pair.
+struct BandEffect {
+  std::int64_t out_of_distribution = 0;  // pairs
+  double least_compression = 1.0, most_compression = 1.0;
+  // The largest N f' / L f: above 1 the band reaches further than it did.
+  double furthest = 0.0;
+};
+
+// What to paste into a config, and what to take out of it first.
+struct PlanSnippet {
+  std::string json;                 // an object, indented; empty when there is no such form
+  std::vector<std::string> remove;  // keys that would contradict it
+  std::string problem;  // why there is none, or why it could not be checked; empty: it was merged
+                        // into the config, parsed again, and gave these frequencies
+};
+
+struct PlanMethod {
+  std::string name;  // "none", "present", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"
+  std::string problem;  // why the method does not apply; empty: it does, and the rest holds
+  encodings::RopeSpec rope;
+  double amplitude = 1.0;
+  std::vector<PlanPair> pairs;
+  std::array<BandEffect, kBands> bands;
+  std::int64_t out_of_distribution = 0;  // pairs
+  std::array<std::string, 2> trade_off;
+  std::string fine_tuning;
+  std::string engines;
+  PlanSnippet rope_parameters;  // the form of Hugging Face since version 5
+  PlanSnippet rope_scaling;     // the form before
+};
+
+struct Plan {
+  std::string model_type;
+  std::string layer_type;
+  std::vector<std::int64_t> layers;
+  std::optional<std::int64_t> window;  // keys that a query of these layers sees
+  std::int64_t trained = 0;
+  std::string trained_source;
+  std::int64_t to = 0;
+  double factor = 1.0;  // to / trained
+  std::int64_t head_dim = 0, rotary_dim = 0;
+  double base = 0.0;
+  std::array<PlanBand, kBands> bands;
+  std::vector<PlanMethod> methods;
+};
+
+// refuses  `to` not above the trained length (there is nothing to do), or from 2^40 on; a trained
+//          length that is not known, or below 2; a layer that is not there or does not rotate; images
+//          and xPos, which no config extends
+// cost     one evaluation of the frequencies per method, two parses of the config
+[[nodiscard]] Result<Plan> plan(const ReadableConfig& config, const PlanOptions& options);
+
+[[nodiscard]] std::string plan_json(const Plan& plan);
+// One row per method and pair: method, pair, wavelength, turns_trained, frequency, turns_at_n, ood,
+// compression.
+[[nodiscard]] std::string plan_csv(const Plan& plan);
+
+}  // namespace phasor::porting

@@ -1,0 +1,17 @@
+// Blocks of quantised elements back to float32.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "phasor/io/tensor.hpp"
+
+namespace phasor::io {
+
+// Whole blocks of a q type, one behind the other. Every product and sum is one float32 operation,
+// in the order that ggml writes them, so that the results carry ggml's bits.
+//
+// precondition  out.size() is a multiple of block_elements(type); blocks holds as many
+void dequantise(TensorType type, const std::byte* blocks, std::span<float> out) noexcept;
+
+}  // namespace phasor::io

@@ -1,0 +1,110 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "phasor/porting/diagnose.hpp"
+
+namespace phasor::porting {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+template <class T>
+Json optional(const std::optional<T>& value) {
+  if (!value) return nullptr;
+  if constexpr (std::is_same_v<T, double>) return number(*value);
+  return *value;
+}
+
+Json list(const std::vector<double>& values) {
+  Json array = Json::array();
+  for (const double value : values) array.push_back(number(value));
+  return array;
+}
+
+Json scaling_json(const FoundScaling& scaling) {
+  Json object;
+  object["type"] = scaling.type;
+  for (const auto& [name, value] : scaling.numbers) {
+    if (name == "truncate") {
+      object[name] = value != 0.0;
+    } else if (name == "original_max_position_embeddings" && std::abs(value) < 0x1p53) {
+      object[name] = static_cast<std::int64_t>(std::llround(value));
+    } else {
+      object[name] = number(value);
+    }
+  }
+  if (!scaling.factors.empty()) object["factors"] = list(scaling.factors);
+  return object;
+}
+
+void add_rotation(const Diagnosis& found, Json& answer) {
+  answer["layout"] = optional(found.layout);
+  answer["head_dim"] = found.head_dim;
+  answer["rotary_dim"] = optional(found.rotary_dim);
+  answer["rotary_offset"] = found.rotary_offset;
+  answer["base"] = optional(found.base);
+  answer["scaling"] = found.scaling ? scaling_json(*found.scaling) : Json(nullptr);
+  answer["effective_base"] = optional(found.effective_base);
+  answer["inverse"] = optional(found.inverse);
+  answer["amplitude"] = optional(found.amplitude);
+  answer["positions"] = found.positions;
+  answer["offset"] = optional(found.offset);
+  if (!found.found_positions.empty()) answer["found_positions"] = list(found.found_positions);
+  answer["table_dtype"] = optional(found.table_dtype);
+  answer["tensor_dtype"] = found.tensor_dtype;
+  if (found.arithmetic) answer["arithmetic"] = *found.arithmetic;
+  answer["frequencies"] = list(found.frequencies);
+  answer["measured_frequencies"] = list(found.measured_frequencies);
+  answer["frequency_errors"] = list(found.frequency_errors);
+}
+
+}  // namespace
+
+std::string diagnose_json(const Diagnosis& found,
+                          const std::vector<ConfigDifference>* differences) {
+  Json answer;
+  answer["answer"] = found.answer == Answer::rope ? "rope" : "none";
+  if (found.answer == Answer::rope) {
+    add_rotation(found, answer);
+  } else {
+    answer["reason"] = found.reason;
+    answer["head_dim"] = found.head_dim;
+    answer["tensor_dtype"] = found.tensor_dtype;
+  }
+  answer["residual"] = optional(found.residual);
+  answer["rounding_floor"] = number(found.rounding_floor);
+  answer["runner_up"] = nullptr;
+  if (found.runner_up) {
+    Json& other = answer["runner_up"];
+    other = Json::object();
+    other["what"] = found.runner_up->what;
+    other["layout"] = found.runner_up->layout;
+    if (!found.runner_up->scaling.empty()) other["scaling"] = {{"type", found.runner_up->scaling}};
+    other["residual"] = number(found.runner_up->residual);
+  }
+  answer["readings"] = Json::array();
+  for (const Reading& reading : found.readings) {
+    answer["readings"].push_back({{"text", reading.text},
+                                  {"base", optional(reading.base)},
+                                  {"scaling", scaling_json(reading.scaling)}});
+  }
+  answer["undetermined"] = Json::object();
+  for (const auto& [field, reason] : found.undetermined) answer["undetermined"][field] = reason;
+  answer["axes"] = found.axes;
+  answer["notes"] = found.notes;
+  if (differences != nullptr) {
+    answer["agrees_with_config"] = differences->empty();
+    answer["differences"] = Json::array();
+    for (const ConfigDifference& difference : *differences) {
+      answer["differences"].push_back({{"field", difference.field},
+                                       {"asked", difference.asked},
+                                       {"found", difference.found},
+                                       {"text", difference.text}});
+    }
+  }
+  return answer.dump();
+}
+
+}  // namespace phasor::porting

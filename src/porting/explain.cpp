@@ -1,0 +1,281 @@
+#include "phasor/porting/explain.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "phasor/porting/diff.hpp"
+#include "porting/scaling_keys.hpp"
+
+namespace phasor::porting {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using config::LayerGroup;
+using encodings::RopeSpec;
+
+[[nodiscard]] core::Frequencies frequencies_of(const RopeSpec& rope,
+                                               std::optional<std::int64_t> context) {
+  return std::holds_alternative<encodings::AxialAxes>(rope.axes)
+             ? encodings::axial_frequencies(rope)
+             : encodings::resolve_frequencies(rope, context);
+}
+
+[[nodiscard]] LayerExplanation explain_group(const LayerGroup& group,
+                                             const config::ModelConfig& config,
+                                             std::optional<std::int64_t> context) {
+  LayerExplanation layer;
+  layer.group = group;
+  if (!group.rope) return layer;
+  const RopeSpec& rope = *group.rope;
+  layer.trained_length = encodings::original_length(rope.scaling);
+  if (!layer.trained_length) layer.trained_length = config.max_position;
+  const core::Frequencies frequencies = frequencies_of(rope, context);
+  layer.amplitude = frequencies.amplitude();
+  for (const double frequency : frequencies.values()) {
+    PairTurns pair;
+    pair.frequency = frequency;
+    pair.wavelength = frequency == 0.0 ? std::numeric_limits<double>::infinity()
+                                       : 2.0 * std::numbers::pi / std::abs(frequency);
+    if (layer.trained_length)
+      pair.turns = static_cast<double>(*layer.trained_length) / pair.wavelength;
+    layer.pairs.push_back(pair);
+  }
+  return layer;
+}
+
+class Warnings {
+ public:
+  explicit Warnings(Explanation& explanation) : to_(explanation) {}
+
+  void add(std::string text) {
+    if (seen_.insert(text).second) to_.warnings.push_back(std::move(text));
+  }
+
+  void about_context() {
+    for (const LayerExplanation& layer : to_.layers) {
+      // A window keeps distances short however long the sequence is.
+      if (!layer.group.rope || !to_.context || !layer.trained_length || layer.group.window)
+        continue;
+      const std::int64_t offered =
+          std::max(*layer.trained_length, to_.config.max_position.value_or(0));
+      if (*to_.context > offered) beyond_training(layer, offered);
+    }
+  }
+
+  void about_numbers() {
+    for (const LayerExplanation& layer : to_.layers) {
+      if (!layer.group.rope) continue;
+      const RopeSpec& rope = *layer.group.rope;
+      if (!rope.layout) {
+        add(message("layout: not known for model_type \"", to_.config.model_type,
+                    "\"; no key of the config says which two features make a pair"));
+      }
+      for (const config::Source& source : layer.group.sources) {
+        if (source.what == "base" && source.key.starts_with("default of model_type")) {
+          add(message("base: no key gives it; ", rope.base, " is the ", source.key));
+        }
+      }
+      if (encodings::depends_on_context(rope)) {
+        add(message("scaling ", name_of(rope.scaling),
+                    ": the numbers change with the length of the sequence, so keys that were "
+                    "cached at another length must be turned again"));
+      }
+      about_lengths(rope);
+    }
+  }
+
+  void about_keys() {
+    for (const config::KeyNote& note : to_.config.notes) add(note.key + ": " + note.note);
+  }
+
+  // What the engines make of the same config.
+  void about_engines(const DiffReport& report) {
+    for (const GroupDiff& group : report.groups) {
+      for (const EngineView& view : group.views) {
+        if (!view.refusal.empty()) add(message(view.dialect, " cannot read this: ", view.refusal));
+        for (const RuleInForce& rule : view.rules) {
+          if (!rule.changes) continue;
+          const std::string source =
+              rule.rule.source.empty() ? "" : message(" (", rule.rule.source, ")");
+          add(message(view.dialect, " reads it differently: ", rule.effect, source));
+        }
+      }
+    }
+  }
+
+ private:
+  void beyond_training(const LayerExplanation& layer, std::int64_t offered) {
+    const auto slow = std::count_if(layer.pairs.begin(), layer.pairs.end(), [](const auto& pair) {
+      return pair.turns && *pair.turns < 1.0 && *pair.turns > 0.0;
+    });
+    const std::string& type = layer.group.layer_type;
+    add(message("context ", *to_.context, " is beyond the ", offered,
+                " that the model was trained for", type.empty() ? "" : " (" + type + ")", ": ",
+                slow, " of ", layer.pairs.size(),
+                " pairs make no full turn within the trained length, so they meet angles that they "
+                "never saw; phasor plan compares ways out"));
+  }
+
+  // factor * original is the length a scaling is made for; the config may offer another.
+  void about_lengths(const RopeSpec& rope) {
+    const std::optional<std::int64_t> original = encodings::original_length(rope.scaling);
+    const auto* yarn = std::get_if<encodings::YarnScaling>(&rope.scaling);
+    if (yarn == nullptr || !original || !to_.config.max_position) return;
+    const double reach = yarn->factor * static_cast<double>(*original);
+    const auto offered = static_cast<double>(*to_.config.max_position);
+    if (std::abs(reach / offered - 1.0) < 0.01) return;
+    add(message(to_.config.max_position_key, ": ", *to_.config.max_position, " is not factor ",
+                yarn->factor, " times the original ", *original, " = ", reach,
+                "; servers take their limit from the first, frequencies come from the second"));
+  }
+
+  Explanation& to_;
+  std::set<std::string> seen_;
+};
+
+// Engines are compared on positions along one line: images have two.
+[[nodiscard]] bool comparable(const Explanation& explanation) {
+  return std::any_of(explanation.layers.begin(), explanation.layers.end(),
+                     [](const LayerExplanation& layer) { return layer.group.rope.has_value(); });
+}
+
+[[nodiscard]] Json optional_json(const auto& value) { return value ? Json(*value) : Json(nullptr); }
+
+[[nodiscard]] Json axes_json(const RopeSpec& rope) {
+  if (const auto* mrope = std::get_if<encodings::MropeAxes>(&rope.axes)) {
+    using Order = encodings::MropeAxes::Order;
+    const std::string_view order = mrope->order == Order::chunked       ? "chunked"
+                                   : mrope->order == Order::interleaved ? "interleaved"
+                                                                        : "alternating";
+    return {{"kind", "mrope"}, {"sections", mrope->sections}, {"order", order}};
+  }
+  if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
+    using Kind = encodings::AxialAxes::Kind;
+    const std::string_view kind = axial->kind == Kind::concatenated  ? "concatenated"
+                                  : axial->kind == Kind::alternating ? "alternating"
+                                                                     : "per_half_head";
+    return {{"kind", "axial"}, {"order", kind}};
+  }
+  return nullptr;
+}
+
+void add_rope_json(const LayerExplanation& layer, Json& to) {
+  const RopeSpec& rope = *layer.group.rope;
+  to["layout"] = rope.layout ? Json(core::name_of(*rope.layout)) : Json(nullptr);
+  to["head_dim"] = rope.head_dim;
+  to["rotary_dim"] = rope.rotary_dim;
+  to["rotary_offset"] = rope.rotary_offset;
+  to["base"] = rope.base;
+  to["scaling"] = {{"type", encodings::name_of(rope.scaling)}};
+  write_scaling_keys(rope.scaling, DefaultKeys::write, to["scaling"]);
+  to["axes"] = axes_json(rope);
+  to["amplitude"] = layer.amplitude;
+  to["depends_on_context"] = encodings::depends_on_context(rope);
+  to["trained_length"] = optional_json(layer.trained_length);
+  Json frequencies = Json::array(), wavelengths = Json::array(), turns = Json::array();
+  for (const PairTurns& pair : layer.pairs) {
+    frequencies.push_back(pair.frequency);
+    // JSON has no infinity: a pair that stands still has no wavelength.
+    wavelengths.push_back(std::isfinite(pair.wavelength) ? Json(pair.wavelength) : Json(nullptr));
+    turns.push_back(optional_json(pair.turns));
+  }
+  to["frequencies"] = std::move(frequencies);
+  to["wavelengths"] = std::move(wavelengths);
+  to["turns"] = std::move(turns);
+}
+
+[[nodiscard]] Json layer_json(const LayerExplanation& layer, const config::ModelConfig& config) {
+  Json to;
+  to["layers"] = layer.group.layers;
+  to["layer_type"] = layer.group.layer_type;
+  to["encoding"] = !layer.group.rope ? "none" : layer.group.rope->xpos ? "xpos" : "rope";
+  if (layer.group.rope) {
+    add_rope_json(layer, to);
+  } else {
+    for (const char* key : {"layout", "rotary_dim", "base", "scaling", "amplitude"})
+      to[key] = nullptr;
+    to["head_dim"] = config.head_dim;
+    to["frequencies"] = Json::array();
+  }
+  to["softmax_scale"] =
+      layer.group.softmax_scale == 0.0 ? Json(nullptr) : Json(layer.group.softmax_scale);
+  to["window"] = optional_json(layer.group.window);
+  to["sources"] = Json::object();
+  for (const config::Source& source : layer.group.sources) to["sources"][source.what] = source.key;
+  return to;
+}
+
+}  // namespace
+
+Result<Explanation> explain(const ReadableConfig& config, std::optional<std::int64_t> context) {
+  if (context && *context < 1) {
+    return Error(ErrorCode::invalid_argument,
+                 message("explain: the context must be at least 1, got ", *context));
+  }
+  Explanation explanation;
+  explanation.config = config.meaning;
+  explanation.context = context;
+  try {
+    for (const LayerGroup& group : config.meaning.groups) {
+      explanation.layers.push_back(explain_group(group, config.meaning, context));
+    }
+  } catch (const Error& error) {
+    return error;
+  }
+  Warnings warnings(explanation);
+  warnings.about_context();
+  warnings.about_numbers();
+  if (comparable(explanation)) {
+    DiffOptions options;
+    options.context = context;
+    const Result<DiffReport> report = diff(config, options);
+    if (!report) return report.error();
+    warnings.about_engines(*report);
+  }
+  warnings.about_keys();
+  return explanation;
+}
+
+std::string explain_json(const Explanation& explanation) {
+  const config::ModelConfig& config = explanation.config;
+  Json to;
+  to["model_type"] = config.model_type;
+  to["max_position_embeddings"] = optional_json(config.max_position);
+  to["context"] = optional_json(explanation.context);
+  to["heads"] = optional_json(config.heads);
+  to["key_heads"] = optional_json(config.key_heads);
+  to["rotates_values"] = config.rotates_values;
+  to["layers"] = Json::array();
+  for (const LayerExplanation& layer : explanation.layers) {
+    to["layers"].push_back(layer_json(layer, config));
+  }
+  to["warnings"] = explanation.warnings;
+  to["unread_keys"] = config.unread_keys;
+  return to.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string scaling_text(const encodings::RopeScaling& scaling) {
+  Json keys = Json::object();
+  write_scaling_keys(scaling, DefaultKeys::write, keys);
+  std::string text(encodings::name_of(scaling));
+  for (const auto& [key, value] : keys.items()) {
+    text += (text.find(':') == std::string::npos ? ": " : ", ") + key + " ";
+    if (value.is_number()) {
+      text += message(value.get<double>());
+    } else if (!value.is_array()) {
+      text += value.dump();
+    } else if (!value.empty()) {
+      text += message(value.front().dump(), " to ", value.back().dump(), " (", value.size(), ")");
+    }
+  }
+  return text;
+}
+
+}  // namespace phasor::porting

@@ -1,0 +1,436 @@
+#include "phasor/io/safetensors.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "io/safetensors_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace phasor::io {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::bytes_of;
+using testing::get;
+using testing::length_field;
+using testing::one_tensor;
+using testing::put;
+using testing::safetensors_text;
+
+class Safetensors : public testing::TemporaryFolder {};
+
+constexpr std::array kAll{
+    TensorType::f64,     TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::f8_e4m3,
+    TensorType::f8_e5m2, TensorType::i64, TensorType::i32, TensorType::i16,  TensorType::i8,
+    TensorType::u64,     TensorType::u32, TensorType::u16, TensorType::u8,   TensorType::boolean};
+
+Result<SafetensorsFile> parse(std::string_view text) {
+  return SafetensorsFile::parse(bytes_of(text), "w.safetensors");
+}
+
+// The message, or "" when there is none.
+std::string refusal(std::string_view text) {
+  const auto file = parse(text);
+  return file.ok() ? "" : file.error().what();
+}
+
+std::string header_refusal(std::string_view header, std::string_view data = "12345678") {
+  return refusal(safetensors_text(header, data));
+}
+
+TEST_F(Safetensors, EveryTypeAndShapeComesBack) {
+  const std::vector<std::byte> bytes = [] {
+    std::vector<std::byte> filled(1000);
+    for (std::size_t i = 0; i < filled.size(); ++i) filled[i] = static_cast<std::byte>(37 * i + 11);
+    return filled;
+  }();
+  std::vector<Tensor> tensors;
+  for (const TensorType type : kAll) {
+    for (const std::vector<std::int64_t>& shape :
+         std::vector<std::vector<std::int64_t>>{{}, {0}, {7}, {2, 3, 4}, {3, 0, 5}}) {
+      Tensor tensor;
+      tensor.name = message(name_of(type), ".", tensors.size(), " \"\\\n\xc3\xa9");
+      tensor.type = type;
+      tensor.shape = shape;
+      const auto size = static_cast<std::size_t>(tensor.size()) * block_bytes(type);
+      tensor.bytes = std::span(bytes).subspan(tensors.size(), size);
+      tensors.push_back(tensor);
+    }
+  }
+  const std::map<std::string, std::string> metadata{{"format", "pt"}, {"quote \"", "line\n"}};
+  const auto written = write_safetensors(at("a.safetensors"), tensors, metadata);
+  ASSERT_TRUE(written.ok()) << written.error().what();
+  const auto file = SafetensorsFile::open(at("a.safetensors"));
+  ASSERT_TRUE(file.ok()) << file.error().what();
+  EXPECT_EQ(file->metadata(), metadata);
+  EXPECT_EQ(file->head().size() % 8, 0U);
+  EXPECT_EQ(file->file().bytes().size(), fs::file_size(at("a.safetensors")));
+  ASSERT_EQ(file->tensors().size(), tensors.size());
+  for (const Tensor& expected : tensors) {
+    const Tensor* const got = file->find(expected.name);
+    ASSERT_NE(got, nullptr) << expected.name;
+    EXPECT_EQ(got->type, expected.type);
+    EXPECT_EQ(got->shape, expected.shape);
+    EXPECT_TRUE(std::equal(got->bytes.begin(), got->bytes.end(), expected.bytes.begin(),
+                           expected.bytes.end()))
+        << expected.name;
+  }
+  EXPECT_EQ(file->find("other"), nullptr);
+}
+
+TEST_F(Safetensors, TensorsComeInTheOrderOfTheirBytes) {
+  const std::string text = safetensors_text(
+      R"({"late":{"data_offsets":[4,12],"shape":[2],"dtype":"F32"},)"
+      R"("none":{"dtype":"I8","shape":[0,9],"data_offsets":[4,4]},)"
+      R"("__metadata__":{},"early":{"dtype":"I16","shape":[1,2],"data_offsets":[0,4]}}   )",
+      "abcd12345678");
+  const auto file = parse(text);
+  ASSERT_TRUE(file.ok()) << file.error().what();
+  ASSERT_EQ(file->tensors().size(), 3U);
+  EXPECT_EQ(file->tensors()[0].name, "early");
+  EXPECT_EQ(file->tensors()[1].name, "none");
+  EXPECT_EQ(file->tensors()[2].name, "late");
+  EXPECT_EQ(file->tensors()[1].size(), 0);
+  EXPECT_EQ(std::to_integer<char>(file->tensors()[2].bytes.front()), '1');
+  EXPECT_EQ(file->head().size(), text.size() - 12);
+  EXPECT_TRUE(file->file().bytes().empty());
+}
+
+TEST_F(Safetensors, AFileWithoutTensorsIsEmpty) {
+  for (const std::string_view header : {"{}", "{}      ", R"({"__metadata__":{"a":"b"}})"}) {
+    const auto file = parse(safetensors_text(header));
+    ASSERT_TRUE(file.ok()) << file.error().what();
+    EXPECT_TRUE(file->tensors().empty());
+  }
+}
+
+TEST_F(Safetensors, RefusesLengthsThatTheFileDoesNotHold) {
+  EXPECT_EQ(refusal(""), "w.safetensors: a safetensors file must have at least 8 bytes, got 0");
+  EXPECT_EQ(refusal("1234567"),
+            "w.safetensors: a safetensors file must have at least 8 bytes, got 7");
+  EXPECT_EQ(refusal(length_field(3) + "{}"),
+            "w.safetensors: file must hold its header of 3 bytes, got 2 bytes");
+  EXPECT_EQ(refusal(length_field(100'000'001) + "{}"),
+            "w.safetensors: header must have at most 100000000 bytes, got 100000001");
+  EXPECT_EQ(refusal(length_field(~std::uint64_t{0}) + "{}"),
+            "w.safetensors: header must have at most 100000000 bytes, got 18446744073709551615");
+}
+
+TEST_F(Safetensors, RefusesHeadersThatAreNoObjectOfTensors) {
+  const std::string entry = R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  const struct {
+    std::string header;
+    std::string_view expected;
+  } cases[] = {
+      {"", "header must start with '{', got nothing"},
+      {" {}", "header must start with '{', got ' '"},
+      {"\xef\xbb\xbf{}", "header must start with '{', got '?'"},
+      {"[]", "header must start with '{', got '['"},
+      {"{", "header must be JSON, got something else at line 1, column 2"},
+      {"{}x", "header must be JSON, got something else at line 1, column 3"},
+      {std::string("{}\0", 3), "header must be JSON, got a NUL byte"},
+      {"{\"a\xff\":1}", "header must be JSON, got something else at line 1, column 4"},
+      {R"({"a":1e999})", "header must be JSON, got something else at line 1, column 11"},
+      {R"({"a":1})", "tensor 'a': must be an object of dtype, shape and data_offsets, got 1"},
+      {R"({"a":null})", "tensor 'a': must be an object of dtype, shape and data_offsets, got null"},
+      {R"({"a":[]})", "tensor 'a': must be an object of dtype, shape and data_offsets, got a list"},
+      {R"({"a":{}})", "tensor 'a': must have dtype, got none"},
+      {R"({"a":{"dtype":"F32"}})", "tensor 'a': must have shape, got none"},
+      {R"({"a":{"dtype":"F32","shape":[2]}})", "tensor 'a': must have data_offsets, got none"},
+      {R"({"a":{"strides":[1]}})",
+       "tensor 'a': must have the keys dtype, shape and data_offsets, got 'strides'"},
+      {R"({"a":{"dtype":"F32","dtype":"F32"}})",
+       "tensor 'a': must have each key once, got 'dtype' again"},
+      {R"({"a":{"shape":[],"shape":[]}})",
+       "tensor 'a': must have each key once, got 'shape' again"},
+      {R"({"a":{"data_offsets":[0,8],"data_offsets":[0,8]}})",
+       "tensor 'a': must have each key once, got 'data_offsets' again"},
+      {R"({"a":)" + entry + R"(,"b":)" + entry + R"(,"a":)" + entry + "}",
+       "header must have each name once, got tensor 'a' twice"},
+      {R"({"a\nb":{}})", "tensor 'a?b': must have dtype, got none"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(header_refusal(c.header), message("w.safetensors: ", c.expected)) << c.header;
+  }
+}
+
+TEST_F(Safetensors, RefusesMetadataThatIsNoMapOfStrings) {
+  EXPECT_EQ(header_refusal(R"({"__metadata__":7})"),
+            "w.safetensors: __metadata__ must be an object of strings, got 7");
+  EXPECT_EQ(header_refusal(R"({"__metadata__":{"a":7}})"),
+            "w.safetensors: __metadata__: 'a' must be a string, got 7");
+  EXPECT_EQ(header_refusal(R"({"__metadata__":{"a":{"b":"c"}}})"),
+            "w.safetensors: __metadata__: 'a' must be a string, got an object");
+  EXPECT_EQ(header_refusal(R"({"__metadata__":{"a":"b","a":"b"}})"),
+            "w.safetensors: __metadata__ must have each key once, got 'a' again");
+  EXPECT_EQ(header_refusal(R"({"__metadata__":{},"__metadata__":{}})"),
+            "w.safetensors: header must have each name once, got '__metadata__' again");
+  std::string many = R"({"__metadata__":{"first":"")";
+  for (int i = 0; i < 100'000; ++i) many += message(",\"", i, "\":\"\"");
+  EXPECT_EQ(header_refusal(many + "}}"),
+            "w.safetensors: __metadata__ must have at most 100000 entries, got more");
+}
+
+std::string entry(std::string_view type, std::string_view shape, std::string_view offsets) {
+  return message(R"({"a":{"dtype":)", type, R"(,"shape":)", shape, R"(,"data_offsets":)", offsets,
+                 "}}");
+}
+
+TEST_F(Safetensors, RefusesTypesShapesAndOffsetsThatAreNone) {
+  const std::string types =
+      "F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL";
+  std::string dims = "[1";
+  for (int i = 0; i < 64; ++i) dims += ",1";
+  const struct {
+    std::string header, expected;
+  } cases[] = {
+      {entry("\"C64\"", "[1]", "[0,8]"), "dtype must be one of " + types + ", got 'C64'"},
+      {entry("\"f32\"", "[2]", "[0,8]"), "dtype must be one of " + types + ", got 'f32'"},
+      {entry("32", "[2]", "[0,8]"), "dtype must be a string, got 32"},
+      {entry("\"F32\"", "2", "[0,8]"), "shape must be a list of integers, got 2"},
+      {entry("\"F32\"", "[-2]", "[0,8]"), "shape must not be negative, got -2"},
+      {entry("\"F32\"", "[2.0]", "[0,8]"), "shape must be a list of integers, got '2.0'"},
+      {entry("\"F32\"", "[\"2\"]", "[0,8]"),
+       "shape must be a list of integers, got the string '2'"},
+      {entry("\"F32\"", "[[2]]", "[0,8]"), "shape must be a list of integers, got a list"},
+      {entry("\"F32\"", "[9223372036854775808]", "[0,8]"),
+       "shape must fit in 63 bits, got 9223372036854775808"},
+      {entry("\"F32\"", "[4611686018427387904]", "[0,8]"),
+       "size must fit in 63 bits, got shape (4611686018427387904,)"},
+      {entry("\"I8\"", "[0,4611686018427387904,4]", "[0,0]"),
+       "size must fit in 63 bits, got shape (0, 4611686018427387904, 4)"},
+      {entry("\"I8\"", dims + "]", "[0,1]"), "shape must have at most 64 dimensions, got more"},
+      {entry("\"F32\"", "[2]", "8"), "data_offsets must be a list of two integers, got 8"},
+      {entry("\"F32\"", "[2]", "[]"), "data_offsets must be a list of two integers, got none"},
+      {entry("\"F32\"", "[2]", "[0]"), "data_offsets must be a list of two integers, got one"},
+      {entry("\"F32\"", "[2]", "[0,8,9]"), "data_offsets must be a list of two integers, got more"},
+      {entry("\"F32\"", "[2]", "[-1,8]"), "data_offsets must not be negative, got -1"},
+      {entry("\"F32\"", "[2]", "[8,0]"), "data_offsets must not go back, got [8, 0]"},
+      {entry("\"F32\"", "[3]", "[0,12]"),
+       "data_offsets must stay inside the 8 bytes of data, got [0, 12]"},
+      {entry("\"F32\"", "[2]", "[18446744073709551608,18446744073709551615]"),
+       "data_offsets must stay inside the 8 bytes of data, got "
+       "[18446744073709551608, 18446744073709551615]"},
+      {entry("\"F32\"", "[1]", "[0,8]"),
+       "data_offsets must span the 4 bytes of shape (1,) of F32, got [0, 8]"},
+      {entry("\"F32\"", "[0]", "[0,8]"),
+       "data_offsets must span the 0 bytes of shape (0,) of F32, got [0, 8]"},
+      {entry("\"F32\"", "[1]", "[4,8]"),
+       "data_offsets must start at 0, where the tensor before ends, got [4, 8], a gap"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(header_refusal(c.header), "w.safetensors: tensor 'a': " + c.expected) << c.header;
+  }
+  EXPECT_EQ(parse(safetensors_text(cases[0].header, "12345678")).error().code(),
+            ErrorCode::unsupported);
+}
+
+TEST_F(Safetensors, RefusesDataThatOverlapsOrThatNobodyNames) {
+  const auto two = [](std::string_view second) {
+    return message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)",
+                   R"("b":{"dtype":"F32","shape":[1],"data_offsets":)", second, "}}");
+  };
+  EXPECT_EQ(header_refusal(two("[4,8]")), "");
+  EXPECT_EQ(header_refusal(two("[2,6]")),
+            "w.safetensors: tensor 'b': data_offsets must start at 4, where the tensor before "
+            "ends, got [2, 6], an overlap");
+  EXPECT_EQ(header_refusal(two("[0,4]")),
+            "w.safetensors: tensor 'b': data_offsets must start at 4, where the tensor before "
+            "ends, got [0, 4], an overlap");
+  EXPECT_EQ(header_refusal(two("[4,8]"), "123456789"),
+            "w.safetensors: file must end where its last tensor does, after 8 bytes of data, "
+            "got 9 bytes");
+  EXPECT_EQ(header_refusal("{}", "1"),
+            "w.safetensors: file must end where its last tensor does, after 0 bytes of data, "
+            "got 1 bytes");
+}
+
+TEST_F(Safetensors, DeepNestingIsRefusedWhereItStarts) {
+  const std::string deep = "{\"a\":" + std::string(1'000'000, '[');
+  EXPECT_EQ(header_refusal(deep),
+            "w.safetensors: tensor 'a': must be an object of dtype, shape and data_offsets, got a "
+            "list");
+}
+
+TEST_F(Safetensors, AHeaderOfManyTensorsOpens) {
+  std::string header = "{";
+  constexpr int kTensors = 100'000;
+  for (int i = 0; i < kTensors; ++i) {
+    header +=
+        message(i == 0 ? "" : ",", "\"model.layers.", i,
+                R"(.weight":{"dtype":"U8","shape":[1],"data_offsets":[)", i, ",", i + 1, "]}");
+  }
+  const std::string text = safetensors_text(header + "}", std::string(kTensors, 'x'));
+  const auto file = parse(text);
+  ASSERT_TRUE(file.ok()) << file.error().what();
+  EXPECT_EQ(file->tensors().size(), static_cast<std::size_t>(kTensors));
+  EXPECT_EQ(file->find("model.layers.99999.weight"), &file->tensors().back());
+}
+
+TEST_F(Safetensors, GoldenModelsOpen) {
+  std::size_t models = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(PHASOR_GOLDEN_DIR) / "models")) {
+    if (!entry.is_directory()) continue;
+    const fs::path path = entry.path() / "model" / "model.safetensors";
+    const auto file = SafetensorsFile::open(path);
+    ASSERT_TRUE(file.ok()) << file.error().what();
+    EXPECT_FALSE(file->tensors().empty());
+    std::size_t bytes = file->head().size();
+    for (const Tensor& tensor : file->tensors()) {
+      EXPECT_EQ(tensor.bytes.size(),
+                static_cast<std::size_t>(tensor.size()) * block_bytes(tensor.type));
+      bytes += tensor.bytes.size();
+    }
+    EXPECT_EQ(bytes, fs::file_size(path));
+    ++models;
+  }
+  EXPECT_GT(models, 10U);
+}
+
+TEST_F(Safetensors, OpenNamesTheFile) {
+  put(at("w.safetensors"), "short");
+  const auto file = SafetensorsFile::open(at("w.safetensors"));
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().what(), at("w.safetensors").string() +
+                                     ": a safetensors file must have at least 8 bytes, got 5");
+  EXPECT_FALSE(SafetensorsFile::open(at("missing")).ok());
+}
+
+// Whatever became of a byte: tensors that lie inside the file, or one line.
+void expect_tensors_inside_or_one_line(const std::string& text) {
+  const auto file = parse(text);
+  if (!file.ok()) {
+    const std::string error = file.error().what();
+    RC_ASSERT(error.starts_with("w.safetensors: "));
+    RC_ASSERT(error.find('\n') == std::string::npos);
+    return;
+  }
+  const auto* const first = reinterpret_cast<const std::byte*>(text.data());
+  for (const Tensor& tensor : file->tensors()) {
+    RC_ASSERT(tensor.bytes.size() ==
+              static_cast<std::size_t>(tensor.size()) * block_bytes(tensor.type));
+    RC_ASSERT(tensor.bytes.data() >= first);
+    RC_ASSERT(tensor.bytes.data() + tensor.bytes.size() <= first + text.size());
+  }
+}
+
+std::string valid_file(const fs::path& path) {
+  const std::string_view bytes = "0123456789abcdef";
+  const std::vector<Tensor> tensors{
+      {"model.embed.weight", TensorType::bf16, {2, 2}, bytes_of(bytes.substr(0, 8))},
+      {"empty", TensorType::f64, {0}, {}},
+      {"bias", TensorType::f32, {2}, bytes_of(bytes.substr(8))}};
+  EXPECT_TRUE(write_safetensors(path, tensors, {{"format", "pt"}}).ok());
+  return get(path);
+}
+
+TEST_F(Safetensors, EveryTruncationIsRefused) {
+  const std::string whole = valid_file(at("a"));
+  ASSERT_EQ(refusal(whole), "");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    // A string of its own, so that AddressSanitizer sees a read behind the end.
+    const std::string cut = whole.substr(0, size);
+    EXPECT_TRUE(refusal(cut).starts_with("w.safetensors: ")) << size;
+  }
+}
+
+TEST_F(Safetensors, AnyChangeOfBytesGivesTensorsInsideTheFileOrOneLine) {
+  const std::string whole = valid_file(at("a"));
+  const bool held = rc::check("flipped, inserted and removed bytes", [&] {
+    std::string changed = whole;
+    const int changes = *rc::gen::inRange(1, 4);
+    for (int i = 0; i < changes && !changed.empty(); ++i) {
+      const std::size_t at = *rc::gen::inRange<std::size_t>(0, changed.size());
+      const char byte = *rc::gen::arbitrary<char>();
+      switch (*rc::gen::inRange(0, 3)) {
+        case 0:
+          changed[at] = byte;
+          break;
+        case 1:
+          changed.insert(at, 1, byte);
+          break;
+        default:
+          changed.erase(at, 1);
+      }
+    }
+    expect_tensors_inside_or_one_line(changed);
+  });
+  EXPECT_TRUE(held);
+}
+
+TEST_F(Safetensors, RefusesToWriteWhatCouldNotBeRead) {
+  const auto tensor = [](std::string name, TensorType type, std::vector<std::int64_t> shape) {
+    return Tensor{std::move(name), type, std::move(shape), bytes_of("12345678")};
+  };
+  const Tensor good = tensor("a", TensorType::f32, {2});
+  const struct {
+    std::vector<Tensor> tensors;
+    std::map<std::string, std::string> metadata;
+    std::string_view expected;
+  } cases[] = {
+      {{good, tensor("b", TensorType::f32, {2}), good},
+       {},
+       "tensors must have each name once, got 'a' twice"},
+      {{tensor("__metadata__", TensorType::f32, {2})},
+       {},
+       "tensor '__metadata__': name must not be that of the metadata, got it"},
+      {{tensor("\xff", TensorType::f32, {2})},
+       {},
+       "tensor '?': name must be UTF-8, got other bytes"},
+      {{tensor("a", TensorType::f32, {3})},
+       {},
+       "tensor 'a': shape (3,) of F32 must have 12 bytes, got 8"},
+      {{tensor("a", TensorType::f32, {-2})},
+       {},
+       "tensor 'a': shape must not be negative, got (-2,)"},
+      {{tensor("a", TensorType::q8_0, {8})},
+       {},
+       "tensor 'a': type must be one that safetensors has, got q8_0"},
+      {{good}, {{"k", "\xff"}}, "metadata 'k': must be UTF-8, got other bytes"},
+  };
+  put(at("a"), "old");
+  for (const auto& c : cases) {
+    const auto written = write_safetensors(at("a"), c.tensors, c.metadata);
+    ASSERT_FALSE(written.ok()) << c.expected;
+    EXPECT_EQ(written.error().code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(written.error().what(), message("write_safetensors: ", c.expected));
+  }
+  EXPECT_EQ(get(at("a")), "old");
+}
+
+// As on a full disk: the process may write no file above 4 KiB.
+TEST_F(Safetensors, AFailedWriteLeavesTheOldFile) {
+  const std::string old = valid_file(at("a"));
+  const std::vector<std::byte> large(100'000);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4096, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto written = write_safetensors(at("a"), {{"large", TensorType::u8, {100'000}, large}});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code(), ErrorCode::io);
+  EXPECT_EQ(get(at("a")), old);
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(Safetensors, AFileCanBeRewrittenFromItsOwnMapping) {
+  const std::string old = valid_file(at("a"));
+  const auto file = SafetensorsFile::open(at("a"));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(write_safetensors(at("a"), file->tensors(), file->metadata()).ok());
+  EXPECT_EQ(get(at("a")), old);
+}
+
+}  // namespace
+}  // namespace phasor::io

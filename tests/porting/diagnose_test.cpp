@@ -1,0 +1,962 @@
+#include "phasor/porting/diagnose.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/core/view.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/io/npy.hpp"
+
+namespace phasor::porting {
+namespace {
+
+using encodings::RopeScaling;
+using encodings::RopeSpec;
+
+// What somebody's engine does. The rotation below is the plain formula on single features; the
+// engine of this project takes part in one test of its own.
+struct Recipe {
+  std::int64_t batch = 1, tokens = 24, heads = 3, head_dim = 64;
+  std::int64_t rotary_dim = 64, first = 0;
+  std::string layout = "half";
+  double base = 10000.0;
+  RopeScaling scaling = encodings::DefaultScaling{};
+  std::optional<std::int64_t> context;
+  std::vector<double> frequencies;  // over base and scaling
+  double amplitude = 0.0;           // 0: the scaling's own
+  bool inverse = false;
+  std::vector<double> positions;  // per token, or per batch row and token; empty: from offset on
+  std::int64_t offset = 0;
+  io::NpyType dtype = io::NpyType::f32;
+  io::NpyType table = io::NpyType::f64;       // cos and sin are rounded to it
+  io::NpyType arithmetic = io::NpyType::f64;  // products and sums too
+  unsigned seed = 1;
+};
+
+double round_to(io::NpyType type, double value) {
+  switch (type) {
+    case io::NpyType::f32:
+      return static_cast<float>(value);
+    case io::NpyType::f16:
+      return core::to_float(core::to_half(static_cast<float>(value)));
+    case io::NpyType::bf16:
+      return core::to_float(core::to_bfloat16(static_cast<float>(value)));
+    default:
+      return value;
+  }
+}
+
+io::NpyArray array_of(io::NpyType type, std::vector<std::int64_t> shape,
+                      const std::vector<double>& values) {
+  io::NpyArray array = io::make_npy(type, std::move(shape));
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const auto narrow = static_cast<float>(values[k]);
+    if (type == io::NpyType::f64) array.as<double>()[k] = values[k];
+    if (type == io::NpyType::i64) array.as<std::int64_t>()[k] = std::llround(values[k]);
+    if (type == io::NpyType::f32) array.as<float>()[k] = narrow;
+    if (type == io::NpyType::f16) array.as<std::uint16_t>()[k] = core::to_half(narrow).bits;
+    if (type == io::NpyType::bf16) array.as<std::uint16_t>()[k] = core::to_bfloat16(narrow).bits;
+  }
+  return array;
+}
+
+RopeSpec spec_of(const Recipe& recipe) {
+  RopeSpec spec;
+  spec.head_dim = recipe.head_dim;
+  spec.rotary_dim = recipe.rotary_dim;
+  spec.rotary_offset = recipe.first;
+  spec.base = recipe.base;
+  spec.scaling = recipe.scaling;
+  spec.layout = core::pair_layout_of(recipe.layout);
+  return spec;
+}
+
+struct Sample {
+  std::vector<double> before, after;
+  std::vector<std::int64_t> shape;  // [batch, tokens, heads, head_dim]
+  io::NpyType dtype = io::NpyType::f32;
+  std::vector<double> frequencies;
+  double amplitude = 1.0;
+
+  [[nodiscard]] Diagnosis diagnose(const std::optional<io::NpyArray>& positions = std::nullopt,
+                                   std::vector<std::string> axes = {}) const {
+    const io::NpyArray x = array_of(dtype, shape, before), y = array_of(dtype, shape, after);
+    return porting::diagnose({&x, &y, positions ? &*positions : nullptr, std::move(axes)});
+  }
+};
+
+std::vector<double> random_values(std::size_t count, unsigned seed, io::NpyType type) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<double> normal;
+  std::vector<double> values(count);
+  for (double& value : values) value = round_to(type, normal(generator));
+  return values;
+}
+
+// (read a, read b, write a, write b) of a pair, written out once more.
+std::array<std::int64_t, 4> pair_features(const Recipe& recipe, std::int64_t pair) {
+  const std::int64_t near = recipe.first + pair, far = near + recipe.rotary_dim / 2;
+  const std::int64_t even = recipe.first + 2 * pair, odd = even + 1;
+  if (recipe.layout == "interleaved") return {even, odd, even, odd};
+  if (recipe.layout == "interleaved_to_half") return {even, odd, near, far};
+  if (recipe.layout == "half_to_interleaved") return {near, far, even, odd};
+  return {near, far, near, far};
+}
+
+Sample make(const Recipe& recipe) {
+  Sample sample;
+  sample.dtype = recipe.dtype;
+  sample.shape = {recipe.batch, recipe.tokens, recipe.heads, recipe.head_dim};
+  sample.frequencies = recipe.frequencies;
+  if (recipe.frequencies.empty()) {
+    const core::Frequencies resolved =
+        encodings::resolve_frequencies(spec_of(recipe), recipe.context);
+    sample.frequencies.assign(resolved.values().begin(), resolved.values().end());
+    sample.amplitude = resolved.amplitude();
+  }
+  if (recipe.amplitude != 0.0) sample.amplitude = recipe.amplitude;
+  const std::int64_t vectors = recipe.batch * recipe.tokens * recipe.heads;
+  sample.before = random_values(static_cast<std::size_t>(vectors * recipe.head_dim), recipe.seed,
+                                recipe.dtype);
+  sample.after = sample.before;
+  for (std::int64_t v = 0; v < vectors; ++v) {
+    const std::int64_t token = v / recipe.heads % recipe.tokens;
+    const std::int64_t row = v / recipe.heads / recipe.tokens * recipe.tokens + token;
+    double position = static_cast<double>(recipe.offset + token);
+    if (!recipe.positions.empty()) {
+      const bool per_row = recipe.positions.size() > static_cast<std::size_t>(recipe.tokens);
+      position = recipe.positions[static_cast<std::size_t>(per_row ? row : token)];
+    }
+    for (std::size_t i = 0; i < sample.frequencies.size(); ++i) {
+      const auto [a, b, to_a, to_b] = pair_features(recipe, static_cast<std::int64_t>(i));
+      const double angle = (recipe.inverse ? -1.0 : 1.0) * sample.frequencies[i] * position;
+      const double cos = round_to(recipe.table, sample.amplitude * std::cos(angle));
+      const double sin = round_to(recipe.table, sample.amplitude * std::sin(angle));
+      const double* const x = sample.before.data() + v * recipe.head_dim;
+      double* const y = sample.after.data() + v * recipe.head_dim;
+      const auto keep = [&](double value) { return round_to(recipe.arithmetic, value); };
+      y[to_a] = round_to(recipe.dtype, keep(x[a] * cos) - keep(x[b] * sin));
+      y[to_b] = round_to(recipe.dtype, keep(x[b] * cos) + keep(x[a] * sin));
+    }
+  }
+  return sample;
+}
+
+io::NpyArray range(std::int64_t first, std::int64_t count) {
+  std::vector<double> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), static_cast<double>(first));
+  return array_of(io::NpyType::i64, {count}, values);
+}
+
+double number_of(const Diagnosis& found, std::string_view name) {
+  for (const auto& [key, value] : found.scaling->numbers) {
+    if (key == name) return value;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+bool says(const std::vector<std::string>& notes, std::string_view words) {
+  return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) {
+    return note.find(words) != std::string::npos;
+  });
+}
+
+std::string page(const Diagnosis& found) { return diagnose_json(found); }
+
+void expect_turn(const Diagnosis& found, const Recipe& recipe) {
+  ASSERT_EQ(found.answer, Answer::rope) << page(found);
+  EXPECT_EQ(found.layout, recipe.layout) << page(found);
+  EXPECT_EQ(found.rotary_dim, recipe.rotary_dim) << page(found);
+  EXPECT_EQ(found.rotary_offset, recipe.first) << page(found);
+  EXPECT_EQ(found.inverse, recipe.inverse) << page(found);
+}
+
+void expect_frequencies(const Diagnosis& found, const Sample& sample, double rtol) {
+  ASSERT_EQ(found.frequencies.size(), sample.frequencies.size()) << page(found);
+  for (std::size_t i = 0; i < sample.frequencies.size(); ++i) {
+    EXPECT_NEAR(found.frequencies[i], sample.frequencies[i], rtol * sample.frequencies[i] + 1e-12)
+        << "pair " << i << " " << page(found);
+  }
+}
+
+// ---- what is recovered
+
+TEST(Diagnose, EveryLayoutWindowBaseOffsetAndDirection) {
+  unsigned seed = 1;
+  for (const char* layout :
+       {"half", "interleaved", "interleaved_to_half", "half_to_interleaved"}) {
+    for (const std::int64_t rotary_dim : {32, 16, 8}) {
+      for (const std::int64_t first : {0, 4}) {
+        for (const double base : {10000.0, 500000.0, 100.0}) {
+          if (first + rotary_dim > 32) continue;
+          Recipe recipe;
+          recipe.head_dim = 32;
+          recipe.rotary_dim = rotary_dim;
+          recipe.first = first;
+          recipe.layout = layout;
+          recipe.base = base;
+          recipe.inverse = seed % 2 == 0;
+          recipe.offset = std::array<std::int64_t, 4>{0, 7, 300, 12345}[seed % 4];
+          recipe.seed = ++seed;
+          SCOPED_TRACE(std::string(layout) + " " + std::to_string(rotary_dim) + " from " +
+                       std::to_string(first) + " base " + std::to_string(base) + " offset " +
+                       std::to_string(recipe.offset));
+          const Sample sample = make(recipe);
+          const Diagnosis found = sample.diagnose();
+          expect_turn(found, recipe);
+          EXPECT_EQ(found.offset, recipe.offset) << page(found);
+          EXPECT_EQ(found.scaling->type, "default") << page(found);
+          ASSERT_TRUE(found.base);
+          EXPECT_NEAR(*found.base, base, 1e-3 * base);
+          EXPECT_NEAR(*found.amplitude, 1.0, 1e-6);
+          EXPECT_EQ(found.positions, "contiguous");
+          ASSERT_TRUE(found.residual);
+          EXPECT_LT(*found.residual, 1e-6);
+          ASSERT_TRUE(found.runner_up);
+          EXPECT_GT(found.runner_up->residual, 1e3 * *found.residual);
+        }
+      }
+    }
+  }
+}
+
+struct ScalingCase {
+  const char* name;
+  RopeScaling scaling;
+  double base;
+  std::int64_t head_dim;
+  std::optional<std::int64_t> context;
+  const char* type;
+  double factor;
+};
+
+class DiagnoseScaling : public ::testing::TestWithParam<ScalingCase> {};
+
+std::vector<double> growing(std::int64_t pairs, double first, double last, double power) {
+  std::vector<double> list;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(pairs - 1);
+    list.push_back(first + (last - first) * std::pow(part, power));
+  }
+  return list;
+}
+
+encodings::LongRopeScaling long_rope(std::int64_t pairs) {
+  encodings::LongRopeScaling scaling;
+  scaling.short_factor = growing(pairs, 1.0, 3.0, 1.4);
+  scaling.long_factor = growing(pairs, 1.1, 50.0, 1.3);
+  scaling.original_length = 4096;
+  scaling.factor = 32.0;
+  return scaling;
+}
+
+encodings::YarnScaling yarn(double factor, std::int64_t length, bool truncate = true) {
+  encodings::YarnScaling scaling;
+  scaling.factor = factor;
+  scaling.original_length = length;
+  scaling.truncate = truncate;
+  return scaling;
+}
+
+TEST_P(DiagnoseScaling, IsNamedWithItsFactorAtGivenAndUnknownPositions) {
+  const ScalingCase& param = GetParam();
+  for (const std::int64_t offset : {1000, 5000}) {
+    Recipe recipe;
+    recipe.head_dim = recipe.rotary_dim = param.head_dim;
+    recipe.base = param.base;
+    recipe.scaling = param.scaling;
+    recipe.context = param.context;
+    recipe.offset = offset;
+    const Sample sample = make(recipe);
+    for (const bool given : {true, false}) {
+      SCOPED_TRACE(std::string(given ? "given" : "unknown") + " " + std::to_string(offset));
+      const Diagnosis found =
+          given ? sample.diagnose(range(offset, recipe.tokens)) : sample.diagnose();
+      expect_turn(found, recipe);
+      EXPECT_EQ(found.offset, offset);
+      ASSERT_TRUE(found.scaling);
+      EXPECT_EQ(found.scaling->type, param.type) << page(found);
+      EXPECT_NEAR(*found.amplitude, sample.amplitude, 1e-5 * sample.amplitude);
+      expect_frequencies(found, sample, 1e-4);
+      if (param.factor > 0.0) {
+        EXPECT_NEAR(number_of(found, "factor"), param.factor, 0.01 * param.factor) << page(found);
+        ASSERT_TRUE(found.base);
+        EXPECT_NEAR(*found.base, param.base, 0.01 * param.base) << page(found);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, DiagnoseScaling,
+    ::testing::Values(
+        ScalingCase{"linear4", encodings::LinearScaling{4.0}, 10000.0, 64, {}, "linear", 4.0},
+        ScalingCase{"linear8", encodings::LinearScaling{8.0}, 1e6, 128, {}, "linear", 8.0},
+        ScalingCase{"linear2_5", encodings::LinearScaling{2.5}, 5e5, 32, {}, "linear", 2.5},
+        ScalingCase{"ntk4", encodings::NtkScaling{4.0, {}}, 10000.0, 64, {}, "ntk", 4.0},
+        ScalingCase{"mixed", encodings::NtkScaling{8.0, 0.625}, 10000.0, 64, {}, "ntk", 8.0},
+        ScalingCase{
+            "dynamic", encodings::DynamicScaling{2.0, {}, 512}, 10000.0, 64, 1536, "dynamic", 0.0},
+        ScalingCase{"yarn4", yarn(4.0, 32768), 1e6, 64, {}, "yarn", 4.0},
+        ScalingCase{"yarn16", yarn(16.0, 4096), 10000.0, 128, {}, "yarn", 16.0},
+        ScalingCase{"yarn40", yarn(40.0, 4096), 10000.0, 64, {}, "yarn", 40.0},
+        ScalingCase{"yarn2_short", yarn(2.0, 2048), 10000.0, 32, {}, "yarn", 2.0},
+        ScalingCase{"gpt_oss", yarn(32.0, 4096, false), 150000.0, 64, {}, "yarn", 32.0},
+        ScalingCase{"llama3_8", encodings::Llama3Scaling{8.0, 1.0, 4.0, 8192}, 5e5, 64, {},
+                    "llama3", 8.0},
+        ScalingCase{"llama3_32", encodings::Llama3Scaling{32.0, 1.0, 4.0, 8192}, 5e5, 128, {},
+                    "llama3", 32.0},
+        ScalingCase{"llama3_ends", encodings::Llama3Scaling{16.0, 1.0, 8.0, 4096}, 1e5, 128, {},
+                    "llama3", 16.0},
+        ScalingCase{"by_parts", encodings::NtkByPartsScaling{4.0, 2048}, 10000.0, 128, {},
+                    "ntk_by_parts", 4.0},
+        ScalingCase{"longrope_long", long_rope(24), 10000.0, 48, 9000, "longrope", 0.0},
+        ScalingCase{"longrope_short", long_rope(32), 10000.0, 64, 4000, "longrope", 0.0}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Diagnose, DynamicIsTheSameMapAsAPlainLawOfAnotherBase) {
+  Recipe recipe;
+  recipe.scaling = encodings::DynamicScaling{2.0, {}, 512};
+  recipe.context = 1536;
+  recipe.offset = 1500;
+  const Diagnosis found = make(recipe).diagnose();
+  ASSERT_TRUE(found.effective_base);
+  EXPECT_NEAR(*found.effective_base, 10000.0 * std::pow(5.0, 64.0 / 62.0), 1.0);
+  EXPECT_EQ(found.base, 10000.0);
+  EXPECT_NEAR(number_of(found, "alpha"), 5.0, 1e-6);
+  ASSERT_FALSE(found.readings.empty());
+  EXPECT_EQ(found.readings[0].scaling.type, "default");
+}
+
+TEST(Diagnose, ProportionalLeavesTheSlowPairsOfTheWholeHeadStill) {
+  Recipe recipe;
+  recipe.scaling = encodings::ProportionalScaling{0.25, 1.0};
+  recipe.base = 1e6;
+  recipe.offset = 40;
+  const Diagnosis found = make(recipe).diagnose(range(40, recipe.tokens));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.scaling->type, "proportional") << page(found);
+  EXPECT_NEAR(number_of(found, "partial_rotary_factor"), 0.25, 1e-12);
+  EXPECT_EQ(found.base, 1e6);
+}
+
+TEST(Diagnose, RandomPositionsWithWideGaps) {
+  Recipe recipe;
+  recipe.layout = "interleaved";
+  recipe.head_dim = 32;
+  recipe.rotary_dim = 16;
+  std::mt19937 generator(5);
+  std::vector<double> positions;
+  for (int t = 0; t < 24; ++t) positions.push_back(static_cast<double>(generator() % 100000));
+  recipe.positions = positions;
+  const Diagnosis found =
+      make(recipe).diagnose(array_of(io::NpyType::i64, {recipe.tokens}, positions));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0) << page(found);
+  EXPECT_EQ(found.offset, std::nullopt);
+  EXPECT_EQ(found.positions, "given");
+}
+
+TEST(Diagnose, MultiplesOfAHundredFollowFromOneLaw) {
+  Recipe recipe;
+  for (int t = 0; t < 24; ++t) recipe.positions.push_back(100.0 * t);
+  const Diagnosis found =
+      make(recipe).diagnose(array_of(io::NpyType::i64, {recipe.tokens}, recipe.positions));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0) << page(found);
+  EXPECT_EQ(found.scaling->type, "default");
+}
+
+TEST(Diagnose, OurOwnEngineIsRecognised) {
+  Recipe recipe;
+  recipe.base = 500000.0;
+  recipe.scaling = encodings::Llama3Scaling{8.0, 1.0, 4.0, 8192};
+  recipe.heads = 2;
+  recipe.tokens = 40;
+  recipe.offset = 77;
+  Sample sample = make(recipe);
+  std::vector<float> x(sample.before.begin(), sample.before.end());
+  const core::Rotary rotary = encodings::resolve(spec_of(recipe));
+  const core::HeadsView view =
+      core::heads_view(x.data(), 1, recipe.tokens, recipe.heads, recipe.head_dim);
+  core::rotate(rotary, core::positions_from(77), view);
+  sample.after.assign(x.begin(), x.end());
+  const Diagnosis found = sample.diagnose();
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.scaling->type, "llama3");
+  EXPECT_EQ(found.offset, 77);
+  EXPECT_TRUE(compare_with_config(found, spec_of(recipe)).empty());
+}
+
+RC_GTEST_PROP(DiagnoseLaw, PlainAndLinearTurnsAreRecovered, ()) {
+  Recipe recipe;
+  recipe.head_dim = 2 * *rc::gen::inRange<std::int64_t>(4, 65);
+  recipe.rotary_dim = 2 * *rc::gen::inRange<std::int64_t>(4, recipe.head_dim / 2 + 1);
+  recipe.layout =
+      *rc::gen::element<std::string>("half", "interleaved", "interleaved_to_half");
+  recipe.base = *rc::gen::element(1000.0, 10000.0, 150000.0, 500000.0, 1000000.0);
+  recipe.offset = *rc::gen::inRange<std::int64_t>(0, 20000);
+  recipe.inverse = *rc::gen::arbitrary<bool>();
+  recipe.heads = *rc::gen::inRange<std::int64_t>(1, 5);
+  recipe.tokens = *rc::gen::inRange<std::int64_t>(8, 40);
+  recipe.seed = *rc::gen::inRange(1U, 1000U);
+  const double factor = *rc::gen::element(1.0, 2.0, 4.0, 10.0);
+  if (factor > 1.0) recipe.scaling = encodings::LinearScaling{factor};
+  const bool given = *rc::gen::arbitrary<bool>();
+  const Sample sample = make(recipe);
+  const Diagnosis found =
+      given ? sample.diagnose(range(recipe.offset, recipe.tokens)) : sample.diagnose();
+  if (found.answer != Answer::rope || found.layout != recipe.layout ||
+      found.rotary_dim != recipe.rotary_dim || found.inverse != recipe.inverse ||
+      found.offset != recipe.offset || !found.base ||
+      std::abs(*found.base / recipe.base - 1.0) > 1e-3 ||
+      found.scaling->type != (factor > 1.0 ? "linear" : "default")) {
+    RC_FAIL(page(found));
+  }
+}
+
+// ---- precision
+
+TEST(Diagnose, SixteenBitTensors) {
+  for (const io::NpyType type : {io::NpyType::f16, io::NpyType::bf16}) {
+    for (const char* layout : {"half", "interleaved"}) {
+      for (const std::int64_t offset : {0, 300, 3000}) {
+        SCOPED_TRACE(std::string(io::name_of(type)) + " " + layout + " " + std::to_string(offset));
+        Recipe recipe;
+        recipe.dtype = type;
+        recipe.layout = layout;
+        recipe.offset = offset;
+        const Sample sample = make(recipe);
+        for (const bool given : {true, false}) {
+          const Diagnosis found =
+              given ? sample.diagnose(range(offset, recipe.tokens)) : sample.diagnose();
+          expect_turn(found, recipe);
+          EXPECT_EQ(found.base, 10000.0) << page(found);
+          EXPECT_EQ(found.offset, offset) << page(found);
+          EXPECT_EQ(found.tensor_dtype, io::name_of(type));
+          EXPECT_EQ(found.table_dtype, "exact") << page(found);
+          EXPECT_EQ(found.arithmetic, "float32");
+        }
+      }
+    }
+  }
+}
+
+TEST(Diagnose, BitsOfBfloat16InUint16) {
+  Recipe recipe;
+  recipe.dtype = io::NpyType::bf16;
+  const Sample sample = make(recipe);
+  io::NpyArray x = array_of(recipe.dtype, sample.shape, sample.before);
+  io::NpyArray y = array_of(recipe.dtype, sample.shape, sample.after);
+  x.type = y.type = io::NpyType::u16;
+  const Diagnosis found = diagnose({&x, &y, nullptr, {}});
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.tensor_dtype, "bfloat16");
+  EXPECT_TRUE(says(found.notes, "uint16"));
+}
+
+TEST(Diagnose, TablesRoundedToSixteenBits) {
+  for (const auto& [type, name] : std::vector<std::pair<io::NpyType, std::string>>{
+           {io::NpyType::bf16, "bfloat16"}, {io::NpyType::f16, "float16"}}) {
+    for (const io::NpyType dtype : {io::NpyType::f32, io::NpyType::bf16}) {
+      Recipe recipe;
+      recipe.table = type;
+      recipe.dtype = dtype;
+      recipe.offset = 500;
+      const Diagnosis found = make(recipe).diagnose(range(500, recipe.tokens));
+      expect_turn(found, recipe);
+      EXPECT_EQ(found.base, 10000.0);
+      // A float16 table is finer than what a bfloat16 tensor keeps, but still shows in ties.
+      if (dtype == io::NpyType::f32 || type == io::NpyType::bf16) {
+        EXPECT_EQ(found.table_dtype, name) << page(found);
+      }
+    }
+  }
+}
+
+TEST(Diagnose, ArithmeticInBfloat16) {
+  Recipe recipe;
+  recipe.dtype = recipe.table = recipe.arithmetic = io::NpyType::bf16;
+  recipe.offset = 100;
+  const Diagnosis found = make(recipe).diagnose(range(100, recipe.tokens));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.table_dtype, "bfloat16") << page(found);
+  EXPECT_EQ(found.arithmetic, "bfloat16");
+}
+
+TEST(Diagnose, Float32AngleProductsFarOut) {
+  Recipe recipe;
+  recipe.offset = 100000;
+  Sample sample = make(recipe);
+  std::vector<float> x(sample.before.begin(), sample.before.end());
+  const core::HeadsView view =
+      core::heads_view(x.data(), 1, recipe.tokens, recipe.heads, recipe.head_dim);
+  core::RotateOptions options;
+  options.angles = core::AngleMode::float32;
+  core::rotate(encodings::resolve(spec_of(recipe)), core::positions_from(recipe.offset), view,
+               options);
+  sample.after.assign(x.begin(), x.end());
+  const Diagnosis found = sample.diagnose(range(recipe.offset, recipe.tokens));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0);
+  EXPECT_EQ(found.table_dtype, "float32_angles") << page(found);
+}
+
+TEST(Diagnose, FrequenciesRoundedToBfloat16) {
+  Recipe recipe;
+  recipe.offset = 100;
+  for (int i = 0; i < 32; ++i) {
+    recipe.frequencies.push_back(round_to(io::NpyType::bf16, std::pow(10000.0, -i / 32.0)));
+  }
+  const Diagnosis found = make(recipe).diagnose(range(100, recipe.tokens));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0) << page(found);
+  EXPECT_EQ(found.table_dtype, "bfloat16_frequencies");
+}
+
+// ---- amplitude
+
+TEST(Diagnose, AmplitudeAppliedTwiceDroppedAndInverted) {
+  const double usual = encodings::yarn_amplitude(4.0, 1.0);
+  for (const auto& [amplitude, words] : std::vector<std::pair<double, std::string>>{
+           {usual, "YaRN's own"}, {usual * usual, "applied twice"}, {1.0, "dropped"},
+           {1.0 / usual, "inverse"}}) {
+    Recipe recipe;
+    recipe.base = 1e6;
+    recipe.scaling = yarn(4.0, 32768);
+    recipe.amplitude = amplitude;
+    recipe.offset = 4000;
+    const Diagnosis found = make(recipe).diagnose(range(4000, recipe.tokens));
+    expect_turn(found, recipe);
+    EXPECT_NEAR(*found.amplitude, amplitude, 1e-5);
+    EXPECT_TRUE(says(found.notes, words)) << page(found);
+  }
+}
+
+// ---- positions that are not the given ones
+
+TEST(Diagnose, PositionsOffByOne) {
+  Recipe recipe;
+  recipe.offset = 11;
+  const Diagnosis found = make(recipe).diagnose(range(10, recipe.tokens));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.positions, "found");
+  EXPECT_EQ(found.offset, 11) << page(found);
+  EXPECT_TRUE(says(found.notes, "off by one")) << page(found);
+}
+
+TEST(Diagnose, PositionsInBfloat16) {
+  Recipe recipe;
+  recipe.tokens = 64;
+  std::vector<double> given;
+  for (int t = 0; t < 64; ++t) {
+    given.push_back(500.0 + t);
+    recipe.positions.push_back(round_to(io::NpyType::bf16, given.back()));
+  }
+  const Diagnosis found = make(recipe).diagnose(array_of(io::NpyType::i64, {64}, given));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0) << page(found);
+  EXPECT_EQ(found.table_dtype, "bfloat16_positions") << page(found);
+  EXPECT_TRUE(says(found.notes, "rounded to bfloat16")) << page(found);
+}
+
+TEST(Diagnose, PositionsGivenButAllTheSame) {
+  Recipe recipe;
+  recipe.positions.assign(24, 7.0);
+  const Diagnosis found = make(recipe).diagnose(range(0, recipe.tokens));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0) << page(found);
+  EXPECT_TRUE(says(found.notes, "position 7")) << page(found);
+}
+
+TEST(Diagnose, PositionsIgnored) {
+  Recipe recipe;
+  const std::vector<double> packed = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5};
+  const Diagnosis found = make(recipe).diagnose(array_of(io::NpyType::i64, {24}, packed));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.positions, "found");
+  EXPECT_EQ(found.offset, 0) << page(found);
+  EXPECT_TRUE(says(found.notes, "were not used")) << page(found);
+}
+
+TEST(Diagnose, PackedPositionsThatNobodyGave) {
+  Recipe recipe;
+  recipe.positions = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5};
+  const Diagnosis found = make(recipe).diagnose();
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.positions, "found");
+  EXPECT_EQ(found.found_positions, recipe.positions) << page(found);
+}
+
+TEST(Diagnose, BatchRowsWithOffsetsOfTheirOwn) {
+  Recipe recipe;
+  recipe.batch = 2;
+  for (const int start : {5, 40}) {
+    for (int t = 0; t < 24; ++t) recipe.positions.push_back(start + t);
+  }
+  const Sample sample = make(recipe);
+  const Diagnosis unknown = sample.diagnose();
+  expect_turn(unknown, recipe);
+  EXPECT_EQ(unknown.base, 10000.0) << page(unknown);
+  EXPECT_EQ(unknown.offset, std::nullopt);
+  EXPECT_TRUE(std::any_of(unknown.undetermined.begin(), unknown.undetermined.end(),
+                          [](const Undetermined& open) {
+                            return open.reason.find("5, 40") != std::string::npos;
+                          }))
+      << page(unknown);
+  const Diagnosis given =
+      sample.diagnose(array_of(io::NpyType::i64, {2, 24}, recipe.positions));
+  expect_turn(given, recipe);
+  EXPECT_EQ(given.positions, "given") << page(given);
+}
+
+// ---- axes
+
+TEST(Diagnose, TheTokenAxisIsFound) {
+  Recipe recipe;
+  recipe.batch = 2;
+  recipe.tokens = 5;
+  recipe.heads = 9;
+  Sample sample = make(recipe);
+  // [batch, tokens, heads, dim] -> [batch, heads, tokens, dim]
+  const auto swapped = [&](const std::vector<double>& values) {
+    std::vector<double> result(values.size());
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t t = 0; t < 5; ++t) {
+        for (std::int64_t h = 0; h < 9; ++h) {
+          std::copy_n(values.begin() + ((b * 5 + t) * 9 + h) * 64, 64,
+                      result.begin() + ((b * 9 + h) * 5 + t) * 64);
+        }
+      }
+    }
+    return result;
+  };
+  EXPECT_EQ(sample.diagnose().axes,
+            (std::vector<std::string>{"batch", "tokens", "heads", "dim"}));
+  sample.before = swapped(sample.before);
+  sample.after = swapped(sample.after);
+  sample.shape = {2, 9, 5, 64};
+  const std::vector<std::string> heads_first = {"batch", "heads", "tokens", "dim"};
+  const Diagnosis found = sample.diagnose();
+  EXPECT_EQ(found.axes, heads_first);
+  expect_turn(found, recipe);
+  EXPECT_EQ(sample.diagnose(std::nullopt, {"batch", "head", "seq", "dim"}).axes, heads_first);
+  // The wrong order asked for: vectors of one "token" then turn differently.
+  EXPECT_EQ(sample.diagnose(std::nullopt, {"batch", "tokens", "heads", "dim"}).answer,
+            Answer::none);
+  sample.shape = {18, 5, 64};
+  EXPECT_EQ(sample.diagnose().axes, (std::vector<std::string>{"heads", "tokens", "dim"}));
+}
+
+// ---- no rotation
+
+Diagnosis after_of(const std::function<void(Sample&)>& change) {
+  Recipe recipe;
+  Sample sample = make(recipe);
+  sample.after = sample.before;
+  change(sample);
+  return sample.diagnose(range(0, recipe.tokens));
+}
+
+void expect_none(const Diagnosis& found, std::string_view words) {
+  EXPECT_EQ(found.answer, Answer::none) << page(found);
+  EXPECT_NE(found.reason.find(words), std::string::npos) << found.reason;
+}
+
+TEST(DiagnoseNone, Identical) {
+  expect_none(after_of([](Sample&) {}), "after is before");
+}
+
+TEST(DiagnoseNone, Scaled) {
+  expect_none(after_of([](Sample& sample) {
+                for (double& value : sample.after) value = static_cast<float>(1.25 * value);
+              }),
+              "times 1.25");
+}
+
+TEST(DiagnoseNone, Permuted) {
+  expect_none(after_of([](Sample& sample) {
+                for (std::size_t v = 0; v < sample.after.size(); v += 64) {
+                  for (std::size_t i = 0; i < 32; ++i) {
+                    sample.after[v + i] = sample.before[v + 2 * i];
+                    sample.after[v + 32 + i] = sample.before[v + 2 * i + 1];
+                  }
+                }
+              }),
+              "from interleaved to half order, features 0 to 63");
+  expect_none(after_of([](Sample& sample) {
+                for (std::size_t v = 0; v < sample.after.size(); v += 64) {
+                  std::swap(sample.after[v + 3], sample.after[v + 9]);
+                }
+              }),
+              "3 from 9, 9 from 3");
+}
+
+TEST(DiagnoseNone, ATableWasAdded) {
+  for (const double size : {1.0, 0.05}) {
+    expect_none(after_of([size](Sample& sample) {
+                  for (std::size_t k = 0; k < sample.after.size(); ++k) {
+                    const auto token = static_cast<double>(k / 64 / 3);
+                    const double angle =
+                        token * std::pow(10000.0, -static_cast<double>(k % 64 / 2) / 32.0);
+                    sample.after[k] += size * (k % 2 == 0 ? std::sin(angle) : std::cos(angle));
+                  }
+                }),
+                "a sinusoidal table was added");
+  }
+  const std::vector<double> row = random_values(24 * 64, 9, io::NpyType::f32);
+  expect_none(after_of([&](Sample& sample) {
+                for (std::size_t k = 0; k < sample.after.size(); ++k) {
+                  sample.after[k] += row[k / 64 / 3 * 64 + k % 64];
+                }
+              }),
+              "something was added");
+}
+
+TEST(DiagnoseNone, AnotherOrthogonalMap) {
+  expect_none(after_of([](Sample& sample) {
+                // Mirrored at a plane of its own per token (Householder).
+                for (std::size_t v = 0; v < sample.after.size(); v += 64) {
+                  const std::vector<double> n =
+                      random_values(64, static_cast<unsigned>(100 + v / 64 / 3), io::NpyType::f64);
+                  double length = 0.0, along = 0.0;
+                  for (std::size_t j = 0; j < 64; ++j) {
+                    length += n[j] * n[j];
+                    along += n[j] * sample.before[v + j];
+                  }
+                  for (std::size_t j = 0; j < 64; ++j) {
+                    sample.after[v + j] = sample.before[v + j] - 2.0 * along / length * n[j];
+                  }
+                }
+              }),
+              "an orthogonal map");
+}
+
+TEST(DiagnoseNone, UnrelatedTensors) {
+  expect_none(after_of([](Sample& sample) {
+                sample.after = random_values(sample.before.size(), 77, io::NpyType::f32);
+              }),
+              "not kept");
+}
+
+TEST(DiagnoseNone, MirroredPairs) {
+  expect_none(after_of([](Sample& sample) {
+                for (std::size_t v = 0; v < sample.after.size(); v += 64) {
+                  for (std::size_t i = 0; i < 32; ++i) {
+                    const double angle = static_cast<double>(v / 64 / 3) *
+                                         std::pow(10000.0, -static_cast<double>(i) / 32.0);
+                    const double a = sample.before[v + i], b = sample.before[v + i + 32];
+                    sample.after[v + i] = a * std::cos(angle) + b * std::sin(angle);
+                    sample.after[v + i + 32] = a * std::sin(angle) - b * std::cos(angle);
+                  }
+                }
+              }),
+              "mirrored");
+}
+
+TEST(DiagnoseNone, TurnsThatNoPositionExplains) {
+  Recipe recipe;
+  recipe.tokens = 1;
+  recipe.heads = 2;
+  recipe.positions = {1.0};
+  Sample whole;
+  whole.shape = {1, 24, 2, 64};
+  std::mt19937 generator(3);
+  std::uniform_real_distribution<double> angle(-3.0, 3.0);
+  for (unsigned t = 0; t < 24; ++t) {
+    recipe.frequencies.clear();
+    for (int i = 0; i < 32; ++i) recipe.frequencies.push_back(angle(generator));
+    recipe.seed = t + 1;
+    const Sample one = make(recipe);
+    whole.before.insert(whole.before.end(), one.before.begin(), one.before.end());
+    whole.after.insert(whole.after.end(), one.after.begin(), one.after.end());
+  }
+  expect_none(whole.diagnose(), "no multiple of");
+}
+
+TEST(DiagnoseNone, NotFinite) {
+  expect_none(after_of([](Sample& sample) {
+                sample.after[5] = std::numeric_limits<double>::quiet_NaN();
+                sample.after[9] = std::numeric_limits<double>::infinity();
+              }),
+              "2 values that are not finite");
+  Recipe recipe;
+  Sample sample = make(recipe);
+  sample.before[3] = sample.after[3] = std::numeric_limits<double>::quiet_NaN();
+  const Diagnosis found = sample.diagnose();
+  expect_turn(found, recipe);
+  EXPECT_TRUE(says(found.notes, "left out")) << page(found);
+}
+
+// ---- too little to tell
+
+bool is_open(const Diagnosis& found, std::string_view field) {
+  return std::any_of(found.undetermined.begin(), found.undetermined.end(),
+                     [&](const Undetermined& open) { return open.field == field; });
+}
+
+TEST(DiagnoseLittle, OneTokenAtAGivenPosition) {
+  Recipe recipe;
+  recipe.tokens = 1;
+  recipe.offset = 57;
+  const Diagnosis found = make(recipe).diagnose(range(57, 1));
+  expect_turn(found, recipe);
+  EXPECT_EQ(found.base, 10000.0) << page(found);
+}
+
+TEST(DiagnoseLittle, OneVectorOfOnePair) {
+  Recipe recipe;
+  recipe.tokens = recipe.heads = 1;
+  recipe.head_dim = recipe.rotary_dim = 2;
+  recipe.offset = 3;
+  for (const bool given : {false, true}) {
+    const Diagnosis found =
+        given ? make(recipe).diagnose(range(3, 1)) : make(recipe).diagnose();
+    EXPECT_EQ(found.answer, Answer::rope) << page(found);
+    EXPECT_EQ(found.layout, std::nullopt);
+    EXPECT_EQ(found.base, std::nullopt);
+    EXPECT_TRUE(is_open(found, "layout") && is_open(found, "base")) << page(found);
+    EXPECT_TRUE(nlohmann::json::parse(page(found))["base"].is_null());
+  }
+}
+
+TEST(DiagnoseLittle, OnePairOverManyTokens) {
+  Recipe recipe;
+  recipe.head_dim = recipe.rotary_dim = 2;
+  recipe.offset = 3;
+  const Diagnosis found = make(recipe).diagnose(range(3, recipe.tokens));
+  EXPECT_EQ(found.answer, Answer::rope);
+  EXPECT_EQ(found.base, std::nullopt);
+  EXPECT_EQ(found.scaling->type, "default") << page(found);
+  EXPECT_EQ(found.inverse, false);
+}
+
+TEST(DiagnoseLittle, SmallShapesNeverCrash) {
+  for (const std::int64_t tokens : {1, 2, 3}) {
+    for (const std::int64_t heads : {1, 2}) {
+      for (const std::int64_t dim : {2, 4, 6, 8}) {
+        for (const std::int64_t offset : {0, 1, 1000000000}) {
+          for (const bool given : {false, true}) {
+            Recipe recipe;
+            recipe.tokens = tokens;
+            recipe.heads = heads;
+            recipe.head_dim = recipe.rotary_dim = dim;
+            recipe.offset = offset;
+            const Sample sample = make(recipe);
+            const Diagnosis found =
+                given ? sample.diagnose(range(offset, tokens)) : sample.diagnose();
+            const nlohmann::json parsed = nlohmann::json::parse(page(found));
+            for (const char* field : {"base", "inverse", "layout", "scaling"}) {
+              if (found.answer == Answer::rope && parsed[field].is_null()) {
+                EXPECT_TRUE(is_open(found, field)) << field << " " << page(found);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(DiagnoseLittle, ZerosAndSubnormalsNeverCrash) {
+  Recipe recipe;
+  Sample sample = make(recipe);
+  std::fill(sample.before.begin(), sample.before.end(), 0.0);
+  EXPECT_EQ(sample.diagnose().answer, Answer::none);
+  sample.after = sample.before;
+  EXPECT_EQ(sample.diagnose().answer, Answer::none);
+  sample = make(recipe);
+  for (std::vector<double>* values : {&sample.before, &sample.after}) {
+    for (double& value : *values) value *= 1e-40;
+  }
+  EXPECT_NO_THROW((void)sample.diagnose());
+}
+
+// ---- refusals
+
+TEST(DiagnoseRefuses, WrongInput) {
+  const auto refuse = [](const io::NpyArray& x, const io::NpyArray& y,
+                         const io::NpyArray* positions, std::vector<std::string> axes,
+                         std::string_view words) {
+    try {
+      (void)diagnose({&x, &y, positions, std::move(axes)});
+      ADD_FAILURE() << "accepted: " << words;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos)
+          << error.what();
+    }
+  };
+  const io::NpyArray good = array_of(io::NpyType::f32, {4, 2, 8}, random_values(64, 1, io::NpyType::f32));
+  const io::NpyArray other = array_of(io::NpyType::f32, {4, 2, 8}, random_values(64, 2, io::NpyType::f32));
+  refuse(good, io::make_npy(io::NpyType::f32, {4, 2, 6}), nullptr, {}, "same shape");
+  refuse(io::make_npy(io::NpyType::f32, {4, 2, 7}), io::make_npy(io::NpyType::f32, {4, 2, 7}),
+         nullptr, {}, "even");
+  refuse(io::make_npy(io::NpyType::f32, {0, 2, 8}), io::make_npy(io::NpyType::f32, {0, 2, 8}),
+         nullptr, {}, "a vector to look at");
+  refuse(io::make_npy(io::NpyType::f32, {8}), io::make_npy(io::NpyType::f32, {8}), nullptr, {},
+         "[tokens, head_dim]");
+  refuse(io::make_npy(io::NpyType::i64, {2, 8}), io::make_npy(io::NpyType::i64, {2, 8}), nullptr,
+         {}, "before");
+  const Sample turned = [] {
+    Recipe recipe;
+    recipe.tokens = 4;
+    return make(recipe);
+  }();
+  const io::NpyArray x = array_of(io::NpyType::f32, turned.shape, turned.before);
+  const io::NpyArray y = array_of(io::NpyType::f32, turned.shape, turned.after);
+  const io::NpyArray wrong = range(0, 5);
+  refuse(x, y, &wrong, {}, "positions must be as many");
+  const io::NpyArray rows = array_of(io::NpyType::i64, {2, 4}, std::vector<double>(8, 0.0));
+  refuse(x, y, &rows, {}, "positions must have the shape");
+  const io::NpyArray three = io::make_npy(io::NpyType::i64, {3, 1, 4});
+  refuse(x, y, &three, {}, "[tokens] or [batch, tokens]");
+  refuse(x, y, nullptr, {"tokens", "heads"}, "the axes must name");
+}
+
+// ---- beside a config
+
+TEST(DiagnoseConfig, NamesTheFieldThatDiffers) {
+  Recipe recipe;
+  recipe.layout = "interleaved";
+  const Diagnosis found = make(recipe).diagnose(range(0, recipe.tokens));
+  EXPECT_TRUE(compare_with_config(found, spec_of(recipe)).empty());
+
+  const auto fields = [&](const RopeSpec& spec) {
+    std::vector<std::string> names;
+    for (const ConfigDifference& difference : compare_with_config(found, spec)) {
+      names.push_back(difference.field);
+    }
+    return names;
+  };
+  RopeSpec spec = spec_of(recipe);
+  spec.base = 500000.0;
+  spec.layout = core::PairLayout::half;
+  EXPECT_EQ(fields(spec), (std::vector<std::string>{"layout", "base", "frequencies"}));
+  spec = spec_of(recipe);
+  spec.scaling = yarn(4.0, 4096);
+  const std::vector<ConfigDifference> dropped = compare_with_config(found, spec);
+  ASSERT_EQ(dropped.size(), 3U);
+  EXPECT_EQ(dropped[0].field, "scaling");
+  EXPECT_EQ(dropped[2].field, "amplitude");
+  EXPECT_NE(dropped[2].text.find("dropped"), std::string::npos);
+  spec = spec_of(recipe);
+  spec.rotary_dim = 32;
+  EXPECT_EQ(fields(spec), (std::vector<std::string>{"rotary_dim"}));
+}
+
+}  // namespace
+}  // namespace phasor::porting

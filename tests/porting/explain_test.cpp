@@ -1,0 +1,235 @@
+#include "phasor/porting/explain.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/encodings/rope.hpp"
+
+namespace phasor::porting {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+struct NamedConfig {
+  std::string name, text;
+};
+
+Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); }
+
+// Every config of golden/rope_freqs, in both forms, and of golden/models.
+std::vector<NamedConfig> golden_configs() {
+  const fs::path golden = PHASOR_GOLDEN_DIR;
+  std::vector<NamedConfig> all;
+  for (const auto& entry : fs::directory_iterator(golden / "rope_freqs")) {
+    for (const char* form : {"old", "new"}) {
+      const fs::path file = entry.path() / (std::string("config.") + form + ".json");
+      if (!fs::exists(file)) continue;
+      all.push_back({entry.path().filename().string() + "_" + form, read_json(file).dump()});
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(golden / "models")) {
+    const Json config = read_json(entry.path() / "model" / "config.json");
+    all.push_back({entry.path().filename().string(), config.dump()});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const NamedConfig& a, const NamedConfig& b) { return a.name < b.name; });
+  return all;
+}
+
+Explanation explain_text(const std::string& text,
+                         std::optional<std::int64_t> context = std::nullopt) {
+  const ReadableConfig config = parse_readable_config(text).value_or_throw();
+  return explain(config, context).value_or_throw();
+}
+
+bool warns_of(const Explanation& explanation, std::string_view words) {
+  return std::any_of(
+      explanation.warnings.begin(), explanation.warnings.end(),
+      [&](const std::string& warning) { return warning.find(words) != std::string::npos; });
+}
+
+std::string source_of(const LayerExplanation& layer, std::string_view what) {
+  for (const config::Source& source : layer.group.sources) {
+    if (source.what == what) return source.key;
+  }
+  return "";
+}
+
+class GoldenExplain : public ::testing::TestWithParam<NamedConfig> {};
+
+TEST_P(GoldenExplain, EveryLayerIsAnswered) {
+  const Explanation explanation = explain_text(GetParam().text, 4096);
+  const Json json = Json::parse(explain_json(explanation));
+  ASSERT_FALSE(json.at("layers").empty());
+  EXPECT_TRUE(json.at("warnings").is_array());
+  std::set<std::int64_t> seen;
+  for (std::size_t i = 0; i < explanation.layers.size(); ++i) {
+    const LayerExplanation& layer = explanation.layers[i];
+    const Json& answer = json.at("layers")[i];
+    for (const char* key : {"layers", "encoding", "layout", "head_dim", "rotary_dim", "base",
+                            "scaling", "amplitude", "frequencies", "window"}) {
+      EXPECT_TRUE(answer.contains(key)) << key;
+    }
+    for (const std::int64_t index : layer.group.layers) {
+      EXPECT_TRUE(seen.insert(index).second) << "layer " << index << " is in two groups";
+    }
+    if (!layer.group.rope) continue;
+    EXPECT_EQ(answer.at("encoding"), "rope");
+    EXPECT_FALSE(source_of(layer, "base").empty());
+    EXPECT_FALSE(source_of(layer, "head_dim").empty());
+    EXPECT_FALSE(source_of(layer, "scaling").empty());
+    if (std::holds_alternative<encodings::AxialAxes>(layer.group.rope->axes)) continue;
+    const auto exact = encodings::resolve_frequencies(*layer.group.rope, 4096);
+    EXPECT_EQ(answer.at("frequencies").get<std::vector<double>>(),
+              std::vector<double>(exact.values().begin(), exact.values().end()));
+    EXPECT_EQ(answer.at("amplitude").get<double>(), exact.amplitude());
+  }
+  // Every layer that the config counts is in one group.
+  const Json config = Json::parse(GetParam().text);
+  if (config.contains("num_hidden_layers")) {
+    EXPECT_EQ(seen.size(), config.at("num_hidden_layers").get<std::size_t>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenExplain, ::testing::ValuesIn(golden_configs()),
+                         [](const auto& tested) { return tested.param.name; });
+
+constexpr std::string_view kLlama = R"({"model_type": "llama", "hidden_size": 128,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3,
+  "max_position_embeddings": 2048, "rope_theta": 500000.0, "vocab_size": 97})";
+
+Json llama() { return Json::parse(kLlama); }
+
+TEST(Explain, SaysWhichKeyEachNumberCameFrom) {
+  const Explanation explanation = explain_text(llama().dump());
+  ASSERT_EQ(explanation.layers.size(), 1U);
+  const LayerExplanation& layer = explanation.layers[0];
+  EXPECT_EQ(source_of(layer, "base"), "rope_theta");
+  EXPECT_EQ(source_of(layer, "head_dim"), "hidden_size / num_attention_heads");
+  EXPECT_EQ(source_of(layer, "layout"), "model_type llama");
+  EXPECT_EQ(layer.trained_length, 2048);
+  EXPECT_EQ(explanation.config.unread_keys, std::vector<std::string>{"vocab_size"});
+}
+
+TEST(Explain, CountsTurnsWithinTheTrainedLength) {
+  const Explanation explanation = explain_text(llama().dump());
+  const LayerExplanation& layer = explanation.layers[0];
+  ASSERT_EQ(layer.pairs.size(), 16U);
+  EXPECT_NEAR(*layer.pairs[0].turns, 2048.0 / 6.283185307179586, 1e-9);
+  EXPECT_LT(*layer.pairs[15].turns, 1.0);
+}
+
+// MarinFold #184, DeepSpeed #8345: a base nobody gave falls back to 10000 without a word.
+TEST(Explain, MarinFold184_BaseThatNoKeyGivesIsWarnedOf) {
+  Json config = llama();
+  config.erase("rope_theta");
+  EXPECT_TRUE(warns_of(explain_text(config.dump()), "base: no key gives it; 10000"));
+  EXPECT_FALSE(warns_of(explain_text(llama().dump()), "base: no key gives it"));
+}
+
+TEST(Explain, ContextBeyondTheTrainedOneIsWarnedOf) {
+  EXPECT_TRUE(warns_of(explain_text(llama().dump(), 4096), "context 4096 is beyond the 2048"));
+  EXPECT_FALSE(warns_of(explain_text(llama().dump(), 2048), "is beyond"));
+}
+
+TEST(Explain, KeysThatChangeNothingAreNamed) {
+  Json config = llama();
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 2048},
+                            {"mscale", 0.7}};
+  config["max_position_embeddings"] = 8192;
+  EXPECT_TRUE(warns_of(explain_text(config.dump()), "rope_scaling.mscale: does not reach"));
+  config["rope_scaling"]["mscale_all_dim"] = 0.7;
+  EXPECT_FALSE(warns_of(explain_text(config.dump()), "rope_scaling.mscale: does not reach"));
+}
+
+TEST(Explain, LengthsThatContradictTheFactorAreWarnedOf) {
+  Json config = llama();
+  config["rope_scaling"] = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}};
+  EXPECT_TRUE(warns_of(explain_text(config.dump()), "is not factor 4 times the original 2048"));
+}
+
+TEST(Explain, WindowOfMistralHoldsForEveryLayer) {
+  Json config = llama();
+  config["model_type"] = "mistral";
+  config["sliding_window"] = 512;
+  const Explanation explanation = explain_text(config.dump());
+  ASSERT_EQ(explanation.layers.size(), 1U);
+  EXPECT_EQ(explanation.layers[0].group.window, 512);
+  EXPECT_EQ(source_of(explanation.layers[0], "window"), "sliding_window");
+}
+
+TEST(Explain, WindowOfQwen2IsOffUnlessItsFlagIsSet) {
+  Json config = llama();
+  config["model_type"] = "qwen2";
+  config["sliding_window"] = 512;
+  config["use_sliding_window"] = false;
+  config["max_window_layers"] = 2;
+  const Explanation off = explain_text(config.dump());
+  ASSERT_EQ(off.layers.size(), 1U);
+  EXPECT_FALSE(off.layers[0].group.window.has_value());
+  EXPECT_TRUE(warns_of(off, "sliding_window: not used"));
+
+  config["use_sliding_window"] = true;
+  const Explanation on = explain_text(config.dump());
+  ASSERT_EQ(on.layers.size(), 2U);
+  EXPECT_EQ(on.layers[0].group.layers, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(on.layers[1].group.layers, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(on.layers[1].group.window, 512);
+}
+
+TEST(Explain, LayersWithoutRotationSayWhy) {
+  Json config = llama();
+  config["model_type"] = "smollm3";
+  config["num_hidden_layers"] = 4;
+  const Explanation explanation = explain_text(config.dump());
+  ASSERT_EQ(explanation.layers.size(), 2U);
+  EXPECT_EQ(explanation.layers[1].group.layers, (std::vector<std::int64_t>{3}));
+  EXPECT_FALSE(explanation.layers[1].group.rope.has_value());
+  EXPECT_FALSE(source_of(explanation.layers[1], "encoding").empty());
+  const Json json = Json::parse(explain_json(explanation));
+  EXPECT_EQ(json["layers"][1]["encoding"], "none");
+  EXPECT_TRUE(json["layers"][1]["base"].is_null());
+}
+
+TEST(Explain, PairsThatStandStillHaveNoWavelengthInJson) {
+  const Explanation explanation = explain_text(
+      R"({"head_dim": 16, "base": 10000, "layout": "half", "max_position_embeddings": 64,
+          "scaling": {"type": "proportional", "partial_rotary_factor": 0.25}})");
+  const Json json = Json::parse(explain_json(explanation));
+  EXPECT_TRUE(json["layers"][0]["wavelengths"].back().is_null());
+  EXPECT_EQ(json["layers"][0]["turns"].back(), 0.0);
+}
+
+TEST(Explain, ContextBelowOneIsRefused) {
+  const ReadableConfig config = parse_readable_config(kLlama).value_or_throw();
+  const auto refused = explain(config, 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(std::string(refused.error().what()).find("at least 1, got 0"), std::string::npos);
+}
+
+// vLLM #48621: an engine that leaves out YaRN's amplitude is told before anybody runs it.
+TEST(Explain, EnginesThatReadAKeyDifferentlyAreNamed) {
+  Json config = llama();
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 2048},
+                            {"attention_factor", 1.25}};
+  config["max_position_embeddings"] = 8192;
+  const Explanation explanation = explain_text(config.dump());
+  EXPECT_TRUE(warns_of(explanation, "llama.cpp reads it differently"));
+}
+
+}  // namespace
+}  // namespace phasor::porting

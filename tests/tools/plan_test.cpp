@@ -1,0 +1,65 @@
+// phasor plan as a user runs it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "tools/run_phasor.hpp"
+
+namespace phasor::tools::testing {
+namespace {
+
+using nlohmann::json;
+
+class PlanCommand : public Phasor {
+ protected:
+  static std::string golden(const std::string& name) {
+    return std::string(PHASOR_GOLDEN_DIR) + "/" + name;
+  }
+};
+
+TEST_F(PlanCommand, PageShowsEveryMethodWithinItsWidth) {
+  const Outcome outcome =
+      run({"plan", "--config", golden("rope_freqs/default_qwen2_5_7b/config.new.json"), "--to",
+           "131072"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  for (const char* method : {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"})
+    EXPECT_NE(outcome.out.find("\n" + std::string(method) + "\n"), std::string::npos) << method;
+  EXPECT_NE(outcome.out.find("\"rope_type\": \"yarn\""), std::string::npos);
+  std::istringstream lines(outcome.out);
+  std::string line;
+  while (std::getline(lines, line)) EXPECT_LE(line.size(), 110u) << line;
+}
+
+TEST_F(PlanCommand, JsonAndCsv) {
+  const Outcome outcome = run({"plan", "--config", golden("models/qwen2_bias_yarn/model"), "--to",
+                               "256", "--json", "--csv", file("plan.csv")});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan.at("trained"), 16);
+  EXPECT_EQ(plan.at("factor"), 16.0);
+  EXPECT_EQ(plan.at("methods").at(1).at("method"), "present");
+  const std::string csv = io::testing::get(at("plan.csv"));
+  EXPECT_TRUE(csv.starts_with("method,pair,wavelength,turns_trained,frequency,turns_at_n,ood,"));
+  EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')),
+            1 + plan.at("methods").size() * 8);
+}
+
+TEST_F(PlanCommand, Refusals) {
+  const std::string config = golden("models/qwen2_bias_yarn/model");
+  expect_refusal(run({"plan", "--config", config, "--to", "16"}), "plan", "nothing to do");
+  expect_refusal(run({"plan", "--config", config}), "plan", "--to");
+  expect_refusal(run({"plan", "--config", file("absent.json"), "--to", "64"}), "plan",
+                 "absent.json");
+  expect_refusal(run({"plan", "--config", put_text("spec.json", kPlainSpec), "--to", "64"}), "plan",
+                 "trained length must be given");
+  EXPECT_EQ(run({"plan", "--config", file("spec.json"), "--to", "64", "--trained", "16"}).exit, 0);
+  const Outcome outcome =
+      run({"plan", "--config", config, "--to", "256", "--csv", file("no/such/folder/plan.csv")});
+  expect_refusal(outcome, "plan", "no/such/folder");
+}
+
+}  // namespace
+}  // namespace phasor::tools::testing

@@ -1,0 +1,200 @@
+// phasor convert: q and k weights of a checkpoint from one pair layout to the other.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "commands.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/rotary.hpp"
+#include "phasor/porting/convert.hpp"
+
+namespace phasor::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kErase = "\r\033[K";
+constexpr std::size_t kBarWidth = 24;
+constexpr std::chrono::milliseconds kRedraw{100};
+
+struct ConvertFlags {
+  std::string source, destination, to, from;
+  bool json = false, sync = false;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+extern "C" void on_interrupt(int) { interrupted = 1; }
+
+// While a conversion runs, Ctrl-C ends it between two chunks, so that one clean line is left.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    interrupted = 0;
+    struct sigaction action {};
+    action.sa_handler = on_interrupt;
+    ::sigaction(SIGINT, &action, &before_int_);
+    ::sigaction(SIGTERM, &action, &before_term_);
+  }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  ~InterruptGuard() {
+    ::sigaction(SIGINT, &before_int_, nullptr);
+    ::sigaction(SIGTERM, &before_term_, nullptr);
+  }
+
+ private:
+  struct sigaction before_int_ {};
+  struct sigaction before_term_ {};
+};
+
+std::string size_text(double bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024.0 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024.0;
+  return unit == 0 ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
+                   : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
+}
+
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long>(seconds + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+class ProgressBar {
+ public:
+  ProgressBar() : shown_(::isatty(STDERR_FILENO) != 0) {}
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar() {
+    if (drawn_) fmt::print(stderr, "{}", kErase);
+  }
+
+  void draw(const porting::ConvertProgress& progress) {
+    const Clock::time_point now = Clock::now();
+    if (!shown_ || (drawn_ && progress.bytes < progress.all && now - last_ < kRedraw)) return;
+    last_ = now;
+    drawn_ = true;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const auto written =
+        static_cast<double>(progress.bytes - std::min(progress.bytes, progress.resumed));
+    const double rate = seconds > 0.0 ? written / seconds : 0.0;
+    const double share =
+        progress.all == 0 ? 1.0
+                          : static_cast<double>(progress.bytes) / static_cast<double>(progress.all);
+    const auto filled = static_cast<std::size_t>(share * kBarWidth);
+    const std::string left =
+        rate > 0.0 ? time_text(static_cast<double>(progress.all - progress.bytes) / rate) : "?";
+    fmt::print(stderr, "{}[{}{}] {:3.0f}%  {} of {}  {}/s  {} left  {}", kErase,
+               std::string(filled, '#'), std::string(kBarWidth - filled, '.'), 100.0 * share,
+               size_text(static_cast<double>(progress.bytes)),
+               size_text(static_cast<double>(progress.all)), size_text(rate), left, progress.file);
+    std::fflush(stderr);
+  }
+
+ private:
+  bool shown_, drawn_ = false;
+  Clock::time_point start_ = Clock::now(), last_ = start_;
+};
+
+core::PairLayout layout_named(const std::string& name, std::string_view flag) {
+  const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
+  if (!layout || *layout == core::PairLayout::interleaved_to_half) {
+    throw Error(ErrorCode::invalid_argument,
+                message(flag, " must be interleaved or half, got '", name, "'"));
+  }
+  return *layout;
+}
+
+void print_text(const porting::ConvertResult& result, double seconds) {
+  fmt::print("{}: {} -> {}\n", result.model_type, core::name_of(result.from),
+             core::name_of(result.to));
+  fmt::print("  {} tensors of {} layers permuted; all other bytes are the source's\n",
+             result.tensors, result.layers);
+  fmt::print("  {} files, {} in {}", result.files, size_text(static_cast<double>(result.bytes)),
+             time_text(seconds));
+  if (seconds > 0.0) {
+    fmt::print(" ({}/s)", size_text(static_cast<double>(result.bytes - result.resumed) / seconds));
+  }
+  if (result.resumed > 0) {
+    fmt::print(", {} of it by an earlier run", size_text(static_cast<double>(result.resumed)));
+  }
+  fmt::print("\n  proof: {} attention scores of {} layers agree to {:.2g} of the largest\n",
+             result.proof.scores, result.proof.layers, result.proof.largest_difference);
+  if (result.sidecar) {
+    fmt::print("  {} tells the layout; engines that do not read it would rotate other pairs\n",
+               result.sidecar->string());
+  } else {
+    fmt::print("  the layout is the family's own again: no sidecar\n");
+  }
+}
+
+int run_convert(const ConvertFlags& flags) {
+  porting::ConvertOptions options;
+  options.source = flags.source;
+  options.destination = flags.destination;
+  options.to = layout_named(flags.to, "--to");
+  if (!flags.from.empty()) options.from = layout_named(flags.from, "--from");
+  if (flags.sync) options.finish = porting::ConvertOptions::Finish::on_disk;
+
+  const Clock::time_point start = Clock::now();
+  const InterruptGuard guard;
+  std::optional<ProgressBar> bar(std::in_place);
+  options.progress = [&](const porting::ConvertProgress& progress) {
+    bar->draw(progress);
+    if (interrupted != 0) {
+      throw Error(ErrorCode::io,
+                  message("must run to the end, got an interrupt after ", progress.bytes, " of ",
+                          progress.all, " bytes; run the same command again to continue"));
+    }
+  };
+  const Result<porting::ConvertResult> converted = porting::convert_checkpoint(options);
+  bar.reset();
+  if (!converted) throw Error(converted.error());
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (flags.json) {
+    fmt::print("{}\n", porting::convert_json(*converted));
+  } else {
+    print_text(*converted, seconds);
+  }
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* verb =
+      app.add_subcommand("convert", "q and k weights of a checkpoint in the other pair layout");
+  verb->add_option("source", flags->source, "a folder with config.json and safetensors files")
+      ->required();
+  verb->add_option("destination", flags->destination, "a folder that is new or empty")->required();
+  verb->add_option("--to", flags->to, "interleaved (2i, 2i+1) or half (i, i + rotary_dim/2)")
+      ->required();
+  verb->add_option("--from", flags->from,
+                   "the layout of the source, where its config does not tell");
+  verb->add_flag("--sync", flags->sync, "wait until the disk has every file");
+  verb->add_flag("--json", flags->json, "print a summary as one object");
+  verb->footer(
+      "Permutes q and k projections, their biases and per-head norms: grouped heads by the number\n"
+      "of key heads, fused tensors by the order of their family, of a partial rotation only the\n"
+      "features that turn. Every other byte is copied as it is. Then compares attention scores of\n"
+      "both forms on random activations and writes phasor_layout.json, which phasor reads, so "
+      "that\n"
+      "a second conversion is refused and converting back restores the source.\n"
+      "\n"
+      "Refuses  latent attention, quantised weights, model types whose order of heads is not "
+      "known\n"
+      "Resumes  after a kill or a full disk, when the same command is run again\n"
+      "\n"
+      "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved");
+  verb->callback([&action, flags] { action = [flags] { return run_convert(*flags); }; });
+}
+
+}  // namespace phasor::tools

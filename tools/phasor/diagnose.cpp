@@ -1,0 +1,195 @@
+// phasor diagnose: what turned this.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "diagnose_weights.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/io/npy.hpp"
+#include "phasor/porting/diagnose.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct DiagnoseOptions {
+  SpecOptions spec;
+  std::string before, after, positions, weights;
+  std::vector<std::string> axes;
+  bool json = false;
+};
+
+io::NpyArray as_array(const RawPositions& raw) {
+  io::NpyArray array =
+      io::make_npy(raw.are_integers ? io::NpyType::i64 : io::NpyType::f64, raw.shape);
+  const void* const values = raw.are_integers ? static_cast<const void*>(raw.integers.data())
+                                              : static_cast<const void*>(raw.floats.data());
+  if (!array.bytes.empty()) std::memcpy(array.bytes.data(), values, array.bytes.size());
+  return array;
+}
+
+std::string number_text(double value) { return fmt::format("{:.10g}", value); }
+
+std::string scaling_text(const porting::FoundScaling& scaling) {
+  std::string text = scaling.type;
+  for (const auto& [name, value] : scaling.numbers) {
+    text += name == "truncate" ? fmt::format(", truncate {}", value != 0.0)
+                               : fmt::format(", {} {}", name, number_text(value));
+  }
+  return text;
+}
+
+std::string frequencies_text(const std::vector<double>& frequencies) {
+  constexpr std::size_t kShown = 4;
+  if (frequencies.size() <= 2 * kShown) {
+    return fmt::format("{:.6g}", fmt::join(frequencies, ", "));
+  }
+  return fmt::format("{:.6g}, ..., {:.6g}",
+                     fmt::join(frequencies.begin(), frequencies.begin() + kShown, ", "),
+                     fmt::join(frequencies.end() - 2, frequencies.end(), ", "));
+}
+
+void print_rotation(const porting::Diagnosis& found) {
+  fmt::print("rotary: {} layout, rotary_dim {} of {}{}, base {}, scaling {}\n",
+             found.layout.value_or("unknown"),
+             found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
+             found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
+             found.base ? number_text(*found.base) : "unknown",
+             found.scaling ? scaling_text(*found.scaling) : "unknown");
+  fmt::print("direction    {}\n", !found.inverse ? "unknown" : *found.inverse ? "inverse" : "forward");
+  if (found.amplitude) fmt::print("amplitude    {:.7g}\n", *found.amplitude);
+  fmt::print("positions    {}{}\n", found.positions,
+             found.offset ? fmt::format(", from {} on", *found.offset) : "");
+  fmt::print("table        {}\n", found.table_dtype.value_or("unknown"));
+  fmt::print("tensors      {}{}\n", found.tensor_dtype,
+             found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
+  if (found.effective_base && found.base != found.effective_base) {
+    fmt::print("frequencies  a power law of base {}\n", number_text(*found.effective_base));
+  }
+  if (!found.frequencies.empty()) {
+    fmt::print("frequencies  {}\n", frequencies_text(found.frequencies));
+  }
+}
+
+void print_text(const porting::Diagnosis& found,
+                const std::optional<std::vector<porting::ConfigDifference>>& differences) {
+  if (differences) {
+    if (differences->empty()) fmt::print("as the config asks\n");
+    for (const porting::ConfigDifference& difference : *differences) {
+      fmt::print("DIFFERS: {}\n", difference.text);
+    }
+    fmt::print("\n");
+  }
+  if (found.answer == porting::Answer::none) {
+    fmt::print("no rotary embedding: {}\n", found.reason);
+  } else {
+    print_rotation(found);
+  }
+  if (found.residual) {
+    fmt::print("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
+               *found.residual, found.rounding_floor);
+  }
+  if (found.runner_up && found.answer == porting::Answer::rope) {
+    fmt::print("runner-up    {} leaves {:.3g}\n", found.runner_up->what, found.runner_up->residual);
+  }
+  for (const porting::Undetermined& open : found.undetermined) {
+    fmt::print("cannot tell  {}: {}\n", open.field, open.reason);
+  }
+  for (const porting::Reading& reading : found.readings) {
+    fmt::print("or           {}\n", reading.text);
+  }
+  for (const std::string& note : found.notes) fmt::print("note         {}\n", note);
+}
+
+std::optional<std::int64_t> context_of(const porting::Diagnosis& found,
+                                       const encodings::RopeSpec& spec,
+                                       const DiagnoseOptions& options, std::int64_t tokens) {
+  if (options.spec.context || !encodings::depends_on_context(spec)) return options.spec.context;
+  if (!found.offset) return std::nullopt;
+  const std::int64_t context = std::max<std::int64_t>(1, *found.offset + tokens);
+  fmt::print(stderr, "phasor diagnose: context {} taken from the last position; --context sets it\n",
+             context);
+  return context;
+}
+
+int run_diagnose(const DiagnoseOptions& options) {
+  if (!options.weights.empty()) {
+    if (!options.before.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--weights must stand alone, got BEFORE beside it");
+    }
+    return run_diagnose_weights(options.weights,
+                                options.json ? WeightsPage::json : WeightsPage::text);
+  }
+  if (options.before.empty() || options.after.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "BEFORE and AFTER must both be given, got only one or none");
+  }
+  const io::NpyArray before = io::read_npy(options.before).value_or_throw();
+  const io::NpyArray after = io::read_npy(options.after).value_or_throw();
+  std::optional<io::NpyArray> positions;
+  if (!options.positions.empty()) positions = as_array(parse_positions(options.positions));
+  std::optional<encodings::RopeSpec> spec;
+  if (!options.spec.config.empty()) spec = read_spec(options.spec);
+
+  const porting::Diagnosis found =
+      porting::diagnose({&before, &after, positions ? &*positions : nullptr, options.axes});
+  std::optional<std::vector<porting::ConfigDifference>> differences;
+  if (spec) {
+    std::int64_t tokens = 1;
+    for (std::size_t axis = 0; axis < found.axes.size(); ++axis) {
+      if (found.axes[axis] == "tokens") tokens = before.shape[axis];
+    }
+    differences =
+        porting::compare_with_config(found, *spec, context_of(found, *spec, options, tokens));
+  }
+  if (options.json) {
+    fmt::print("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));
+  } else {
+    print_text(found, differences);
+  }
+  return differences && !differences->empty() ? exit_code::difference : exit_code::done;
+}
+
+}  // namespace
+
+void add_diagnose(CLI::App& app, Action& action) {
+  auto options = std::make_shared<DiagnoseOptions>();
+  CLI::App* verb = app.add_subcommand("diagnose", "what turned this: from tensors before and after");
+  verb->add_option("before", options->before, "the tensor before the rotation, a .npy file");
+  verb->add_option("after", options->after, "the tensor after it");
+  verb->add_option("--positions", options->positions,
+                   "A:B or a .npy file (default: ascending by one from an unknown offset)");
+  verb->add_option("--axes", options->axes,
+                   "a name per axis, as batch,tokens,heads,dim (default: found from the data)")
+      ->delimiter(',');
+  add_spec_options(*verb, options->spec);
+  verb->get_option("--config")->required(false);
+  verb->add_option("--weights", options->weights,
+                   "a checkpoint: say from its q and k weights alone whether it is in interleaved "
+                   "or half order");
+  verb->add_flag("--json", options->json, "print the answer as one object");
+  verb->footer(
+      "Says from two tensors what turned the one into the other: layout, rotary_dim, base, scaling\n"
+      "with its parameters, offset or positions, direction, amplitude and the precision of the\n"
+      "table; or that it is no rotation, and why. With --config it says where that is not what\n"
+      "the config asks for, and exits with 1.\n"
+      "\n"
+      "Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],\n"
+      "         leading axes in any order; float16, float32, float64, bfloat16 (or its bits as\n"
+      "         uint16)\n"
+      "         P.npy [tokens] or [batch, tokens]\n"
+      "\n"
+      "Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model\n"
+      "         phasor diagnose --weights model");
+  verb->callback([&action, options] { action = [options] { return run_diagnose(*options); }; });
+}
+
+}  // namespace phasor::tools

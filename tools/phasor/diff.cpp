@@ -1,0 +1,209 @@
+// phasor diff: where engines part on one config.
+#include "phasor/porting/diff.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "text_lines.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct DiffFlags {
+  std::string config;
+  porting::DiffOptions options;
+  bool json = false, list = false;
+};
+
+void print_list() {
+  for (const porting::Dialect& dialect : porting::dialects()) {
+    fmt::print("{}: {}, {}\n", dialect.name, dialect.engine, dialect.version);
+    for (const porting::DialectRule& rule : dialect.rules) {
+      fmt::print("  {}\n", rule.id);
+      fmt::print("{}", in_lines("      ", rule.sentence));
+      fmt::print("      {}{}{}; touches {}\n", name_of(rule.evidence),
+                 rule.source.empty() ? "" : ": ", rule.source, name_of(rule.touches));
+    }
+  }
+}
+
+// "layers 0-4, 6-10", or the type alone when the config does not count them.
+std::string layers_text(const porting::GroupDiff& group) {
+  std::string text;
+  for (std::size_t i = 0; i < group.layers.size();) {
+    std::size_t end = i + 1;
+    while (end < group.layers.size() && group.layers[end] == group.layers[end - 1] + 1) ++end;
+    text += (text.empty() ? "layers " : ", ") + std::to_string(group.layers[i]);
+    if (end > i + 1) text += "-" + std::to_string(group.layers[end - 1]);
+    i = end;
+  }
+  if (text.empty()) text = "all layers";
+  if (!group.layer_type.empty()) text = group.layer_type + ", " + text;
+  return text;
+}
+
+void print_engines(const porting::GroupDiff& group) {
+  fmt::print("  {:<10} {:>12} {:>14} {:>20} {:>15} {:>16}\n", "engine", "amplitude",
+             "softmax scale", "float32 angle error", "key per shift", "stale key angle");
+  for (const porting::EngineView& view : group.views) {
+    if (!view.refusal.empty()) {
+      fmt::print("{}", in_lines(fmt::format("  {:<10} ", view.dialect),
+                                "cannot read this config: " + view.refusal));
+      continue;
+    }
+    const double rounding =
+        view.rounding.empty() ? 0.0 : *std::max_element(view.rounding.begin(), view.rounding.end());
+    fmt::print(
+        "  {:<10} {:>12.6g} {:>14} {:>16.2g} rad {:>15} {:>16}\n", view.dialect, view.amplitude,
+        view.softmax_scale > 0.0 ? fmt::format("{:.6g}", view.softmax_scale) : "-", rounding,
+        view.key_gain_per_shift == 1.0 ? "-" : fmt::format("x {:.6g}", view.key_gain_per_shift),
+        view.stale_key_angle == 0.0 ? "-" : fmt::format("{:.3g} rad", view.stale_key_angle));
+  }
+}
+
+std::string ratio_text(double ratio) { return fmt::format("x {:.6g}", ratio); }
+
+void print_causes(const porting::EnginePart& part) {
+  std::string_view lead = "    cause            ";
+  for (const porting::CauseOfPart& cause : part.causes) {
+    const porting::DialectRule& rule = cause.rule.rule;
+    fmt::print("{}", in_lines(lead, fmt::format("{}: {}", cause.dialect, cause.rule.effect)));
+    const std::string source =
+        rule.source.empty() ? "read in its source" : std::string(rule.source);
+    lead = "                     ";
+    fmt::print("{}", in_lines(lead, fmt::format("{} ({}; {})", rule.sentence, source, rule.id)));
+  }
+}
+
+void print_part(const porting::EnginePart& part, const porting::DiffReport& report) {
+  const std::string pair = fmt::format("{} : {}", part.first, part.second);
+  if (part.status == porting::PartStatus::agree) {
+    fmt::print("  {:<24} agree up to the rounding of float32 ({:.2g} rad)\n", pair,
+               part.rounding_difference);
+    return;
+  }
+  if (part.status == porting::PartStatus::unreadable) {
+    fmt::print("  {:<24} cannot be compared: not both read this config\n", pair);
+    print_causes(part);
+    return;
+  }
+  fmt::print("  {:<24} DIFFER\n", pair);
+  if (part.first_difference) {
+    const porting::FrequencyPart& first = *part.first_difference;
+    const porting::FrequencyPart& largest = *part.largest_ratio;
+    fmt::print("    first frequency  pair {}: {:.9g} and {:.9g}, {}\n", first.pair, first.first,
+               first.second, ratio_text(first.ratio));
+    fmt::print("    largest ratio    pair {}: {:.9g} and {:.9g}, {}\n", largest.pair, largest.first,
+               largest.second, ratio_text(largest.ratio));
+    fmt::print("    angle at {:<8}{:.4g} rad (pair {}); float32 rounding adds {:.2g} rad\n",
+               report.context - 1, part.angle_difference, part.angle_pair,
+               part.rounding_difference);
+  }
+  fmt::print("    amplitude        {}\n", ratio_text(part.amplitude_ratio));
+  fmt::print("    softmax scale    {}\n",
+             part.softmax_ratio ? ratio_text(*part.softmax_ratio) : "the config does not tell");
+  if (report.shifts > 0) {
+    fmt::print("    stored keys      {} after {} shift{}\n", ratio_text(part.key_gain_ratio),
+               report.shifts, report.shifts == 1 ? "" : "s");
+  }
+  fmt::print("    score error      at most {:.3g} |q||k| evenly spread, {:.3g} |q||k| at worst\n",
+             part.score_bound_even, part.score_bound);
+  print_causes(part);
+}
+
+void print_remarks(const porting::GroupDiff& group) {
+  bool any = false;
+  for (const porting::EngineView& view : group.views) {
+    for (const porting::RuleInForce& rule : view.rules) {
+      if (rule.changes) continue;
+      if (!any) fmt::print("\n  to know\n");
+      any = true;
+      const std::string source =
+          rule.rule.source.empty() ? "" : fmt::format(" ({})", rule.rule.source);
+      fmt::print("{}", in_lines(fmt::format("    {:<10} ", view.dialect),
+                                fmt::format("{}: {}{}", rule.effect, rule.rule.sentence, source)));
+    }
+  }
+}
+
+void print_report(const porting::DiffReport& report) {
+  fmt::print("model    {}\n", report.model_type.empty() ? "plain spec" : report.model_type);
+  fmt::print("context  {} ({})\n", report.context, report.context_source);
+  std::string_view lead = "engines  ";
+  for (const porting::Dialect& dialect : report.dialects) {
+    fmt::print("{}{:<10} {}, {}\n", lead, dialect.name, dialect.engine, dialect.version);
+    lead = "         ";
+  }
+  for (const porting::GroupDiff& group : report.groups) {
+    fmt::print("\n{}: {}, base {:g}, rotary_dim {} of {}\n", layers_text(group), group.scaling,
+               group.base, group.rotary_dim, group.head_dim);
+    print_engines(group);
+    fmt::print("\n");
+    for (const porting::EnginePart& part : group.parts) print_part(part, report);
+    print_remarks(group);
+  }
+  if (!report.layers_without_rotation.empty())
+    fmt::print("\nwithout rotation: {}\n", fmt::join(report.layers_without_rotation, ", "));
+}
+
+int run_diff(const DiffFlags& flags) {
+  if (flags.list) {
+    if (flags.json) {
+      fmt::print("{}\n", porting::dialects_json());
+    } else {
+      print_list();
+    }
+    return exit_code::done;
+  }
+  if (flags.config.empty())
+    throw Error(ErrorCode::invalid_argument, "--config or --list must be given, got neither");
+  const porting::ReadableConfig config =
+      porting::read_readable_config(flags.config).value_or_throw();
+  const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
+  if (flags.json) {
+    fmt::print("{}\n", porting::diff_json(report));
+  } else {
+    print_report(report);
+  }
+  return report.agree ? exit_code::done : exit_code::difference;
+}
+
+}  // namespace
+
+void add_diff(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<DiffFlags>();
+  CLI::App* verb = app.add_subcommand("diff", "where engines part on one config");
+  verb->add_option("--config", flags->config,
+                   "config.json (old or new form), a plain spec, a GGUF file, or a directory");
+  verb->add_option("--between", flags->options.between,
+                   "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
+      ->delimiter(',');
+  verb->add_option("--context", flags->options.context,
+                   "tokens of the sequence (default: max_position_embeddings)");
+  verb->add_option("--max-length", flags->options.max_length,
+                   "length that servers are started for (default: the config's)");
+  verb->add_option("--shifts", flags->options.shifts,
+                   "how often the stored keys were shifted (default 0)");
+  verb->add_option("--layer", flags->options.layer,
+                   "layer index or layer type (default: every group that rotates)");
+  verb->add_flag("--json", flags->json, "print the report as one object");
+  verb->add_flag("--list", flags->list, "print the rule sets: what is known of each engine");
+  verb->footer(
+      "Reads a config as each engine does and compares two by two: the first frequency that\n"
+      "differs, the amplitude, the softmax scale, the angle at the end of the context, a bound on\n"
+      "the score error, and the rule that is the cause, with the public report where there is "
+      "one.\n"
+      "\n"
+      "Exit     0 they agree up to the rounding of float32, 1 they do not, 2 wrong input\n"
+      "\n"
+      "Example  phasor diff --config model/config.json --between hf,vllm --context 32768");
+  verb->callback([&action, flags] { action = [flags] { return run_diff(*flags); }; });
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,219 @@
+// phasor explain: every layer's encoding, resolved, on one page.
+#include "phasor/porting/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/porting/plan.hpp"
+#include "text_lines.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct ExplainFlags {
+  std::string model;
+  std::optional<std::int64_t> context;
+  bool pairs = false, json = false;
+};
+
+// A line of the page: what, its value, and where it came from, in words.
+void print_fact(std::string_view what, std::string_view value, const config::LayerGroup& group,
+                std::string_view source_of) {
+  const auto found = std::find_if(group.sources.begin(), group.sources.end(),
+                                  [&](const auto& source) { return source.what == source_of; });
+  const std::string lead = fmt::format("  {:<15}", what);
+  if (found == group.sources.end()) {
+    fmt::print("{}", in_lines(lead, value));
+    return;
+  }
+  constexpr std::size_t kValueWidth = 28;
+  const bool beside = value.size() <= kValueWidth;
+  if (!beside) fmt::print("{}", in_lines(lead, value));
+  fmt::print("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", beside ? lead : "",
+                                        beside ? value : "", kValueWidth),
+                            found->key));
+}
+
+std::string wavelength_text(double wavelength) {
+  return std::isfinite(wavelength) ? fmt::format("{:.6g}", wavelength) : "never turns";
+}
+
+std::string pair_range(std::size_t first, std::size_t last) {
+  return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+}
+
+// Neighbouring pairs of one band in a line.
+void print_bands(const porting::LayerExplanation& layer) {
+  if (layer.pairs.empty() || !layer.trained_length) return;
+  const auto band_of = [](const porting::PairTurns& pair) {
+    std::size_t band = 0;
+    while (band < porting::kBandTurns.size() && *pair.turns < porting::kBandTurns[band]) ++band;
+    return *pair.turns == 0.0 ? porting::kBands : band;
+  };
+  static constexpr std::array<std::string_view, porting::kBands + 1> kNames = {
+      "at least 32", "8 to 32", "1 to 8", "no full turn", "stands still"};
+  fmt::print("  {:<15}{:<10}{:<30}{}\n", "turns", "pairs", "wavelength, positions",
+             fmt::format("turns within the trained {}", *layer.trained_length));
+  for (std::size_t first = 0; first < layer.pairs.size();) {
+    std::size_t last = first;
+    const std::size_t band = band_of(layer.pairs[first]);
+    while (last + 1 < layer.pairs.size() && band_of(layer.pairs[last + 1]) == band) ++last;
+    const std::string waves =
+        first == last ? wavelength_text(layer.pairs[first].wavelength)
+                      : fmt::format("{} to {}", wavelength_text(layer.pairs[first].wavelength),
+                                    wavelength_text(layer.pairs[last].wavelength));
+    const std::string turns = band == porting::kBands
+                                  ? std::string(kNames[band])
+                                  : fmt::format("{:.3g} to {:.3g} ({})", *layer.pairs[first].turns,
+                                                *layer.pairs[last].turns, kNames[band]);
+    fmt::print("  {:<15}{:<10}{:<30}{}\n", "", pair_range(first, last), waves, turns);
+    first = last + 1;
+  }
+}
+
+void print_every_pair(const porting::LayerExplanation& layer) {
+  fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "pairs", "pair", "frequency, rad",
+             "wavelength", "turns");
+  for (std::size_t pair = 0; pair < layer.pairs.size(); ++pair) {
+    const porting::PairTurns& turns = layer.pairs[pair];
+    fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "", pair, turns.frequency,
+               wavelength_text(turns.wavelength),
+               turns.turns ? fmt::format("{:.6g}", *turns.turns) : "-");
+  }
+}
+
+std::string axes_text(const encodings::RopeSpec& rope) {
+  if (const auto* mrope = std::get_if<encodings::MropeAxes>(&rope.axes)) {
+    using Order = encodings::MropeAxes::Order;
+    std::string sections;
+    for (const std::int64_t size : mrope->sections)
+      sections += (sections.empty() ? "" : ", ") + std::to_string(size);
+    return fmt::format("time, height, width: sections {}, {}", sections,
+                       mrope->order == Order::chunked       ? "one after the other"
+                       : mrope->order == Order::interleaved ? "interleaved"
+                                                            : "height and width alternating");
+  }
+  if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
+    using Kind = encodings::AxialAxes::Kind;
+    return axial->kind == Kind::concatenated  ? "height, then width"
+           : axial->kind == Kind::alternating ? "height on even pairs, width on odd ones"
+                                              : "height and width on one half of the head each";
+  }
+  return {};
+}
+
+void print_rotation(const porting::LayerExplanation& layer) {
+  const config::LayerGroup& group = layer.group;
+  const encodings::RopeSpec& rope = *group.rope;
+  print_fact("layout", rope.layout ? core::name_of(*rope.layout) : "not known", group, "layout");
+  print_fact("rotary_dim",
+             rope.rotary_offset == 0 ? fmt::format("{} of {}", rope.rotary_dim, rope.head_dim)
+                                     : fmt::format("{} of {}, from feature {}", rope.rotary_dim,
+                                                   rope.head_dim, rope.rotary_offset),
+             group, "rotary_dim");
+  print_fact("head_dim", fmt::format("{}", rope.head_dim), group, "head_dim");
+  print_fact("base", fmt::format("{}", rope.base), group, "base");
+  print_fact("scaling", porting::scaling_text(rope.scaling), group, "scaling");
+  if (const std::string axes = axes_text(rope); !axes.empty())
+    print_fact("axes", axes, group, "mrope");
+  if (rope.xpos) {
+    print_fact("xpos",
+               fmt::format("scale_base {}, gamma {}", rope.xpos->scale_base, rope.xpos->gamma),
+               group, "xpos");
+  }
+  print_fact("amplitude", fmt::format("{}", layer.amplitude), group, "amplitude");
+}
+
+void print_layer(const porting::LayerExplanation& layer, const ExplainFlags& flags) {
+  const config::LayerGroup& group = layer.group;
+  fmt::print("\n{}: {}\n", layers_text(group.layers, group.layer_type),
+             group.rope ? "rotary position embedding" : "no rotation");
+  if (group.rope) {
+    print_rotation(layer);
+  } else {
+    print_fact("encoding", "none", group, "encoding");
+  }
+  if (group.softmax_scale != 0.0) {
+    print_fact("softmax scale", fmt::format("{:.9g}", group.softmax_scale), group, "softmax_scale");
+  }
+  const bool slides = group.layer_type == "sliding_attention";
+  print_fact("window",
+             group.window ? fmt::format("{} keys", *group.window)
+             : slides     ? "not known: no key gives it"
+                          : "all keys",
+             group, "window");
+  if (!group.rope) return;
+  if (flags.pairs) {
+    print_every_pair(layer);
+  } else {
+    print_bands(layer);
+  }
+}
+
+void print_page(const porting::Explanation& explanation, const ExplainFlags& flags) {
+  const config::ModelConfig& config = explanation.config;
+  std::string title = config.model_type.empty() ? "a plain spec" : config.model_type;
+  if (config.heads) {
+    title += fmt::format(", {} heads", *config.heads);
+    if (config.key_heads && *config.key_heads != *config.heads)
+      title += fmt::format(" over {} key heads", *config.key_heads);
+  }
+  if (config.max_position)
+    title += fmt::format(", length {} ({})", *config.max_position, config.max_position_key);
+  fmt::print("{}\n", title);
+  if (explanation.context) fmt::print("resolved for a context of {}\n", *explanation.context);
+  if (config.rotates_values) fmt::print("values turn too (rotary_value)\n");
+  for (const porting::LayerExplanation& layer : explanation.layers) print_layer(layer, flags);
+  if (!explanation.warnings.empty()) fmt::print("\nwarnings\n");
+  for (const std::string& warning : explanation.warnings)
+    fmt::print("{}", in_lines("  - ", warning));
+  if (!config.unread_keys.empty()) {
+    fmt::print("\nkeys not read, none of them about positions: {} (--json lists them)\n",
+               config.unread_keys.size());
+  }
+}
+
+int run_explain(const ExplainFlags& flags) {
+  const porting::ReadableConfig config =
+      porting::read_readable_config(flags.model).value_or_throw();
+  const porting::Explanation explanation = porting::explain(config, flags.context).value_or_throw();
+  if (flags.json) {
+    fmt::print("{}\n", porting::explain_json(explanation));
+  } else {
+    print_page(explanation, flags);
+  }
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<ExplainFlags>();
+  CLI::App* verb =
+      app.add_subcommand("explain", "every layer's encoding of a model, and where it is written");
+  verb->add_option("model", flags->model,
+                   "a config.json, a folder that holds one, a plain spec or a GGUF file")
+      ->required();
+  verb->add_option("--context", flags->context,
+                   "resolve for a sequence of this length (default: within the original length)");
+  verb->add_flag("--pairs", flags->pairs, "list every pair instead of bands");
+  verb->add_flag("--json", flags->json, "print everything as one object");
+  verb->footer(
+      "Says for every layer which features turn, by which frequencies and amplitude, which key of "
+      "the\n"
+      "config each number came from, and warns: keys that change nothing, keys that engines read\n"
+      "differently, a context beyond the trained one.\n"
+      "\n"
+      "Example  phasor explain model/ --context 65536");
+  verb->callback([&action, flags] { action = [flags] { return run_explain(*flags); }; });
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,171 @@
+// phasor plan: ways to a longer context, compared.
+#include "phasor/porting/plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "commands.hpp"
+#include "phasor/io/file.hpp"
+#include "spec.hpp"
+#include "text_lines.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct PlanFlags {
+  std::string config, csv;
+  porting::PlanOptions options;
+  bool json = false;
+};
+
+std::string band_name(const porting::PlanBand& band) {
+  if (!band.to_turns) return fmt::format("{:g} or more", band.from_turns);
+  return band.from_turns == 0.0 ? fmt::format("less than {:g}", *band.to_turns)
+                                : fmt::format("{:g} to {:g}", band.from_turns, *band.to_turns);
+}
+
+void print_bands(const porting::Plan& plan) {
+  constexpr std::array<std::string_view, porting::kBands> kSeen = {
+      "every angle, many times over", "every angle, often", "every angle",
+      "only the first part of the circle: beyond it angles are new"};
+  fmt::print("\n  {:<24} {:>5}  {}\n", fmt::format("turns within {}", plan.trained), "pairs",
+             "seen in training");
+  for (std::size_t i = 0; i < porting::kBands; ++i) {
+    fmt::print("  {:<24} {:>5}  {}\n", band_name(plan.bands[i]), plan.bands[i].pairs, kSeen[i]);
+  }
+}
+
+// "1", "0.25" or "0.25-0.8".
+std::string compression_text(const porting::PlanBand& band, const porting::BandEffect& effect) {
+  if (band.pairs == 0) return "-";
+  const std::string least = fmt::format("{:.3g}", effect.least_compression);
+  const std::string most = fmt::format("{:.3g}", effect.most_compression);
+  return least == most ? least : least + "-" + most;
+}
+
+void print_methods(const porting::Plan& plan) {
+  fmt::print("\n  {:<9} {:>9} {:>11}  {:<48} {:>13}\n", "", "", "pairs with",
+             "frequency / unscaled, by turns (1: as trained)", "reach of the");
+  fmt::print("  {:<9} {:>9} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", "method", "amplitude",
+             "new angles", "32 or more", "8 to 32", "1 to 8", "less than 1", "slowest band");
+  for (const porting::PlanMethod& method : plan.methods) {
+    if (!method.problem.empty()) {
+      fmt::print("{}",
+                 in_lines(fmt::format("  {:<9} does not apply: ", method.name), method.problem));
+      continue;
+    }
+    std::array<std::string, porting::kBands> columns;
+    for (std::size_t i = 0; i < porting::kBands; ++i)
+      columns[i] = compression_text(plan.bands[i], method.bands[i]);
+    const bool any_slow = plan.bands.back().pairs > 0;
+    fmt::print("  {:<9} {:>9.5g} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", method.name,
+               method.amplitude,
+               fmt::format("{} of {}", method.out_of_distribution, method.pairs.size()), columns[0],
+               columns[1], columns[2], columns[3],
+               any_slow ? fmt::format("x {:.3g}", method.bands.back().furthest) : "-");
+  }
+}
+
+void print_snippet(std::string_view title, const porting::PlanSnippet& snippet) {
+  if (snippet.json.empty()) {
+    fmt::print("{}", in_lines("  ", fmt::format("{}: none ({})", title, snippet.problem)));
+    return;
+  }
+  std::string remarks;
+  if (!snippet.remove.empty())
+    remarks += fmt::format("; take out {}", fmt::join(snippet.remove, ", "));
+  if (!snippet.problem.empty()) remarks += "; " + snippet.problem;
+  fmt::print("{}", in_lines("  ", fmt::format("{}{}", title, remarks)));
+  std::string line;
+  for (const char character : snippet.json + "\n") {
+    if (character != '\n') {
+      line += character;
+      continue;
+    }
+    fmt::print("    {}\n", line);
+    line.clear();
+  }
+}
+
+void print_details(const porting::PlanMethod& method) {
+  fmt::print("\n{}\n", method.name);
+  fmt::print("{}", in_lines("  ", method.trade_off[0]));
+  fmt::print("{}", in_lines("  ", method.trade_off[1]));
+  fmt::print("{}", in_lines("  fine-tuning  ", method.fine_tuning));
+  fmt::print("{}", in_lines("  engines      ", method.engines));
+  if (method.name == "none" || method.name == "present") return;
+  print_snippet("paste", method.rope_parameters);
+  print_snippet("or, in the form before rope_parameters", method.rope_scaling);
+}
+
+void print_plan(const porting::Plan& plan) {
+  fmt::print("model    {}{}, base {:g}, rotary_dim {} of {}\n",
+             plan.model_type.empty() ? "plain spec" : plan.model_type,
+             plan.layer_type.empty() ? "" : ", layers of type " + plan.layer_type, plan.base,
+             plan.rotary_dim, plan.head_dim);
+  fmt::print("trained  {} ({})\n", plan.trained, plan.trained_source);
+  fmt::print("to       {}, {:.6g} times as long\n", plan.to, plan.factor);
+  if (plan.window && *plan.window <= plan.trained) {
+    fmt::print("{}", in_lines("window   ",
+                              fmt::format("a query of these layers sees {} keys, which lies within "
+                                          "the trained length: they need no scaling",
+                                          *plan.window)));
+  }
+  print_bands(plan);
+  print_methods(plan);
+  for (const porting::PlanMethod& method : plan.methods) {
+    if (method.problem.empty()) print_details(method);
+  }
+}
+
+int run_plan(const PlanFlags& flags) {
+  const porting::ReadableConfig config =
+      porting::read_readable_config(flags.config).value_or_throw();
+  const porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
+  if (!flags.csv.empty()) {
+    const std::string text = porting::plan_csv(plan);
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+    or_throw(io::replace_file(flags.csv, std::span(&bytes, 1)));
+  }
+  if (flags.json) {
+    fmt::print("{}\n", porting::plan_json(plan));
+  } else {
+    print_plan(plan);
+  }
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* verb = app.add_subcommand("plan", "ways to a longer context, compared");
+  verb->add_option("--config", flags->config,
+                   "config.json (old or new form), a plain spec, a GGUF file, or a directory")
+      ->required();
+  verb->add_option("--to", flags->options.to, "the context length to reach")->required();
+  verb->add_option("--trained", flags->options.trained,
+                   "the length the model was trained at (default: what the config says)");
+  verb->add_option("--layer", flags->options.layer,
+                   "layer index or layer type, where layers differ (default: full_attention)");
+  verb->add_option("--csv", flags->csv, "also write one row per method and pair to this file");
+  verb->add_flag("--json", flags->json, "print the plan as one object");
+  verb->footer(
+      "Puts linear, NTK, dynamic, YaRN, llama3 and LongRoPE side by side for a longer context:\n"
+      "which pairs meet angles that training never showed, how far neighbours move together, and\n"
+      "the keys to paste into the config, each checked by parsing the config again.\n"
+      "\n"
+      "CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression\n"
+      "\n"
+      "Example  phasor plan --config model/config.json --to 131072 --csv plan.csv");
+  verb->callback([&action, flags] { action = [flags] { return run_plan(*flags); }; });
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,46 @@
+// Sentences broken into lines, for pages that are read in a terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace phasor::tools {
+
+inline constexpr std::size_t kPageWidth = 100;
+
+// `text` after `lead`, broken at spaces within kPageWidth; later lines are indented as deep as
+// `lead` is wide. Ends with a line break.
+[[nodiscard]] inline std::string in_lines(std::string_view lead, std::string_view text) {
+  const std::string indent(lead.size(), ' ');
+  std::string page(lead), line;
+  while (!text.empty()) {
+    const std::size_t end = text.find(' ');
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (!line.empty() && lead.size() + line.size() + 1 + word.size() > kPageWidth) {
+      page += line + '\n' + indent;
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + std::string(word);
+  }
+  return page + line + '\n';
+}
+
+// "full_attention, layers 0-4, 6", or "all layers" when the config does not count them.
+[[nodiscard]] inline std::string layers_text(const std::vector<std::int64_t>& layers,
+                                             std::string_view layer_type) {
+  std::string text;
+  for (std::size_t first = 0; first < layers.size();) {
+    std::size_t end = first + 1;
+    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
+    text += (text.empty() ? "layers " : ", ") + std::to_string(layers[first]);
+    if (end > first + 1) text += "-" + std::to_string(layers[end - 1]);
+    first = end;
+  }
+  if (text.empty()) text = layer_type.empty() ? "all layers" : "layers";
+  return layer_type.empty() ? text : std::string(layer_type) + ", " + text;
+}
+
+}  // namespace phasor::tools
