@@ -28,6 +28,8 @@ constexpr std::string_view kRope = "rope";
 constexpr std::string_view kNoRope = "no_rope";
 constexpr std::string_view kRecurrent = "recurrent";
 
+constexpr std::string_view kAttentionInterval = "full_attention_interval";
+constexpr std::string_view kKeyHeads = "attention.head_count_kv";
 constexpr std::string_view kWindow = "attention.sliding_window";
 constexpr std::string_view kLocalBase = "rope.freq_base_swa";
 constexpr std::string_view kPattern = "attention.sliding_window_pattern";
@@ -41,6 +43,7 @@ class GgufConfigReader {
     config_.model_type = architecture_.name;
     layer_count_ = keys_.count("block_count", kMaxLayers);
     config_.max_position = keys_.count("context_length", kMaxLength);
+    if (config_.max_position) config_.max_position_key = keys_.path_of("context_length");
     read_heads();
     if (turns()) {
       read_turning_groups();
@@ -83,9 +86,9 @@ class GgufConfigReader {
 
   void read_heads() {
     const std::vector<std::int64_t> heads = per_layer("attention.head_count");
-    key_heads_ = per_layer("attention.head_count_kv");
+    key_heads_ = per_layer(kKeyHeads);
     config_.heads = shared(heads, "attention.head_count");
-    config_.key_heads = shared(key_heads_, "attention.head_count_kv");
+    config_.key_heads = shared(key_heads_, kKeyHeads);
     if (!config_.key_heads && key_heads_.empty()) config_.key_heads = config_.heads;
 
     const std::optional<std::int64_t> width = keys_.count("embedding_length", kMaxWidth);
@@ -172,9 +175,12 @@ class GgufConfigReader {
     if (config_.groups.size() == 1 && config_.groups[0].layer_type == kFullAttention)
       config_.groups[0].layer_type.clear();
     if (config_.groups.size() > 1) {
-      config_.notes.push_back({"general.architecture",
-                               "which layers are of which type is known from the architecture, "
-                               "unless a key of this file is named as its source"});
+      for (LayerGroup& group : config_.groups) group.sources.push_back({"layers", layers_source_});
+    }
+    if (config_.groups.size() > 1 && layers_source_ == by_architecture()) {
+      config_.notes.push_back(
+          {"general.architecture",
+           "which layers are of which type is known from the architecture, not read"});
     }
   }
 
@@ -273,6 +279,7 @@ class GgufConfigReader {
       for (std::int64_t layer = 0; layer < count; ++layer)
         types[static_cast<std::size_t>(layer)] = type_of(layer);
     };
+    layers_source_ = by_architecture();
     read_window();
     switch (architecture_.layers) {
       case GgufLayers::all_alike:
@@ -281,8 +288,8 @@ class GgufConfigReader {
         fill([&](std::int64_t layer) { return nth(layer, interval) ? kNoRope : kRope; });
         break;
       case GgufLayers::linear_but: {
-        const std::int64_t period =
-            keys_.count("full_attention_interval", kMaxLayers).value_or(interval);
+        const std::int64_t period = keys_.count(kAttentionInterval, kMaxLayers).value_or(interval);
+        if (keys_.has(kAttentionInterval)) layers_source_ = keys_.path_of(kAttentionInterval);
         fill([&](std::int64_t layer) { return nth(layer, period) ? kFullAttention : kRecurrent; });
         break;
       }
@@ -293,6 +300,7 @@ class GgufConfigReader {
         const std::vector<std::int64_t> pattern =
             keys_.integers(kPattern).value_or(std::vector<std::int64_t>{interval});
         check_pattern(pattern);
+        if (keys_.has(kPattern)) layers_source_ = keys_.path_of(kPattern);
         fill([&](std::int64_t layer) {
           const bool slides = pattern.size() == 1 ? !nth(layer, pattern[0])
                                                   : pattern[static_cast<std::size_t>(layer)] != 0;
@@ -303,7 +311,9 @@ class GgufConfigReader {
     // Layers without keys have no attention: convolutions, state spaces, or nothing.
     if (layer_count_ && static_cast<std::int64_t>(key_heads_.size()) == count && count > 1) {
       for (std::size_t i = 0; i < types.size(); ++i) {
-        if (key_heads_[i] == 0) types[i] = kRecurrent;
+        if (key_heads_[i] != 0) continue;
+        types[i] = kRecurrent;
+        layers_source_ = keys_.path_of(kKeyHeads);
       }
     }
     return types;
@@ -382,6 +392,7 @@ class GgufConfigReader {
         group.softmax_scale = inverse_root(key_width_);
         if (architecture_.log_multiplier == GgufLogMultiplier::tenth_all_dim)
           group.softmax_scale *= latent_factor;
+        if (latent_factor != 1.0) source += ", times YaRN's amplitudes squared";
         break;
     }
     if (stated && *stated != 0.0 && std::isfinite(*stated)) {
@@ -424,7 +435,7 @@ class GgufConfigReader {
   std::string key_width_source_;
   bool windowed_ = false;
   std::int64_t window_ = 0;
-  std::string window_source_;
+  std::string window_source_, layers_source_;
 };
 
 // Text of a file as a one-line message may show it.

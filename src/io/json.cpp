@@ -1,7 +1,9 @@
 #include "io/json.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace phasor::io {
@@ -10,6 +12,54 @@ namespace {
 [[noreturn]] void refuse_text(const std::string& text) {
   throw Error(ErrorCode::invalid_argument, text);
 }
+
+// Refuses what the parser would take: it keeps the last of two equal keys and says nothing. What it
+// refuses itself ends the watch, and is left for it to say.
+class Watch final : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(std::int64_t /*value*/) override { return true; }
+  bool number_unsigned(std::uint64_t /*value*/) override { return true; }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
+  bool string(std::string& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_object(std::size_t /*count*/) override {
+    open_objects_.emplace_back();
+    return enter();
+  }
+  bool key(std::string& name) override {
+    if (open_objects_.back().contains(name)) {
+      refuse_text(message(one_line(name), ": a key must appear once in an object, got it twice"));
+    }
+    open_objects_.back().insert(std::move(name));
+    return true;
+  }
+  bool end_object() override {
+    open_objects_.pop_back();
+    return leave();
+  }
+  bool start_array(std::size_t /*count*/) override { return enter(); }
+  bool end_array() override { return leave(); }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const Json::exception& /*exception*/) override {
+    return false;
+  }
+
+ private:
+  bool enter() {
+    if (++depth_ > kMaxJsonDepth)
+      refuse_text(message("JSON must be nested at most ", kMaxJsonDepth, " deep, got more"));
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  std::vector<std::set<std::string>> open_objects_;
+  int depth_ = 0;
+};
 
 }  // namespace
 
@@ -23,28 +73,17 @@ std::string place_of(std::string_view text, std::size_t byte) {
 }
 
 Json parse_object(std::string_view text) {
-  std::vector<std::set<std::string>> open_objects;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxJsonDepth) {
-      refuse_text(message("JSON must be nested at most ", kMaxJsonDepth, " deep, got more"));
-    }
-    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    // The parser would keep the last of two equal keys and say nothing.
-    if (event == Json::parse_event_t::key &&
-        !open_objects.back().insert(parsed.get<std::string>()).second) {
-      refuse_text(message(one_line(parsed.get<std::string>()),
-                          ": a key must appear once in an object, got it twice"));
-    }
-    return true;
-  };
   // The parser takes a NUL for the end and would ignore what follows; JSON has none anywhere.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     refuse_text(message("expected JSON, got something else at ", place_of(text, nul + 1)));
   }
+  // Two passes: the parser that calls back while it builds the tree looks through all that stands
+  // before an object at each object's end.
+  Watch watch;
+  Json::sax_parse(text.begin(), text.end(), &watch);
   Json parsed;
   try {
-    parsed = Json::parse(text.begin(), text.end(), watch);
+    parsed = Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& error) {
     refuse_text(message("expected JSON, got something else at ", place_of(text, error.byte)));
   } catch (const Json::exception&) {

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <initializer_list>
 #include <map>
-#include <set>
 
 #include "io/shape.hpp"
 #include "porting/checkpoint_names_table.hpp"
@@ -354,6 +352,20 @@ void check_all_there(const ModelConfig& config, const std::map<std::int64_t, Mod
 }
 
 }  // namespace
+
+std::vector<const io::Tensor*> tensors_of(const io::SafetensorsCheckpoint& checkpoint) {
+  std::vector<const io::Tensor*> tensors;
+  for (const auto& shard : checkpoint.shards()) {
+    for (const io::Tensor& tensor : shard.file.tensors()) tensors.push_back(&tensor);
+  }
+  return tensors;
+}
+
+void release_pages(const io::SafetensorsCheckpoint& checkpoint) {
+  for (const auto& shard : checkpoint.shards()) {
+    shard.file.file().release(shard.file.file().bytes());
+  }
+}
 
 HeadRows consecutive_heads(const io::Tensor* weight, const io::Tensor* bias, std::int64_t heads,
                            std::int64_t head_dim) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
+#include "phasor/io/safetensors.hpp"
 #include "phasor/io/tensor.hpp"
 
 namespace phasor::porting {
@@ -60,6 +61,11 @@ enum class UnknownModel : std::uint8_t {
 [[nodiscard]] Result<AttentionTensors> find_attention(const config::ModelConfig& config,
                                                       std::span<const io::Tensor* const> tensors,
                                                       UnknownModel unknown);
+
+[[nodiscard]] std::vector<const io::Tensor*> tensors_of(
+    const io::SafetensorsCheckpoint& checkpoint);
+// Gives back the pages of the maps, so that a look at many layers stays small.
+void release_pages(const io::SafetensorsCheckpoint& checkpoint);
 
 // The heads [q | k | v] of one tensor whose bias may be null.
 struct FusedHeads {

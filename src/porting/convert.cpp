@@ -27,14 +27,6 @@ using core::PairLayout;
 
 constexpr std::string_view kConfig = "config.json";
 
-[[nodiscard]] std::vector<const io::Tensor*> tensors_of(const io::SafetensorsCheckpoint& all) {
-  std::vector<const io::Tensor*> tensors;
-  for (const auto& shard : all.shards()) {
-    for (const io::Tensor& tensor : shard.file.tensors()) tensors.push_back(&tensor);
-  }
-  return tensors;
-}
-
 [[nodiscard]] AttentionTensors attention_of(const config::ModelConfig& config,
                                             const io::SafetensorsCheckpoint& checkpoint,
                                             const fs::path& folder) {
@@ -254,11 +246,8 @@ class Conversion {
         io::SafetensorsCheckpoint::open(options_.destination).value_or_throw();
     const AttentionTensors tensors = attention_of(config_, converted, options_.destination);
     const auto release = [&] {
-      for (const auto* checkpoint : {&checkpoint_, &converted}) {
-        for (const auto& shard : checkpoint->shards()) {
-          shard.file.file().release(shard.file.file().bytes());
-        }
-      }
+      release_pages(checkpoint_);
+      release_pages(converted);
     };
     result.proof =
         prove_scores({tensors_, layouts_.current}, {tensors, options_.to}, options_.seed, release);
@@ -291,6 +280,9 @@ Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
     return Conversion(options).run();
   } catch (const Error& refusal) {
     return refusal;
+  } catch (const fs::filesystem_error& problem) {
+    return io::system_error(io::shown(problem.path1()), "must be a path that can be followed",
+                            problem.code().value());
   }
 }
 

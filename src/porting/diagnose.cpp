@@ -16,6 +16,9 @@ namespace {
 
 using namespace detective;
 
+// Engines keep frequencies in float32: that much off, relative, is no other law.
+constexpr double kFrequencyRounding = 1.2e-7;
+
 std::string digits(double value, int count = 6) {
   std::ostringstream out;
   out << std::setprecision(count) << value;
@@ -110,15 +113,16 @@ class Detective {
     const bool explains = best.residual < kTurnedResidual && best.residual < 0.3 * change;
     if (!explains) return none(other_reason(vectors_, best.residual));
     window_ = best.window;
-    axes_ = find_axes(vectors_, window_, input_, found_.notes);
+    std::vector<std::string> order;
+    axes_ = find_axes(vectors_, window_, input_, order);
     found_.axes = axes_.names;
     found_.axes.emplace_back("dim");
     measure();
-    if (gains_.residual > kTurnedResidual) return none(mirrored_or_apart());
+    if (gains_.residual > kTurnedResidual) return none(mirrored().value_or(turned_apart()));
     found_.answer = Answer::rope;
     describe_window();
-    if (!solve()) return found_;
-    describe();
+    if (solve()) describe();
+    found_.notes.insert(found_.notes.end(), order.begin(), order.end());
     return found_;
   }
 
@@ -132,10 +136,9 @@ class Detective {
     if (!layouts_.empty()) {
       const LayoutScore& best = layouts_.front();
       found_.residual = best.residual;
-      found_.runner_up =
-          RunnerUp{message("a turn in ", name_of(best.window.pairing), " layout, rotary_dim ",
-                           best.window.width),
-                   std::string(name_of(best.window.pairing)), "", best.residual};
+      found_.runner_up = RunnerUp{message("a turn in ", name_of(best.window.pairing),
+                                          " layout, rotary_dim ", best.window.width),
+                                  std::string(name_of(best.window.pairing)), "", best.residual};
     }
     return found_;
   }
@@ -166,22 +169,25 @@ class Detective {
                            apart ? BatchRows::apart : BatchRows::pooled);
   }
 
-  std::string mirrored_or_apart() {
+  std::optional<std::string> mirrored() const {
     // y = g conj(x): each pair mirrored at a line.
     Vectors mirrored = vectors_;
-    for (std::int64_t v = 0; v < mirrored.count; ++v) {
+    for (std::int64_t v = 0; v < vectors_.count; ++v) {
       for (std::int64_t pair = 0; pair < window_.pairs(); ++pair) {
         const PairFeatures at = features_of(window_, pair);
         double& b = mirrored.before[static_cast<std::size_t>(v * mirrored.dim + at.read_b)];
         b = -b;
       }
     }
-    const BatchRows rows = gains_.sequences > 1 ? BatchRows::apart : BatchRows::pooled;
-    const Gains reflection = measure_gains(mirrored, window_, axes_, listed_, rows);
+    const Gains reflection = measure_gains(mirrored, window_, axes_, listed_, BatchRows::pooled);
     if (reflection.residual < kTurnedResidual) {
       return message("each pair is mirrored, not turned (", name_of(window_.pairing),
                      " layout): a sign of sin or of rotate_half is wrong");
     }
+    return std::nullopt;
+  }
+
+  std::string turned_apart() const {
     return message("the lengths of the pairs are kept (", name_of(window_.pairing),
                    " layout), but vectors of one token are not turned alike: they differ by ",
                    digits(gains_.residual, 3));
@@ -214,11 +220,11 @@ class Detective {
 
     fit_ = fit_frequencies(gains_);
     if (fit_.residual > kTurnedResidual && !other_positions()) {
-      none(
+      none(mirrored().value_or(
           message("pairs are turned (", name_of(window_.pairing), " layout, rotary_dim ",
                   window_.width, "), but by angles that are no multiple of ",
                   given_.empty() ? "positions that ascend by one" : "the positions given",
-                  ", nor of any from 0 to 65535 under a usual base"));
+                  ", nor of any from 0 to 65535 under a usual base")));
       return false;
     }
     if (positions_known_) return true;
@@ -310,7 +316,8 @@ class Detective {
   }
 
   bool recover_positions() {
-    const std::optional<FoundPositions> recovered = find_positions(gains_, amplitude_);
+    const std::optional<FoundPositions> recovered =
+        find_positions(gains_, unit_of(vectors_.precision));
     if (!recovered) return false;
     gains_.position = recovered->position;
     if (recovered->inverse) {
@@ -395,20 +402,41 @@ class Detective {
       fit_.value = frequencies;
       anchor_frequencies(gains_, fit_);
     }
-    if (!all || fit_.residual > 3.0 * free.residual + 1e-3) {
+    if (!all || fit_.residual > 3.0 * free.residual + 1e-3 || by_accident(shifts, free)) {
       gains_.position = listed;
       fit_ = free;
-      undetermined("offset",
-                   "no whole offset from -2048 to 2^20 explains the phases of all pairs");
+      undetermined("offset", "no whole offset from -2048 to 2^20 explains the phases of all pairs");
       offset_open_ = true;
       return;
     }
     if (rival && !given) {
-      found_.notes.push_back(message("the offset ", *rival + listed.front(),
-                                     " would explain the phases as well"));
+      found_.notes.push_back(
+          message("the offset ", *rival + listed.front(), " would explain the phases as well"));
     }
     if (!given_.empty()) describe_shift(shifts);
     positions_known_ = true;
+  }
+
+  // Among a million offsets one fits a few pairs by chance; the frequencies it asks for then follow
+  // no law, while those measured without it do.
+  [[nodiscard]] bool by_accident(const std::vector<std::optional<double>>& shifts,
+                                 const FrequencyFit& free) const {
+    constexpr std::int64_t kManyPairs = 8;
+    const bool moved = std::any_of(shifts.begin(), shifts.end(),
+                                   [](const std::optional<double>& s) { return *s != 0.0; });
+    if (!moved || gains_.pairs > kManyPairs) return false;
+    const auto follows = [&](const FrequencyFit& fit) {
+      std::vector<double> errors = fit.error;
+      for (std::size_t k = 0; k < errors.size(); ++k) {
+        errors[k] = std::hypot(errors[k], kFrequencyRounding * fit.value[k]);
+      }
+      const std::string type = fit_families({fit.value, errors, window_.width, vectors_.dim,
+                                             amplitude_, window_.pairing})
+                                   .front()
+                                   .type;
+      return type != "longrope" && type != "unknown";
+    };
+    return follows(free) && !follows(fit_);
   }
 
   // Where the frequencies are not known well enough to count far turns, a law may know them better.
@@ -477,17 +505,16 @@ class Detective {
     } else if (used == narrow) {
       rounded_positions_ = "bfloat16";
       found_.positions = "given";
-      found_.notes.push_back(message("the positions were rounded to bfloat16 before use",
-                                     example_of(given, used)));
+      found_.notes.push_back(
+          message("the positions were rounded to bfloat16 before use", example_of(given, used)));
     } else if (used == reversed) {
       found_.notes.push_back("the positions in use are the given ones in reverse order");
     } else if (contiguous_instead_) {
       found_.notes.push_back(message("the given positions were not used: the tokens stand at ",
                                      used[0], ", ", used[0] + 1.0, ", ..."));
     } else {
-      found_.notes.push_back(
-          message("the given positions were not used", example_of(given, used),
-                  "; found_positions lists those that fit"));
+      found_.notes.push_back(message("the given positions were not used", example_of(given, used),
+                                     "; found_positions lists those that fit"));
     }
   }
 
@@ -498,23 +525,22 @@ class Detective {
   }
 
   void describe() {
-    // Engines keep frequencies in float32: that much off is no other law.
     std::vector<double> errors = fit_.error;
     for (std::size_t pair = 0; pair < errors.size(); ++pair) {
-      errors[pair] = std::hypot(errors[pair], 1.2e-7 * fit_.value[pair]);
+      errors[pair] = std::hypot(errors[pair], kFrequencyRounding * fit_.value[pair]);
     }
     std::vector<Family> families = fit_families(family_input(errors));
     widen_window(errors, families);
     Family& law = families.front();
     found_.measured_frequencies = fit_.value;
     found_.frequency_errors = fit_.error;
-    found_.frequencies = law.frequencies;
     found_.scaling = law.scaling;
     found_.effective_base = law.effective_base;
     found_.base = law.base;
     found_.readings = law.readings;
     found_.notes.insert(found_.notes.end(), law.notes.begin(), law.notes.end());
     prefer_dynamic(law);
+    found_.frequencies = law.frequencies;
     if (!found_.inverse) found_.inverse = inverse_;
     check_base(law);
     describe_offset();
@@ -536,9 +562,16 @@ class Detective {
   }
 
   // A base nobody writes that dynamic NTK would make of one that somebody does.
-  void prefer_dynamic(const Family& law) {
+  void prefer_dynamic(Family& law) {
     if (law.type != "default" || law.readings.empty()) return;
     const Reading dynamic = law.readings.front();
+    const auto width = static_cast<double>(window_.width);
+    const double grown =
+        *dynamic.base * std::pow(dynamic.scaling.numbers.front().second, width / (width - 2.0));
+    law.base = found_.effective_base = grown;
+    for (std::size_t pair = 0; pair < law.frequencies.size(); ++pair) {
+      law.frequencies[pair] = std::pow(grown, -2.0 * static_cast<double>(pair) / width);
+    }
     found_.readings.front() =
         Reading{message("plain frequencies of base ", *law.base), law.base, {"default", {}, {}}};
     found_.base = dynamic.base;
@@ -547,6 +580,9 @@ class Detective {
   }
 
   void check_base(const Family& law) {
+    if (law.type == "unknown" && window_.width > 2) {
+      undetermined("base", "no known law gives the frequencies that were measured");
+    }
     if (window_.width == 2) {
       found_.base.reset();
       found_.effective_base.reset();
@@ -600,9 +636,10 @@ class Detective {
                        fit_.error.begin() + static_cast<std::ptrdiff_t>(errors.size()),
                        fit_.error.end());
     families = fit_families(family_input(wide_errors));
-    found_.notes.push_back(message("features from ", window_.first + seen,
-                                   " on show no turn within the rounding of the tensors; rotary_dim ",
-                                   widest, " makes the base a usual one"));
+    found_.notes.push_back(
+        message("features from ", window_.first + seen,
+                " on show no turn within the rounding of the tensors; rotary_dim ", widest,
+                " makes the base a usual one"));
   }
   void anchor_again() {
     const std::vector<double> positions = used_positions_;
@@ -632,7 +669,8 @@ class Detective {
     if (same) {
       found_.offset = static_cast<std::int64_t>(gains_.position[0]);
     } else {
-      undetermined("offset", "batch rows start at " + offsets + (gains_.sequences > 8 ? ", ..." : ""));
+      undetermined("offset",
+                   "batch rows start at " + offsets + (gains_.sequences > 8 ? ", ..." : ""));
     }
   }
 
@@ -688,7 +726,18 @@ class Detective {
       }
       explanation.position.push_back(gains_.position[std::min(row, gains_.position.size() - 1)]);
     }
-    const PrecisionVerdict verdict = find_precision(vectors_, explanation);
+    PrecisionVerdict verdict = find_precision(vectors_, explanation);
+    // What somebody wrote is seldom what least squares find: 1, where it explains no worse.
+    constexpr double kNearOne = 1e-3;
+    if (amplitude_ != 1.0 && std::abs(amplitude_ - 1.0) < kNearOne) {
+      explanation.amplitude = 1.0;
+      const PrecisionVerdict plain = find_precision(vectors_, explanation);
+      if (plain.residual <= 1.01 * verdict.residual) {
+        verdict = plain;
+        amplitude_ = 1.0;
+        found_.amplitude = 1.0;
+      }
+    }
     found_.residual = verdict.residual;
     found_.table_dtype = verdict.table;
     if (!rounded_positions_.empty()) found_.table_dtype = rounded_positions_ + "_positions";
@@ -713,8 +762,11 @@ class Detective {
         found_.runner_up = std::move(candidate);
       }
     };
+    const double own = layouts_.front().residual;
     for (const LayoutScore& other : layouts_) {
-      const bool same = other.window.pairing == window_.pairing && other.window.first == window_.first;
+      // A window that also holds pairs that stand still is no other explanation.
+      const bool same =
+          other.window.pairing == window_.pairing && other.residual < 10.0 * own + 1e-12;
       if (same || other.window.width == 2) continue;
       offer({message("a turn in ", name_of(other.window.pairing), " layout, rotary_dim ",
                      other.window.width),

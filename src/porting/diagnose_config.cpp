@@ -83,8 +83,7 @@ class Comparer {
 
  private:
   void add(std::string field, std::string asked, std::string found, std::string text) {
-    differences_.push_back(
-        {std::move(field), std::move(asked), std::move(found), std::move(text)});
+    differences_.push_back({std::move(field), std::move(asked), std::move(found), std::move(text)});
   }
   void differ(const char* field, const std::string& asked, const std::string& found) {
     add(field, asked, found,
@@ -110,10 +109,9 @@ class Comparer {
     }
     const double asked = asked_.values()[farthest.pair];
     const double found = found_.measured_frequencies[farthest.pair];
-    std::string text =
-        message("frequency of pair ", farthest.pair, ": the config asks for ", digits(asked),
-                ", the data were turned with ", digits(found), " (", digits(found / asked, 4),
-                " times)");
+    std::string text = message("frequency of pair ", farthest.pair, ": the config asks for ",
+                               digits(asked), ", the data were turned with ", digits(found), " (",
+                               digits(found / asked, 4), " times)");
     if (!named) text += "; base and scaling type agree, so a parameter of the scaling differs";
     add("frequencies", digits(asked, 17), digits(found, 17), std::move(text));
   }

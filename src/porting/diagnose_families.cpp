@@ -67,8 +67,7 @@ Family fit_default(const FamilyInput& input) {
   family.base_error = error;
   family.frequencies = power_law(pairs, 0.0, fitted.parameters[0]);
   if (const auto round = round_base(base, 4.0 * error)) {
-    const std::vector<double> rounded =
-        power_law(pairs, 0.0, std::log(*round) / pairs_of(input));
+    const std::vector<double> rounded = power_law(pairs, 0.0, std::log(*round) / pairs_of(input));
     const double misfit = misfit_of(rounded, input.value, input.error);
     if (misfit <= std::max(kFamilyMisfit, 1.5 * fitted.misfit)) {
       family.base = *round;
@@ -114,8 +113,7 @@ Family fit_linear(const FamilyInput& input) {
     family.frequencies = {1.0 / round};
     return finish(family, input);
   }
-  const LawModel law{
-      [&](const std::vector<double>& at) { return power_law(pairs, at[1], at[0]); }};
+  const LawModel law{[&](const std::vector<double>& at) { return power_law(pairs, at[1], at[0]); }};
   const double first = input.value[0] > 0.0 ? -std::log(input.value[0]) : 0.0;
   const Fitted fitted =
       fit_law(law, {starting_slope(input.value, input.error), first}, input.value, input.error);
@@ -141,8 +139,8 @@ Family fit_linear(const FamilyInput& input) {
   family.base_error = base_error;
   const std::vector<double> rounded =
       power_law(pairs, std::log(kept_factor), std::log(kept_base) / pairs_of(input));
-  const bool good = misfit_of(rounded, input.value, input.error) <=
-                    std::max(kFamilyMisfit, 1.5 * fitted.misfit);
+  const bool good =
+      misfit_of(rounded, input.value, input.error) <= std::max(kFamilyMisfit, 1.5 * fitted.misfit);
   family.base = good ? kept_base : base;
   family.scaling.numbers = {{"factor", good ? kept_factor : factor}};
   family.frequencies = good ? rounded : power_law(pairs, shift, slope);
@@ -154,9 +152,8 @@ Family fit_linear(const FamilyInput& input) {
     family.type = "ntk";
     family.base = ntk_base;
     family.scaling.numbers = {{"factor", *round_n}};
-    family.frequencies =
-        power_law(pairs, std::log(*round_n) / pairs_of(input),
-                  std::log(ntk_base * *round_n) / pairs_of(input));
+    family.frequencies = power_law(pairs, std::log(*round_n) / pairs_of(input),
+                                   std::log(ntk_base * *round_n) / pairs_of(input));
   } else {
     family.readings.push_back(
         {message("positions divided by ", family.scaling.numbers[0].second, ", frequencies plain"),
@@ -189,16 +186,16 @@ Family fit_proportional(const FamilyInput& input) {
   const Family& law = plain.fits ? plain : fit_linear(part);
   const double slope = law.base ? std::log(*law.base) / pairs_of(input) : 0.0;
   double factor = 1.0;
-  for (const auto& [name, number] : law.scaling.numbers) factor = name == "factor" ? number : factor;
+  for (const auto& [name, number] : law.scaling.numbers)
+    factor = name == "factor" ? number : factor;
   // A zero is only a finding where the law would have shown.
   const double next = std::exp(-slope * static_cast<double>(turning)) / factor;
   if (!law.fits || law.type == "ntk" || next < 10.0 * input.error[turning]) return family;
   family.base = law.base;
   family.base_error = law.base_error;
-  family.scaling.numbers = {
-      {"partial_rotary_factor",
-       2.0 * static_cast<double>(turning) / static_cast<double>(input.head_dim)},
-      {"factor", factor}};
+  family.scaling.numbers = {{"partial_rotary_factor", 2.0 * static_cast<double>(turning) /
+                                                          static_cast<double>(input.head_dim)},
+                            {"factor", factor}};
   family.frequencies = with_zeros(power_law(pairs, std::log(factor), slope));
   return finish(family, input);
 }
@@ -218,13 +215,26 @@ Family fit_rounded(const FamilyInput& input, core::DType type) {
   return finish(family, input);
 }
 
+// LongRoPE's amplitude is sqrt(1 + ln factor / ln original): the factor that a usual length gives.
+void describe_amplitude(double amplitude, Family& family) {
+  if (amplitude < 1.001) return;
+  for (const double length : {4096.0, 8192.0, 2048.0, 16384.0, 32768.0}) {
+    const double factor = std::exp((amplitude * amplitude - 1.0) * std::log(length));
+    const auto round = round_number(factor, 1e-4 * factor);
+    if (!round) continue;
+    family.notes.push_back(message("the amplitude is LongRoPE's own for factor ", *round,
+                                   " and original length ", length));
+    return;
+  }
+}
+
 // What is left when no law fits: a list.
 Family as_list(const FamilyInput& input) {
   Family family;
   family.frequencies = input.value;
   const std::size_t pairs = input.value.size();
-  const bool positive = std::all_of(input.value.begin(), input.value.end(),
-                                    [](double value) { return value > 0.0; });
+  const bool positive =
+      std::all_of(input.value.begin(), input.value.end(), [](double value) { return value > 0.0; });
   const auto factors_over = [&](double base) {
     std::vector<double> factors;
     for (std::size_t i = 0; i < pairs; ++i) {
@@ -250,6 +260,7 @@ Family as_list(const FamilyInput& input) {
     family.type = "longrope";
     family.base = base;
     family.scaling.factors = std::move(factors);
+    describe_amplitude(input.amplitude, family);
     family.notes.push_back(
         message("the factors are taken over base ", base,
                 ", which the data do not determine: another base gives other factors and the same "
@@ -314,8 +325,8 @@ std::vector<Family> fit_families(const FamilyInput& input) {
     if (!any()) families.push_back(fit_rounded(input, core::DType::f16));
   }
   std::erase_if(families, [](const Family& f) { return f.frequencies.empty(); });
-  const auto simplest = std::find_if(families.begin(), families.end(),
-                                     [](const Family& f) { return f.fits; });
+  const auto simplest =
+      std::find_if(families.begin(), families.end(), [](const Family& f) { return f.fits; });
   if (simplest == families.end()) {
     families.push_back(as_list(input));
     std::rotate(families.begin(), families.end() - 1, families.end());

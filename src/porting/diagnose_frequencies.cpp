@@ -32,9 +32,8 @@ std::vector<Lag> lags_of(const Gains& gains) {
   };
   std::vector<Lag> lags;
   for (std::vector<std::int64_t>& sequence : rows) {
-    std::stable_sort(sequence.begin(), sequence.end(), [&](std::int64_t a, std::int64_t b) {
-      return position(a) < position(b);
-    });
+    std::stable_sort(sequence.begin(), sequence.end(),
+                     [&](std::int64_t a, std::int64_t b) { return position(a) < position(b); });
     const auto count = static_cast<std::int64_t>(sequence.size());
     for (std::int64_t step = 1; step < count; step = count <= kAllLags ? step + 1 : 2 * step) {
       for (std::int64_t k = 0; k + step < count; ++k) {
@@ -182,8 +181,8 @@ class PairFitter {
       for_rows([&](std::size_t at, std::size_t r, std::size_t s) {
         if (weights[s] <= 0.0) return;
         const double d = gains_.position[r] - mean[s] / weights[s];
-        const Complex left = gains_.gain[at] *
-                             std::polar(1.0, -frequency * gains_.position[r]) * std::conj(sums[s]);
+        const Complex left =
+            gains_.gain[at] * std::polar(1.0, -frequency * gains_.position[r]) * std::conj(sums[s]);
         if (left == Complex(0.0)) return;
         slope += gains_.weight[at] * d * std::arg(left);
         curvature += gains_.weight[at] * d * d;
@@ -354,8 +353,7 @@ double model_residual(const Gains& gains, const std::vector<double>& frequencies
     for (std::int64_t row = 0; row < gains.rows; ++row) {
       const double p = gains.position[static_cast<std::size_t>(row)];
       const std::size_t at = gains.at(row, pair);
-      const Complex model =
-          std::polar(amplitude, frequencies[static_cast<std::size_t>(pair)] * p);
+      const Complex model = std::polar(amplitude, frequencies[static_cast<std::size_t>(pair)] * p);
       pair_left += gains.weight[at] * std::norm(gains.gain[at] - model);
       pair_all += gains.weight[at] * std::norm(gains.gain[at]);
     }

@@ -143,10 +143,9 @@ std::vector<LayoutScore> rank_layouts(const Vectors& vectors,
       attempt(moving, first, (vectors.dim - first) / 2 * 2);
     }
   }
-  std::stable_sort(scores.begin(), scores.end(),
-                   [](const LayoutScore& a, const LayoutScore& b) {
-                     return a.residual < b.residual;
-                   });
+  std::stable_sort(scores.begin(), scores.end(), [](const LayoutScore& a, const LayoutScore& b) {
+    return a.residual < b.residual;
+  });
   if (scores.empty()) return scores;
   // Windows that differ by pairs that do not turn leave the same: the narrowest of them counts.
   const double tie = 1.25 * scores.front().residual + 0.1 * unit_of(vectors.precision);

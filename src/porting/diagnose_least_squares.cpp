@@ -48,7 +48,8 @@ Normal normal_equations(const LawModel& law, const std::vector<double>& at,
     const double step = 1e-6 * std::max(1e-2, std::abs(at[k]));
     moved[k] += step;
     std::vector<double> there = law.frequencies(moved);
-    for (std::size_t i = 0; i < there.size(); ++i) there[i] = (there[i] - here[i]) / step / error[i];
+    for (std::size_t i = 0; i < there.size(); ++i)
+      there[i] = (there[i] - here[i]) / step / error[i];
     derivative.push_back(std::move(there));
   }
   Normal normal{Matrix(n, std::vector<double>(n, 0.0)), std::vector<double>(n, 0.0)};

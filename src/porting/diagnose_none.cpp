@@ -79,8 +79,7 @@ std::string permutation_text(const std::vector<std::int64_t>& from) {
   for (std::int64_t low = std::max<std::int64_t>(0, first - 1); low <= first; ++low) {
     for (std::int64_t high = last; high <= std::min(dim, last + 1); ++high) {
       if ((high - low) % 2 != 0) continue;
-      for (const Pairing pairing :
-           {Pairing::interleaved_to_half, Pairing::half_to_interleaved}) {
+      for (const Pairing pairing : {Pairing::interleaved_to_half, Pairing::half_to_interleaved}) {
         const Window window{pairing, low, high - low};
         bool same = true;
         for (std::int64_t pair = 0; pair < window.pairs() && same; ++pair) {
@@ -89,9 +88,8 @@ std::string permutation_text(const std::vector<std::int64_t>& from) {
                  from[static_cast<std::size_t>(at.write_b)] == at.read_b;
         }
         if (!same) continue;
-        return message(pairing == Pairing::interleaved_to_half
-                           ? "from interleaved to half order"
-                           : "from half to interleaved order",
+        return message(pairing == Pairing::interleaved_to_half ? "from interleaved to half order"
+                                                               : "from half to interleaved order",
                        ", features ", low, " to ", high - 1);
       }
     }
@@ -188,20 +186,21 @@ std::optional<std::string> plain_reason(const Vectors& vectors,
 std::string other_reason(const Vectors& vectors, double best_layout_residual) {
   const NormRange norms = norm_range(vectors);
   const double spread = norms.most / norms.least - 1.0;
-  const std::string pairs = "the lengths of the pairs are not kept in any layout (the best leaves " +
-                            digits(best_layout_residual, 3) + ")";
+  const std::string pairs =
+      "the lengths of the pairs are not kept in any layout (the best leaves " +
+      digits(best_layout_residual, 3) + ")";
+  const bool sinusoidal =
+      is_sinusoidal(vectors, Pairing::interleaved) || is_sinusoidal(vectors, Pairing::half);
+  const std::string change =
+      "the lengths of the vectors change by " + digits(norms.least) + " to " + digits(norms.most);
+  if (sinusoidal) return "a sinusoidal table was added: " + change;
+  if (axis_of_addition(vectors)) {
+    return "something was added: every vector of a token differs by the same, and " + change;
+  }
   if (spread < 0.02) {
     return message("the lengths of the vectors are kept",
                    std::abs(norms.most - 1.0) < 0.02 ? "" : " (times " + digits(norms.most) + ")",
                    " but ", pairs, ": an orthogonal map, and no rotary embedding");
-  }
-  const bool sinusoidal = is_sinusoidal(vectors, Pairing::interleaved) ||
-                          is_sinusoidal(vectors, Pairing::half);
-  const std::string change = "the lengths of the vectors change by " + digits(norms.least) +
-                             " to " + digits(norms.most);
-  if (sinusoidal) return "a sinusoidal table was added: " + change;
-  if (axis_of_addition(vectors)) {
-    return "something was added: every vector of a token differs by the same, and " + change;
   }
   return change + " and " + pairs;
 }

@@ -98,7 +98,7 @@ void conjugate(Gains& gains);
 // ---- frequencies (diagnose_frequencies.cpp) ---------------------------------------------------
 
 struct FrequencyFit {
-  std::vector<double> value, error;  // radians per position; error: one standard deviation
+  std::vector<double> value, error;     // radians per position; error: one standard deviation
   std::vector<std::uint8_t> ambiguous;  // others fit as well: the positions have no small gaps
   std::vector<Complex> phase;           // [sequences, pairs]: the gain at position 0 of the list
   double residual = 0.0;                // root mean square over rows and pairs, relative
@@ -135,13 +135,14 @@ struct LawFit {
 };
 [[nodiscard]] std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude);
 
-// Each row's position, whole and from 0 to 2^16, under a default law with a well-known base.
+// Each row's position, whole and from 0 to 2^16, under a default law with a well-known base;
+// `unit`: of the tensors' rounding.
 struct FoundPositions {
   std::vector<double> position;
   double base = 0.0;
   bool inverse = false;
 };
-[[nodiscard]] std::optional<FoundPositions> find_positions(const Gains& gains, double amplitude);
+[[nodiscard]] std::optional<FoundPositions> find_positions(const Gains& gains, double unit);
 
 // ---- families (diagnose_families.cpp, diagnose_ramps.cpp) -------------------------------------
 
@@ -160,7 +161,7 @@ struct Family {
 struct FamilyInput {
   const std::vector<double>& value;
   const std::vector<double>& error;
-  std::int64_t width = 0;     // of the window
+  std::int64_t width = 0;  // of the window
   std::int64_t head_dim = 0;
   double amplitude = 1.0;
   Pairing pairing = Pairing::half;

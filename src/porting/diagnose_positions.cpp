@@ -42,15 +42,14 @@ Middle middle_of(const Gains& gains, const FrequencyFit& fit, std::int64_t seque
   return middle;
 }
 
-constexpr std::array kKnownBases = {10000.0,   500000.0,  1000000.0, 150000.0,
-                                    5000000.0, 8000000.0, 10000000.0, 1000.0, 2000000.0, 100.0};
+constexpr std::array kKnownBases = {10000.0,   500000.0,   1000000.0, 150000.0,  5000000.0,
+                                    8000000.0, 10000000.0, 1000.0,    2000000.0, 100.0};
 
 std::vector<double> default_law(double base, std::int64_t pairs) {
   std::vector<double> frequencies;
   for (std::int64_t i = 0; i < pairs; ++i) {
     // RoFormer (15)
-    frequencies.push_back(
-        std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs)));
+    frequencies.push_back(std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs)));
   }
   return frequencies;
 }
@@ -110,7 +109,8 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
     allowed = 0.0;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
       const double spread = std::min(errors[pair] * std::abs(position), 10.0);
-      trust[pair] = std::norm(middle.direction[pair]) > 0.0 ? std::exp(-0.5 * spread * spread) : 0.0;
+      trust[pair] =
+          std::norm(middle.direction[pair]) > 0.0 ? std::exp(-0.5 * spread * spread) : 0.0;
       allowed += trust[pair] * (middle.error * middle.error + std::min(spread * spread, 1.0));
     }
     allowed = 9.0 * allowed / static_cast<double>(pairs) + 1e-12;
@@ -211,11 +211,14 @@ std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude) {
   return best;
 }
 
-std::optional<FoundPositions> find_positions(const Gains& gains, double amplitude) {
-  (void)amplitude;
-  constexpr double kMiss = 0.02;  // mean square of the phase errors of one row
-  constexpr std::int64_t kMostRows = 512;
-  if (gains.pairs < 4 || gains.rows > kMostRows) return std::nullopt;
+std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
+  // Mean square of the phase errors of one row: a table in bfloat16 leaves 2e-5.
+  const double allowed =
+      std::max({5e-5, 4.0 * unit * unit, 20.0 * gains.residual * gains.residual});
+  constexpr std::int64_t kMostRows = 512, kFewestAngles = 16;
+  if (gains.pairs < 4 || gains.rows * gains.pairs < kFewestAngles || gains.rows > kMostRows) {
+    return std::nullopt;
+  }
   const std::int64_t probes = std::min<std::int64_t>(2, gains.rows);
   for (const double base : kKnownBases) {
     const std::vector<double> frequencies = default_law(base, gains.pairs);
@@ -223,13 +226,14 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double amplitud
       const double sign = inverse ? -1.0 : 1.0;
       bool fits = true;
       for (std::int64_t k = 0; k < probes && fits; ++k) {
-        fits = match_row(gains, (k + 1) * (gains.rows - 1) / probes, frequencies, sign).miss < kMiss;
+        fits =
+            match_row(gains, (k + 1) * (gains.rows - 1) / probes, frequencies, sign).miss < allowed;
       }
       if (!fits) continue;
       FoundPositions found{{}, base, inverse};
       for (std::int64_t row = 0; row < gains.rows && fits; ++row) {
         const RowMatch match = match_row(gains, row, frequencies, sign);
-        fits = match.miss < kMiss;
+        fits = match.miss < allowed;
         found.position.push_back(match.position);
       }
       if (fits) return found;

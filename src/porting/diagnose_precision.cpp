@@ -119,9 +119,13 @@ double residual_of(const Vectors& vectors, const Explanation& explanation, Way w
   return energy > 0.0 ? std::sqrt(left / energy) : 0.0;
 }
 
-bool is_narrow(core::DType type) {
-  return type == core::DType::f16 || type == core::DType::bf16;
+bool rounding_moves(const std::vector<double>& positions) {
+  return std::any_of(positions.begin(), positions.end(), [](double position) {
+    return rounded(position, core::DType::bf16) != position;
+  });
 }
+
+bool is_narrow(core::DType type) { return type == core::DType::f16 || type == core::DType::bf16; }
 
 }  // namespace
 
@@ -135,6 +139,7 @@ PrecisionVerdict find_precision(const Vectors& vectors, const Explanation& expla
   std::vector<Way> ways;
   for (const Table table : {Table::exact, Table::float32_angles, Table::bf16_positions, Table::f16,
                             Table::bf16, Table::bf16_angles}) {
+    if (table == Table::bf16_positions && !rounding_moves(explanation.position)) continue;
     ways.push_back({table, core::DType::f64});
     if (narrow) ways.push_back({table, vectors.precision});
   }
@@ -149,8 +154,8 @@ PrecisionVerdict find_precision(const Vectors& vectors, const Explanation& expla
   }
   PrecisionVerdict verdict;
   verdict.table = name_of(ways[best].table);
-  verdict.arithmetic = is_narrow(ways[best].arithmetic) ? type_name(ways[best].arithmetic)
-                                                        : "float32";
+  verdict.arithmetic =
+      is_narrow(ways[best].arithmetic) ? type_name(ways[best].arithmetic) : "float32";
   verdict.exact_residual =
       residual_of(vectors, explanation, ways[0], /*stored=*/false, vectors.count);
   verdict.residual =

@@ -43,9 +43,8 @@ template <class Make>
 void snap(const FamilyInput& input, Fitted& fitted, std::size_t which, bool is_base, Make make) {
   const double scale = is_base ? pairs_of(input) : 1.0;
   const double value = std::exp(fitted.parameters[which] * scale);
-  const double width =
-      std::max(4.0 * value * fitted.errors[which] * scale * std::max(1.0, fitted.misfit),
-               1e-9 * value);
+  const double width = std::max(
+      4.0 * value * fitted.errors[which] * scale * std::max(1.0, fitted.misfit), 1e-9 * value);
   const auto round = is_base ? round_base(value, width) : round_number(value, width);
   if (!round) return;
   std::vector<double> parameters = fitted.parameters;
@@ -94,8 +93,8 @@ RampFit best_whole_ramp(const FamilyInput& input) {
     const LawModel law{[&](const std::vector<double>& at) {
       return yarn_law(pairs, at[0], at[1], static_cast<double>(low), static_cast<double>(high));
     }};
-    const Fitted fitted = fit_law(law, {slope, std::log(starting_factor(input, slope))},
-                                  input.value, input.error);
+    const Fitted fitted =
+        fit_law(law, {slope, std::log(starting_factor(input, slope))}, input.value, input.error);
     if (fitted.misfit < best.fitted.misfit && std::exp(fitted.parameters[1]) > kLeastFactor) {
       best = {fitted, static_cast<double>(low), static_cast<double>(high)};
     }
@@ -163,8 +162,8 @@ void describe_amplitude(const FamilyInput& input, double factor, Family& family)
     family.notes.push_back(message("the amplitude is the square of YaRN's 0.1 ln(", factor,
                                    ") + 1 = ", usual, ": it was applied twice"));
   } else if (std::abs(input.amplitude * usual - 1.0) < 1e-3) {
-    family.notes.push_back(message("the amplitude is the inverse of YaRN's 0.1 ln(", factor,
-                                   ") + 1 = ", usual));
+    family.notes.push_back(
+        message("the amplitude is the inverse of YaRN's 0.1 ln(", factor, ") + 1 = ", usual));
   } else if (std::abs(input.amplitude - 1.0) < 1e-3) {
     family.notes.push_back(message("the amplitude is 1 where YaRN's own is 0.1 ln(", factor,
                                    ") + 1 = ", usual, ": dropped, or set by the config"));
@@ -254,7 +253,8 @@ std::vector<double> llama3_law(std::size_t pairs, double slope, double log_facto
   for (std::size_t i = 0; i < pairs; ++i) {
     const double plain = std::exp(-slope * static_cast<double>(i));
     const double turns = far * plain / kTwoPi;  // within `far` positions: 1 at its end
-    const double part = std::clamp(ratio > 1.0 ? (turns - 1.0) / (ratio - 1.0) : turns - 1.0, 0.0, 1.0);
+    const double part =
+        std::clamp(ratio > 1.0 ? (turns - 1.0) / (ratio - 1.0) : turns - 1.0, 0.0, 1.0);
     frequencies.push_back(plain * (slow + part * (1.0 - slow)));
   }
   return frequencies;
@@ -279,7 +279,8 @@ Family fit_llama3(const FamilyInput& input) {
     if (std::exp(fitted.parameters[1]) <= kLeastFactor) return;
     // A free ratio must earn its place.
     const double handicap = with_usual || !is_usual ? 1.0 : 0.5;
-    if (fitted.misfit >= handicap * best.misfit || (best.misfit <= kFamilyMisfit && is_usual)) return;
+    if (fitted.misfit >= handicap * best.misfit || (best.misfit <= kFamilyMisfit && is_usual))
+      return;
     best = std::move(fitted);
     is_usual = with_usual;
     if (with_usual) best.parameters.push_back(std::log(4.0));
@@ -369,8 +370,8 @@ Family fit_ntk_by_parts(const FamilyInput& input) {
       const LawModel law{[&](const std::vector<double>& at) {
         return by_parts_law(pairs, std::max(at[0], 1e-3), at[1], std::log(length));
       }};
-      const Fitted fitted = fit_law(law, {slope, std::log(starting_factor(input, slope))},
-                                    input.value, input.error);
+      const Fitted fitted =
+          fit_law(law, {slope, std::log(starting_factor(input, slope))}, input.value, input.error);
       if (fitted.misfit >= best.misfit || fitted.parameters[1] <= 0.0) continue;
       best = fitted;
       best_length = length;
@@ -429,8 +430,7 @@ Family fit_mixed_ntk(const FamilyInput& input) {
   if (!round_b || !round_f || !round_p) return family;
   family.base = *round_b;
   family.scaling.numbers = {{"factor", *round_f}, {"mixed_b", *round_p}};
-  family.frequencies =
-      make({std::log(*round_b) / pairs_of(input), std::log(*round_f), *round_p});
+  family.frequencies = make({std::log(*round_b) / pairs_of(input), std::log(*round_f), *round_p});
   finish(input, family);
   return family;
 }

@@ -285,7 +285,7 @@ const RuleEntry kVllmLongRopeList = {
     {"vllm-longrope-by-max-length",
      "the list is chosen once by the length that the server was started for, so short sequences "
      "get the long list too",
-     "", Evidence::reported, Touches::frequencies},
+     "", Evidence::read, Touches::frequencies},
     list_by_started_length};
 
 const RuleEntry kVllmLongRopeAmplitude = {

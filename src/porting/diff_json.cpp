@@ -149,8 +149,8 @@ std::string diff_json(const DiffReport& report) {
     entry["base"] = group.base;
     entry["views"] = Json::array();
     for (const EngineView& view : group.views) entry["views"].push_back(view_json(view));
-    entry["pairs"] = Json::array();
-    for (const EnginePart& part : group.parts) entry["pairs"].push_back(part_json(part));
+    entry["comparisons"] = Json::array();
+    for (const EnginePart& part : group.parts) entry["comparisons"].push_back(part_json(part));
     made["groups"].push_back(std::move(entry));
   }
   made["layers_without_rotation"] = report.layers_without_rotation;

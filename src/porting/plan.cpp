@@ -44,12 +44,13 @@ constexpr std::array kWords = {
            "suffer too."},
           "needed: a short one usually suffices",
           "Hugging Face, vLLM and llama.cpp give the same angles"},
-    Words{"ntk",
-          {"The fastest pair keeps its speed and the slowest is stretched by the whole factor.",
-           "Pairs between reach a little beyond what training showed: plan a larger factor than "
-           "needed."},
-          "often works without; better with",
-          "a changed base: every engine"},
+    Words{
+        "ntk",
+        {"The fastest pair keeps its speed and the slowest is stretched by the whole factor.",
+         "Slow pairs before it are stretched by less and still meet new angles: plan for more than "
+         "needed."},
+        "often works without; better with",
+        "a changed base: every engine"},
     Words{"dynamic",
           {"Texts within the trained length are untouched; the base grows with the sequence.",
            "Keys stored earlier keep their old base, so a cache is inconsistent once the text is "

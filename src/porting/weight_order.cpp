@@ -377,17 +377,9 @@ template <class Release>
   const config::ModelConfig config = config::read_config(path).value_or_throw();
   const io::SafetensorsCheckpoint checkpoint =
       io::SafetensorsCheckpoint::open(path).value_or_throw();
-  std::vector<const io::Tensor*> tensors;
-  for (const auto& shard : checkpoint.shards()) {
-    for (const io::Tensor& tensor : shard.file.tensors()) tensors.push_back(&tensor);
-  }
   const AttentionTensors found =
-      find_attention(config, tensors, UnknownModel::read_as_llama).value_or_throw();
-  return infer(found, [&] {
-    for (const auto& shard : checkpoint.shards()) {
-      shard.file.file().release(shard.file.file().bytes());
-    }
-  });
+      find_attention(config, tensors_of(checkpoint), UnknownModel::read_as_llama).value_or_throw();
+  return infer(found, [&] { release_pages(checkpoint); });
 }
 
 }  // namespace

@@ -166,6 +166,7 @@ TEST(GgufConfig, TakesHeadsLayerByLayer) {
   EXPECT_EQ(group(two, "full_attention").layers, (Indices{1, 3}));
   EXPECT_EQ(group(two, "recurrent").layers, (Indices{0, 2}));
   EXPECT_FALSE(group(two, "recurrent").rope);
+  EXPECT_EQ(source_of(group(two, "recurrent"), "layers"), "lfm2.attention.head_count_kv");
   EXPECT_EQ(two.key_heads, 2);
 }
 
@@ -309,13 +310,18 @@ TEST(GgufConfig, GivesGemma3ALocalBaseThatIsNotScaled) {
   EXPECT_EQ(source_of(sliding, "base"), "sliding layers of architecture gemma3");
   EXPECT_EQ(source_of(sliding, "window"), "gemma3.attention.sliding_window");
   EXPECT_EQ(full.softmax_scale, 1.0 / 16.0);
-  EXPECT_NE(note_on(config, "general.architecture"), "");
+  EXPECT_EQ(source_of(sliding, "layers"), "architecture gemma3");
+  EXPECT_EQ(note_on(config, "general.architecture"),
+            "which layers are of which type is known from the architecture, not read");
 
   writer.number<float>("gemma3.rope.freq_base_swa", 5000.0F);
   writer.number<std::uint32_t>("gemma3.attention.sliding_window_pattern", 2);
   config = config_of(writer);
   EXPECT_EQ(group(config, "sliding_attention").rope->base, 5000.0);
   EXPECT_EQ(group(config, "full_attention").layers, (Indices{1, 3, 5, 7}));
+  EXPECT_EQ(source_of(group(config, "full_attention"), "layers"),
+            "gemma3.attention.sliding_window_pattern");
+  EXPECT_EQ(note_on(config, "general.architecture"), "");
 }
 
 TEST(GgufConfig, GivesLayersTheirWindows) {

@@ -138,7 +138,7 @@ TEST_F(Safetensors, RefusesHeadersThatAreNoObjectOfTensors) {
       {"{}x", "header must be JSON, got something else at line 1, column 3"},
       {std::string("{}\0", 3), "header must be JSON, got a NUL byte"},
       {"{\"a\xff\":1}", "header must be JSON, got something else at line 1, column 4"},
-      {R"({"a":1e999})", "header must be JSON, got something else at line 1, column 11"},
+      {R"({"a":1e999})", "header must be JSON, got something else at line 1, column 10"},
       {R"({"a":1})", "tensor 'a': must be an object of dtype, shape and data_offsets, got 1"},
       {R"({"a":null})", "tensor 'a': must be an object of dtype, shape and data_offsets, got null"},
       {R"({"a":[]})", "tensor 'a': must be an object of dtype, shape and data_offsets, got a list"},

@@ -130,8 +130,8 @@ Sample make(const Recipe& recipe) {
   }
   if (recipe.amplitude != 0.0) sample.amplitude = recipe.amplitude;
   const std::int64_t vectors = recipe.batch * recipe.tokens * recipe.heads;
-  sample.before = random_values(static_cast<std::size_t>(vectors * recipe.head_dim), recipe.seed,
-                                recipe.dtype);
+  sample.before =
+      random_values(static_cast<std::size_t>(vectors * recipe.head_dim), recipe.seed, recipe.dtype);
   sample.after = sample.before;
   for (std::int64_t v = 0; v < vectors; ++v) {
     const std::int64_t token = v / recipe.heads % recipe.tokens;
@@ -197,8 +197,7 @@ void expect_frequencies(const Diagnosis& found, const Sample& sample, double rto
 
 TEST(Diagnose, EveryLayoutWindowBaseOffsetAndDirection) {
   unsigned seed = 1;
-  for (const char* layout :
-       {"half", "interleaved", "interleaved_to_half", "half_to_interleaved"}) {
+  for (const char* layout : {"half", "interleaved", "interleaved_to_half", "half_to_interleaved"}) {
     for (const std::int64_t rotary_dim : {32, 16, 8}) {
       for (const std::int64_t first : {0, 4}) {
         for (const double base : {10000.0, 500000.0, 100.0}) {
@@ -309,21 +308,36 @@ INSTANTIATE_TEST_SUITE_P(
         ScalingCase{"linear2_5", encodings::LinearScaling{2.5}, 5e5, 32, {}, "linear", 2.5},
         ScalingCase{"ntk4", encodings::NtkScaling{4.0, {}}, 10000.0, 64, {}, "ntk", 4.0},
         ScalingCase{"mixed", encodings::NtkScaling{8.0, 0.625}, 10000.0, 64, {}, "ntk", 8.0},
-        ScalingCase{
-            "dynamic", encodings::DynamicScaling{2.0, {}, 512}, 10000.0, 64, 1536, "dynamic", 0.0},
+        ScalingCase{"dynamic", encodings::DynamicScaling{2.0, {}, 512}, 10000.0, 64, 1536,
+                    "dynamic", 0.0},
         ScalingCase{"yarn4", yarn(4.0, 32768), 1e6, 64, {}, "yarn", 4.0},
         ScalingCase{"yarn16", yarn(16.0, 4096), 10000.0, 128, {}, "yarn", 16.0},
         ScalingCase{"yarn40", yarn(40.0, 4096), 10000.0, 64, {}, "yarn", 40.0},
         ScalingCase{"yarn2_short", yarn(2.0, 2048), 10000.0, 32, {}, "yarn", 2.0},
         ScalingCase{"gpt_oss", yarn(32.0, 4096, false), 150000.0, 64, {}, "yarn", 32.0},
-        ScalingCase{"llama3_8", encodings::Llama3Scaling{8.0, 1.0, 4.0, 8192}, 5e5, 64, {},
-                    "llama3", 8.0},
-        ScalingCase{"llama3_32", encodings::Llama3Scaling{32.0, 1.0, 4.0, 8192}, 5e5, 128, {},
-                    "llama3", 32.0},
-        ScalingCase{"llama3_ends", encodings::Llama3Scaling{16.0, 1.0, 8.0, 4096}, 1e5, 128, {},
-                    "llama3", 16.0},
-        ScalingCase{"by_parts", encodings::NtkByPartsScaling{4.0, 2048}, 10000.0, 128, {},
-                    "ntk_by_parts", 4.0},
+        ScalingCase{
+            "llama3_8", encodings::Llama3Scaling{8.0, 1.0, 4.0, 8192}, 5e5, 64, {}, "llama3", 8.0},
+        ScalingCase{"llama3_32",
+                    encodings::Llama3Scaling{32.0, 1.0, 4.0, 8192},
+                    5e5,
+                    128,
+                    {},
+                    "llama3",
+                    32.0},
+        ScalingCase{"llama3_ends",
+                    encodings::Llama3Scaling{16.0, 1.0, 8.0, 4096},
+                    1e5,
+                    128,
+                    {},
+                    "llama3",
+                    16.0},
+        ScalingCase{"by_parts",
+                    encodings::NtkByPartsScaling{4.0, 2048},
+                    10000.0,
+                    128,
+                    {},
+                    "ntk_by_parts",
+                    4.0},
         ScalingCase{"longrope_long", long_rope(24), 10000.0, 48, 9000, "longrope", 0.0},
         ScalingCase{"longrope_short", long_rope(32), 10000.0, 64, 4000, "longrope", 0.0}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -406,8 +420,7 @@ RC_GTEST_PROP(DiagnoseLaw, PlainAndLinearTurnsAreRecovered, ()) {
   Recipe recipe;
   recipe.head_dim = 2 * *rc::gen::inRange<std::int64_t>(4, 65);
   recipe.rotary_dim = 2 * *rc::gen::inRange<std::int64_t>(4, recipe.head_dim / 2 + 1);
-  recipe.layout =
-      *rc::gen::element<std::string>("half", "interleaved", "interleaved_to_half");
+  recipe.layout = *rc::gen::element<std::string>("half", "interleaved", "interleaved_to_half");
   recipe.base = *rc::gen::element(1000.0, 10000.0, 150000.0, 500000.0, 1000000.0);
   recipe.offset = *rc::gen::inRange<std::int64_t>(0, 20000);
   recipe.inverse = *rc::gen::arbitrary<bool>();
@@ -532,9 +545,11 @@ TEST(Diagnose, FrequenciesRoundedToBfloat16) {
 
 TEST(Diagnose, AmplitudeAppliedTwiceDroppedAndInverted) {
   const double usual = encodings::yarn_amplitude(4.0, 1.0);
-  for (const auto& [amplitude, words] : std::vector<std::pair<double, std::string>>{
-           {usual, "YaRN's own"}, {usual * usual, "applied twice"}, {1.0, "dropped"},
-           {1.0 / usual, "inverse"}}) {
+  for (const auto& [amplitude, words] :
+       std::vector<std::pair<double, std::string>>{{usual, "YaRN's own"},
+                                                   {usual * usual, "applied twice"},
+                                                   {1.0, "dropped"},
+                                                   {1.0 / usual, "inverse"}}) {
     Recipe recipe;
     recipe.base = 1e6;
     recipe.scaling = yarn(4.0, 32768);
@@ -585,7 +600,8 @@ TEST(Diagnose, PositionsGivenButAllTheSame) {
 
 TEST(Diagnose, PositionsIgnored) {
   Recipe recipe;
-  const std::vector<double> packed = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5};
+  const std::vector<double> packed = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3,
+                                      4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5};
   const Diagnosis found = make(recipe).diagnose(array_of(io::NpyType::i64, {24}, packed));
   expect_turn(found, recipe);
   EXPECT_EQ(found.positions, "found");
@@ -613,13 +629,11 @@ TEST(Diagnose, BatchRowsWithOffsetsOfTheirOwn) {
   expect_turn(unknown, recipe);
   EXPECT_EQ(unknown.base, 10000.0) << page(unknown);
   EXPECT_EQ(unknown.offset, std::nullopt);
-  EXPECT_TRUE(std::any_of(unknown.undetermined.begin(), unknown.undetermined.end(),
-                          [](const Undetermined& open) {
-                            return open.reason.find("5, 40") != std::string::npos;
-                          }))
+  EXPECT_TRUE(std::any_of(
+      unknown.undetermined.begin(), unknown.undetermined.end(),
+      [](const Undetermined& open) { return open.reason.find("5, 40") != std::string::npos; }))
       << page(unknown);
-  const Diagnosis given =
-      sample.diagnose(array_of(io::NpyType::i64, {2, 24}, recipe.positions));
+  const Diagnosis given = sample.diagnose(array_of(io::NpyType::i64, {2, 24}, recipe.positions));
   expect_turn(given, recipe);
   EXPECT_EQ(given.positions, "given") << page(given);
 }
@@ -645,8 +659,7 @@ TEST(Diagnose, TheTokenAxisIsFound) {
     }
     return result;
   };
-  EXPECT_EQ(sample.diagnose().axes,
-            (std::vector<std::string>{"batch", "tokens", "heads", "dim"}));
+  EXPECT_EQ(sample.diagnose().axes, (std::vector<std::string>{"batch", "tokens", "heads", "dim"}));
   sample.before = swapped(sample.before);
   sample.after = swapped(sample.after);
   sample.shape = {2, 9, 5, 64};
@@ -824,8 +837,7 @@ TEST(DiagnoseLittle, OneVectorOfOnePair) {
   recipe.head_dim = recipe.rotary_dim = 2;
   recipe.offset = 3;
   for (const bool given : {false, true}) {
-    const Diagnosis found =
-        given ? make(recipe).diagnose(range(3, 1)) : make(recipe).diagnose();
+    const Diagnosis found = given ? make(recipe).diagnose(range(3, 1)) : make(recipe).diagnose();
     EXPECT_EQ(found.answer, Answer::rope) << page(found);
     EXPECT_EQ(found.layout, std::nullopt);
     EXPECT_EQ(found.base, std::nullopt);
@@ -896,12 +908,13 @@ TEST(DiagnoseRefuses, WrongInput) {
       (void)diagnose({&x, &y, positions, std::move(axes)});
       ADD_FAILURE() << "accepted: " << words;
     } catch (const Error& error) {
-      EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos)
-          << error.what();
+      EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos) << error.what();
     }
   };
-  const io::NpyArray good = array_of(io::NpyType::f32, {4, 2, 8}, random_values(64, 1, io::NpyType::f32));
-  const io::NpyArray other = array_of(io::NpyType::f32, {4, 2, 8}, random_values(64, 2, io::NpyType::f32));
+  const io::NpyArray good =
+      array_of(io::NpyType::f32, {4, 2, 8}, random_values(64, 1, io::NpyType::f32));
+  const io::NpyArray other =
+      array_of(io::NpyType::f32, {4, 2, 8}, random_values(64, 2, io::NpyType::f32));
   refuse(good, io::make_npy(io::NpyType::f32, {4, 2, 6}), nullptr, {}, "same shape");
   refuse(io::make_npy(io::NpyType::f32, {4, 2, 7}), io::make_npy(io::NpyType::f32, {4, 2, 7}),
          nullptr, {}, "even");

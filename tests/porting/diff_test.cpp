@@ -566,7 +566,7 @@ TEST(Diff, EveryRuleIsTaggedAndListedOnce) {
       EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
       EXPECT_FALSE(rule.sentence.empty());
       // A report has a number; what was read in a source may do without.
-      if (rule.evidence == Evidence::reported && rule.id != "vllm-longrope-by-max-length") {
+      if (rule.evidence == Evidence::reported) {
         EXPECT_NE(rule.source.find('#'), std::string_view::npos) << rule.id;
       }
     }

@@ -62,10 +62,10 @@ TEST_F(DiffCommand, JsonIsOneObject) {
   EXPECT_EQ(outcome.exit, 1) << outcome.err;
   const json report = json::parse(outcome.out);
   EXPECT_EQ(report.at("context"), 8192);
-  const json& pair = report.at("groups").at(0).at("pairs").at(0);
-  EXPECT_EQ(pair.at("first"), "hf");
-  EXPECT_NEAR(pair.at("amplitude_ratio").get<double>(), 1.4158883083359673, 1e-12);
-  EXPECT_EQ(pair.at("causes").at(0).at("id"), "vllm-yarn-amplitude");
+  const json& part = report.at("groups").at(0).at("comparisons").at(0);
+  EXPECT_EQ(part.at("first"), "hf");
+  EXPECT_NEAR(part.at("amplitude_ratio").get<double>(), 1.4158883083359673, 1e-12);
+  EXPECT_EQ(part.at("causes").at(0).at("id"), "vllm-yarn-amplitude");
 }
 
 TEST_F(DiffCommand, ListPrintsTheRuleSets) {

@@ -42,9 +42,11 @@ void check_field(const json& expected, const json& got, const std::string& field
 // The axes of the case's own description are not used: the command line has none either.
 void diagnose(const Case& golden, Comparison& comparison) {
   const auto positions = golden.inputs.find("positions");
-  const porting::Diagnosis found = porting::diagnose(
-      {&golden.input("before").data, &golden.input("after").data,
-       positions == golden.inputs.end() ? nullptr : &positions->second.data, {}});
+  const porting::Diagnosis found =
+      porting::diagnose({&golden.input("before").data,
+                         &golden.input("after").data,
+                         positions == golden.inputs.end() ? nullptr : &positions->second.data,
+                         {}});
   const json got = json::parse(porting::diagnose_json(found));
   const auto expected = member<json>(golden.json, "expected", "case.json");
   const auto checked = member<json>(golden.json, "checked", "case.json");

@@ -46,14 +46,12 @@ std::string scaling_text(const porting::FoundScaling& scaling) {
   return text;
 }
 
-std::string frequencies_text(const std::vector<double>& frequencies) {
+std::string list_text(const std::vector<double>& values) {
   constexpr std::size_t kShown = 4;
-  if (frequencies.size() <= 2 * kShown) {
-    return fmt::format("{:.6g}", fmt::join(frequencies, ", "));
-  }
+  if (values.size() <= 2 * kShown) return fmt::format("{:.6g}", fmt::join(values, ", "));
   return fmt::format("{:.6g}, ..., {:.6g}",
-                     fmt::join(frequencies.begin(), frequencies.begin() + kShown, ", "),
-                     fmt::join(frequencies.end() - 2, frequencies.end(), ", "));
+                     fmt::join(values.begin(), values.begin() + kShown, ", "),
+                     fmt::join(values.end() - 2, values.end(), ", "));
 }
 
 void print_rotation(const porting::Diagnosis& found) {
@@ -63,7 +61,9 @@ void print_rotation(const porting::Diagnosis& found) {
              found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
              found.base ? number_text(*found.base) : "unknown",
              found.scaling ? scaling_text(*found.scaling) : "unknown");
-  fmt::print("direction    {}\n", !found.inverse ? "unknown" : *found.inverse ? "inverse" : "forward");
+  fmt::print("direction    {}\n", !found.inverse   ? "unknown"
+                                  : *found.inverse ? "inverse"
+                                                   : "forward");
   if (found.amplitude) fmt::print("amplitude    {:.7g}\n", *found.amplitude);
   fmt::print("positions    {}{}\n", found.positions,
              found.offset ? fmt::format(", from {} on", *found.offset) : "");
@@ -74,7 +74,10 @@ void print_rotation(const porting::Diagnosis& found) {
     fmt::print("frequencies  a power law of base {}\n", number_text(*found.effective_base));
   }
   if (!found.frequencies.empty()) {
-    fmt::print("frequencies  {}\n", frequencies_text(found.frequencies));
+    fmt::print("frequencies  {}\n", list_text(found.frequencies));
+  }
+  if (found.scaling && !found.scaling->factors.empty()) {
+    fmt::print("factors      {}\n", list_text(found.scaling->factors));
   }
 }
 
@@ -92,12 +95,14 @@ void print_text(const porting::Diagnosis& found,
   } else {
     print_rotation(found);
   }
-  if (found.residual) {
+  if (found.residual && found.answer == porting::Answer::rope) {
     fmt::print("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
                *found.residual, found.rounding_floor);
   }
-  if (found.runner_up && found.answer == porting::Answer::rope) {
-    fmt::print("runner-up    {} leaves {:.3g}\n", found.runner_up->what, found.runner_up->residual);
+  if (found.runner_up) {
+    fmt::print("{}{} leaves {:.3g}\n",
+               found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
+               found.runner_up->what, found.runner_up->residual);
   }
   for (const porting::Undetermined& open : found.undetermined) {
     fmt::print("cannot tell  {}: {}\n", open.field, open.reason);
@@ -114,7 +119,8 @@ std::optional<std::int64_t> context_of(const porting::Diagnosis& found,
   if (options.spec.context || !encodings::depends_on_context(spec)) return options.spec.context;
   if (!found.offset) return std::nullopt;
   const std::int64_t context = std::max<std::int64_t>(1, *found.offset + tokens);
-  fmt::print(stderr, "phasor diagnose: context {} taken from the last position; --context sets it\n",
+  fmt::print(stderr,
+             "phasor diagnose: context {} taken from the last position; --context sets it\n",
              context);
   return context;
 }
@@ -122,8 +128,7 @@ std::optional<std::int64_t> context_of(const porting::Diagnosis& found,
 int run_diagnose(const DiagnoseOptions& options) {
   if (!options.weights.empty()) {
     if (!options.before.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "--weights must stand alone, got BEFORE beside it");
+      throw Error(ErrorCode::invalid_argument, "--weights must stand alone, got BEFORE beside it");
     }
     return run_diagnose_weights(options.weights,
                                 options.json ? WeightsPage::json : WeightsPage::text);
@@ -162,7 +167,8 @@ int run_diagnose(const DiagnoseOptions& options) {
 
 void add_diagnose(CLI::App& app, Action& action) {
   auto options = std::make_shared<DiagnoseOptions>();
-  CLI::App* verb = app.add_subcommand("diagnose", "what turned this: from tensors before and after");
+  CLI::App* verb =
+      app.add_subcommand("diagnose", "what turned this: from tensors before and after");
   verb->add_option("before", options->before, "the tensor before the rotation, a .npy file");
   verb->add_option("after", options->after, "the tensor after it");
   verb->add_option("--positions", options->positions,
@@ -177,7 +183,8 @@ void add_diagnose(CLI::App& app, Action& action) {
                    "or half order");
   verb->add_flag("--json", options->json, "print the answer as one object");
   verb->footer(
-      "Says from two tensors what turned the one into the other: layout, rotary_dim, base, scaling\n"
+      "Says from two tensors what turned the one into the other: layout, rotary_dim, base, "
+      "scaling\n"
       "with its parameters, offset or positions, direction, amplitude and the precision of the\n"
       "table; or that it is no rotation, and why. With --config it says where that is not what\n"
       "the config asks for, and exits with 1.\n"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,8 @@ void print_engines(const porting::GroupDiff& group) {
 
 std::string ratio_text(double ratio) { return fmt::format("x {:.6g}", ratio); }
 
-void print_causes(const porting::EnginePart& part) {
+// `explained` holds the rules whose sentence the page already has.
+void print_causes(const porting::EnginePart& part, std::set<std::string_view>& explained) {
   std::string_view lead = "    cause            ";
   for (const porting::CauseOfPart& cause : part.causes) {
     const porting::DialectRule& rule = cause.rule.rule;
@@ -77,11 +79,13 @@ void print_causes(const porting::EnginePart& part) {
     const std::string source =
         rule.source.empty() ? "read in its source" : std::string(rule.source);
     lead = "                     ";
+    if (!explained.insert(rule.id).second) continue;
     fmt::print("{}", in_lines(lead, fmt::format("{} ({}; {})", rule.sentence, source, rule.id)));
   }
 }
 
-void print_part(const porting::EnginePart& part, const porting::DiffReport& report) {
+void print_part(const porting::EnginePart& part, const porting::DiffReport& report,
+                std::set<std::string_view>& explained) {
   const std::string pair = fmt::format("{} : {}", part.first, part.second);
   if (part.status == porting::PartStatus::agree) {
     fmt::print("  {:<24} agree up to the rounding of float32 ({:.2g} rad)\n", pair,
@@ -90,7 +94,7 @@ void print_part(const porting::EnginePart& part, const porting::DiffReport& repo
   }
   if (part.status == porting::PartStatus::unreadable) {
     fmt::print("  {:<24} cannot be compared: not both read this config\n", pair);
-    print_causes(part);
+    print_causes(part, explained);
     return;
   }
   fmt::print("  {:<24} DIFFER\n", pair);
@@ -114,7 +118,7 @@ void print_part(const porting::EnginePart& part, const porting::DiffReport& repo
   }
   fmt::print("    score error      at most {:.3g} |q||k| evenly spread, {:.3g} |q||k| at worst\n",
              part.score_bound_even, part.score_bound);
-  print_causes(part);
+  print_causes(part, explained);
 }
 
 void print_remarks(const porting::GroupDiff& group) {
@@ -140,12 +144,13 @@ void print_report(const porting::DiffReport& report) {
     fmt::print("{}{:<10} {}, {}\n", lead, dialect.name, dialect.engine, dialect.version);
     lead = "         ";
   }
+  std::set<std::string_view> explained;
   for (const porting::GroupDiff& group : report.groups) {
     fmt::print("\n{}: {}, base {:g}, rotary_dim {} of {}\n", layers_text(group), group.scaling,
                group.base, group.rotary_dim, group.head_dim);
     print_engines(group);
     fmt::print("\n");
-    for (const porting::EnginePart& part : group.parts) print_part(part, report);
+    for (const porting::EnginePart& part : group.parts) print_part(part, report, explained);
     print_remarks(group);
   }
   if (!report.layers_without_rotation.empty())

@@ -45,9 +45,9 @@ void print_bands(const porting::Plan& plan) {
 // "1", "0.25" or "0.25-0.8".
 std::string compression_text(const porting::PlanBand& band, const porting::BandEffect& effect) {
   if (band.pairs == 0) return "-";
-  const std::string least = fmt::format("{:.3g}", effect.least_compression);
-  const std::string most = fmt::format("{:.3g}", effect.most_compression);
-  return least == most ? least : least + "-" + most;
+  const std::string least = fmt::format("{:.2g}", effect.least_compression);
+  const std::string most = fmt::format("{:.2g}", effect.most_compression);
+  return least == most ? fmt::format("{:.3g}", effect.least_compression) : least + "-" + most;
 }
 
 void print_methods(const porting::Plan& plan) {

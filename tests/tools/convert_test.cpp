@@ -1,0 +1,139 @@
+// convert as a shell sees it: the page, the files, and a run that the system stops.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/run_phasor.hpp"
+
+namespace phasor::tools::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kLlama = std::string(PHASOR_GOLDEN_DIR) + "/models/llama_gqa_llama3/model";
+
+class ConvertVerb : public Phasor {
+ protected:
+  [[nodiscard]] std::map<std::string, std::string> contents(std::string_view folder) const {
+    std::map<std::string, std::string> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(at(folder))) {
+      all[entry.path().filename().string()] = io::testing::get(entry.path());
+    }
+    return all;
+  }
+
+  // Runs with a limit on the size of files, which stops the writing in the middle: by a signal
+  // that kills, as default, or by an error where the signal is ignored.
+  [[nodiscard]] Outcome run_limited(const std::vector<std::string>& arguments, rlim_t bytes,
+                                    void (*on_signal)(int)) const {
+    rlimit before{}, core{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    getrlimit(RLIMIT_CORE, &core);
+    const rlimit limit{bytes, before.rlim_max};
+    const rlimit no_core{0, core.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    setrlimit(RLIMIT_CORE, &no_core);
+    const auto handler = std::signal(SIGXFSZ, on_signal);
+    const Outcome outcome = run(arguments);  // the child inherits all three
+    std::signal(SIGXFSZ, handler);
+    setrlimit(RLIMIT_FSIZE, &before);
+    setrlimit(RLIMIT_CORE, &core);
+    return outcome;
+  }
+};
+
+TEST_F(ConvertVerb, SaysWhatItDid) {
+  const Outcome there = run({"convert", kLlama, file("there"), "--to", "interleaved"});
+  ASSERT_EQ(there.exit, 0) << there.err;
+  EXPECT_TRUE(there.out.starts_with("llama: half -> interleaved\n  6 tensors of 3 layers"))
+      << there.out;
+  EXPECT_NE(there.out.find("attention scores of 3 layers agree"), std::string::npos);
+  EXPECT_TRUE(there.err.empty()) << there.err;  // no bar where nobody looks
+  const json sidecar = json::parse(contents("there").at("phasor_layout.json"));
+  EXPECT_EQ(sidecar["layout"], "interleaved");
+  EXPECT_EQ(sidecar["converted_from"], "half");
+
+  const Outcome back = run({"convert", file("there"), file("back"), "--to", "half", "--json"});
+  ASSERT_EQ(back.exit, 0) << back.err;
+  const json summary = json::parse(back.out);
+  EXPECT_EQ(summary["to"], "half");
+  EXPECT_TRUE(summary["sidecar"].is_null());
+  EXPECT_EQ(contents("back").at("model.safetensors"),
+            io::testing::get(kLlama + "/model.safetensors"));
+  EXPECT_EQ(contents("back").size(), 2U);
+}
+
+TEST_F(ConvertVerb, OtherVerbsReadTheNewLayout) {
+  ASSERT_EQ(run({"convert", kLlama, file("there"), "--to", "interleaved"}).exit, 0);
+  // Pair 0 of a head of ones at position 1 turns by one radian, wherever it stands.
+  const std::string x =
+      put_array("X.npy", io::NpyType::f32, {1, 1, 16}, std::vector<float>(16, 1.0F));
+  const auto second = [&](const std::string& config) {
+    EXPECT_EQ(
+        run({"rotate", "--config", config, "-i", x, "-o", file("Y.npy"), "--offset", "1"}).exit, 0);
+    return io::to_doubles(read("Y.npy")).value_or_throw()[1];
+  };
+  // Feature 1 is the second of pair 0 when interleaved, the first of pair 1 in half order.
+  EXPECT_NEAR(second(file("there")), 0.540302 + 0.841471, 1e-5);
+  EXPECT_LT(second(kLlama), 1.0);
+}
+
+TEST_F(ConvertVerb, RefusesInOneLine) {
+  ASSERT_EQ(run({"convert", kLlama, file("there"), "--to", "interleaved"}).exit, 0);
+  expect_refusal(run({"convert", file("there"), file("new"), "--to", "interleaved"}), "convert",
+                 "already interleaved", "new");
+  expect_refusal(run({"convert", kLlama, file("there"), "--to", "interleaved"}), "convert",
+                 "must be empty", "new");
+  expect_refusal(run({"convert", kLlama, file("new"), "--to", "sideways"}), "convert",
+                 "--to must be interleaved or half, got 'sideways'", "new");
+  expect_refusal(run({"convert", kLlama, file("new")}), "convert", "--to", "new");
+  expect_refusal(run({"convert", file("missing"), file("new"), "--to", "half"}), "convert",
+                 "must be a folder", "new");
+  expect_refusal(run({"convert", kLlama, kLlama, "--to", "interleaved"}), "convert", "same folder",
+                 "new");
+}
+
+TEST_F(ConvertVerb, RefusesDamagedFiles) {
+  fs::copy(kLlama, at("damaged"));
+  std::string bytes = contents("damaged").at("model.safetensors");
+  bytes.pop_back();
+  (void)put_text("damaged/model.safetensors", bytes);
+  expect_refusal(run({"convert", file("damaged"), file("new"), "--to", "interleaved"}), "convert",
+                 "model.safetensors", "new");
+}
+
+TEST_F(ConvertVerb, ContinuesAfterItWasKilled) {
+  const std::vector<std::string> whole = {"convert", kLlama, file("whole"), "--to", "interleaved"};
+  ASSERT_EQ(run(whole).exit, 0);
+  const std::vector<std::string> cut = {"convert", kLlama, file("cut"), "--to", "interleaved"};
+  for (const rlim_t limit : {5000, 33333, 77777, 123456}) {
+    const Outcome killed = run_limited(cut, limit, SIG_DFL);
+    EXPECT_EQ(killed.exit, 128 + SIGXFSZ);
+    EXPECT_FALSE(exists("cut/config.json"));
+    EXPECT_TRUE(exists("cut/.model.safetensors.partial"));
+  }
+  const Outcome resumed = run(cut);
+  ASSERT_EQ(resumed.exit, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("by an earlier run"), std::string::npos) << resumed.out;
+  EXPECT_EQ(contents("cut"), contents("whole"));
+}
+
+TEST_F(ConvertVerb, ContinuesAfterAWriteThatFailed) {
+  ASSERT_EQ(run({"convert", kLlama, file("whole"), "--to", "interleaved"}).exit, 0);
+  const std::vector<std::string> cut = {"convert", kLlama, file("cut"), "--to", "interleaved"};
+  const Outcome failed = run_limited(cut, 55555, SIG_IGN);
+  expect_refusal(failed, "convert", "run the same command again to continue", "cut/config.json");
+  EXPECT_EQ(fs::file_size(at("cut/.model.safetensors.partial")), 55555U);
+  ASSERT_EQ(run(cut).exit, 0);
+  EXPECT_EQ(contents("cut"), contents("whole"));
+}
+
+}  // namespace
+}  // namespace phasor::tools::testing

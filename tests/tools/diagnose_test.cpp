@@ -1,0 +1,129 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "phasor/io/npy.hpp"
+#include "tools/run_phasor.hpp"
+
+namespace phasor::tools::testing {
+namespace {
+
+using nlohmann::json;
+
+const std::string kGolden = PHASOR_GOLDEN_DIR "/diagnose/";
+
+class Diagnose : public Phasor {
+ protected:
+  [[nodiscard]] std::vector<std::string> golden(const std::string& name) const {
+    return {"diagnose", kGolden + name + "/before.npy", kGolden + name + "/after.npy"};
+  }
+  [[nodiscard]] Outcome run_golden(const std::string& name,
+                                   const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = golden(name);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  // Random vectors [tokens, 2, 8] and what `phasor rotate` makes of them.
+  void turn(const std::string& config, const std::vector<std::string>& more = {}) const {
+    std::mt19937 generator(7);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(12 * 2 * 8);
+    for (float& value : values) value = normal(generator);
+    const std::string x = put_array("X.npy", io::NpyType::f32, {12, 2, 8}, values);
+    std::vector<std::string> arguments = {"rotate", "--config", config,       "-i",
+                                          x,        "-o",       file("Y.npy")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  }
+};
+
+TEST_F(Diagnose, JsonHasTheNamesOfTheGoldenAnswers) {
+  const Outcome outcome = run_golden("diag_interleaved_inverse_offset", {"--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  const json answer = json::parse(outcome.out);
+  EXPECT_EQ(answer["answer"], "rope");
+  EXPECT_EQ(answer["layout"], "interleaved");
+  EXPECT_EQ(answer["head_dim"], 32);
+  EXPECT_EQ(answer["rotary_dim"], 32);
+  EXPECT_EQ(answer["base"], 1000.0);
+  EXPECT_EQ(answer["effective_base"], 1000.0);
+  EXPECT_EQ(answer["scaling"]["type"], "default");
+  EXPECT_EQ(answer["inverse"], true);
+  EXPECT_EQ(answer["amplitude"], 1.0);
+  EXPECT_EQ(answer["positions"], "contiguous");
+  EXPECT_EQ(answer["offset"], 21);
+  EXPECT_EQ(answer["table_dtype"], "exact");
+  EXPECT_EQ(answer["tensor_dtype"], "float32");
+  EXPECT_EQ(answer["frequencies"].size(), 16U);
+  EXPECT_LT(answer["residual"].get<double>(), 1e-7);
+  EXPECT_GT(answer["runner_up"]["residual"].get<double>(), 0.1);
+  EXPECT_TRUE(answer["readings"].is_array());
+  EXPECT_TRUE(answer["notes"].is_array());
+}
+
+TEST_F(Diagnose, NoneHasAReason) {
+  const Outcome outcome =
+      run_golden("diag_none_additive",
+                 {"--json", "--positions", kGolden + "diag_none_additive/positions.npy"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  const json answer = json::parse(outcome.out);
+  EXPECT_EQ(answer["answer"], "none");
+  EXPECT_NE(answer["reason"].get<std::string>().find("sinusoidal"), std::string::npos);
+}
+
+TEST_F(Diagnose, ThePageStartsWithTheAnswer) {
+  const Outcome outcome = run_golden(
+      "diag_yarn_amplitude", {"--positions", "4000:4024", "--axes", "batch,heads,tokens,dim"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with(
+      "rotary: half layout, rotary_dim 64 of 64, base 1000000, scaling yarn, factor 4"))
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("amplitude    1.138629"), std::string::npos) << outcome.out;
+}
+
+TEST_F(Diagnose, WhatRotateDidIsWhatTheConfigAsks) {
+  const std::string config = put_text("spec.json", kPlainSpec);
+  turn(config, {"--offset", "5"});
+  const Outcome same =
+      run({"diagnose", file("X.npy"), file("Y.npy"), "--config", config, "--positions", "5:17"});
+  EXPECT_EQ(same.exit, 0) << same.out << same.err;
+  EXPECT_TRUE(same.out.starts_with("as the config asks")) << same.out;
+
+  const std::string other =
+      put_text("other.json", R"({"head_dim": 8, "base": 500000, "layout": "half"})");
+  const Outcome differs =
+      run({"diagnose", file("X.npy"), file("Y.npy"), "--config", other, "--json"});
+  EXPECT_EQ(differs.exit, 1) << differs.err;
+  const json answer = json::parse(differs.out);
+  EXPECT_EQ(answer["agrees_with_config"], false);
+  ASSERT_EQ(answer["differences"].size(), 3U);
+  EXPECT_EQ(answer["differences"][0]["field"], "layout");
+  EXPECT_EQ(answer["differences"][0]["text"],
+            "the config asks for layout half; the data were turned with interleaved");
+  EXPECT_EQ(answer["differences"][1]["field"], "base");
+  EXPECT_EQ(answer["differences"][1]["found"], "10000");
+}
+
+TEST_F(Diagnose, RefusesWrongInput) {
+  const std::string x = put_array("x.npy", io::NpyType::f32, {2, 2, 4}, std::vector<float>(16, 1));
+  const std::string y = put_array("y.npy", io::NpyType::f32, {2, 2, 2}, std::vector<float>(8, 1));
+  const std::string odd = put_array("odd.npy", io::NpyType::f32, {2, 3}, std::vector<float>(6, 1));
+  const std::string none = put_array("none.npy", io::NpyType::f32, {0, 2, 4}, std::vector<float>());
+  expect_refusal(run({"diagnose", x, y}), "diagnose", "the same shape");
+  expect_refusal(run({"diagnose", odd, odd}), "diagnose", "even");
+  expect_refusal(run({"diagnose", none, none}), "diagnose", "a vector to look at");
+  expect_refusal(run({"diagnose", x}), "diagnose", "BEFORE and AFTER");
+  expect_refusal(run({"diagnose", x, file("missing.npy")}), "diagnose", "missing.npy");
+  expect_refusal(run_golden("diag_half_plain", {"--positions", "0:7"}), "diagnose",
+                 "positions must be as many");
+  expect_refusal(run_golden("diag_half_plain", {"--axes", "tokens,dim"}), "diagnose",
+                 "the axes must name");
+}
+
+}  // namespace
+}  // namespace phasor::tools::testing
