@@ -187,16 +187,6 @@ Encoding read_t5(const ObjectReader& reader, Draft& draft) {
   return t5;
 }
 
-[[nodiscard]] std::vector<std::int64_t> counted(std::int64_t first, std::int64_t count,
-                                                std::int64_t step) {
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
-  for (std::int64_t& position : positions) {
-    position = first;
-    first += step;
-  }
-  return positions;
-}
-
 Encoding read_shaw(const ObjectReader& reader, Draft& draft) {
   Shaw shaw;
   const std::optional<std::int64_t> clip = reader.integer("clip");
@@ -215,7 +205,7 @@ Encoding read_shaw(const ObjectReader& reader, Draft& draft) {
   const auto rows = [&](std::string_view key) -> Table {
     if (const auto waves = draft.tables.sinusoidal(reader, key, draft.head_dim())) {
       // Row r is the distance n - m = r - left.
-      return draft.tables.rows_of(*waves, counted(-shaw.left, shaw.left + 1 + shaw.right, 1));
+      return draft.tables.rows_of(*waves, {-shaw.left, shaw.left + 1 + shaw.right, 1});
     }
     return draft.tables.table(reader, key, {kSharedRows, kHeadRows});
   };
@@ -270,7 +260,7 @@ TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& nam
     relative.first_distance = draft.request.shape->key_tokens - 1;
     const std::int64_t rows =
         draft.request.shape->key_tokens + draft.request.shape->query_tokens - 1;
-    relative.rows = draft.tables.rows_of(*waves, counted(relative.first_distance, rows, -1));
+    relative.rows = draft.tables.rows_of(*waves, {relative.first_distance, rows, -1});
     return relative;
   }
   relative.rows = draft.tables.required(reader, names.rows, {kSharedRows, kRowHeads});

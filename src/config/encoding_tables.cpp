@@ -186,11 +186,19 @@ std::optional<Sinusoidal> TableReader::sinusoidal(const ObjectReader& reader, st
   return encoding;
 }
 
-Table TableReader::rows_of(const Sinusoidal& encoding, const std::vector<std::int64_t>& positions) {
-  const auto rows = static_cast<std::int64_t>(positions.size());
-  storage_.emplace_back(positions.size() * static_cast<std::size_t>(encoding.dim));
-  encodings::sinusoidal_rows(encoding, positions, storage_.back().data());
-  return encodings::shared_rows(static_cast<const float*>(storage_.back().data()), rows,
+Table TableReader::rows_of(const Sinusoidal& encoding, Positions positions) {
+  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 24;
+  if (positions.count > kMostNumbers / encoding.dim) {
+    throw Error(ErrorCode::invalid_argument,
+                message("sinusoidal: expected at most ", kMostNumbers, " numbers, got ",
+                        positions.count, " rows of ", encoding.dim));
+  }
+  std::vector<std::int64_t> at(static_cast<std::size_t>(positions.count));
+  for (std::size_t row = 0; row < at.size(); ++row)
+    at[row] = positions.first + static_cast<std::int64_t>(row) * positions.step;
+  storage_.emplace_back(at.size() * static_cast<std::size_t>(encoding.dim));
+  encodings::sinusoidal_rows(encoding, at, storage_.back().data());
+  return encodings::shared_rows(static_cast<const float*>(storage_.back().data()), positions.count,
                                 encoding.dim);
 }
 

@@ -42,8 +42,13 @@ class TableReader {
   [[nodiscard]] std::optional<encodings::Sinusoidal> sinusoidal(
       const ObjectReader& reader, std::string_view key, std::optional<std::int64_t> head_dim) const;
   // Its rows at these positions, shared by the heads.
+  //
+  // throws   Error(invalid_argument) for a table that a few words of a file would make huge
+  struct Positions {
+    std::int64_t first = 0, count = 0, step = 1;
+  };
   [[nodiscard]] encodings::Table rows_of(const encodings::Sinusoidal& encoding,
-                                         const std::vector<std::int64_t>& positions);
+                                         Positions positions);
 
  private:
   std::filesystem::path folder_;

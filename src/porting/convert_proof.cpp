@@ -1,6 +1,7 @@
 #include "porting/convert_proof.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <set>
@@ -82,12 +83,17 @@ class Agreement {
   for (std::int64_t feature = 0; feature < head_dim; ++feature) {
     const std::int64_t at = heads.first_row[head] + feature;
     io::to_floats(*heads.weight, at * width, row);
-    const double bias = heads.bias == nullptr ? 0.0 : number_at(*heads.bias, at);
-    for (std::int64_t token = 0; token < kTokens; ++token) {
-      const double* const in = x.data() + token * width;
-      double sum = bias;
-      for (std::size_t i = 0; i < row.size(); ++i) sum += static_cast<double>(row[i]) * in[i];
-      y[static_cast<std::size_t>(token * head_dim + feature)] = sum;
+    // All tokens in one pass over the row, which keeps their sums apart.
+    std::array<double, kTokens> sums{};
+    sums.fill(heads.bias == nullptr ? 0.0 : number_at(*heads.bias, at));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::size_t token = 0; token < sums.size(); ++token) {
+        sums[token] += static_cast<double>(row[i]) * x[token * row.size() + i];
+      }
+    }
+    for (std::size_t token = 0; token < sums.size(); ++token) {
+      y[token * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(feature)] =
+          sums[token];
     }
   }
   return y;

@@ -213,6 +213,53 @@ struct PrecisionVerdict {
 // What one rounding to `precision` leaves, relative.
 [[nodiscard]] double rounding_floor(core::DType precision) noexcept;
 
+// ---- the whole (diagnose.cpp, diagnose_turns.cpp, diagnose_answer.cpp)
+
+// Everything that is known so far.
+struct Investigation {
+  const DiagnoseInput& input;
+  Diagnosis found = {};
+  std::vector<double> given = {};   // positions; empty: none
+  std::vector<double> listed = {};  // per row: as given, or counted from 0
+  Vectors vectors = {};
+  std::vector<LayoutScore> layouts = {};
+  Window window = {};
+  Axes axes = {};
+  Gains gains = {};  // of forward turns: conjugated when the data were turned back
+  FrequencyFit fit = {};
+  double amplitude = 1.0;
+  bool inverse = false;
+  bool positions_known = false;
+  bool same_everywhere = false;     // all tokens were turned alike; gains has one row
+  bool contiguous_instead = false;  // the given positions do not fit, ascending ones do
+  bool offset_open = false;
+  std::string rounded_positions = {};  // the type that the positions were rounded to
+
+  void undetermined(const char* field, std::string reason) {
+    found.undetermined.push_back({field, std::move(reason)});
+  }
+  // Sets the answer to no rotation.
+  void none(std::string reason);
+  [[nodiscard]] FamilyInput family_input(const std::vector<double>& errors) const {
+    return {fit.value, errors, window.width, vectors.dim, amplitude, window.pairing};
+  }
+};
+// Gains of the window, with the positions given or counted from 0.
+void measure(Investigation& state);
+// Each pair mirrored at a line, which keeps lengths too: a sentence.
+[[nodiscard]] std::optional<std::string> mirrored(const Investigation& state);
+// Positions, frequencies and direction. False when the answer is complete without a law.
+[[nodiscard]] bool solve_turns(Investigation& state);
+// The law, its precision and what else would explain the data.
+void describe_answer(Investigation& state);
+// Engines keep frequencies in float32: that much off, relative, is no other law.
+inline constexpr double kFrequencyRounding = 1.2e-7;
+// Measured errors with that rounding in them.
+[[nodiscard]] std::vector<double> law_errors(const FrequencyFit& fit);
+[[nodiscard]] bool ascend_by_one(const std::vector<double>& positions, std::int64_t first,
+                                 std::int64_t count);
+[[nodiscard]] std::string digits(double value, int count = 6);
+
 // ---- no rotation (diagnose_none.cpp) ----------------------------------------------------------
 
 // Why this is no rotation, in a sentence; what else it is where that can be told.

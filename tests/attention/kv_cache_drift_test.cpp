@@ -154,8 +154,13 @@ void run_context_shifts(CacheMode mode) {
       bound_of(DType::f32, mode == CacheMode::compact ? most : 0));
 }
 
-TEST(KVCacheDrift, TenThousandContextShiftsCompact) { run_context_shifts(CacheMode::compact); }
-TEST(KVCacheDrift, TenThousandContextShiftsDriftFree) { run_context_shifts(CacheMode::drift_free); }
+// llama.cpp #4097: repeated shifts degrade to nonsense.
+TEST(KVCacheDrift, LlamaCpp4097_TenThousandContextShiftsCompact) {
+  run_context_shifts(CacheMode::compact);
+}
+TEST(KVCacheDrift, LlamaCpp4097_TenThousandContextShiftsDriftFree) {
+  run_context_shifts(CacheMode::drift_free);
+}
 
 }  // namespace
 }  // namespace phasor::attention::tests

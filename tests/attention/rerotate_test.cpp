@@ -64,7 +64,9 @@ std::vector<Schemes> schemes() {
   return all;
 }
 
-TEST(Rerotate, GivesTheKeysThatTheOtherSchemeWouldHaveMade) {
+// Schemes with several position rows included: M-RoPE caches can be shifted (llama.cpp #13865,
+// #19928).
+TEST(Rerotate, LlamaCpp19928_GivesTheKeysThatTheOtherSchemeWouldHaveMade) {
   std::vector<std::int64_t> before(2 * kBatch * kTokens), after(2 * kBatch * kTokens);
   for (std::size_t i = 0; i < before.size(); ++i) {
     before[i] = static_cast<std::int64_t>(1000 + 37 * i);

@@ -322,6 +322,8 @@ TEST(EncodingJson, Refusals) {
        "e.json: rel_k.sinusoidal.dim: expected the width of a head, got nothing"},
       {shaw + R"({"sinusoidal": {"dim": 4, "variant": "round"}}})",
        "e.json: rel_k.sinusoidal.variant: expected interleaved, concat or fairseq, got \"round\""},
+      {shaw + R"({"sinusoidal": {"dim": 1000000000}}})",
+       "e.json: sinusoidal: expected at most 16777216 numbers, got 3 rows of 1000000000"},
       {shaw + R"({"learned": {}}})", "e.json: rel_k.sinusoidal: expected an object, got nothing"},
       {R"({"encoding": "shaw", "rel_k": [[1]]})",
        "e.json: clip: expected clip, or left and right, got another choice"},

@@ -1,6 +1,7 @@
 // freqs, table, rotate and audit as a shell sees them: answers, files, exit codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -69,7 +70,8 @@ class Verbs : public Phasor {
 };
 
 TEST_F(Verbs, help_and_version_are_answers) {
-  for (const std::string verb : {"freqs", "table", "rotate", "audit", "conform"}) {
+  for (const std::string verb : {"freqs", "table", "rotate", "explain", "diagnose", "diff", "audit",
+                                 "convert", "plan", "conform"}) {
     const Outcome outcome = run({verb, "--help"});
     EXPECT_EQ(outcome.exit, 0) << verb;
     EXPECT_NE(outcome.out.find("Example"), std::string::npos) << verb;
@@ -405,6 +407,24 @@ TEST_F(Verbs, audit_passes_its_own_table_and_finds_float32_angles) {
   EXPECT_EQ(bad.exit, 1) << bad.out;
   EXPECT_NE(bad.out.find("past 0.0001: first at position 131"), std::string::npos) << bad.out;
   EXPECT_EQ(audit("F.npy", {}).exit, 0);
+}
+
+TEST_F(Verbs, audit_names_the_cause_and_writes_the_errors_of_every_position) {
+  ASSERT_EQ(run({"table", "--config", config_, "--positions", "131000:131072", "--angles",
+                 "float32", "-o", file("F.npy")})
+                .exit,
+            0);
+  const Outcome outcome = run({"audit", file("F.npy"), "--config", config_, "--positions",
+                               "131000:131072", "--csv", file("errors.csv"), "--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["cause"]["name"], "float32_product");
+  const std::string csv = io::testing::get(at("errors.csv"));
+  EXPECT_TRUE(csv.starts_with("position,max_angle_error,")) << csv.substr(0, 80);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 73);
+  EXPECT_NE(csv.find("\n131071,"), std::string::npos);
+  expect_refusal(run({"audit", file("F.npy"), "--config", config_, "--positions", "131000:131072",
+                      "--csv", file("absent/errors.csv")}),
+                 "audit", "absent");
 }
 
 TEST_F(Verbs, audit_names_the_worst_entry) {

@@ -1,0 +1,73 @@
+// Hostile text: what a fuzzer finds, or would find with more time.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "phasor/config/config.hpp"
+#include "phasor/config/encoding.hpp"
+
+namespace phasor::config {
+namespace {
+
+std::string config_refusal(const std::string& text) {
+  const auto parsed = parse_config(text, "c.json");
+  return parsed.ok() ? "" : parsed.error().what();
+}
+
+std::string encoding_refusal(const std::string& text) {
+  const auto parsed = parse_encoding(text, "/nonexistent", "e.json");
+  return parsed.ok() ? "" : parsed.error().what();
+}
+
+void expect_one_short_line(const std::string& refusal) {
+  EXPECT_FALSE(refusal.empty());
+  EXPECT_LT(refusal.size(), 2000U);
+  for (const char c : refusal) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << refusal;
+}
+
+TEST(ConfigText, KeysAndWordsOfTheFileStayOnOneLine) {
+  for (const std::string text : {
+           R"({"head_dim": 8, "a\nb": 1})",
+           R"({"a\nb": 1, "a\nb": 1})",
+           R"({"head_dim": 8, "layout": "a\nb"})",
+           R"({"head_dim": 8, "scaling": {"type": "a\nb"}})",
+           R"({"head_dim": 8, "scaling": {"type": "linear", "a\nb": 1}})",
+           R"({"model_type": "a\nb", "hidden_size": 8})",
+           R"({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2,
+               "rope_scaling": {"rope_type": "a\nb"}})",
+       }) {
+    SCOPED_TRACE(text);
+    expect_one_short_line(config_refusal(text));
+  }
+  expect_one_short_line(encoding_refusal(R"({"encoding": "a\nb"})"));
+  expect_one_short_line(encoding_refusal(R"({"encoding": "rope", "config": "a\nb"})"));
+  expect_one_short_line(encoding_refusal(R"({"encoding": "shaw", "clip": 1, "rel_k": "a\nb"})"));
+}
+
+TEST(ConfigText, LongKeysAndWordsAreCut) {
+  const std::string large(100'000, 'x');
+  expect_one_short_line(config_refusal(R"({"head_dim": 8, ")" + large + R"(": 1})"));
+  expect_one_short_line(config_refusal(R"({"head_dim": 8, "layout": ")" + large + R"("})"));
+  // 60 bytes would end inside the last character that fits.
+  const std::string wide = "x" + std::string(59, 'y').replace(58, 1, "\xc3\xa9") + "zz";
+  const std::string refusal = config_refusal(R"({"head_dim": 8, ")" + wide + R"(": 1})");
+  EXPECT_TRUE(refusal.starts_with("c.json: x" + std::string(58, 'y') + "...: ")) << refusal;
+}
+
+// The parser takes a NUL for the end of the text.
+TEST(ConfigText, NothingHidesBehindANul) {
+  const std::string text = R"({"head_dim": 8})";
+  EXPECT_EQ(config_refusal(text), "");
+  EXPECT_EQ(config_refusal(text + std::string("\0{", 2)),
+            "c.json: expected JSON, got something else at line 1, column 16");
+}
+
+// A parser that walks over the list at the end of each object takes minutes for this.
+TEST(ConfigText, AListOfManyObjectsIsReadInOnePass) {
+  std::string many = R"({"encoding": [{"encoding": "none"})";
+  for (int i = 0; i < 50'000; ++i) many += R"(, {"encoding": "none"})";
+  EXPECT_EQ(encoding_refusal(many + "]}"), "");
+}
+
+}  // namespace
+}  // namespace phasor::config

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "run_phasor.hpp"
+#include "support/gguf_writer.hpp"
+
+namespace phasor::tools::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kLlama = R"({"model_type": "llama", "hidden_size": 64,
+  "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 2048,
+  "rope_theta": 500000.0})";
+
+class ExplainCommand : public Phasor {};
+
+TEST_F(ExplainCommand, PageNamesTheNumbersAndTheirKeys) {
+  const Outcome outcome = run({"explain", put_text("config.json", kLlama)});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  for (const char* words : {"layers 0-1: rotary position embedding", "500000", "from rope_theta",
+                            "16 of 16", "from model_type llama", "turns within the trained 2048"}) {
+    EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
+  }
+}
+
+TEST_F(ExplainCommand, FolderAndContextAreTaken) {
+  (void)put_text("config.json", kLlama);
+  const Outcome outcome = run({"explain", at("").string(), "--context", "4096", "--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_EQ(answer["context"], 4096);
+  EXPECT_EQ(answer["layers"][0]["layers"], (std::vector<int>{0, 1}));
+  EXPECT_EQ(answer["layers"][0]["layout"], "half");
+  EXPECT_EQ(answer["layers"][0]["scaling"]["type"], "default");
+  EXPECT_EQ(answer["layers"][0]["sources"]["base"], "rope_theta");
+  EXPECT_EQ(answer["layers"][0]["frequencies"].size(), 8U);
+  EXPECT_FALSE(answer["warnings"].empty());
+}
+
+TEST_F(ExplainCommand, EveryPairIsListedWhenAsked) {
+  const Outcome outcome = run({"explain", put_text("config.json", kLlama), "--pairs"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("frequency, rad"), std::string::npos) << outcome.out;
+}
+
+TEST_F(ExplainCommand, GgufIsReadByItsMetadata) {
+  io::testing::GgufWriter gguf;
+  gguf.text("general.architecture", "llama")
+      .number<std::uint32_t>("llama.block_count", 3)
+      .number<std::uint32_t>("llama.context_length", 4096)
+      .number<std::uint32_t>("llama.embedding_length", 64)
+      .number<std::uint32_t>("llama.attention.head_count", 4)
+      .number<float>("llama.rope.freq_base", 250000.0F);
+  const Outcome outcome = run({"explain", put_text("model.gguf", gguf.bytes()), "--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_EQ(answer["layers"][0]["layout"], "interleaved");
+  EXPECT_EQ(answer["layers"][0]["base"], 250000.0);
+  EXPECT_EQ(answer["layers"][0]["layers"].size(), 3U);
+  EXPECT_EQ(answer["max_position_embeddings"], 4096);
+}
+
+TEST_F(ExplainCommand, BadFilesGiveOneLine) {
+  expect_refusal(run({"explain", file("absent.json")}), "explain", "absent.json");
+  expect_refusal(run({"explain", put_text("empty.json", "")}), "explain", "expected JSON");
+  expect_refusal(run({"explain", put_text("cut.json", R"({"model_type": "lla)")}), "explain",
+                 "expected JSON, got something else at line 1");
+  expect_refusal(run({"explain", put_text("magic.gguf", "GGUF")}), "explain", "magic.gguf");
+  expect_refusal(run({"explain", put_text("typo.json", R"({"model_type": "llama", "head_dim": 8,
+      "rope_thetta": 1})")}),
+                 "explain", "rope_thetta");
+  std::filesystem::create_directory(at("folder"));
+  expect_refusal(run({"explain", file("folder")}), "explain", "config.json");
+  const std::string good = put_text("good.json", kLlama);
+  expect_refusal(run({"explain", good, "--context", "0"}), "explain", "at least 1, got 0");
+}
+
+}  // namespace
+}  // namespace phasor::tools::testing
