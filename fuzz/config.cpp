@@ -2,34 +2,15 @@
 // any context.
 #include "phasor/config/config.hpp"
 
-#include <optional>
-
 #include "input.hpp"
 #include "phasor/config/encoding.hpp"
+#include "resolve.hpp"
 
 using namespace phasor;
 
 namespace {
 
-// Tables of cos and sin of a wider head cost time and find nothing that a narrower one does not.
-constexpr std::int64_t kMaxHeadDim = std::int64_t{1} << 16;
-
-void resolve_each(const config::ModelConfig& config) {
-  for (const config::LayerGroup& group : config.groups) {
-    if (!group.rope || group.rope->head_dim > kMaxHeadDim) continue;
-    for (const std::optional<std::int64_t> context :
-         {std::optional<std::int64_t>(), std::optional<std::int64_t>(1),
-          std::optional<std::int64_t>(4096), std::optional<std::int64_t>(std::int64_t{1} << 40)}) {
-      fuzz::allow_refusal([&] { (void)encodings::resolve_frequencies(*group.rope, context); });
-    }
-  }
-}
-
 void resolve_encoding(const config::LoadedEncoding& loaded) {
-  for (const encodings::Encoding& part : loaded.parts) {
-    const auto* const rope = std::get_if<encodings::RopeSpec>(&part);
-    if (rope != nullptr && rope->head_dim > kMaxHeadDim) return;
-  }
   encodings::AttentionShape shape;
   shape.heads = shape.key_heads = 2;
   shape.head_dim = shape.value_dim = 4;
@@ -43,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size > fuzz::kMaxInput) return 0;
   const std::string_view text = fuzz::text_of(data, size);
   if (const Result<config::ModelConfig> parsed = config::parse_config(text)) {
-    resolve_each(*parsed);
+    fuzz::resolve_each(*parsed);
     for (const char* const layer : {"", "0", "full_attention"}) {
       if (const auto selected = config::select_layer(*parsed, layer); !selected)
         fuzz::require_one_line(selected.error());

@@ -6,6 +6,7 @@
 
 #include "input.hpp"
 #include "phasor/config/config.hpp"
+#include "resolve.hpp"
 
 using namespace phasor;
 
@@ -53,6 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   get_each(*file);
   touch(*file, bytes);
-  require_readable(config::config_of_gguf(*file));
+  const Result<config::ModelConfig> config = config::config_of_gguf(*file);
+  require_readable(config);
+  if (config) fuzz::resolve_each(*config);
   return 0;
 }

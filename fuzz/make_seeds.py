@@ -59,6 +59,17 @@ ENCODINGS = [
     {"encoding": [{"encoding": "rope", "layout": "half", "head_dim": 4}, {"encoding": "alibi"}], "scale": 0.5},
 ]
 
+HOSTILE = [
+    r'{"head_dim": 8, "a\nb": 1}',
+    r'{"a\nb": 1, "a\nb": 1}',
+    r'{"head_dim": 8, "layout": "a\nb"}',
+    r'{"head_dim": 8, "scaling": {"type": "a\nb"}}',
+    r'{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling": {"rope_type": "a\nb"}}',
+    r'{"encoding": "a\nb"}',
+    r'{"encoding": "shaw", "clip": 3, "rel_k": {"sinusoidal": {"dim": 1000000000}}}',
+    '{"head_dim": 8}\0{',
+]
+
 
 def put(target, name, data):
     folder = FUZZ / "seeds" / target
@@ -78,6 +89,9 @@ def configs():
             {"xpos": {"scale_base": 512, "gamma": 0.4, "centre": 2.5}}, {"rotary_dim": 4, "rotary_offset": 2}]
     for extra in axes:
         put("config", f"plain_{next(iter(extra))}.json", json.dumps({"head_dim": 8, **extra}))
+    # Words of the file that stand in messages.
+    for number, text in enumerate(HOSTILE):
+        put("config", f"hostile_{number}.json", text)
     for number, encoding in enumerate(ENCODINGS):
         name = encoding["encoding"] if isinstance(encoding["encoding"], str) else "several"
         put("config", f"encoding_{number:02}_{name}.json", json.dumps(encoding))

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 // What is read stays in the cache until it is written.
 constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
 // The disk is told to begin so often: a cache full of unwritten pages would stall the copy.
-constexpr std::uint64_t kWriteBehind = std::uint64_t{64} << 20;
+constexpr std::uint64_t kWriteBehind = std::uint64_t{64} << 40;
 
 const PlacedTensor* tensor_at(const CopyJob& job, std::uint64_t position) {
   const auto behind = std::upper_bound(job.moved.begin(), job.moved.end(), position,

@@ -1,21 +1,16 @@
 // What was found, held against what a config asks for.
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/porting/diagnose.hpp"
+#include "porting/diagnose_parts.hpp"
 
 namespace phasor::porting {
 namespace {
 
-std::string digits(double value, int count = 7) {
-  std::ostringstream out;
-  out << std::setprecision(count) << value;
-  return out.str();
-}
+using detective::digits;
 
 // The pair whose frequency is farthest outside what the data allow, in standard deviations.
 struct Farthest {

@@ -86,7 +86,8 @@ void read_as_dynamic(const FamilyInput& input, Family& family) {
   for (const double base : kKnownBases) {
     const double growth = std::pow(*family.base / base, (width - 2.0) / width);
     const double error = growth * (*family.base_error / *family.base);
-    if (growth < 1.01 || growth > 200.0) continue;
+    // With a base less well known some round growth would fit by accident.
+    if (growth < 1.01 || growth > 200.0 || error > 2e-5 * growth) continue;
     const auto round = round_number(growth, std::max(4.0 * error, 1e-9 * growth));
     if (!round) continue;
     Reading reading;
@@ -129,11 +130,10 @@ Family fit_linear(const FamilyInput& input) {
   const double ntk = std::exp(shift * pairs_of(input));
   const double ntk_error = ntk * fitted.errors[1] * pairs_of(input) * widen;
   const auto round_n = round_number(ntk, std::max(4.0 * ntk_error, 1e-9 * ntk));
-  // 0: none that anybody writes.
+  const double plain_base = round_n ? base / *round_n : base;
   const double ntk_base =
-      round_n ? round_base(base / *round_n, std::max(4.0 * base_error, 1e-9 * base) / *round_n)
-                    .value_or(0.0)
-              : 0.0;
+      round_base(plain_base, std::max(4.0 * base_error, 1e-9 * base) * plain_base / base)
+          .value_or(plain_base);
   const double kept_base = round_b.value_or(base), kept_factor = round_f.value_or(factor);
   family.effective_base = kept_base;
   family.base_error = base_error;
@@ -144,7 +144,7 @@ Family fit_linear(const FamilyInput& input) {
   family.base = good ? kept_base : base;
   family.scaling.numbers = {{"factor", good ? kept_factor : factor}};
   family.frequencies = good ? rounded : power_law(pairs, shift, slope);
-  if (round_n && ntk_base > 0.0 && !(round_f && round_b) && *round_n > 1.0) {
+  if (round_n && !round_f && *round_n > 1.0) {
     Reading reading{message("linear by ", factor, " over base ", base), base, {}};
     reading.scaling.type = "linear";
     reading.scaling.numbers = {{"factor", factor}};
@@ -284,7 +284,7 @@ std::optional<double> round_number(double value, double width) {
     return candidate;
   }
   const double power = std::exp2(std::round(std::log2(value)));
-  if (std::abs(power - value) <= width && width < 0.02 * value) return power;
+  if (std::abs(power - value) <= width && width < 0.1 * value) return power;
   return std::nullopt;
 }
 

@@ -271,10 +271,20 @@ void estimate_errors(const Gains& gains, FrequencyFit& fit, bool anchored) {
   const double freedom = rows > spent + 0.5 ? rows / (rows - spent) : 2.0 * rows;
   fit.residual = all > 0.0 ? std::sqrt(left / all) : 0.0;
   fit.error.clear();
+  // What all heads of a token share comes from the table: it repeats from token to token for as
+  // long as the pair turns by less than one rounding, and then averages out no more.
+  const auto [nearest, farthest] =
+      std::minmax_element(gains.position.begin(), gains.position.end());
+  const bool shared = fit.residual > 3.0 * gains.residual;
+  const auto repeats = [&](double frequency) {
+    const double steps =
+        std::abs(frequency) * (*farthest - *nearest) / std::max(fit.residual, 1e-12);
+    return shared ? rows / std::clamp(steps, 1.0, rows) : 1.0;
+  };
   for (std::size_t pair = 0; pair < spread.size(); ++pair) {
     // One pair alone may be lucky: it is not trusted to be much better than all.
     const double own = std::max(fit.pair_residual[pair], 0.5 * fit.residual);
-    const double sigma = std::max(own * std::sqrt(freedom / 2.0), 1e-16);
+    const double sigma = std::max(own * std::sqrt(0.5 * freedom * repeats(fit.value[pair])), 1e-16);
     fit.error.push_back(spread[pair] > 0.0 ? sigma / std::sqrt(spread[pair]) : HUGE_VAL);
   }
 }

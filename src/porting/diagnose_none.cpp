@@ -1,20 +1,12 @@
 // What it is when it is no rotation.
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
 #include "phasor/core/error.hpp"
 #include "porting/diagnose_parts.hpp"
 
 namespace phasor::porting::detective {
 namespace {
-
-std::string digits(double value, int count = 4) {
-  std::ostringstream out;
-  out << std::setprecision(count) << value;
-  return out.str();
-}
 
 template <class Visit>
 void for_usable(const Vectors& vectors, Visit visit) {

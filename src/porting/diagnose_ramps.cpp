@@ -83,6 +83,18 @@ struct RampFit {
   double low = 0.0, high = 0.0;
 };
 
+RampFit fit_ramp(const FamilyInput& input, std::int64_t low, std::int64_t high, double slope) {
+  const LawModel law{[&](const std::vector<double>& at) {
+    return yarn_law(input.value.size(), at[0], at[1], static_cast<double>(low),
+                    static_cast<double>(high));
+  }};
+  RampFit ramp{
+      fit_law(law, {slope, std::log(starting_factor(input, slope))}, input.value, input.error),
+      static_cast<double>(low), static_cast<double>(high)};
+  if (std::exp(ramp.fitted.parameters[1]) <= kLeastFactor) ramp.fitted.misfit = HUGE_VAL;
+  return ramp;
+}
+
 // Every pair of whole ends, coarsely first where there are many.
 RampFit best_whole_ramp(const FamilyInput& input) {
   const std::size_t pairs = input.value.size();
@@ -90,14 +102,8 @@ RampFit best_whole_ramp(const FamilyInput& input) {
   RampFit best;
   best.fitted.misfit = HUGE_VAL;
   const auto attempt = [&](std::int64_t low, std::int64_t high, double slope) {
-    const LawModel law{[&](const std::vector<double>& at) {
-      return yarn_law(pairs, at[0], at[1], static_cast<double>(low), static_cast<double>(high));
-    }};
-    const Fitted fitted =
-        fit_law(law, {slope, std::log(starting_factor(input, slope))}, input.value, input.error);
-    if (fitted.misfit < best.fitted.misfit && std::exp(fitted.parameters[1]) > kLeastFactor) {
-      best = {fitted, static_cast<double>(low), static_cast<double>(high)};
-    }
+    RampFit ramp = fit_ramp(input, low, high, slope);
+    if (ramp.fitted.misfit < best.fitted.misfit) best = std::move(ramp);
   };
   const std::int64_t stride = std::max<std::int64_t>(1, static_cast<std::int64_t>(pairs) / 16);
   for (const double slope : slopes(input)) {
@@ -154,6 +160,35 @@ std::optional<double> usual_length(const LengthRange& range) {
   return std::nullopt;
 }
 
+// A ramp that the slowest pair does not complete leaves its end and the factor open together: of
+// those that fit, one whose two ends belong to one length with the usual turns.
+RampFit usual_ramp(const FamilyInput& input, const RampFit& best) {
+  const auto pairs = static_cast<std::int64_t>(input.value.size());
+  if (best.high < static_cast<double>(pairs)) return best;
+  const double slope = best.fitted.parameters[0];
+  const double allowed = std::max(kFamilyMisfit, 1.2 * best.fitted.misfit);
+  const auto low = static_cast<std::int64_t>(best.low);
+  std::optional<RampFit> found;
+  bool found_round = false;
+  for (std::int64_t start = std::max<std::int64_t>(0, low - 1); start <= low + 1; ++start) {
+    for (std::int64_t end = pairs - 1; end < input.width; ++end) {
+      if (end <= start) continue;
+      const RampFit ramp = fit_ramp(input, start, end, slope);
+      const LengthRange range = length_range(ramp, ramp.fitted.parameters[0], input.width);
+      if (ramp.fitted.misfit > allowed || !(range.least < range.most)) continue;
+      const double factor = std::exp(ramp.fitted.parameters[1]);
+      const double width = std::max(
+          4.0 * factor * ramp.fitted.errors[1] * std::max(1.0, ramp.fitted.misfit), 1e-9 * factor);
+      const bool is_round = round_number(factor, width).has_value();
+      if (!found || (is_round && !found_round)) {
+        found = ramp;
+        found_round = is_round;
+      }
+    }
+  }
+  return found.value_or(best);
+}
+
 void describe_amplitude(const FamilyInput& input, double factor, Family& family) {
   const double usual = 0.1 * std::log(factor) + 1.0;
   if (std::abs(input.amplitude / usual - 1.0) < 1e-3) {
@@ -192,6 +227,7 @@ Family fit_yarn(const FamilyInput& input) {
   RampFit ramp = best_whole_ramp(input);
   if (!std::isfinite(ramp.fitted.misfit)) return family;
   const bool whole = ramp.fitted.misfit <= kFamilyMisfit;
+  if (whole) ramp = usual_ramp(input, ramp);
   if (!whole) {
     const RampFit free = best_free_ramp(input, ramp);
     if (free.fitted.misfit <= kFamilyMisfit && free.low >= -0.5) ramp = free;

@@ -1,6 +1,6 @@
 // The dialects: what Hugging Face transformers, vLLM, llama.cpp and others do with a config where
-// it is not what the config means. A rule is one entry here: a sentence, where it is known from, and
-// the function that changes a reading.
+// it is not what the config means. A rule is one entry here: a sentence, where it is known from,
+// and the function that changes a reading.
 #include "phasor/porting/dialects.hpp"
 
 #include <algorithm>

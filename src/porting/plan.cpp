@@ -112,7 +112,7 @@ void find_trained(const config::ModelConfig& model, const RopeSpec& rope,
     plan.trained_source = "max_position_embeddings";
   } else {
     refuse(ErrorCode::invalid_argument,
-           "plan: the trained length must be given, in the config or with it, got none");
+           "plan: the trained length must be given, in the config or with --trained, got none");
   }
   if (plan.trained < 2) {
     refuse(ErrorCode::invalid_argument,
@@ -184,9 +184,10 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   slots.factor = plan.factor;
   for (std::size_t i = 0; i < before.values().size(); ++i) {
     slots.short_factor.push_back(1.0);
-    // Four decimals: a start for a search needs no more, and a person has to read them.
+    // Four decimals: a start for a search needs no more, and a person has to read them. Rounded
+    // up, since a stretch that falls short shows new angles; the 1e-6 keeps whole ones whole.
     const double stretch = before.values()[i] / after.values()[i];
-    slots.long_factor.push_back(std::round(stretch * 1e4) / 1e4);
+    slots.long_factor.push_back(std::ceil(stretch * 1e4 - 1e-6) / 1e4);
   }
   return slots;
 }

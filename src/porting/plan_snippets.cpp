@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "porting/scaling_keys.hpp"
+
 namespace phasor::porting {
 namespace {
 
@@ -45,57 +47,6 @@ using encodings::RopeSpec;
   return text + line + "\n" + std::string(indent, ' ') + "]";
 }
 
-struct Writer {
-  Json& to;
-
-  void operator()(const encodings::DefaultScaling&) const {}
-  void operator()(const encodings::LinearScaling& scaling) const {
-    to["factor"] = Json(scaling.factor);
-  }
-  void operator()(const encodings::NtkScaling& scaling) const {
-    to["factor"] = Json(scaling.factor);
-    if (scaling.mixed_b) to["mixed_b"] = *scaling.mixed_b;
-  }
-  void operator()(const encodings::DynamicScaling& scaling) const {
-    to["factor"] = Json(scaling.factor);
-    if (scaling.alpha) to["alpha"] = *scaling.alpha;
-  }
-  void operator()(const encodings::NtkByPartsScaling& scaling) const {
-    to["factor"] = Json(scaling.factor);
-    to["original_max_position_embeddings"] = scaling.original_length;
-  }
-  void operator()(const encodings::YarnScaling& scaling) const {
-    const encodings::YarnScaling defaults;
-    to["factor"] = Json(scaling.factor);
-    to["original_max_position_embeddings"] = scaling.original_length;
-    if (scaling.beta_fast != defaults.beta_fast) to["beta_fast"] = scaling.beta_fast;
-    if (scaling.beta_slow != defaults.beta_slow) to["beta_slow"] = scaling.beta_slow;
-    if (!scaling.truncate) to["truncate"] = false;
-    if (scaling.attention_factor) to["attention_factor"] = *scaling.attention_factor;
-    if (scaling.mscale != 0.0) to["mscale"] = scaling.mscale;
-    if (scaling.mscale_all_dim != 0.0) to["mscale_all_dim"] = scaling.mscale_all_dim;
-  }
-  void operator()(const encodings::LongRopeScaling& scaling) const {
-    to["factor"] = Json(scaling.factor);
-    to["original_max_position_embeddings"] = scaling.original_length;
-    to["short_factor"] = scaling.short_factor;
-    to["long_factor"] = scaling.long_factor;
-    if (scaling.attention_factor) to["attention_factor"] = *scaling.attention_factor;
-    if (scaling.short_mscale) to["short_mscale"] = *scaling.short_mscale;
-    if (scaling.long_mscale) to["long_mscale"] = *scaling.long_mscale;
-  }
-  void operator()(const encodings::Llama3Scaling& scaling) const {
-    to["factor"] = Json(scaling.factor);
-    to["low_freq_factor"] = scaling.low_freq_factor;
-    to["high_freq_factor"] = scaling.high_freq_factor;
-    to["original_max_position_embeddings"] = scaling.original_length;
-  }
-  void operator()(const encodings::ProportionalScaling& scaling) const {
-    to["partial_rotary_factor"] = scaling.proportion;
-    if (scaling.factor != 1.0) to["factor"] = Json(scaling.factor);
-  }
-};
-
 void write_axes(const RopeSpec& rope, Json& to) {
   const auto* mrope = std::get_if<encodings::MropeAxes>(&rope.axes);
   if (mrope == nullptr) return;
@@ -112,7 +63,7 @@ void write_axes(const RopeSpec& rope, Json& to) {
     made["partial_rotary_factor"] =
         static_cast<double>(rope.rotary_dim) / static_cast<double>(rope.head_dim);
   }
-  std::visit(Writer{made}, rope.scaling);
+  write_scaling_keys(rope.scaling, DefaultKeys::leave_out, made);
   write_axes(rope, made);
   return made;
 }
@@ -211,7 +162,7 @@ void write_lengths(Draft& draft, Json& snippet) {
   }
   Json scaling;
   scaling["type"] = encodings::name_of(draft.rope().scaling);
-  std::visit(Writer{scaling}, draft.rope().scaling);
+  write_scaling_keys(draft.rope().scaling, DefaultKeys::leave_out, scaling);
   write_axes(draft.rope(), scaling);
   const bool nothing = std::holds_alternative<encodings::DefaultScaling>(draft.rope().scaling) &&
                        scaling.size() == 1;
@@ -231,7 +182,7 @@ void write_lengths(Draft& draft, Json& snippet) {
     scaling["partial_rotary_factor"] = proportional->proportion;
     scaling["factor"] = proportional->factor;
   } else {
-    std::visit(Writer{scaling}, draft.rope().scaling);
+    write_scaling_keys(draft.rope().scaling, DefaultKeys::leave_out, scaling);
   }
   made["scaling"] = std::move(scaling);
   return made;

@@ -100,6 +100,17 @@ TEST(Plan, NewAnglesOfEachMethod) {
   EXPECT_NEAR(longrope.pairs.back().compression, 0.25, 1e-4);
 }
 
+// Slots are printed with four decimals; rounding them must not let new angles in.
+TEST(Plan, SlotsOfLongRopeStretchFarEnough) {
+  const Plan made = plan_of(llama(4096), 1000000);
+  const PlanMethod& longrope = method_of(made, "longrope");
+  EXPECT_EQ(longrope.out_of_distribution, 0);
+  const auto& slots = std::get<encodings::LongRopeScaling>(longrope.rope.scaling);
+  EXPECT_EQ(slots.long_factor.front(), 1.0);
+  EXPECT_EQ(slots.long_factor.back(), 244.1407);
+  EXPECT_EQ(slots.short_factor, std::vector<double>(64, 1.0));
+}
+
 TEST(Plan, PairsSayWhatTheyAre) {
   const Plan made = plan_of(llama(4096), 16384);
   const PlanPair& pair = method_of(made, "linear").pairs[0];

@@ -34,21 +34,6 @@ void print_list() {
   }
 }
 
-// "layers 0-4, 6-10", or the type alone when the config does not count them.
-std::string layers_text(const porting::GroupDiff& group) {
-  std::string text;
-  for (std::size_t i = 0; i < group.layers.size();) {
-    std::size_t end = i + 1;
-    while (end < group.layers.size() && group.layers[end] == group.layers[end - 1] + 1) ++end;
-    text += (text.empty() ? "layers " : ", ") + std::to_string(group.layers[i]);
-    if (end > i + 1) text += "-" + std::to_string(group.layers[end - 1]);
-    i = end;
-  }
-  if (text.empty()) text = "all layers";
-  if (!group.layer_type.empty()) text = group.layer_type + ", " + text;
-  return text;
-}
-
 void print_engines(const porting::GroupDiff& group) {
   fmt::print("  {:<10} {:>12} {:>14} {:>20} {:>15} {:>16}\n", "engine", "amplitude",
              "softmax scale", "float32 angle error", "key per shift", "stale key angle");
@@ -146,8 +131,9 @@ void print_report(const porting::DiffReport& report) {
   }
   std::set<std::string_view> explained;
   for (const porting::GroupDiff& group : report.groups) {
-    fmt::print("\n{}: {}, base {:g}, rotary_dim {} of {}\n", layers_text(group), group.scaling,
-               group.base, group.rotary_dim, group.head_dim);
+    fmt::print("\n{}: {}, base {:g}, rotary_dim {} of {}\n",
+               layers_text(group.layers, group.layer_type), group.scaling, group.base,
+               group.rotary_dim, group.head_dim);
     print_engines(group);
     fmt::print("\n");
     for (const porting::EnginePart& part : group.parts) print_part(part, report, explained);

@@ -62,7 +62,7 @@ struct EnginePart {
   // turn, for a distance of at most context - 1. With
   //   δ_i = min((context - 1) |f_second,i - f_first,i|, π)
   //   ρ = ratio of amplitude^2 softmax_scale key_gain
-  //   e_i = |1 - ρ exp(i δ_i)| = sqrt((1 - ρ)^2 + 4 ρ sin^2(δ_i / 2))     (2 sin(δ_i/2) when ρ = 1)
+  //   e_i = |1 - ρ exp(i δ_i)| = sqrt((1 - ρ)^2 + 4 ρ sin^2(δ_i / 2)); 2 sin(δ_i / 2) when ρ = 1
   // `score_bound_even` is the mean of e_i: q and k spread evenly over the pairs. `score_bound` is
   // the largest e_i, and with it holds for every q and k.
   double score_bound_even = 0.0;

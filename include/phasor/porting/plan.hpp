@@ -89,8 +89,8 @@ struct Plan {
 };
 
 // refuses  `to` not above the trained length (there is nothing to do), or from 2^40 on; a trained
-//          length that is not known, or below 2; a layer that is not there or does not rotate; images
-//          and xPos, which no config extends
+//          length that is not known, or below 2; a layer that is not there or does not rotate;
+//          images and xPos, which no config extends
 // cost     one evaluation of the frequencies per method, two parses of the config
 [[nodiscard]] Result<Plan> plan(const ReadableConfig& config, const PlanOptions& options);
 
