@@ -154,7 +154,8 @@ void check_room(const fs::path& folder, std::uint64_t needed) {
   }
 }
 
-void write_sidecar(const fs::path& path, const ConvertResult& result) {
+void write_sidecar(const fs::path& path, const ConvertResult& result,
+                   ConvertOptions::Finish finish) {
   nlohmann::ordered_json text;
   text["format"] = 1;
   text["layout"] = core::name_of(result.to);
@@ -166,6 +167,10 @@ void write_sidecar(const fs::path& path, const ConvertResult& result) {
                    {"largest_score", result.proof.largest_score},
                    {"largest_difference", result.proof.largest_difference}};
   const std::string bytes = text.dump(2) + "\n";
+  if (finish == ConvertOptions::Finish::written) {
+    or_throw(put_text(path, bytes));
+    return;
+  }
   const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(bytes))};
   or_throw(io::replace_file(path, pieces));
 }
@@ -197,7 +202,7 @@ class Conversion {
     prove(result);
     if (layouts_.own != options_.to) {
       result.sidecar = destination.folder / config::kLayoutSidecar;
-      write_sidecar(*result.sidecar, result);
+      write_sidecar(*result.sidecar, result, options_.finish);
     }
     std::error_code ignored;
     fs::remove(destination.folder / config::kConvertJournal, ignored);

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 // What is read stays in the cache until it is written.
 constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
 // The disk is told to begin so often: a cache full of unwritten pages would stall the copy.
-constexpr std::uint64_t kWriteBehind = std::uint64_t{64} << 40;
+constexpr std::uint64_t kWriteBehind = std::uint64_t{64} << 20;
 
 const PlacedTensor* tensor_at(const CopyJob& job, std::uint64_t position) {
   const auto behind = std::upper_bound(job.moved.begin(), job.moved.end(), position,
@@ -187,8 +187,12 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
     return io::system_error(io::shown(job.partial), "must be writable", errno);
   };
   if (partial.number() < 0) return failed();
-  if (::ftruncate(partial.number(), static_cast<off_t>(start)) != 0) return failed();
-  if (::lseek(partial.number(), static_cast<off_t>(start), SEEK_SET) < 0) return failed();
+  // Only when there is something to cut: ext4 takes a file truncated to nothing for one that is
+  // being replaced, and then waits for the disk when it is closed.
+  const off_t end = ::lseek(partial.number(), 0, SEEK_END);
+  const auto wanted = static_cast<off_t>(start);
+  if (end < 0 || (end != wanted && ::ftruncate(partial.number(), wanted) != 0)) return failed();
+  if (::lseek(partial.number(), wanted, SEEK_SET) < 0) return failed();
 
   Copy copy(job, source, partial.number(), start);
   while (copy.position() < job.size) {

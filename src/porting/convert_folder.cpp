@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -132,12 +133,6 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-[[nodiscard]] Result<Done> write_journal(const fs::path& path, const ConvertJournal& journal) {
-  const std::string text = journal_text(journal);
-  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
-  return io::replace_file(path, pieces);
-}
-
 [[nodiscard]] Result<io::Descriptor> locked(const fs::path& path) {
   io::Descriptor lock(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (lock.number() < 0) return io::system_error(io::shown(path), "must be readable", errno);
@@ -176,6 +171,18 @@ ConvertJournal make_journal(const fs::path& source, core::PairLayout from, core:
   return {fs::weakly_canonical(source).string(), from, to, boot_id(), std::move(files)};
 }
 
+Result<Done> put_text(const fs::path& path, const std::string& text) {
+  const fs::path partial = partial_of(path.parent_path(), path.filename().string());
+  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return io::system_error(io::shown(path), "must be written whole", errno);
+  std::error_code error;
+  fs::rename(partial, path, error);
+  if (error) return io::system_error(io::shown(path), "must be replaceable", error.value());
+  return Done{};
+}
+
 fs::path partial_of(const fs::path& folder, const std::string& name) {
   const fs::path file = folder / name;
   return file.parent_path() / message(".", file.filename().string(), ".partial");
@@ -203,7 +210,7 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
                          "conversion, got other files"));
   }
   if (!resumes) {
-    const Result<Done> written = write_journal(path, journal);
+    const Result<Done> written = put_text(path, journal_text(journal));
     if (!written) return written.error();
   }
   Result<io::Descriptor> lock = locked(path);
@@ -222,7 +229,7 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
       fs::remove(folder / file.name, error);
       fs::remove(partial_of(folder, file.name), error);
     }
-    const Result<Done> written = write_journal(path, journal);
+    const Result<Done> written = put_text(path, journal_text(journal));
     if (!written) return written.error();
     lock = locked(path);
     if (!lock) return lock.error();

@@ -42,6 +42,10 @@ struct Destination {
   std::filesystem::path folder;
   io::Descriptor lock;
 };
+// A small file under its name whole. Without waiting for the disk: on some file systems that would
+// be a wait for every byte the conversion wrote before.
+[[nodiscard]] Result<Done> put_text(const std::filesystem::path& path, const std::string& text);
+
 // Makes or takes up the destination. What an earlier boot of the machine wrote is removed.
 //
 // refuses  folders that are equal or inside each other; a destination that is not empty and has no

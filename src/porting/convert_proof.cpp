@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <random>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -18,7 +17,8 @@ constexpr std::int64_t kTokens = 3;
 constexpr std::int64_t kContext = 4096;
 constexpr std::size_t kLayers = 4;
 constexpr std::int64_t kOutputRows = 64;
-constexpr std::int64_t kProofBytes = std::int64_t{8} << 20;
+constexpr std::int64_t kProofBytes = std::int64_t{4} << 20;
+constexpr std::size_t kProofHeads = 2;
 constexpr double kNormEpsilon = 1e-6;
 
 // [tokens, width]
@@ -197,20 +197,28 @@ void compare_scores(const Rows& q, const Rows& k, const Rows& other_q, const Row
   }
 }
 
-// Key heads to look at: all, or some spread over them when their rows are many.
-[[nodiscard]] std::vector<std::size_t> chosen_keys(const AttentionLayer& layer) {
-  const std::size_t keys = layer.keys.first_row.size();
-  const auto group = static_cast<std::int64_t>(layer.queries.first_row.size() / keys);
-  const std::int64_t bytes = (group + 1) * layer.rope.head_dim * layer.queries.weight->shape[1] *
-                             static_cast<std::int64_t>(io::block_bytes(layer.queries.weight->type));
-  const auto most = static_cast<std::size_t>(
-      std::max<std::int64_t>(2, kProofBytes / std::max<std::int64_t>(bytes, 1)));
-  std::set<std::size_t> chosen;
-  const std::size_t count = std::min(keys, most);
+// At most `count` of [0, all), the first and the last among them.
+[[nodiscard]] std::vector<std::size_t> spread(std::size_t all, std::size_t count) {
+  count = std::min(all, count);
+  std::vector<std::size_t> chosen;
   for (std::size_t i = 0; i < count; ++i) {
-    chosen.insert(count == 1 ? 0 : i * (keys - 1) / (count - 1));
+    chosen.push_back(count == 1 ? 0 : i * (all - 1) / (count - 1));
   }
-  return {chosen.begin(), chosen.end()};
+  return chosen;
+}
+
+struct ChosenHeads {
+  std::vector<std::size_t> keys, queries_of_key;
+};
+// All heads of the layer, or, where their rows are many, some.
+[[nodiscard]] ChosenHeads chosen_heads(const AttentionLayer& layer) {
+  const std::size_t queries = layer.queries.first_row.size();
+  const std::size_t keys = layer.keys.first_row.size();
+  const std::int64_t bytes = static_cast<std::int64_t>(queries + keys) * layer.rope.head_dim *
+                             layer.queries.weight->shape[1] *
+                             static_cast<std::int64_t>(io::block_bytes(layer.queries.weight->type));
+  const std::size_t most = bytes <= kProofBytes ? queries : kProofHeads;
+  return {spread(keys, most), spread(queries / keys, most)};
 }
 
 void prove_layer(const AttentionLayer& source, const AttentionLayer& result,
@@ -224,9 +232,11 @@ void prove_layer(const AttentionLayer& source, const AttentionLayer& result,
   inputs.query_positions = draw.positions(before.axes());
   inputs.key_positions = draw.positions(before.axes());
   const std::size_t group = source.queries.first_row.size() / source.keys.first_row.size();
-  for (const std::size_t key : chosen_keys(source)) {
+  const ChosenHeads heads = chosen_heads(source);
+  for (const std::size_t key : heads.keys) {
     const Rows k = before.key(key, inputs), other_k = after.key(key, inputs);
-    for (std::size_t query = key * group; query < (key + 1) * group; ++query) {
+    for (const std::size_t of_key : heads.queries_of_key) {
+      const std::size_t query = key * group + of_key;
       compare_scores(before.query(query, inputs), k, after.query(query, inputs), other_k,
                      source.rope.head_dim, scores);
     }
@@ -244,17 +254,17 @@ ScoreProof prove_scores(const ProofSide& source, const ProofSide& result, std::u
   for (std::size_t i = 0; i < source.tensors.layers.size(); ++i) {
     if (source.tensors.layers[i].keys.weight != nullptr) with_keys.push_back(i);
   }
-  const std::size_t count = std::min(kLayers, with_keys.size());
+  const std::vector<std::size_t> chosen = spread(with_keys.size(), kLayers);
   Draw draw{std::mt19937_64(seed)};
   Agreement scores, outputs;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t layer = with_keys[count == 1 ? 0 : i * (with_keys.size() - 1) / (count - 1)];
+  for (const std::size_t i : chosen) {
+    const std::size_t layer = with_keys[i];
     prove_layer(source.tensors.layers[layer], result.tensors.layers[layer], source, result, draw,
                 scores, outputs);
     release();
   }
-  return {static_cast<std::int64_t>(count), scores.count() + outputs.count(), scores.largest(),
-          std::max(scores.relative(), outputs.relative())};
+  return {static_cast<std::int64_t>(chosen.size()), scores.count() + outputs.count(),
+          scores.largest(), std::max(scores.relative(), outputs.relative())};
 }
 
 }  // namespace phasor::porting

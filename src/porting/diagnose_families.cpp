@@ -83,20 +83,20 @@ void read_as_dynamic(const FamilyInput& input, Family& family) {
   if (!family.base || input.width <= 2 || !family.base_error) return;
   if (round_number(*family.base, 1e-12 * *family.base)) return;
   const auto width = static_cast<double>(input.width);
-  for (const double base : kKnownBases) {
+  for (const double base : {10000.0, 500000.0, 1000000.0}) {
     const double growth = std::pow(*family.base / base, (width - 2.0) / width);
     const double error = growth * (*family.base_error / *family.base);
-    // With a base less well known some round growth would fit by accident.
-    if (growth < 1.01 || growth > 200.0 || error > 2e-5 * growth) continue;
-    const auto round = round_number(growth, std::max(4.0 * error, 1e-9 * growth));
-    if (!round) continue;
+    // Quarters, and a base well enough known that none is met by accident.
+    const double round = std::round(4.0 * growth) / 4.0;
+    const double near = std::max(4.0 * error, 1e-7 * growth);
+    if (round < 1.25 || growth > 200.0 || near > 2e-3 || std::abs(growth - round) > near) continue;
     Reading reading;
     reading.base = base;
     reading.scaling.type = "dynamic";
-    reading.scaling.numbers = {{"alpha", *round}};
+    reading.scaling.numbers = {{"alpha", round}};
     reading.text = message(
-        "dynamic NTK over base ", base, ": the base has grown by ", *round,
-        "^(d/(d-2)), as a factor s does at s (length / trained length) - (s - 1) = ", *round);
+        "dynamic NTK over base ", base, ": the base has grown by ", round,
+        "^(d/(d-2)), as a factor s does at s (length / trained length) - (s - 1) = ", round);
     family.readings.push_back(std::move(reading));
   }
 }

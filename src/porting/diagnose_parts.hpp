@@ -133,7 +133,9 @@ struct LawFit {
   double residual = 0.0;
   bool inverse = false;
 };
-[[nodiscard]] std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude);
+inline constexpr std::pair<double, double> kAllBases = {2.3, 23.0};  // ln 10 to ln 1e10
+[[nodiscard]] std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
+                                                   std::pair<double, double> log_bases = kAllBases);
 
 // Each row's position, whole and from 0 to 2^16, under a default law with a well-known base;
 // `unit`: of the tensors' rounding.

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "porting/diagnose_parts.hpp"
 
@@ -104,7 +105,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
   }
   // A pair whose frequency is not known well enough at a far position says nothing there.
   std::vector<double> trust(pairs, 1.0);
-  double allowed = 0.0;
+  double allowed = 0.0, all = 0.0;
   const auto weigh = [&](double position) {
     allowed = 0.0;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
@@ -113,14 +114,16 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
           std::norm(middle.direction[pair]) > 0.0 ? std::exp(-0.5 * spread * spread) : 0.0;
       allowed += trust[pair] * (middle.error * middle.error + std::min(spread * spread, 1.0));
     }
-    allowed = 9.0 * allowed / static_cast<double>(pairs) + 1e-12;
+    // Far positions that nobody gave must show in all pairs; given ones only must not contradict.
+    all = range == ShiftRange::only_zero ? std::accumulate(trust.begin(), trust.end(), 1e-9)
+                                         : static_cast<double>(pairs);
+    allowed = 9.0 * allowed / all + 1e-12;
   };
   struct Found {
     double shift, mismatch;
   };
   std::optional<Found> best;
   std::vector<Found> acceptable;
-  const auto pairs_count = static_cast<double>(pairs);
   for (std::int64_t shift = lowest; shift <= highest; ++shift) {
     const double position = middle.position + static_cast<double>(shift);
     if ((shift - lowest) % 256 == 0) weigh(position);
@@ -129,7 +132,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
       sum += trust[pair] * left[pair].real();
       left[pair] *= step[pair];
     }
-    const Found found{static_cast<double>(shift), 2.0 * (1.0 - sum / pairs_count)};
+    const Found found{static_cast<double>(shift), 2.0 * (1.0 - sum / all)};
     if (!best || found.mismatch < best->mismatch) best = found;
     if (found.mismatch <= allowed) acceptable.push_back(found);
   }
@@ -150,13 +153,14 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
   return answer;
 }
 
-std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude) {
+std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
+                                     std::pair<double, double> log_bases) {
   double farthest = 0.0;
   for (const double position : gains.position) farthest = std::max(farthest, std::abs(position));
   if (farthest <= 0.0 || gains.pairs < 3) return std::nullopt;
   // d(angle)/d(ln base) = p x e^{-x ln base} <= p / (e ln base), x = i / pairs.
   const double step = std::min(0.02, 0.4 * std::numbers::e * std::log(100.0) / farthest);
-  const double low = std::log(10.0), high = std::log(1e10);
+  const auto [low, high] = log_bases;
   constexpr double kMostSteps = 3e5;
   if ((high - low) / step > kMostSteps) return std::nullopt;
 

@@ -217,6 +217,12 @@ class TurnSolver {
       ShiftSearch search;
       if (given) {
         search = find_shift(s_.gains, s_.fit, frequencies, errors, s, ShiftRange::only_zero);
+        if (!search.shift) {
+          // A law that only seemed to fit must not outweigh what was given.
+          search =
+              find_shift(s_.gains, s_.fit, s_.fit.value, s_.fit.error, s, ShiftRange::only_zero);
+          if (search.shift) frequencies = s_.fit.value;
+        }
       }
       if (!search.shift) {
         search = find_shift(s_.gains, s_.fit, frequencies, errors, s, ShiftRange::everywhere);
@@ -278,9 +284,23 @@ class TurnSolver {
     const Family& law = families.front();
     if (!law.fits || !law.base || law.type == "longrope" || law.type == "unknown") return;
     const bool written = round_number(*law.base, 1e-12 * *law.base).has_value();
-    const double relative =
+    double relative =
         written || !law.base_error ? 1e-8 : std::max(1e-8, *law.base_error / *law.base);
     frequencies = law.frequencies;
+    if (!written && law.type == "default" && !s_.given.empty()) {
+      // Far given positions know the base better than the turns between near tokens do.
+      const double near = std::max(6.0 * relative, 1e-6);
+      const std::optional<LawFit> finer =
+          fit_base_alone(s_.gains, s_.amplitude,
+                         std::pair(std::log(*law.base) - near, std::log(*law.base) + near));
+      if (finer && !finer->inverse && finer->residual < 2.0 * s_.fit.residual + 1e-6) {
+        relative = 1e-8;
+        for (std::size_t pair = 0; pair < frequencies.size(); ++pair) {
+          frequencies[pair] = std::pow(
+              finer->base, -2.0 * static_cast<double>(pair) / static_cast<double>(s_.window.width));
+        }
+      }
+    }
     for (std::size_t pair = 0; pair < errors.size(); ++pair) {
       const double share = static_cast<double>(pair) / static_cast<double>(errors.size());
       errors[pair] = std::min(errors[pair], frequencies[pair] * (1e-8 + share * relative));

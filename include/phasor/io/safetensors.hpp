@@ -21,7 +21,8 @@ class SafetensorsFile {
   // Refuses, naming the file, the tensor, what was expected and what came: a file shorter than its
   // header says, a header above 100 MB, one that is no JSON object or repeats a name, unknown
   // types, negative or overflowing shapes, offsets that leave the data, overlap, leave a gap or
-  // disagree with type and shape, unknown keys, metadata that is no map of strings.
+  // disagree with type and shape, unknown keys, metadata that is no map of strings, and more than
+  // 64 dimensions or 100 000 entries of metadata.
   [[nodiscard]] static Result<SafetensorsFile> open(const std::filesystem::path& path);
   // The same over bytes that somebody else keeps; `name` stands in messages.
   [[nodiscard]] static Result<SafetensorsFile> parse(std::span<const std::byte> bytes,
