@@ -23,7 +23,9 @@
 #include "phasor/encodings/encoding.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/io/gguf.hpp"
 #include "phasor/io/npy.hpp"
+#include "phasor/io/safetensors.hpp"
 
 namespace phasor {
 
@@ -136,5 +138,14 @@ using io::NpyArray;
 using io::NpyType;
 using io::read_npy;
 using io::write_npy;
+
+// Checkpoints.
+using io::GgufFile;
+using io::SafetensorsCheckpoint;
+using io::SafetensorsFile;
+using io::Tensor;
+using io::TensorType;
+using io::to_floats;
+using io::write_safetensors;
 
 }  // namespace phasor

@@ -84,6 +84,11 @@ std::optional<std::string> ObjectReader::text(std::string_view key) const {
   return found->get<std::string>();
 }
 
+void ObjectReader::require_name(std::string_view key, std::string_view word) const {
+  const std::string line = io::one_line(word);
+  if (line != word) refuse(key, message("expected a name of printable characters, got ", line));
+}
+
 std::optional<std::vector<double>> ObjectReader::numbers(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;

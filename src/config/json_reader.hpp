@@ -40,6 +40,8 @@ class ObjectReader {
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const;
   [[nodiscard]] std::optional<bool> flag(std::string_view key) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view key) const;
+  // Refuses a word that could not stand in a line of a page: control characters, or too long.
+  void require_name(std::string_view key, std::string_view word) const;
   [[nodiscard]] std::optional<std::vector<double>> numbers(std::string_view key) const;
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;
   [[nodiscard]] std::optional<std::vector<std::string>> texts(std::string_view key) const;

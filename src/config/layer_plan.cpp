@@ -90,6 +90,7 @@ LayerPlan read_layer_plan(const ObjectReader& top, const Family* family) {
       top.refuse("layer_types",
                  message("expected one entry per layer (", *count, "), got ", types->size()));
     }
+    for (const std::string& type : *types) top.require_name("layer_types", type);
     plan.types = *std::move(types);
     return plan;
   }

@@ -324,6 +324,7 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   }
   GroupBuilder builder(top, keys, plan);
   std::vector<std::string> types = parameters.keys();
+  for (const std::string& type : types) parameters.require_name(type, type);
   refuse_other_types(top, plan, types);
   for (const std::string& type : types) {
     const std::optional<ObjectReader> entry = parameters.object(type);

@@ -248,6 +248,7 @@ void read_chatglm(const ObjectReader& top, ModelKeys& keys) {
 ModelKeys read_model_keys(const ObjectReader& top) {
   ModelKeys keys;
   keys.model_type = top.text("model_type").value_or("");
+  top.require_name("model_type", keys.model_type);
   keys.family = find_family(keys.model_type);
   if (keys.family != nullptr) {
     keys.axial = keys.family->axial;

@@ -117,6 +117,11 @@ Fitted fit_law(const LawModel& law, std::vector<double> start, const std::vector
   if (std::isfinite(best.misfit)) {
     Normal normal = normal_equations(law, best.parameters, here, value, error);
     const std::size_t n = best.parameters.size();
+    // A parameter that moves nothing must not hide how well the others are known.
+    for (std::size_t k = 0; k < n; ++k) {
+      double& own = normal.curvature[k][k];
+      own = own > 0.0 ? own * (1.0 + 1e-10) : 1e-12;
+    }
     if (invert(normal.curvature)) {
       for (std::size_t k = 0; k < n; ++k) {
         best.errors[k] = std::sqrt(std::max(normal.curvature[k][n + k], 0.0));

@@ -211,11 +211,21 @@ RampFit best_free_ramp(const FamilyInput& input, const RampFit& whole) {
   const LawModel law{[&](const std::vector<double>& at) {
     return yarn_law(pairs, at[0], at[1], at[2], std::max(at[3], at[2] + 1e-3));
   }};
-  const Fitted free = fit_law(law,
-                              {whole.fitted.parameters[0], whole.fitted.parameters[1],
-                               whole.low + 0.5, std::max(whole.high - 0.5, whole.low + 1.0)},
-                              input.value, input.error);
-  return {free, free.parameters[2], free.parameters[3]};
+  // The ends lie within a pair of the whole ones; the law has a kink at every pair between.
+  Fitted best;
+  best.misfit = HUGE_VAL;
+  for (const double down : {-0.75, -0.25, 0.25, 0.75}) {
+    for (const double up : {-0.75, -0.25, 0.25, 0.75}) {
+      const double low = whole.low + down;
+      const Fitted free = fit_law(law,
+                                  {whole.fitted.parameters[0], whole.fitted.parameters[1], low,
+                                   std::max(whole.high + up, low + 0.1)},
+                                  input.value, input.error);
+      if (free.misfit < best.misfit && std::exp(free.parameters[1]) > kLeastFactor) best = free;
+    }
+  }
+  if (!std::isfinite(best.misfit)) return whole;
+  return {best, best.parameters[2], best.parameters[3]};
 }
 
 }  // namespace

@@ -69,5 +69,22 @@ TEST(ConfigText, AListOfManyObjectsIsReadInOnePass) {
   EXPECT_EQ(encoding_refusal(many + "]}"), "");
 }
 
+TEST(ConfigText, NamesThatCouldNotStandInAPageAreRefused) {
+  const auto refused = [](std::string_view text, std::string_view words) {
+    const auto parsed = parse_config(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_NE(std::string(parsed.error().what()).find(words), std::string::npos)
+        << parsed.error().what();
+  };
+  refused(R"({"model_type": "lla\u001bma", "head_dim": 8, "rope_theta": 10000})",
+          "model_type: expected a name of printable characters");
+  refused(R"({"model_type": "llama", "head_dim": 8, "rope_theta": 10000, "num_hidden_layers": 1,
+              "layer_types": ["full\nattention"]})",
+          "layer_types: expected a name of printable characters");
+  refused(R"({"model_type": "llama", "head_dim": 8,
+              "rope_parameters": {"full\u0007": {"rope_theta": 1e4}}})",
+          "expected a name of printable characters");
+}
+
 }  // namespace
 }  // namespace phasor::config
