@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 // What is read stays in the cache until it is written.
 constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
-// The disk is told to begin so often: a cache full of unwritten pages would stall the copy.
-constexpr std::uint64_t kWriteBehind = std::uint64_t{64} << 20;
+// What the kernel copies by itself, between two reports.
+constexpr std::uint64_t kKernelStep = std::uint64_t{8} << 20;
 
 const PlacedTensor* tensor_at(const CopyJob& job, std::uint64_t position) {
   const auto behind = std::upper_bound(job.moved.begin(), job.moved.end(), position,
@@ -37,7 +37,6 @@ class Copy {
         source_(source),
         destination_(destination),
         position_(start),
-        flushed_(start),
         name_(io::shown(job.destination)) {}
 
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
@@ -46,18 +45,17 @@ class Copy {
   [[nodiscard]] Result<Done> step() {
     const PlacedTensor* tensor = tensor_at(job_, position_);
     const std::uint64_t plain_end = tensor == nullptr ? job_.size : tensor->offset;
-    const Result<Done> done =
-        position_ < plain_end ? copy(std::min(kStep, plain_end - position_)) : permute(*tensor);
-    if (done && position_ - flushed_ >= kWriteBehind) write_behind();
-    return done;
+    return position_ < plain_end ? copy(plain_end - position_) : permute(*tensor);
   }
 
  private:
+  // The first few MiB of `count` bytes that do not change.
   [[nodiscard]] Result<Done> copy(std::uint64_t count) {
     if (in_kernel_) {
-      if (copy_in_kernel(count)) return Done{};
+      if (copy_in_kernel(std::min(count, kKernelStep))) return Done{};
       in_kernel_ = false;
     }
+    count = std::min(count, kStep);
     in_.resize(std::max<std::size_t>(in_.size(), count));
     const std::span<std::byte> bytes = std::span(in_).first(count);
     if (const Result<Done> got = read(bytes); !got) return got;
@@ -126,18 +124,10 @@ class Copy {
     return Done{};
   }
 
-  void write_behind() {
-#ifdef __linux__
-    ::sync_file_range(destination_, static_cast<off_t>(flushed_),
-                      static_cast<off_t>(position_ - flushed_), SYNC_FILE_RANGE_WRITE);
-#endif
-    flushed_ = position_;
-  }
-
   const CopyJob& job_;
   const io::InputFile& source_;
   int destination_;
-  std::uint64_t position_, flushed_;
+  std::uint64_t position_;
   std::string name_;
   bool in_kernel_ = true;
   std::vector<std::byte> in_, out_;

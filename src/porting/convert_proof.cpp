@@ -13,9 +13,9 @@
 namespace phasor::porting {
 namespace {
 
-constexpr std::int64_t kTokens = 3;
+constexpr std::int64_t kTokens = 2;
 constexpr std::int64_t kContext = 4096;
-constexpr std::size_t kLayers = 4;
+constexpr std::size_t kLayers = 3;
 constexpr std::int64_t kOutputRows = 64;
 constexpr std::int64_t kProofBytes = std::int64_t{4} << 20;
 constexpr std::size_t kProofHeads = 2;

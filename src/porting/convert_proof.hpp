@@ -19,7 +19,7 @@ struct ProofSide {
 // values turn, what the output projection makes of them is compared too. `release` is called after
 // each layer, for the pages of the maps that were touched.
 //
-// cost     at most four layers; all heads of a layer whose rows are few MiB, else two key heads
+// cost     at most three layers; all heads of a layer whose rows are few MiB, else two key heads
 //          with two query heads each
 [[nodiscard]] ScoreProof prove_scores(const ProofSide& source, const ProofSide& result,
                                       std::uint64_t seed, const std::function<void()>& release);

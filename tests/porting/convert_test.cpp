@@ -159,7 +159,7 @@ TEST_F(Convert, GroupedHeadsMoveByTheNumberOfKeyHeads) {
   }
 }
 
-TEST_F(Convert, Issue2376_KeysDoNotMoveByTheNumberOfQueryHeads) {
+TEST_F(Convert, LlamaCpp2376_KeysDoNotMoveByTheNumberOfQueryHeads) {
   const fs::path source = golden("llama_gqa_llama3");
   ASSERT_TRUE(convert(source, at("there"), PairLayout::interleaved).ok());
   const std::string tensor = "model.layers.0.self_attn.k_proj.weight";

@@ -350,16 +350,7 @@ TEST(Dialects, Hf4LosesTheShareOfTheHeadThatTurns) {
 }
 
 TEST(Dialects, MlxVlm1709_GemmaGlobalScalingDropped) {
-  const json config = {{"model_type", "gemma3_text"},
-                       {"hidden_size", 2560},
-                       {"num_attention_heads", 8},
-                       {"head_dim", 256},
-                       {"max_position_embeddings", 131072},
-                       {"num_hidden_layers", 34},
-                       {"rope_theta", 1e6},
-                       {"rope_local_base_freq", 1e4},
-                       {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}};
-  const DiffReport report = compare(config, {"hf", "mlx-vlm"});
+  const DiffReport report = compare(gemma3(), {"hf", "mlx-vlm"});
   ASSERT_EQ(report.groups.size(), 2u);
   for (const GroupDiff& group : report.groups) {
     const EnginePart& part = group.parts.at(0);

@@ -9,24 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "configs.hpp"
 #include "phasor/porting/diff.hpp"
 
 namespace phasor::porting::testing {
 
-using nlohmann::json;
-
 inline ReadableConfig readable(const json& config) {
   return parse_readable_config(config.dump()).value_or_throw();
-}
-
-// A model of 32 heads of 128, in the legacy form.
-inline json llama(std::int64_t max_position, double base = 10000.0) {
-  return {{"model_type", "llama"},
-          {"hidden_size", 4096},
-          {"num_attention_heads", 32},
-          {"num_hidden_layers", 4},
-          {"max_position_embeddings", max_position},
-          {"rope_theta", base}};
 }
 
 inline json with_scaling(json config, const json& scaling) {

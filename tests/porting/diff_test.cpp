@@ -164,20 +164,12 @@ TEST(Diff, Refusals) {
 }
 
 TEST(Diff, EveryGoldenConfigIsCompared) {
-  namespace fs = std::filesystem;
-  const fs::path golden = PHASOR_GOLDEN_DIR;
-  std::vector<fs::path> paths;
-  for (const char* group : {"rope_freqs", "models"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(golden / group)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("config.") && name.ends_with(".json")) paths.push_back(entry.path());
-    }
-  }
+  const std::vector<std::filesystem::path> paths = golden_config_files();
   EXPECT_GT(paths.size(), 30u);
   DiffOptions options;
   options.between.clear();
   for (const Dialect& dialect : dialects()) options.between.emplace_back(dialect.name);
-  for (const fs::path& path : paths) {
+  for (const std::filesystem::path& path : paths) {
     SCOPED_TRACE(path.string());
     const Result<ReadableConfig> config = read_readable_config(path);
     ASSERT_TRUE(config.ok()) << config.error().what();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "configs.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
 
@@ -23,25 +24,16 @@ struct NamedConfig {
   std::string name, text;
 };
 
-Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); }
-
-// Every config of golden/rope_freqs, in both forms, and of golden/models.
+// Named by their folders and forms.
 std::vector<NamedConfig> golden_configs() {
-  const fs::path golden = PHASOR_GOLDEN_DIR;
   std::vector<NamedConfig> all;
-  for (const auto& entry : fs::directory_iterator(golden / "rope_freqs")) {
-    for (const char* form : {"old", "new"}) {
-      const fs::path file = entry.path() / (std::string("config.") + form + ".json");
-      if (!fs::exists(file)) continue;
-      all.push_back({entry.path().filename().string() + "_" + form, read_json(file).dump()});
-    }
+  for (const fs::path& file : testing::golden_config_files()) {
+    const fs::path folder = file.parent_path();
+    const std::string form = file.stem().extension().string();  // ".old", ".new" or none
+    const std::string name = form.empty() ? folder.parent_path().filename().string()
+                                          : folder.filename().string() + "_" + form.substr(1);
+    all.push_back({name, Json::parse(std::ifstream(file)).dump()});
   }
-  for (const auto& entry : fs::directory_iterator(golden / "models")) {
-    const Json config = read_json(entry.path() / "model" / "config.json");
-    all.push_back({entry.path().filename().string(), config.dump()});
-  }
-  std::sort(all.begin(), all.end(),
-            [](const NamedConfig& a, const NamedConfig& b) { return a.name < b.name; });
   return all;
 }
 

@@ -12,20 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "configs.hpp"
+
 namespace phasor::porting {
 namespace {
 
-using nlohmann::json;
+using namespace testing;
 namespace fs = std::filesystem;
-
-json llama(std::int64_t max_position, double base = 10000.0) {
-  return {{"model_type", "llama"},
-          {"hidden_size", 4096},
-          {"num_attention_heads", 32},
-          {"num_hidden_layers", 4},
-          {"max_position_embeddings", max_position},
-          {"rope_theta", base}};
-}
 
 Result<Plan> try_plan(const json& config, std::int64_t to,
                       std::optional<std::int64_t> trained = std::nullopt, std::string layer = "") {
@@ -143,16 +136,8 @@ TEST(Plan, TrainedLengthCanBeGiven) {
 
 // Every snippet of every method, pasted into every golden config, gives the plan's frequencies.
 TEST(Plan, EverySnippetParsesToTheSameFrequencies) {
-  const fs::path golden = PHASOR_GOLDEN_DIR;
-  std::vector<fs::path> paths;
-  for (const char* group : {"rope_freqs", "models"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(golden / group)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("config.") && name.ends_with(".json")) paths.push_back(entry.path());
-    }
-  }
   int checked = 0;
-  for (const fs::path& path : paths) {
+  for (const fs::path& path : golden_config_files()) {
     SCOPED_TRACE(path.string());
     const ReadableConfig config = read_readable_config(path).value_or_throw();
     const Result<Plan> result = plan(config, {std::int64_t{1} << 20, std::nullopt, ""});
@@ -214,16 +199,7 @@ TEST(Plan, SnippetsHoldTheKeysOfEachForm) {
 }
 
 TEST(Plan, GemmaKeepsItsLocalLayers) {
-  const json config = {{"model_type", "gemma3_text"},
-                       {"hidden_size", 2560},
-                       {"num_attention_heads", 8},
-                       {"head_dim", 256},
-                       {"max_position_embeddings", 131072},
-                       {"num_hidden_layers", 34},
-                       {"rope_theta", 1e6},
-                       {"rope_local_base_freq", 1e4},
-                       {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}};
-  const Plan made = plan_of(config, 1 << 18, 32768);
+  const Plan made = plan_of(gemma3(), 1 << 18, 32768);
   EXPECT_EQ(made.layer_type, "full_attention");
   const json parameters =
       json::parse(method_of(made, "yarn").rope_parameters.json).at("rope_parameters");

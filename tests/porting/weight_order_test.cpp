@@ -157,7 +157,7 @@ TEST_F(Order, QueriesAndKeysInDifferentOrders) {
   EXPECT_FALSE(order.candidates.front().consistent());
 }
 
-TEST_F(Order, Issue2376_KeysPermutedByTheNumberOfQueryHeads) {
+TEST_F(Order, LlamaCpp2376_KeysPermutedByTheNumberOfQueryHeads) {
   const Model model;
   Weights weights = trained_like(model, 5);
   all_interleaved(model, weights.queries);
@@ -169,7 +169,7 @@ TEST_F(Order, Issue2376_KeysPermutedByTheNumberOfQueryHeads) {
   EXPECT_EQ(order.candidates.front().permuted_as_heads, 8);
 }
 
-TEST_F(Order, Issue3364_KeysPermutedByTheQuotientOfTheHeads) {
+TEST_F(Order, LlamaCpp3364_KeysPermutedByTheQuotientOfTheHeads) {
   const Model model;  // 8 / 2 = 4 heads of 8 rows
   Weights weights = trained_like(model, 6);
   all_interleaved(model, weights.queries);
@@ -178,7 +178,7 @@ TEST_F(Order, Issue3364_KeysPermutedByTheQuotientOfTheHeads) {
                "q interleaved, k put from half to interleaved as if it had 4 heads instead of 2");
 }
 
-TEST_F(Order, Issue3364_HeadsWiderThanTheirOwn) {
+TEST_F(Order, LlamaCpp3364_HeadsWiderThanTheirOwn) {
   Model model;  // 8 / 4 = 2 heads of 32 rows: rows of two heads are mixed
   model.key_heads = 4;
   Weights weights = trained_like(model, 7);
@@ -188,7 +188,7 @@ TEST_F(Order, Issue3364_HeadsWiderThanTheirOwn) {
                "q interleaved, k put from half to interleaved as if it had 2 heads instead of 4");
 }
 
-TEST_F(Order, Issue31788_KeysPutBackByTheNumberOfQueryHeads) {
+TEST_F(Order, Transformers31788_KeysPutBackByTheNumberOfQueryHeads) {
   const Model model;
   Weights weights = trained_like(model, 8);
   all_interleaved(model, weights.keys);  // as the GGUF file has them

@@ -34,7 +34,7 @@ struct ConvertOptions {
   std::optional<core::PairLayout> from = std::nullopt;
   Finish finish = Finish::written;
   std::uint64_t seed = 1;  // of the activations that the proof draws
-  // Called after every MiB or less. What it throws ends the conversion, which a rerun continues.
+  // Called after every few MiB. What it throws ends the conversion, which a rerun continues.
   std::function<void(const ConvertProgress&)> progress = {};
 };
 
