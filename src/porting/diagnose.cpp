@@ -27,10 +27,18 @@ bool ascend_by_one(const std::vector<double>& positions, std::int64_t first, std
          std::round(positions[static_cast<std::size_t>(first)]);
 }
 
-std::vector<double> law_errors(const FrequencyFit& fit) {
+std::vector<double> law_errors(const Investigation& state, const FrequencyFit& fit) {
+  double farthest = 1.0;
+  for (const double position : state.gains.position) {
+    farthest = std::max(farthest, std::abs(position));
+  }
+  const double unit = unit_of(state.vectors.precision);
   std::vector<double> errors = fit.error;
   for (std::size_t pair = 0; pair < errors.size(); ++pair) {
     errors[pair] = std::hypot(errors[pair], kFrequencyRounding * fit.value[pair]);
+    if (std::abs(fit.value[pair]) * farthest < unit) {
+      errors[pair] = std::hypot(errors[pair], 0.5 * unit / farthest);
+    }
   }
   return errors;
 }

@@ -13,7 +13,7 @@ class Describer {
   explicit Describer(Investigation& state) : s_(state) {}
 
   void run() {
-    const std::vector<double> errors = law_errors(s_.fit);
+    const std::vector<double> errors = law_errors(s_, s_.fit);
     std::vector<Family> families = fit_families(s_.family_input(errors));
     widen_window(errors, families);
     Family& law = families.front();
@@ -36,7 +36,7 @@ class Describer {
     }
     s_.amplitude = fit_amplitude(s_.gains, law.frequencies);
     s_.found.amplitude = s_.amplitude;
-    describe_growth(law.frequencies);
+    describe_growth();
     describe_precision(law);
     describe_runner_up(families);
     if (*s_.found.residual > 20.0 * s_.found.rounding_floor && *s_.found.residual > 0.01) {
@@ -162,9 +162,7 @@ class Describer {
   }
 
   // xPos: lengths that grow or shrink with the position, each pair at its own rate.
-  void describe_growth(const std::vector<double>& frequencies) {
-    std::vector<double> by_pair;
-    (void)model_residual(s_.gains, frequencies, s_.amplitude, &by_pair);
+  void describe_growth() {
     double mean_position = 0.0;
     for (const double position : s_.gains.position) mean_position += position;
     mean_position /= static_cast<double>(s_.gains.rows);

@@ -36,11 +36,6 @@ double starting_slope(const std::vector<double>& value, const std::vector<double
   return 0.2;
 }
 
-struct PowerFit {
-  Fitted fitted;  // slope, and the shift where it is free
-  bool shifted = false;
-};
-
 Family finish(Family family, const FamilyInput& input) {
   family.misfit = misfit_of(family.frequencies, input.value, input.error);
   family.fits = family.misfit <= kFamilyMisfit;

@@ -354,10 +354,9 @@ double fit_amplitude(const Gains& gains, const std::vector<double>& frequencies)
   return weight > 0.0 ? sum / weight : 0.0;
 }
 
-double model_residual(const Gains& gains, const std::vector<double>& frequencies, double amplitude,
-                      std::vector<double>* by_pair) {
+double model_residual(const Gains& gains, const std::vector<double>& frequencies,
+                      double amplitude) {
   double left = 0.0, all = 0.0;
-  if (by_pair != nullptr) by_pair->clear();
   for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
     double pair_left = 0.0, pair_all = 0.0;
     for (std::int64_t row = 0; row < gains.rows; ++row) {
@@ -369,9 +368,6 @@ double model_residual(const Gains& gains, const std::vector<double>& frequencies
     }
     left += pair_left;
     all += pair_all;
-    if (by_pair != nullptr) {
-      by_pair->push_back(pair_all > 0.0 ? std::sqrt(pair_left / pair_all) : 0.0);
-    }
   }
   return all > 0.0 ? std::sqrt(left / all) : 0.0;
 }

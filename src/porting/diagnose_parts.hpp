@@ -120,10 +120,9 @@ enum class ShiftRange : std::uint8_t { only_zero, everywhere };
                                      const std::vector<double>& errors, std::int64_t sequence,
                                      ShiftRange range);
 
-// Root mean square distance between the gains and amplitude e^{i f p}, relative; per pair into
-// `by_pair` when given.
+// Root mean square distance between the gains and amplitude e^{i f p}, relative.
 [[nodiscard]] double model_residual(const Gains& gains, const std::vector<double>& frequencies,
-                                    double amplitude, std::vector<double>* by_pair = nullptr);
+                                    double amplitude);
 // The amplitude that fits best.
 [[nodiscard]] double fit_amplitude(const Gains& gains, const std::vector<double>& frequencies);
 
@@ -256,8 +255,9 @@ void measure(Investigation& state);
 void describe_answer(Investigation& state);
 // Engines keep frequencies in float32: that much off, relative, is no other law.
 inline constexpr double kFrequencyRounding = 1.2e-7;
-// Measured errors with that rounding in them.
-[[nodiscard]] std::vector<double> law_errors(const FrequencyFit& fit);
+// Measured errors with that rounding in them, and with what the tensors' own hides: turns by less
+// than a unit of it vanish.
+[[nodiscard]] std::vector<double> law_errors(const Investigation& state, const FrequencyFit& fit);
 [[nodiscard]] bool ascend_by_one(const std::vector<double>& positions, std::int64_t first,
                                  std::int64_t count);
 [[nodiscard]] std::string digits(double value, int count = 6);

@@ -280,6 +280,11 @@ Family fit_yarn(const FamilyInput& input) {
     family.scaling.numbers.emplace_back("beta_fast", std::exp(slope * (ramp.high - ramp.low)));
     family.scaling.numbers.emplace_back("truncate", 0.0);
   }
+  if (ramp.high > static_cast<double>(pairs - 1)) {
+    family.notes.push_back(
+        message("no pair lies behind the ramp's end at pair ", ramp.high,
+                ": the factor follows from how steep the ramp is, and is the less certain for it"));
+  }
   describe_amplitude(input, kept_factor, family);
   finish(input, family);
   return family;
@@ -367,6 +372,12 @@ Family fit_llama3(const FamilyInput& input) {
                             {"low_freq_factor", 1.0},
                             {"high_freq_factor", kept(ratio)},
                             {"original_max_position_embeddings", std::round(kept(far))}};
+  const double slowest = kTwoPi * std::exp(best.parameters[0] * static_cast<double>(pairs - 1));
+  if (slowest < far) {
+    family.notes.push_back(message("the slowest pair has wavelength ", std::round(slowest),
+                                   ", before the end of the ramp: factor and high_freq_factor are "
+                                   "not determined apart"));
+  }
   finish(input, family);
   return family;
 }

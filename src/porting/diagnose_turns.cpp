@@ -266,7 +266,7 @@ class TurnSolver {
                                    [](const std::optional<double>& s) { return *s != 0.0; });
     if (!moved || s_.gains.pairs > kManyPairs) return false;
     const auto follows = [&](const FrequencyFit& fit) {
-      const std::vector<double> errors = law_errors(fit);
+      const std::vector<double> errors = law_errors(s_, fit);
       const std::string type = fit_families({fit.value, errors, s_.window.width, s_.vectors.dim,
                                              s_.amplitude, s_.window.pairing})
                                    .front()
@@ -280,7 +280,7 @@ class TurnSolver {
   void sharpen(std::vector<double>& frequencies, std::vector<double>& errors) const {
     constexpr double kSharp = 5e-7;
     if (*std::max_element(errors.begin(), errors.end()) < kSharp) return;
-    const std::vector<Family> families = fit_families(s_.family_input(errors));
+    const std::vector<Family> families = fit_families(s_.family_input(law_errors(s_, s_.fit)));
     const Family& law = families.front();
     if (!law.fits || !law.base || law.type == "longrope" || law.type == "unknown") return;
     const bool written = round_number(*law.base, 1e-12 * *law.base).has_value();
