@@ -275,10 +275,10 @@ void estimate_errors(const Gains& gains, FrequencyFit& fit, bool anchored) {
   // long as the pair turns by less than one rounding, and then averages out no more.
   const auto [nearest, farthest] =
       std::minmax_element(gains.position.begin(), gains.position.end());
+  const double stretch = *farthest - *nearest;
   const bool shared = fit.residual > 3.0 * gains.residual;
   const auto repeats = [&](double frequency) {
-    const double steps =
-        std::abs(frequency) * (*farthest - *nearest) / std::max(fit.residual, 1e-12);
+    const double steps = std::abs(frequency) * stretch / std::max(fit.residual, 1e-12);
     return shared ? rows / std::clamp(steps, 1.0, rows) : 1.0;
   };
   for (std::size_t pair = 0; pair < spread.size(); ++pair) {
