@@ -1,12 +1,18 @@
 // Tensors before and after a rotation that somebody's engine might have done.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -148,6 +154,51 @@ inline Sample make(const Recipe& recipe) {
     }
   }
   return sample;
+}
+
+inline io::NpyArray range(std::int64_t first, std::int64_t count) {
+  std::vector<double> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), static_cast<double>(first));
+  return array_of(io::NpyType::i64, {count}, values);
+}
+
+inline double number_of(const Diagnosis& found, std::string_view name) {
+  for (const auto& [key, value] : found.scaling->numbers) {
+    if (key == name) return value;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+inline bool says(const std::vector<std::string>& notes, std::string_view words) {
+  return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) {
+    return note.find(words) != std::string::npos;
+  });
+}
+
+inline std::string page(const Diagnosis& found) { return diagnose_json(found); }
+
+inline void expect_turn(const Diagnosis& found, const Recipe& recipe) {
+  ASSERT_EQ(found.answer, Answer::rope) << page(found);
+  EXPECT_EQ(found.layout, recipe.layout) << page(found);
+  EXPECT_EQ(found.rotary_dim, recipe.rotary_dim) << page(found);
+  EXPECT_EQ(found.rotary_offset, recipe.first) << page(found);
+  EXPECT_EQ(found.inverse, recipe.inverse) << page(found);
+}
+
+inline void expect_frequencies(const Diagnosis& found, const Sample& sample, double rtol) {
+  ASSERT_EQ(found.frequencies.size(), sample.frequencies.size()) << page(found);
+  for (std::size_t i = 0; i < sample.frequencies.size(); ++i) {
+    EXPECT_NEAR(found.frequencies[i], sample.frequencies[i], rtol * sample.frequencies[i] + 1e-12)
+        << "pair " << i << " " << page(found);
+  }
+}
+
+inline encodings::YarnScaling yarn(double factor, std::int64_t length, bool truncate = true) {
+  encodings::YarnScaling scaling;
+  scaling.factor = factor;
+  scaling.original_length = length;
+  scaling.truncate = truncate;
+  return scaling;
 }
 
 }  // namespace phasor::porting::testing
