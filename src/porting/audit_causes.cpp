@@ -43,6 +43,13 @@ struct Roundings {
   DType position = DType::f64, frequency = DType::f64, angle = DType::f64, table = DType::f64;
 };
 
+// What most engines do.
+constexpr Roundings kFloat32Product{
+    .name = "float32_product",
+    .text = "float32 frequencies times float32 positions, the angle rounded to float32",
+    .frequency = DType::f32,
+    .angle = DType::f32};
+
 // Simplest first: where two give the same numbers, the first is named.
 constexpr std::array kRoundings = {
     Roundings{.name = "bfloat16_table",
@@ -57,10 +64,7 @@ constexpr std::array kRoundings = {
     Roundings{.name = "float32_angles",
               .text = "float64 frequencies, the angle rounded to float32",
               .angle = DType::f32},
-    Roundings{.name = "float32_product",
-              .text = "float32 frequencies times float32 positions, the angle rounded to float32",
-              .frequency = DType::f32,
-              .angle = DType::f32},
+    kFloat32Product,
     Roundings{.name = "float32_positions",
               .text = "positions kept in float32, which skips integers above 16777216",
               .position = DType::f32},
@@ -307,7 +311,7 @@ class Causes {
       const Engine engine(spec_, std::move(frequencies));
       all_.push_back(engine.exactly(name, text));
       // The same mistake in an engine that computes in float32.
-      Roundings plain = kRoundings[4];
+      Roundings plain = kFloat32Product;
       plain.name = name;
       plain.text = text;
       all_.push_back(engine.rounding(plain));

@@ -1,25 +1,14 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "phasor/porting/diagnose.hpp"
+#include "porting/json_values.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-template <class T>
-Json optional(const std::optional<T>& value) {
-  if (!value) return nullptr;
-  if constexpr (std::is_same_v<T, double>) return number(*value);
-  return *value;
-}
-
 Json list(const std::vector<double>& values) {
   Json array = Json::array();
-  for (const double value : values) array.push_back(number(value));
+  for (const double value : values) array.push_back(json_of(value));
   return array;
 }
 
@@ -32,7 +21,7 @@ Json scaling_json(const FoundScaling& scaling) {
     } else if (name == "original_max_position_embeddings" && std::abs(value) < 0x1p53) {
       object[name] = static_cast<std::int64_t>(std::llround(value));
     } else {
-      object[name] = number(value);
+      object[name] = json_of(value);
     }
   }
   if (!scaling.factors.empty()) object["factors"] = list(scaling.factors);
@@ -40,19 +29,19 @@ Json scaling_json(const FoundScaling& scaling) {
 }
 
 void add_rotation(const Diagnosis& found, Json& answer) {
-  answer["layout"] = optional(found.layout);
+  answer["layout"] = json_of(found.layout);
   answer["head_dim"] = found.head_dim;
-  answer["rotary_dim"] = optional(found.rotary_dim);
+  answer["rotary_dim"] = json_of(found.rotary_dim);
   answer["rotary_offset"] = found.rotary_offset;
-  answer["base"] = optional(found.base);
+  answer["base"] = json_of(found.base);
   answer["scaling"] = found.scaling ? scaling_json(*found.scaling) : Json(nullptr);
-  answer["effective_base"] = optional(found.effective_base);
-  answer["inverse"] = optional(found.inverse);
-  answer["amplitude"] = optional(found.amplitude);
+  answer["effective_base"] = json_of(found.effective_base);
+  answer["inverse"] = json_of(found.inverse);
+  answer["amplitude"] = json_of(found.amplitude);
   answer["positions"] = found.positions;
-  answer["offset"] = optional(found.offset);
+  answer["offset"] = json_of(found.offset);
   if (!found.found_positions.empty()) answer["found_positions"] = list(found.found_positions);
-  answer["table_dtype"] = optional(found.table_dtype);
+  answer["table_dtype"] = json_of(found.table_dtype);
   answer["tensor_dtype"] = found.tensor_dtype;
   if (found.arithmetic) answer["arithmetic"] = *found.arithmetic;
   answer["frequencies"] = list(found.frequencies);
@@ -73,8 +62,8 @@ std::string diagnose_json(const Diagnosis& found,
     answer["head_dim"] = found.head_dim;
     answer["tensor_dtype"] = found.tensor_dtype;
   }
-  answer["residual"] = optional(found.residual);
-  answer["rounding_floor"] = number(found.rounding_floor);
+  answer["residual"] = json_of(found.residual);
+  answer["rounding_floor"] = json_of(found.rounding_floor);
   answer["runner_up"] = nullptr;
   if (found.runner_up) {
     Json& other = answer["runner_up"];
@@ -82,12 +71,12 @@ std::string diagnose_json(const Diagnosis& found,
     other["what"] = found.runner_up->what;
     other["layout"] = found.runner_up->layout;
     if (!found.runner_up->scaling.empty()) other["scaling"] = {{"type", found.runner_up->scaling}};
-    other["residual"] = number(found.runner_up->residual);
+    other["residual"] = json_of(found.runner_up->residual);
   }
   answer["readings"] = Json::array();
   for (const Reading& reading : found.readings) {
     answer["readings"].push_back({{"text", reading.text},
-                                  {"base", optional(reading.base)},
+                                  {"base", json_of(reading.base)},
                                   {"scaling", scaling_json(reading.scaling)}});
   }
   answer["undetermined"] = Json::object();

@@ -1,21 +1,10 @@
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "phasor/porting/diff.hpp"
+#include "porting/json_values.hpp"
 
 namespace phasor::porting {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-// JSON has no infinity.
-[[nodiscard]] Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-[[nodiscard]] Json number(const std::optional<double>& value) {
-  return value ? number(*value) : Json(nullptr);
-}
 
 [[nodiscard]] Json rule_json(const DialectRule& rule) {
   Json made;
@@ -53,14 +42,14 @@ using Json = nlohmann::ordered_json;
   } else {
     made["frequencies"] = view.frequencies;
     made["position_divisor"] = view.position_divisor;
-    made["amplitude"] = number(view.amplitude);
-    made["softmax_scale"] = view.softmax_scale > 0.0 ? number(view.softmax_scale) : Json(nullptr);
-    made["key_gain_per_shift"] = number(view.key_gain_per_shift);
-    made["key_gain"] = number(view.key_gain);
-    made["stale_key_angle"] = number(view.stale_key_angle);
+    made["amplitude"] = json_of(view.amplitude);
+    made["softmax_scale"] = view.softmax_scale > 0.0 ? json_of(view.softmax_scale) : Json(nullptr);
+    made["key_gain_per_shift"] = json_of(view.key_gain_per_shift);
+    made["key_gain"] = json_of(view.key_gain);
+    made["stale_key_angle"] = json_of(view.stale_key_angle);
     double rounding = 0.0;
     for (const double error : view.rounding) rounding = std::max(rounding, error);
-    made["float32_angle_error"] = number(rounding);
+    made["float32_angle_error"] = json_of(rounding);
   }
   made["rules"] = Json::array();
   for (const RuleInForce& rule : view.rules) made["rules"].push_back(in_force_json(rule));
@@ -72,7 +61,7 @@ using Json = nlohmann::ordered_json;
   return {{"pair", part->pair},
           {"first", part->first},
           {"second", part->second},
-          {"ratio", number(part->ratio)}};
+          {"ratio", json_of(part->ratio)}};
 }
 
 [[nodiscard]] std::string_view name_of(PartStatus status) {
@@ -94,14 +83,14 @@ using Json = nlohmann::ordered_json;
   made["status"] = name_of(part.status);
   made["first_difference"] = frequency_json(part.first_difference);
   made["largest_ratio"] = frequency_json(part.largest_ratio);
-  made["amplitude_ratio"] = number(part.amplitude_ratio);
-  made["softmax_ratio"] = number(part.softmax_ratio);
-  made["key_gain_ratio"] = number(part.key_gain_ratio);
-  made["angle_difference"] = number(part.angle_difference);
+  made["amplitude_ratio"] = json_of(part.amplitude_ratio);
+  made["softmax_ratio"] = json_of(part.softmax_ratio);
+  made["key_gain_ratio"] = json_of(part.key_gain_ratio);
+  made["angle_difference"] = json_of(part.angle_difference);
   made["angle_pair"] = part.angle_pair;
-  made["rounding_difference"] = number(part.rounding_difference);
-  made["score_bound_even"] = number(part.score_bound_even);
-  made["score_bound"] = number(part.score_bound);
+  made["rounding_difference"] = json_of(part.rounding_difference);
+  made["score_bound_even"] = json_of(part.score_bound_even);
+  made["score_bound"] = json_of(part.score_bound);
   made["causes"] = Json::array();
   for (const CauseOfPart& cause : part.causes) {
     Json rule = in_force_json(cause.rule);

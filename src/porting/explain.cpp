@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "phasor/porting/diff.hpp"
+#include "porting/json_values.hpp"
 #include "porting/scaling_keys.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using config::LayerGroup;
 using encodings::RopeSpec;
 
@@ -146,8 +146,6 @@ class Warnings {
                      [](const LayerExplanation& layer) { return layer.group.rope.has_value(); });
 }
 
-[[nodiscard]] Json optional_json(const auto& value) { return value ? Json(*value) : Json(nullptr); }
-
 [[nodiscard]] Json axes_json(const RopeSpec& rope) {
   if (const auto* mrope = std::get_if<encodings::MropeAxes>(&rope.axes)) {
     using Order = encodings::MropeAxes::Order;
@@ -178,13 +176,12 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["axes"] = axes_json(rope);
   to["amplitude"] = layer.amplitude;
   to["depends_on_context"] = encodings::depends_on_context(rope);
-  to["trained_length"] = optional_json(layer.trained_length);
+  to["trained_length"] = json_of(layer.trained_length);
   Json frequencies = Json::array(), wavelengths = Json::array(), turns = Json::array();
   for (const PairTurns& pair : layer.pairs) {
     frequencies.push_back(pair.frequency);
-    // JSON has no infinity: a pair that stands still has no wavelength.
-    wavelengths.push_back(std::isfinite(pair.wavelength) ? Json(pair.wavelength) : Json(nullptr));
-    turns.push_back(optional_json(pair.turns));
+    wavelengths.push_back(json_of(pair.wavelength));
+    turns.push_back(json_of(pair.turns));
   }
   to["frequencies"] = std::move(frequencies);
   to["wavelengths"] = std::move(wavelengths);
@@ -206,7 +203,7 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   }
   to["softmax_scale"] =
       layer.group.softmax_scale == 0.0 ? Json(nullptr) : Json(layer.group.softmax_scale);
-  to["window"] = optional_json(layer.group.window);
+  to["window"] = json_of(layer.group.window);
   to["sources"] = Json::object();
   for (const config::Source& source : layer.group.sources) to["sources"][source.what] = source.key;
   return to;
@@ -247,10 +244,10 @@ std::string explain_json(const Explanation& explanation) {
   const config::ModelConfig& config = explanation.config;
   Json to;
   to["model_type"] = config.model_type;
-  to["max_position_embeddings"] = optional_json(config.max_position);
-  to["context"] = optional_json(explanation.context);
-  to["heads"] = optional_json(config.heads);
-  to["key_heads"] = optional_json(config.key_heads);
+  to["max_position_embeddings"] = json_of(config.max_position);
+  to["context"] = json_of(explanation.context);
+  to["heads"] = json_of(config.heads);
+  to["key_heads"] = json_of(config.key_heads);
   to["rotates_values"] = config.rotates_values;
   to["layers"] = Json::array();
   for (const LayerExplanation& layer : explanation.layers) {

@@ -1,22 +1,14 @@
-#include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "phasor/porting/plan.hpp"
+#include "porting/json_values.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// JSON has no infinity.
-[[nodiscard]] Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 [[nodiscard]] Json pair_json(const PlanPair& pair, std::size_t index) {
   return {{"pair", index},
-          {"wavelength", number(pair.wavelength)},
+          {"wavelength", json_of(pair.wavelength)},
           {"turns_trained", pair.turns_trained},
           {"frequency", pair.frequency},
           {"turns_at_n", pair.turns_at_to},
