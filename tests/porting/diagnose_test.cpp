@@ -466,42 +466,5 @@ TEST(Diagnose, BatchRowsWithOffsetsOfTheirOwn) {
   EXPECT_EQ(given.positions, "given") << page(given);
 }
 
-// ---- axes
-
-TEST(Diagnose, TheTokenAxisIsFound) {
-  Recipe recipe;
-  recipe.batch = 2;
-  recipe.tokens = 5;
-  recipe.heads = 9;
-  Sample sample = make(recipe);
-  // [batch, tokens, heads, dim] -> [batch, heads, tokens, dim]
-  const auto swapped = [&](const std::vector<double>& values) {
-    std::vector<double> result(values.size());
-    for (std::int64_t b = 0; b < 2; ++b) {
-      for (std::int64_t t = 0; t < 5; ++t) {
-        for (std::int64_t h = 0; h < 9; ++h) {
-          std::copy_n(values.begin() + ((b * 5 + t) * 9 + h) * 64, 64,
-                      result.begin() + ((b * 9 + h) * 5 + t) * 64);
-        }
-      }
-    }
-    return result;
-  };
-  EXPECT_EQ(sample.diagnose().axes, (std::vector<std::string>{"batch", "tokens", "heads", "dim"}));
-  sample.before = swapped(sample.before);
-  sample.after = swapped(sample.after);
-  sample.shape = {2, 9, 5, 64};
-  const std::vector<std::string> heads_first = {"batch", "heads", "tokens", "dim"};
-  const Diagnosis found = sample.diagnose();
-  EXPECT_EQ(found.axes, heads_first);
-  expect_turn(found, recipe);
-  EXPECT_EQ(sample.diagnose(std::nullopt, {"batch", "head", "seq", "dim"}).axes, heads_first);
-  // The wrong order asked for: vectors of one "token" then turn differently.
-  EXPECT_EQ(sample.diagnose(std::nullopt, {"batch", "tokens", "heads", "dim"}).answer,
-            Answer::none);
-  sample.shape = {18, 5, 64};
-  EXPECT_EQ(sample.diagnose().axes, (std::vector<std::string>{"heads", "tokens", "dim"}));
-}
-
 }  // namespace
 }  // namespace phasor::porting
