@@ -286,9 +286,17 @@ void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions,
   state.positions = std::move(rows);
 }
 
-KVCache KVCache::fork() const {
+KVCache KVCache::fork() const { return fork(state_->spec.capacity); }
+
+KVCache KVCache::fork(std::int64_t capacity) const {
   const State& from = *state_;
-  KVCache copy(from.spec);
+  if (capacity < from.tokens) {
+    throw Error(ErrorCode::out_of_range, message("cache: a fork must have room for its ",
+                                                 from.tokens, " tokens, got ", capacity));
+  }
+  CacheSpec spec = from.spec;
+  spec.capacity = capacity;
+  KVCache copy(std::move(spec));
   State& to = *copy.state_;
   const auto copy_block = [&](const CacheBlock& in, const CacheBlock& out) {
     copy_tokens(from.view(in, 0, from.tokens), to.view(out, 0, from.tokens));

@@ -56,6 +56,8 @@ Kinds all_kinds() {
   add_linear_kinds(kinds);
   add_onnx_attention_kinds(kinds);
   add_diagnose_kinds(kinds);
+  add_roformer_kinds(kinds);
+  add_model_kinds(kinds);
   return kinds;
 }
 
@@ -106,6 +108,9 @@ Verdict run_case(Case& golden, const Kind& kind) {
     verdict.status = comparison.failed() ? Status::fail : Status::pass;
     verdict.max_error = comparison.max_error();
     verdict.tolerance = comparison.tolerance();
+  } catch (const CaseUnsupported& reason) {
+    verdict.status = Status::unsupported;
+    verdict.failure = reason.what();
   } catch (const std::exception& error) {
     verdict.failure = error.what();
   }
@@ -141,7 +146,7 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   for (const Verdict& verdict : verdicts) {
     fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
                number_text(verdict.max_error), number_text(verdict.tolerance));
-    if (verdict.status == Status::fail) fmt::print("    {}\n", verdict.failure);
+    if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,6 +79,12 @@ template <class T>
   if (found == object.end() || found->is_null()) return std::nullopt;
   return member<T>(object, key, where);
 }
+
+// The case asks for what this machine does not have: no failure, and not a pass.
+class CaseUnsupported : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // What was computed, with the name of each axis where it is known.
 struct Computed {

@@ -24,5 +24,8 @@ void add_backward_kinds(Kinds& kinds);
 void add_linear_kinds(Kinds& kinds);
 void add_onnx_attention_kinds(Kinds& kinds);
 void add_diagnose_kinds(Kinds& kinds);
+void add_roformer_kinds(Kinds& kinds);
+void add_model_kinds(Kinds& kinds);
+void add_real_model_kinds(Kinds& kinds);
 
 }  // namespace phasor::tools

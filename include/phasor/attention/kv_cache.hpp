@@ -95,8 +95,11 @@ class KVCache {
   // throws   Error(shape_mismatch | invalid_argument | out_of_range | unsupported) as append
   void rerotate(const core::Rotary& rotary, std::optional<core::Positions> positions = std::nullopt,
                 int threads = 0);
-  // An independent cache of the same capacity with the same tokens.
+  // An independent cache with the same tokens, of the same capacity or another.
+  //
+  // throws   Error(out_of_range) for a capacity below tokens(); std::bad_alloc
   [[nodiscard]] KVCache fork() const;
+  [[nodiscard]] KVCache fork(std::int64_t capacity) const;
 
   // Turned keys and values, [batch, tokens, key_heads, dim], heads before tokens in memory, so that
   // decoding streams one head's keys. Valid until the next call that changes the cache.

@@ -1,0 +1,87 @@
+// A weight matrix, kept in the type its file has, and its products with activations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "phasor/core/instruction_set.hpp"
+#include "phasor/io/tensor.hpp"
+
+namespace phasor::models {
+
+enum class Precision : std::uint8_t {
+  exact,  // as float32 activations would give: within the rounding of a float32 sum
+  fast,   // activations rounded to eight bits a block of 32; see kFastProductError
+};
+[[nodiscard]] std::string_view name_of(Precision precision) noexcept;
+
+struct ComputeOptions {
+  Precision precision = Precision::exact;
+  int threads = 0;  // as core::RotateOptions
+  core::InstructionSet isa = core::InstructionSet::best;
+};
+
+// Rows [first, first + count) of a tensor, whose leading axes count as one: [.., columns].
+struct TensorRows {
+  const io::Tensor* tensor = nullptr;
+  std::int64_t first = 0, count = 0;
+};
+
+// Weights [rows, columns], copied once into the order that the kernels of this machine read; the
+// file's bytes are not needed afterwards. f32, f16 and bf16 keep their bits, the blocks of q8_0,
+// q4_0, q4_1, q4_k and q6_k theirs; q5_0, q5_1 and q5_k become q8_0-like blocks of their exact
+// values; f64 is rounded to f32. Copies share the weights.
+class Matrix {
+ public:
+  Matrix() = default;
+  // All parts have one type and one number of columns; they are laid below each other.
+  //
+  // throws   Error(shape_mismatch): no rows, ranges that leave a tensor, tensors of other widths;
+  //          Error(unsupported): parts of several types, types without a product (f8, integers)
+  [[nodiscard]] static Matrix pack(std::span<const TensorRows> parts);
+  [[nodiscard]] static Matrix pack(const io::Tensor& tensor);
+
+  [[nodiscard]] std::int64_t rows() const noexcept;
+  [[nodiscard]] std::int64_t columns() const noexcept;
+  [[nodiscard]] io::TensorType type() const noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept;  // of the packed copy
+  [[nodiscard]] bool empty() const noexcept { return packed_ == nullptr; }
+
+  // Row `index` as float32, the very values that to_floats() gives.
+  //
+  // throws   Error(out_of_range); Error(shape_mismatch) when out is not columns() wide
+  void row(std::int64_t index, std::span<float> out) const;
+
+  struct Packed;
+
+ private:
+  std::shared_ptr<const Packed> packed_;
+  friend void multiply(std::span<const struct Product> products, const float* x,
+                       std::int64_t tokens, std::int64_t x_stride, const ComputeOptions& options);
+};
+
+// out[t * out_stride + r] = sum_c x[t * x_stride + c] w[r, c] + bias[r]
+struct Product {
+  const Matrix* matrix = nullptr;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  const float* bias = nullptr;  // [rows]; null: none
+};
+
+// Several matrices times the same activations x [tokens, columns]: x is prepared once. One or a few
+// tokens stream the weights once, dequantised on the way; many go through the GEMM library, a panel
+// of dequantised rows at a time, or, Precision::fast, through integer products.
+//
+// error    Precision::exact: |out - exact| <= kExactProductError * sum_c |x_c w_c|
+//          Precision::fast, quantised weights: kFastProductError * max_c |x_c| * sum_c |w_c|;
+//          weights of f32, f16 and bf16 are always exact
+// throws   Error(shape_mismatch) for matrices of different widths
+void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
+              std::int64_t x_stride, const ComputeOptions& options = {});
+inline constexpr double kExactProductError = 2e-6;
+inline constexpr double kFastProductError = 1.0 / 254;
+
+}  // namespace phasor::models

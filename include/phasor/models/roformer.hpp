@@ -1,0 +1,108 @@
+// The RoFormer encoder (Su et al., arXiv 2104.09864) as Hugging Face stores it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/models/checkpoint.hpp"
+#include "phasor/models/decoder.hpp"
+#include "phasor/models/matrix.hpp"
+
+namespace phasor::models {
+
+enum class RoFormerHead : std::uint8_t { none, masked_lm, classification };
+
+struct RoFormerFacts {
+  RoFormerHead head = RoFormerHead::none;
+  std::int64_t layers = 0, hidden = 0, embedding = 0, vocabulary = 0, heads = 0, head_dim = 0;
+  std::int64_t token_types = 0, labels = 0, trained_length = 0, parameters = 0;
+  std::vector<std::string> label_names;  // of id2label
+};
+
+// shape    ids, token_types, mask [batch, tokens]; empty token_types are 0, an empty mask is 1.
+//          Slots are numbered, padding included: RoFormer has no position argument
+struct RoFormerInput {
+  std::int64_t batch = 1;
+  std::span<const std::int64_t> ids = {}, token_types = {};
+  std::span<const std::uint8_t> mask = {};
+  // masked_lm: the slots whose logits are wanted, [batch, slots, vocabulary]; empty: all.
+  std::span<const std::int64_t> logit_slots = {};
+};
+
+struct RoFormerResult {
+  std::vector<float> last_hidden_state;  // [batch, tokens, hidden]
+  std::vector<float> hidden_states;      // [layers + 1, batch, tokens, hidden] if collected
+  // masked_lm: [batch, tokens or logit_slots, vocabulary]; classification: [batch, labels]
+  std::vector<float> logits;
+};
+
+class RoFormer {
+ public:
+  // refuses  as Decoder::load: settings, names and shapes that it does not compute
+  [[nodiscard]] static Result<RoFormer> load(const std::filesystem::path& path,
+                                             const ComputeOptions& options = {});
+  ~RoFormer();
+  RoFormer(RoFormer&&) noexcept;
+  RoFormer& operator=(RoFormer&&) noexcept;
+
+  [[nodiscard]] const RoFormerFacts& facts() const noexcept;
+  [[nodiscard]] const config::ModelConfig& config() const noexcept;
+
+  // throws   Error(shape_mismatch | invalid_argument): sizes that disagree, no token, a row that is
+  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained
+  [[nodiscard]] RoFormerResult forward(const RoFormerInput& input,
+                                       HiddenStates hidden = HiddenStates::leave);
+
+ private:
+  struct State;
+  explicit RoFormer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// What could stand at a mask: tokens, likeliest first.
+struct Filling {
+  std::int64_t slot = 0;  // of the mask among the tokens
+  struct Choice {
+    std::int64_t id = 0;
+    std::string token;
+    double probability = 0.0;
+    double logit = 0.0;
+  };
+  std::vector<Choice> choices;
+};
+class Tokenizer;
+
+// The vocab.txt of a folder, with Segmentation::roformer. tokenizer_config.json, where there is one,
+// gives do_lower_case (true without it).
+//
+// refuses  what parse_wordpiece refuses, special tokens of other names, strip_accents against
+//          do_lower_case
+[[nodiscard]] Result<std::unique_ptr<Tokenizer>> read_roformer_tokenizer(
+    const std::filesystem::path& folder);
+
+// Two sentences as one row: [CLS] a [SEP] b [SEP], token type 0 up to the first [SEP], 1 behind it.
+// An empty b gives [CLS] a [SEP]. Special tokens are parsed as Tokenizer::encode does.
+//
+// throws   Error(invalid_argument): a tokenizer without [CLS] or [SEP], text that is not UTF-8
+struct PairIds {
+  std::vector<std::int64_t> ids, token_types;
+};
+[[nodiscard]] PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
+                                  std::string_view b = {});
+
+// [CLS] text [SEP] through the model: `count` tokens for every [MASK] of the text, each mask filled
+// for itself, as the model was trained. Probabilities are shares of the model's whole vocabulary.
+//
+// throws   Error(invalid_argument): a text without a mask, a tokenizer without one or with more
+//          tokens than the model, a model without a masked-LM head, a count below 1; as
+//          RoFormer::forward
+[[nodiscard]] std::vector<Filling> fill(RoFormer& model, const Tokenizer& tokenizer,
+                                        std::string_view text, std::int64_t count);
+
+}  // namespace phasor::models

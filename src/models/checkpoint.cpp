@@ -1,0 +1,132 @@
+#include "phasor/models/checkpoint.hpp"
+
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "io/json.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/safetensors.hpp"
+
+namespace phasor::models {
+
+struct Checkpoint::State {
+  config::ModelConfig config;
+  std::string config_json;
+  std::string name;
+  std::optional<io::GgufFile> gguf;
+  std::optional<io::SafetensorsCheckpoint> safetensors;
+  std::set<std::string, std::less<>> read;
+};
+
+namespace {
+
+[[nodiscard]] bool is_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+[[nodiscard]] Result<io::GgufFile> open_gguf(const std::filesystem::path& path) {
+  Result<io::GgufFile> file = io::GgufFile::open(path);
+  if (!file || file->skipped().empty()) return file;
+  const io::SkippedTensor& tensor = file->skipped().front();
+  return Error(ErrorCode::unsupported,
+               message(file->name(), ": tensor ", io::one_line(tensor.name),
+                       " must be of a type that Phasor computes with, got ", tensor.type));
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
+  auto state = std::make_unique<State>();
+  state->name = io::one_line(path.string(), 200);
+  if (io::looks_like_gguf(path)) {
+    Result<io::GgufFile> file = open_gguf(path);
+    if (!file) return file.error();
+    Result<config::ModelConfig> config = config::config_of_gguf(*file);
+    if (!config) return config.error();
+    state->config = std::move(config).value();
+    state->gguf = std::move(file).value();
+    return Checkpoint(std::move(state));
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    return Error(ErrorCode::io, message(state->name,
+                                        ": must be a GGUF file or a folder with config.json "
+                                        "and safetensors, got nothing there"));
+  }
+  if (!is_folder(path)) {
+    return Error(ErrorCode::invalid_argument,
+                 message(state->name,
+                         ": must be a GGUF file or a folder with config.json and "
+                         "safetensors, got another file"));
+  }
+  Result<std::string> text = io::read_text(path / "config.json");
+  if (!text) return text.error();
+  Result<config::ModelConfig> config = config::read_config(path);
+  if (!config) return config.error();
+  Result<io::SafetensorsCheckpoint> tensors = io::SafetensorsCheckpoint::open(path);
+  if (!tensors) return tensors.error();
+  state->config_json = std::move(text).value();
+  state->config = std::move(config).value();
+  state->safetensors = std::move(tensors).value();
+  return Checkpoint(std::move(state));
+}
+
+const config::ModelConfig& Checkpoint::config() const noexcept { return state_->config; }
+const std::string& Checkpoint::config_json() const noexcept { return state_->config_json; }
+const std::string& Checkpoint::name() const noexcept { return state_->name; }
+const io::GgufFile* Checkpoint::gguf() const noexcept {
+  return state_->gguf ? &*state_->gguf : nullptr;
+}
+
+const io::Tensor* Checkpoint::find(std::string_view name) {
+  const io::Tensor* const tensor =
+      state_->gguf ? state_->gguf->find(name) : state_->safetensors->find(name);
+  if (tensor != nullptr) state_->read.emplace(name);
+  return tensor;
+}
+
+std::vector<const io::Tensor*> Checkpoint::tensors() const {
+  std::vector<const io::Tensor*> all;
+  if (state_->gguf) {
+    for (const io::Tensor& tensor : state_->gguf->tensors()) all.push_back(&tensor);
+    return all;
+  }
+  for (const io::SafetensorsCheckpoint::Shard& shard : state_->safetensors->shards()) {
+    for (const io::Tensor& tensor : shard.file.tensors()) all.push_back(&tensor);
+  }
+  return all;
+}
+
+std::vector<std::string> Checkpoint::unread() const {
+  std::vector<std::string> names;
+  for (const io::Tensor* tensor : tensors()) {
+    if (!state_->read.contains(tensor->name)) names.push_back(tensor->name);
+  }
+  return names;
+}
+
+std::size_t Checkpoint::bytes() const {
+  std::size_t sum = 0;
+  for (const io::Tensor* tensor : tensors()) sum += tensor->bytes.size();
+  return sum;
+}
+
+void Checkpoint::release(const io::Tensor& tensor) const noexcept {
+  if (state_->gguf) {
+    state_->gguf->file().release(tensor.bytes);
+    return;
+  }
+  for (const io::SafetensorsCheckpoint::Shard& shard : state_->safetensors->shards()) {
+    if (shard.file.find(tensor.name) == &tensor) shard.file.file().release(tensor.bytes);
+  }
+}
+
+}  // namespace phasor::models

@@ -1,0 +1,125 @@
+// Products of bytes, summed in 32-bit lanes: the one place of these kernels that asks for
+// instructions by name (docs/adr/0008-integer-dots.md). Included by kernels.cpp alone.
+#pragma once
+
+#include "attention/kernels/product.hpp"
+
+namespace {
+
+using Ints = std::int32_t __attribute__((vector_size(kVectorBytes)));
+
+inline Ints splat_int(std::int32_t value) { return value - Ints{}; }
+inline Float to_float(Ints x) { return __builtin_convertvector(x, Float); }
+
+#if defined(__AVX512VNNI__)
+#define PHASOR_DOTS_VNNI 1
+#elif defined(__SSSE3__)
+#define PHASOR_DOTS_PAIRS 1
+// u8 times s8, neighbours added into 16 bits; and 16-bit neighbours added into 32.
+inline Ints multiply_pairs(Ints codes, Ints x) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Ints>(
+      _mm512_maddubs_epi16(reinterpret_cast<__m512i>(codes), reinterpret_cast<__m512i>(x)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(
+      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(codes), reinterpret_cast<__m256i>(x)));
+#else
+  return reinterpret_cast<Ints>(
+      _mm_maddubs_epi16(reinterpret_cast<__m128i>(codes), reinterpret_cast<__m128i>(x)));
+#endif
+}
+inline Ints add_pairs(Ints pairs) {
+  const Ints ones = splat_int(0x00010001);
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Ints>(
+      _mm512_madd_epi16(reinterpret_cast<__m512i>(pairs), reinterpret_cast<__m512i>(ones)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(
+      _mm256_madd_epi16(reinterpret_cast<__m256i>(pairs), reinterpret_cast<__m256i>(ones)));
+#else
+  return reinterpret_cast<Ints>(
+      _mm_madd_epi16(reinterpret_cast<__m128i>(pairs), reinterpret_cast<__m128i>(ones)));
+#endif
+}
+// |weight|, and x with the sign of the weight: s8 times s8 as u8 times s8.
+inline Ints magnitude(Ints weights) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Ints>(_mm512_abs_epi8(reinterpret_cast<__m512i>(weights)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(_mm256_abs_epi8(reinterpret_cast<__m256i>(weights)));
+#else
+  return reinterpret_cast<Ints>(_mm_abs_epi8(reinterpret_cast<__m128i>(weights)));
+#endif
+}
+inline Ints signed_like(Ints x, Ints weights) {
+#if defined(__AVX512BW__)
+  const __m512i value = reinterpret_cast<__m512i>(x);
+  return reinterpret_cast<Ints>(
+      _mm512_mask_sub_epi8(value, _mm512_movepi8_mask(reinterpret_cast<__m512i>(weights)),
+                           reinterpret_cast<__m512i>(Ints{}), value));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(
+      _mm256_sign_epi8(reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(weights)));
+#else
+  return reinterpret_cast<Ints>(
+      _mm_sign_epi8(reinterpret_cast<__m128i>(x), reinterpret_cast<__m128i>(weights)));
+#endif
+}
+using Pairs = std::int16_t __attribute__((vector_size(kVectorBytes)));
+#endif
+
+// sum += codes . x over the four bytes of each lane; codes below 2^kBits, unsigned; x in [-127,
+// 127]. Where kSigned, eight-bit codes are read as their value minus 128.
+template <int kBits>
+class DotSum {
+ public:
+#if defined(PHASOR_DOTS_PAIRS)
+  static constexpr bool kSigned = kBits == 8;
+#else
+  static constexpr bool kSigned = false;
+#endif
+
+  DotSum() : sum_{} {}
+  explicit DotSum(std::int32_t start) : sum_(splat_int(start)) {}
+
+  // `index` counts the words added so far and must be a constant after unrolling.
+  PHASOR_IN_PLACE void add(Ints codes, Ints x, int index) {
+#if defined(PHASOR_DOTS_VNNI)
+    (void)index;
+    sum_ = reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum_),
+                                                      reinterpret_cast<__m512i>(codes),
+                                                      reinterpret_cast<__m512i>(x)));
+#elif defined(PHASOR_DOTS_PAIRS)
+    if constexpr (kSigned) {
+      (void)index;
+      const Ints weights = codes ^ splat_int(static_cast<std::int32_t>(0x80808080U));
+      sum_ += add_pairs(multiply_pairs(magnitude(weights), signed_like(x, weights)));
+    } else {
+      // 2 (2^bits - 1) 127 a pair: so many fit into 16 bits with their sign.
+      constexpr int kFit = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
+      static_assert(kFit * 2 * ((1 << kBits) - 1) * 127 < 32768);
+      const Ints pairs = multiply_pairs(codes, x);
+      pending_ = index % kFit == 0 ? pairs
+                                   : reinterpret_cast<Ints>(reinterpret_cast<Pairs>(pending_) +
+                                                            reinterpret_cast<Pairs>(pairs));
+      if (index % kFit == kFit - 1) sum_ += add_pairs(pending_);
+    }
+#else
+    (void)index;
+    for (int byte = 0; byte < 4; ++byte) {
+      const Ints code = (codes >> (8 * byte)) & 255;
+      sum_ += code * ((x << (24 - 8 * byte)) >> 24);
+    }
+#endif
+  }
+
+  [[nodiscard]] Ints value() const { return sum_; }
+
+ private:
+  Ints sum_;
+#if defined(PHASOR_DOTS_PAIRS)
+  Ints pending_{};
+#endif
+};
+
+}  // namespace

@@ -1,0 +1,28 @@
+// Compiled once per instruction set with PHASOR_KERNEL_LEVEL as its name.
+#include "models/kernels/kernels.hpp"
+
+#include "models/kernels/activations.hpp"
+#include "models/kernels/dequantise.hpp"
+#include "models/kernels/layer_ops.hpp"
+#include "models/kernels/stream.hpp"
+#include "models/kernels/tile.hpp"
+
+#define PHASOR_JOIN2(a, b) a##b
+#define PHASOR_JOIN(a, b) PHASOR_JOIN2(a, b)
+
+namespace phasor::models::kernels {
+
+extern const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL);
+const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
+    .write_steps = {write_steps<1>, write_steps<2>, write_steps<3>},
+    .stream = {stream<1>, stream<2>, stream<3>},
+    .stream_floats = stream_floats,
+    .dequantise = dequantise,
+    .tile_tokens = kTileTokens,
+    .unpacked_bytes = unpacked_bytes,
+    .unpack = unpack,
+    .tile = {tile<1>, tile<2>, tile<3>},
+    .layer = kLayerKernels,
+};
+
+}  // namespace phasor::models::kernels

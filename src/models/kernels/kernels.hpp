@@ -1,0 +1,122 @@
+// What the kernels of the models offer at every instruction set: plain structs and function
+// pointers, no templates (see core/kernels/kernels.hpp).
+//
+// Weights lie in groups of 16 rows, lane = row, so that a vector of sums needs no reduction. A
+// group is the heads of its units (scales), rounded up to 64 bytes, then their codes. In a block of
+// 32 columns, word w of a row holds in its byte j column 4w + j in the low nibble and column
+// 16 + 4w + j in the high one; bits above the fourth follow in words of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace phasor::models::kernels {
+
+inline constexpr std::int64_t kGroupRows = 16;
+inline constexpr std::int64_t kBlock = 32;  // columns that share a scale of the activations
+inline constexpr int kMostSteps = 3;
+// Each step of an activation writes the rest of the one before with a scale 254 times finer.
+inline constexpr float kStepRatio = 1.0F / 254;
+inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming product
+
+enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+
+// What a unit of 16 rows takes. f16 scales and minima are 32 bytes, words of 32 bits 64.
+struct Layout {
+  std::int64_t columns;     // of a unit
+  std::int64_t head_bytes;  // scales
+  std::int64_t code_bytes;
+};
+[[nodiscard]] constexpr Layout layout_of(Format format) noexcept {
+  switch (format) {
+    case Format::f32:
+      return {1, 0, 64};
+    case Format::f16:
+    case Format::bf16:
+      return {1, 0, 32};
+    case Format::q8_0:
+      return {32, 32, 512};
+    case Format::q4_0:
+      return {32, 32, 256};
+    case Format::q4_1:
+      return {32, 64, 256};
+    case Format::q5_0:
+      return {32, 32, 256 + 64};
+    case Format::q5_1:
+      return {32, 64, 256 + 64};
+    case Format::q4_k:  // two halves and three words of 6-bit scales and minima
+      return {256, 64 + 3 * 64, 8 * 256};
+    case Format::q5_k:
+      return {256, 64 + 3 * 64, 8 * (256 + 64)};
+    case Format::q6_k:  // one half and four words of 8-bit scales
+      return {256, 32 + 4 * 64, 8 * (256 + 2 * 64)};
+  }
+  return {};
+}
+
+// One matrix, or a run of its groups.
+struct Weights {
+  const std::byte* data;  // of the first group, at a multiple of 64
+  std::int64_t groups;
+  std::int64_t units;        // of a group: columns / layout.columns
+  std::int64_t head_bytes;   // of a group: where its codes begin
+  std::int64_t group_bytes;  // a multiple of 64
+  Format format;
+};
+
+// 32 activations: x = scale (codes[0] + codes[1] / 254 + codes[2] / 254^2). The blocks of the
+// tokens of a set are interleaved: block b of token t is number b * set + t.
+template <int kSteps>
+struct ActivationBlock {
+  std::int8_t codes[kSteps][kBlock];
+  float scale;
+  float total;      // of the 32 values as written, for the minima of the weights
+  float totals[2];  // of each half
+  std::int16_t sums[kSteps][2];  // of the codes of each half
+};
+
+// Where results go: row r of token t at out + t * stride + r, plus bias[r].
+struct Results {
+  float* out;
+  std::int64_t stride;
+  std::int64_t rows;  // of these groups; the last may have fewer than 16
+  const float* bias;  // null: none
+};
+
+struct LayerKernels {
+  double (*sum_of_squares)(const float* x, std::int64_t count, double minus);
+  double (*sum)(const float* x, std::int64_t count);
+  // out = (x - minus) * scale * (offset + weight) + bias
+  void (*normalise)(const float* x, std::int64_t count, double minus, double scale, float offset,
+                    const float* weight, const float* bias, float* out);
+  // x = f(x) * by; a null `by` is 1. In the order of models::Activation.
+  void (*activate[4])(float* x, const float* by, std::int64_t count);
+  void (*add)(float* x, const float* y, std::int64_t count);
+  double (*sum_of_exponentials)(const float* x, std::int64_t count, float minus);
+};
+
+struct Kernels {
+  // 32-column blocks of x to activation blocks `set` apart. [steps - 1]
+  void (*write_steps[kMostSteps])(const float* x, std::int64_t blocks, std::int64_t set, void* out);
+  // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in what the steps
+  // say: `x` is a set of `tokens`. [steps - 1]
+  void (*stream[kMostSteps])(const Weights& weights, const void* x, std::int64_t tokens,
+                             const Results& results);
+  // The same for f32, f16 and bf16 weights and float activations.
+  void (*stream_floats)(const Weights& weights, const float* x, std::int64_t tokens,
+                        std::int64_t x_stride, const Results& results);
+  // One group as [columns, 16] floats, rows of `stride`.
+  void (*dequantise)(const Weights& weights, std::int64_t group, float* out, std::int64_t stride);
+
+  // Many tokens: groups are unpacked to bytes and floats (unpacked_bytes of them each), tokens come
+  // in sets of tile_tokens, the last filled up with blocks of zeros.
+  std::int64_t tile_tokens;
+  std::int64_t (*unpacked_bytes)(const Weights& weights);
+  void (*unpack)(const Weights& weights, std::int64_t group, std::byte* out);
+  // `groups` unpacked groups times all tokens. [steps - 1]
+  void (*tile[kMostSteps])(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
+                           const void* x, std::int64_t tokens, const Results& results);
+  LayerKernels layer;
+};
+
+}  // namespace phasor::models::kernels

@@ -1,0 +1,186 @@
+// The operations between the products: norms, activations, sums.
+#pragma once
+
+#include "attention/kernels/exponential.hpp"
+#include "models/kernels/dot.hpp"
+#include "models/kernels/kernels.hpp"
+
+namespace {
+
+// e^x for x <= 0; 0 below -87, NaN stays NaN. ln 2 comes off in two parts, so that a large |x|
+// costs no digits; the polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2] is off by 5e-9.
+inline Float exp_of(Float x) {
+  const Float magic = splat(0x1.8p23F);
+  const Float shifted = mul_add(x, splat(1.44269504F), magic);
+  const Float whole = shifted - magic;
+  Float rest = mul_add(whole, splat(-0x1.62e4p-1F), x);  // 17 bits: exact without FMA too
+  rest = mul_add(whole, splat(-1.42860677e-6F), rest);
+  Float p = splat(1.39535258e-3F);
+  p = mul_add(p, rest, splat(8.37375864e-3F));
+  p = mul_add(p, rest, splat(4.16663291e-2F));
+  p = mul_add(p, rest, splat(1.66664317e-1F));
+  p = mul_add(p, rest, splat(5.00000023e-1F));
+  p = mul_add(p, rest, splat(1.0F));
+  p = mul_add(p, rest, splat(1.0F));
+  const Bits exponent = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
+  const Float scaled = p * reinterpret_cast<Float>(exponent);
+  return x < splat(-87.0F) ? Float{} : scaled;
+}
+
+inline Float absolute(Float x) {
+  return reinterpret_cast<Float>(reinterpret_cast<Bits>(x) & 0x7fffffffU);
+}
+
+// x / (1 + e^-y), as x e^y / (1 + e^y) for y < 0: no exponential above 1.
+inline Float times_sigmoid(Float x, Float y) {
+  const Float power = exp_of(-absolute(y));
+  const Float above = splat(1.0F) / (splat(1.0F) + power);
+  return x * (y < Float{} ? power * above : above);
+}
+
+struct Silu {
+  static Float of(Float x) {
+    // -infinity times 0 is NaN; the limit is 0.
+    return x < splat(-88.0F) ? Float{} : times_sigmoid(x, x);
+  }
+};
+
+struct GeluTanh {
+  // (1 + tanh u) / 2 is the sigmoid of 2u.
+  static Float of(Float x) {
+    const Float inner = mul_add(splat(0.044715F) * x, x, splat(1.0F)) * splat(1.59576912F);
+    return x < splat(-10.0F) ? Float{} : times_sigmoid(x, x * inner);
+  }
+};
+
+// x Phi(x), Phi(x) = erfc(-x / sqrt 2) / 2, by erfc(z) = e^(-z^2) g(z): the upper tail keeps its
+// digits where 1 + erf would have lost them. g is a polynomial in (z - 3) / (z + 3).
+struct Gelu {
+  static Float of(Float x) {
+    const Float size = absolute(x);
+    const Float z = size * splat(0.707106781F);
+    const Float t = (z - splat(3.0F)) / (z + splat(3.0F));
+    GELU_POLY
+    // The rounding of x^2 would cost x^2 / 2 units of the exponential.
+    const Float square = size * size;
+    const Float lost = mul_add(size, size, -square);
+    const Float power = exp_of(square * splat(-0.5F));
+    const Float tail = splat(0.5F) * g * mul_add(power, lost * splat(-0.5F), power);
+    const Float value = x * (x < Float{} ? tail : splat(1.0F) - tail);
+    // Beyond 13 the tail is below every float; infinity would make NaN of it.
+    const Float far = x < Float{} ? Float{} : x;
+    return size > splat(13.0F) ? far : value;
+  }
+};
+
+struct Relu {
+  static Float of(Float x) { return x < Float{} ? Float{} : x; }
+};
+
+template <class Function>
+void activate(float* x, const float* by, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kFloats <= count; i += kFloats) {
+    const Float value = Function::of(load<Float>(x + i));
+    store(x + i, by == nullptr ? value : value * load<Float>(by + i));
+  }
+  if (i == count) return;
+  float rest[kFloats] = {};
+  for (std::int64_t j = 0; j < count - i; ++j) rest[j] = x[i + j];
+  const Float value = Function::of(load<Float>(rest));
+  for (std::int64_t j = 0; j < count - i; ++j)
+    x[i + j] = by == nullptr ? value[j] : value[j] * by[i + j];
+}
+
+void add(float* x, const float* y, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kFloats <= count; i += kFloats)
+    store(x + i, load<Float>(x + i) + load<Float>(y + i));
+  for (; i < count; ++i) x[i] += y[i];
+}
+
+inline Double read_doubles(const float* at) {
+  return __builtin_convertvector(load<HalfFloat>(at), Double);
+}
+inline double sum_of_doubles(Double x) {
+  double sum = 0;
+  for (int lane = 0; lane < kDoubles; ++lane) sum += x[lane];
+  return sum;
+}
+
+double sum(const float* x, std::int64_t count) {
+  Double sums[2] = {};
+  std::int64_t i = 0;
+  for (; i + kFloats <= count; i += kFloats) {
+    sums[0] += read_doubles(x + i);
+    sums[1] += read_doubles(x + i + kDoubles);
+  }
+  double total = sum_of_doubles(sums[0] + sums[1]);
+  for (; i < count; ++i) total += static_cast<double>(x[i]);
+  return total;
+}
+
+double sum_of_squares(const float* x, std::int64_t count, double minus) {
+  const Double middle = minus - Double{};
+  Double sums[2] = {};
+  std::int64_t i = 0;
+  for (; i + kFloats <= count; i += kFloats) {
+    const Double low = read_doubles(x + i) - middle, high = read_doubles(x + i + kDoubles) - middle;
+    sums[0] = mul_add(low, low, sums[0]);
+    sums[1] = mul_add(high, high, sums[1]);
+  }
+  double total = sum_of_doubles(sums[0] + sums[1]);
+  for (; i < count; ++i) {
+    const double value = static_cast<double>(x[i]) - minus;
+    total += value * value;
+  }
+  return total;
+}
+
+// The difference in double: where the mean is large beside the spread, float would lose it.
+void normalise(const float* x, std::int64_t count, double minus, double scale, float offset,
+               const float* weight, const float* bias, float* out) {
+  const Double middle = minus - Double{}, factor = scale - Double{};
+  std::int64_t i = 0;
+  for (; i + kDoubles <= count; i += kDoubles) {
+    const HalfFloat normal =
+        __builtin_convertvector((read_doubles(x + i) - middle) * factor, HalfFloat);
+    HalfFloat value = normal * (load<HalfFloat>(weight + i) + offset);
+    if (bias != nullptr) value += load<HalfFloat>(bias + i);
+    store(out + i, value);
+  }
+  for (; i < count; ++i) {
+    const auto normal = static_cast<float>((static_cast<double>(x[i]) - minus) * scale);
+    const float value = normal * (weight[i] + offset);
+    out[i] = bias == nullptr ? value : value + bias[i];
+  }
+}
+
+double sum_of_exponentials(const float* x, std::int64_t count, float minus) {
+  Double sums[2] = {};
+  const auto add_vector = [&](const float* at) {
+    alignas(64) float powers[kFloats];
+    store(powers, exp_of(load<Float>(at) - splat(minus)));
+    sums[0] += read_doubles(powers);
+    sums[1] += read_doubles(powers + kDoubles);
+  };
+  std::int64_t i = 0;
+  for (; i + kFloats <= count; i += kFloats) add_vector(x + i);
+  if (i < count) {
+    float rest[kFloats];
+    for (int j = 0; j < kFloats; ++j) rest[j] = i + j < count ? x[i + j] : minus - 1000.0F;
+    add_vector(rest);
+  }
+  return sum_of_doubles(sums[0] + sums[1]);
+}
+
+constexpr phasor::models::kernels::LayerKernels kLayerKernels = {
+    .sum_of_squares = sum_of_squares,
+    .sum = sum,
+    .normalise = normalise,
+    .activate = {activate<Silu>, activate<Gelu>, activate<GeluTanh>, activate<Relu>},
+    .add = add,
+    .sum_of_exponentials = sum_of_exponentials,
+};
+
+}  // namespace

@@ -1,0 +1,102 @@
+#include "models/weight_reader.hpp"
+
+#include <algorithm>
+
+#include "io/json.hpp"
+
+namespace phasor::models {
+namespace {
+
+[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+bool WeightReader::has(std::string_view name) const {
+  const std::vector<const io::Tensor*> all = checkpoint_.tensors();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const io::Tensor* tensor) { return tensor->name == name; });
+}
+
+const io::Tensor& WeightReader::tensor(std::string_view name,
+                                       std::initializer_list<std::int64_t> shape) {
+  const io::Tensor* const found = checkpoint_.find(name);
+  const std::span<const std::int64_t> wanted(shape.begin(), shape.size());
+  if (found == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                message(checkpoint_.name(), ": tensor ", name, " ", shape_text(wanted),
+                        " must be there, got a checkpoint without it"));
+  }
+  if (!std::equal(found->shape.begin(), found->shape.end(), wanted.begin(), wanted.end())) {
+    throw Error(ErrorCode::shape_mismatch,
+                message(checkpoint_.name(), ": tensor ", name, " must be ", shape_text(wanted),
+                        ", got ", shape_text(found->shape)));
+  }
+  count(*found);
+  return *found;
+}
+
+// A tensor that is read in several parts counts once.
+void WeightReader::count(const io::Tensor& tensor) {
+  if (!counted_.insert(tensor.name).second) return;
+  parameters_ += tensor.size();
+  types_.emplace(io::name_of(tensor.type));
+}
+
+Matrix WeightReader::matrix(std::string_view name, std::int64_t rows, std::int64_t columns) {
+  const RowRange all{0, rows};
+  return matrix(name, rows, columns, {&all, 1});
+}
+
+Matrix WeightReader::matrix(std::string_view name, std::int64_t rows, std::int64_t columns,
+                            std::span<const RowRange> parts) {
+  const io::Tensor& found = tensor(name, {rows, columns});
+  std::vector<TensorRows> ranges;
+  for (const RowRange& part : parts) ranges.push_back({&found, part.first, part.count});
+  Matrix packed = Matrix::pack(ranges);
+  checkpoint_.release(found);
+  return packed;
+}
+
+Matrix WeightReader::matrix_of_stack(std::string_view name, std::int64_t count, std::int64_t index,
+                                     std::int64_t rows, std::int64_t columns) {
+  const io::Tensor& found = tensor(name, {count, rows, columns});
+  const TensorRows range{&found, index * rows, rows};
+  Matrix packed = Matrix::pack({&range, 1});
+  if (index + 1 == count) checkpoint_.release(found);
+  return packed;
+}
+
+std::vector<float> WeightReader::vector(std::string_view name, std::int64_t size) {
+  const io::Tensor& found = tensor(name, {size});
+  std::vector<float> out(static_cast<std::size_t>(size));
+  io::to_floats(found, 0, out);
+  return out;
+}
+
+std::vector<float> WeightReader::values(std::string_view name, std::int64_t size) {
+  const io::Tensor* const found = checkpoint_.find(name);
+  if (found == nullptr || found->size() != size) return vector(name, size);
+  count(*found);
+  std::vector<float> out(static_cast<std::size_t>(size));
+  io::to_floats(*found, 0, out);
+  return out;
+}
+
+void WeightReader::skip(std::string_view name) { (void)checkpoint_.find(name); }
+
+void WeightReader::refuse_unread(std::string_view model_type) const {
+  const std::vector<std::string> rest = checkpoint_.unread();
+  if (rest.empty()) return;
+  throw Error(ErrorCode::unsupported,
+              message(checkpoint_.name(), ": every tensor must be one that model_type ", model_type,
+                      " reads, got ", io::one_line(rest.front()),
+                      rest.size() > 1 ? message(" and ", rest.size() - 1, " more") : ""));
+}
+
+}  // namespace phasor::models

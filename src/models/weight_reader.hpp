@@ -1,0 +1,62 @@
+// Tensors of a checkpoint by name, with the shape they must have.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/models/checkpoint.hpp"
+#include "phasor/models/matrix.hpp"
+
+namespace phasor::models {
+
+// Rows [first, first + count) of a tensor that holds several matrices.
+struct RowRange {
+  std::int64_t first = 0, count = 0;
+};
+
+// Every read copies what it needs and gives the file's pages back. A missing tensor or one of
+// another shape is thrown as Error(invalid_argument | shape_mismatch) naming file, tensor, expected
+// and got.
+class WeightReader {
+ public:
+  explicit WeightReader(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  [[nodiscard]] bool has(std::string_view name) const;
+  [[nodiscard]] Matrix matrix(std::string_view name, std::int64_t rows, std::int64_t columns);
+  // Some rows of a tensor [rows, columns], one range below the other.
+  [[nodiscard]] Matrix matrix(std::string_view name, std::int64_t rows, std::int64_t columns,
+                              std::span<const RowRange> parts);
+  // One of several matrices stored as [count, rows, columns].
+  [[nodiscard]] Matrix matrix_of_stack(std::string_view name, std::int64_t count,
+                                       std::int64_t index, std::int64_t rows, std::int64_t columns);
+  [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t size);
+  // Any shape that holds `size` elements: [heads, head_dim] for one per head.
+  [[nodiscard]] std::vector<float> values(std::string_view name, std::int64_t size);
+
+  // Counts as read without being used: masks and frequencies that old checkpoints carry along.
+  void skip(std::string_view name);
+  // Error(unsupported) that names the first tensor nobody asked for.
+  void refuse_unread(std::string_view model_type) const;
+
+  [[nodiscard]] std::int64_t parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const std::set<std::string>& types() const noexcept { return types_; }
+  [[nodiscard]] Checkpoint& checkpoint() noexcept { return checkpoint_; }
+
+ private:
+  [[nodiscard]] const io::Tensor& tensor(std::string_view name,
+                                         std::initializer_list<std::int64_t> shape);
+  void count(const io::Tensor& tensor);
+
+  Checkpoint& checkpoint_;
+  std::int64_t parameters_ = 0;
+  std::set<std::string> types_;
+  std::set<std::string, std::less<>> counted_;
+};
+
+}  // namespace phasor::models

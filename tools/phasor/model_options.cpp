@@ -1,0 +1,78 @@
+#include "model_options.hpp"
+
+#include <filesystem>
+
+#include "phasor/core/error.hpp"
+#include "phasor/io/npy.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+
+void add_model_options(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("model", options.model, "a folder of config.json and safetensors, or a GGUF file")
+      ->type_name("MODEL")
+      ->required();
+  verb.add_flag("--fast", options.fast,
+                "round activations to eight bits a block where weights are quantised");
+  verb.add_option("--threads", options.threads, "at most N threads; 0: as many as help")
+      ->check(CLI::NonNegativeNumber);
+}
+
+models::ComputeOptions compute_options(const ModelOptions& options) {
+  return {.precision = options.fast ? models::Precision::fast : models::Precision::exact,
+          .threads = options.threads};
+}
+
+IdArray read_ids(const std::string& path) {
+  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const std::vector<std::int64_t>& shape = array.shape;
+  if (shape.size() != 1 && shape.size() != 2)
+    throw Error(
+        ErrorCode::shape_mismatch,
+        message(path, ": the shape must be [tokens] or [batch, tokens], got ", shape_text(shape)));
+  if (!io::is_integer(array.type))
+    throw Error(ErrorCode::invalid_argument,
+                message(path, ": the elements must be integers, got ", io::name_of(array.type)));
+  IdArray ids;
+  ids.has_batch = shape.size() == 2;
+  ids.batch = ids.has_batch ? shape[0] : 1;
+  ids.tokens = shape.back();
+  ids.values = io::to_integers(array).value_or_throw();
+  if (ids.values.empty())
+    throw Error(ErrorCode::shape_mismatch,
+                message(path, ": there must be at least one token, got ", shape_text(shape)));
+  return ids;
+}
+
+std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids) {
+  if (path.empty()) return std::vector<std::uint8_t>(ids.values.size(), 1);
+  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  std::vector<std::int64_t> wanted = {ids.batch, ids.tokens};
+  if (!ids.has_batch) wanted.erase(wanted.begin());
+  if (array.shape != wanted)
+    throw Error(ErrorCode::shape_mismatch,
+                message(path, ": the shape must be that of the ids, ", shape_text(wanted), ", got ",
+                        shape_text(array.shape)));
+  std::vector<std::uint8_t> mask;
+  mask.reserve(ids.values.size());
+  for (const double value : io::to_doubles(array).value_or_throw()) {
+    if (value != 0.0 && value != 1.0)
+      throw Error(ErrorCode::invalid_argument,
+                  message(path, ": a mask must hold 0 (padding) and 1, got ", value));
+    mask.push_back(value != 0.0 ? 1 : 0);
+  }
+  return mask;
+}
+
+std::string short_name(const std::string& path) {
+  std::filesystem::path full(path);
+  if (!full.has_filename()) full = full.parent_path();  // "folder/"
+  std::string name = full.filename().string();
+  for (char& character : name) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte < 0x20 || byte == 0x7f || character == ',' || character == '"') character = '_';
+  }
+  return name;
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,42 @@
+// What the verbs that compute with a model share: its path, how to compute, and arrays of ids.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "phasor/models/matrix.hpp"
+
+namespace phasor::tools {
+
+struct ModelOptions {
+  std::string model;
+  bool fast = false;
+  int threads = 0;
+};
+// MODEL, --fast, --threads
+void add_model_options(CLI::App& verb, ModelOptions& options);
+[[nodiscard]] models::ComputeOptions compute_options(const ModelOptions& options);
+
+// [batch, tokens] integers; `has_batch` tells a file with that axis from one of [tokens].
+struct IdArray {
+  std::int64_t batch = 1, tokens = 0;
+  bool has_batch = false;
+  std::vector<std::int64_t> values;
+
+  [[nodiscard]] std::span<const std::int64_t> row(std::int64_t index) const {
+    return std::span(values).subspan(static_cast<std::size_t>(index * tokens),
+                                     static_cast<std::size_t>(tokens));
+  }
+};
+// throws   Error: not a readable .npy, not integers, another rank, no token
+[[nodiscard]] IdArray read_ids(const std::string& path);
+// An array in the shape of `ids`: one byte a slot, 0 = padding. No path: no padding.
+[[nodiscard]] std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids);
+
+// The last part of a path, fit for a line and for a field of a CSV file.
+[[nodiscard]] std::string short_name(const std::string& path);
+
+}  // namespace phasor::tools

@@ -1,0 +1,266 @@
+// phasor run: a prompt in, text out.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+
+#include <chrono>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/io/file.hpp"
+#include "run_parts.hpp"
+
+namespace phasor::tools {
+
+std::int64_t context_of(const RunFlags& flags, const models::Decoder& decoder) {
+  return flags.context.value_or(decoder.facts().trained_length);
+}
+
+models::GenerateOptions generate_options(const RunFlags& flags, const LoadedModel& model) {
+  constexpr std::int64_t kTokens = 128, kChatTokens = 512;
+  models::GenerateOptions options;
+  options.tokens = flags.tokens.value_or(flags.chat || flags.interactive ? kChatTokens : kTokens);
+  options.sampler = flags.sampler;
+  options.sampler.temperature = flags.temperature.value_or(0.0);
+  options.context = context_of(flags, model.decoder);
+  options.when_full = flags.shift ? models::WindowFull::shift : models::WindowFull::refuse;
+  options.keep = flags.keep;
+  options.stops = model.decoder.facts().stops;
+  if (model.tokenizer) {
+    const std::vector<std::int64_t>& stops = model.tokenizer->specials().stops;
+    options.stops.insert(options.stops.end(), stops.begin(), stops.end());
+  }
+  return options;
+}
+
+models::SequenceOptions cache_options(const RunFlags& flags) {
+  models::SequenceOptions options;
+  options.cache = flags.cache == "f16"    ? core::DType::f16
+                  : flags.cache == "bf16" ? core::DType::bf16
+                                          : core::DType::f32;
+  return options;
+}
+
+std::vector<std::int64_t> prompt_ids(const models::Tokenizer& tokenizer, const std::string& text,
+                                     bool raw) {
+  std::vector<std::int64_t> ids = tokenizer.encode(text);
+  const models::SpecialTokens& specials = tokenizer.specials();
+  // A chat template may have written the begin token itself.
+  if (!raw && specials.add_begin && specials.begin &&
+      (ids.empty() || ids.front() != *specials.begin))
+    ids.insert(ids.begin(), *specials.begin);
+  if (ids.empty())
+    throw Error(ErrorCode::invalid_argument,
+                "the prompt must have at least one token, got an empty text");
+  return ids;
+}
+
+ChatStyle chat_style(const RunFlags& flags, const models::Tokenizer& tokenizer) {
+  const std::string& jinja = tokenizer.chat_template();
+  if (jinja.empty() && !flags.chat_format)
+    throw Error(ErrorCode::unsupported,
+                "the model must have a chat template, got none; name one with --chat-format");
+  ChatStyle style;
+  style.format = flags.chat_format ? models::chat_format_of(*flags.chat_format).value_or_throw()
+                                   : models::recognise_chat_template(jinja).value_or_throw();
+  style.system = flags.system.value_or(models::default_system_message(jinja));
+  return style;
+}
+
+namespace {
+
+// What no file is needed to refuse.
+void check_flags(const RunFlags& flags) {
+  const int sources =
+      (flags.prompt ? 1 : 0) + (flags.prompt_file.empty() ? 0 : 1) + (flags.ids.empty() ? 0 : 1);
+  if (sources > 1 || (sources == 0 && !flags.interactive))
+    throw Error(ErrorCode::invalid_argument,
+                message("one of --prompt, --prompt-file and --ids must be given, got ",
+                        sources == 0 ? "none" : "several"));
+  if (!flags.ids.empty() && (flags.chat || flags.interactive || flags.raw))
+    throw Error(ErrorCode::invalid_argument,
+                "--ids must stand without --chat, --interactive and --raw, got both");
+  if (!flags.mask.empty() && flags.ids.empty())
+    throw Error(ErrorCode::invalid_argument, "--mask must come with --ids, got it alone");
+  if (flags.interactive && (flags.json || !flags.prompt_file.empty()))
+    throw Error(ErrorCode::invalid_argument,
+                "--interactive must stand without --json and --prompt-file, got both");
+  const bool filters =
+      flags.sampler.top_k != 0 || flags.sampler.top_p != 1.0 || flags.sampler.min_p != 0.0;
+  if (filters && flags.temperature.value_or(0.0) == 0.0)
+    throw Error(ErrorCode::invalid_argument,
+                "--top-k, --top-p and --min-p must come with a --temperature above 0, got none");
+  models::SamplerOptions sampler = flags.sampler;
+  sampler.temperature = flags.temperature.value_or(0.0);
+  (void)models::Sampler(sampler);
+}
+
+std::string prompt_text(const RunFlags& flags) {
+  if (flags.prompt) return *flags.prompt;
+  if (flags.prompt_file != "-") return io::read_text(flags.prompt_file).value_or_throw();
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+LoadedModel load(const RunFlags& flags) {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_ptr<models::Tokenizer> tokenizer;
+  if (flags.ids.empty()) tokenizer = models::read_tokenizer(flags.model.model).value_or_throw();
+  LoadedModel model{
+      models::Decoder::load(flags.model.model, compute_options(flags.model)).value_or_throw(),
+      std::move(tokenizer)};
+  model.load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::int64_t trained = model.decoder.facts().trained_length;
+  if (flags.context && trained > 0 && *flags.context > trained)
+    fmt::print(stderr, "phasor run: note: the model was trained to {} positions, not {}\n", trained,
+               *flags.context);
+  return model;
+}
+
+std::string_view name_of(models::StopReason reason) {
+  return reason == models::StopReason::tokens       ? "tokens"
+         : reason == models::StopReason::stop_token ? "stop_token"
+                                                    : "cancelled";
+}
+
+nlohmann::ordered_json json_of(const models::GenerateResult& result) {
+  nlohmann::ordered_json row;
+  row["ids"] = result.ids;
+  row["stop"] = name_of(result.reason);
+  row["prompt_tokens"] = result.prompt_tokens;
+  row["cached_tokens"] = result.cached_tokens;
+  row["shifts"] = result.shifts;
+  row["prompt_seconds"] = result.prompt_seconds;
+  row["decode_seconds"] = result.decode_seconds;
+  return row;
+}
+
+void print_json(const LoadedModel& model, nlohmann::ordered_json answer) {
+  answer["load_seconds"] = model.load_seconds;
+  answer["weight_bytes"] = model.decoder.facts().weight_bytes;
+  answer["peak_memory_bytes"] = peak_memory();
+  fmt::print("{}\n", answer.dump());
+}
+
+// Rows that are answered together; ids in, ids out.
+int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
+  const models::MaskedBatch batch =
+      models::unpad(ids.values, read_mask(flags.mask, ids), ids.batch);
+  const std::vector<models::GenerateResult> results =
+      models::generate_batch(model.decoder, batch.rows, generate_options(flags, model));
+  nlohmann::ordered_json answer;
+  for (const models::GenerateResult& result : results) {
+    if (flags.json) {
+      answer["rows"].push_back(json_of(result));
+    } else {
+      fmt::print("{}\n", fmt::join(result.ids, " "));
+    }
+  }
+  if (flags.json) print_json(model, std::move(answer));
+  return exit_code::done;
+}
+
+int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::int64_t>& prompt,
+            const std::string& shown) {
+  models::Generator generator(model.decoder, cache_options(flags));
+  const Interrupt interrupt;
+  if (!flags.json) write_now(shown);
+  const Written written =
+      write_answer(model, generator, prompt, flags, generate_options(flags, model));
+  const bool stopped = Interrupt::asked();
+  if (flags.json) {
+    nlohmann::ordered_json answer = json_of(written.result);
+    if (model.tokenizer) answer["text"] = written.text;
+    print_json(model, std::move(answer));
+  } else {
+    const std::string& last = written.text.empty() ? shown : written.text;
+    if (last.empty() || last.back() != '\n') write_now("\n");
+  }
+  if (flags.stats) print_stats(model, written.result);
+  return stopped ? Interrupt::kExitCode : exit_code::done;
+}
+
+int run_run(const RunFlags& flags) {
+  // A reader that leaves (`phasor run ... | head`) ends this program as it ends others.
+  ::signal(SIGPIPE, SIG_DFL);
+  check_flags(flags);
+  if (!flags.ids.empty()) {
+    const IdArray ids = read_ids(flags.ids);
+    LoadedModel model = load(flags);
+    if (ids.batch > 1 || !flags.mask.empty()) return run_batch(flags, model, ids);
+    return run_one(flags, model, ids.values, "");
+  }
+  if (flags.interactive) {
+    LoadedModel model = load(flags);
+    return run_interactive(flags, model);
+  }
+  const std::string text = prompt_text(flags);
+  if (text.empty() && flags.chat)
+    throw Error(ErrorCode::invalid_argument, "the prompt must have some text, got an empty one");
+  LoadedModel model = load(flags);
+  if (!flags.chat)
+    return run_one(flags, model, prompt_ids(*model.tokenizer, text, flags.raw), text);
+  const ChatStyle style = chat_style(flags, *model.tokenizer);
+  std::vector<models::ChatMessage> messages;
+  if (!style.system.empty()) messages.push_back({"system", style.system});
+  messages.push_back({"user", text});
+  const std::string conversation = models::format_chat(style.format, messages);
+  return run_one(flags, model, prompt_ids(*model.tokenizer, conversation, flags.raw), "");
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<RunFlags>();
+  models::SamplerOptions& sampler = flags->sampler;
+  CLI::App* verb = app.add_subcommand("run", "generate text with a model");
+  add_model_options(*verb, flags->model);
+  verb->add_option("--prompt", flags->prompt, "the text to go on from");
+  verb->add_option("--prompt-file", flags->prompt_file, "a file that holds it; -: stdin");
+  verb->add_option("--ids", flags->ids,
+                   "token ids in, token ids out: [tokens] or [batch, tokens] integers");
+  verb->add_option("--mask", flags->mask, "in the shape of the ids: 0 = padding, on either side");
+  verb->add_option("--tokens", flags->tokens, "at most N new tokens (default 128; a chat: 512)")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--temperature", flags->temperature, "0 (default): always the likeliest token");
+  verb->add_option("--top-k", sampler.top_k, "only the K likeliest tokens; 0: all");
+  verb->add_option("--top-p", sampler.top_p, "the fewest tokens that reach probability P");
+  verb->add_option("--min-p", sampler.min_p, "no token below P times the likeliest one's");
+  verb->add_option("--repetition-penalty", sampler.repetition_penalty,
+                   "divides the logits of tokens among the last 64");
+  verb->add_option("--seed", sampler.seed, "of the draws (default 0)");
+  verb->add_option("--context", flags->context, "the window (default: the trained length)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--shift", flags->shift,
+                 "when the window is full, drop the oldest half and go on");
+  verb->add_option("--keep", flags->keep, "the first N tokens stay through every shift (default 4)")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--chat", flags->chat, "the prompt is a message: answer it");
+  verb->add_flag("--interactive", flags->interactive, "a chat: each line of stdin is a message");
+  verb->add_option("--system", flags->system, "the message that opens a chat");
+  verb->add_option("--chat-format", flags->chat_format,
+                   "chatml, llama2, llama3, mistral, gemma, phi3, zephyr, glm4 or command_r "
+                   "(default: the model's own)");
+  verb->add_flag("--raw", flags->raw,
+                 "add no begin token to the prompt and print special tokens of the answer");
+  verb->add_option("--cache", flags->cache, "type of cached keys and values (default f32)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  verb->add_flag("--stats", flags->stats, "speed and memory, on stderr");
+  verb->add_flag("--json", flags->json, "print the answer as one object when it is complete");
+  verb->footer(
+      "Writes the prompt and what follows it, a chat only the answer, each character as it comes.\n"
+      "Ctrl-C stops after the current token (exit 130), a second one at once.\n"
+      "\n"
+      "Example  phasor run model.gguf --prompt \"The quick brown fox\" --tokens 32\n"
+      "         phasor run model.gguf --chat --prompt \"Why is the sky blue?\" --temperature 0.7\n"
+      "         phasor run model.gguf --interactive --shift");
+  verb->callback([&action, flags] { action = [flags] { return run_run(*flags); }; });
+}
+
+}  // namespace phasor::tools

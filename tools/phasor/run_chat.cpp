@@ -1,0 +1,98 @@
+// The chat loop of `phasor run --interactive`.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "commands.hpp"
+#include "phasor/core/error.hpp"
+#include "run_parts.hpp"
+
+namespace phasor::tools {
+namespace {
+
+class Conversation {
+ public:
+  Conversation(const RunFlags& flags, LoadedModel& model)
+      : flags_(flags),
+        model_(model),
+        style_(chat_style(flags, *model.tokenizer)),
+        options_(generate_options(flags, model)),
+        generator_(model.decoder, cache_options(flags)) {
+    if (!style_.system.empty()) messages_.push_back({"system", style_.system});
+    first_turn_ = messages_.size();
+  }
+
+  // False when Ctrl-C ended the program's output rather than the answer.
+  [[nodiscard]] models::GenerateResult turn(const std::string& line) {
+    messages_.push_back({"user", line});
+    const std::vector<std::int64_t> prompt = fitting_prompt();
+    models::GenerateOptions options = options_;
+    if (options.when_full == models::WindowFull::refuse && context() > 0)
+      options.tokens =
+          std::min(options.tokens, context() - static_cast<std::int64_t>(prompt.size()));
+    const Interrupt interrupt;
+    const Written written = write_answer(model_, generator_, prompt, flags_, options);
+    write_now("\n");
+    messages_.push_back({"assistant", written.text});
+    return written.result;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t context() const { return context_of(flags_, model_.decoder); }
+
+  // The conversation's ids; where they do not fit the window, without its oldest turns.
+  [[nodiscard]] std::vector<std::int64_t> fitting_prompt() {
+    for (;;) {
+      std::vector<std::int64_t> ids =
+          prompt_ids(*model_.tokenizer, models::format_chat(style_.format, messages_), flags_.raw);
+      if (context() == 0 || static_cast<std::int64_t>(ids.size()) < context()) return ids;
+      if (messages_.size() < first_turn_ + 3)
+        throw Error(ErrorCode::out_of_range, message("the turn must fit the context of ", context(),
+                                                     " tokens, got ", ids.size()));
+      // A turn is the user's message and its answer.
+      const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(first_turn_);
+      messages_.erase(oldest, oldest + 2);
+      fmt::print(stderr, "(the oldest turn was dropped: the conversation had {} tokens)\n",
+                 ids.size());
+    }
+  }
+
+  const RunFlags& flags_;
+  LoadedModel& model_;
+  ChatStyle style_;
+  models::GenerateOptions options_;
+  models::Generator generator_;
+  std::vector<models::ChatMessage> messages_;
+  std::size_t first_turn_ = 0;
+};
+
+}  // namespace
+
+int run_interactive(const RunFlags& flags, LoadedModel& model) {
+  Conversation conversation(flags, model);
+  const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
+  if (at_terminal)
+    fmt::print(stderr, "A line is a turn; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+  std::optional<std::string> line = flags.prompt;
+  for (;;) {
+    if (!line) {
+      if (at_terminal) write_now("> ");
+      std::string read;
+      if (!std::getline(std::cin, read)) {
+        if (at_terminal) write_now("\n");
+        return exit_code::done;
+      }
+      if (!read.empty() && read.back() == '\r') read.pop_back();
+      line = std::move(read);
+    }
+    if (line->find_first_not_of(" \t") != std::string::npos) {
+      const models::GenerateResult result = conversation.turn(*line);
+      if (flags.stats) print_stats(model, result);
+    }
+    line.reset();
+  }
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,85 @@
+// The parts of `phasor run`: what was asked for, the loaded model, and an answer as it is written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model_options.hpp"
+#include "phasor/models/chat.hpp"
+#include "phasor/models/decoder.hpp"
+#include "phasor/models/generate.hpp"
+#include "phasor/models/tokenizer.hpp"
+
+namespace phasor::tools {
+
+struct RunFlags {
+  ModelOptions model;
+  std::optional<std::string> prompt, system, chat_format;
+  std::string prompt_file, ids, mask, cache = "f32";
+  std::optional<std::int64_t> tokens, context;
+  std::optional<double> temperature;
+  models::SamplerOptions sampler;
+  std::int64_t keep = models::GenerateOptions{}.keep;
+  bool shift = false, chat = false, interactive = false, raw = false, stats = false, json = false;
+};
+
+struct LoadedModel {
+  models::Decoder decoder;
+  std::unique_ptr<models::Tokenizer> tokenizer;  // null where ids are asked for
+  double load_seconds = 0.0;
+};
+
+// The window: the flag, or the trained length; 0 when neither is known.
+[[nodiscard]] std::int64_t context_of(const RunFlags& flags, const models::Decoder& decoder);
+[[nodiscard]] models::GenerateOptions generate_options(const RunFlags& flags,
+                                                       const LoadedModel& model);
+[[nodiscard]] models::SequenceOptions cache_options(const RunFlags& flags);
+
+// The ids of a prompt, with the begin token where the tokenizer wants one.
+//
+// throws   Error(invalid_argument) for a text without a token
+[[nodiscard]] std::vector<std::int64_t> prompt_ids(const models::Tokenizer& tokenizer,
+                                                   const std::string& text, bool raw);
+
+// How a conversation is written: the format, and the system message that opens it.
+struct ChatStyle {
+  models::ChatFormat format = models::ChatFormat::chatml;
+  std::string system;
+};
+[[nodiscard]] ChatStyle chat_style(const RunFlags& flags, const models::Tokenizer& tokenizer);
+
+// Ctrl-C while an object lives: the first stops the answer, a second one, or one before the answer
+// began, ends the program with kExitCode.
+class Interrupt {
+ public:
+  static constexpr int kExitCode = 130;
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  // From here on there is an answer to stop.
+  static void answering() noexcept;
+  [[nodiscard]] static bool asked() noexcept;
+};
+
+struct Written {
+  models::GenerateResult result;
+  std::string text;  // of the answer
+};
+// Generates and writes each whole character to stdout as it comes; `quiet`: only collects them.
+[[nodiscard]] Written write_answer(LoadedModel& model, models::Generator& generator,
+                                   const std::vector<std::int64_t>& prompt, const RunFlags& flags,
+                                   const models::GenerateOptions& options);
+// To stdout at once; false when nobody reads any more.
+bool write_now(std::string_view text);
+
+void print_stats(const LoadedModel& model, const models::GenerateResult& result);
+[[nodiscard]] std::int64_t peak_memory() noexcept;  // bytes
+
+// The chat loop: a line of stdin is a turn of the user's.
+int run_interactive(const RunFlags& flags, LoadedModel& model);
+
+}  // namespace phasor::tools
