@@ -1,14 +1,11 @@
 // The two kinds of BPE: over bytes (GPT-2 and its heirs), over characters (SentencePiece's).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,9 +45,9 @@ enum class SpacePrefix : std::uint8_t {
 
 struct CharacterSettings {
   SpacePrefix prefix = SpacePrefix::none;
-  bool split_words = false;    // no merge crosses into the next word, whatever the vocabulary says
-  bool fuse_unknown = true;    // a run of characters without a token is one unknown token
-  bool strip_first = false;    // decode() drops the first space
+  bool split_words = false;  // no merge crosses into the next word, whatever the vocabulary says
+  bool fuse_unknown = true;  // a run of characters without a token is one unknown token
+  bool strip_first = false;  // decode() drops the first space
   bool ignore_merges = false;
   // Of each token, for vocabularies without a list of merges: every pair whose text is a token
   // merges, the highest score first.
@@ -69,5 +66,25 @@ struct CharacterSettings {
 // The characters that stand for the bytes in byte-level BPE, as text and back.
 [[nodiscard]] std::string to_byte_characters(std::string_view bytes);
 [[nodiscard]] std::optional<std::string> from_byte_characters(std::string_view text);
+
+// Spaces as U+2581 and back.
+[[nodiscard]] std::string to_visible_spaces(std::string_view text);
+[[nodiscard]] std::string from_visible_spaces(std::string_view text);
+
+class BpeTokenizer : public VocabularyTokenizer {
+ public:
+  [[nodiscard]] std::string description() const final { return description_; }
+
+ protected:
+  explicit BpeTokenizer(BpeParts parts);
+  virtual void encode_word(std::string_view word, EncodeSession& session) const = 0;
+  // Words come again and again: the ids of each are copied from where they first stood.
+  void encode_once(std::string_view word, EncodeSession& session) const;
+
+  PairMap merges_;
+
+ private:
+  std::string description_;
+};
 
 }  // namespace phasor::models

@@ -170,9 +170,8 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
             const std::string& shown) {
   models::Generator generator(model.decoder, cache_options(flags));
   const Interrupt interrupt;
-  if (!flags.json) write_now(shown);
   const Written written =
-      write_answer(model, generator, prompt, flags, generate_options(flags, model));
+      write_answer(model, generator, prompt, flags, generate_options(flags, model), shown);
   const bool stopped = Interrupt::asked();
   if (flags.json) {
     nlohmann::ordered_json answer = json_of(written.result);

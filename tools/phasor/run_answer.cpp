@@ -45,13 +45,14 @@ bool write_now(std::string_view text) {
 
 Written write_answer(LoadedModel& model, models::Generator& generator,
                      const std::vector<std::int64_t>& prompt, const RunFlags& flags,
-                     const models::GenerateOptions& options) {
+                     const models::GenerateOptions& options, const std::string& before) {
   Written written;
   models::TextStream stream;
   bool first = true, taken = true;
   const auto give = [&](const std::string& text) {
     written.text += text;
-    if (!flags.json) taken = write_now(text);
+    if (!flags.json) taken = write_now(first ? before + text : text);
+    first = false;
   };
   const auto on_token = [&](std::int64_t id) {
     Interrupt::answering();
@@ -60,7 +61,6 @@ Written write_answer(LoadedModel& model, models::Generator& generator,
     } else if (flags.raw || !model.tokenizer->is_special(id)) {
       give(stream.push(model.tokenizer->piece(id)));
     }
-    first = false;
     return taken && !Interrupt::asked();
   };
   written.result = generator.generate(prompt, options, on_token);

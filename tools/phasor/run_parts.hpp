@@ -69,10 +69,12 @@ struct Written {
   models::GenerateResult result;
   std::string text;  // of the answer
 };
-// Generates and writes each whole character to stdout as it comes; `quiet`: only collects them.
+// Generates and writes each whole character to stdout as it comes, `before` in front of the first
+// one, so that a request that is refused has written nothing. With --json only collects them.
 [[nodiscard]] Written write_answer(LoadedModel& model, models::Generator& generator,
                                    const std::vector<std::int64_t>& prompt, const RunFlags& flags,
-                                   const models::GenerateOptions& options);
+                                   const models::GenerateOptions& options,
+                                   const std::string& before = "");
 // To stdout at once; false when nobody reads any more.
 bool write_now(std::string_view text);
 

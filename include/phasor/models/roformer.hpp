@@ -86,13 +86,13 @@ class Tokenizer;
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> read_roformer_tokenizer(
     const std::filesystem::path& folder);
 
+struct PairIds {
+  std::vector<std::int64_t> ids, token_types;
+};
 // Two sentences as one row: [CLS] a [SEP] b [SEP], token type 0 up to the first [SEP], 1 behind it.
 // An empty b gives [CLS] a [SEP]. Special tokens are parsed as Tokenizer::encode does.
 //
 // throws   Error(invalid_argument): a tokenizer without [CLS] or [SEP], text that is not UTF-8
-struct PairIds {
-  std::vector<std::int64_t> ids, token_types;
-};
 [[nodiscard]] PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
                                   std::string_view b = {});
 

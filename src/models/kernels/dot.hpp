@@ -66,6 +66,13 @@ inline Ints signed_like(Ints x, Ints weights) {
 #endif
 }
 using Pairs = std::int16_t __attribute__((vector_size(kVectorBytes)));
+#else
+// Not inlined: four emulated products, a few hundred times over, would take a minute to compile.
+__attribute__((noinline)) Ints plain_dot(Ints sum, Ints codes, Ints x) {
+  for (int byte = 0; byte < 4; ++byte)
+    sum += ((codes >> (8 * byte)) & 255) * ((x << (24 - 8 * byte)) >> 24);
+  return sum;
+}
 #endif
 
 // sum += codes . x over the four bytes of each lane; codes below 2^kBits, unsigned; x in [-127,
@@ -106,10 +113,7 @@ class DotSum {
     }
 #else
     (void)index;
-    for (int byte = 0; byte < 4; ++byte) {
-      const Ints code = (codes >> (8 * byte)) & 255;
-      sum_ += code * ((x << (24 - 8 * byte)) >> 24);
-    }
+    sum_ = plain_dot(sum_, codes, x);
 #endif
   }
 

@@ -1,7 +1,6 @@
 // How the packed blocks of every type come back: eight words of codes, a scale or two, a minimum.
 #pragma once
 
-#include "attention/kernels/pack.hpp"
 #include "models/kernels/dot.hpp"
 #include "models/kernels/kernels.hpp"
 
@@ -30,6 +29,14 @@ inline Ints read_word(const std::byte* at, int word) {
 inline Ints shifted_right(Ints x, int by) {
   return reinterpret_cast<Ints>(reinterpret_cast<Bits>(x) >> static_cast<unsigned>(by));
 }
+
+// bf16 is the upper half of a float.
+struct Bf16 {
+  using Element = std::uint16_t;
+  static Float read(const Element* at) {
+    return reinterpret_cast<Float>(__builtin_convertvector(load<Shorts>(at), Bits) << 16);
+  }
+};
 
 // Codes of kBits; `at` is the block's first word at the part's lanes.
 template <int kBits>

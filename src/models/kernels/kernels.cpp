@@ -14,14 +14,17 @@ namespace phasor::models::kernels {
 
 extern const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL);
 const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
-    .write_steps = {write_steps<1>, write_steps<2>, write_steps<3>},
-    .stream = {stream<1>, stream<2>, stream<3>},
+    .write_exact = write_steps<kExactSteps>,
+    .write_fast = write_steps<kFastSteps>,
+    .write_tile = write_steps<kTileSteps>,
+    .stream_exact = stream<kExactSteps>,
+    .stream_fast = stream<kFastSteps>,
     .stream_floats = stream_floats,
     .dequantise = dequantise,
     .tile_tokens = kTileTokens,
     .unpacked_bytes = unpacked_bytes,
     .unpack = unpack,
-    .tile = {tile<1>, tile<2>, tile<3>},
+    .tile = tile<kTileSteps>,
     .layer = kLayerKernels,
 };
 

@@ -14,7 +14,11 @@ namespace phasor::models::kernels {
 
 inline constexpr std::int64_t kGroupRows = 16;
 inline constexpr std::int64_t kBlock = 32;  // columns that share a scale of the activations
-inline constexpr int kMostSteps = 3;
+// Steps of eight bits that stand for an activation: as exact as a float, and what Precision::fast
+// takes when it streams and when it multiplies tiles.
+inline constexpr int kExactSteps = 3;
+inline constexpr int kFastSteps = 2;
+inline constexpr int kTileSteps = 1;
 // Each step of an activation writes the rest of the one before with a scale 254 times finer.
 inline constexpr float kStepRatio = 1.0F / 254;
 inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming product
@@ -96,12 +100,16 @@ struct LayerKernels {
 };
 
 struct Kernels {
-  // 32-column blocks of x to activation blocks `set` apart. [steps - 1]
-  void (*write_steps[kMostSteps])(const float* x, std::int64_t blocks, std::int64_t set, void* out);
+  // 32-column blocks of x to activation blocks `set` apart.
+  void (*write_exact)(const float* x, std::int64_t blocks, std::int64_t set, void* out);
+  void (*write_fast)(const float* x, std::int64_t blocks, std::int64_t set, void* out);
+  void (*write_tile)(const float* x, std::int64_t blocks, std::int64_t set, void* out);
   // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in what the steps
-  // say: `x` is a set of `tokens`. [steps - 1]
-  void (*stream[kMostSteps])(const Weights& weights, const void* x, std::int64_t tokens,
-                             const Results& results);
+  // say: `x` is a set of `tokens`.
+  void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens,
+                       const Results& results);
+  void (*stream_fast)(const Weights& weights, const void* x, std::int64_t tokens,
+                      const Results& results);
   // The same for f32, f16 and bf16 weights and float activations.
   void (*stream_floats)(const Weights& weights, const float* x, std::int64_t tokens,
                         std::int64_t x_stride, const Results& results);
@@ -113,9 +121,9 @@ struct Kernels {
   std::int64_t tile_tokens;
   std::int64_t (*unpacked_bytes)(const Weights& weights);
   void (*unpack)(const Weights& weights, std::int64_t group, std::byte* out);
-  // `groups` unpacked groups times all tokens. [steps - 1]
-  void (*tile[kMostSteps])(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
-                           const void* x, std::int64_t tokens, const Results& results);
+  // `groups` unpacked groups times all tokens.
+  void (*tile)(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
+               const void* x, std::int64_t tokens, const Results& results);
   LayerKernels layer;
 };
 

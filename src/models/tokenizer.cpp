@@ -1,0 +1,28 @@
+#include "phasor/models/tokenizer.hpp"
+
+#include "models/unicode.hpp"
+
+namespace phasor::models {
+
+std::string Tokenizer::decode(std::span<const std::int64_t> ids) const {
+  std::string text;
+  for (const std::int64_t id : ids)
+    if (!is_special(id)) text += piece(id);
+  return unicode::replace_invalid(text);
+}
+
+std::string TextStream::push(std::string_view piece) {
+  pending_ += piece;
+  const std::size_t ready = pending_.size() - unicode::open_end(pending_);
+  std::string out = unicode::replace_invalid(std::string_view(pending_).substr(0, ready));
+  pending_.erase(0, ready);
+  return out;
+}
+
+std::string TextStream::finish() {
+  std::string out = unicode::replace_invalid(pending_);
+  pending_.clear();
+  return out;
+}
+
+}  // namespace phasor::models

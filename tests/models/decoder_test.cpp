@@ -1,0 +1,275 @@
+// The decoder: golden families, ways to run the same tokens, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "decoder_support.hpp"
+
+namespace phasor::models::testing {
+namespace {
+
+class Family : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Family, GivesTheLogitsAndHiddenStatesOfItsReference) {
+  const std::string name = GetParam();
+  Decoder decoder = load(golden_model(name));
+  const std::vector<std::int64_t> ids = golden_ids(name);
+  Sequence sequence = decoder.sequence({.capacity = 14});
+  const Step step{&sequence, ids};
+  const ForwardResult result =
+      decoder.forward({&step, 1}, {LogitsOf::every_token, HiddenStates::collect});
+  const auto near = [&](const std::string& output, const std::vector<float>& got) {
+    const auto expected = tests::golden_array<float>("models/" + name + "/" + output + ".npy");
+    ASSERT_EQ(got.size(), expected.size()) << output;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], expected[i], 3.2e-5 + 1e-4 * std::abs(expected[i])) << output << ' ' << i;
+    }
+  };
+  near("logits", result.logits);
+  near("hidden_states", result.hidden_states);
+  EXPECT_EQ(std::vector<std::int64_t>(sequence.ids().begin(), sequence.ids().end()), ids);
+}
+
+// Token by token, in two parts, or at once: the same keys, so the same logits.
+TEST_P(Family, StreamsAsItRunsAtOnce) {
+  const std::string name = GetParam();
+  Decoder decoder = load(golden_model(name));
+  const std::vector<std::int64_t> ids = golden_ids(name);
+  const std::vector<float> whole = logits_of(decoder, ids);
+  for (const std::size_t part : {std::size_t{1}, std::size_t{5}}) {
+    Sequence sequence = decoder.sequence({.capacity = 14});
+    std::vector<float> parts;
+    for (std::size_t i = 0; i < ids.size(); i += part) {
+      const Step step{&sequence, std::span(ids).subspan(i, std::min(part, ids.size() - i))};
+      const std::vector<float> some =
+          decoder.forward({&step, 1}, {LogitsOf::every_token, HiddenStates::leave}).logits;
+      parts.insert(parts.end(), some.begin(), some.end());
+    }
+    EXPECT_LE(largest_difference(whole, parts), 2e-5) << "parts of " << part;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Family,
+                         ::testing::Values("cohere_interleaved", "gemma3_local_global",
+                                           "glm_interleaved_partial", "gpt_neox_partial",
+                                           "gptj_interleaved_parallel", "llama_gqa_llama3",
+                                           "mistral_sliding", "mixtral_moe_top2",
+                                           "palm_parallel_mqa", "phi3_longrope_partial",
+                                           "qwen2_bias_yarn", "qwen3_qk_norm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Decoder, RunsABatchAsItsRows) {
+  Decoder decoder = load(golden_model("mixtral_moe_top2"));
+  const std::vector<std::int64_t> ids = golden_ids("mixtral_moe_top2");
+  const std::vector<std::int64_t> part(ids.begin() + 3, ids.begin() + 8);
+  std::vector<float> rows = logits_of(decoder, ids);
+  const std::vector<float> second = logits_of(decoder, part);
+  rows.insert(rows.end(), second.begin(), second.end());
+  Sequence a = decoder.sequence({.capacity = 14});
+  Sequence b = decoder.sequence({.capacity = 14});
+  const Step steps[] = {{&a, ids}, {&b, part}};
+  const std::vector<float> batch =
+      decoder.forward(steps, {LogitsOf::every_token, HiddenStates::leave}).logits;
+  EXPECT_LE(largest_difference(batch, rows), 1e-5);
+}
+
+TEST(Decoder, GoesOnFromATruncatedOrForkedSequence) {
+  Decoder decoder = load(golden_model("llama_gqa_llama3"));
+  const std::vector<std::int64_t> ids = golden_ids("llama_gqa_llama3");
+  const std::vector<float> whole = logits_of(decoder, ids);
+  Sequence sequence = decoder.sequence({.capacity = 14});
+  const Step all{&sequence, ids};
+  (void)decoder.forward({&all, 1});
+  sequence.truncate(9);
+  Sequence fork = sequence.fork(20);
+  for (Sequence* each : {&sequence, &fork}) {
+    const Step rest{each, std::span(ids).subspan(9)};
+    const std::vector<float> last = decoder.forward({&rest, 1}).logits;
+    EXPECT_LE(largest_difference(last, {whole.end() - 97, whole.end()}), 1e-5);
+  }
+  EXPECT_EQ(fork.capacity(), 20);
+  EXPECT_THROW((void)sequence.fork(13), Error);
+  EXPECT_THROW(sequence.truncate(15), Error);
+}
+
+// With one layer nothing of the dropped tokens is left in the others' keys and values, so that a
+// shifted sequence says what one says that never saw them.
+TEST(Decoder, ShiftsAsIfTheDroppedTokensHadNeverBeen) {
+  class Folder : public io::testing::TemporaryFolder {
+   public:
+    void TestBody() override {}
+    using TemporaryFolder::at;
+  } folder;
+  Weights weights = Weights::of("llama_gqa_llama3");
+  for (std::size_t i = weights.tensors.size(); i-- > 0;) {
+    const std::string name = weights.tensors[i].name;
+    if (name.find("layers.1.") != std::string::npos || name.find("layers.2.") != std::string::npos)
+      weights.remove(name);
+  }
+  weights.write(folder.at(""));
+  io::testing::put(folder.at("config.json"),
+                   replaced(io::testing::get(golden_model("llama_gqa_llama3") / "config.json"),
+                            "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1"));
+  Decoder decoder = load(folder.at(""));
+  const std::vector<std::int64_t> ids = golden_ids("llama_gqa_llama3");
+  Sequence sequence = decoder.sequence({.capacity = 16});
+  const Step all{&sequence, ids};
+  (void)decoder.forward({&all, 1});
+  sequence.shift(2, 7);
+  EXPECT_EQ(sequence.next_position(), 7);
+  std::vector<std::int64_t> kept(ids.begin(), ids.begin() + 2);
+  kept.insert(kept.end(), ids.begin() + 9, ids.end());
+  EXPECT_EQ(std::vector<std::int64_t>(sequence.ids().begin(), sequence.ids().end()), kept);
+  const std::int64_t next = 5;
+  const Step step{&sequence, {&next, 1}};
+  const std::vector<float> shifted = decoder.forward({&step, 1}).logits;
+  kept.push_back(next);
+  const std::vector<float> fresh = logits_of(decoder, kept);
+  EXPECT_LE(largest_difference(shifted, {fresh.end() - 97, fresh.end()}), 1e-5);
+}
+
+TEST(Decoder, KeepsSixteenBitCachesNearTheOthers) {
+  Decoder decoder = load(golden_model("qwen3_qk_norm"));
+  const std::vector<std::int64_t> ids = golden_ids("qwen3_qk_norm");
+  const std::vector<float> exact = logits_of(decoder, ids);
+  const double f16 = largest_difference(
+      exact, logits_of(decoder, ids, {.capacity = 14, .cache = core::DType::f16}));
+  const double bf16 = largest_difference(
+      exact, logits_of(decoder, ids, {.capacity = 14, .cache = core::DType::bf16}));
+  EXPECT_GT(f16, 0.0);
+  EXPECT_LT(f16, 1e-2);
+  EXPECT_LT(bf16, 8e-2);
+}
+
+// A scaling in place of the config's own turns keys and queries otherwise, and nothing else.
+TEST(Decoder, TakesAnotherScaling) {
+  Decoder decoder = load(golden_model("qwen3_qk_norm"));
+  const std::vector<std::int64_t> ids = golden_ids("qwen3_qk_norm");
+  const std::vector<float> own = logits_of(decoder, ids);
+  EXPECT_EQ(
+      largest_difference(
+          own, logits_of(decoder, ids, {.capacity = 14, .scaling = encodings::LinearScaling{1.0}})),
+      0.0);
+  EXPECT_GT(
+      largest_difference(
+          own, logits_of(decoder, ids, {.capacity = 14, .scaling = encodings::LinearScaling{4.0}})),
+      1e-2);
+  // Dynamic NTK: one run at 14 tokens, or 14 runs, the last of which has the same frequencies. Keys
+  // of the first layer are turned again; later ones were computed under other angles, so that only
+  // the neighbourhood can be asked for.
+  const SequenceOptions dynamic{.capacity = 14,
+                                .scaling = encodings::DynamicScaling{2.0, std::nullopt, 8}};
+  const std::vector<float> whole = logits_of(decoder, ids, dynamic);
+  Sequence sequence = decoder.sequence(dynamic);
+  std::vector<float> last;
+  for (const std::int64_t& id : ids) {
+    const Step step{&sequence, {&id, 1}};
+    last = decoder.forward({&step, 1}).logits;
+  }
+  EXPECT_LT(largest_difference(last, {whole.end() - 97, whole.end()}), 1.0);
+}
+
+TEST(Decoder, RefusesWhatAStepMayNotBe) {
+  Decoder decoder = load(golden_model("llama_gqa_llama3"));
+  Decoder other = load(golden_model("llama_gqa_llama3"));
+  Sequence sequence = decoder.sequence({.capacity = 4});
+  Sequence stranger = other.sequence({.capacity = 4});
+  const std::vector<std::int64_t> ids = {1, 2};
+  const std::vector<std::int64_t> beyond = {1, 97};
+  const std::vector<std::int64_t> five = {1, 2, 3, 4, 5};
+  const auto refused = [&](std::vector<Step> steps, const char* text) {
+    try {
+      (void)decoder.forward(steps);
+      ADD_FAILURE() << "not refused: " << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+    EXPECT_TRUE(sequence.ids().empty());
+    EXPECT_EQ(sequence.next_position(), 0);
+  };
+  refused({}, "a step");
+  refused({{&sequence, {}}}, "at least 1 token");
+  refused({{&stranger, ids}}, "of this decoder");
+  refused({{&sequence, ids}, {&sequence, ids}}, "twice");
+  refused({{&sequence, beyond}}, "from 0 to 96, got 97");
+  refused({{&sequence, five}}, "capacity of 4 tokens, got 5");
+  EXPECT_THROW((void)decoder.sequence({.capacity = 0}), Error);
+}
+
+TEST(Unpad, KeepsTokensOfTheMask) {
+  const std::vector<std::int64_t> ids = {0, 0, 7, 8, 9, 5};
+  const std::vector<std::uint8_t> mask = {0, 0, 1, 1, 0, 1};
+  const MaskedBatch batch = unpad(ids, mask, 2);
+  EXPECT_EQ(batch.rows, (std::vector<std::vector<std::int64_t>>{{7}, {8, 5}}));
+  EXPECT_EQ(batch.slots, (std::vector<std::vector<std::int64_t>>{{2}, {0, 2}}));
+  EXPECT_THROW((void)unpad(ids, std::vector<std::uint8_t>{1, 1, 1, 0, 0, 0}, 2), Error);
+  EXPECT_THROW((void)unpad(ids, mask, 4), Error);
+}
+
+class BrokenModel : public io::testing::TemporaryFolder {
+ protected:
+  void config(const std::string& text) { io::testing::put(at("config.json"), text); }
+  [[nodiscard]] static std::string golden_config(const std::string& name = "llama_gqa_llama3") {
+    return io::testing::get(golden_model(name) / "config.json");
+  }
+  void expect_refusal(const std::string& text) const {
+    const Result<Decoder> decoder = Decoder::load(at(""));
+    ASSERT_FALSE(decoder.ok()) << "not refused: " << text;
+    EXPECT_NE(std::string(decoder.error().what()).find(text), std::string::npos)
+        << decoder.error().what();
+    EXPECT_EQ(std::string(decoder.error().what()).find('\n'), std::string::npos);
+  }
+};
+
+TEST_F(BrokenModel, MissingExtraAndMisshapenTensorsAreNamed) {
+  config(golden_config());
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  Weights weights = Weights::of("llama_gqa_llama3");
+  weights.remove(name);
+  weights.write(at(""));
+  expect_refusal(name);
+  weights.add(name, {3, 5});
+  weights.write(at(""));
+  expect_refusal("got [3, 5]");
+  weights = Weights::of("llama_gqa_llama3");
+  weights.add("model.layers.0.self_attn.q_proj.bias", {64});
+  weights.write(at(""));
+  expect_refusal("q_proj.bias");
+}
+
+TEST_F(BrokenModel, OldBuffersAreLeftAside) {
+  config(golden_config());
+  Weights weights = Weights::of("llama_gqa_llama3");
+  weights.add("model.layers.0.self_attn.rotary_emb.inv_freq", {8});
+  weights.write(at(""));
+  EXPECT_TRUE(Decoder::load(at("")).ok());
+}
+
+TEST_F(BrokenModel, SettingsThatLayersDoNotComputeAreNamed) {
+  Weights::of("llama_gqa_llama3").write(at(""));
+  const std::string text = golden_config();
+  config(replaced(text, "\"llama\"", "\"mamba9\""));
+  expect_refusal("mamba9");
+  config(replaced(text, "\"silu\"", "\"quick_gelu\""));
+  expect_refusal("quick_gelu");
+  config(replaced(text, "\"hidden_size\"", "\"clip_qkv\": 8.0, \"hidden_size\""));
+  expect_refusal("clip_qkv");
+  config(replaced(text, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"));
+  expect_refusal("tie_word_embeddings");
+  config(replaced(text, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 99999999"));
+  expect_refusal("num_hidden_layers");
+  config(replaced(text, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4"));
+  expect_refusal("layers.3");
+  config(replaced(text, "\"vocab_size\": 97", "\"vocab_size\": 98"));
+  expect_refusal("must be [98, 64], got [97, 64]");
+}
+
+TEST(Decoder, RefusesWhatIsNoCheckpoint) {
+  EXPECT_FALSE(Decoder::load("/nowhere/at/all").ok());
+  const Result<Decoder> encoder = Decoder::load(golden_model("roformer_mlm"));
+  ASSERT_FALSE(encoder.ok());
+  EXPECT_NE(std::string(encoder.error().what()).find("phasor fill"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace phasor::models::testing

@@ -1,0 +1,404 @@
+// phasor eval: perplexity of a text for a list of contexts and a list of scalings.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "eval_table.hpp"
+#include "model_options.hpp"
+#include "phasor/config/config.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/models/decoder.hpp"
+#include "phasor/models/perplexity.hpp"
+#include "phasor/models/tokenizer.hpp"
+#include "spec.hpp"
+#include "text_lines.hpp"
+
+namespace phasor::tools {
+namespace {
+
+struct EvalFlags {
+  ModelOptions model;
+  std::string text, ids, longrope, csv;
+  std::vector<std::int64_t> contexts;
+  std::vector<std::string> scalings = {"none", "linear", "ntk", "dynamic", "yarn"};
+  std::int64_t stride = 0, max_tokens = 0;
+  bool json = false;
+};
+
+// What the contexts are compared with.
+struct Training {
+  std::int64_t length = 0;  // 0: not known
+  std::string source;
+  encodings::RopeScaling own = encodings::DefaultScaling{};  // of the layers that turn
+};
+
+Training training_of(const models::Decoder& decoder) {
+  Training training;
+  const config::ModelConfig& config = decoder.config();
+  training.length = decoder.facts().trained_length;
+  training.source = config.max_position_key;
+  for (const config::LayerGroup& group : config.groups) {
+    if (!group.rope || std::holds_alternative<encodings::DefaultScaling>(group.rope->scaling))
+      continue;
+    training.own = group.rope->scaling;
+    // In place of its own scaling a model starts from the length before that one.
+    if (const auto original = encodings::original_length(training.own)) {
+      training.length = *original;
+      training.source = fmt::format("the original length of its own {} scaling",
+                                    encodings::name_of(training.own));
+    }
+  }
+  return training;
+}
+
+std::string training_note(const Training& training) {
+  if (training.length == 0) return "the config does not tell how long the model was trained";
+  std::string note =
+      fmt::format("trained to {} positions ({}); ", training.length, training.source);
+  note +=
+      std::holds_alternative<encodings::DefaultScaling>(training.own)
+          ? "contexts beyond are extrapolation for `none`"
+          : fmt::format("`none` keeps the model's own {} scaling, the others stand in its place",
+                        encodings::name_of(training.own));
+  return note;
+}
+
+// The lists from a config with longrope, or from a dictionary as it stands under rope_scaling.
+std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  std::string text = io::read_text(path).value_or_throw();
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_object() && json.contains("long_factor") && json["long_factor"].is_array()) {
+    json["type"] = "longrope";
+    json.erase("rope_type");
+    const nlohmann::json spec = {{"head_dim", 2 * json["long_factor"].size()}, {"scaling", json}};
+    text = spec.dump();
+  }
+  const config::ModelConfig config = config::parse_config(text, path).value_or_throw();
+  for (const config::LayerGroup& group : config.groups) {
+    if (!group.rope) continue;
+    if (const auto* found = std::get_if<encodings::LongRopeScaling>(&group.rope->scaling))
+      return *found;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              message(path, ": the file must hold a longrope scaling, got none"));
+}
+
+// One line that moves on a terminal; elsewhere nothing until a cell is done.
+class Progress {
+ public:
+  Progress() : at_terminal_(::isatty(STDERR_FILENO) != 0) {}
+
+  void begin(const std::string& cell) {
+    cell_ = cell;
+    start_ = std::chrono::steady_clock::now();
+  }
+  void move(std::int64_t done, std::int64_t all) const {
+    if (!at_terminal_) return;
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double share = static_cast<double>(done) / static_cast<double>(all);
+    const auto left = static_cast<std::int64_t>(std::ceil(seconds / share * (1.0 - share)));
+    fmt::print(stderr, "\r\033[K{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60,
+               left % 60);
+    std::fflush(stderr);
+  }
+  void end(const std::string& outcome) const {
+    fmt::print(stderr, "{}{}: {}\n", at_terminal_ ? "\r\033[K" : "", cell_, outcome);
+  }
+
+ private:
+  bool at_terminal_;
+  std::string cell_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+// What the frequencies of a cell come down to: within the trained length every scaling with a
+// factor is plain RoPE.
+encodings::RopeScaling essence(const std::optional<encodings::RopeScaling>& scaling,
+                               const Training& training, double factor) {
+  if (!scaling) return training.own;
+  const bool has_factor = !std::holds_alternative<encodings::LongRopeScaling>(*scaling);
+  if (has_factor && factor == 1.0) return encodings::DefaultScaling{};
+  return *scaling;
+}
+
+class Evaluation {
+ public:
+  Evaluation(const EvalFlags& flags, models::Decoder& decoder, std::vector<std::int64_t> ids)
+      : flags_(flags),
+        decoder_(decoder),
+        ids_(std::move(ids)),
+        training_(training_of(decoder)),
+        longrope_(read_longrope(flags.longrope)),
+        model_name_(short_name(flags.model.model) + (flags.model.fast ? " (fast)" : "")) {
+    if (!flags.csv.empty()) resume();
+  }
+
+  // Every cell; the CSV file is whole after each of them.
+  void run() {
+    plan();
+    for (const Cell& cell : plan_) compute(cell);
+    save();
+  }
+
+  [[nodiscard]] const Training& training() const { return training_; }
+  [[nodiscard]] const std::vector<EvalCell>& cells() const { return cells_; }
+  [[nodiscard]] const std::string& model_name() const { return model_name_; }
+  [[nodiscard]] std::size_t tokens() const { return ids_.size(); }
+
+ private:
+  struct Cell {
+    std::string name;
+    std::int64_t context = 0, stride = 0;
+    double factor = 1.0;
+    std::optional<encodings::RopeScaling> scaling;
+    encodings::RopeScaling essence;
+  };
+
+  // All names and lengths are good before the first minute is spent.
+  void plan() {
+    for (const std::int64_t context : flags_.contexts) {
+      for (const std::string& name : flags_.scalings) {
+        Cell cell;
+        cell.name = name;
+        cell.context = context;
+        cell.stride = flags_.stride == 0 ? context / 2 : flags_.stride;
+        cell.scaling =
+            models::scaling_for(name, training_.length, context, longrope_).value_or_throw();
+        if (name == "longrope") {
+          cell.factor = longrope_->factor;
+        } else if (name != "none") {
+          cell.factor =
+              std::max(1.0, static_cast<double>(context) / static_cast<double>(training_.length));
+        }
+        cell.essence = essence(cell.scaling, training_, cell.factor);
+        (void)decoder_.sequence({.capacity = 1, .scaling = cell.scaling});
+        plan_.push_back(std::move(cell));
+      }
+    }
+    save();
+  }
+
+  void compute(const Cell& cell) {
+    progress_.begin(fmt::format("{}, context {}", cell.name, cell.context));
+    if (find_cell(cells_, cell.name, cell.context, cell.stride)) {
+      progress_.end("already in the CSV file");
+      return;
+    }
+    EvalCell made{model_name_, cell.name, cell.factor, cell.stride, {}};
+    if (const EvalCell* same = same_numbers(cell)) {
+      made.value = same->value;
+      made.value.seconds = 0.0;
+      progress_.end(fmt::format("the same frequencies as {}", same->scaling));
+    } else {
+      made.value = models::perplexity(
+          decoder_, ids_, {.context = cell.context, .stride = cell.stride, .scaling = cell.scaling},
+          [&](std::int64_t done, std::int64_t all) {
+            progress_.move(done, all);
+            return true;
+          });
+      progress_.end(fmt::format("perplexity {:.3f} ({:.4f} +- {:.4f} nats), {} tokens, {:.1f} s",
+                                made.value.perplexity, made.value.nats, made.value.standard_error,
+                                made.value.scored, made.value.seconds));
+    }
+    cells_.push_back(std::move(made));
+    save();
+  }
+
+  [[nodiscard]] const EvalCell* same_numbers(const Cell& cell) const {
+    for (const Cell& other : plan_) {
+      if (other.context != cell.context || !(other.essence == cell.essence)) continue;
+      if (const EvalCell* found = find_cell(cells_, other.name, other.context, other.stride))
+        return found;
+    }
+    return nullptr;
+  }
+
+  void resume() {
+    cells_ = read_eval_csv(flags_.csv);
+    for (const EvalCell& cell : cells_) {
+      if (cell.model != model_name_)
+        throw Error(ErrorCode::invalid_argument,
+                    message("--csv must name a new file or one of model ", model_name_, ", got ",
+                            flags_.csv, " of model ", cell.model));
+      if (cell.value.scored + 1 != static_cast<std::int64_t>(ids_.size()))
+        throw Error(ErrorCode::invalid_argument,
+                    message("--csv must name a new file or one of this text (", ids_.size(),
+                            " tokens), got ", flags_.csv, " of one with ", cell.value.scored + 1));
+    }
+  }
+
+  void save() const {
+    if (flags_.csv.empty()) return;
+    const std::string text = eval_csv(cells_);
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+    or_throw(io::replace_file(flags_.csv, std::span(&bytes, 1)));
+  }
+
+  const EvalFlags& flags_;
+  models::Decoder& decoder_;
+  std::vector<std::int64_t> ids_;
+  Training training_;
+  std::optional<encodings::LongRopeScaling> longrope_;
+  std::string model_name_;
+  std::vector<Cell> plan_;
+  std::vector<EvalCell> cells_;
+  Progress progress_;
+};
+
+void check_flags(EvalFlags& flags) {
+  for (const std::int64_t context : flags.contexts) {
+    if (context < 2)
+      throw Error(ErrorCode::invalid_argument,
+                  message("--contexts must be at least 2, got ", context));
+    if (flags.stride > context)
+      throw Error(ErrorCode::invalid_argument,
+                  message("--stride must be at most each context, got ", flags.stride,
+                          " with context ", context));
+  }
+  std::sort(flags.contexts.begin(), flags.contexts.end());
+  flags.contexts.erase(std::unique(flags.contexts.begin(), flags.contexts.end()),
+                       flags.contexts.end());
+  std::vector<std::string> once;
+  for (const std::string& name : flags.scalings) {
+    // The length does not matter for an unknown name.
+    if (name != "longrope") (void)models::scaling_for(name, 1, 1).value_or_throw();
+    if (name == "longrope" && flags.longrope.empty())
+      throw Error(ErrorCode::invalid_argument,
+                  "--scaling longrope must come with --longrope FACTORS.json, got none");
+    if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+  }
+  flags.scalings = once;
+  if (flags.text.empty() == flags.ids.empty())
+    throw Error(ErrorCode::invalid_argument, message("one of --text and --ids must be given, got ",
+                                                     flags.text.empty() ? "none" : "both"));
+}
+
+std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
+  std::vector<std::int64_t> ids;
+  if (flags.ids.empty()) {
+    constexpr std::size_t kLimit = std::size_t{1} << 30;
+    const std::string text = io::read_text(flags.text, kLimit).value_or_throw();
+    const std::unique_ptr<models::Tokenizer> tokenizer =
+        models::read_tokenizer(flags.model.model).value_or_throw();
+    // A text about models may well spell "<|im_end|>": here it is text.
+    ids = tokenizer->encode(text, models::SpecialText::as_text);
+    if (tokenizer->specials().add_begin && tokenizer->specials().begin)
+      ids.insert(ids.begin(), *tokenizer->specials().begin);
+  } else {
+    const IdArray array = read_ids(flags.ids);
+    if (array.batch != 1)
+      throw Error(ErrorCode::shape_mismatch, message("--ids must hold one row, got ", array.batch));
+    ids = array.values;
+  }
+  if (flags.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > flags.max_tokens)
+    ids.resize(static_cast<std::size_t>(flags.max_tokens));
+  const std::int64_t needed = flags.contexts.back() + 1;
+  if (static_cast<std::int64_t>(ids.size()) < needed)
+    throw Error(ErrorCode::invalid_argument,
+                message("the text must have at least ", needed, " tokens for a context of ",
+                        flags.contexts.back(), ", got ", ids.size()));
+  return ids;
+}
+
+nlohmann::ordered_json number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
+  nlohmann::ordered_json page;
+  page["model"] = evaluation.model_name();
+  page["tokens"] = evaluation.tokens();
+  page["trained"] = evaluation.training().length > 0
+                        ? nlohmann::ordered_json(evaluation.training().length)
+                        : nlohmann::ordered_json(nullptr);
+  page["note"] = training_note(evaluation.training());
+  page["cells"] = nlohmann::ordered_json::array();
+  for (const EvalCell& cell : evaluation.cells()) {
+    const models::Perplexity& value = cell.value;
+    page["cells"].push_back({{"scaling", cell.scaling},
+                             {"factor", cell.factor},
+                             {"context", value.context},
+                             {"stride", cell.stride},
+                             {"windows", value.windows},
+                             {"scored_tokens", value.scored},
+                             {"nats", number(value.nats)},
+                             {"standard_error", number(value.standard_error)},
+                             {"perplexity", number(value.perplexity)},
+                             {"last_quarter_nats", number(value.last_quarter_nats)},
+                             {"seconds", value.seconds}});
+  }
+  page["summary"] = eval_sentence(evaluation.cells(), flags.scalings, flags.contexts);
+  fmt::print("{}\n", page.dump());
+}
+
+int run_eval(EvalFlags flags) {
+  check_flags(flags);
+  std::vector<std::int64_t> ids = text_ids(flags);
+  models::Decoder decoder =
+      models::Decoder::load(flags.model.model, compute_options(flags.model)).value_or_throw();
+  Evaluation evaluation(flags, decoder, std::move(ids));
+  evaluation.run();
+  if (flags.json) {
+    print_json(flags, evaluation);
+    return exit_code::done;
+  }
+  fmt::print(
+      "model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(), evaluation.tokens(),
+      in_lines("note    ", training_note(evaluation.training())),
+      eval_page(evaluation.cells(), flags.scalings, flags.contexts),
+      "\n" + in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* verb =
+      app.add_subcommand("eval", "perplexity of a text, by context length and by scaling");
+  add_model_options(*verb, flags->model);
+  verb->add_option("--text", flags->text, "a text file, UTF-8");
+  verb->add_option("--ids", flags->ids, "its token ids instead: [tokens] integers");
+  verb->add_option("--contexts", flags->contexts, "window lengths: 512,1024,...")
+      ->delimiter(',')
+      ->required();
+  verb->add_option("--scaling", flags->scalings,
+                   "none, linear, ntk, dynamic, yarn, longrope (default all but longrope)")
+      ->delimiter(',');
+  verb->add_option("--longrope", flags->longrope,
+                   "JSON: {\"short_factor\": [...], \"long_factor\": [...], "
+                   "\"original_max_position_embeddings\": N}, or a config.json with longrope");
+  verb->add_option("--stride", flags->stride,
+                   "tokens from window to window (default: half the context)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--max-tokens", flags->max_tokens, "of the text, its first N (default: all)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--csv", flags->csv,
+                   "where the cells go, after each one; cells that it holds are not run again");
+  verb->add_flag("--json", flags->json, "print the result as one object");
+  verb->footer(
+      "Slides a window over the text; every token after the first is scored once, with at least\n"
+      "context - stride tokens before it. The weights stay as they are: only the frequencies\n"
+      "change, by the factor context / trained length. `none` is the model as it is.\n"
+      "\n"
+      "CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,\n"
+      "         standard_error, perplexity, last_quarter_nats, seconds\n"
+      "\n"
+      "Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv");
+  verb->callback([&action, flags] { action = [flags] { return run_eval(*flags); }; });
+}
+
+}  // namespace phasor::tools
