@@ -432,6 +432,44 @@ phasor_status phasor_linear_attend(const phasor_rope* rope, const phasor_heads* 
                                    const phasor_heads* k, const phasor_heads* v,
                                    const phasor_heads* out, const phasor_linear_options* options);
 
+/* ---- Models
+ * ---------------------------------------------------------------------------------------------- */
+
+/* A decoder from a folder of config.json and safetensors, or from a GGUF file. */
+typedef struct phasor_model phasor_model;
+/* Keys and values of one sequence of a model; destroy it before the model. */
+typedef struct phasor_sequence phasor_sequence;
+
+typedef int32_t phasor_precision;
+enum {
+  PHASOR_EXACT = 0, /* as float32 activations give */
+  PHASOR_FAST = 1,  /* activations of quantised weights rounded to eight bits */
+};
+
+/* All zeros but struct_size: exact, threads where they help. */
+typedef struct {
+  uint32_t struct_size;
+  phasor_precision precision;
+  int32_t threads;
+  phasor_instruction_set isa;
+} phasor_model_options;
+
+phasor_status phasor_model_load(const char* path, const phasor_model_options* options,
+                                phasor_model** out);
+void phasor_model_destroy(phasor_model* model); /* NULL is fine */
+int64_t phasor_model_vocabulary(const phasor_model* model); /* 0 for NULL */
+/* Room for `capacity` tokens. */
+phasor_status phasor_sequence_create(const phasor_model* model, int64_t capacity,
+                                     phasor_sequence** out);
+void phasor_sequence_destroy(phasor_sequence* sequence); /* NULL is fine */
+/* Keeps the first `tokens`. */
+phasor_status phasor_sequence_truncate(phasor_sequence* sequence, int64_t tokens);
+/* Runs `count` ids behind those that the sequence has. The last token's logits, [vocabulary], are written
+ * where logits is not NULL. One call at a time for a model. */
+phasor_status phasor_model_forward(phasor_model* model, phasor_sequence* sequence,
+                                   const int64_t* ids, size_t count, float* logits,
+                                   size_t logits_count);
+
 #ifdef __cplusplus
 }
 #endif

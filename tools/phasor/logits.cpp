@@ -1,6 +1,7 @@
 // phasor logits: a model's answer to token ids, as an array.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -39,10 +40,38 @@ io::NpyArray zeros(std::vector<std::int64_t> before, const IdArray& ids,
   return io::make_npy(io::NpyType::f32, std::move(before));
 }
 
-void put_row(io::NpyArray& array, std::int64_t row, std::span<const float> values) {
-  std::memcpy(array.as<float>() + row * static_cast<std::int64_t>(values.size()), values.data(),
-              values.size_bytes());
+io::NpyArray filled(io::NpyArray array, const std::vector<float>& values) {
+  if (array.bytes.size() != values.size() * sizeof(float))
+    throw Error(ErrorCode::internal, message("logits: the model must give ", array.size(),
+                                             " values, got ", values.size()));
+  std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
+  return array;
 }
+
+// Rows of the tokens that are no padding, put where those stood.
+class Scatter {
+ public:
+  Scatter(const IdArray& ids, const models::MaskedBatch& batch) : ids_(ids), batch_(batch) {}
+
+  // `values` [arrays, tokens of all rows, width] into an array [arrays, (batch,) tokens, width].
+  void operator()(const std::vector<float>& values, std::int64_t width, io::NpyArray& array) const {
+    const std::int64_t slots = ids_.batch * ids_.tokens;
+    const float* from = values.data();
+    for (std::int64_t first = 0; first < array.size() / width; first += slots) {
+      for (std::size_t row = 0; row < batch_.slots.size(); ++row) {
+        for (const std::int64_t column : batch_.slots[row]) {
+          const std::int64_t slot = first + static_cast<std::int64_t>(row) * ids_.tokens + column;
+          std::copy_n(from, width, array.as<float>() + slot * width);
+          from += width;
+        }
+      }
+    }
+  }
+
+ private:
+  const IdArray& ids_;
+  const models::MaskedBatch& batch_;
+};
 
 Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, const IdArray& ids) {
   const models::MaskedBatch batch =
@@ -62,39 +91,17 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
   const models::ForwardResult result = decoder.forward(steps, options);
 
   const models::DecoderFacts& facts = decoder.facts();
-  const auto vocabulary = static_cast<std::size_t>(facts.vocabulary);
-  const auto width = static_cast<std::size_t>(facts.hidden);
-  std::size_t tokens = 0;
-  for (const auto& row : batch.rows) tokens += row.size();
+  const Scatter scatter(ids, batch);
   Answer answer{facts.model_type, std::nullopt, std::nullopt};
-  if (flags.last && !flags.output.empty()) {
-    answer.logits = zeros({}, ids, {facts.vocabulary});
-    for (std::int64_t row = 0; row < ids.batch; ++row)
-      put_row(
-          *answer.logits, row,
-          std::span(result.logits).subspan(static_cast<std::size_t>(row) * vocabulary, vocabulary));
+  if (!flags.output.empty() && flags.last) {
+    answer.logits = filled(zeros({}, ids, {facts.vocabulary}), result.logits);
   } else if (!flags.output.empty()) {
     answer.logits = zeros({}, ids, {ids.tokens, facts.vocabulary});
+    scatter(result.logits, facts.vocabulary, *answer.logits);
   }
-  if (!flags.hidden.empty())
+  if (!flags.hidden.empty()) {
     answer.hidden = zeros({facts.layers + 1}, ids, {ids.tokens, facts.hidden});
-
-  std::size_t token = 0;
-  for (std::size_t row = 0; row < batch.rows.size(); ++row) {
-    for (const std::int64_t column : batch.slots[row]) {
-      const std::int64_t slot = static_cast<std::int64_t>(row) * ids.tokens + column;
-      if (answer.logits && !flags.last)
-        put_row(*answer.logits, slot,
-                std::span(result.logits).subspan(token * vocabulary, vocabulary));
-      if (answer.hidden) {
-        for (std::int64_t layer = 0; layer <= facts.layers; ++layer) {
-          const std::size_t from = (static_cast<std::size_t>(layer) * tokens + token) * width;
-          put_row(*answer.hidden, layer * ids.batch * ids.tokens + slot,
-                  std::span(result.hidden_states).subspan(from, width));
-        }
-      }
-      ++token;
-    }
+    scatter(result.hidden_states, facts.hidden, *answer.hidden);
   }
   return answer;
 }
@@ -107,14 +114,6 @@ void clear_padding(io::NpyArray& array, const std::vector<std::uint8_t>& mask, s
     if (mask[static_cast<std::size_t>(row % slots)] == 0)
       std::fill_n(values + row * width, width, 0.0F);
   }
-}
-
-io::NpyArray filled(io::NpyArray array, const std::vector<float>& values) {
-  if (array.bytes.size() != values.size() * sizeof(float))
-    throw Error(ErrorCode::internal, message("logits: the model must give ", array.size(),
-                                             " values, got ", values.size()));
-  std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
-  return array;
 }
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {

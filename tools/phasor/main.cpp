@@ -80,6 +80,8 @@ int main(int argc, char** argv) {
   add_diff(app, action);
   add_plan(app, action);
   add_convert(app, action);
+  add_fill(app, action);
+  add_logits(app, action);
   add_conform(app, action);
   add_bench(app, action);
 

@@ -21,8 +21,8 @@ enum class WindowFull : std::uint8_t {
 struct GenerateOptions {
   std::int64_t tokens = 128;  // at most; 0: none
   SamplerOptions sampler = {};
-  std::vector<std::int64_t> stops;  // ids that end the answer; they are not given out
-  std::int64_t context = 0;         // the window; 0: the trained length, or what is needed
+  std::vector<std::int64_t> stops = {};  // ids that end the answer; they are not given out
+  std::int64_t context = 0;              // the window; 0: the trained length, or what is needed
   WindowFull when_full = WindowFull::refuse;
   std::int64_t keep = 4;     // the first tokens stay through every shift (attention sinks)
   std::int64_t chunk = 512;  // tokens of a prompt that run at once

@@ -24,7 +24,8 @@ PHASOR_IN_PLACE void write_block(const float* x, ActivationBlock<kSteps>& out) {
   for (int v = 0; v < kBlockVectors; ++v) {
     rest[v] = load<Float>(x + v * kFloats);
     finite += rest[v] - rest[v];
-    largest = larger(reinterpret_cast<Float>(reinterpret_cast<Bits>(rest[v]) & 0x7fffffffU), largest);
+    largest =
+        larger(reinterpret_cast<Float>(reinterpret_cast<Bits>(rest[v]) & 0x7fffffffU), largest);
   }
   if (const float poison = sum_of_lanes(finite); poison != 0.0F) {
     // NaN from here reaches every row of this token.

@@ -39,8 +39,8 @@ void dequantise_type(const Weights& weights, std::int64_t group, float* out, std
 
 template <class Type>
 void widen_storage(const Weights& weights, std::int64_t group, float* out, std::int64_t stride) {
-  const auto* in = reinterpret_cast<const typename Type::Element*>(weights.data +
-                                                                   group * weights.group_bytes);
+  const auto* in =
+      reinterpret_cast<const typename Type::Element*>(weights.data + group * weights.group_bytes);
   for (std::int64_t c = 0; c < weights.units; ++c, in += kGroupRows, out += stride) {
     PHASOR_UNROLL
     for (int part = 0; part < kParts; ++part)

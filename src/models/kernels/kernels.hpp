@@ -74,8 +74,8 @@ template <int kSteps>
 struct ActivationBlock {
   std::int8_t codes[kSteps][kBlock];
   float scale;
-  float total;      // of the 32 values as written, for the minima of the weights
-  float totals[2];  // of each half
+  float total;                   // of the 32 values as written, for the minima of the weights
+  float totals[2];               // of each half
   std::int16_t sums[kSteps][2];  // of the codes of each half
 };
 

@@ -104,8 +104,7 @@ void activate(float* x, const float* by, std::int64_t count) {
 
 void add(float* x, const float* y, std::int64_t count) {
   std::int64_t i = 0;
-  for (; i + kFloats <= count; i += kFloats)
-    store(x + i, load<Float>(x + i) + load<Float>(y + i));
+  for (; i + kFloats <= count; i += kFloats) store(x + i, load<Float>(x + i) + load<Float>(y + i));
   for (; i < count; ++i) x[i] += y[i];
 }
 

@@ -92,8 +92,7 @@ void stream_type(const Weights& weights, const ActivationBlock<kSteps>* x, std::
           Ints codes[kWords];
           read_codes<Type::kBits>(code + word_offset(part), codes);
           if constexpr (kOne) {
-            sums[0][part] =
-                add_block<Type, kSteps>(heads[part], b, codes, *block, sums[0][part]);
+            sums[0][part] = add_block<Type, kSteps>(heads[part], b, codes, *block, sums[0][part]);
           } else {
             for (std::int64_t t = 0; t < tokens; ++t)
               sums[t][part] =

@@ -66,8 +66,7 @@ void unpack_type(const Weights& weights, std::int64_t group, std::byte* out) {
 }
 
 void unpack(const Weights& weights, std::int64_t group, std::byte* out) {
-  with_format(weights.format,
-              [&](auto type) { unpack_type<decltype(type)>(weights, group, out); });
+  with_format(weights.format, [&](auto type) { unpack_type<decltype(type)>(weights, group, out); });
 }
 
 // What a tile must know of a type. With VNNI all codes below 256 are one kind.

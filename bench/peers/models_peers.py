@@ -1,0 +1,160 @@
+"""Ours beside llama.cpp and transformers on a real model: decode at a context of 512, prefill of 512 tokens.
+
+    python bench/peers/models_peers.py [--library build/release/lib/libphasor.so] [--model FILE.gguf] [--rounds 9]
+                                       [--isa best|avx2] [--only NAME] [--json]
+
+SmolLM2-135M-Instruct from its GGUF file (`./dev model`), one thread each, the same prompt. llama.cpp is the server of
+the PyPI package xllamacpp, timed by itself, without prompt cache; transformers dequantises the same file to float32
+(`logits_to_keep` 1 in prefill, a cache in decode). Each round runs every engine once, in turns that start with another
+engine; a figure is the median over the rounds, a ratio the median of the rounds' ratios.
+
+--isa avx2 holds ours to AVX2 by its option and torch by ATEN_CPU_CAPABILITY, MKL_ENABLE_INSTRUCTIONS and
+ONEDNN_MAX_CPU_ISA; llama.cpp cannot be told and runs as its package was built.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+CONTEXT, DECODED = 512, 32
+LEVELS = {"best": 0, "avx2": 3}  # phasor_instruction_set
+
+
+class ModelOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("precision", ctypes.c_int32), ("threads", ctypes.c_int32),
+                ("isa", ctypes.c_int32)]
+
+
+class Ours:
+    """phasor_model_forward, in exact or fast mode."""
+
+    def __init__(self, library, model, ids, precision, isa):
+        self.library = ctypes.CDLL(str(library))
+        self.library.phasor_last_error.restype = ctypes.c_char_p
+        self.library.phasor_model_vocabulary.restype = ctypes.c_int64
+        self.model, self.sequence = ctypes.c_void_p(), ctypes.c_void_p()
+        options = ModelOptions(ctypes.sizeof(ModelOptions), precision, 1, isa)
+        self.call("phasor_model_load", str(model).encode(), ctypes.byref(options), ctypes.byref(self.model))
+        self.call("phasor_sequence_create", self.model, ctypes.c_int64(CONTEXT + DECODED + 1),
+                  ctypes.byref(self.sequence))
+        self.vocabulary = self.library.phasor_model_vocabulary(self.model)
+        self.logits = (ctypes.c_float * self.vocabulary)()
+        self.ids = (ctypes.c_int64 * len(ids))(*ids)
+
+    def call(self, name, *arguments):
+        if getattr(self.library, name)(*arguments) != 0:
+            raise RuntimeError(self.library.phasor_last_error().decode())
+
+    def forward(self, ids, count):
+        self.call("phasor_model_forward", self.model, self.sequence, ids, ctypes.c_size_t(count), self.logits,
+                  ctypes.c_size_t(self.vocabulary))
+
+    def run(self):
+        self.call("phasor_sequence_truncate", self.sequence, ctypes.c_int64(0))
+        begin = time.perf_counter()
+        self.forward(self.ids, CONTEXT)
+        prefill = time.perf_counter()
+        for i in range(DECODED):
+            self.forward((ctypes.c_int64 * 1)(self.ids[i]), 1)
+        end = time.perf_counter()
+        return CONTEXT / (prefill - begin), DECODED / (end - prefill)
+
+
+class LlamaCpp:
+    def __init__(self, model, ids):
+        import xllamacpp
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(model)
+        parameters.n_ctx, parameters.n_parallel = 1024, 1
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+        self.server, self.ids = xllamacpp.Server(parameters), ids
+
+    def run(self):
+        answer = self.server.handle_completions({"prompt": self.ids, "n_predict": DECODED, "temperature": 0,
+                                                 "cache_prompt": False, "ignore_eos": True})
+        return answer["timings"]["prompt_per_second"], answer["timings"]["predicted_per_second"]
+
+
+class Transformers:
+    def __init__(self, model, ids):
+        import torch
+        import transformers
+        transformers.utils.logging.disable_progress_bar()
+        torch.set_num_threads(1)
+        self.torch, self.ids = torch, torch.tensor([ids])
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(str(model.parent), gguf_file=model.name,
+                                                                       dtype=torch.float32).eval()
+
+    def run(self):
+        with self.torch.inference_mode():
+            begin = time.perf_counter()
+            past = self.model(self.ids, use_cache=True, logits_to_keep=1).past_key_values
+            prefill = time.perf_counter()
+            for i in range(DECODED):
+                past = self.model(self.ids[:, i:i + 1], past_key_values=past, use_cache=True).past_key_values
+            end = time.perf_counter()
+        return self.ids.shape[1] / (prefill - begin), DECODED / (end - prefill)
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "phasor"
+    folder = pathlib.Path(os.environ.get("PHASOR_MODELS") or cache)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", default=root / "build/release/lib/libphasor.so")
+    parser.add_argument("--model", type=pathlib.Path, default=folder / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--isa", choices=sorted(LEVELS), default="best")
+    parser.add_argument("--only", choices=("llama.cpp", "transformers"))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.model.is_file():
+        sys.exit(f"models_peers: {arguments.model} must be there, got nothing; `./dev model` fetches it")
+    if arguments.isa == "avx2":
+        os.environ.update(ATEN_CPU_CAPABILITY="avx2", MKL_ENABLE_INSTRUCTIONS="AVX2", ONEDNN_MAX_CPU_ISA="AVX2")
+
+    ids = [(7919 * i) % 40000 + 100 for i in range(CONTEXT)]
+    isa = LEVELS[arguments.isa]
+    engines = {"exact": Ours(arguments.library, arguments.model, ids, 0, isa),
+               "fast": Ours(arguments.library, arguments.model, ids, 1, isa)}
+    for name, make in {"llama.cpp": LlamaCpp, "transformers": Transformers}.items():
+        if arguments.only in (None, name):
+            try:
+                engines[name] = make(arguments.model, ids)
+            except ImportError as error:
+                print(f"models_peers: {name} is left out: {error}", file=sys.stderr)
+
+    names = list(engines)
+    speeds = {name: [] for name in names}
+    for turn in range(arguments.rounds + 1):
+        for name in names[turn % len(names):] + names[:turn % len(names)]:
+            speed = engines[name].run()
+            if turn > 0:  # the first round warms caches and heaps
+                speeds[name].append(speed)
+
+    rows = []
+    for part, what in ((1, "decode"), (0, "prefill")):
+        for mode in ("exact", "fast"):
+            row = {"name": f"{what}/{mode}/{arguments.isa}",
+                   "tokens_per_second": statistics.median(s[part] for s in speeds[mode])}
+            for peer in names[2:]:
+                row[peer] = statistics.median(s[part] for s in speeds[peer])
+                row[f"x {peer}"] = statistics.median(a[part] / b[part] for a, b in zip(speeds[mode], speeds[peer]))
+            rows.append(row)
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        line = f"{row['name']:<24} {row['tokens_per_second']:7.1f} tokens/s"
+        for peer in names[2:]:
+            line += f"   {peer} {row[peer]:6.1f}: {row['x ' + peer]:5.2f} x"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

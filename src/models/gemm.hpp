@@ -1,0 +1,24 @@
+// The one door to the GEMM library.
+#pragma once
+
+#include <cstdint>
+
+#include "phasor/core/instruction_set.hpp"
+
+namespace phasor::models {
+
+// True when this build has a GEMM library.
+[[nodiscard]] bool has_gemm() noexcept;
+
+// c[m, n] = a[m, k] b[k, n], row-major, rows `lda`, `ldb` and `ldc` apart, on the calling thread.
+//
+// The library takes one instruction set for the life of the process: that of the first call, and
+// never AMX, which some virtual machines announce without being able to run it. A later call that
+// asks for a lower level gets the first one's.
+//
+// False when the library refuses, out of memory for instance; true otherwise. Never throws.
+[[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
+                        std::int64_t lda, const float* b, std::int64_t ldb, float* c,
+                        std::int64_t ldc, core::InstructionSet isa) noexcept;
+
+}  // namespace phasor::models
