@@ -125,16 +125,18 @@ void check_model(const Json& model) {
 
 void set_specials(const Json& model, const Stages& stages, const TokenizerSettings& settings,
                   BpeParts& parts) {
-  // The vocabulary is indexed once more for a moment: special tokens are named by their texts.
-  const Vocabulary vocabulary(parts.tokens);
-  const auto find = [&](const std::optional<std::string>& text) -> std::optional<std::int64_t> {
-    if (!text) return std::nullopt;
-    return vocabulary.find(*text);
+  const Json& vocab = *member(model, "vocab");
+  const FindToken find = [&](const std::string& text) -> std::optional<std::int64_t> {
+    if (const auto found = vocab.find(text); found != vocab.end())
+      return found->get<std::int64_t>();
+    for (const AddedToken& token : parts.added)
+      if (token.content == text) return token.id;
+    return std::nullopt;
   };
-  parts.specials.unknown = find(text_member(model, "unk_token"));
-  parts.specials.begin = find(stages.begin);
+  if (const auto unknown = text_member(model, "unk_token")) parts.specials.unknown = find(*unknown);
+  if (stages.begin) parts.specials.begin = find(*stages.begin);
   parts.specials.add_begin = parts.specials.begin.has_value();
-  apply_settings(settings, vocabulary, parts.specials);
+  apply_settings(settings, find, static_cast<std::int64_t>(parts.tokens.size()), parts.specials);
   parts.chat_template = settings.chat_template;
 }
 
@@ -168,8 +170,9 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,
   }
   for (AddedToken& token : parts.added) {
     // With a pre-tokenizer alone, normalised text is the text as it came.
-    token.normalized = token.normalized && stages.prepends;
-    if (token.normalized) token.content = to_visible_spaces(" " + token.content);
+    token.normalized = token.normalized && stages.normalises;
+    if (token.normalized)
+      token.content = to_visible_spaces((stages.prepends ? " " : "") + token.content);
   }
   stages.characters.ignore_merges = ignore_merges;
   stages.characters.fuse_unknown = flag_member(*model, "fuse_unk").value_or(false);

@@ -133,11 +133,11 @@ TokenizerSettings read_settings(const std::filesystem::path& folder) {
   return settings;
 }
 
-void apply_settings(const TokenizerSettings& settings, const Vocabulary& vocabulary,
+void apply_settings(const TokenizerSettings& settings, const FindToken& find, std::int64_t size,
                     SpecialTokens& specials) {
   const auto set = [&](std::optional<std::int64_t>& id, const std::optional<std::string>& text) {
     if (!text) return;
-    if (const std::optional<std::int32_t> found = vocabulary.find(*text)) id = *found;
+    if (const std::optional<std::int64_t> found = find(*text)) id = found;
   };
   set(specials.begin, settings.begin);
   set(specials.end, settings.end);
@@ -147,16 +147,15 @@ void apply_settings(const TokenizerSettings& settings, const Vocabulary& vocabul
   set(specials.classify, settings.classify);
   set(specials.separate, settings.separate);
   for (const auto& token : {settings.begin, settings.end}) {
-    if (token && !vocabulary.find(*token)) {
+    if (token && !find(*token)) {
       refuse(message("tokenizer_config.json: a special token must be in the vocabulary, got '",
                      io::one_line(*token), "'"));
     }
   }
   if (settings.add_begin) specials.add_begin = *settings.add_begin && specials.begin.has_value();
   for (const std::int64_t stop : settings.stops) {
-    if (stop >= vocabulary.size()) {
-      refuse(message("generation_config.json: eos_token_id must be below ", vocabulary.size(),
-                     ", got ", stop));
+    if (stop >= size) {
+      refuse(message("generation_config.json: eos_token_id must be below ", size, ", got ", stop));
     }
     specials.stops.push_back(stop);
   }

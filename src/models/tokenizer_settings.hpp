@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,10 +31,11 @@ struct TokenizerSettings {
 // throws   Error, naming the file
 [[nodiscard]] TokenizerSettings read_settings(const std::filesystem::path& folder);
 
-// Special tokens by their texts: absent ones stay as they are in `specials`.
+// Special tokens by their texts in a vocabulary of `size` tokens: absent ones stay as they are in `specials`.
 //
 // throws   Error(invalid_argument): a begin or end token that the vocabulary lacks, stops outside it
-void apply_settings(const TokenizerSettings& settings, const Vocabulary& vocabulary,
+using FindToken = std::function<std::optional<std::int64_t>(const std::string&)>;
+void apply_settings(const TokenizerSettings& settings, const FindToken& find, std::int64_t size,
                     SpecialTokens& specials);
 
 [[nodiscard]] std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,

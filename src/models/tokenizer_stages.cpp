@@ -55,7 +55,7 @@ void read_normalizer(const Json& root, Stages& stages) {
       stages.characters.prefix = SpacePrefix::every_more;
     } else if (type == "Replace" && pattern_of(stage, "String") == " " &&
                text_member(stage, "content") == kSpace) {
-      stages.visible_spaces = true;
+      stages.visible_spaces = stages.normalises = true;
     } else {
       refuse_unknown("normalizer", type, "NFC, Prepend and Replace of spaces by U+2581");
     }

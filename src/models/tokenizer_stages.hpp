@@ -15,7 +15,8 @@ namespace phasor::models {
 struct Stages {
   bool byte_level = false;      // words are made of the 256 characters for bytes
   bool visible_spaces = false;  // spaces become U+2581
-  bool prepends = false;        // by the normalizer, which added tokens pass too
+  bool normalises = false;      // by the normalizer, which added tokens pass too
+  bool prepends = false;        // the normalizer puts a space first
   ByteLevelSettings bytes;
   CharacterSettings characters;
   std::optional<std::string> begin;  // what the post-processor puts first

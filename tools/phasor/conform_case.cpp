@@ -158,9 +158,11 @@ void read_arrays(Case& golden) {
                               tolerance_member(entry, "rtol", where)};
     }
   }
-  if (golden.outputs.empty() && golden.truth.empty() && !golden.json.contains("checked")) {
-    throw Error(ErrorCode::invalid_argument,
-                "case.json: 'outputs', 'truth' or 'checked' must hold expected values, got none");
+  if (golden.outputs.empty() && golden.truth.empty() && !golden.json.contains("checked") &&
+      !golden.json.contains("cases")) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "case.json: 'outputs', 'truth', 'checked' or 'cases' must hold expected values, got none");
   }
 }
 

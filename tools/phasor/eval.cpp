@@ -154,7 +154,13 @@ class Evaluation {
   }
 
   [[nodiscard]] const Training& training() const { return training_; }
-  [[nodiscard]] const std::vector<EvalCell>& cells() const { return cells_; }
+  // Those that were asked for; the CSV file may hold more.
+  [[nodiscard]] std::vector<EvalCell> cells() const {
+    std::vector<EvalCell> asked;
+    for (const Cell& cell : plan_)
+      asked.push_back(*find_cell(cells_, cell.name, cell.context, cell.stride));
+    return asked;
+  }
   [[nodiscard]] const std::string& model_name() const { return model_name_; }
   [[nodiscard]] std::size_t tokens() const { return ids_.size(); }
 
@@ -355,11 +361,10 @@ int run_eval(EvalFlags flags) {
     print_json(flags, evaluation);
     return exit_code::done;
   }
-  fmt::print(
-      "model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(), evaluation.tokens(),
-      in_lines("note    ", training_note(evaluation.training())),
-      eval_page(evaluation.cells(), flags.scalings, flags.contexts),
-      "\n" + in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
+  fmt::print("model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(),
+             evaluation.tokens(), in_lines("note    ", training_note(evaluation.training())),
+             eval_page(evaluation.cells(), flags.scalings, flags.contexts),
+             in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
   return exit_code::done;
 }
 
@@ -383,9 +388,9 @@ void add_eval(CLI::App& app, Action& action) {
                    "\"original_max_position_embeddings\": N}, or a config.json with longrope");
   verb->add_option("--stride", flags->stride,
                    "tokens from window to window (default: half the context)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   verb->add_option("--max-tokens", flags->max_tokens, "of the text, its first N (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   verb->add_option("--csv", flags->csv,
                    "where the cells go, after each one; cells that it holds are not run again");
   verb->add_flag("--json", flags->json, "print the result as one object");

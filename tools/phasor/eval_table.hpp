@@ -26,7 +26,7 @@ inline constexpr std::string_view kEvalHeader =
 //
 // throws   Error naming the line: another header, a row that does not parse
 [[nodiscard]] std::vector<EvalCell> read_eval_csv(const std::string& path);
-// Null when there is none.
+// Null when there is none; a stride of 0 stands for any.
 [[nodiscard]] const EvalCell* find_cell(const std::vector<EvalCell>& cells,
                                         std::string_view scaling, std::int64_t context,
                                         std::int64_t stride);

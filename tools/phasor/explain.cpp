@@ -6,12 +6,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "commands.hpp"
+#include "phasor/io/gguf.hpp"
+#include "phasor/io/safetensors.hpp"
+#include "phasor/models/describe.hpp"
 #include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
 
@@ -181,14 +188,53 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   }
 }
 
+// "12.3 MB", decimal, as files are listed.
+std::string size_text(std::size_t bytes) {
+  return bytes < 1000000 ? fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3)
+                         : fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+// A checkpoint with its weights: more than a config can say.
+std::optional<models::ModelDescription> describe_weights(const std::string& model) {
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(model, ignored);
+  if (!folder && !io::looks_like_gguf(model)) return std::nullopt;
+  if (folder && !io::SafetensorsCheckpoint::open(model)) return std::nullopt;
+  Result<models::ModelDescription> description = models::describe(model);
+  if (!description) return std::nullopt;
+  return std::move(description).value();
+}
+
+void print_weights(const models::ModelDescription& weights) {
+  fmt::print("\nweights: {} parameters in {} tensors, {}\n", weights.parameters, weights.tensors,
+             size_text(weights.bytes));
+  for (const models::ModelDescription::Type& type : weights.types) {
+    fmt::print("  {:<15}{} tensors, {} parameters, {}\n", type.name, type.tensors, type.parameters,
+               size_text(type.bytes));
+  }
+  if (weights.cache_bytes_per_token != 0) {
+    fmt::print("  {:<15}{} a token in float32\n", "cache",
+               size_text(weights.cache_bytes_per_token));
+  }
+  fmt::print("{}", in_lines(fmt::format("  {:<15}", "tokenizer"), weights.tokenizer));
+  fmt::print("{}", in_lines(fmt::format("  {:<15}", "runs"),
+                            weights.runs_as == "decoder"   ? "phasor run, logits, eval"
+                            : weights.runs_as == "encoder" ? "phasor fill, logits"
+                                                           : "no: " + weights.refusal));
+}
+
 int run_explain(const ExplainFlags& flags) {
   const porting::ReadableConfig config =
       porting::read_readable_config(flags.model).value_or_throw();
   const porting::Explanation explanation = porting::explain(config, flags.context).value_or_throw();
+  const std::optional<models::ModelDescription> weights = describe_weights(flags.model);
   if (flags.json) {
-    fmt::print("{}\n", porting::explain_json(explanation));
+    auto page = nlohmann::ordered_json::parse(porting::explain_json(explanation));
+    if (weights) page["weights"] = nlohmann::ordered_json::parse(models::describe_json(*weights));
+    fmt::print("{}\n", page.dump());
   } else {
     print_page(explanation, flags);
+    if (weights) print_weights(*weights);
   }
   return exit_code::done;
 }

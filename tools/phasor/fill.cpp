@@ -1,10 +1,12 @@
 // phasor fill: what a RoFormer puts where a text says [MASK].
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "commands.hpp"
@@ -35,6 +37,16 @@ void require_flags(const FillFlags& flags) {
     throw Error(ErrorCode::invalid_argument,
                 message("--threads must be 0 (as many as help) or more, got ", flags.threads));
   }
+}
+
+std::unique_ptr<models::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
+  const std::filesystem::path vocabulary = folder / "vocab.txt";
+  std::error_code ignored;
+  if (!std::filesystem::exists(vocabulary, ignored)) {
+    throw Error(ErrorCode::io,
+                message(vocabulary.string(), ": must hold one token a line, got no such file"));
+  }
+  return models::read_tokenizer(folder).value_or_throw();
 }
 
 // The user's own text with the likeliest token at each mask; a piece of a word goes to the word
@@ -96,8 +108,7 @@ int run_fill(const FillFlags& flags) {
   require_flags(flags);
   models::RoFormer model =
       models::RoFormer::load(flags.model, {.threads = flags.threads}).value_or_throw();
-  const std::unique_ptr<models::Tokenizer> tokenizer =
-      models::read_roformer_tokenizer(flags.model).value_or_throw();
+  const std::unique_ptr<models::Tokenizer> tokenizer = tokenizer_of(flags.model);
   const std::vector<models::Filling> fillings =
       models::fill(model, *tokenizer, flags.text, flags.top);
   const std::string filled = filled_text(flags.text, fillings);

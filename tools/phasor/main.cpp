@@ -82,6 +82,8 @@ int main(int argc, char** argv) {
   add_convert(app, action);
   add_fill(app, action);
   add_logits(app, action);
+  add_eval(app, action);
+  add_run(app, action);
   add_conform(app, action);
   add_bench(app, action);
 

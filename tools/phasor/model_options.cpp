@@ -15,12 +15,21 @@ void add_model_options(CLI::App& verb, ModelOptions& options) {
   verb.add_flag("--fast", options.fast,
                 "round activations to eight bits a block where weights are quantised");
   verb.add_option("--threads", options.threads, "at most N threads; 0: as many as help")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
 }
 
 models::ComputeOptions compute_options(const ModelOptions& options) {
   return {.precision = options.fast ? models::Precision::fast : models::Precision::exact,
           .threads = options.threads};
+}
+
+CLI::Validator at_least(std::int64_t least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least) return {};
+    return message("must be an integer of at least ", least, ", got ", text);
+  };
+  return {check, "INT >= " + std::to_string(least)};
 }
 
 IdArray read_ids(const std::string& path) {

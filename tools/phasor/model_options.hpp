@@ -20,6 +20,9 @@ struct ModelOptions {
 void add_model_options(CLI::App& verb, ModelOptions& options);
 [[nodiscard]] models::ComputeOptions compute_options(const ModelOptions& options);
 
+// A check for an option: CLI11's own names the largest double in its message.
+[[nodiscard]] CLI::Validator at_least(std::int64_t least);
+
 // [batch, tokens] integers; `has_batch` tells a file with that axis from one of [tokens].
 struct IdArray {
   std::int64_t batch = 1, tokens = 0;

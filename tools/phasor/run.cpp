@@ -181,7 +181,10 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
     const std::string& last = written.text.empty() ? shown : written.text;
     if (last.empty() || last.back() != '\n') write_now("\n");
   }
-  if (flags.stats) print_stats(model, written.result);
+  if (flags.stats) {
+    print_load_stats(model);
+    print_stats(written.result);
+  }
   return stopped ? Interrupt::kExitCode : exit_code::done;
 }
 
@@ -226,26 +229,28 @@ void add_run(CLI::App& app, Action& action) {
                    "token ids in, token ids out: [tokens] or [batch, tokens] integers");
   verb->add_option("--mask", flags->mask, "in the shape of the ids: 0 = padding, on either side");
   verb->add_option("--tokens", flags->tokens, "at most N new tokens (default 128; a chat: 512)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   verb->add_option("--temperature", flags->temperature, "0 (default): always the likeliest token");
-  verb->add_option("--top-k", sampler.top_k, "only the K likeliest tokens; 0: all");
+  verb->add_option("--top-k", sampler.top_k, "only the K likeliest tokens; 0: all")
+      ->check(at_least(0));
   verb->add_option("--top-p", sampler.top_p, "the fewest tokens that reach probability P");
   verb->add_option("--min-p", sampler.min_p, "no token below P times the likeliest one's");
   verb->add_option("--repetition-penalty", sampler.repetition_penalty,
                    "divides the logits of tokens among the last 64");
   verb->add_option("--seed", sampler.seed, "of the draws (default 0)");
   verb->add_option("--context", flags->context, "the window (default: the trained length)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   verb->add_flag("--shift", flags->shift,
                  "when the window is full, drop the oldest half and go on");
   verb->add_option("--keep", flags->keep, "the first N tokens stay through every shift (default 4)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   verb->add_flag("--chat", flags->chat, "the prompt is a message: answer it");
   verb->add_flag("--interactive", flags->interactive, "a chat: each line of stdin is a message");
   verb->add_option("--system", flags->system, "the message that opens a chat");
-  verb->add_option("--chat-format", flags->chat_format,
-                   "chatml, llama2, llama3, mistral, gemma, phi3, zephyr, glm4 or command_r "
-                   "(default: the model's own)");
+  verb->add_option(
+      "--chat-format", flags->chat_format,
+      "chatml, llama2, llama3, mistral, mistral_v3, gemma, phi3, zephyr, glm4 or command_r "
+      "(default: the model's own)");
   verb->add_flag("--raw", flags->raw,
                  "add no begin token to the prompt and print special tokens of the answer");
   verb->add_option("--cache", flags->cache, "type of cached keys and values (default f32)")

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "run_parts.hpp"
@@ -14,6 +15,8 @@ namespace {
 volatile sig_atomic_t g_answering = 0;
 volatile sig_atomic_t g_asked = 0;
 struct sigaction g_before = {};
+
+constexpr double kMiB = 1024.0 * 1024.0;
 
 // Only calls that a signal handler may make.
 void on_interrupt(int) {
@@ -74,16 +77,18 @@ std::int64_t peak_memory() noexcept {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;  // Linux counts in KiB
 }
 
-void print_stats(const LoadedModel& model, const models::GenerateResult& result) {
+void print_load_stats(const LoadedModel& model) {
+  fmt::print(stderr, "load    {:.2f} s, weights {:.0f} MiB\n", model.load_seconds,
+             static_cast<double>(model.decoder.facts().weight_bytes) / kMiB);
+}
+
+void print_stats(const models::GenerateResult& result) {
   const auto rate = [](std::int64_t tokens, double seconds) {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
   const auto ran = result.prompt_tokens - result.cached_tokens;
   // The first token comes from the prompt's logits: what decoding ran is one less.
   const auto decoded = std::max<std::int64_t>(0, static_cast<std::int64_t>(result.ids.size()) - 1);
-  constexpr double kMiB = 1024.0 * 1024.0;
-  fmt::print(stderr, "load    {:.2f} s, weights {:.0f} MiB\n", model.load_seconds,
-             static_cast<double>(model.decoder.facts().weight_bytes) / kMiB);
   fmt::print(stderr, "prompt  {} tokens ({} cached), {:.1f} tokens/s\n", result.prompt_tokens,
              result.cached_tokens, rate(ran, result.prompt_seconds));
   fmt::print(stderr, "answer  {} tokens, {:.1f} tokens/s{}\n", result.ids.size(),

@@ -24,7 +24,6 @@ class Conversation {
     first_turn_ = messages_.size();
   }
 
-  // False when Ctrl-C ended the program's output rather than the answer.
   [[nodiscard]] models::GenerateResult turn(const std::string& line) {
     messages_.push_back({"user", line});
     const std::vector<std::int64_t> prompt = fitting_prompt();
@@ -72,6 +71,7 @@ class Conversation {
 
 int run_interactive(const RunFlags& flags, LoadedModel& model) {
   Conversation conversation(flags, model);
+  if (flags.stats) print_load_stats(model);
   const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
   if (at_terminal)
     fmt::print(stderr, "A line is a turn; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
@@ -89,7 +89,7 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
     }
     if (line->find_first_not_of(" \t") != std::string::npos) {
       const models::GenerateResult result = conversation.turn(*line);
-      if (flags.stats) print_stats(model, result);
+      if (flags.stats) print_stats(result);
     }
     line.reset();
   }

@@ -78,7 +78,8 @@ struct Written {
 // To stdout at once; false when nobody reads any more.
 bool write_now(std::string_view text);
 
-void print_stats(const LoadedModel& model, const models::GenerateResult& result);
+void print_load_stats(const LoadedModel& model);
+void print_stats(const models::GenerateResult& result);
 [[nodiscard]] std::int64_t peak_memory() noexcept;  // bytes
 
 // The chat loop: a line of stdin is a turn of the user's.

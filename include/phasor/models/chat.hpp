@@ -19,7 +19,8 @@ enum class ChatFormat : unsigned char {
   chatml,
   llama2,
   llama3,
-  mistral,
+  mistral,     // Mistral 7B v0.1 and v0.2, Mixtral
+  mistral_v3,  // Mistral 7B v0.3
   gemma,
   phi3,
   zephyr,
@@ -37,11 +38,13 @@ enum class ChatFormat : unsigned char {
 // assistant named SmolLM, ..." of SmolLM2); empty: nothing.
 [[nodiscard]] std::string default_system_message(std::string_view jinja);
 
-// The conversation, open for the assistant's answer.
+// The conversation, open for the assistant's answer, as the families' own templates write it, but
+// without the begin token that some put first: SpecialTokens::add_begin says whether the ids start
+// with it. What stands in a message stands in the text, be it the text of a special token.
 //
 // throws   Error(invalid_argument): no message, an unknown role, a system message that is not the
-//          first, a conversation that does not end with the user; Error(unsupported): a system
-//          message where the format has none
+//          first, a conversation that does not end with the user, turns that do not alternate
+//          where the format wants them to
 [[nodiscard]] std::string format_chat(ChatFormat format, const std::vector<ChatMessage>& messages);
 
 }  // namespace phasor::models

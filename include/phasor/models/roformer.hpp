@@ -78,14 +78,6 @@ struct Filling {
 };
 class Tokenizer;
 
-// The vocab.txt of a folder, with Segmentation::roformer. tokenizer_config.json, where there is one,
-// gives do_lower_case (true without it).
-//
-// refuses  what parse_wordpiece refuses, special tokens of other names, strip_accents against
-//          do_lower_case
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> read_roformer_tokenizer(
-    const std::filesystem::path& folder);
-
 struct PairIds {
   std::vector<std::int64_t> ids, token_types;
 };

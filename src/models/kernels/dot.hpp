@@ -100,7 +100,8 @@ class DotSum {
     if constexpr (kSigned) {
       (void)index;
       const Ints weights = codes ^ splat_int(static_cast<std::int32_t>(0x80808080U));
-      sum_ += add_pairs(multiply_pairs(magnitude(weights), signed_like(x, weights)));
+      sum_ = in_register(sum_ +
+                         add_pairs(multiply_pairs(magnitude(weights), signed_like(x, weights))));
     } else {
       // 2 (2^bits - 1) 127 a pair: so many fit into 16 bits with their sign.
       constexpr int kFit = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
@@ -109,6 +110,8 @@ class DotSum {
       pending_ = index % kFit == 0 ? pairs
                                    : reinterpret_cast<Ints>(reinterpret_cast<Pairs>(pending_) +
                                                             reinterpret_cast<Pairs>(pairs));
+      // Left alone, GCC 12 makes all the products first and spills them.
+      pending_ = in_register(pending_);
       if (index % kFit == kFit - 1) sum_ += add_pairs(pending_);
     }
 #else

@@ -40,34 +40,45 @@ struct Bf16 {
 
 // Codes of kBits; `at` is the block's first word at the part's lanes.
 template <int kBits>
+class BlockCodes {
+ public:
+  explicit BlockCodes(const std::byte* at) : at_(at) {
+    if constexpr (kBits == 5) upper_[0] = read_word(at, 4);
+    if constexpr (kBits == 6) {
+      upper_[0] = read_word(at, 4);
+      upper_[1] = read_word(at, 5);
+    }
+  }
+  // Words w and w + 4, w < 4 a constant after unrolling: columns 4w and 16 + 4w, four of each.
+  PHASOR_IN_PLACE void read(int w, Ints& low, Ints& high) const {
+    if constexpr (kBits == 8) {
+      low = in_register(read_word(at_, w));
+      high = in_register(read_word(at_, w + 4));
+      return;
+    }
+    const Ints both = in_register(read_word(at_, w));
+    low = both & splat_int(0x0f0f0f0f);
+    high = shifted_right(both, 4) & splat_int(0x0f0f0f0f);
+    if constexpr (kBits == 5) {  // bit 8j + w of a further word is the fifth of column 4w + j
+      low |= (upper_[0] << (4 - w)) & splat_int(0x10101010);
+      high |= shifted_right(upper_[0], w) & splat_int(0x10101010);
+    }
+    if constexpr (kBits == 6) {  // bits 8j + 2w, 8j + 2w + 1 of two further words
+      low |= (shifted_right(upper_[0], 2 * w) & splat_int(0x03030303)) << 4;
+      high |= (shifted_right(upper_[1], 2 * w) & splat_int(0x03030303)) << 4;
+    }
+  }
+
+ private:
+  const std::byte* at_;
+  Ints upper_[2];
+};
+
+template <int kBits>
 PHASOR_IN_PLACE void read_codes(const std::byte* at, Ints (&codes)[kWords]) {
-  if constexpr (kBits == 8) {
-    PHASOR_UNROLL
-    for (int w = 0; w < kWords; ++w) codes[w] = read_word(at, w);
-  } else {
-    const Ints nibble = splat_int(0x0f0f0f0f);
-    PHASOR_UNROLL
-    for (int w = 0; w < kWords / 2; ++w) {
-      const Ints both = in_register(read_word(at, w));
-      codes[w] = both & nibble;
-      codes[w + kWords / 2] = shifted_right(both, 4) & nibble;
-    }
-  }
-  if constexpr (kBits == 5) {  // bit 8j + w of a further word is the fifth of column 4w + j
-    const Ints fifth = read_word(at, 4);
-    PHASOR_UNROLL
-    for (int w = 0; w < kWords; ++w)
-      codes[w] |= (w <= 4 ? fifth << (4 - w) : shifted_right(fifth, w - 4)) & splat_int(0x10101010);
-  }
-  if constexpr (kBits == 6) {  // bits 8j + 2w, 8j + 2w + 1 of two further words
-    PHASOR_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const Ints two = read_word(at, 4 + half);
-      PHASOR_UNROLL
-      for (int w = 0; w < kWords / 2; ++w)
-        codes[half * 4 + w] |= (shifted_right(two, 2 * w) & splat_int(0x03030303)) << 4;
-    }
-  }
+  const BlockCodes<kBits> block(at);
+  PHASOR_UNROLL
+  for (int w = 0; w < kWords / 2; ++w) block.read(w, codes[w], codes[w + 4]);
 }
 
 // value = scale (code - kZero) + minimum. A type has a zero or minima, not both. kHalves = 2: a

@@ -9,6 +9,7 @@ using phasor::models::kernels::kMostStreamed;
 using phasor::models::kernels::Results;
 
 constexpr std::int64_t kAhead = 4096;  // bytes fetched before they are read
+constexpr int kSide = 2;               // vectors of rows that share a word of activations
 
 inline void prefetch_bytes(const std::byte* at, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
@@ -38,74 +39,137 @@ inline void write_group(const Float* sums, const Results& results, std::int64_t 
     write_rows(sums[part], results, group * kGroupRows + part * kFloats, token);
 }
 
-// A block of weights times a block of activations, added to `sum`.
-template <class Type, int kSteps>
-PHASOR_IN_PLACE Float add_block(const typename Type::Head& head, int block,
-                                const Ints (&codes)[kWords], const ActivationBlock<kSteps>& x,
-                                Float sum) {
-  using Dot = DotSum<Type::kBits>;
-  constexpr int kZero = Dot::kSigned ? 0 : Type::kZero;
-  constexpr int kHalfWords = kWords / Type::kHalves;
+// The sums of the steps as one number, times the scale of the activations.
+template <int kSteps, class Dots>
+PHASOR_IN_PLACE Float joined(const Dots* dots, const ActivationBlock<kSteps>& x) {
+  Float value = to_float(dots[kSteps - 1].value());
   PHASOR_UNROLL
-  for (int half = 0; half < Type::kHalves; ++half) {
-    Float dots{};
-    PHASOR_UNROLL
-    for (int s = kSteps - 1; s >= 0; --s) {
-      // The zero of the codes is taken off as an integer: as a float it would cancel digits.
-      Dot dot(Type::kHalves == 2 ? -kZero * x.sums[s][half]
-                                 : -kZero * (x.sums[s][0] + x.sums[s][1]));
-      PHASOR_UNROLL
-      for (int w = 0; w < kHalfWords; ++w) {
-        const int word = half * kHalfWords + w;
-        dot.add(codes[word], splat_codes(x.codes[s] + 4 * word), w);
-      }
-      const Float value = to_float(dot.value());
-      dots = s == kSteps - 1 ? value : mul_add(dots, splat(kStepRatio), value);
-    }
-    sum = mul_add(dots * splat(x.scale), head.scale_of(block, half), sum);
-  }
-  if constexpr (Type::kMinima) sum = mul_add(splat(x.total), head.minimum_of(block), sum);
-  return sum;
+  for (int s = kSteps - 2; s >= 0; --s)
+    value = mul_add(value, splat(kStepRatio), to_float(dots[s].value()));
+  return value * splat(x.scale);
 }
 
-// kOne: the sums of a single token stay in registers.
-template <class Type, int kSteps, bool kOne>
-void stream_type(const Weights& weights, const ActivationBlock<kSteps>* x, std::int64_t tokens,
-                 const Results& results) {
-  for (std::int64_t g = 0; g < weights.groups; ++g) {
-    const std::byte* head = weights.data + g * weights.group_bytes;
-    const std::byte* code = head + weights.head_bytes;
-    const ActivationBlock<kSteps>* block = x;
-    Float sums[kOne ? 1 : kMostStreamed][kParts];
-    for (std::int64_t t = 0; t < (kOne ? 1 : tokens); ++t) {
+// What a sum starts from. The zero of the codes is taken off as an integer: as a float it would
+// cancel digits.
+template <class Type, int kSteps>
+PHASOR_IN_PLACE std::int32_t start_of(const ActivationBlock<kSteps>& x, int step, int half) {
+  constexpr int kZero = DotSum<Type::kBits>::kSigned ? 0 : Type::kZero;
+  return Type::kHalves == 2 ? -kZero * x.sums[step][half]
+                            : -kZero * (x.sums[step][0] + x.sums[step][1]);
+}
+
+// One block of weights for kCount vectors of rows times a block of activations. A word of codes is
+// taken apart once for all steps, and one of activations is spread once for all rows.
+template <class Type, int kSteps, int kCount>
+PHASOR_IN_PLACE void add_block(const typename Type::Head* heads, int block,
+                               const std::byte* const* codes, const ActivationBlock<kSteps>& x,
+                               Float* sums) {
+  using Dots = DotSum<Type::kBits>;
+  constexpr bool kTwo = Type::kHalves == 2;
+  Dots dots[Type::kHalves][kCount][kSteps];
+  PHASOR_UNROLL
+  for (int half = 0; half < Type::kHalves; ++half) {
+    PHASOR_UNROLL
+    for (int v = 0; v < kCount; ++v) {
       PHASOR_UNROLL
-      for (int part = 0; part < kParts; ++part) sums[t][part] = Float{};
+      for (int s = 0; s < kSteps; ++s) dots[half][v][s] = Dots(start_of<Type, kSteps>(x, s, half));
     }
-    for (std::int64_t u = 0; u < weights.units; ++u) {
-      typename Type::Head heads[kParts];
-      PHASOR_UNROLL
-      for (int part = 0; part < kParts; ++part) heads[part] = Type::head(head, part);
-      for (int b = 0; b < Type::kBlocks; ++b) {
-        prefetch_bytes(code + kAhead, Type::kCodeBytes);
-        PHASOR_UNROLL
-        for (int part = 0; part < kParts; ++part) {
-          Ints codes[kWords];
-          read_codes<Type::kBits>(code + word_offset(part), codes);
-          if constexpr (kOne) {
-            sums[0][part] = add_block<Type, kSteps>(heads[part], b, codes, *block, sums[0][part]);
-          } else {
-            for (std::int64_t t = 0; t < tokens; ++t)
-              sums[t][part] =
-                  add_block<Type, kSteps>(heads[part], b, codes, block[t], sums[t][part]);
-          }
-        }
-        code += Type::kCodeBytes;
-        block += kOne ? 1 : tokens;
-      }
-      head += Type::kHeadBytes;
-    }
-    for (std::int64_t t = 0; t < (kOne ? 1 : tokens); ++t) write_group(sums[t], results, g, t);
   }
+  PHASOR_UNROLL
+  for (int w = 0; w < kWords / 2; ++w) {
+    Ints low[kCount], high[kCount];
+    PHASOR_UNROLL
+    for (int v = 0; v < kCount; ++v) BlockCodes<Type::kBits>(codes[v]).read(w, low[v], high[v]);
+    PHASOR_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      const Ints first = splat_codes(x.codes[s] + 4 * w);
+      PHASOR_UNROLL
+      for (int v = 0; v < kCount; ++v) dots[0][v][s].add(low[v], first, kTwo ? w : 2 * w);
+      const Ints second = splat_codes(x.codes[s] + 16 + 4 * w);
+      PHASOR_UNROLL
+      for (int v = 0; v < kCount; ++v)
+        dots[kTwo ? 1 : 0][v][s].add(high[v], second, kTwo ? w : 2 * w + 1);
+    }
+  }
+  PHASOR_UNROLL
+  for (int v = 0; v < kCount; ++v) {
+    PHASOR_UNROLL
+    for (int half = 0; half < Type::kHalves; ++half)
+      sums[v] = mul_add(joined<kSteps>(dots[half][v], x), heads[v].scale_of(block, half), sums[v]);
+    if constexpr (Type::kMinima)
+      sums[v] = mul_add(splat(x.total), heads[v].minimum_of(block), sums[v]);
+  }
+}
+
+// kSide vectors of rows from `row` of the groups on, for one token.
+template <class Type, int kSteps>
+void stream_rows(const Weights& weights, std::int64_t row, const ActivationBlock<kSteps>* x,
+                 const Results& results) {
+  const std::byte *head[kSide], *code[kSide];
+  int part[kSide];
+  PHASOR_UNROLL
+  for (int v = 0; v < kSide; ++v) {
+    // A vector without a second is multiplied twice and written once.
+    const std::int64_t at =
+        row + v * kFloats < weights.groups * kGroupRows ? row + v * kFloats : row;
+    part[v] = static_cast<int>(at % kGroupRows) / kFloats;
+    head[v] = weights.data + at / kGroupRows * weights.group_bytes;
+    code[v] = head[v] + weights.head_bytes + word_offset(part[v]);
+  }
+  // Groups side by side are fetched one behind the other, as they lie: the second must be there
+  // when the first begins.
+  constexpr int kGroups = kSide > kParts ? kSide / kParts : 1;
+  constexpr std::int64_t kFetched = kGroups * (Type::kCodeBytes + Type::kHeadBytes / Type::kBlocks);
+  const std::byte* ahead = head[0] + kAhead + (kGroups - 1) * weights.group_bytes;
+  Float sums[kSide] = {};
+  for (std::int64_t u = 0; u < weights.units; ++u) {
+    typename Type::Head heads[kSide];
+    PHASOR_UNROLL
+    for (int v = 0; v < kSide; ++v) {
+      heads[v] = Type::head(head[v], part[v]);
+      head[v] += Type::kHeadBytes;
+    }
+    for (int b = 0; b < Type::kBlocks; ++b) {
+      prefetch_bytes(ahead, kFetched);
+      ahead += (kFetched + 63) / 64 * 64;
+      add_block<Type, kSteps, kSide>(heads, b, code, *x, sums);
+      PHASOR_UNROLL
+      for (int v = 0; v < kSide; ++v) code[v] += Type::kCodeBytes;
+      ++x;
+    }
+  }
+  PHASOR_UNROLL
+  for (int v = 0; v < kSide; ++v) {
+    if (row + v * kFloats < results.rows) write_rows(sums[v], results, row + v * kFloats, 0);
+  }
+}
+
+// A group for all tokens: their sums wait in memory.
+template <class Type, int kSteps>
+void stream_group(const Weights& weights, std::int64_t group, const ActivationBlock<kSteps>* x,
+                  std::int64_t tokens, const Results& results) {
+  const std::byte* head = weights.data + group * weights.group_bytes;
+  const std::byte* code = head + weights.head_bytes;
+  Float sums[kMostStreamed][kParts];
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    PHASOR_UNROLL
+    for (int part = 0; part < kParts; ++part) sums[t][part] = Float{};
+  }
+  for (std::int64_t u = 0; u < weights.units; ++u) {
+    for (int b = 0; b < Type::kBlocks; ++b) {
+      prefetch_bytes(code + kAhead, Type::kCodeBytes);
+      for (int part = 0; part < kParts; ++part) {
+        const typename Type::Head own = Type::head(head, part);
+        const std::byte* const codes = code + word_offset(part);
+        for (std::int64_t t = 0; t < tokens; ++t)
+          add_block<Type, kSteps, 1>(&own, b, &codes, x[t], &sums[t][part]);
+      }
+      code += Type::kCodeBytes;
+      x += tokens;
+    }
+    head += Type::kHeadBytes;
+  }
+  for (std::int64_t t = 0; t < tokens; ++t) write_group(sums[t], results, group, t);
 }
 
 template <int kSteps>
@@ -114,9 +178,11 @@ void stream(const Weights& weights, const void* x, std::int64_t tokens, const Re
   with_format(weights.format, [&](auto type) {
     using Type = decltype(type);
     if (tokens == 1) {
-      stream_type<Type, kSteps, true>(weights, blocks, 1, results);
+      for (std::int64_t row = 0; row < weights.groups * kGroupRows; row += kSide * kFloats)
+        stream_rows<Type, kSteps>(weights, row, blocks, results);
     } else {
-      stream_type<Type, kSteps, false>(weights, blocks, tokens, results);
+      for (std::int64_t g = 0; g < weights.groups; ++g)
+        stream_group<Type, kSteps>(weights, g, blocks, tokens, results);
     }
   });
 }

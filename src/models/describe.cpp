@@ -1,0 +1,83 @@
+#include "phasor/models/describe.hpp"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "models/decoder_settings.hpp"
+#include "phasor/models/checkpoint.hpp"
+#include "phasor/models/tokenizer.hpp"
+
+namespace phasor::models {
+namespace {
+
+void count_tensors(const Checkpoint& checkpoint, ModelDescription& out) {
+  std::map<std::string, ModelDescription::Type> types;
+  for (const io::Tensor* tensor : checkpoint.tensors()) {
+    ModelDescription::Type& type = types[std::string(io::name_of(tensor->type))];
+    ++type.tensors;
+    type.parameters += tensor->size();
+    type.bytes += tensor->bytes.size();
+  }
+  for (auto& [name, type] : types) {
+    type.name = name;
+    out.tensors += type.tensors;
+    out.parameters += type.parameters;
+    out.bytes += type.bytes;
+    out.types.push_back(type);
+  }
+  std::sort(out.types.begin(), out.types.end(),
+            [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+}
+
+void say_how_it_runs(const Checkpoint& checkpoint, ModelDescription& out) {
+  if (checkpoint.config().model_type == "roformer") {
+    out.runs_as = "encoder";
+    return;
+  }
+  try {
+    const DecoderFacts facts = read_settings(checkpoint).facts;
+    out.runs_as = "decoder";
+    out.cache_bytes_per_token =
+        static_cast<std::size_t>(2 * facts.layers * facts.key_heads * facts.head_dim) *
+        sizeof(float);
+  } catch (const Error& error) {
+    out.refusal = error.what();
+  }
+}
+
+}  // namespace
+
+Result<ModelDescription> describe(const std::filesystem::path& path) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return checkpoint.error();
+  ModelDescription out;
+  count_tensors(*checkpoint, out);
+  say_how_it_runs(*checkpoint, out);
+  const Result<std::unique_ptr<Tokenizer>> tokenizer = read_tokenizer(path);
+  out.tokenizer = tokenizer
+                      ? message((*tokenizer)->description(), ", ", (*tokenizer)->size(), " tokens")
+                      : message("none: ", tokenizer.error().what());
+  return out;
+}
+
+std::string describe_json(const ModelDescription& description) {
+  nlohmann::ordered_json json;
+  json["tensors"] = description.tensors;
+  json["parameters"] = description.parameters;
+  json["bytes"] = description.bytes;
+  json["types"] = nlohmann::ordered_json::array();
+  for (const ModelDescription::Type& type : description.types) {
+    json["types"].push_back({{"type", type.name},
+                             {"tensors", type.tensors},
+                             {"parameters", type.parameters},
+                             {"bytes", type.bytes}});
+  }
+  json["runs_as"] = description.runs_as;
+  json["refusal"] = description.refusal;
+  json["cache_bytes_per_token"] = description.cache_bytes_per_token;
+  json["tokenizer"] = description.tokenizer;
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace phasor::models

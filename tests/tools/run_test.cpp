@@ -1,0 +1,109 @@
+// phasor run as a user runs it. The golden models have no tokenizer: ids in, ids out.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/golden_array.hpp"
+#include "tools/run_phasor.hpp"
+
+namespace phasor::tools::testing {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<std::int64_t>;
+
+class RunCommand : public Phasor {
+ protected:
+  static std::string golden(const std::string& name) {
+    return std::string(PHASOR_GOLDEN_DIR) + "/models/llama_gqa_llama3/" + name;
+  }
+  [[nodiscard]] Outcome run_ids(std::vector<std::string> flags) const {
+    std::vector<std::string> words = {"run", golden("model"), "--ids", golden("input_ids.npy")};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return run(words);
+  }
+  static Ids numbers(const std::string& line) {
+    std::istringstream words(line);
+    Ids ids;
+    for (std::int64_t id = 0; words >> id;) ids.push_back(id);
+    return ids;
+  }
+  static Ids golden_ids(const std::string& name) {
+    return tests::golden_array<std::int64_t>("models/llama_gqa_llama3/" + name);
+  }
+};
+
+TEST_F(RunCommand, GreedyIdsOfTheReference) {
+  const Outcome outcome = run_ids({"--tokens", "16", "--stats"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_EQ(numbers(outcome.out), golden_ids("generated.npy"));
+  EXPECT_EQ(outcome.out.back(), '\n');
+  EXPECT_NE(outcome.err.find("prompt  14 tokens (0 cached)"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("memory"), std::string::npos);
+}
+
+TEST_F(RunCommand, PaddedBatch) {
+  const Outcome outcome = run({"run", golden("model"), "--ids", golden("padded_input_ids.npy"),
+                               "--mask", golden("padded_attention_mask.npy"), "--tokens", "16"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_EQ(numbers(outcome.out), golden_ids("padded_generated.npy"));
+}
+
+TEST_F(RunCommand, JsonSeedsAndShift) {
+  const auto answer = [&](std::vector<std::string> flags) {
+    flags.emplace_back("--json");
+    const Outcome outcome = run_ids(flags);
+    EXPECT_EQ(outcome.exit, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  const std::vector<std::string> sampled = {"--tokens", "12", "--temperature", "1.5", "--seed"};
+  const auto with_seed = [&](const char* seed) {
+    std::vector<std::string> flags = sampled;
+    flags.emplace_back(seed);
+    return answer(flags).at("ids").get<Ids>();
+  };
+  EXPECT_EQ(with_seed("1"), with_seed("1"));
+  EXPECT_NE(with_seed("1"), with_seed("2"));
+
+  const json shifted = answer({"--tokens", "80", "--context", "16", "--shift"});
+  EXPECT_EQ(shifted.at("ids").size(), 80u);
+  EXPECT_GT(shifted.at("shifts").get<int>(), 5);
+  EXPECT_EQ(shifted.at("stop"), "tokens");
+  EXPECT_EQ(shifted.at("prompt_tokens"), 14);
+  // Rounded keys and values: the tiny model's margins are wide enough for its first tokens.
+  EXPECT_EQ(answer({"--tokens", "4", "--cache", "f16"}).at("ids"),
+            answer({"--tokens", "4"}).at("ids"));
+}
+
+TEST_F(RunCommand, Refusals) {
+  const std::string model = golden("model"), ids = golden("input_ids.npy");
+  expect_refusal(run({"run", file("absent"), "--ids", ids}), "run", "absent");
+  expect_refusal(run({"run", model}), "run", "--prompt, --prompt-file and --ids");
+  expect_refusal(run({"run", model, "--prompt", "x", "--ids", ids}), "run", "got several");
+  expect_refusal(run({"run", model, "--prompt", "x"}), "run", "tokenizer");
+  expect_refusal(run_ids({"--chat"}), "run", "--ids must stand without");
+  expect_refusal(run_ids({"--context", "0"}), "run", "--context: must be an integer of at least 1");
+  expect_refusal(run_ids({"--tokens", "-1"}), "run", "--tokens");
+  expect_refusal(run_ids({"--context", "16", "--tokens", "3"}), "run", "got 14 and 3");
+  expect_refusal(run_ids({"--context", "13", "--shift"}), "run", "the prompt must fit");
+  expect_refusal(run_ids({"--context", "16", "--shift", "--keep", "15"}), "run", "keep");
+  expect_refusal(run_ids({"--temperature", "-1"}), "run", "temperature");
+  expect_refusal(run_ids({"--top-p", "0.5"}), "run", "--temperature above 0");
+  expect_refusal(run_ids({"--temperature", "1", "--min-p", "1"}), "run", "min_p");
+  expect_refusal(run_ids({"--repetition-penalty", "0"}), "run", "repetition_penalty");
+  expect_refusal(run_ids({"--cache", "q4"}), "run", "--cache");
+  expect_refusal(run_ids({"--threads", "-2"}), "run", "--threads");
+  const std::string beyond = put_array<std::int64_t>("ids.npy", io::NpyType::i64, {2}, {3, 97});
+  expect_refusal(run({"run", model, "--ids", beyond}), "run", "[0, 97)");
+  const std::string none = put_array<std::int64_t>("none.npy", io::NpyType::i64, {0}, {});
+  expect_refusal(run({"run", model, "--ids", none}), "run", "at least one token");
+  const std::string floats = put_array<float>("floats.npy", io::NpyType::f32, {1}, {1.0F});
+  expect_refusal(run({"run", model, "--ids", floats}), "run", "integers");
+  expect_refusal(run({"run", put_text("cut.gguf", "GGUF\x03"), "--ids", ids}), "run", "cut.gguf");
+}
+
+}  // namespace
+}  // namespace phasor::tools::testing
