@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of npy, config and safetensors, and the dictionaries, from the golden data and by hand.
+"""Writes the seed corpora of npy, config, safetensors and tokenizer, and the dictionaries, from the golden data and by hand.
 
 Run it after the readers learn a key, a type or a family: python3 fuzz/make_seeds.py
 The seeds of gguf are kept as they are.
@@ -147,6 +147,40 @@ def checkpoints():
     put("safetensors", "unknown_type.safetensors", safetensors({"a": {**one, "dtype": "C64"}}, bytes(8)))
 
 
+def tokenizers():
+    """tokenizer.json of both kinds of BPE, SentencePiece models behind an S, text behind its way to be cut."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    regex = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    digits = {"type": "Digits", "individual_digits": True}
+    added = [{"id": 5, "content": "<s>", "special": True, "lstrip": True, "rstrip": True, "single_word": True,
+              "normalized": False}, {"id": 6, "content": "x y", "normalized": True}]
+    words = {"type": "BPE", "unk_token": "<s>", "ignore_merges": True, "vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3,
+             "\u0120ab": 4}, "merges": ["a b", ["\u0120", "ab"]]}
+    pieces = {"type": "BPE", "unk_token": "<s>", "fuse_unk": True, "byte_fallback": True,
+              "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2, "<0x0A>": 3, "b": 4}, "merges": [["\u2581", "a"]]}
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}]}
+    files = {
+        "gpt2": {"pre_tokenizer": byte_level, "model": words},
+        "smollm": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, byte_level]}, "model": words},
+        "qwen2": {"normalizer": {"type": "NFC"}, "model": words, "post_processor": template, "pre_tokenizer":
+                  {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}},
+        "llama2": {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, space]},
+                   "decoder": {"type": "Strip"}, "model": pieces},
+        "metaspace": {"pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first",
+                                        "split": False}, "model": pieces},
+    }
+    for name, root in files.items():
+        put("tokenizer", f"{name}.json", json.dumps({"added_tokens": added, **root}))
+    for path in sorted((ROOT / "tests" / "models" / "data").glob("*.model")):
+        put("tokenizer", path.name, b"S" + path.read_bytes())
+    texts = ["The quick brown fox isn't 12345 years  old\n\n\tI'LL \u4e2d\u6587 \u00e9", "aaaaaaaa he  \n\n x", "e\u0301\u0323 \ud55c"]
+    for number, text in enumerate(texts):
+        put("tokenizer", f"text_{number}", bytes([number]) + text.encode())
+    put("tokenizer", "text_not_utf8", b"\x02ab\xff\xe2\x82x\xf0\x9f")
+
+
 def dictionary(target, words):
     lines = []
     for word in dict.fromkeys(words):
@@ -160,6 +194,11 @@ def dictionaries():
     for path in sorted((ROOT / "src" / "config").glob("*.cpp")):
         keys.update(re.findall(r'"([A-Za-z][A-Za-z0-9_]*)"', path.read_text()))
     dictionary("config", [f'"{key}"' for key in sorted(keys)] + ["null", "true", "false", "1e308", "-1", "0", "[[", "]]", "{}"])
+    keys = set()
+    for name in ("tokenizer_json", "tokenizer_stages"):
+        keys.update(re.findall(r'"([A-Za-z][A-Za-z0-9_]*)"', (ROOT / "src" / "models" / f"{name}.cpp").read_text()))
+    dictionary("tokenizer", [f'"{key}"' for key in sorted(keys)] + ["null", "true", "false", "-1", "0", "[]", "{}", "'s", "'ll",
+                                                                    "<s>", "</s>", "  ", "\\u2581"])
     dictionary("safetensors", ['"__metadata__":{', '"dtype":"', '"shape":[', '"data_offsets":[', "F64", "F32", "F16", "BF16",
                                "F8_E4M3", "F8_E5M2", "I64", "BOOL", "9223372036854775807", "18446744073709551615"])
     dictionary("npy", ["\x93NUMPY", "'descr': ", "'fortran_order': ", "'shape': (", "True", "False", "<f4", "<V2", "|b1",
@@ -175,4 +214,5 @@ if __name__ == "__main__":
     configs()
     arrays()
     checkpoints()
+    tokenizers()
     dictionaries()

@@ -31,8 +31,8 @@ void check_prompt(std::span<const std::int64_t> prompt, std::int64_t vocabulary)
                 "generate: the prompt must have at least one token, got an empty one");
   for (const std::int64_t id : prompt) {
     if (id < 0 || id >= vocabulary)
-      throw Error(ErrorCode::out_of_range, message("generate: token ids must be in [0, ",
-                                                   vocabulary, "), the vocabulary, got ", id));
+      throw Error(ErrorCode::out_of_range,
+                  message("generate: token ids must be from 0 to ", vocabulary - 1, ", got ", id));
   }
 }
 

@@ -1,6 +1,5 @@
 #include "models/layer_ops.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -48,8 +47,14 @@ void add_to(std::span<float> x, const float* y, core::InstructionSet isa) {
 
 double log_sum_exp(std::span<const float> x) {
   float highest = -std::numeric_limits<float>::infinity();
-  for (const float value : x) highest = std::max(highest, value);
-  if (!std::isfinite(highest)) return static_cast<double>(highest);
+  for (const float value : x) highest = highest < value ? value : highest;
+  if (highest == std::numeric_limits<float>::infinity()) return static_cast<double>(highest);
+  if (!std::isfinite(highest)) {  // nothing, or nothing but -infinity and NaN
+    for (const float value : x) {
+      if (std::isnan(value)) return static_cast<double>(value);
+    }
+    return static_cast<double>(highest);
+  }
   const double sum =
       kernels_for(core::InstructionSet::best)
           .layer.sum_of_exponentials(x.data(), static_cast<std::int64_t>(x.size()), highest);

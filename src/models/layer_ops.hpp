@@ -28,7 +28,11 @@ void rms_norm(const Rows& rows, const float* x, const float* weight, float offse
 void layer_norm(const Rows& rows, const float* x, const float* weight, const float* bias,
                 double epsilon, float* out, core::InstructionSet isa = core::InstructionSet::best);
 
-// x = f(x), and gate = f(gate) * up. Relative error below 4e-7 where the result is not tiny.
+// x = f(x), and gate = f(gate) * up. NaN stays NaN; -infinity gives 0.
+//
+// error    kActivationError * |f(x)| + kActivationTail * min(1, |x|)
+inline constexpr double kActivationError = 4e-7;
+inline constexpr double kActivationTail = 5e-8;
 void activate(Activation f, std::span<float> x,
               core::InstructionSet isa = core::InstructionSet::best);
 void activate_gate(Activation f, std::span<float> gate, const float* up,
@@ -38,7 +42,8 @@ void activate_gate(Activation f, std::span<float> gate, const float* up,
 void add_to(std::span<float> x, const float* y,
             core::InstructionSet isa = core::InstructionSet::best);
 
-// ln sum e^x, in double; the part of a log-softmax that does not depend on the token.
+// ln sum e^x, off by at most 2e-7; the part of a log-softmax that does not depend on the token. NaN
+// where one is among them, -infinity for none.
 [[nodiscard]] double log_sum_exp(std::span<const float> x);
 
 }  // namespace phasor::models

@@ -21,7 +21,7 @@ using kernels::Results;
 using kernels::Weights;
 
 // Up to so many tokens the weights are streamed, from there on the GEMM library or the tiles win.
-constexpr std::int64_t kStreamExact = 12, kStreamFast = 4, kStreamFloats = 8;
+constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
 // Floats of a panel of dequantised rows: inside the second cache.
 constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
 

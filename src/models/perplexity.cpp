@@ -155,8 +155,8 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
           static_cast<std::int64_t>(ids.size()));
   for (const std::int64_t id : ids) {
     if (id < 0 || id >= decoder.facts().vocabulary)
-      throw Error(ErrorCode::out_of_range, message("perplexity: token ids must be in [0, ",
-                                                   decoder.facts().vocabulary, "), got ", id));
+      throw Error(ErrorCode::out_of_range, message("perplexity: token ids must be from 0 to ",
+                                                   decoder.facts().vocabulary - 1, ", got ", id));
   }
 
   const Clock::time_point start = Clock::now();

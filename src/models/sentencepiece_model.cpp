@@ -129,8 +129,8 @@ std::uint32_t word_at(std::string_view bytes, std::size_t index) {
   return word;
 }
 
-// A double array of 32-bit words, then the texts that characters become, each with a NUL at its end.
-// The library walks from word i to word i ^ offset(i) ^ byte for any byte, and looks at no end.
+// A double array of 32-bit words, then the texts that characters become, each with a NUL at its
+// end. The library walks from word i to word i ^ offset(i) ^ byte for any byte, and sees no end.
 void check_character_map(std::string_view map) {
   if (map.empty()) return;
   const auto require = [](bool holds) {
@@ -152,7 +152,7 @@ void check_character_map(std::string_view map) {
     }
     const std::size_t offset = std::size_t{word >> 10} << ((word & (1U << 9)) >> 6);
     require(((i ^ offset) | 0xff) < words);
-    // Where a text ends at this word, its value stands at the place of byte 0, which must be a leaf.
+    // Where a text ends at this word, its value stands at the place of byte 0: a leaf.
     if ((word >> 8 & 1) != 0) require(word_at(map, i ^ offset) >> 31 != 0);
   }
 }

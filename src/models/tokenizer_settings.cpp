@@ -102,11 +102,12 @@ void read_generation_config(const Json& root, TokenizerSettings& settings) {
 
 // Text -> id, of tokens that are cut out of the text but may be no control tokens.
 void read_added_tokens(const Json& root, TokenizerSettings& settings) {
-  for (const auto& [text, id] : root.items()) {
+  for (const auto& entry : root.items()) {
     const bool is_known =
         std::any_of(settings.added.begin(), settings.added.end(),
-                    [&](const AddedToken& token) { return token.content == text; });
-    if (!is_known) settings.added.push_back({text, checked_id(id, "added_tokens.json"), true});
+                    [&](const AddedToken& token) { return token.content == entry.key(); });
+    if (is_known) continue;
+    settings.added.push_back({entry.key(), checked_id(entry.value(), "added_tokens.json"), true});
   }
 }
 

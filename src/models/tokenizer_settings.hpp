@@ -31,9 +31,11 @@ struct TokenizerSettings {
 // throws   Error, naming the file
 [[nodiscard]] TokenizerSettings read_settings(const std::filesystem::path& folder);
 
-// Special tokens by their texts in a vocabulary of `size` tokens: absent ones stay as they are in `specials`.
+// Special tokens by their texts in a vocabulary of `size` tokens; absent ones stay as they are in
+// `specials`.
 //
-// throws   Error(invalid_argument): a begin or end token that the vocabulary lacks, stops outside it
+// throws   Error(invalid_argument): a begin or end token that the vocabulary lacks, stops outside
+//          it
 using FindToken = std::function<std::optional<std::int64_t>(const std::string&)>;
 void apply_settings(const TokenizerSettings& settings, const FindToken& find, std::int64_t size,
                     SpecialTokens& specials);

@@ -160,6 +160,9 @@ std::string VocabularyTokenizer::normalise(std::string_view text, Place /*place*
 
 std::vector<std::int64_t> VocabularyTokenizer::encode(std::string_view text,
                                                       SpecialText special) const {
+  if (text.size() > kMaxTextBytes) {
+    refuse(message("encode: text must have at most ", kMaxTextBytes, " bytes, got ", text.size()));
+  }
   unicode::require_utf8(text, "encode");
   EncodeSession session;
   session.ids.reserve(text.size() / 3);

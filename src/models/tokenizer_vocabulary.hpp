@@ -35,6 +35,9 @@ struct Token {
 // Ids are below this in every vocabulary, so that a lying file cannot ask for endless memory.
 inline constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 24;
 
+// Places in a text stay below 2^31, even where each of its spaces becomes three bytes.
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;
+
 class Vocabulary {
  public:
   // An empty token, and all but the first of unused ones that share a text, cannot be found.

@@ -204,7 +204,7 @@ TEST(Generate, RefusesBeforeAnythingRuns) {
   };
   constexpr ErrorCode kInvalid = ErrorCode::invalid_argument, kRange = ErrorCode::out_of_range;
   refused({}, {}, kInvalid, "at least one token");
-  refused({1, 97}, {}, kRange, "[0, 97)");
+  refused({1, 97}, {}, kRange, "from 0 to 96, got 97");
   refused({-1}, {}, kRange, "got -1");
   refused({1}, {.tokens = -1}, kInvalid, "tokens");
   refused({1}, {.context = -1}, kInvalid, "context");

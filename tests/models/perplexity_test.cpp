@@ -183,7 +183,7 @@ TEST(Perplexity, Refusals) {
   refused(ids, {.context = 8, .chunk = 0}, "chunk");
   refused({3}, {.context = 8}, "at least 2 tokens, got 1");
   refused(ids, {.context = 8, .max_tokens = 1}, "at least 2 tokens, got 1");
-  refused({3, 97}, {.context = 8}, "[0, 97)");
+  refused({3, 97}, {.context = 8}, "from 0 to 96, got 97");
   EXPECT_THROW((void)perplexity(decoder, ids, {.context = 8},
                                 [](std::int64_t, std::int64_t) { return false; }),
                Error);

@@ -109,7 +109,7 @@ TEST_F(LogitsCommand, Refusals) {
   expect_refusal(run({"logits", model, "--ids", ids}), "logits", "-o or --hidden");
   expect_refusal(run({"logits", file("no"), "--ids", ids, "-o", out}), "logits", "no");
   expect_refusal(run({"logits", model, "--ids", put("a.npy", {1}, {97}), "-o", out}), "logits",
-                 "vocabulary");
+                 "from 0 to 96, got 97");
   expect_refusal(run({"logits", model, "--ids", put("b.npy", {1, 1, 1}, {9}), "-o", out}), "logits",
                  "[1, 1, 1]");
   expect_refusal(

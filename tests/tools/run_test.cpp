@@ -97,7 +97,7 @@ TEST_F(RunCommand, Refusals) {
   expect_refusal(run_ids({"--cache", "q4"}), "run", "--cache");
   expect_refusal(run_ids({"--threads", "-2"}), "run", "--threads");
   const std::string beyond = put_array<std::int64_t>("ids.npy", io::NpyType::i64, {2}, {3, 97});
-  expect_refusal(run({"run", model, "--ids", beyond}), "run", "[0, 97)");
+  expect_refusal(run({"run", model, "--ids", beyond}), "run", "from 0 to 96, got 97");
   const std::string none = put_array<std::int64_t>("none.npy", io::NpyType::i64, {0}, {});
   expect_refusal(run({"run", model, "--ids", none}), "run", "at least one token");
   const std::string floats = put_array<float>("floats.npy", io::NpyType::f32, {1}, {1.0F});

@@ -31,9 +31,8 @@ struct TensorRows {
 };
 
 // Weights [rows, columns], copied once into the order that the kernels of this machine read; the
-// file's bytes are not needed afterwards. f32, f16 and bf16 keep their bits, the blocks of q8_0,
-// q4_0, q4_1, q4_k and q6_k theirs; q5_0, q5_1 and q5_k become q8_0-like blocks of their exact
-// values; f64 is rounded to f32. Copies share the weights.
+// file's bytes are not needed afterwards. Every type keeps its own bits and size (rows are filled up
+// to 16 with zeros); f64 is rounded to f32. Copies share the weights.
 class Matrix {
  public:
   Matrix() = default;
@@ -75,10 +74,19 @@ struct Product {
 // tokens stream the weights once, dequantised on the way; many go through the GEMM library, a panel
 // of dequantised rows at a time, or, Precision::fast, through integer products.
 //
-// error    Precision::exact: |out - exact| <= kExactProductError * sum_c |x_c w_c|
-//          Precision::fast, quantised weights: kFastProductError * max_c |x_c| * sum_c |w_c|;
-//          weights of f32, f16 and bf16 are always exact
-// throws   Error(shape_mismatch) for matrices of different widths
+// error    f32, f16 and bf16 weights, both precisions: kExactProductError * sum_c |x_c w_c|.
+//          Blocks, Precision::exact: kExactProductError * sum_c X_c W_c, where X_c is the largest
+//          |x| of the 32 columns around c and W_c the largest |w| that c's block can say: a token
+//          streamed has three steps of eight bits for x. Precision::fast: besides,
+//          kFastProductError * sum_c X_c |w_c|, one step for many tokens; a few have two, and an
+//          error 200 times smaller. Errors of the float32 sum are taken as independent: rows of
+//          16384 columns and more may leave the bound.
+// special  an activation that is not finite makes every result of its token not finite, and no
+//          other token's; blocks of 32 activations below 1e-31 may count as zeros
+// throws   Error(shape_mismatch): matrices of different widths, strides below a row, tokens below
+//          0; Error(invalid_argument): a product without a matrix; before an output is touched
+// cost     no thread for less than core::kThreadBytes of weights times tokens a thread; memory for
+//          the prepared activations and a panel of rows stays with the calling thread
 void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
               std::int64_t x_stride, const ComputeOptions& options = {});
 inline constexpr double kExactProductError = 2e-6;
