@@ -36,7 +36,7 @@ CacheBlock allocate_block(const CacheSpec& spec, std::int64_t dim) {
     }
     rows *= static_cast<std::size_t>(count);
   }
-  return {core::allocate_large(rows, static_cast<std::size_t>(dim) * core::size_of(spec.dtype)),
+  return {core::allocate_beside(rows, static_cast<std::size_t>(dim) * core::size_of(spec.dtype)),
           dim};
 }
 

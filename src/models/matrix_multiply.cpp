@@ -18,10 +18,13 @@ using kernels::ActivationBlock;
 using kernels::Kernels;
 using kernels::kGroupRows;
 using kernels::Results;
+using kernels::TileBlock;
 using kernels::Weights;
 
 // Up to so many tokens the weights are streamed, from there on the GEMM library or the tiles win.
 constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
+constexpr float kSecondStep = 3.0F;
+constexpr std::size_t kMostTileTokens = 16;
 // Floats of a panel of dequantised rows: inside the second cache.
 constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
 
@@ -104,30 +107,77 @@ class Call {
     // A call takes one of the three: weights with blocks agree about it.
     const std::int64_t block = exact  ? std::int64_t{sizeof(ActivationBlock<kernels::kExactSteps>)}
                                : fast ? std::int64_t{sizeof(ActivationBlock<kernels::kFastSteps>)}
-                               : tile ? std::int64_t{sizeof(ActivationBlock<kernels::kTileSteps>)}
+                               : tile ? std::int64_t{sizeof(TileBlock)}
                                       : 0;
     const std::int64_t slots = tile ? rounded_up(tokens_, kernels_.tile_tokens) : tokens_;
     const std::int64_t row = columns_ / kernels::kBlock * block;  // of a token
     const std::int64_t activations = rounded_up(slots * row, 64);
+    const std::int64_t set = kernels_.tile_tokens;
+    const std::int64_t blocks = columns_ / kernels::kBlock;
+    const std::int64_t second = tile ? rounded_up(slots * columns_, 64) : 0;
+    const std::int64_t heavy =
+        tile ? rounded_up(slots / set * (blocks + 1) * std::int64_t{sizeof(std::int32_t)}, 64) : 0;
     room_ = rounded_up(room, 64);
-    codes_ = scratch(static_cast<std::size_t>(activations + parts * room_));
-    rooms_ = codes_ + activations;
-    if (block == 0) return;
-    if (tile)
-      std::memset(codes_ + (slots - kernels_.tile_tokens) * row, 0,
-                  static_cast<std::size_t>(kernels_.tile_tokens * row));
-    const auto write = exact  ? kernels_.write_exact
-                       : fast ? kernels_.write_fast
-                              : kernels_.write_tile;
-    const std::int64_t most = tile ? kernels_.tile_tokens : kernels::kMostStreamed;
-    for (std::int64_t t = 0; t < tokens_; ++t) {
-      // The set that the token is in; the last one of a stream is as wide as it is full.
-      const std::int64_t first = t / most * most;
-      const std::int64_t set = tile ? most : std::min(most, tokens_ - first);
-      write(x_ + t * x_stride_, columns_ / kernels::kBlock, set,
-            codes_ + first * row + (t - first) * block);
-    }
+    codes_ = scratch(static_cast<std::size_t>(activations + second + heavy + parts * room_));
+    tiles_ = {reinterpret_cast<TileBlock*>(codes_),
+              reinterpret_cast<std::int8_t*>(codes_ + activations),
+              reinterpret_cast<std::int32_t*>(codes_ + activations + second), blocks};
+    rooms_ = codes_ + activations + second + heavy;
     token_bytes_ = row;
+    if (tile) {
+      write_tiles(slots);
+    } else if (block != 0) {
+      write_streams(exact ? kernels_.write_exact : kernels_.write_fast, block);
+    }
+  }
+
+  void write_streams(decltype(Kernels::write_exact) write, std::int64_t block) {
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      // The set that the token is in; the last one is as wide as it is full.
+      const std::int64_t first = t / kernels::kMostStreamed * kernels::kMostStreamed;
+      const std::int64_t set = std::min(kernels::kMostStreamed, tokens_ - first);
+      write(x_ + t * x_stride_, columns_ / kernels::kBlock, set,
+            codes_ + first * token_bytes_ + (t - first) * block);
+    }
+  }
+
+  // Sets of tile_tokens, the last filled up with zeros; then the second steps.
+  void write_tiles(std::int64_t slots) {
+    const std::int64_t set = kernels_.tile_tokens;
+    const std::int64_t last = (slots - set) * tiles_.blocks;
+    std::fill_n(tiles_.first + last, set * tiles_.blocks, TileBlock{});
+    std::fill_n(tiles_.second + last * kernels::kBlock, set * columns_, std::int8_t{0});
+    for (std::int64_t t = 0; t < tokens_; ++t) kernels_.write_tile(x_ + t * x_stride_, t, tiles_);
+    for (std::int64_t first = 0; first < slots; first += set) write_second_steps(first);
+  }
+
+  // The error of one step goes with the scale of its block. Where its square, each token's taken in
+  // units of its own mean, is above kSecondStep over the set, the set takes the second step too.
+  void write_second_steps(std::int64_t first) {
+    const std::int64_t set = kernels_.tile_tokens;
+    const TileBlock* const blocks = tiles_.first + first * tiles_.blocks;
+    std::int32_t* const heavy = tiles_.heavy + first / set * (tiles_.blocks + 1);
+    std::array<float, kMostTileTokens> units{};
+    for (std::int64_t b = 0; b < tiles_.blocks; ++b) {
+      for (std::int64_t t = 0; t < set; ++t) {
+        const float scale = blocks[b * set + t].scale;
+        units[static_cast<std::size_t>(t)] += scale * scale;
+      }
+    }
+    const auto each = static_cast<float>(tiles_.blocks) / (kSecondStep * static_cast<float>(set));
+    for (float& unit : units) unit = unit > 0.0F ? each / unit : 0.0F;
+    heavy[0] = 0;
+    for (std::int64_t b = 0; b < tiles_.blocks; ++b) {
+      float sum = 0.0F;
+      for (std::int64_t t = 0; t < set; ++t) {
+        const float scale = blocks[b * set + t].scale;
+        sum += scale * scale * units[static_cast<std::size_t>(t)];
+      }
+      if (!(sum > 1.0F)) continue;
+      heavy[++heavy[0]] = static_cast<std::int32_t>(b);
+      for (std::int64_t t = first; t < std::min(first + set, tokens_); ++t)
+        kernels_.write_second(x_ + t * x_stride_, t, b, tiles_);
+    }
   }
 
   [[nodiscard]] std::int64_t panel_groups() const {
@@ -210,7 +260,7 @@ class Call {
       const std::int64_t count = std::min<std::int64_t>(2, end - first);
       for (std::int64_t g = 0; g < count; ++g)
         kernels_.unpack(weights, first + g, room + g * bytes);
-      kernels_.tile(weights, room, count, codes_, tokens_,
+      kernels_.tile(weights, room, count, tiles_, tokens_,
                     results_of(product, product.matrix->rows(), first, 0));
     }
   }
@@ -223,6 +273,7 @@ class Call {
   const Kernels& kernels_;
   std::int64_t bytes_ = 0;  // of all weights
   std::byte* codes_ = nullptr;
+  kernels::TileTokens tiles_{};
   std::int64_t token_bytes_ = 0;  // of a token's codes
   std::byte* rooms_ = nullptr;
   std::int64_t room_ = 0;  // bytes of a part's

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 
 #include "core/large_memory.hpp"
 #include "models/matrix_packed.hpp"
@@ -44,26 +43,6 @@ Format format_of(TensorType type) noexcept {
     default:
       return Format::f32;
   }
-}
-
-// Matrices of a model lie behind each other in large blocks, since a single one seldom fills a huge
-// page. A block lives as long as a matrix in it.
-std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
-  constexpr std::size_t kSlab = std::size_t{32} << 20;
-  if (bytes >= kSlab / 4) return core::allocate_large(bytes, 1);
-  static std::mutex mutex;
-  static std::weak_ptr<std::byte[]> slab;
-  static std::size_t used = 0;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<std::byte[]> current = slab.lock();
-  if (current == nullptr || bytes > kSlab - used) {
-    current = core::allocate_large(kSlab, 1);
-    slab = current;
-    used = 0;
-  }
-  std::byte* const begin = current.get() + used;
-  used += bytes;
-  return {std::move(current), begin};
 }
 
 // Word `word` of lane `row`.
@@ -267,7 +246,8 @@ std::shared_ptr<Matrix::Packed> make_packed(TensorType type, std::int64_t rows,
   weights.units = columns / layout.columns;
   weights.head_bytes = rounded_up(weights.units * layout.head_bytes, 64);
   weights.group_bytes = rounded_up(weights.head_bytes + weights.units * layout.code_bytes, 64);
-  packed->memory = allocate(static_cast<std::size_t>(weights.groups * weights.group_bytes));
+  packed->memory =
+      core::allocate_beside(static_cast<std::size_t>(weights.groups * weights.group_bytes), 1);
   weights.data = packed->memory.get();
   if (rows % kGroupRows != 0) {
     std::memset(packed->memory.get() + (weights.groups - 1) * weights.group_bytes, 0,

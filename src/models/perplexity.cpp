@@ -91,8 +91,8 @@ class Scorer {
         sequence_(decoder.sequence(
             {.capacity = std::min(options.context, static_cast<std::int64_t>(ids.size())),
              .scaling = window_scaling(decoder, options)})) {
-    // Never [window, vocabulary] at once: 32 MiB of logits, or one row where that is more.
-    constexpr std::size_t kLogitBytes = std::size_t{32} << 20;
+    // Never [window, vocabulary] at once: 16 MiB of logits, or one row where that is more.
+    constexpr std::size_t kLogitBytes = std::size_t{16} << 20;
     const std::size_t rows = std::max<std::size_t>(1, kLogitBytes / (width_ * sizeof(float)));
     score_chunk_ = std::min(options.chunk, static_cast<std::int64_t>(rows));
   }

@@ -1,13 +1,14 @@
-// phasor run and eval with the real model; skipped where `./dev model` has not fetched it.
+// phasor run and eval with the real model. PHASOR_MODELS names the folder that holds the file.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "model_files.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 
@@ -19,9 +20,12 @@ using nlohmann::json;
 class RealRun : public Phasor {
  protected:
   void SetUp() override {
-    const auto found = find_model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
-    if (!found) GTEST_SKIP() << "the real model is not there: `./dev model` fetches it";
-    model_ = found->string();
+    const char* const folder = std::getenv("PHASOR_MODELS");
+    if (folder == nullptr) GTEST_SKIP() << "PHASOR_MODELS names no folder of models";
+    const std::filesystem::path path =
+        std::filesystem::path(folder) / "SmolLM2-135M-Instruct.Q4_1.gguf";
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "the real model is not in " << folder;
+    model_ = path.string();
   }
   static json golden_case(const std::string& name) {
     std::ifstream file(std::string(PHASOR_GOLDEN_DIR) + "/real_models/" + name + "/case.json");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -107,20 +108,35 @@ const EvalCell* best_cell(const std::vector<EvalCell>& cells,
   return best;
 }
 
-std::string eval_page(const std::vector<EvalCell>& cells, const std::vector<std::string>& scalings,
-                      const std::vector<std::int64_t>& contexts) {
-  std::string page = fmt::format("{:<12}", "perplexity");
+namespace {
+
+template <class Value>
+std::string table(std::string_view title, const std::vector<EvalCell>& cells,
+                  const std::vector<std::string>& scalings,
+                  const std::vector<std::int64_t>& contexts, const Value& value) {
+  std::string page = fmt::format("{:<14}", title);
   for (const std::int64_t context : contexts) page += fmt::format(" {:>10}", context);
   page += '\n';
   for (const std::string& scaling : scalings) {
-    page += fmt::format("{:<12}", scaling);
+    page += fmt::format("{:<14}", scaling);
     for (const std::int64_t context : contexts) {
       const EvalCell* cell = find_cell(cells, scaling, context, 0);
-      page += fmt::format(" {:>10}", cell ? perplexity_text(cell->value.perplexity) : "-");
+      page += fmt::format(" {:>10}", cell ? perplexity_text(value(cell->value)) : "-");
     }
     page += '\n';
   }
   return page;
+}
+
+}  // namespace
+
+std::string eval_page(const std::vector<EvalCell>& cells, const std::vector<std::string>& scalings,
+                      const std::vector<std::int64_t>& contexts) {
+  return table("perplexity", cells, scalings, contexts,
+               [](const models::Perplexity& value) { return value.perplexity; }) +
+         "\n" +
+         table("last quarter", cells, scalings, contexts,
+               [](const models::Perplexity& value) { return std::exp(value.last_quarter_nats); });
 }
 
 std::string eval_sentence(const std::vector<EvalCell>& cells,

@@ -31,7 +31,8 @@ inline constexpr std::string_view kEvalHeader =
                                         std::string_view scaling, std::int64_t context,
                                         std::int64_t stride);
 
-// Rows: scalings, columns: contexts.
+// Rows: scalings, columns: contexts; once for all tokens and once for those in the last quarter of
+// their window, where a context that is too long shows first.
 [[nodiscard]] std::string eval_page(const std::vector<EvalCell>& cells,
                                     const std::vector<std::string>& scalings,
                                     const std::vector<std::int64_t>& contexts);

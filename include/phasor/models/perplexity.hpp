@@ -24,7 +24,7 @@ struct PerplexityOptions {
   std::int64_t stride = 0;                                       // 0: context / 2
   std::int64_t max_tokens = 0;                                   // of the text; 0: all
   std::optional<encodings::RopeScaling> scaling = std::nullopt;  // none: the config's own
-  std::int64_t chunk = 512;  // tokens that run at once; fewer where logits would pass 32 MiB
+  std::int64_t chunk = 512;  // tokens that run at once; fewer where logits would pass 16 MiB
 };
 
 struct Perplexity {

@@ -7,8 +7,8 @@
 
 namespace {
 
-// So far ahead of the row in hand: two to four KiB for the usual heads.
-constexpr std::int64_t kRowsAhead = 8;
+// So far ahead of the row in hand: four KiB for a head of 64 floats.
+constexpr std::int64_t kRowsAhead = 16;
 // Values are weighed a tile at a time: where one product's columns do not reach across a row, the
 // next finds the rows in the nearest cache.
 constexpr std::int64_t kWeighedKeys = 64;

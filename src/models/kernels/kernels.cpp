@@ -16,7 +16,8 @@ extern const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL);
 const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .write_exact = write_steps<kExactSteps>,
     .write_fast = write_steps<kFastSteps>,
-    .write_tile = write_steps<kTileSteps>,
+    .write_tile = write_tile,
+    .write_second = write_second,
     .stream_exact = stream<kExactSteps>,
     .stream_fast = stream<kFastSteps>,
     .stream_floats = stream_floats,
@@ -24,7 +25,7 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .tile_tokens = kTileTokens,
     .unpacked_bytes = unpacked_bytes,
     .unpack = unpack,
-    .tile = tile<kTileSteps>,
+    .tile = tile,
     .layer = kLayerKernels,
 };
 

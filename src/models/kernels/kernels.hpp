@@ -15,10 +15,10 @@ namespace phasor::models::kernels {
 inline constexpr std::int64_t kGroupRows = 16;
 inline constexpr std::int64_t kBlock = 32;  // columns that share a scale of the activations
 // Steps of eight bits that stand for an activation: as exact as a float, and what Precision::fast
-// takes when it streams and when it multiplies tiles.
+// takes when it streams. Tiles take one step, and the second where a block is far above the others
+// of its token: its error is what would be seen.
 inline constexpr int kExactSteps = 3;
 inline constexpr int kFastSteps = 2;
-inline constexpr int kTileSteps = 1;
 // Each step of an activation writes the rest of the one before with a scale 254 times finer.
 inline constexpr float kStepRatio = 1.0F / 254;
 inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming product
@@ -78,6 +78,15 @@ struct ActivationBlock {
   float totals[2];               // of each half
   std::int16_t sums[kSteps][2];  // of the codes of each half
 };
+// Tokens of tiles in sets of tile_tokens. The second step's codes lie apart and few blocks read
+// them: those that `heavy` names.
+using TileBlock = ActivationBlock<1>;
+struct TileTokens {
+  TileBlock* first;     // block b of token t of set s: number (s * blocks + b) * tile_tokens + t
+  std::int8_t* second;  // kBlock codes a block, in the same order
+  std::int32_t* heavy;  // of each set blocks + 1 numbers: how many, then which
+  std::int64_t blocks;
+};
 
 // Where results go: row r of token t at out + t * stride + r, plus bias[r].
 struct Results {
@@ -103,7 +112,10 @@ struct Kernels {
   // 32-column blocks of x to activation blocks `set` apart.
   void (*write_exact)(const float* x, std::int64_t blocks, std::int64_t set, void* out);
   void (*write_fast)(const float* x, std::int64_t blocks, std::int64_t set, void* out);
-  void (*write_tile)(const float* x, std::int64_t blocks, std::int64_t set, void* out);
+  // The first step of token number `token`, and the second of one of its blocks.
+  void (*write_tile)(const float* x, std::int64_t token, const TileTokens& out);
+  void (*write_second)(const float* x, std::int64_t token, std::int64_t block,
+                       const TileTokens& out);
   // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in what the steps
   // say: `x` is a set of `tokens`.
   void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens,
@@ -123,7 +135,7 @@ struct Kernels {
   void (*unpack)(const Weights& weights, std::int64_t group, std::byte* out);
   // `groups` unpacked groups times all tokens.
   void (*tile)(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
-               const void* x, std::int64_t tokens, const Results& results);
+               const TileTokens& x, std::int64_t tokens, const Results& results);
   LayerKernels layer;
 };
 

@@ -5,6 +5,9 @@
 
 namespace {
 
+using phasor::models::kernels::TileBlock;
+using phasor::models::kernels::TileTokens;
+
 // Vectors of rows and tokens of a tile: its sums of integers and of floats and the words in hand
 // fill the registers.
 #if defined(__AVX512F__)
@@ -85,12 +88,61 @@ template <class Type>
 using KindOf = TileKind<Type::kBits, Type::kHalves, Unpacked<Type>::kMinima>;
 #endif
 
-// kTileVectors vectors of rows, `apart` bytes from each other, times a set of tokens.
-template <class Kind, int kSteps>
-PHASOR_IN_PLACE void tile_sums(const std::byte* at, std::int64_t apart, std::int64_t blocks,
-                               const ActivationBlock<kSteps>* x,
-                               Float (&sums)[kTileTokens][kTileVectors]) {
+// The number of block 0 of a token; its others are kTileTokens apart.
+std::int64_t first_block(std::int64_t token, const TileTokens& x) {
+  return token / kTileTokens * kTileTokens * x.blocks + token % kTileTokens;
+}
+
+void write_tile(const float* x, std::int64_t token, const TileTokens& out) {
+  write_steps<1>(x, out.blocks, kTileTokens, out.first + first_block(token, out));
+}
+
+void write_second(const float* x, std::int64_t token, std::int64_t block, const TileTokens& out) {
+  const std::int64_t at = first_block(token, out) + block * kTileTokens;
+  ActivationBlock<2> both;
+  write_block<2>(x + block * kBlock, both);
+  __builtin_memcpy(out.second + at * kBlock, both.codes[1], kBlock);
+  out.first[at].total = both.total;
+  out.first[at].totals[0] = both.totals[0];
+  out.first[at].totals[1] = both.totals[1];
+}
+
+// A block of kTileVectors vectors of rows, `apart` bytes from each other, times one step of a set of
+// tokens, whose codes are `stride` bytes apart.
+template <class Kind>
+PHASOR_IN_PLACE void add_step(const std::byte* at, std::int64_t apart, int half, const TileBlock* x,
+                              const std::int8_t* codes_at, std::int64_t stride, float ratio,
+                              Float (&sums)[kTileTokens][kTileVectors]) {
   constexpr int kHalfWords = kWords / Kind::kHalves;
+  DotSum<Kind::kBits> dots[kTileTokens][kTileVectors];
+  PHASOR_UNROLL
+  for (int w = 0; w < kHalfWords; ++w) {
+    const int word = half * kHalfWords + w;
+    Ints codes[kTileVectors];
+    PHASOR_UNROLL
+    for (int v = 0; v < kTileVectors; ++v)
+      codes[v] = in_register(load<Ints>(at + v * apart + Kind::kHeadBytes + word * 64));
+    PHASOR_UNROLL
+    for (int t = 0; t < kTileTokens; ++t) {
+      const Ints four = splat_codes(codes_at + t * stride + 4 * word);
+      PHASOR_UNROLL
+      for (int v = 0; v < kTileVectors; ++v) dots[t][v].add(codes[v], four, w);
+    }
+  }
+  PHASOR_UNROLL
+  for (int v = 0; v < kTileVectors; ++v) {
+    Float scale = load<Float>(at + v * apart + half * 64);
+    if (ratio != 1.0F) scale *= splat(ratio);
+    PHASOR_UNROLL
+    for (int t = 0; t < kTileTokens; ++t)
+      sums[t][v] = mul_add(to_float(dots[t][v].value()) * splat(x[t].scale), scale, sums[t][v]);
+  }
+}
+
+// The first step of every block.
+template <class Kind>
+PHASOR_IN_PLACE void tile_sums(const std::byte* at, std::int64_t apart, std::int64_t blocks,
+                               const TileBlock* x, Float (&sums)[kTileTokens][kTileVectors]) {
   PHASOR_UNROLL
   for (int t = 0; t < kTileTokens; ++t) {
     PHASOR_UNROLL
@@ -99,34 +151,7 @@ PHASOR_IN_PLACE void tile_sums(const std::byte* at, std::int64_t apart, std::int
   for (std::int64_t b = 0; b < blocks; ++b) {
     PHASOR_UNROLL
     for (int half = 0; half < Kind::kHalves; ++half) {
-      PHASOR_UNROLL
-      for (int s = 0; s < kSteps; ++s) {
-        DotSum<Kind::kBits> dots[kTileTokens][kTileVectors];
-        PHASOR_UNROLL
-        for (int w = 0; w < kHalfWords; ++w) {
-          const int word = half * kHalfWords + w;
-          Ints codes[kTileVectors];
-          PHASOR_UNROLL
-          for (int v = 0; v < kTileVectors; ++v)
-            codes[v] = in_register(load<Ints>(at + v * apart + Kind::kHeadBytes + word * 64));
-          PHASOR_UNROLL
-          for (int t = 0; t < kTileTokens; ++t) {
-            const Ints four = splat_codes(x[t].codes[s] + 4 * word);
-            PHASOR_UNROLL
-            for (int v = 0; v < kTileVectors; ++v) dots[t][v].add(codes[v], four, w);
-          }
-        }
-        PHASOR_UNROLL
-        for (int v = 0; v < kTileVectors; ++v) {
-          Float scale = load<Float>(at + v * apart + half * 64);
-          if (s == 1) scale *= splat(kStepRatio);
-          if (s == 2) scale *= splat(kStepRatio * kStepRatio);
-          PHASOR_UNROLL
-          for (int t = 0; t < kTileTokens; ++t)
-            sums[t][v] =
-                mul_add(to_float(dots[t][v].value()) * splat(x[t].scale), scale, sums[t][v]);
-        }
-      }
+      add_step<Kind>(at, apart, half, x, x->codes[0], sizeof(TileBlock), 1.0F, sums);
       if constexpr (Kind::kMinima) {
         PHASOR_UNROLL
         for (int v = 0; v < kTileVectors; ++v) {
@@ -143,9 +168,24 @@ PHASOR_IN_PLACE void tile_sums(const std::byte* at, std::int64_t apart, std::int
   }
 }
 
-template <class Kind, int kSteps>
+// The second step of the heavy blocks, a loop of its own: a branch in the first one would push its
+// sums out of the registers.
+template <class Kind>
+PHASOR_IN_PLACE void heavy_sums(const std::byte* at, std::int64_t apart, const std::int32_t* heavy,
+                                const TileBlock* x, const std::int8_t* second,
+                                Float (&sums)[kTileTokens][kTileVectors]) {
+  for (std::int32_t i = 1; i <= heavy[0]; ++i) {
+    const std::int64_t b = heavy[i];
+    PHASOR_UNROLL
+    for (int half = 0; half < Kind::kHalves; ++half)
+      add_step<Kind>(at + b * Kind::kBlockBytes, apart, half, x + b * kTileTokens,
+                     second + b * kTileTokens * kBlock, kBlock, kStepRatio, sums);
+  }
+}
+
+template <class Kind>
 void tile_kind(const std::byte* unpacked, std::int64_t group_bytes, std::int64_t groups,
-               const ActivationBlock<kSteps>* x, std::int64_t tokens, const Results& results) {
+               const TileTokens& x, std::int64_t tokens, const Results& results) {
   const std::int64_t blocks = group_bytes / Kind::kBlockBytes;
   const std::int64_t vectors = groups * kParts;
   const auto address = [&](std::int64_t vector) {
@@ -159,7 +199,10 @@ void tile_kind(const std::byte* unpacked, std::int64_t group_bytes, std::int64_t
     const std::int64_t apart = address(first + count - 1) - at;
     for (std::int64_t t = 0; t < tokens; t += kTileTokens) {
       Float sums[kTileTokens][kTileVectors];
-      tile_sums<Kind, kSteps>(at, apart, blocks, x + t * blocks, sums);
+      const TileBlock* const set = x.first + t * blocks;
+      tile_sums<Kind>(at, apart, blocks, set, sums);
+      heavy_sums<Kind>(at, apart, x.heavy + t / kTileTokens * (blocks + 1), set,
+                       x.second + t * blocks * kBlock, sums);
       const std::int64_t written = tokens - t < kTileTokens ? tokens - t : kTileTokens;
       for (std::int64_t i = 0; i < written; ++i) {
         for (std::int64_t v = 0; v < count; ++v)
@@ -169,13 +212,11 @@ void tile_kind(const std::byte* unpacked, std::int64_t group_bytes, std::int64_t
   }
 }
 
-template <int kSteps>
-void tile(const Weights& weights, const std::byte* unpacked, std::int64_t groups, const void* x,
-          std::int64_t tokens, const Results& results) {
+void tile(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
+          const TileTokens& x, std::int64_t tokens, const Results& results) {
   with_format(weights.format, [&](auto type) {
-    tile_kind<KindOf<decltype(type)>, kSteps>(unpacked, unpacked_bytes(weights), groups,
-                                              static_cast<const ActivationBlock<kSteps>*>(x),
-                                              tokens, results);
+    tile_kind<KindOf<decltype(type)>>(unpacked, unpacked_bytes(weights), groups, x, tokens,
+                                      results);
   });
 }
 
