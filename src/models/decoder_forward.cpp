@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "attention/call.hpp"
 #include "models/decoder_state.hpp"
 
 namespace phasor::models {
@@ -181,29 +182,22 @@ class Forward {
   }
 
   void append(attention::KVCache& cache, const float* key, const float* value, std::int64_t count) {
+    core::ConstHeadsView k = core::heads_view(key, 1, count, facts_.key_heads, facts_.head_dim);
+    core::ConstHeadsView v = core::heads_view(value, 1, count, facts_.key_heads, facts_.head_dim);
     const core::DType dtype = cache.spec().dtype;
-    const auto view = [&](const auto* data) {
-      return core::heads_view(data, 1, count, facts_.key_heads, facts_.head_dim);
-    };
-    if (dtype == core::DType::f32) {
-      cache.append(view(key), view(value), std::nullopt, state_.compute.threads);
-    } else if (dtype == core::DType::f16) {
-      const std::vector<core::Half> k = rounded<core::Half>(key, count, core::to_half);
-      const std::vector<core::Half> v = rounded<core::Half>(value, count, core::to_half);
-      cache.append(view(k.data()), view(v.data()), std::nullopt, state_.compute.threads);
-    } else {
-      const auto k = rounded<core::BFloat16>(key, count, core::to_bfloat16);
-      const auto v = rounded<core::BFloat16>(value, count, core::to_bfloat16);
-      cache.append(view(k.data()), view(v.data()), std::nullopt, state_.compute.threads);
+    if (dtype != core::DType::f32) {
+      const auto size = static_cast<std::size_t>(count * key_width_);
+      work_.narrow.resize(2 * size);
+      const auto storage = dtype == core::DType::f16 ? attention::kernels::Storage::f16
+                                                     : attention::kernels::Storage::bf16;
+      const auto round = attention::kernels_for(state_.compute.isa).write_rows;
+      round(key, key_width_, count, key_width_, storage, work_.narrow.data(), key_width_);
+      round(value, key_width_, count, key_width_, storage, work_.narrow.data() + size, key_width_);
+      k.data = work_.narrow.data();
+      v.data = work_.narrow.data() + size;
+      k.dtype = v.dtype = dtype;
     }
-  }
-
-  template <class T>
-  [[nodiscard]] std::vector<T> rounded(const float* x, std::int64_t count,
-                                       T (*round)(float) noexcept) const {
-    std::vector<T> out(static_cast<std::size_t>(count * key_width_));
-    std::transform(x, x + count * key_width_, out.begin(), round);
-    return out;
+    cache.append(k, v, std::nullopt, state_.compute.threads);
   }
 
   // down(f(gate x) * up x), or down(f(up x)) without a gate.

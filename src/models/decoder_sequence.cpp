@@ -14,7 +14,7 @@ namespace {
           .head_dim = facts.head_dim,
           .value_dim = facts.head_dim,
           .capacity = capacity,
-          .dtype = state.options.cache,
+          .dtype = *state.options.cache,
           .rotary = state.turns.terms[state.decoder->layers[layer].group].turn,
           .mode = state.options.mode};
 }
@@ -55,7 +55,7 @@ std::size_t Sequence::bytes() const noexcept {
   const std::int64_t copies = state_->options.mode == attention::CacheMode::drift_free ? 3 : 2;
   return static_cast<std::size_t>(facts.layers * facts.key_heads * facts.head_dim * copies *
                                   state_->options.capacity) *
-         core::size_of(state_->options.cache);
+         core::size_of(*state_->options.cache);
 }
 
 void Sequence::truncate(std::int64_t tokens) {
@@ -103,6 +103,8 @@ Sequence Decoder::sequence(const SequenceOptions& options) const {
   auto state = std::make_unique<Sequence::State>();
   state->decoder = state_.get();
   state->options = options;
+  state->options.cache = options.cache.value_or(
+      state_->compute.precision == Precision::fast ? core::DType::f16 : core::DType::f32);
   for (const config::LayerGroup& group : state_->config.groups) {
     state->rope.push_back(group.rope);
     if (group.rope && options.scaling) state->rope.back()->scaling = *options.scaling;

@@ -38,7 +38,7 @@ struct LayerWeights {
   Norm attention_norm, feed_forward_norm, after_attention, after_feed_forward;
   Linear query, key, value, output;
   Norm query_norm, key_norm;  // [head_dim], or [heads, head_dim] (Cohere)
-  Expert feed_forward;                      // gate empty where there is none
+  Expert feed_forward;        // gate empty where there is none
   Linear router;
   std::vector<Expert> experts;
   std::size_t group = 0;  // of the config's layer groups
@@ -48,6 +48,7 @@ struct LayerWeights {
 struct Workspace {
   std::vector<float> x, normed, query, key, value, attended, branch, gate, up, router, gathered,
       expert_out;
+  std::vector<std::uint16_t> narrow;  // keys and values of sixteen bits
 };
 
 struct Decoder::State {

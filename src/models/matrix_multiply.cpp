@@ -23,7 +23,7 @@ using kernels::Weights;
 
 // Up to so many tokens the weights are streamed, from there on the GEMM library or the tiles win.
 constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
-constexpr float kSecondStep = 3.0F;
+constexpr float kSecondStep = 2.0F;
 constexpr std::size_t kMostTileTokens = 16;
 // Floats of a panel of dequantised rows: inside the second cache.
 constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;

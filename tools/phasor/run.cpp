@@ -41,9 +41,9 @@ models::GenerateOptions generate_options(const RunFlags& flags, const LoadedMode
 
 models::SequenceOptions cache_options(const RunFlags& flags) {
   models::SequenceOptions options;
-  options.cache = flags.cache == "f16"    ? core::DType::f16
-                  : flags.cache == "bf16" ? core::DType::bf16
-                                          : core::DType::f32;
+  if (flags.cache == "f32") options.cache = core::DType::f32;
+  if (flags.cache == "f16") options.cache = core::DType::f16;
+  if (flags.cache == "bf16") options.cache = core::DType::bf16;
   return options;
 }
 
@@ -253,7 +253,8 @@ void add_run(CLI::App& app, Action& action) {
       "(default: the model's own)");
   verb->add_flag("--raw", flags->raw,
                  "add no begin token to the prompt and print special tokens of the answer");
-  verb->add_option("--cache", flags->cache, "type of cached keys and values (default f32)")
+  verb->add_option("--cache", flags->cache,
+                   "type of cached keys and values (default f32, with --fast f16)")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   verb->add_flag("--stats", flags->stats, "speed and memory, on stderr");
   verb->add_flag("--json", flags->json, "print the answer as one object when it is complete");

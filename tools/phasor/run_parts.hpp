@@ -18,7 +18,7 @@ namespace phasor::tools {
 struct RunFlags {
   ModelOptions model;
   std::optional<std::string> prompt, system, chat_format;
-  std::string prompt_file, ids, mask, cache = "f32";
+  std::string prompt_file, ids, mask, cache;
   std::optional<std::int64_t> tokens, context;
   std::optional<double> temperature;
   models::SamplerOptions sampler;

@@ -35,7 +35,8 @@ struct DecoderFacts {
 // Keys and values of one sequence in every layer, and the ids that they stand for.
 struct SequenceOptions {
   std::int64_t capacity = 0;  // tokens
-  core::DType cache = core::DType::f32;
+  // None: f32, or f16 where the decoder computes in Precision::fast.
+  std::optional<core::DType> cache = std::nullopt;
   attention::CacheMode mode = attention::CacheMode::compact;
   // In place of the config's own scaling, in every layer that turns; the weights stay as they are.
   std::optional<encodings::RopeScaling> scaling = std::nullopt;
