@@ -198,12 +198,17 @@ void tile_kind(const std::byte* unpacked, std::int64_t group_bytes, std::int64_t
     const std::byte* const at = address(first);
     const std::int64_t apart = address(first + count - 1) - at;
     for (std::int64_t t = 0; t < tokens; t += kTileTokens) {
+      const std::int64_t written = tokens - t < kTileTokens ? tokens - t : kTileTokens;
+      // The lines that the sums will go to, fetched while they are made.
+      for (std::int64_t i = 0; i < written; ++i) {
+        for (std::int64_t v = 0; v < count; ++v)
+          __builtin_prefetch(results.out + (t + i) * results.stride + (first + v) * kFloats, 1);
+      }
       Float sums[kTileTokens][kTileVectors];
       const TileBlock* const set = x.first + t * blocks;
       tile_sums<Kind>(at, apart, blocks, set, sums);
       heavy_sums<Kind>(at, apart, x.heavy + t / kTileTokens * (blocks + 1), set,
                        x.second + t * blocks * kBlock, sums);
-      const std::int64_t written = tokens - t < kTileTokens ? tokens - t : kTileTokens;
       for (std::int64_t i = 0; i < written; ++i) {
         for (std::int64_t v = 0; v < count; ++v)
           write_rows(sums[i][v], results, (first + v) * kFloats, t + i);
