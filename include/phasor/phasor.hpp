@@ -26,6 +26,10 @@
 #include "phasor/io/gguf.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/io/safetensors.hpp"
+#include "phasor/models/decoder.hpp"
+#include "phasor/models/generate.hpp"
+#include "phasor/models/roformer.hpp"
+#include "phasor/models/tokenizer.hpp"
 
 namespace phasor {
 
@@ -147,5 +151,14 @@ using io::Tensor;
 using io::TensorType;
 using io::to_floats;
 using io::write_safetensors;
+
+// Models that use it.
+using models::Decoder;
+using models::GenerateOptions;
+using models::Generator;
+using models::read_tokenizer;
+using models::RoFormer;
+using models::SamplerOptions;
+using models::Tokenizer;
 
 }  // namespace phasor
