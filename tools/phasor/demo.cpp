@@ -11,6 +11,7 @@
 #include "core/buffer.hpp"
 #include "core/limits.hpp"
 #include "core/timing.hpp"
+#include "demo_model.hpp"
 #include "phasor/attention/decay.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/threads.hpp"
@@ -35,6 +36,7 @@ class Demo {
     layouts();
     decay();
     accuracy();
+    model();
     speed();
     fmt::print("\n{}\n", failures_ == 0 ? "Every check above holds."
                                         : fmt::format("{} of the checks above FAILED.", failures_));
@@ -186,6 +188,19 @@ class Demo {
           "ours is the float32 number nearest to the truth at every position");
   }
 
+  void model() {
+    title("A tiny decoder: made-up weights, 32 tokens, logits of the last one");
+    const TinyModelCheck tiny = check_tiny_model();
+    check(tiny.one_by_one <= 1e-4 * tiny.largest_logit,
+          fmt::format("token by token as at once: equal to {:.0e}", tiny.one_by_one));
+    check(tiny.shifted <= 1e-4 * tiny.largest_logit,
+          fmt::format("40 tokens dropped in front, keys turned again: equal to {:.0e}",
+                      tiny.shifted));
+    fmt::print(
+        "   `phasor run MODEL --prompt TEXT` runs real ones; `./dev model` fetches one of 93 "
+        "MB.\n");
+  }
+
   void speed() {
     constexpr std::int64_t kTokens = 4096, kHeads = 32, kDim = 128;
     title(
@@ -229,13 +244,15 @@ class Demo {
 
 void add_demo(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
-      "demo", "the main job in a few seconds: worked example, decay, accuracy, speed");
+      "demo",
+      "the main job in a few seconds: worked example, decay, accuracy, a tiny model, speed");
   verb->footer(
       "Turns the worked example of the notes and checks it number by number, shows that scores "
       "depend on the\n"
-      "distance alone, both layouts, the decay curve, what float32 angles lose, and the speed "
-      "beside this machine's\n"
-      "own limit. Needs no file. Exit 1 if a check fails; speed is shown, not checked.");
+      "distance alone, both layouts, the decay curve, what float32 angles lose, a tiny model, and "
+      "the speed beside\n"
+      "this machine's own limit. Needs no file. Exit 1 if a check fails; speed is shown, not "
+      "checked.");
   verb->callback([&action] { action = [] { return Demo().run(); }; });
 }
 
