@@ -9,6 +9,7 @@
 #include "attention/attention_bench.hpp"
 #include "commands.hpp"
 #include "core/rotary_bench.hpp"
+#include "models/models_bench.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 
@@ -167,9 +168,11 @@ int run_curves(const BenchRequest& request) {
 }
 
 int run_bench(const BenchRequest& request) {
-  if (request.suite == "rotary" && (request.memory || !request.curves.empty())) {
-    throw Error(ErrorCode::invalid_argument,
-                "--memory and --curves must go with attention, got --suite rotary");
+  if ((request.suite == "rotary" || request.suite == "models") &&
+      (request.memory || !request.curves.empty())) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("--memory and --curves must go with attention, got --suite ", request.suite));
   }
   if (!request.curves.empty()) return run_curves(request);
   Printer printer(request.json);
@@ -182,8 +185,10 @@ int run_bench(const BenchRequest& request) {
   const bench::AttentionPlan attention = attention_plan_of(request);
   const auto print = [&](const bench::Row& row) { printer.row(row); };
   printer.header(request.suite == "attention" ? attention.rounds : plan.rounds);
-  if (request.suite != "attention") bench::run_rotary_bench(plan, print);
-  if (request.suite != "rotary") bench::run_attention_bench(attention, print);
+  const bool all = request.suite.empty() || request.suite == "all";
+  if (all || request.suite == "rotary") bench::run_rotary_bench(plan, print);
+  if (all || request.suite == "attention") bench::run_attention_bench(attention, print);
+  if (request.suite == "all" || request.suite == "models") bench::run_models_bench(plan, print);
   return printer.finish();
 }
 
@@ -201,10 +206,11 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--isa", request->level,
                    "Measure one instruction set: x86-64-v3, x86-64-v4, ...");
   verb->add_option("--rounds", request->rounds, "Rounds per row")->check(CLI::Range(1, 10000));
-  verb->add_option("--suite", request->suite,
-                   "What to measure: rotary, attention or all, in full. Without it: rotary, and "
-                   "attention in brief")
-      ->check(CLI::IsMember({"rotary", "attention", "all"}));
+  verb->add_option(
+          "--suite", request->suite,
+          "What to measure: rotary, attention, models or all, in full. Without it: rotary, and "
+          "attention in brief")
+      ->check(CLI::IsMember({"rotary", "attention", "models", "all"}));
   verb->add_option("--only", request->only, "Measure the rows whose name holds this text");
   CLI::Option* const memory =
       verb->add_flag("--memory", request->memory,
@@ -226,7 +232,9 @@ void add_bench(CLI::App& app, Action& action) {
       "std::cos;\n"
       "attention against the multiply-adds it needs (a ratio of 1.25 is 80 % of the core's peak), "
       "encodings against none,\n"
-      "backward against forward, decoding against reading the cache.\n"
+      "backward against forward, decoding against reading the cache, products of models against "
+      "reading the\n"
+      "weights and against multiply-adds.\n"
       "Close other programs first: ratios are robust, not immune.\n\n"
       "Example: phasor bench --quick");
   verb->callback([request, &action] { action = [request] { return run_bench(*request); }; });
