@@ -456,7 +456,7 @@ typedef struct {
 
 phasor_status phasor_model_load(const char* path, const phasor_model_options* options,
                                 phasor_model** out);
-void phasor_model_destroy(phasor_model* model); /* NULL is fine */
+void phasor_model_destroy(phasor_model* model);             /* NULL is fine */
 int64_t phasor_model_vocabulary(const phasor_model* model); /* 0 for NULL */
 /* Room for `capacity` tokens. */
 phasor_status phasor_sequence_create(const phasor_model* model, int64_t capacity,
