@@ -27,8 +27,10 @@ std::string shape_text(const ConstHeadsView& view) {
   throw Error(code, message(where, ": ", what));
 }
 
-void require_shape(bool holds, const char* where, const std::string& what) {
-  if (!holds) refuse(ErrorCode::shape_mismatch, where, what);
+// The text is made when it is needed: decoding checks its shapes thousands of times a second.
+template <class... Parts>
+void require_shape(bool holds, const char* where, const Parts&... parts) {
+  if (!holds) refuse(ErrorCode::shape_mismatch, where, message(parts...));
 }
 
 void check_input(const char* where, const char* name, const ConstHeadsView& view) {
@@ -51,25 +53,23 @@ void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsVi
   check_input(where, "q", q);
   check_input(where, "k", k);
   check_input(where, "v", v);
-  require_shape(
-      q.batch == k.batch && k.batch == v.batch, where,
-      message("q, k and v must have one batch, got ", q.batch, ", ", k.batch, " and ", v.batch));
-  require_shape(k.tokens == v.tokens, where,
-                message("k and v must have the same tokens, got ", k.tokens, " and ", v.tokens));
-  require_shape(q.head_dim == k.head_dim, where,
-                message("q and k must have one head_dim, got ", q.head_dim, " and ", k.head_dim));
-  require_shape(k.heads == v.heads, where,
-                message("k and v must have the same heads, got ", k.heads, " and ", v.heads));
-  require_shape(
-      q.heads % k.heads == 0, where,
-      message("the heads of q must be a multiple of those of k, got ", q.heads, " and ", k.heads));
+  require_shape(q.batch == k.batch && k.batch == v.batch, where,
+                "q, k and v must have one batch, got ", q.batch, ", ", k.batch, " and ", v.batch);
+  require_shape(k.tokens == v.tokens, where, "k and v must have the same tokens, got ", k.tokens,
+                " and ", v.tokens);
+  require_shape(q.head_dim == k.head_dim, where, "q and k must have one head_dim, got ", q.head_dim,
+                " and ", k.head_dim);
+  require_shape(k.heads == v.heads, where, "k and v must have the same heads, got ", k.heads,
+                " and ", v.heads);
+  require_shape(q.heads % k.heads == 0, where,
+                "the heads of q must be a multiple of those of k, got ", q.heads, " and ", k.heads);
 }
 
 void check_counts(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
                   const AttentionOptions& options) {
   const auto fits = [&](const char* name, std::size_t got, std::int64_t wanted) {
-    require_shape(got == 0 || static_cast<std::int64_t>(got) == wanted, where,
-                  message(name, " must have ", wanted, " entries, got ", got));
+    require_shape(got == 0 || static_cast<std::int64_t>(got) == wanted, where, name, " must have ",
+                  wanted, " entries, got ", got);
   };
   fits("key_lengths", options.key_lengths.size(), k.batch);
   fits("key_padding", options.key_padding.size(), k.batch * k.tokens);
@@ -134,8 +134,8 @@ void check_options(const char* where, const encodings::ScoreTerms& terms, const 
   check_boundaries(where, "query_boundaries", options.query_boundaries, q.tokens);
   check_boundaries(where, "key_boundaries", options.key_boundaries, k.tokens);
   require_shape(options.query_boundaries.size() == options.key_boundaries.size(), where,
-                message("query_boundaries and key_boundaries must be as many, got ",
-                        options.query_boundaries.size(), " and ", options.key_boundaries.size()));
+                "query_boundaries and key_boundaries must be as many, got ",
+                options.query_boundaries.size(), " and ", options.key_boundaries.size());
   if (q.batch != 1 || !options.key_lengths.empty()) {
     refuse(ErrorCode::unsupported, where,
            message("packed sequences need batch 1 and no key_lengths, got batch ", q.batch));
@@ -293,11 +293,11 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
                   std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                   const Call& call) {
   check_input(where, name, view);
-  require_shape(
-      view.batch == batch && view.tokens == tokens && view.heads == heads && view.head_dim == dim,
-      where,
-      message(name, " must be [", batch, ", ", tokens, ", ", heads, ", ", dim, "], got ",
-              shape_text(view)));
+  if (view.batch != batch || view.tokens != tokens || view.heads != heads || view.head_dim != dim) {
+    refuse(ErrorCode::shape_mismatch, where,
+           message(name, " must be [", batch, ", ", tokens, ", ", heads, ", ", dim, "], got ",
+                   shape_text(view)));
+  }
   if (batch * tokens == 0) return;
   if (core::overlaps_itself(view)) {
     refuse(ErrorCode::invalid_argument, where,
