@@ -230,19 +230,6 @@ void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
 
 }  // namespace
 
-Activation activation_of(std::string_view name) {
-  if (name == "silu" || name == "swish") return Activation::silu;
-  if (name == "gelu") return Activation::gelu;
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
-    return Activation::gelu_tanh;
-  }
-  if (name == "relu") return Activation::relu;
-  throw Error(ErrorCode::unsupported,
-              message("hidden_act: must be silu, swish, gelu, gelu_new, gelu_pytorch_tanh, "
-                      "gelu_fast or relu, got ",
-                      io::one_line(name)));
-}
-
 DecoderSettings read_settings(const Checkpoint& checkpoint) {
   const config::ModelConfig& config = checkpoint.config();
   const WeightFormat format =

@@ -26,7 +26,4 @@ struct DecoderSettings {
 //          not compute; Error(invalid_argument) for missing or absurd numbers
 [[nodiscard]] DecoderSettings read_settings(const Checkpoint& checkpoint);
 
-// hidden_act's names; Error(unsupported) naming the known ones.
-[[nodiscard]] Activation activation_of(std::string_view name);
-
 }  // namespace phasor::models

@@ -3,9 +3,24 @@
 #include <cmath>
 #include <limits>
 
+#include "io/json.hpp"
 #include "models/dispatch.hpp"
+#include "phasor/core/error.hpp"
 
 namespace phasor::models {
+
+Activation activation_of(std::string_view name) {
+  if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "gelu") return Activation::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
+    return Activation::gelu_tanh;
+  }
+  if (name == "relu") return Activation::relu;
+  throw Error(ErrorCode::unsupported,
+              message("hidden_act: expected one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, "
+                      "relu, silu, swish, got ",
+                      io::one_line(name)));
+}
 
 void rms_norm(const Rows& rows, const float* x, const float* weight, float offset, double epsilon,
               float* out, core::InstructionSet isa) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "phasor/core/instruction_set.hpp"
 
@@ -14,6 +15,11 @@ enum class Activation : std::uint8_t {
   gelu_tanh,  // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
   relu,
 };
+
+// By the name that a config's hidden_act gives.
+//
+// throws   Error(unsupported) naming the known ones
+[[nodiscard]] Activation activation_of(std::string_view name);
 
 // Rows of [tokens, width], `stride` floats apart.
 struct Rows {

@@ -10,19 +10,6 @@ namespace {
 
 using config::ObjectReader;
 
-struct ActivationName {
-  std::string_view name;
-  Activation activation;
-};
-constexpr std::array kActivations = {
-    ActivationName{"gelu", Activation::gelu},
-    ActivationName{"gelu_new", Activation::gelu_tanh},
-    ActivationName{"gelu_pytorch_tanh", Activation::gelu_tanh},
-    ActivationName{"relu", Activation::relu},
-    ActivationName{"silu", Activation::silu},
-    ActivationName{"swish", Activation::silu},
-};
-
 struct HeadName {
   std::string_view architecture;
   RoFormerHead head;
@@ -33,11 +20,10 @@ constexpr std::array kHeads = {
     HeadName{"RoFormerForSequenceClassification", RoFormerHead::classification},
 };
 
-// The names of a table, as a message lists them.
-template <class Rows, class NameOf>
-[[nodiscard]] std::string listed(const Rows& rows, NameOf name_of) {
+[[nodiscard]] std::string known_heads() {
   std::string text;
-  for (const auto& row : rows) text += (text.empty() ? "" : ", ") + std::string(name_of(row));
+  for (const HeadName& known : kHeads)
+    text += (text.empty() ? "" : ", ") + std::string(known.architecture);
   return text;
 }
 
@@ -46,17 +32,6 @@ template <class Rows, class NameOf>
   const std::int64_t size = top.integer(key).value_or(absent);
   if (size <= 0) top.refuse(key, message("expected a positive integer, got ", size));
   return size;
-}
-
-[[nodiscard]] Activation activation_of(const ObjectReader& top) {
-  const std::string name = top.text("hidden_act").value_or("gelu");
-  for (const ActivationName& known : kActivations) {
-    if (known.name == name) return known.activation;
-  }
-  top.refuse_as(
-      ErrorCode::unsupported, "hidden_act",
-      message("expected one of ", listed(kActivations, [](const auto& row) { return row.name; }),
-              ", got ", name));
 }
 
 void refuse_decoders(const ObjectReader& top) {
@@ -78,10 +53,8 @@ void read_head(const ObjectReader& top, RoFormerSettings& settings) {
       return;
     }
   }
-  top.refuse_as(
-      ErrorCode::unsupported, "architectures",
-      message("expected one of ", listed(kHeads, [](const auto& row) { return row.architecture; }),
-              ", got ", architectures->front()));
+  top.refuse_as(ErrorCode::unsupported, "architectures",
+                message("expected one of ", known_heads(), ", got ", architectures->front()));
 }
 
 // Hugging Face writes no id2label for its default of two labels.
@@ -158,7 +131,7 @@ RoFormerSettings roformer_settings(const Checkpoint& checkpoint) {
     read_sizes(top, settings);
     read_rope(checkpoint, settings);
     read_labels(top, settings.facts);
-    settings.activation = activation_of(top);
+    settings.activation = activation_of(top.text("hidden_act").value_or("gelu"));
     settings.tied = top.flag("tie_word_embeddings").value_or(true);
     return settings;
   } catch (const Error& error) {
