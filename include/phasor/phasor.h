@@ -392,18 +392,23 @@ typedef struct {
   size_t query_segment_count;
   const int32_t* key_segments;
   size_t key_segment_count;
+  /* f64: in place of log_sum_exp, which phasor_attend writes too where it is not NULL. */
+  double* wide_log_sum_exp;
+  size_t wide_log_sum_exp_count;
 } phasor_attend_options;
 
 /* RoFormer (2) with the encoding's terms, in tiles: memory grows with the number of tokens, not with its
  * square. encoding NULL: none; options NULL: the defaults.
  * q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
- * out [batch, Nq, heads, dv]; heads a multiple of key_heads; f32, f16 or bf16, each its own.
+ * out [batch, Nq, heads, dv]; heads a multiple of key_heads; f32, f16 or bf16, each its own, or all
+ * f64: arithmetic is then float64, in plain loops.
  * A query that sees no key gets zeros. out must not overlap an input. */
 phasor_status phasor_attend(const phasor_encoding* encoding, const phasor_heads* q,
                             const phasor_heads* k, const phasor_heads* v, const phasor_heads* out,
                             const phasor_attend_options* options);
-/* The gradients of sum(out * d_out) with respect to q, k and v, f32, overwritten. `out` and log_sum_exp
- * are what phasor_attend wrote for the same arguments. The gradients of the encoding's own tables are in
+/* The gradients of sum(out * d_out) with respect to q, k and v, overwritten; types as phasor_attend.
+ * `out` and log_sum_exp (f64: wide_log_sum_exp) are what phasor_attend wrote for the same arguments. The
+ * gradients of the encoding's own tables are in
  * the C++ API alone: here an encoding is read, not trained. */
 phasor_status phasor_attend_backward(const phasor_encoding* encoding, const phasor_heads* q,
                                      const phasor_heads* k, const phasor_heads* v,

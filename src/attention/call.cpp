@@ -38,10 +38,6 @@ void check_input(const char* where, const char* name, const ConstHeadsView& view
     refuse(ErrorCode::invalid_argument, where,
            message(name, " must have a head and a feature, got ", shape_text(view)));
   }
-  if (view.dtype == core::DType::f64) {
-    refuse(ErrorCode::unsupported, where,
-           message(name, " must be f32, f16 or bf16: arithmetic is float32, got f64"));
-  }
   if (view.data == nullptr && view.batch * view.tokens > 0) {
     refuse(ErrorCode::invalid_argument, where,
            message(name, " must have data, got null for ", shape_text(view)));
@@ -53,6 +49,8 @@ void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsVi
   check_input(where, "q", q);
   check_input(where, "k", k);
   check_input(where, "v", v);
+  check_width(where, "k", k.dtype, "q", q.dtype);
+  check_width(where, "v", v.dtype, "q", q.dtype);
   require_shape(q.batch == k.batch && k.batch == v.batch, where,
                 "q, k and v must have one batch, got ", q.batch, ", ", k.batch, " and ", v.batch);
   require_shape(k.tokens == v.tokens, where, "k and v must have the same tokens, got ", k.tokens,
@@ -275,7 +273,8 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
     const core::Rotary& rotary = *terms.turn;
     const TurnerChoices choices{
         options.angles, options.isa,
-        options.keys == KeyState::turned ? FeatureOrder::as_written : FeatureOrder::any};
+        options.keys == KeyState::turned ? FeatureOrder::as_written : FeatureOrder::any,
+        call.is_wide() ? core::DType::f64 : core::DType::f32};
     call.query_turner.emplace(
         rotary, core::Role::query, choices,
         ids_of(rotary, options.query_positions, q, call.sequences, core::Role::query));
@@ -293,6 +292,7 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
                   std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                   const Call& call) {
   check_input(where, name, view);
+  check_width(where, name, view.dtype, "q", call.q.dtype);
   if (view.batch != batch || view.tokens != tokens || view.heads != heads || view.head_dim != dim) {
     refuse(ErrorCode::shape_mismatch, where,
            message(name, " must be [", batch, ", ", tokens, ", ", heads, ", ", dim, "], got ",
@@ -312,6 +312,15 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
              message(name, " must not overlap an input, got one that overlaps ", names[i]));
     }
   }
+}
+
+void check_width(const char* where, const char* name, core::DType dtype, const char* like_name,
+                 core::DType like) {
+  if ((dtype == core::DType::f64) == (like == core::DType::f64)) return;
+  refuse(
+      ErrorCode::unsupported, where,
+      message(name, " must be ", like == core::DType::f64 ? "f64" : "f32, f16 or bf16", " beside ",
+              like_name, " of ", core::name_of(like), ", got ", core::name_of(dtype)));
 }
 
 void clear_view(const core::HeadsView& view) {

@@ -43,6 +43,8 @@ struct Call {
   std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
   std::optional<Turner> query_turner, key_turner;
 
+  // Float64 views: wide.hpp, not the kernels.
+  [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }
   [[nodiscard]] std::int64_t depth() const noexcept { return head_dim + extra_dim; }
   [[nodiscard]] bool has_first_token() const noexcept {
     return terms.first_row.given() || terms.first_column.given();
@@ -62,6 +64,11 @@ struct Call {
 void check_output(const char* where, const char* name, const core::HeadsView& view,
                   std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                   const Call& call);
+
+// throws   Error(unsupported) where one of the two is f64 and the other is not: the arithmetic of a
+//          call is float64 or float32, and nothing is widened or narrowed in between
+void check_width(const char* where, const char* name, core::DType dtype, const char* like_name,
+                 core::DType like);
 
 // Every element becomes zero.
 void clear_view(const core::HeadsView& view);

@@ -5,6 +5,7 @@
 
 #include "attention/call.hpp"
 #include "attention/linear_call.hpp"
+#include "attention/wide.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 
@@ -305,6 +306,12 @@ void run_part(void* context, int part, int parts) {
 }
 
 void check_state(const LinearCall& call, const LinearState& state) {
+  if (call.is_wide()) {
+    throw Error(ErrorCode::unsupported,
+                message(kWhere,
+                        ": a state needs q, k and v of f32, f16 or bf16, got f64: its sums "
+                        "are float32"));
+  }
   if (!call.is_causal()) {
     throw Error(ErrorCode::invalid_argument,
                 message(kWhere,
@@ -342,6 +349,7 @@ void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsVi
   check_linear_output(kWhere, "out", out, {q, k, v});
   if (state != nullptr) check_state(call, *state);
   if (q.batch == 0 || (q.tokens == 0 && k.tokens == 0)) return;
+  if (call.is_wide()) return linear_attend_wide(rotary, call, out);
 
   const int threads = linear_threads(call, q.batch * q.heads);
   const std::int64_t heads = k.batch * k.heads;

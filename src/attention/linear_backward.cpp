@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attention/linear_call.hpp"
+#include "attention/wide.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
@@ -450,6 +451,7 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
   check_linear_output(kWhere, "d_k", d_k, {q, k, v, d_out, d_v});
   check_linear_output(kWhere, "d_v", d_v, {q, k, v, d_out});
   if (q.batch == 0 || (q.tokens == 0 && k.tokens == 0)) return;
+  if (call.is_wide()) return linear_attend_backward_wide(rotary, call, d_out, d_q, d_k, d_v);
 
   const std::int64_t units = k.batch * k.heads;
   const int threads = linear_threads(call, units);

@@ -38,6 +38,8 @@ void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsVi
   check_linear_input(where, "q", q);
   check_linear_input(where, "k", k);
   check_linear_input(where, "v", v);
+  check_width(where, "k", k.dtype, "q", q.dtype);
+  check_width(where, "v", v.dtype, "q", q.dtype);
   if (q.batch != k.batch || k.batch != v.batch || k.tokens != v.tokens || k.heads != v.heads ||
       q.head_dim != k.head_dim) {
     refuse(ErrorCode::shape_mismatch, where,
@@ -106,10 +108,6 @@ void check_linear_input(const char* where, const char* name, const ConstHeadsVie
     refuse(ErrorCode::shape_mismatch, where,
            message(name, " must have a head and a feature, got ", shape_text(view)));
   }
-  if (view.dtype == core::DType::f64) {
-    refuse(ErrorCode::unsupported, where,
-           message(name, " must be f32, f16 or bf16: arithmetic is float32, got f64"));
-  }
   if (view.data == nullptr && view.batch * view.tokens > 0) {
     refuse(ErrorCode::invalid_argument, where,
            message(name, " must have data, got null for ", shape_text(view)));
@@ -119,6 +117,7 @@ void check_linear_input(const char* where, const char* name, const ConstHeadsVie
 void check_linear_shape(const char* where, const char* name, const ConstHeadsView& view,
                         const char* like_name, const ConstHeadsView& like, std::int64_t dim) {
   check_linear_input(where, name, view);
+  check_width(where, name, view.dtype, like_name, like.dtype);
   if (view.batch != like.batch || view.tokens != like.tokens || view.heads != like.heads ||
       view.head_dim != dim) {
     refuse(ErrorCode::shape_mismatch, where,

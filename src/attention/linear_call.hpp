@@ -98,6 +98,8 @@ struct LinearCall {
   std::int64_t width, value_width;  // floats of a row of scratch
   std::int64_t chunk;               // the most tokens of a chunk in this call
 
+  // Float64 views: wide.hpp, not the kernels.
+  [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }
   [[nodiscard]] bool is_causal() const noexcept {
     return options.causality == Causality::bottom_right;
   }

@@ -9,6 +9,8 @@
 #include "attention/call.hpp"
 #include "attention/few_queries.hpp"
 #include "attention/head_side.hpp"
+#include "attention/wide.hpp"
+#include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
@@ -246,6 +248,9 @@ void fill_extras(const Call& call, const AttentionExtras& extras) {
   };
   const std::int64_t all = rows * call.k.tokens;
   fill(extras.log_sum_exp, rows, hidden);
+  if (extras.wide_log_sum_exp != nullptr) {
+    std::fill_n(extras.wide_log_sum_exp, rows, -std::numeric_limits<double>::infinity());
+  }
   // What meets no query (another packed sequence, keys that do not count) has no score.
   fill(extras.scores, all, 0.0F);
   fill(extras.capped_scores, all, 0.0F);
@@ -271,6 +276,11 @@ void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::Co
             const AttentionExtras& extras) {
   const Call call = checked_call("attend", terms, q, k, v, options);
   check_output("attend", "out", out, q.batch, q.tokens, q.heads, v.head_dim, call);
+  if (extras.wide_log_sum_exp != nullptr && !call.is_wide()) {
+    throw Error(
+        ErrorCode::unsupported,
+        message("attend: wide_log_sum_exp must come with f64 views, got ", core::name_of(q.dtype)));
+  }
   if (q.batch == 0 || q.tokens == 0) return;
   fill_extras(call, extras);
   if (call.most_keys == 0) {
@@ -278,7 +288,10 @@ void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::Co
     clear_unmet(call, extras);
     return;
   }
-  if (suits_few_queries(call, extras)) {
+  if (call.is_wide()) {
+    clear_view(out);
+    attend_wide(call, out, extras);
+  } else if (suits_few_queries(call, extras)) {
     attend_few_queries(call, out, extras);
   } else {
     attend_in_tiles(call, out, extras);

@@ -6,6 +6,7 @@
 #include "attention/backward_unit.hpp"
 #include "attention/call.hpp"
 #include "attention/head_side.hpp"
+#include "attention/wide.hpp"
 #include "core/turns.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/error.hpp"
@@ -301,7 +302,7 @@ void run_head(void* context, int part, int parts) {
 
 void check_gradient(const char* name, const encodings::TableGradient& gradient,
                     const encodings::Table& table) {
-  if (!gradient.given()) return;
+  if (!gradient.given() && gradient.wide == nullptr) return;
   const bool fits = table.given() && gradient.heads == table.heads && gradient.rows == table.rows &&
                     gradient.dim == table.dim;
   if (fits) return;
@@ -331,21 +332,24 @@ void check_gradients(const encodings::ScoreTerms& terms, const encodings::ScoreT
 
 void check_forward(const Call& call, const AttentionForward& forward) {
   const auto check = [&](const char* name, const core::ConstHeadsView& view) {
+    check_width("attend_backward", name, view.dtype, "q", call.q.dtype);
     const bool fits = view.batch == call.q.batch && view.tokens == call.q.tokens &&
                       view.heads == call.heads && view.head_dim == call.value_dim;
-    if (fits && view.dtype != core::DType::f64 && view.data != nullptr) return;
+    if (fits && view.data != nullptr) return;
     throw Error(ErrorCode::shape_mismatch,
                 message("attend_backward: ", name, " must be [", call.q.batch, ", ", call.q.tokens,
-                        ", ", call.heads, ", ", call.value_dim, "] of f32, f16 or bf16, got [",
-                        view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim,
-                        "] of ", core::name_of(view.dtype)));
+                        ", ", call.heads, ", ", call.value_dim, "] with data, got [", view.batch,
+                        ", ", view.tokens, ", ", view.heads, ", ", view.head_dim,
+                        view.data == nullptr ? "] and null" : "]"));
   };
   check("out", forward.out);
   check("d_out", forward.d_out);
-  if (forward.log_sum_exp == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                "attend_backward: log_sum_exp of the forward pass must be given, got null");
-  }
+  const bool is_given =
+      call.is_wide() ? forward.wide_log_sum_exp != nullptr : forward.log_sum_exp != nullptr;
+  if (is_given) return;
+  throw Error(ErrorCode::invalid_argument,
+              message("attend_backward: ", call.is_wide() ? "wide_log_sum_exp" : "log_sum_exp",
+                      " of the forward pass must be given, got null"));
 }
 
 }  // namespace
@@ -371,6 +375,7 @@ void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
   clear_view(gradients.d_k);
   clear_view(gradients.d_v);
   if (call.most_queries == 0 || call.most_keys == 0) return;
+  if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
   const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
   const std::int64_t at_once = std::min<std::int64_t>(units, call.threads);
   Backward backward{call, forward, gradients, AllSums(gradients.terms), {}, 0};

@@ -31,7 +31,7 @@ Turner::Turner(const core::Rotary& rotary, core::Role role, const TurnerChoices&
 
 // A float32 engine makes its rows its own way; core::rotate knows it, and the order of its output.
 bool Turner::keeps_rows() const noexcept {
-  return choices_.angles == core::AngleMode::exact &&
+  return choices_.arithmetic == core::DType::f32 && choices_.angles == core::AngleMode::exact &&
          (choices_.order == FeatureOrder::any ||
           rotary_->layout != core::PairLayout::interleaved_to_half);
 }
@@ -62,6 +62,20 @@ void Turner::turn(std::int64_t first, std::int64_t count, float* rows, std::int6
                 .table = nullptr,
                 .threads = 1,
                 .isa = choices_.isa});
+}
+
+void Turner::turn_all(const core::HeadsView& x, int threads, core::Direction direction) const {
+  if (tokens_ == 0) return;
+  const core::Turn in_place{x, x, role_};
+  core::rotate(
+      *rotary_,
+      core::positions_per_row(ids_.data(), rotary_->frequencies.axis_count(), x.batch, x.tokens),
+      {&in_place, 1},
+      {.direction = direction,
+       .angles = choices_.angles,
+       .table = nullptr,
+       .threads = threads,
+       .isa = choices_.isa});
 }
 
 }  // namespace phasor::attention

@@ -1,5 +1,5 @@
-// Queries or keys of a call turned in float32 scratch, head after head, by rows of cos and sin that
-// are made once.
+// Queries or keys of a call turned: in float32 scratch, head after head, by rows of cos and sin that
+// are made once; or in float64, all at once.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct TurnerChoices {
   core::AngleMode angles;
   core::InstructionSet isa;
   FeatureOrder order;
+  core::DType arithmetic;  // f32 or f64
 };
 
 class Turner {
@@ -32,6 +33,11 @@ class Turner {
   // Turns tokens [first, first + count) in place: token t at rows + t * stride.
   void turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
             core::Direction direction = core::Direction::forward) const;
+  // Float64: turns every token in place, by core::rotate.
+  //
+  // shape    x [batch, tokens, heads, head_dim] of f64, with the batch and tokens of the ids
+  void turn_all(const core::HeadsView& x, int threads,
+                core::Direction direction = core::Direction::forward) const;
 
  private:
   [[nodiscard]] bool keeps_rows() const noexcept;

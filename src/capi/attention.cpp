@@ -1,4 +1,6 @@
 // Attention in C: encodings from JSON, softmax and linear attention.
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,8 +28,9 @@ attention::Causality to_causality(phasor_causality causality, std::string_view w
 
 phasor_attend_options taken(const phasor_attend_options* given, std::string_view where) {
   if (given == nullptr) return {};
-  return take_struct(given, phasor_attend_options{}, sizeof(phasor_attend_options), where,
-                     "options");
+  // A program of before float64 ends its options with the segments.
+  return take_struct(given, phasor_attend_options{},
+                     offsetof(phasor_attend_options, wide_log_sum_exp), where, "options");
 }
 
 attention::AttentionOptions to_options(const phasor_attend_options& from, std::string_view where) {
@@ -63,11 +66,18 @@ Inputs to_inputs(const phasor_encoding* encoding, const phasor_heads* q, const p
   return inputs;
 }
 
-// One value for each batch row, head and query; the sizes are checked by attention itself.
-void need_log_sum_exp(const phasor_attend_options& options, const phasor_heads& q,
-                      std::string_view where) {
+// One value for each batch row, head and query, where there is an array; the sizes are checked by
+// attention itself.
+void check_log_sum_exp(const phasor_attend_options& options, const phasor_heads& q,
+                       std::string_view where) {
   if (q.batch < 0 || q.heads < 0 || q.tokens < 0) return;
-  need_count(options.log_sum_exp_count, q.batch * q.heads * q.tokens, where, "log_sum_exp_count");
+  const std::int64_t wanted = q.batch * q.heads * q.tokens;
+  if (options.log_sum_exp != nullptr) {
+    need_count(options.log_sum_exp_count, wanted, where, "log_sum_exp_count");
+  }
+  if (options.wide_log_sum_exp != nullptr) {
+    need_count(options.wide_log_sum_exp_count, wanted, where, "wide_log_sum_exp_count");
+  }
 }
 
 }  // namespace
@@ -96,9 +106,10 @@ phasor_status phasor_attend(const phasor_encoding* encoding, const phasor_heads*
     const phasor_attend_options given = taken(options, kWhere);
     const Inputs inputs = to_inputs(encoding, q, k, v, kWhere);
     const core::HeadsView target = to_view(out, kWhere, "out");
-    if (given.log_sum_exp != nullptr) need_log_sum_exp(given, *q, kWhere);
-    attention::attend(inputs.terms, inputs.q, inputs.k, inputs.v, target, to_options(given, kWhere),
-                      {.log_sum_exp = given.log_sum_exp});
+    check_log_sum_exp(given, *q, kWhere);
+    attention::attend(
+        inputs.terms, inputs.q, inputs.k, inputs.v, target, to_options(given, kWhere),
+        {.log_sum_exp = given.log_sum_exp, .wide_log_sum_exp = given.wide_log_sum_exp});
   });
 }
 
@@ -114,11 +125,16 @@ phasor_status phasor_attend_backward(const phasor_encoding* encoding, const phas
     const phasor_attend_options given = taken(options, kWhere);
     const Inputs inputs = to_inputs(encoding, q, k, v, kWhere);
     const attention::AttentionForward forward{to_view(out, kWhere, "out"), given.log_sum_exp,
-                                              to_view(d_out, kWhere, "d_out")};
+                                              to_view(d_out, kWhere, "d_out"),
+                                              given.wide_log_sum_exp};
     const attention::AttentionGradients gradients{
         to_view(d_q, kWhere, "d_q"), to_view(d_k, kWhere, "d_k"), to_view(d_v, kWhere, "d_v"), {}};
-    need(given.log_sum_exp, kWhere, "log_sum_exp");
-    need_log_sum_exp(given, *q, kWhere);
+    if (inputs.q.dtype == core::DType::f64) {
+      need(given.wide_log_sum_exp, kWhere, "wide_log_sum_exp");
+    } else {
+      need(given.log_sum_exp, kWhere, "log_sum_exp");
+    }
+    check_log_sum_exp(given, *q, kWhere);
     attention::attend_backward(inputs.terms, inputs.q, inputs.k, inputs.v, forward, gradients,
                                to_options(given, kWhere));
   });

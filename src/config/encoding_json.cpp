@@ -432,7 +432,7 @@ Result<LoadedEncoding> parse_encoding(std::string_view text, const std::filesyst
     const Json object = parse_object(text);
     const ObjectReader top(object);
     LoadedEncoding loaded;
-    TableReader tables(folder, loaded.storage);
+    TableReader tables(folder, request.tables, loaded);
     Draft draft{loaded, tables, folder, request};
     if (!top.has_even_null("encoding")) {
       const Result<ModelConfig> model = parse_config(text, name);

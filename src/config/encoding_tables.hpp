@@ -1,4 +1,5 @@
-// Tables of trained numbers in a JSON encoding: inline, in a .npy file, or sinusoidal rows.
+// Tables of trained numbers in a JSON encoding: inline, in a .npy file, in the caller's memory, or
+// sinusoidal rows.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +7,13 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/json_reader.hpp"
+#include "phasor/config/encoding.hpp"
 #include "phasor/encodings/absolute.hpp"
 #include "phasor/encodings/trained_table.hpp"
 
@@ -24,15 +27,16 @@ struct TableAxes {
 
 class TableReader {
  public:
-  // `storage` gets the numbers of every table that is read.
-  TableReader(std::filesystem::path folder, std::vector<std::vector<float>>& storage)
-      : folder_(std::move(folder)), storage_(storage) {}
+  // `loaded` gets the numbers of every table that is not read in place.
+  TableReader(std::filesystem::path folder, std::span<const NamedTable> arrays,
+              LoadedEncoding& loaded)
+      : folder_(std::move(folder)), arrays_(arrays), loaded_(loaded) {}
 
   // A table that is not there when the key is absent.
   //
-  // throws   Error naming the key: neither a file's name nor nested lists of numbers, lists that
-  //          differ in length, another rank than `forms` have, no number at all, a file that
-  //          read_npy() refuses, a type other than float32, float16 and bfloat16
+  // throws   Error naming the key: neither a file's name nor an array's nor nested lists of numbers,
+  //          lists that differ in length, another rank than `forms` have, no number at all, a file
+  //          that read_npy() refuses, one of a type other than float32, float16 and bfloat16
   [[nodiscard]] encodings::Table table(const ObjectReader& reader, std::string_view key,
                                        std::initializer_list<TableAxes> forms);
   [[nodiscard]] encodings::Table required(const ObjectReader& reader, std::string_view key,
@@ -51,8 +55,16 @@ class TableReader {
                                          Positions positions);
 
  private:
+  [[nodiscard]] encodings::Table array(const ObjectReader& reader, std::string_view key,
+                                       std::initializer_list<TableAxes> forms);
+
+  // Takes the numbers in; the table gets their address.
+  void keep(std::vector<double> values, encodings::Table& table);
+  void keep(std::vector<float> values, encodings::Table& table);
+
   std::filesystem::path folder_;
-  std::vector<std::vector<float>>& storage_;
+  std::span<const NamedTable> arrays_;
+  LoadedEncoding& loaded_;
 };
 
 }  // namespace phasor::config

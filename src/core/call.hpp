@@ -26,6 +26,7 @@ struct Call {
   bool heads_first;
   float sin_sign;
   double scale;  // on cos and sin
+  const CosSinRows* rows = nullptr;  // the caller's cos and sin, in place of angles
 
   // Reads one layout and writes the other.
   [[nodiscard]] bool crosses() const { return rotary.layout == PairLayout::interleaved_to_half; }

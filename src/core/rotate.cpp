@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <type_traits>
+#include <vector>
 
 #include "core/angle_range.hpp"
 #include "core/call.hpp"
@@ -113,11 +115,49 @@ void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
   }
 }
 
+template <class From, class To>
+void copy_rows(const CosSinRows& rows, std::int64_t start, float sin_sign, To* cos, To* sin) {
+  const auto copy = [&](const void* from, To sign, To* to) {
+    const From* const row = static_cast<const From*>(from) + start;
+    for (std::int64_t i = 0; i < rows.pairs; ++i) {
+      const From value = row[i * rows.pair_stride];
+      if constexpr (std::is_floating_point_v<From>) {
+        to[i] = sign * static_cast<To>(value);
+      } else {
+        to[i] = sign * static_cast<To>(to_float(value));
+      }
+    }
+  };
+  copy(rows.cos, To{1}, cos);
+  copy(rows.sin, static_cast<To>(sin_sign), sin);
+}
+
+// The caller's row of one token; transposing turns sin's sign.
+template <class To>
+void given_row(const Call& call, Token at, To* cos, To* sin) {
+  const CosSinRows& rows = *call.rows;
+  const std::int64_t start = at.batch * rows.batch_stride + at.token * rows.token_stride;
+  switch (rows.dtype) {
+    case DType::f64:
+      return copy_rows<double>(rows, start, call.sin_sign, cos, sin);
+    case DType::f32:
+      return copy_rows<float>(rows, start, call.sin_sign, cos, sin);
+    case DType::f16:
+      return copy_rows<Half>(rows, start, call.sin_sign, cos, sin);
+    case DType::bf16:
+      return copy_rows<BFloat16>(rows, start, call.sin_sign, cos, sin);
+  }
+}
+
 void turn_token_f64(const Call& call, Token at, const double* positions) {
   RowBuffersF64 rows;
   for (std::size_t i = 0; i < call.turns.size(); ++i) {
     const Turn& turn = call.turns[i];
-    if (i == 0 || call.rotary.growth) row_f64(call, turn.role, positions, rows);
+    if (call.rows != nullptr) {
+      given_row(call, at, rows.cos, rows.sin);
+    } else if (i == 0 || call.rotary.growth) {
+      row_f64(call, turn.role, positions, rows);
+    }
     turn_token(call, turn, at, [&](std::int64_t block) {
       return std::pair<const void*, const void*>(rows.cos + block * call.block_pairs,
                                                  rows.sin + block * call.block_pairs);
@@ -148,8 +188,12 @@ RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
   return {buffers.cos, buffers.sin};
 }
 
-// One token's row from the table or from its angles, as the direction wants it.
-RowPointers make_row(const Call& call, PositionCursor& cursor, RowBuffers& buffers) {
+// One token's row from the caller, from the table or from its angles, as the direction wants it.
+RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuffers& buffers) {
+  if (call.rows != nullptr) {
+    given_row(call, at, buffers.cos, buffers.sin);
+    return {buffers.cos, buffers.sin};
+  }
   if (call.options.table != nullptr) {
     std::int64_t positions[kMaxAxes];
     cursor.next(positions);
@@ -174,7 +218,7 @@ std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t mo
   const std::int64_t count =
       std::min({most, call.tokens - at.token, kTokensAtOnce, kRowFloats / (2 * pairs)});
   for (std::int64_t t = 0; t < count; ++t) {
-    const RowPointers row = make_row(call, cursor, buffers);
+    const RowPointers row = make_row(call, {at.batch, at.token + t}, cursor, buffers);
     std::copy_n(row.cos, pairs, rows + t * 2 * pairs);
     std::copy_n(row.sin, pairs, rows + t * 2 * pairs + pairs);
   }
@@ -231,14 +275,14 @@ void turn_part(void* context, int part, int parts) {
   for (std::int64_t row = begin; row < end;) {
     std::int64_t done = 1;
     if (call.dtype == DType::f64 || call.rotary.growth) {
-      double positions[kMaxAxes];
-      cursor.next(positions);
+      double positions[kMaxAxes] = {};
+      if (call.rows == nullptr) cursor.next(positions);
       call.dtype == DType::f64 ? turn_token_f64(call, at, positions)
                                : turn_token_growing(call, at, positions, buffers);
     } else if (call.heads_first) {
       done = turn_tokens_heads_first(call, at, end - row, cursor, buffers);
     } else {
-      turn_token_rows(call, at, make_row(call, cursor, buffers), call.turns);
+      turn_token_rows(call, at, make_row(call, at, cursor, buffers), call.turns);
     }
     row += done;
     at.token += done;
@@ -326,22 +370,11 @@ int thread_count(const RotateOptions& options, std::int64_t bytes, std::int64_t 
       std::min<std::int64_t>(options.threads > 0 ? options.threads : available_threads(), useful));
 }
 
-}  // namespace
-
-void rotate(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
-            const RotateOptions& options) {
-  if (turns.empty()) return;
-  validate(rotary);
-  check_turns(rotary.head_dim, turns);
+// precondition  everything was checked, and there is a token
+void run(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
+         const RotateOptions& options, const kernels::Kernels& kernels, const CosSinRows* given) {
   const ConstHeadsView& first = turns.front().in;
-  const kernels::Kernels& kernels = kernels_for(options.isa);
-  const PositionBounds bounds =
-      check_positions(positions, rotary.frequencies.axis_count(), first.batch, first.tokens);
   const std::int64_t rows = first.batch * first.tokens;
-  if (rows == 0) return;
-  check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high);
-  if (options.table != nullptr) check_table(rotary, options, first.dtype, bounds);
-
   std::int64_t bytes = 0;
   const auto element = static_cast<std::int64_t>(size_of(first.dtype));
   for (const Turn& turn : turns) bytes += rows * turn.in.heads * rotary.rotary_dim() * element;
@@ -365,6 +398,7 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
       .sin_sign = options.direction == Direction::forward ? 1.0F : -1.0F,
       // Rows hold cos and sin times the amplitude a; the inverse wants them over a.
       .scale = options.direction == Direction::inverse ? 1.0 / (amplitude * amplitude) : 1.0,
+      .rows = given,
   };
   call.heads_first = is_heads_first(call);
   if (is_large_output(call)) {
@@ -373,6 +407,54 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
     if (!call.staged) call.store = kernels::Store::streaming;
   }
   run_parts(thread_count(options, bytes, rows), turn_part, &call);
+}
+
+}  // namespace
+
+void rotate(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
+            const RotateOptions& options) {
+  if (turns.empty()) return;
+  validate(rotary);
+  check_turns(rotary.head_dim, turns);
+  const ConstHeadsView& first = turns.front().in;
+  const kernels::Kernels& kernels = kernels_for(options.isa);
+  const PositionBounds bounds =
+      check_positions(positions, rotary.frequencies.axis_count(), first.batch, first.tokens);
+  if (first.batch * first.tokens == 0) return;
+  check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high);
+  if (options.table != nullptr) check_table(rotary, options, first.dtype, bounds);
+  run(rotary, positions, turns, options, kernels, nullptr);
+}
+
+void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
+               std::span<const Turn> turns, const RotateOptions& options) {
+  if (turns.empty()) return;
+  if (options.direction == Direction::inverse) {
+    throw Error(ErrorCode::unsupported,
+                "rotate_by: direction must be forward or transpose, got inverse, which needs the "
+                "amplitude of the rows");
+  }
+  if (rows.pairs < 1 || rows.pairs > kMaxPairs) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("rotate_by: rows must have 1 to ", kMaxPairs, " pairs, got ", rows.pairs));
+  }
+  const ConstHeadsView& first = turns.front().in;
+  // What the kernels ask a rotation for besides its angles.
+  const Rotary window{
+      .frequencies = Frequencies(std::vector<double>(static_cast<std::size_t>(rows.pairs), 1.0)),
+      .layout = layout,
+      .head_dim = first.head_dim,
+      .offset = offset};
+  validate(window);
+  check_turns(window.head_dim, turns);
+  const kernels::Kernels& kernels = kernels_for(options.isa);
+  if (first.batch * first.tokens == 0) return;
+  if (rows.cos == nullptr || rows.sin == nullptr)
+    throw Error(ErrorCode::invalid_argument, "rotate_by: cos and sin must be there, got null");
+  RotateOptions by_rows = options;
+  by_rows.table = nullptr;
+  by_rows.angles = AngleMode::exact;
+  run(window, positions_from(0), turns, by_rows, kernels, &rows);
 }
 
 void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,

@@ -63,6 +63,20 @@ void check_window(const RopeSpec& spec) {
 
 }  // namespace
 
+std::string_view name_of(MropeAxes::Order order) noexcept {
+  using Order = MropeAxes::Order;
+  return order == Order::chunked       ? "chunked"
+         : order == Order::interleaved ? "interleaved"
+                                       : "alternating";
+}
+
+std::string_view name_of(AxialAxes::Kind kind) noexcept {
+  using Kind = AxialAxes::Kind;
+  return kind == Kind::concatenated  ? "concatenated"
+         : kind == Kind::alternating ? "alternating"
+                                     : "per_half_head";
+}
+
 void validate(const RopeSpec& spec) {
   check_window(spec);
   require_positive("base", spec.base);

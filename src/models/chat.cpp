@@ -6,6 +6,7 @@
 
 #include "io/json.hpp"
 #include "models/unicode.hpp"
+#include "phasor/models/tokenizer.hpp"
 
 namespace phasor::models {
 namespace {
@@ -254,10 +255,10 @@ Result<ChatFormat> recognise_chat_template(std::string_view jinja) {
     return ChatFormat::phi3;
   if (has("<|user|>") && has("<|assistant|>") && has("eos_token") && !has("<|end|>"))
     return ChatFormat::zephyr;
-  return Error(
-      ErrorCode::unsupported,
-      message("chat template: must be one that Phasor knows (", all_names(), "), got '",
-              io::one_line(unicode::replace_invalid(jinja)), "'; name one with --chat-format"));
+  return Error(ErrorCode::unsupported,
+               message("chat template: must be one that Phasor knows (", all_names(), "), got '",
+                       io::one_line(unicode::replace_invalid(jinja)),
+                       "'; name a format, as with --chat-format"));
 }
 
 std::string default_system_message(std::string_view jinja) {
@@ -283,6 +284,17 @@ std::string default_system_message(std::string_view jinja) {
     if (is_whole && !body.empty()) return unescaped(body);
   }
   return {};
+}
+
+ChatStyle chat_style(const Tokenizer& tokenizer, const std::optional<std::string>& format) {
+  const std::string& jinja = tokenizer.chat_template();
+  if (jinja.empty() && !format)
+    throw Error(ErrorCode::unsupported,
+                "the model must have a chat template, got none; name a format, as with "
+                "--chat-format");
+  return {.format = format ? chat_format_of(*format).value_or_throw()
+                           : recognise_chat_template(jinja).value_or_throw(),
+          .system = default_system_message(jinja)};
 }
 
 std::string format_chat(ChatFormat format, const std::vector<ChatMessage>& messages) {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "models/decoder_settings.hpp"
+#include "phasor/io/gguf.hpp"
+#include "phasor/io/safetensors.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/tokenizer.hpp"
 
@@ -59,6 +62,16 @@ Result<ModelDescription> describe(const std::filesystem::path& path) {
                       ? message((*tokenizer)->description(), ", ", (*tokenizer)->size(), " tokens")
                       : message("none: ", tokenizer.error().what());
   return out;
+}
+
+std::optional<ModelDescription> describe_weights(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  if (!folder && !io::looks_like_gguf(path)) return std::nullopt;
+  if (folder && !io::SafetensorsCheckpoint::open(path)) return std::nullopt;
+  Result<ModelDescription> description = describe(path);
+  if (!description) return std::nullopt;
+  return std::move(description).value();
 }
 
 std::string describe_json(const ModelDescription& description) {

@@ -80,6 +80,15 @@ void check_prompt(std::span<const std::int64_t> prompt, std::int64_t vocabulary)
 
 }  // namespace
 
+std::vector<std::int64_t> stop_tokens(const Decoder& decoder, const Tokenizer* tokenizer) {
+  std::vector<std::int64_t> stops = decoder.facts().stops;
+  if (tokenizer != nullptr) {
+    const std::vector<std::int64_t>& more = tokenizer->specials().stops;
+    stops.insert(stops.end(), more.begin(), more.end());
+  }
+  return stops;
+}
+
 struct Generator::State {
   Decoder& decoder;
   SequenceOptions cache;
@@ -87,6 +96,7 @@ struct Generator::State {
   // Leading tokens whose keys have seen every token before them: a shift leaves only `keep` such.
   std::int64_t untouched = 0;
   std::int64_t longest = 0;  // that the sequence ever was, since it was empty
+  std::int64_t answers = 0;  // begun so far; the last one may go on
 
   [[nodiscard]] std::int64_t reusable(std::span<const std::int64_t> prompt) const;
   void prepare(std::int64_t cached, std::int64_t capacity);
@@ -153,7 +163,7 @@ std::vector<float> Generator::State::run_prompt(std::span<const std::int64_t> re
 }
 
 Generator::Generator(Decoder& decoder, SequenceOptions cache)
-    : state_(new State{decoder, std::move(cache), std::nullopt}) {}
+    : state_(std::make_shared<State>(State{decoder, std::move(cache), std::nullopt})) {}
 Generator::~Generator() = default;
 
 std::span<const std::int64_t> Generator::cached_ids() const noexcept {
@@ -161,50 +171,107 @@ std::span<const std::int64_t> Generator::cached_ids() const noexcept {
   return state_->sequence->ids();
 }
 
+struct Generation::State {
+  std::shared_ptr<Generator::State> generator;
+  GenerateOptions options;
+  Sampler sampler;
+  std::int64_t context = 0;
+  std::int64_t answer = 0;         // which of the generator's answers this is
+  std::vector<std::int64_t> seen;  // the prompt, then the answer
+  GenerateResult result;
+  bool begun = false, over = false;
+
+  [[nodiscard]] std::vector<float> begin();
+  [[nodiscard]] std::vector<float> go_on();
+};
+
+std::vector<float> Generation::State::begin() {
+  const Clock::time_point start = Clock::now();
+  const std::span<const std::int64_t> prompt = seen;
+  result.cached_tokens = generator->reusable(prompt);
+  generator->prepare(result.cached_tokens,
+                     std::min(context, result.prompt_tokens + options.tokens));
+  std::vector<float> logits = generator->run_prompt(
+      prompt.subspan(static_cast<std::size_t>(result.cached_tokens)), options.chunk);
+  generator->untouched = result.prompt_tokens;
+  begun = true;
+  result.prompt_seconds = seconds_since(start);
+  return logits;
+}
+
+// Runs the last token that was given out.
+std::vector<float> Generation::State::go_on() {
+  const std::int64_t filled = count_of(generator->sequence->ids());
+  if (filled >= context) {
+    generator->sequence->shift(options.keep, (filled - options.keep) / 2);
+    generator->untouched = std::min(generator->untouched, options.keep);
+    ++result.shifts;
+  }
+  std::vector<float> logits = generator->run(std::span(seen).last(1), LogitsOf::last_token);
+  if (result.shifts == 0) ++generator->untouched;
+  return logits;
+}
+
+Generation::Generation(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Generation::~Generation() = default;
+Generation::Generation(Generation&&) noexcept = default;
+Generation& Generation::operator=(Generation&&) noexcept = default;
+
+std::optional<std::int64_t> Generation::next() {
+  State& state = *state_;
+  if (state.over || count_of(state.result.ids) == state.options.tokens) return std::nullopt;
+  state.over = true;  // where one of the following throws
+  if (state.answer != state.generator->answers)
+    throw Error(ErrorCode::invalid_argument,
+                "generate: an answer must end before its generator begins another, got one that "
+                "had not");
+  std::vector<float> logits;
+  if (!state.begun) logits = state.begin();
+  const Clock::time_point start = Clock::now();
+  if (!state.result.ids.empty()) logits = state.go_on();
+  const std::int64_t id = state.sampler.next(logits, state.seen);
+  state.result.decode_seconds += seconds_since(start);
+  if (stops(state.options, id)) {
+    state.result.reason = StopReason::stop_token;
+    return std::nullopt;
+  }
+  state.result.ids.push_back(id);
+  state.seen.push_back(id);
+  state.over = false;
+  return id;
+}
+
+void Generation::cancel() noexcept {
+  if (!state_->over) state_->result.reason = StopReason::cancelled;
+  state_->over = true;
+}
+
+const GenerateResult& Generation::result() const noexcept { return state_->result; }
+
+Generation Generator::start(std::span<const std::int64_t> prompt, const GenerateOptions& options) {
+  const std::int64_t context = checked_context(prompt, options, state_->decoder.facts());
+  auto state =
+      std::make_unique<Generation::State>(Generation::State{.generator = state_,
+                                                            .options = options,
+                                                            .sampler = Sampler(options.sampler),
+                                                            .context = context,
+                                                            .answer = state_->answers + 1,
+                                                            .seen = {prompt.begin(), prompt.end()},
+                                                            .result = {},
+                                                            .over = options.tokens == 0});
+  state->result.prompt_tokens = count_of(prompt);
+  ++state_->answers;
+  return Generation(std::move(state));
+}
+
 GenerateResult Generator::generate(std::span<const std::int64_t> prompt,
                                    const GenerateOptions& options,
                                    const std::function<bool(std::int64_t)>& on_token) {
-  State& state = *state_;
-  const std::int64_t context = checked_context(prompt, options, state.decoder.facts());
-  Sampler sampler(options.sampler);
-  GenerateResult result;
-  result.prompt_tokens = count_of(prompt);
-  if (options.tokens == 0) return result;
-
-  const Clock::time_point start = Clock::now();
-  result.cached_tokens = state.reusable(prompt);
-  state.prepare(result.cached_tokens, std::min(context, result.prompt_tokens + options.tokens));
-  std::vector<float> logits = state.run_prompt(
-      prompt.subspan(static_cast<std::size_t>(result.cached_tokens)), options.chunk);
-  state.untouched = result.prompt_tokens;
-  result.prompt_seconds = seconds_since(start);
-
-  const Clock::time_point decode_start = Clock::now();
-  std::vector<std::int64_t> seen(prompt.begin(), prompt.end());
-  for (;;) {
-    const std::int64_t id = sampler.next(logits, seen);
-    if (stops(options, id)) {
-      result.reason = StopReason::stop_token;
-      break;
-    }
-    result.ids.push_back(id);
-    seen.push_back(id);
-    if (on_token && !on_token(id)) {
-      result.reason = StopReason::cancelled;
-      break;
-    }
-    if (count_of(result.ids) == options.tokens) break;
-    const std::int64_t filled = count_of(state.sequence->ids());
-    if (filled >= context) {
-      state.sequence->shift(options.keep, (filled - options.keep) / 2);
-      state.untouched = std::min(state.untouched, options.keep);
-      ++result.shifts;
-    }
-    logits = state.run({&id, 1}, LogitsOf::last_token);
-    if (result.shifts == 0) ++state.untouched;
+  Generation answer = start(prompt, options);
+  while (const std::optional<std::int64_t> id = answer.next()) {
+    if (on_token && !on_token(*id)) answer.cancel();
   }
-  result.decode_seconds = seconds_since(decode_start);
-  return result;
+  return answer.result();
 }
 
 namespace {

@@ -11,6 +11,20 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids) const {
   return unicode::replace_invalid(text);
 }
 
+std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, std::string_view text,
+                                     BeginToken begin) {
+  std::vector<std::int64_t> ids = tokenizer.encode(text);
+  const SpecialTokens& specials = tokenizer.specials();
+  // A chat template may have written the begin token itself.
+  if (begin == BeginToken::as_wanted && specials.add_begin && specials.begin &&
+      (ids.empty() || ids.front() != *specials.begin))
+    ids.insert(ids.begin(), *specials.begin);
+  if (ids.empty())
+    throw Error(ErrorCode::invalid_argument,
+                "the prompt must have at least one token, got an empty text");
+  return ids;
+}
+
 std::string TextStream::push(std::string_view piece) {
   pending_ += piece;
   const std::size_t ready = pending_.size() - unicode::open_end(pending_);

@@ -76,6 +76,13 @@ void check_shapes(const ForeignTable& table, const core::Frequencies& frequencie
 
 }  // namespace
 
+std::optional<std::int64_t> context_of_positions(const encodings::RopeSpec& spec,
+                                                 std::optional<double> largest) {
+  if (!encodings::depends_on_context(spec)) return std::nullopt;
+  if (!largest || !(*largest <= core::kMaxPosition)) return std::nullopt;
+  return static_cast<std::int64_t>(std::max(1.0, std::floor(*largest) + 1.0));
+}
+
 Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
             const AuditOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, options.context);

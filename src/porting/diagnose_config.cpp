@@ -129,6 +129,17 @@ class Comparer {
 
 }  // namespace
 
+std::optional<std::int64_t> context_of_tokens(const Diagnosis& found,
+                                              const encodings::RopeSpec& spec,
+                                              std::span<const std::int64_t> shape) {
+  if (!encodings::depends_on_context(spec) || !found.offset) return std::nullopt;
+  std::int64_t tokens = 1;
+  for (std::size_t axis = 0; axis < found.axes.size(); ++axis) {
+    if (found.axes[axis] == "tokens") tokens = shape[axis];
+  }
+  return std::max<std::int64_t>(1, *found.offset + tokens);
+}
+
 std::vector<ConfigDifference> compare_with_config(const Diagnosis& found,
                                                   const encodings::RopeSpec& spec,
                                                   std::optional<std::int64_t> context) {

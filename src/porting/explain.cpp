@@ -148,19 +148,12 @@ class Warnings {
 
 [[nodiscard]] Json axes_json(const RopeSpec& rope) {
   if (const auto* mrope = std::get_if<encodings::MropeAxes>(&rope.axes)) {
-    using Order = encodings::MropeAxes::Order;
-    const std::string_view order = mrope->order == Order::chunked       ? "chunked"
-                                   : mrope->order == Order::interleaved ? "interleaved"
-                                                                        : "alternating";
-    return {{"kind", "mrope"}, {"sections", mrope->sections}, {"order", order}};
+    return {{"kind", "mrope"},
+            {"sections", mrope->sections},
+            {"order", encodings::name_of(mrope->order)}};
   }
-  if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
-    using Kind = encodings::AxialAxes::Kind;
-    const std::string_view kind = axial->kind == Kind::concatenated  ? "concatenated"
-                                  : axial->kind == Kind::alternating ? "alternating"
-                                                                     : "per_half_head";
-    return {{"kind", "axial"}, {"order", kind}};
-  }
+  if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes))
+    return {{"kind", "axial"}, {"order", encodings::name_of(axial->kind)}};
   return nullptr;
 }
 

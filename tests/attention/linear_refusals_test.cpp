@@ -81,7 +81,7 @@ const std::vector<Refusal>& shared_refusals() {
       {"negative tokens", [](Arguments& a) { a.k.tokens = -1; }, ErrorCode::shape_mismatch,
        "k must have a head and a feature, got [2, -1, 2, 8]"},
       {"float64", [](Arguments& a) { a.v.dtype = DType::f64; }, ErrorCode::unsupported,
-       "v must be f32, f16 or bf16: arithmetic is float32, got f64"},
+       "v must be f32, f16 or bf16 beside q of f32, got f64"},
       {"null", [](Arguments& a) { a.q.data = nullptr; }, ErrorCode::invalid_argument,
        "q must have data, got null for [2, 5, 4, 8]"},
       {"rotary of another width",

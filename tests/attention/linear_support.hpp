@@ -171,15 +171,15 @@ inline double storage_error(DType dtype, double value) {
                                : 0.0;
 }
 
-// Every element within kLinearError of the reference, in the units that linear.hpp names; the gaps
-// between the elements untouched.
+// Every element within `bound` of the reference, in the units that linear.hpp names.
 inline void expect_within_bound(const LinearReference& expected, const Tensor& got,
-                                const std::vector<double>& got_values) {
+                                const std::vector<double>& got_values,
+                                double bound = kLinearError) {
   const auto dim = static_cast<std::size_t>(got.view().head_dim);
   ASSERT_EQ(expected.out.size(), got_values.size());
   int reported = 0;
   for (std::size_t i = 0; i < got_values.size(); ++i) {
-    const double allowed = kLinearError * expected.magnitude[i / dim];
+    const double allowed = bound * expected.magnitude[i / dim];
     const double room = allowed + storage_error(got.view().dtype, expected.out[i]) * 1.01;
     if (!(std::fabs(got_values[i] - expected.out[i]) <= room) && reported++ < 3) {
       ADD_FAILURE() << "element " << i << ": got " << got_values[i] << ", expected "

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -166,6 +167,74 @@ TEST_F(CapiAttention, GivesTheRoomsOwnBits) {
     EXPECT_EQ(d_k.values, e_k.values) << json;
     EXPECT_EQ(d_v.values, e_v.values) << json;
   }
+}
+
+// A Tensor's numbers in float64.
+struct WideTensor {
+  explicit WideTensor(const Tensor& from)
+      : values(from.values.begin(), from.values.end()),
+        c(from.c),
+        cpp(core::heads_view(values.data(), from.c.batch, from.c.tokens, from.c.heads,
+                             from.c.head_dim)) {
+    c.data = values.data();
+    c.dtype = PHASOR_F64;
+  }
+  WideTensor(const WideTensor&) = delete;
+  WideTensor& operator=(const WideTensor&) = delete;
+
+  std::vector<double> values;
+  phasor_heads c;
+  core::HeadsView cpp;
+};
+
+TEST_F(CapiAttention, Float64GivesTheRoomsOwnBits) {
+  set_options();
+  std::vector<double> wide_sums(log_sum_exp_.size()), sums(log_sum_exp_.size());
+  options_.wide_log_sum_exp = wide_sums.data();
+  options_.wide_log_sum_exp_count = wide_sums.size();
+  const WideTensor q(q_), k(k_), v(v_), out(out_), expected(out_), d_out(out_);
+  const std::string& json = encodings_to_try().back();
+  const Encoding encoding = parsed(json);
+  ASSERT_EQ(phasor_attend(encoding.get(), &q.c, &k.c, &v.c, &out.c, &options_), PHASOR_OK)
+      << phasor_last_error();
+  const config::LoadedEncoding loaded = config::parse_encoding(json, ".").value_or_throw();
+  const encodings::ScoreTerms terms = config::resolve(loaded, shape());
+  attention::attend(terms, q.cpp, k.cpp, v.cpp, expected.cpp, same_options(),
+                    {.wide_log_sum_exp = sums.data()});
+  EXPECT_EQ(out.values, expected.values);
+  EXPECT_EQ(wide_sums, sums);
+  EXPECT_EQ(log_sum_exp_.back(), static_cast<float>(sums.back()));
+
+  const WideTensor d_q(q_), d_k(k_), d_v(v_), e_q(q_), e_k(k_), e_v(v_);
+  const auto backward = [&] {
+    return phasor_attend_backward(encoding.get(), &q.c, &k.c, &v.c, &out.c, &d_out.c, &d_q.c,
+                                  &d_k.c, &d_v.c, &options_);
+  };
+  ASSERT_EQ(backward(), PHASOR_OK) << phasor_last_error();
+  attention::attend_backward(terms, q.cpp, k.cpp, v.cpp,
+                             {expected.cpp, nullptr, d_out.cpp, sums.data()},
+                             {e_q.cpp, e_k.cpp, e_v.cpp, {}}, same_options());
+  EXPECT_EQ(d_q.values, e_q.values);
+  EXPECT_EQ(d_k.values, e_k.values);
+  EXPECT_EQ(d_v.values, e_v.values);
+
+  options_.wide_log_sum_exp_count = 7;
+  expect(backward(), PHASOR_SHAPE_MISMATCH, "wide_log_sum_exp_count must be 20, got 7");
+  options_.wide_log_sum_exp = nullptr;
+  expect(backward(), PHASOR_INVALID_ARGUMENT, "wide_log_sum_exp must not be NULL");
+  expect(phasor_attend(nullptr, &q.c, &k_.c, &v.c, &out.c, nullptr), PHASOR_UNSUPPORTED,
+         "k must be f64 beside q of f64, got f32");
+}
+
+// A program that was built before wide_log_sum_exp says a smaller struct_size, and nothing behind
+// it is read.
+TEST_F(CapiAttention, TakesTheOptionsOfOlderPrograms) {
+  std::vector<double> behind(log_sum_exp_.size(), 7.0);
+  options_.wide_log_sum_exp = behind.data();
+  options_.struct_size = offsetof(phasor_attend_options, wide_log_sum_exp);
+  EXPECT_EQ(phasor_attend(nullptr, &q_.c, &k_.c, &v_.c, &out_.c, &options_), PHASOR_OK)
+      << phasor_last_error();
+  EXPECT_EQ(behind, std::vector<double>(behind.size(), 7.0));
 }
 
 TEST_F(CapiAttention, NoEncodingAndNoOptionsAreTheDefaults) {

@@ -167,6 +167,49 @@ TEST(Generate, StopTokensAndCancellation) {
   EXPECT_TRUE(generator.generate(prompt, {.tokens = 0}).ids.empty());
 }
 
+TEST(Generate, TokenByTokenIsTheWholeAnswer) {
+  Decoder decoder = decoder_of("llama_gqa_llama3");
+  const Ids prompt = golden_array("llama_gqa_llama3/input_ids");
+  const Ids expected = golden_array("llama_gqa_llama3/generated");
+  const Ids other = some_ids(9);
+  const Ids others = Generator(decoder).generate(other, {.tokens = 16}).ids;
+
+  // Answers of two generators take turns on one decoder, and outlive the generators.
+  Generation first = Generator(decoder).start(prompt, {.tokens = 16});
+  Generation second = Generator(decoder).start(other, {.tokens = 16});
+  EXPECT_EQ(first.result().prompt_tokens, 14);
+  EXPECT_EQ(first.result().prompt_seconds, 0.0);  // nothing ran yet
+  for (std::size_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(first.next(), expected[i]) << i;
+    EXPECT_EQ(second.next(), others[i]) << i;
+  }
+  EXPECT_EQ(first.next(), std::nullopt);
+  EXPECT_EQ(first.next(), std::nullopt);
+  EXPECT_EQ(first.result().ids, expected);
+  EXPECT_EQ(first.result().reason, StopReason::tokens);
+}
+
+TEST(Generate, AnAnswerEndsWhereItIsCancelledOrAnotherBegins) {
+  Decoder decoder = decoder_of("llama_gqa_llama3");
+  Generator generator(decoder);
+  Generation cancelled = generator.start(some_ids(5), {.tokens = 16});
+  (void)cancelled.next();
+  cancelled.cancel();
+  EXPECT_EQ(cancelled.next(), std::nullopt);
+  EXPECT_EQ(cancelled.result().reason, StopReason::cancelled);
+  EXPECT_EQ(cancelled.result().ids.size(), 1u);
+
+  Generation early = generator.start(some_ids(5), {.tokens = 16});
+  (void)early.next();
+  EXPECT_THROW((void)generator.start({}, {}), Error);  // a refusal is no beginning
+  EXPECT_NE(early.next(), std::nullopt);
+  Generation late = generator.start(some_ids(6), {.tokens = 16});
+  EXPECT_THROW((void)early.next(), Error);
+  EXPECT_EQ(early.next(), std::nullopt);
+  EXPECT_EQ(late.next(), Generator(decoder).generate(some_ids(6), {.tokens = 1}).ids.front());
+  EXPECT_EQ(Generator(decoder).start({{1}}, {.tokens = 0}).next(), std::nullopt);
+}
+
 TEST(Generate, BatchEqualsSingles) {
   Decoder decoder = decoder_of("llama_gqa_llama3");
   const std::vector<Ids> prompts = {some_ids(9, 2), some_ids(1, 3), some_ids(23, 4)};

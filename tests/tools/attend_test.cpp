@@ -236,6 +236,40 @@ TEST_F(Attend, the_output_has_the_type_of_the_queries) {
     EXPECT_NEAR(core::to_float(half.as<core::Half>()[i]), exact[i], 4e-3);
 }
 
+TEST_F(Attend, float64_is_computed_in_float64) {
+  const std::vector<std::int64_t> shape = {kBatch, kTokens, kHeads, kDim};
+  std::vector<double> wide[3];
+  const std::vector<float>* const narrow[3] = {&q_, &k_, &v_};
+  const char* const names[3] = {"Q.npy", "K.npy", "V.npy"};
+  core::ConstHeadsView views[3];
+  for (int i = 0; i < 3; ++i) {
+    wide[i].assign(narrow[i]->begin(), narrow[i]->end());
+    for (double& x : wide[i]) x /= 3.0;  // float32 holds none of them
+    (void)put_array(names[i], NpyType::f64, shape, wide[i]);
+    views[i] = core::heads_view(wide[i].data(), kBatch, kTokens, kHeads, kDim);
+  }
+  config::EncodingRequest request;
+  request.shape = this->shape();
+  const encodings::ScoreTerms terms =
+      config::resolve(config::read_encoding(rope_, request).value_or_throw(), this->shape());
+  std::vector<double> out(wide[0].size()), log_sum_exp(kBatch * kHeads * kTokens);
+  const core::HeadsView out_view = core::heads_view(out.data(), kBatch, kTokens, kHeads, kDim);
+  const auto written = [&](const char* name) {
+    const io::NpyArray array = read(name);
+    EXPECT_EQ(array.type, NpyType::f64);
+    return std::vector<double>(array.as<double>(),
+                               array.as<double>() + array.bytes.size() / sizeof(double));
+  };
+  expect_done(attend(rope_, {"--log-sum-exp", file("L.npy")}));
+  attention::attend(terms, views[0], views[1], views[2], out_view, {},
+                    {.wide_log_sum_exp = log_sum_exp.data()});
+  EXPECT_EQ(written("Y.npy"), out);
+  EXPECT_EQ(written("L.npy"), log_sum_exp);
+  expect_done(attend(rope_, {"--kind", "linear"}));
+  attention::linear_attend(terms.turn, views[0], views[1], views[2], out_view);
+  EXPECT_EQ(written("Y.npy"), out);
+}
+
 TEST_F(Attend, linear) {
   config::EncodingRequest request;
   request.shape = shape();
@@ -293,7 +327,7 @@ TEST_F(Attend, refuses_arrays_that_do_not_fit) {
   (void)put_array("Q.npy", NpyType::f32, {6, 2, 4}, q_);
   refuses("same batch axis");
   (void)put_array("Q.npy", NpyType::f64, {2, 3, 2, 4}, std::vector<double>(48, 1.0));
-  refuses("got float64");
+  refuses("k must be f64 beside q of f64, got f32");
   (void)put_array("Q.npy", NpyType::i32, {2, 3, 2, 4}, std::vector<std::int32_t>(48, 1));
   refuses("int32");
   fs::remove(at("Q.npy"));

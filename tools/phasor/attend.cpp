@@ -51,12 +51,6 @@ struct HeadsFile {
                           shape_text(shape)));
     }
     const core::DType dtype = io::dtype_of(array, path).value_or_throw();
-    if (dtype == core::DType::f64) {
-      throw Error(ErrorCode::unsupported,
-                  message(path, ": ", role,
-                          " must be float32, float16 or bfloat16 (attention computes in float32), "
-                          "got float64"));
-    }
     batched = shape.size() == 4;
     const std::size_t first = batched ? 1 : 0;
     view = core::heads_view(array.as<float>(), batched ? shape[0] : 1, shape[first],
@@ -271,9 +265,10 @@ void read_segments(const std::string& path, const Inputs& inputs, CallStorage& s
   }
 }
 
-io::NpyArray floats(std::vector<std::int64_t> shape, bool batched) {
+io::NpyArray floats(std::vector<std::int64_t> shape, bool batched,
+                    io::NpyType type = io::NpyType::f32) {
   if (!batched) shape.erase(shape.begin());
-  return io::make_npy(io::NpyType::f32, std::move(shape));
+  return io::make_npy(type, std::move(shape));
 }
 
 struct Answer {
@@ -332,8 +327,13 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
     extras.probabilities = answer.probabilities->as<float>();
   }
   if (!options.log_sum_exp.empty()) {
-    answer.log_sum_exp = floats({batch, heads, queries}, inputs.q.batched);
-    extras.log_sum_exp = answer.log_sum_exp->as<float>();
+    if (inputs.q.view.dtype == core::DType::f64) {
+      answer.log_sum_exp = floats({batch, heads, queries}, inputs.q.batched, io::NpyType::f64);
+      extras.wide_log_sum_exp = answer.log_sum_exp->as<double>();
+    } else {
+      answer.log_sum_exp = floats({batch, heads, queries}, inputs.q.batched);
+      extras.log_sum_exp = answer.log_sum_exp->as<float>();
+    }
   }
   answer.scale = call.scale.value_or(terms.scale);
   attention::attend(terms, inputs.q.view, inputs.k.view, inputs.v.view,
@@ -475,13 +475,14 @@ void add_attend(CLI::App& app, Action& action) {
   verb->add_option("--probabilities", options->probabilities,
                    "write [batch, heads, queries, keys] float32 as well");
   verb->add_option("--log-sum-exp", options->log_sum_exp,
-                   "write [batch, heads, queries] float32 as well");
+                   "write [batch, heads, queries] as well: float32, or float64 where -q is");
   verb->add_option("--threads", options->threads, "at most N threads; 0: as many as help");
   verb->add_flag("--json", options->json, "print what was done as one object");
   verb->footer(
       "Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],\n"
       "         V [batch, keys, key_heads, value_dim], all with batch or all without;\n"
-      "         float32, float16 or bfloat16; O [batch, queries, heads, value_dim] as Q\n"
+      "         float32, float16 or bfloat16, or all float64 (computed in float64, slower);\n"
+      "         O [batch, queries, heads, value_dim] as Q\n"
       "\n"
       "Encoding {\"encoding\": NAME, ...}, NAME one of none, rope, xpos, alibi, t5, shaw,\n"
       "         bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,\n"

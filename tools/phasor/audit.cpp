@@ -2,10 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <numbers>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,7 +23,6 @@ using porting::WorstEntry;
 
 // Past this a rotated value is off in its third digit.
 constexpr double kDefaultThreshold = 1e-3;
-constexpr std::size_t kWorstPairs = 5;
 
 struct AuditOptions {
   SpecOptions spec;
@@ -34,16 +30,6 @@ struct AuditOptions {
   double threshold = kDefaultThreshold;
   bool json = false;
 };
-
-std::vector<WorstEntry> worst_pairs(std::vector<WorstEntry> by_pair) {
-  const std::size_t kept = std::min(kWorstPairs, by_pair.size());
-  std::partial_sort(by_pair.begin(), by_pair.begin() + static_cast<std::ptrdiff_t>(kept),
-                    by_pair.end(),
-                    [](const WorstEntry& a, const WorstEntry& b) { return a.error > b.error; });
-  by_pair.resize(kept);
-  std::erase_if(by_pair, [](const WorstEntry& worst) { return worst.error == 0.0; });
-  return by_pair;
-}
 
 class Report {
  public:
@@ -57,9 +43,10 @@ class Report {
                place(findings_.amplitude));
     fmt::print("{:<17}max {:.3g} at {}, mean {:.3g}\n", fmt::format("{} ulp", unit_),
                findings_.ulp.error, place(findings_.ulp), findings_.mean_ulp);
-    for (const WorstEntry& worst : worst_pairs(findings_.by_pair)) {
+    for (const WorstEntry& worst : porting::worst_pairs(findings_)) {
       fmt::print("  pair {:<5} wavelength {:<10.5g} worst {:.3g} rad at position {}\n", worst.pair,
-                 wavelength(worst.pair), worst.error, position_text(worst.row));
+                 porting::wavelength_of(findings_, worst.pair), worst.error,
+                 position_text(worst.row));
     }
     if (findings_.first_row_past) {
       fmt::print("past {:g}: first at position {}\n", threshold,
@@ -68,38 +55,6 @@ class Report {
       fmt::print("within {:g} everywhere\n", threshold);
     }
     print_cause();
-  }
-
-  void print_json(double threshold, double amplitude) const {
-    using Json = nlohmann::ordered_json;
-    Json answer;
-    answer["entries"] = findings_.entries;
-    answer["threshold"] = threshold;
-    answer["within_threshold"] = !findings_.first_row_past.has_value();
-    answer["amplitude"] = amplitude;
-    answer["max_angle_error"] = findings_.angle.error;
-    answer["mean_angle_error"] = findings_.mean_angle;
-    answer["worst_angle"] = place_json(findings_.angle);
-    answer["max_amplitude_error"] = findings_.amplitude.error;
-    answer["worst_amplitude"] = place_json(findings_.amplitude);
-    answer["ulp_of"] = unit_;
-    answer["max_ulp"] = findings_.ulp.error;
-    answer["mean_ulp"] = findings_.mean_ulp;
-    answer["worst_ulp"] = place_json(findings_.ulp);
-    answer["first_position_past_threshold"] =
-        findings_.first_row_past ? position_json(*findings_.first_row_past) : Json(nullptr);
-    answer["worst_pairs"] = Json::array();
-    for (const WorstEntry& worst : worst_pairs(findings_.by_pair)) {
-      Json pair = place_json(worst);
-      pair["angle_error"] = worst.error;
-      pair["wavelength"] = wavelength(worst.pair);
-      answer["worst_pairs"].push_back(std::move(pair));
-    }
-    answer["as_good_as_its_type"] = findings_.as_good_as_its_type;
-    answer["rms_error"] = findings_.error;
-    answer["cause"] = cause_json(findings_.cause);
-    answer["runner_up"] = cause_json(findings_.runner_up);
-    fmt::print("{}\n", answer.dump());
   }
 
   // position, errors: one line per row.
@@ -131,24 +86,6 @@ class Report {
       fmt::print("cause: none that is known explains it\n");
     }
   }
-  [[nodiscard]] static nlohmann::ordered_json cause_json(const std::optional<porting::Cause>& of) {
-    if (!of) return nullptr;
-    return {{"name", of->name}, {"text", of->text}, {"residual", of->residual}};
-  }
-  [[nodiscard]] double wavelength(std::int64_t pair) const {
-    const auto frequencies = findings_.frequencies.values();
-    return 2.0 * std::numbers::pi / std::abs(frequencies[static_cast<std::size_t>(pair)]);
-  }
-  [[nodiscard]] nlohmann::ordered_json position_json(std::int64_t row) const {
-    std::vector<double> per_axis;
-    positions_.token(row, per_axis);
-    return per_axis.size() == 1 ? nlohmann::ordered_json(per_axis[0])
-                                : nlohmann::ordered_json(per_axis);
-  }
-  [[nodiscard]] nlohmann::ordered_json place_json(const WorstEntry& worst) const {
-    if (findings_.entries == 0) return nullptr;
-    return {{"position", position_json(worst.row)}, {"pair", worst.pair}};
-  }
   [[nodiscard]] std::string position_text(std::int64_t row) const {
     std::vector<double> per_axis;
     positions_.token(row, per_axis);
@@ -167,12 +104,6 @@ class Report {
   const PositionGrid& positions_;
   std::string_view unit_;
 };
-
-// The type whose units in the last place are counted.
-std::string_view unit_name(core::DType stored) {
-  if (stored == core::DType::f16) return "float16";
-  return stored == core::DType::bf16 ? "bfloat16" : "float32";
-}
 
 int run_audit(const AuditOptions& options) {
   if (!(options.threshold >= 0.0)) {
@@ -209,11 +140,12 @@ int run_audit(const AuditOptions& options) {
   }
   const porting::ForeignTable table{std::span(values).first(half), std::span(values).subspan(half),
                                     flat_positions, rows, stored};
-  const porting::Audit findings = porting::audit(spec, table, {context, options.threshold});
-  const Report report(findings, positions, unit_name(stored));
+  const porting::AuditOptions asked{context, options.threshold};
+  const porting::Audit findings = porting::audit(spec, table, asked);
+  const Report report(findings, positions, porting::unit_name(stored));
   if (!options.csv.empty()) report.write_csv(options.csv);
   if (options.json) {
-    report.print_json(options.threshold, frequencies.amplitude());
+    fmt::print("{}\n", porting::audit_json(findings, table, asked));
   } else {
     report.print_text(options.threshold);
   }

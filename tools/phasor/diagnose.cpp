@@ -113,15 +113,17 @@ void print_text(const porting::Diagnosis& found,
   for (const std::string& note : found.notes) fmt::print("note         {}\n", note);
 }
 
-std::optional<std::int64_t> context_of(const porting::Diagnosis& found,
-                                       const encodings::RopeSpec& spec,
-                                       const DiagnoseOptions& options, std::int64_t tokens) {
-  if (options.spec.context || !encodings::depends_on_context(spec)) return options.spec.context;
-  if (!found.offset) return std::nullopt;
-  const std::int64_t context = std::max<std::int64_t>(1, *found.offset + tokens);
-  fmt::print(stderr,
-             "phasor diagnose: context {} taken from the last position; --context sets it\n",
-             context);
+std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
+                                        const encodings::RopeSpec& spec,
+                                        const DiagnoseOptions& options,
+                                        const std::vector<std::int64_t>& shape) {
+  if (options.spec.context) return options.spec.context;
+  const std::optional<std::int64_t> context = porting::context_of_tokens(found, spec, shape);
+  if (context) {
+    fmt::print(stderr,
+               "phasor diagnose: context {} taken from the last position; --context sets it\n",
+               *context);
+  }
   return context;
 }
 
@@ -148,12 +150,8 @@ int run_diagnose(const DiagnoseOptions& options) {
       porting::diagnose({&before, &after, positions ? &*positions : nullptr, options.axes});
   std::optional<std::vector<porting::ConfigDifference>> differences;
   if (spec) {
-    std::int64_t tokens = 1;
-    for (std::size_t axis = 0; axis < found.axes.size(); ++axis) {
-      if (found.axes[axis] == "tokens") tokens = before.shape[axis];
-    }
-    differences =
-        porting::compare_with_config(found, *spec, context_of(found, *spec, options, tokens));
+    differences = porting::compare_with_config(found, *spec,
+                                               context_for(found, *spec, options, before.shape));
   }
   if (options.json) {
     fmt::print("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));

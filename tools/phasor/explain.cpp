@@ -6,18 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "commands.hpp"
-#include "phasor/io/gguf.hpp"
-#include "phasor/io/safetensors.hpp"
 #include "phasor/models/describe.hpp"
 #include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
@@ -194,17 +190,6 @@ std::string size_text(std::size_t bytes) {
                          : fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
-// A checkpoint with its weights: more than a config can say.
-std::optional<models::ModelDescription> describe_weights(const std::string& model) {
-  std::error_code ignored;
-  const bool folder = std::filesystem::is_directory(model, ignored);
-  if (!folder && !io::looks_like_gguf(model)) return std::nullopt;
-  if (folder && !io::SafetensorsCheckpoint::open(model)) return std::nullopt;
-  Result<models::ModelDescription> description = models::describe(model);
-  if (!description) return std::nullopt;
-  return std::move(description).value();
-}
-
 void print_weights(const models::ModelDescription& weights) {
   fmt::print("\nweights: {} parameters in {} tensors, {}\n", weights.parameters, weights.tensors,
              size_text(weights.bytes));
@@ -227,7 +212,7 @@ int run_explain(const ExplainFlags& flags) {
   const porting::ReadableConfig config =
       porting::read_readable_config(flags.model).value_or_throw();
   const porting::Explanation explanation = porting::explain(config, flags.context).value_or_throw();
-  const std::optional<models::ModelDescription> weights = describe_weights(flags.model);
+  const std::optional<models::ModelDescription> weights = models::describe_weights(flags.model);
   if (flags.json) {
     auto page = nlohmann::ordered_json::parse(porting::explain_json(explanation));
     if (weights) page["weights"] = nlohmann::ordered_json::parse(models::describe_json(*weights));

@@ -1,7 +1,6 @@
 // phasor logits: a model's answer to token ids, as an array.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -48,72 +47,27 @@ io::NpyArray filled(io::NpyArray array, const std::vector<float>& values) {
   return array;
 }
 
-// Rows of the tokens that are no padding, put where those stood.
-class Scatter {
- public:
-  Scatter(const IdArray& ids, const models::MaskedBatch& batch) : ids_(ids), batch_(batch) {}
-
-  // `values` [arrays, tokens of all rows, width] into an array [arrays, (batch,) tokens, width].
-  void operator()(const std::vector<float>& values, std::int64_t width, io::NpyArray& array) const {
-    const std::int64_t slots = ids_.batch * ids_.tokens;
-    const float* from = values.data();
-    for (std::int64_t first = 0; first < array.size() / width; first += slots) {
-      for (std::size_t row = 0; row < batch_.slots.size(); ++row) {
-        for (const std::int64_t column : batch_.slots[row]) {
-          const std::int64_t slot = first + static_cast<std::int64_t>(row) * ids_.tokens + column;
-          std::copy_n(from, width, array.as<float>() + slot * width);
-          from += width;
-        }
-      }
-    }
-  }
-
- private:
-  const IdArray& ids_;
-  const models::MaskedBatch& batch_;
-};
-
 Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, const IdArray& ids) {
-  const models::MaskedBatch batch =
-      models::unpad(ids.values, read_mask(flags.mask, ids), ids.batch);
-  std::vector<models::Sequence> sequences;
-  for (const auto& row : batch.rows)
-    sequences.push_back(decoder.sequence({.capacity = static_cast<std::int64_t>(row.size())}));
-  std::vector<models::Step> steps;
-  for (std::size_t i = 0; i < batch.rows.size(); ++i)
-    steps.push_back({&sequences[i], batch.rows[i]});
   models::ForwardOptions options;
   options.logits = flags.output.empty() ? models::LogitsOf::none
                    : flags.last         ? models::LogitsOf::last_token
                                         : models::LogitsOf::every_token;
   if (!flags.hidden.empty()) options.hidden = models::HiddenStates::collect;
-  // In one call: frequencies that read the context are then those of the whole input.
-  const models::ForwardResult result = decoder.forward(steps, options);
+  const models::ForwardResult result =
+      models::forward_padded(decoder, ids.values, read_mask(flags.mask, ids), ids.batch, options);
 
   const models::DecoderFacts& facts = decoder.facts();
-  const Scatter scatter(ids, batch);
   Answer answer{facts.model_type, std::nullopt, std::nullopt};
-  if (!flags.output.empty() && flags.last) {
-    answer.logits = filled(zeros({}, ids, {facts.vocabulary}), result.logits);
-  } else if (!flags.output.empty()) {
-    answer.logits = zeros({}, ids, {ids.tokens, facts.vocabulary});
-    scatter(result.logits, facts.vocabulary, *answer.logits);
+  if (!flags.output.empty()) {
+    answer.logits = filled(flags.last ? zeros({}, ids, {facts.vocabulary})
+                                      : zeros({}, ids, {ids.tokens, facts.vocabulary}),
+                           result.logits);
   }
   if (!flags.hidden.empty()) {
-    answer.hidden = zeros({facts.layers + 1}, ids, {ids.tokens, facts.hidden});
-    scatter(result.hidden_states, facts.hidden, *answer.hidden);
+    answer.hidden =
+        filled(zeros({facts.layers + 1}, ids, {ids.tokens, facts.hidden}), result.hidden_states);
   }
   return answer;
-}
-
-// Zeros where the mask is 0, in an array of [.., slots, width].
-void clear_padding(io::NpyArray& array, const std::vector<std::uint8_t>& mask, std::int64_t width) {
-  float* values = array.as<float>();
-  const auto slots = static_cast<std::int64_t>(mask.size());
-  for (std::int64_t row = 0; row < array.size() / width; ++row) {
-    if (mask[static_cast<std::size_t>(row % slots)] == 0)
-      std::fill_n(values + row * width, width, 0.0F);
-  }
 }
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
@@ -136,21 +90,21 @@ Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
                           shape_text({ids.batch, ids.tokens}), ", got ",
                           shape_text({types.batch, types.tokens})));
   }
-  const models::RoFormerResult result = model.forward(
+  models::RoFormerResult result = model.forward(
       {.batch = ids.batch, .ids = ids.values, .token_types = types.values, .mask = mask},
       flags.hidden.empty() ? models::HiddenStates::leave : models::HiddenStates::collect);
   Answer answer{"roformer", std::nullopt, std::nullopt};
   if (!flags.output.empty()) {
     const bool labels = facts.head == models::RoFormerHead::classification;
+    if (!labels) models::clear_padding(mask, facts.vocabulary, result.logits);
     answer.logits = filled(
         labels ? zeros({}, ids, {facts.labels}) : zeros({}, ids, {ids.tokens, facts.vocabulary}),
         result.logits);
-    if (!labels) clear_padding(*answer.logits, mask, facts.vocabulary);
   }
   if (!flags.hidden.empty()) {
+    models::clear_padding(mask, facts.hidden, result.hidden_states);
     answer.hidden =
         filled(zeros({facts.layers + 1}, ids, {ids.tokens, facts.hidden}), result.hidden_states);
-    clear_padding(*answer.hidden, mask, facts.hidden);
   }
   return answer;
 }

@@ -31,11 +31,7 @@ models::GenerateOptions generate_options(const RunFlags& flags, const LoadedMode
   options.context = context_of(flags, model.decoder);
   options.when_full = flags.shift ? models::WindowFull::shift : models::WindowFull::refuse;
   options.keep = flags.keep;
-  options.stops = model.decoder.facts().stops;
-  if (model.tokenizer) {
-    const std::vector<std::int64_t>& stops = model.tokenizer->specials().stops;
-    options.stops.insert(options.stops.end(), stops.begin(), stops.end());
-  }
+  options.stops = models::stop_tokens(model.decoder, model.tokenizer.get());
   return options;
 }
 
@@ -47,29 +43,15 @@ models::SequenceOptions cache_options(const RunFlags& flags) {
   return options;
 }
 
-std::vector<std::int64_t> prompt_ids(const models::Tokenizer& tokenizer, const std::string& text,
-                                     bool raw) {
-  std::vector<std::int64_t> ids = tokenizer.encode(text);
-  const models::SpecialTokens& specials = tokenizer.specials();
-  // A chat template may have written the begin token itself.
-  if (!raw && specials.add_begin && specials.begin &&
-      (ids.empty() || ids.front() != *specials.begin))
-    ids.insert(ids.begin(), *specials.begin);
-  if (ids.empty())
-    throw Error(ErrorCode::invalid_argument,
-                "the prompt must have at least one token, got an empty text");
-  return ids;
+std::vector<std::int64_t> prompt_ids(const RunFlags& flags, const models::Tokenizer& tokenizer,
+                                     const std::string& text) {
+  return models::prompt_ids(
+      tokenizer, text, flags.raw ? models::BeginToken::leave_out : models::BeginToken::as_wanted);
 }
 
-ChatStyle chat_style(const RunFlags& flags, const models::Tokenizer& tokenizer) {
-  const std::string& jinja = tokenizer.chat_template();
-  if (jinja.empty() && !flags.chat_format)
-    throw Error(ErrorCode::unsupported,
-                "the model must have a chat template, got none; name one with --chat-format");
-  ChatStyle style;
-  style.format = flags.chat_format ? models::chat_format_of(*flags.chat_format).value_or_throw()
-                                   : models::recognise_chat_template(jinja).value_or_throw();
-  style.system = flags.system.value_or(models::default_system_message(jinja));
+models::ChatStyle chat_style(const RunFlags& flags, const models::Tokenizer& tokenizer) {
+  models::ChatStyle style = models::chat_style(tokenizer, flags.chat_format);
+  if (flags.system) style.system = *flags.system;
   return style;
 }
 
@@ -206,14 +188,13 @@ int run_run(const RunFlags& flags) {
   if (text.empty() && flags.chat)
     throw Error(ErrorCode::invalid_argument, "the prompt must have some text, got an empty one");
   LoadedModel model = load(flags);
-  if (!flags.chat)
-    return run_one(flags, model, prompt_ids(*model.tokenizer, text, flags.raw), text);
-  const ChatStyle style = chat_style(flags, *model.tokenizer);
+  if (!flags.chat) return run_one(flags, model, prompt_ids(flags, *model.tokenizer, text), text);
+  const models::ChatStyle style = chat_style(flags, *model.tokenizer);
   std::vector<models::ChatMessage> messages;
   if (!style.system.empty()) messages.push_back({"system", style.system});
   messages.push_back({"user", text});
   const std::string conversation = models::format_chat(style.format, messages);
-  return run_one(flags, model, prompt_ids(*model.tokenizer, conversation, flags.raw), "");
+  return run_one(flags, model, prompt_ids(flags, *model.tokenizer, conversation), "");
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class Conversation {
   [[nodiscard]] std::vector<std::int64_t> fitting_prompt() {
     for (;;) {
       std::vector<std::int64_t> ids =
-          prompt_ids(*model_.tokenizer, models::format_chat(style_.format, messages_), flags_.raw);
+          prompt_ids(flags_, *model_.tokenizer, models::format_chat(style_.format, messages_));
       if (context() == 0 || static_cast<std::int64_t>(ids.size()) < context()) return ids;
       if (messages_.size() < first_turn_ + 3)
         throw Error(ErrorCode::out_of_range, message("the turn must fit the context of ", context(),
@@ -60,7 +60,7 @@ class Conversation {
 
   const RunFlags& flags_;
   LoadedModel& model_;
-  ChatStyle style_;
+  models::ChatStyle style_;
   models::GenerateOptions options_;
   models::Generator generator_;
   std::vector<models::ChatMessage> messages_;

@@ -38,18 +38,13 @@ struct LoadedModel {
                                                        const LoadedModel& model);
 [[nodiscard]] models::SequenceOptions cache_options(const RunFlags& flags);
 
-// The ids of a prompt, with the begin token where the tokenizer wants one.
-//
-// throws   Error(invalid_argument) for a text without a token
-[[nodiscard]] std::vector<std::int64_t> prompt_ids(const models::Tokenizer& tokenizer,
-                                                   const std::string& text, bool raw);
-
-// How a conversation is written: the format, and the system message that opens it.
-struct ChatStyle {
-  models::ChatFormat format = models::ChatFormat::chatml;
-  std::string system;
-};
-[[nodiscard]] ChatStyle chat_style(const RunFlags& flags, const models::Tokenizer& tokenizer);
+// The ids of a prompt: --raw leaves the begin token out.
+[[nodiscard]] std::vector<std::int64_t> prompt_ids(const RunFlags& flags,
+                                                   const models::Tokenizer& tokenizer,
+                                                   const std::string& text);
+// The model's own style, or that of --chat-format and --system.
+[[nodiscard]] models::ChatStyle chat_style(const RunFlags& flags,
+                                           const models::Tokenizer& tokenizer);
 
 // Ctrl-C while an object lives: the first stops the answer, a second one, or one before the answer
 // began, ends the program with kExitCode.

@@ -12,6 +12,7 @@
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/npy.hpp"
+#include "phasor/porting/audit.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -236,11 +237,12 @@ std::optional<double> PositionGrid::largest() const noexcept {
 std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec, const SpecOptions& options,
                                         const PositionGrid& positions, std::string_view verb) {
   if (options.context || !encodings::depends_on_context(spec)) return options.context;
-  const std::optional<double> largest = positions.largest();
-  if (!largest || *largest > core::kMaxPosition) return std::nullopt;
-  const auto context = static_cast<std::int64_t>(std::max(1.0, std::floor(*largest) + 1.0));
-  fmt::print(stderr, "phasor {}: context {} taken from the largest position; --context sets it\n",
-             verb, context);
+  const std::optional<std::int64_t> context =
+      porting::context_of_positions(spec, positions.largest());
+  if (context) {
+    fmt::print(stderr, "phasor {}: context {} taken from the largest position; --context sets it\n",
+               verb, *context);
+  }
   return context;
 }
 

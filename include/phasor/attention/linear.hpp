@@ -77,18 +77,23 @@ class LinearState {
 //
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
-//          h / (heads / key_heads). f32, f16 or bf16, each its own; arithmetic is float32
-// state    needs Causality::bottom_right and Nq = Nk; sizes and feature map as in earlier calls
+//          h / (heads / key_heads). f32, f16 or bf16, each its own: arithmetic is float32. Or all
+//          f64: arithmetic is float64
+// state    needs Causality::bottom_right and Nq = Nk; sizes and feature map as in earlier calls; not
+//          with f64: its sums are float32
 // rows     a query that sees no key, or whose denominator is 0, gets zeros. NaN in q flows to its
 //          own row, in k or v to the queries that see the key
 // range    phi below 2^-100 counts as 0: elu_plus_one at x < -69; softmax_exp's keys more than 55
-//          below the largest that the query's key head has seen, its queries 69 below their largest
+//          below the largest that the query's key head has seen, its queries 69 below their
+//          largest. f64: what is below the smallest double, 745 instead of 55 and 69
 // error    |out - exact| <= kLinearError * sum_n |R_m phi(q_m)| |R_n phi(k_n)| |v_n| / (the
 //          denominator), for any number of tokens, in one call or many; f16 and bf16: then one
-//          rounding to nearest even
+//          rounding to nearest even; f64: kLinearErrorF64 instead
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
-//          before out or state is touched; out must not overlap an input
-// cost     about 3 d dv multiplications a token and head; scratch does not grow with N
+//          before out or state is touched; out must not overlap an input; unsupported: f64 beside
+//          another type
+// cost     about 3 d dv multiplications a token and head; scratch does not grow with N. f64: plain
+//          loops without vector instructions; q and k twice more
 void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
                    core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
                    const LinearOptions& options = {}, LinearState* state = nullptr);
@@ -96,6 +101,9 @@ void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsVi
 // Feature map, turn and each chunk's sums round by a few epsilon(f32) of what is summed; the
 // state's carried errors keep the number of chunks out of it.
 inline constexpr double kLinearError = 1e-6;
+// A sum over N tokens rounds by N epsilon(f64) / 2 at most, and by its square root where the signs of
+// the errors are random: up to 100000 tokens.
+inline constexpr double kLinearErrorF64 = 1e-13;
 
 // The gradient of sum(out * d_out), overwritten in d_q, d_k and d_v. With g_m = d_out_m /
 // denominator and D_m = o_m . g_m, and the sums of m running over the queries that see n:
@@ -107,10 +115,11 @@ inline constexpr double kLinearError = 1e-6;
 // Queries take the forward's state along, keys the mirrored one from the other end; nothing of size
 // Nq x Nk and no state per token is kept.
 //
-// shape    as linear_attend; d_out like out, d_q like q, d_k like k, d_v like v; f32, f16 or bf16
+// shape    as linear_attend; d_out like out, d_q like q, d_k like k, d_v like v; f32, f16 or bf16,
+//          or f64 as they are
 // throws   as linear_attend, before a gradient is touched
 // memory   two floats per query and head, sixteen bytes per key and key head at most, and two states
-//          per key head
+//          per key head; f64: q and k three times more
 void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
                             core::ConstHeadsView k, core::ConstHeadsView v,
                             core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,

@@ -8,7 +8,8 @@
 
 namespace phasor::attention {
 
-// As attend(), in float64 throughout, out [batch, Nq, heads, dv]; turns by the complex form (12).
+// As attend(), in float64 throughout (tables too, where they have `wide` numbers), out [batch, Nq,
+// heads, dv]; turns by the complex form (12).
 // Extras are dense [batch, heads, Nq, Nk].
 struct ReferenceResult {
   std::vector<double> out;

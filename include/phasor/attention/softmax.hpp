@@ -84,6 +84,7 @@ struct AttentionExtras {
   float* capped_scores = nullptr;
   float* masked_scores = nullptr;  // after both
   float* probabilities = nullptr;
+  double* wide_log_sum_exp = nullptr;  // log_sum_exp of f64 views, whose backward needs it
 };
 
 // RoFormer (2) with the terms of encodings/score_terms.hpp:
@@ -91,25 +92,38 @@ struct AttentionExtras {
 //
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
-//          h / (heads / key_heads). f32, f16 or bf16, each its own; arithmetic is float32
+//          h / (heads / key_heads). f32, f16 or bf16, each its own: arithmetic is float32. Or all
+//          f64: arithmetic is float64, and tables are read from their `wide` numbers where they
+//          have them
 // rows     a query that sees no key gets zeros; a NaN in q stays in its row; a NaN in k or v flows
 //          to every query that sees the key and may reach others, but never from a key that
 //          key_padding or key_lengths leave out
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
-//          before out is touched; out must not overlap an input
+//          before out is touched; out must not overlap an input; unsupported: f64 beside another
+//          type
+// error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) where the terms of a score
+//          come to 100 at most; extras of float: then one rounding
 // memory   keys, values and each table with a row per distance, once more as float32, for one key
-//          head per thread; extras are the caller's
+//          head per thread; f64: q and k where they turn, tables without `wide`, and a row of scores
+//          per thread; extras are the caller's
+// cost     f64: plain loops over every pair that meets, without vector instructions
 void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
             core::ConstHeadsView v, core::HeadsView out, const AttentionOptions& options = {},
             const AttentionExtras& extras = {});
+
+// A score of 100 rounds by 100 epsilon(f64) / 2 for each of some tens of additions that matter, and
+// its weight by as much in proportion.
+inline constexpr double kAttendErrorF64 = 1e-13;
 
 // What backward is given beside the inputs: the forward's results and the gradient of its output.
 struct AttentionForward {
   core::ConstHeadsView out;
   const float* log_sum_exp = nullptr;  // [batch, heads, queries]
   core::ConstHeadsView d_out;
+  const double* wide_log_sum_exp = nullptr;  // f64 views: in place of log_sum_exp
 };
-// Where the gradients go: overwritten, with the shapes of q, k and v; f32, f16 or bf16.
+// Where the gradients go: overwritten, with the shapes of q, k and v; f32, f16 or bf16, or f64 as
+// they are. Tables of f64 calls: to the `wide` numbers of a gradient that has them.
 struct AttentionGradients {
   core::HeadsView d_q, d_k, d_v;
   encodings::ScoreTermGradients terms;
@@ -122,7 +136,8 @@ struct AttentionGradients {
 //
 // throws   as attend; also Error(unsupported) for KeyState::turned with a `turn`: the gradient
 //          would be that of the cache
-// memory   as attend, three times over
+// memory   as attend, three times over; f64: the gradients of the tables, for one key head per
+//          thread, and those of q and k where they turn and meet tables
 void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                      core::ConstHeadsView k, core::ConstHeadsView v,
                      const AttentionForward& forward, const AttentionGradients& gradients,

@@ -2,13 +2,16 @@
 // in the file itself or in .npy files beside it.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/view.hpp"
 #include "phasor/encodings/encoding.hpp"
 
 namespace phasor::config {
@@ -23,6 +26,7 @@ struct LoadedEncoding {
   std::vector<double> slopes;
   std::optional<encodings::SlopeOrder> slope_order = std::nullopt;
   std::vector<std::vector<float>> storage;
+  std::vector<std::vector<double>> wide_storage;  // for attention in float64
 
   LoadedEncoding() = default;
   LoadedEncoding(LoadedEncoding&&) noexcept = default;
@@ -32,6 +36,21 @@ struct LoadedEncoding {
   ~LoadedEncoding() = default;
 };
 
+// A table in the caller's memory: what {"array": NAME} stands for. Both spans and the numbers must
+// outlive what is parsed with it.
+//
+// f32 is read in place where the encoding's axes allow it: the features of a row must lie next to
+// each other, other strides are free. f64 is read in place by attention in float64 (Table::wide)
+// where it is row-major without gaps, beside a float32 copy for the rest. Everything else is copied
+// to LoadedEncoding's storage, 16-bit floats as float32.
+struct NamedTable {
+  std::string_view name;
+  const void* data = nullptr;
+  core::DType dtype = core::DType::f32;
+  std::span<const std::int64_t> shape;
+  std::span<const std::int64_t> strides;  // counted in elements; empty: row-major without gaps
+};
+
 // What the file may leave to its reader.
 struct EncodingRequest {
   // The attention to be served: a head width that the file does not say, XLNet's first_distance and
@@ -39,12 +58,15 @@ struct EncodingRequest {
   std::optional<encodings::AttentionShape> shape = std::nullopt;
   // For the config.json of a model whose layers differ, as for select_layer().
   std::string layer;
+  // The arrays that tables may name.
+  std::span<const NamedTable> tables = {};
 };
 
 // A file is {"encoding": NAME, ...}, or {"encoding": [{...}, ...]} for several at once, or, without
 // the key "encoding", anything that parse_config() takes: a rope. "scale" sets the factor on the
 // scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16)
-// or nested lists of numbers; where rows are said to be sinusoidal they may also be
+// or nested lists of numbers, or {"array": NAME} for one of the request's tables; where rows are
+// said to be sinusoidal they may also be
 // {"sinusoidal": {"variant": interleaved | concat | fairseq, "base": 10000, "dim": head_dim}}.
 //
 //   none

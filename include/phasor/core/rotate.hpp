@@ -87,6 +87,21 @@ void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,
             const RotateOptions& options = {});
 void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
             const RotateOptions& options = {});
+// cos and sin that somebody computed: element (batch b, token t, pair i) lies at cos + b*batch_stride
+// + t*token_stride + i*pair_stride, counted in elements. Stride 0: one row serves all.
+struct CosSinRows {
+  const void* cos = nullptr;
+  const void* sin = nullptr;
+  DType dtype = DType::f32;  // f16 and bf16 are widened; f64 is rounded once unless the data are f64
+  std::int64_t pairs = 0;
+  std::int64_t batch_stride = 0, token_stride = 0, pair_stride = 1;
+};
+// As rotate(), by rows as they are: for code that keeps its own tables. Features [offset, offset +
+// 2 pairs) of each head turn; Direction::inverse is refused, since rows do not tell their amplitude.
+//
+// options  table and angles are not read
+void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
+               std::span<const Turn> turns, const RotateOptions& options = {});
 // q and k in place.
 void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q, HeadsView k,
                const RotateOptions& options = {});

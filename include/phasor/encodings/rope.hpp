@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct AxialAxes {
   bool operator==(const AxialAxes&) const = default;
 };
 using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
+// As a plain spec writes them.
+[[nodiscard]] std::string_view name_of(MropeAxes::Order order) noexcept;
+[[nodiscard]] std::string_view name_of(AxialAxes::Kind kind) noexcept;
 
 // xPos: zeta_i = (2i/dim + gamma) / (1 + gamma); queries times zeta_i^p, keys times zeta_i^-p,
 // p = (position - centre) / scale_base.

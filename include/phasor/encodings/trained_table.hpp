@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace phasor::encodings {
 
@@ -10,14 +11,22 @@ namespace phasor::encodings {
 //        dim is contiguous.
 template <class T>
 struct BasicTable {
+  using Wide = std::conditional_t<std::is_const_v<T>, const double, double>;
+
   T* data = nullptr;  // null: not there
   std::int64_t heads = 1, rows = 0, dim = 0;
   std::int64_t head_stride = 0, row_stride = 0;
+  // The same numbers in float64, laid out alike; null: there are none. Attention in float64 reads
+  // them instead of `data` where they are, and writes gradients there.
+  Wide* wide = nullptr;
 
   [[nodiscard]] bool given() const noexcept { return data != nullptr; }
   // precondition  row < rows; head is any head of the attention when heads = 1
   [[nodiscard]] T* row(std::int64_t head, std::int64_t row) const noexcept {
-    return data + (heads == 1 ? 0 : head) * head_stride + row * row_stride;
+    return data + offset(head, row);
+  }
+  [[nodiscard]] std::int64_t offset(std::int64_t head, std::int64_t row) const noexcept {
+    return (heads == 1 ? 0 : head) * head_stride + row * row_stride;
   }
 };
 using Table = BasicTable<const float>;

@@ -1,6 +1,7 @@
 // Chat templates: a conversation as the text a model was trained on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,11 +33,25 @@ enum class ChatFormat : unsigned char {
 [[nodiscard]] Result<ChatFormat> chat_format_of(std::string_view name);
 // The format whose markers a checkpoint's template writes.
 //
-// refuses  a template with markers of none of them: "name one with --chat-format"
+// refuses  a template with markers of none of them
 [[nodiscard]] Result<ChatFormat> recognise_chat_template(std::string_view jinja);
 // What the template puts before a conversation that has no system message ("You are a helpful AI
 // assistant named SmolLM, ..." of SmolLM2); empty: nothing.
 [[nodiscard]] std::string default_system_message(std::string_view jinja);
+
+// How a checkpoint's conversations are written: the format, and the system message that opens one
+// that has none; empty: no message.
+struct ChatStyle {
+  ChatFormat format = ChatFormat::chatml;
+  std::string system;
+};
+class Tokenizer;
+// The style of the template that came with the tokenizer, `format` in place of its own where given.
+//
+// throws   Error(unsupported) for a tokenizer without a template where no format is named; what
+//          chat_format_of() and recognise_chat_template() refuse
+[[nodiscard]] ChatStyle chat_style(const Tokenizer& tokenizer,
+                                   const std::optional<std::string>& format = std::nullopt);
 
 // The conversation, open for the assistant's answer, as the families' own templates write it, but
 // without the begin token that some put first: SpecialTokens::add_begin says whether the ids start

@@ -153,4 +153,19 @@ struct MaskedBatch {
 [[nodiscard]] MaskedBatch unpad(std::span<const std::int64_t> ids,
                                 std::span<const std::uint8_t> mask, std::int64_t batch);
 
+// A padded batch through the decoder, from its first token on: results stand where their tokens
+// stood, zeros at padding.
+//
+// shape    logits [batch, tokens, vocabulary], of LogitsOf::last_token [batch, vocabulary];
+//          hidden_states [layers + 1, batch, tokens, hidden]
+// throws   as unpad() and Decoder::forward
+[[nodiscard]] ForwardResult forward_padded(Decoder& decoder, std::span<const std::int64_t> ids,
+                                           std::span<const std::uint8_t> mask, std::int64_t batch,
+                                           const ForwardOptions& options = {});
+// Zeros in values [.., slots, width] at the slots whose mask is 0.
+//
+// precondition  a whole number of values for each slot
+void clear_padding(std::span<const std::uint8_t> mask, std::int64_t width,
+                   std::span<float> values) noexcept;
+
 }  // namespace phasor::models

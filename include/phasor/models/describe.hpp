@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct ModelDescription {
 //
 // refuses  as Checkpoint::open, except that a family that cannot run is described too
 [[nodiscard]] Result<ModelDescription> describe(const std::filesystem::path& path);
+// describe() where there are weights; none for a config alone, and for weights that cannot be read.
+[[nodiscard]] std::optional<ModelDescription> describe_weights(const std::filesystem::path& path);
 // {"tensors", "parameters", "bytes", "types": [...], "runs_as", "refusal", "cache_bytes_per_token",
 // "tokenizer"}
 [[nodiscard]] std::string describe_json(const ModelDescription& description);

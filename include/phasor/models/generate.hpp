@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/sampler.hpp"
+#include "phasor/models/tokenizer.hpp"
 
 namespace phasor::models {
 
@@ -28,6 +30,10 @@ struct GenerateOptions {
   std::int64_t chunk = 512;  // tokens of a prompt that run at once
 };
 
+// The ids that end an answer: those of the config and of the tokenizer, where there is one.
+[[nodiscard]] std::vector<std::int64_t> stop_tokens(const Decoder& decoder,
+                                                    const Tokenizer* tokenizer);
+
 enum class StopReason : std::uint8_t { tokens, stop_token, cancelled };
 struct GenerateResult {
   std::vector<std::int64_t> ids;  // without the prompt
@@ -37,24 +43,59 @@ struct GenerateResult {
   double prompt_seconds = 0.0, decode_seconds = 0.0;
 };
 
-// One conversation with a decoder: keeps its cache between calls, so that a prompt that begins as
-// the last one ended is not computed again.
+class Generation;
+
+// One conversation with a decoder, which must outlive it: keeps its cache between calls, so that a
+// prompt that begins as the last one ended is not computed again.
 class Generator {
  public:
   explicit Generator(Decoder& decoder, SequenceOptions cache = {});
   ~Generator();
 
-  // Gives each token to `on_token` as it comes; a false answer cancels.
+  // Begins an answer whose tokens are asked for one by one. Nothing runs before the first is; an
+  // answer begun earlier ends here.
   //
   // throws   Error(invalid_argument): an empty prompt, options that make no sense;
   //          Error(out_of_range): ids outside the vocabulary, a prompt beyond the context without
   //          WindowFull::shift (with it, too, when the prompt alone does not fit)
+  [[nodiscard]] Generation start(std::span<const std::int64_t> prompt,
+                                 const GenerateOptions& options);
+  // The whole answer. Gives each token to `on_token` as it comes; a false answer cancels.
+  //
+  // throws   as start(); what `on_token` throws
   GenerateResult generate(std::span<const std::int64_t> prompt, const GenerateOptions& options,
                           const std::function<bool(std::int64_t)>& on_token = {});
   [[nodiscard]] std::span<const std::int64_t> cached_ids() const noexcept;
 
  private:
+  friend class Generation;
   struct State;
+  std::shared_ptr<State> state_;
+};
+
+// An answer under way. Outlives its Generator, not the Decoder; to drop one is to cancel it.
+class Generation {
+ public:
+  ~Generation();
+  Generation(Generation&&) noexcept;
+  Generation& operator=(Generation&&) noexcept;
+
+  // The next token; the first call runs the prompt. None: the answer has ended, and result() says
+  // why.
+  //
+  // throws   Error(invalid_argument): the Generator began another answer; as Decoder::forward. The
+  //          answer has then ended
+  // cost     a pass through the decoder, which takes one call at a time
+  [[nodiscard]] std::optional<std::int64_t> next();
+  // Ends the answer where it goes on: its reason is StopReason::cancelled.
+  void cancel() noexcept;
+  // What came so far; seconds are those spent in next().
+  [[nodiscard]] const GenerateResult& result() const noexcept;
+
+ private:
+  friend class Generator;
+  struct State;
+  explicit Generation(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

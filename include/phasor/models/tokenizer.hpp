@@ -79,6 +79,17 @@ class Tokenizer {
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view bytes,
                                                                      std::string_view name);
 
+enum class BeginToken : std::uint8_t {
+  as_wanted,  // first where specials().add_begin says so and the text did not write it itself
+  leave_out,
+};
+// The ids of a prompt.
+//
+// throws   Error(invalid_argument) for a text without a token; as Tokenizer::encode
+[[nodiscard]] std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer,
+                                                   std::string_view text,
+                                                   BeginToken begin = BeginToken::as_wanted);
+
 // How text is cut before WordPiece.
 enum class Segmentation : std::uint8_t {
   bert,      // at spaces, punctuation and every CJK character

@@ -125,6 +125,12 @@ struct ConfigDifference {
     const Diagnosis& found, const encodings::RopeSpec& spec,
     std::optional<std::int64_t> context = std::nullopt);
 
+// The context to compare at where nobody names one: the last position + 1 where the spec's numbers
+// depend on it and the positions ascend by one, else none. `shape` is that of the tensors.
+[[nodiscard]] std::optional<std::int64_t> context_of_tokens(const Diagnosis& found,
+                                                            const encodings::RopeSpec& spec,
+                                                            std::span<const std::int64_t> shape);
+
 // One JSON object. Fields that the data do not determine are null and named under "undetermined".
 [[nodiscard]] std::string diagnose_json(const Diagnosis& found,
                                         const std::vector<ConfigDifference>* differences = nullptr);

@@ -51,5 +51,8 @@ struct Explanation {
 // The parameters of a scaling in words: "yarn: factor 4, original_max_position_embeddings 32768,
 // ..."; lists are summed up by their ends.
 [[nodiscard]] std::string scaling_text(const encodings::RopeScaling& scaling);
+// The plain spec that config::parse_config() reads as this value again, keys in one order: equal specs
+// give equal text.
+[[nodiscard]] std::string plain_spec_json(const encodings::RopeSpec& spec);
 
 }  // namespace phasor::porting

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -19,13 +20,15 @@ using reference::FirstToken;
 using reference::for_each_meeting;
 using reference::Meeting;
 using reference::Problem;
+using reference::TableRow;
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
-// C[r(m - n)], or null where the terms have none.
-const float* value_row(const Problem& problem, const Meeting& at) {
+// C[r(m - n)], or none.
+std::optional<TableRow> value_row(const Problem& problem, const Meeting& at) {
   const auto& rows = problem.terms.value_rows;
-  return rows ? rows->table.row(at.head, rows->map.row_of(at.distance())) : nullptr;
+  if (!rows) return std::nullopt;
+  return TableRow(rows->table, at.head, rows->map.row_of(at.distance()));
 }
 
 ReferenceResult attend(const Problem& problem) {
@@ -75,10 +78,10 @@ ReferenceResult attend(const Problem& problem) {
     if (result.masked_scores[index] == kHidden) return;
     const std::int64_t b = at.sequence.batch;
     const double* v_n = problem.v.row(b, at.key(), problem.key_head(at.head));
-    const float* c = value_row(problem, at);
+    const std::optional<TableRow> c = value_row(problem, at);
     double* o = out.row(b, at.query(), at.head);
     for (std::int64_t d = 0; d < value_dim; ++d) {
-      o[d] += result.probabilities[index] * (v_n[d] + (c != nullptr ? c[d] : 0.0));
+      o[d] += result.probabilities[index] * (v_n[d] + (c ? (*c)[d] : 0.0));
     }
   });
   result.out = std::move(out.values);
@@ -103,9 +106,9 @@ struct TableSum {
   }
 };
 
-template <class T>
-void add(double* sum, double factor, const T* x, std::int64_t dim) {
-  for (std::int64_t d = 0; d < dim; ++d) sum[d] += factor * static_cast<double>(x[d]);
+template <class Row>
+void add(double* sum, double factor, const Row& x, std::int64_t dim) {
+  for (std::int64_t d = 0; d < dim; ++d) sum[d] += factor * x[d];
 }
 
 // The sums that make up the gradients, one meeting of a query and a key after the other.
@@ -156,31 +159,31 @@ struct Backward {
     add(d_turned_k_n, g, turned_q_m, d);
     if (terms.content_bias.given()) {
       add(content_bias.row(head, 0), g, turned_k_n, d);
-      add(d_turned_k_n, g, terms.content_bias.row(head, 0), d);
+      add(d_turned_k_n, g, TableRow(terms.content_bias, head, 0), d);
     }
     if (terms.query_rows) {
       const std::int64_t r = terms.query_rows->map.row_of(distance);
-      const float* row = terms.query_rows->table.row(head, r);
+      const TableRow row(terms.query_rows->table, head, r);
       add(d_q_m, g, row, d);
       add(query_rows.row(head, r), g, q_m, d);
       if (terms.position_bias.given()) {
         add(position_bias.row(head, 0), g, row, d);
-        add(query_rows.row(head, r), g, terms.position_bias.row(head, 0), d);
+        add(query_rows.row(head, r), g, TableRow(terms.position_bias, head, 0), d);
       }
     }
     if (terms.key_rows) {
       const std::int64_t r = terms.key_rows->map.row_of(distance);
-      add(d_k.row(b, at.key(), key_head), g, terms.key_rows->table.row(head, r), d);
+      add(d_k.row(b, at.key(), key_head), g, TableRow(terms.key_rows->table, head, r), d);
       add(key_rows.row(head, r), g, k_n, d);
     }
     if (terms.segment_rows.given()) {
       const std::int64_t r = problem.segment_row(at);
-      const float* row = terms.segment_rows.row(head, r);
+      const TableRow row(terms.segment_rows, head, r);
       add(d_q_m, g, row, d);
       add(segment_rows.row(head, r), g, q_m, d);
       if (terms.segment_bias.given()) {
         add(segment_bias.row(head, 0), g, row, d);
-        add(segment_rows.row(head, r), g, terms.segment_bias.row(head, 0), d);
+        add(segment_rows.row(head, r), g, TableRow(terms.segment_bias, head, 0), d);
       }
     }
     switch (problem.first_token(at)) {
@@ -193,8 +196,8 @@ struct Backward {
       case FirstToken::neither:
         if (terms.extra_query.given()) {
           const std::int64_t dim = terms.extra_query.dim;
-          add(extra_query.row(head, at.i), g, terms.extra_key.row(head, at.j), dim);
-          add(extra_key.row(head, at.j), g, terms.extra_query.row(head, at.i), dim);
+          add(extra_query.row(head, at.i), g, TableRow(terms.extra_key, head, at.j), dim);
+          add(extra_key.row(head, at.j), g, TableRow(terms.extra_query, head, at.i), dim);
         }
         if (terms.bias) *bias.row(head, terms.bias->map.row_of(distance)) += ds;
         break;
@@ -256,9 +259,9 @@ ReferenceGradients attend_backward_reference(const ScoreTerms& terms, core::Cons
     const std::int64_t b = at.sequence.batch;
     const double* v_n = problem.v.row(b, at.key(), problem.key_head(at.head));
     const double* d_o_m = d_o.row(b, at.query(), at.head);
-    const float* c = value_row(problem, at);
+    const std::optional<TableRow> c = value_row(problem, at);
     for (std::int64_t d = 0; d < value_dim; ++d) {
-      d_probabilities[index] += d_o_m[d] * (v_n[d] + (c != nullptr ? c[d] : 0.0));
+      d_probabilities[index] += d_o_m[d] * (v_n[d] + (c ? (*c)[d] : 0.0));
     }
     means[row_of(at)] += forward.probabilities[index] * d_probabilities[index];
   });

@@ -18,11 +18,9 @@ using encodings::RelativeRows;
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 template <class X, class Y>
-double dot(const X* x, const Y* y, std::int64_t dim) {
+double dot(const X& x, const Y& y, std::int64_t dim) {
   double sum = 0.0;
-  for (std::int64_t d = 0; d < dim; ++d) {
-    sum += static_cast<double>(x[d]) * static_cast<double>(y[d]);
-  }
+  for (std::int64_t d = 0; d < dim; ++d) sum += x[d] * y[d];
   return sum;
 }
 
@@ -187,39 +185,42 @@ double Problem::score(const Meeting& at) const noexcept {
 
   // (T_m q_m + u) . (T_n k_n)
   double scaled = dot(turned_q_m, turned_k_n, d);
-  if (terms.content_bias.given()) scaled += dot(turned_k_n, terms.content_bias.row(head, 0), d);
+  if (terms.content_bias.given())
+    scaled += dot(turned_k_n, TableRow(terms.content_bias, head, 0), d);
   // (q_m + v) . A[r(m - n)]
   if (terms.query_rows) {
-    const float* row = terms.query_rows->table.row(head, terms.query_rows->map.row_of(distance));
+    const TableRow row(terms.query_rows->table, head, terms.query_rows->map.row_of(distance));
     scaled += dot(q_m, row, d);
-    if (terms.position_bias.given()) scaled += dot(row, terms.position_bias.row(head, 0), d);
+    if (terms.position_bias.given()) scaled += dot(row, TableRow(terms.position_bias, head, 0), d);
   }
   // k_n . B[r(m - n)]
   if (terms.key_rows) {
-    scaled += dot(k_n, terms.key_rows->table.row(head, terms.key_rows->map.row_of(distance)), d);
+    scaled +=
+        dot(k_n, TableRow(terms.key_rows->table, head, terms.key_rows->map.row_of(distance)), d);
   }
   // (q_m + w) . E[segments differ]
   if (terms.segment_rows.given()) {
-    const float* row = terms.segment_rows.row(head, segment_row(at));
+    const TableRow row(terms.segment_rows, head, segment_row(at));
     scaled += dot(q_m, row, d);
-    if (terms.segment_bias.given()) scaled += dot(row, terms.segment_bias.row(head, 0), d);
+    if (terms.segment_bias.given()) scaled += dot(row, TableRow(terms.segment_bias, head, 0), d);
   }
 
   // a_m . c_n and b[r(m - n)]: the position part, which TUPE's first tokens replace.
   double added = 0.0;
   switch (first_token(at)) {
     case FirstToken::query:
-      added = *terms.first_row.row(head, 0);
+      added = TableRow(terms.first_row, head, 0)[0];
       break;
     case FirstToken::key:
-      added = *terms.first_column.row(head, 0);
+      added = TableRow(terms.first_column, head, 0)[0];
       break;
     case FirstToken::neither:
       if (terms.extra_query.given()) {
-        scaled += dot(terms.extra_query.row(head, i), terms.extra_key.row(head, j),
+        scaled += dot(TableRow(terms.extra_query, head, i), TableRow(terms.extra_key, head, j),
                       terms.extra_query.dim);
       }
-      if (terms.bias) added = *terms.bias->table.row(head, terms.bias->map.row_of(distance));
+      if (terms.bias)
+        added = TableRow(terms.bias->table, head, terms.bias->map.row_of(distance))[0];
       break;
   }
   if (!terms.slopes.empty()) {

@@ -30,6 +30,21 @@ struct Dense {
   }
 };
 
+// A row of a table: its float64 numbers where it has them.
+class TableRow {
+ public:
+  TableRow(const encodings::Table& table, std::int64_t head, std::int64_t row)
+      : narrow_(table.row(head, row)),
+        wide_(table.wide == nullptr ? nullptr : table.wide + table.offset(head, row)) {}
+  [[nodiscard]] double operator[](std::int64_t d) const noexcept {
+    return wide_ != nullptr ? wide_[d] : static_cast<double>(narrow_[d]);
+  }
+
+ private:
+  const float* narrow_;
+  const double* wide_;
+};
+
 [[nodiscard]] Dense dense_of(const core::ConstHeadsView& view);
 
 // Queries and keys that may meet: a batch row, or one packed sequence of batch row 0.

@@ -1,0 +1,463 @@
+"""The compiled half of Phasor: what `import phasor` gives, with its types.
+
+Arrays are NumPy arrays, torch tensors on the CPU, JAX arrays, and anything with DLPack or the buffer protocol; they are
+read and written where they lie, strided views included. Results are of the kind that came in.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+_Array = TypeVar("_Array")
+_Query = TypeVar("_Query")
+_Key = TypeVar("_Key")
+
+Layout: TypeAlias = Literal["half", "interleaved", "interleaved_to_half"]
+Order: TypeAlias = Literal["tokens_first", "heads_first"]
+Angles: TypeAlias = Literal["exact", "float32"]
+Config: TypeAlias = Mapping[str, object] | str | PathLike[str]
+Encodes: TypeAlias = "RopeSpec | Encoding | Mapping[str, object] | Sequence[RopeSpec | Encoding | Mapping[str, object]] | None"
+
+__version__: Final[str]
+
+class Error(ValueError):
+    """What Phasor refuses, in one line: where, what must hold, what came."""
+
+    code: Literal["invalid_argument", "shape_mismatch", "out_of_range", "unsupported", "io", "internal"]
+
+@final
+class RopeSpec:
+    """A rotation as a value: frozen, hashable, printable; equal specs hash alike and eval(repr(spec)) == spec."""
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        layout: Layout | None = None,
+        rotary_dim: int | None = None,
+        rotary_offset: int = 0,
+        max_position_embeddings: int | None = None,
+        scaling: Mapping[str, object] | None = None,
+        mrope: Mapping[str, object] | None = None,
+        axial: str | None = None,
+        xpos: Mapping[str, object] | None = None,
+    ) -> None: ...
+    @staticmethod
+    def from_hf(config: Config, layer: int | str | None = None) -> RopeSpec:
+        """The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an object with to_dict()."""
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def rotary_dim(self) -> int: ...
+    @property
+    def rotary_offset(self) -> int: ...
+    @property
+    def base(self) -> float: ...
+    @property
+    def layout(self) -> Layout | None: ...
+    @property
+    def scaling(self) -> dict[str, Any]: ...
+    @property
+    def axes(self) -> int:
+        """How many rows of positions the spec reads: 1, or 3 (M-RoPE), or 2 (images)."""
+    @property
+    def depends_on_context(self) -> bool: ...
+    def frequencies(self, context: int | None = None) -> tuple[npt.NDArray[np.float64], float]:
+        """Radians per position, one per pair, and the amplitude."""
+    def to_dict(self) -> dict[str, Any]:
+        """The plain spec that RopeSpec(**...) takes again."""
+    def replace(self, **changes: object) -> RopeSpec: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getstate__(self) -> str: ...
+    def __setstate__(self, plain: str, /) -> None: ...
+
+# Turning ---------------------------------------------------------------------------------------------------------
+
+def rotate(
+    x: _Array,
+    spec: RopeSpec,
+    positions: object = None,
+    *,
+    inverse: bool = False,
+    transpose: bool = False,
+    role: Literal["query", "key"] = "query",
+    context: int | None = None,
+    order: Order = "tokens_first",
+    angles: Angles = "exact",
+    threads: int = 0,
+    out: _Array | None = None,
+) -> _Array:
+    """RoFormer (34): every pair of x turned by the angle of its token's position.
+
+    x [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]; order="heads_first" swaps tokens and heads.
+    positions: None (0, 1, ...), an int (that offset), or an array [tokens], [batch, tokens] or [axes, batch, tokens].
+    inverse undoes a rotation, transpose is its backward pass (they differ where the amplitude is not 1).
+    out=x turns in place; else a new array of x's kind is returned.
+    """
+
+def rotate_qk(
+    q: _Query,
+    k: _Key,
+    spec: RopeSpec,
+    positions: object = None,
+    *,
+    inverse: bool = False,
+    transpose: bool = False,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    angles: Angles = "exact",
+    threads: int = 0,
+    out: tuple[_Query, _Key] | None = None,
+) -> tuple[_Query, _Key]:
+    """rotate() of queries and keys in one call; each has its own number of heads."""
+
+def rotate_by(
+    x: _Array,
+    cos: object,
+    sin: object,
+    *,
+    layout: Layout,
+    transpose: bool = False,
+    rotary_offset: int = 0,
+    order: Order = "tokens_first",
+    threads: int = 0,
+    out: _Array | None = None,
+) -> _Array:
+    """Turns x by somebody's cos and sin, [tokens, pairs] or [batch, tokens, pairs], as they are."""
+
+def cos_sin(
+    spec: RopeSpec,
+    positions: object,
+    *,
+    context: int | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    angles: Angles = "exact",
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """cos and sin times the amplitude, [positions, pairs] each; positions [n] or [axes, n], or an int n for 0..n-1."""
+
+def convert_layout(
+    x: _Array,
+    *,
+    to: Literal["half", "interleaved"],
+    heads: int,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    axis: int = 0,
+    out: _Array | None = None,
+) -> _Array:
+    """Reorders the features of each head along `axis` (length heads * head_dim) from the other layout to `to`.
+
+    A projection's weight is [heads * head_dim, hidden] (axis 0), its bias [heads * head_dim]; activations with heads=1
+    have their features last (axis=-1).
+    """
+
+# Attention -------------------------------------------------------------------------------------------------------
+
+@final
+class Encoding:
+    """An encoding by name, with the members of the JSON form; tables may be arrays (float32 ones are read in place)."""
+
+    def __init__(self, name: str, *, scale: float | None = None, **members: object) -> None: ...
+    @staticmethod
+    def from_file(path: str | PathLike[str]) -> Encoding: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The arrays that were given, by member."""
+    def with_tables(self, tables: Mapping[str, object]) -> Encoding:
+        """The same encoding over other arrays, by member; those that are not named stay."""
+
+def attention(
+    q: _Array,
+    k: object,
+    v: object,
+    *,
+    encoding: Encodes = None,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
+    mask: object = None,
+    key_lengths: object = None,
+    key_padding: object = None,
+    query_boundaries: object = None,
+    key_boundaries: object = None,
+    query_positions: object = None,
+    key_positions: object = None,
+    query_segments: object = None,
+    key_segments: object = None,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    angles: Angles = "exact",
+    threads: int = 0,
+    log_sum_exp: object = None,
+    out: _Array | None = None,
+) -> _Array:
+    """Softmax attention with any encoding, in tiles: no N x N matrix.
+
+    q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads. log_sum_exp, an array
+    [batch, heads, queries] (float32; float64 for float64 inputs), is written where it is given.
+    """
+
+def attention_backward(
+    q: object,
+    k: object,
+    v: object,
+    out: object,
+    log_sum_exp: object,
+    d_out: object,
+    *,
+    d_q: object,
+    d_k: object,
+    d_v: object,
+    d_tables: Mapping[str, object] | None = None,
+    encoding: Encodes = None,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
+    mask: object = None,
+    key_lengths: object = None,
+    key_padding: object = None,
+    query_boundaries: object = None,
+    key_boundaries: object = None,
+    query_positions: object = None,
+    key_positions: object = None,
+    query_segments: object = None,
+    key_segments: object = None,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    angles: Angles = "exact",
+    threads: int = 0,
+) -> None:
+    """The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables (by member name, each like its
+    table; with several encodings "index.member")."""
+
+@final
+class LinearState:
+    def __init__(self, batch: int, key_heads: int, head_dim: int, value_dim: int) -> None: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def reset(self) -> None: ...
+    def fork(self) -> LinearState: ...
+
+def linear_attention(
+    q: _Array,
+    k: object,
+    v: object,
+    *,
+    spec: RopeSpec | None = None,
+    causal: bool = False,
+    features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
+    key_padding: object = None,
+    query_positions: object = None,
+    key_positions: object = None,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    threads: int = 0,
+    state: LinearState | None = None,
+    out: _Array | None = None,
+) -> _Array:
+    """Linear attention with rotation, RoFormer (19)."""
+
+def linear_attention_backward(
+    q: object,
+    k: object,
+    v: object,
+    d_out: object,
+    *,
+    d_q: object,
+    d_k: object,
+    d_v: object,
+    spec: RopeSpec | None = None,
+    causal: bool = False,
+    features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
+    key_padding: object = None,
+    query_positions: object = None,
+    key_positions: object = None,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    threads: int = 0,
+) -> None: ...
+@final
+class KVCache:
+    """Keys and values of the tokens so far; keys are turned when they are appended."""
+
+    def __init__(
+        self,
+        *,
+        key_heads: int,
+        head_dim: int,
+        capacity: int,
+        value_dim: int | None = None,
+        batch: int = 1,
+        dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+        spec: RopeSpec | None = None,
+        context: int | None = None,
+        mode: Literal["compact", "drift_free"] = "compact",
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def next_position(self) -> int: ...
+    @property
+    def spec(self) -> RopeSpec | None: ...
+    def positions(self) -> npt.NDArray[np.float64]: ...
+    def append(self, k: object, v: object, positions: object = None, *, order: Order = "tokens_first", threads: int = 0) -> None: ...
+    def truncate(self, tokens: int) -> None: ...
+    def evict(self, first: int, last: int) -> None: ...
+    def shift(self, first: int, last: int, delta: int, *, threads: int = 0) -> None: ...
+    def rerotate(self, spec: RopeSpec, positions: object = None, *, context: int | None = None, threads: int = 0) -> None: ...
+    def fork(self, capacity: int | None = None) -> KVCache: ...
+    @property
+    def keys(self) -> npt.NDArray[Any]:
+        """A copy of the turned keys, [batch, tokens, key_heads, head_dim]; bfloat16 as float32."""
+    @property
+    def values(self) -> npt.NDArray[Any]: ...
+    def attention(
+        self,
+        q: _Array,
+        *,
+        encoding: Encodes = None,
+        causal: bool = True,
+        window: int | None = None,
+        scale: float | None = None,
+        soft_cap: float = 0.0,
+        mask: object = None,
+        key_padding: object = None,
+        query_positions: object = None,
+        order: Order = "tokens_first",
+        threads: int = 0,
+        out: _Array | None = None,
+    ) -> _Array: ...
+
+def sinusoidal(
+    positions: object,
+    dim: int,
+    *,
+    base: float = 10000.0,
+    variant: Literal["interleaved", "concat", "fairseq"] = "interleaved",
+    dtype: Literal["float32", "float64"] = "float32",
+) -> npt.NDArray[Any]:
+    """RoFormer (4): the rows that are added to the input."""
+
+def decay(spec: RopeSpec, distances: object, *, context: int | None = None) -> npt.NDArray[np.float64]:
+    """RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance."""
+
+# Porting ---------------------------------------------------------------------------------------------------------
+
+def explain(config: Config, *, context: int | None = None) -> dict[str, Any]:
+    """Every layer's encoding, resolved: what `phasor explain --json` prints."""
+
+def diagnose(
+    before: object,
+    after: object,
+    *,
+    positions: object = None,
+    axes: Sequence[str] | None = None,
+    config: RopeSpec | Config | None = None,
+    context: int | None = None,
+) -> dict[str, Any]:
+    """What turned `before` into `after`: what `phasor diagnose --json` prints; with a config, also where they part."""
+
+def audit(
+    cos: object,
+    sin: object,
+    spec: RopeSpec | Config,
+    positions: object = None,
+    *,
+    context: int | None = None,
+    threshold: float = 1e-3,
+) -> dict[str, Any]:
+    """How wrong another engine's table is: what `phasor audit --json` prints."""
+
+def diff(
+    config: Config,
+    *,
+    between: Sequence[str] = ...,
+    context: int | None = None,
+    layer: int | str | None = None,
+    max_length: int | None = None,
+    shifts: int = 0,
+) -> dict[str, Any]:
+    """Where engines part on a config: what `phasor diff --json` prints."""
+
+def plan(config: Config, *, to: int, trained: int | None = None, layer: int | str | None = None) -> dict[str, Any]:
+    """Ways to a longer context: what `phasor plan --json` prints."""
+
+# Models ----------------------------------------------------------------------------------------------------------
+
+@final
+class Model:
+    """A decoder or a RoFormer encoder, with its tokenizer."""
+
+    @staticmethod
+    def load(path: str | PathLike[str], *, precision: Literal["exact", "fast"] = "exact", threads: int = 0) -> Model: ...
+    @property
+    def kind(self) -> Literal["decoder", "roformer"]: ...
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Layers, widths, vocabulary, parameters ..."""
+    def encode(self, text: str, *, special: Literal["parse", "as_text"] = "parse") -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def logits(self, ids: object, *, mask: object = None, token_types: object = None) -> npt.NDArray[np.float32]:
+        """[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch, tokens].
+
+        A roformer that classifies gives [labels] or [batch, labels]. mask, in the shape of ids: 0 is padding, on either
+        side, and gives zeros. token_types (roformer): which sentence a token is of.
+        """
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        context: int = 0,
+        when_full: Literal["refuse", "shift"] = "refuse",
+        stops: Sequence[int] | None = None,
+    ) -> Iterator[str]:
+        """The answer, piece by piece, as it is computed: whole characters, special tokens left out.
+
+        Everything is checked at once, nothing is computed before the first piece is asked for; to drop the iterator is to
+        cancel. Several may be under way: each has its own cache, and the model computes one step at a time.
+        """
+    def generate_ids(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        context: int = 0,
+        when_full: Literal["refuse", "shift"] = "refuse",
+        stops: Sequence[int] | None = None,
+    ) -> Iterator[int]:
+        """generate() as token ids; needs no tokenizer where the prompt is ids."""
+    def chat(self, messages: Sequence[Mapping[str, str]], *, format: str | None = None) -> str:
+        """The conversation as the prompt that generate() takes."""
+    def fill(self, text: str, *, count: int = 5) -> list[dict[str, Any]]:
+        """What could stand at each [MASK]: {"slot", "choices": [{"id", "token", "probability", "logit"}]}."""
+
+# Machine ---------------------------------------------------------------------------------------------------------
+
+def instruction_sets() -> list[str]:
+    """The levels that this build has and this CPU can run, lowest first."""

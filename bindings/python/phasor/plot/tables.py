@@ -1,0 +1,185 @@
+"""Figures of the tables that the command line writes: `phasor eval --csv` and the lab's losses."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+
+from .._core import Error
+from .rotation import METHOD_NAMES, METHODS
+from .style import DASHES, GREY, MARKERS, PALETTE, new_figure, styled, ticks_at, with_grid
+
+# After .style, which says so where matplotlib is missing.
+from matplotlib.axes import Axes  # isort: skip
+from matplotlib.figure import Figure  # isort: skip
+from matplotlib.ticker import MaxNLocator  # isort: skip
+
+EVAL_COLUMNS = ("model", "scaling", "context", "nats", "standard_error", "last_quarter_nats")
+LAB_COLUMNS = ("experiment", "encoding", "step", "loss")
+LAB_OPTIONAL = ("seed",)
+
+Row = dict[str, str]
+
+
+def _rows(
+    path: str | os.PathLike[str], needed: Sequence[str], where: str, *, allowed: Sequence[str] | None = None
+) -> list[Row]:
+    """The rows of a CSV file that has the needed columns, and no others where `allowed` lists the rest."""
+    name = os.fspath(path)
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            columns = list(reader.fieldnames or ())
+            rows = list(reader)
+    except OSError as error:
+        raise Error(f"{where}: {name} must be readable, got {error.strerror or error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Error(f"{where}: {name} must be a CSV file, got {error}") from error
+    missing = [column for column in needed if column not in columns]
+    if missing:
+        raise Error(f"{where}: {name} must have the columns {', '.join(needed)}, got {', '.join(columns) or 'none'}")
+    unknown = [column for column in columns if allowed is not None and column not in (*needed, *allowed)]
+    if unknown:
+        raise Error(
+            f"{where}: the columns of {name} must be {', '.join((*needed, *(allowed or ())))}, got {', '.join(unknown)}"
+        )
+    if not rows:
+        raise Error(f"{where}: {name} must have rows, got none")
+    return rows
+
+
+def _number(row: Row, column: str, line: int, where: str) -> float:
+    text = row[column]
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise Error(f"{where}: {column} of row {line} must be a finite number, got {text}")
+    return value
+
+
+Points = list[tuple[float, float, float, float]]  # context, perplexity, least and most within a standard error
+
+
+def _eval_lines(rows: Sequence[Row], *, tail: bool) -> dict[str, Points]:
+    lines: dict[str, Points] = {}
+    for line, row in enumerate(rows, start=1):
+        nats = _number(row, "last_quarter_nats" if tail else "nats", line, "eval_table")
+        # The last quarter has no standard error of its own.
+        error = 0.0 if tail else _number(row, "standard_error", line, "eval_table")
+        point = (
+            _number(row, "context", line, "eval_table"),
+            math.exp(nats),
+            math.exp(nats - error),
+            math.exp(nats + error),
+        )
+        lines.setdefault(row["scaling"], []).append(point)
+    return {name: sorted(points) for name, points in lines.items()}
+
+
+def _log_ticks(axes: Axes) -> None:
+    """A handful of round numbers on a logarithmic y axis, whether it spans a third or six decades."""
+    low, high = axes.get_ylim()
+    low, high = low / 1.05, high * 1.05
+    axes.set_ylim(low, high)
+    steps = (1, 1.5, 2, 3, 5, 7) if high < 100 * low else (1, 3) if high < 1e4 * low else (1,)
+    ticks = [step * 10.0**power for power in range(-6, 9) for step in steps]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    if len(ticks) < 4:
+        ticks = [float(tick) for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high]
+    ticks_at(axes.yaxis, ticks)
+
+
+@styled
+def eval_table(
+    csv_file: str | os.PathLike[str], *, trained: int | None = None, tail: bool = False, title: str | None = None
+) -> Figure:
+    """Perplexity against context, one line per scaling: the file that `phasor eval --csv` writes.
+
+    trained draws the length the model was trained at; tail takes only the tokens in the last quarter of their window.
+    The bands are one standard error. Reads the columns model, scaling, context, nats, standard_error and
+    last_quarter_nats.
+    """
+    rows = _rows(csv_file, EVAL_COLUMNS, "eval_table")
+    lines = _eval_lines(rows, tail=tail)
+    figure = new_figure(8, 5)
+    axes = figure.add_subplot()
+    names = [name for name in METHODS if name in lines] + sorted(set(lines) - set(METHODS))
+    for order, name in enumerate(names):
+        style = METHODS.index(name) if name in METHODS else len(PALETTE) - 1
+        x, y, least, most = (list(column) for column in zip(*lines[name]))
+        axes.fill_between(x, least, most, color=PALETTE[style], alpha=0.12, linewidth=0)
+        # The last one drawn has the smallest marks, so that lines that coincide still show.
+        axes.plot(
+            x,
+            y,
+            color=PALETTE[style],
+            marker=MARKERS[style],
+            linestyle=DASHES[style],
+            markersize=max(4, 9 - order),
+            label=METHOD_NAMES.get(name, name),
+        )
+    if trained is not None:
+        axes.axvline(trained, color=GREY, linewidth=1, linestyle=(0, (2, 2)))
+        axes.annotate(
+            f"trained to {trained:,}",
+            (trained, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(-5, -6),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            color=GREY,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ticks_at(axes.xaxis, sorted({point[0] for points in lines.values() for point in points}))
+    _log_ticks(axes)
+    axes.set_xlabel("context, tokens")
+    axes.set_ylabel("perplexity, last quarter of the window" if tail else "perplexity (lower is better)")
+    axes.set_title(title or f"Perplexity by context and RoPE scaling\n{rows[-1]['model']}")
+    with_grid(axes)
+    axes.legend(title="scaling")
+    return figure
+
+
+@styled
+def lab_table(csv_file: str | os.PathLike[str], *, title: str | None = None) -> Figure:
+    """Loss against training step, one line per encoding, one panel per experiment.
+
+    The file has a header and the columns experiment, encoding, step and loss (nats per token), and may have seed; other
+    columns are refused. Rows of several seeds are drawn as their mean and the band from least to most.
+    """
+    rows = _rows(csv_file, LAB_COLUMNS, "lab_table", allowed=LAB_OPTIONAL)
+    losses: dict[str, dict[str, dict[float, list[float]]]] = {}
+    for line, row in enumerate(rows, start=1):
+        steps = losses.setdefault(row["experiment"], {}).setdefault(row["encoding"], {})
+        steps.setdefault(_number(row, "step", line, "lab_table"), []).append(_number(row, "loss", line, "lab_table"))
+    encodings = list(dict.fromkeys(row["encoding"] for row in rows))
+    if len(encodings) > len(PALETTE):
+        raise Error(f"lab_table: there must be at most {len(PALETTE)} encodings, got {len(encodings)}")
+    columns = min(3, len(losses))
+    lines = math.ceil(len(losses) / columns)
+    figure = new_figure(max(8.0, 4.6 * columns), 3.6 * lines + 0.9, title or "Loss by encoding")
+    panels = figure.subplots(lines, columns, squeeze=False)
+    for axes in panels.flat[len(losses) :]:
+        axes.set_axis_off()
+    for axes, (experiment, curves) in zip(panels.flat, losses.items()):
+        for name, points in curves.items():
+            style = encodings.index(name)
+            places = sorted(points)
+            if any(len(points[step]) > 1 for step in places):
+                least, most = [min(points[step]) for step in places], [max(points[step]) for step in places]
+                axes.fill_between(places, least, most, color=PALETTE[style], alpha=0.15, linewidth=0)
+            mean = [math.fsum(points[step]) / len(points[step]) for step in places]
+            axes.plot(places, mean, color=PALETTE[style], linestyle=DASHES[style], label=name)
+        axes.set_title(experiment)
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss, nats per token")
+        with_grid(axes)
+    handles = {text: handle for axes in panels.flat for handle, text in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+    return figure

@@ -1,0 +1,45 @@
+"""Phasor for PyTorch: gradients, custom ops that torch.compile keeps in one graph, and drop-ins.
+
+rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, for tensors that may require grad.
+phasor.torch.llama, .hf, .flash_attn and .rotary_embedding_torch hold the names of each original; patch() swaps the
+rotary part of a transformers model. CPU tensors of bfloat16, float16, float32 and float64.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError(
+        "phasor.torch: PyTorch must be installed (pip install torch), got: " + str(error)
+    ) from error
+
+from . import flash_attn, hf, llama, rotary_embedding_torch
+from ._attention import attention, linear_attention
+from ._rotate import rotate, rotate_by, rotate_qk
+from ._dropins import apply_rotary_emb
+from .hf import PhasorRotaryEmbedding, apply_rotary_pos_emb, rotate_half
+from .llama import precompute_freqs_cis
+from ._patch import patch, patched, unpatch
+from .rotary_embedding_torch import RotaryEmbedding
+
+__all__ = [
+    "PhasorRotaryEmbedding",
+    "RotaryEmbedding",
+    "apply_rotary_emb",
+    "apply_rotary_pos_emb",
+    "attention",
+    "flash_attn",
+    "hf",
+    "linear_attention",
+    "llama",
+    "patch",
+    "patched",
+    "precompute_freqs_cis",
+    "rotary_embedding_torch",
+    "rotate",
+    "rotate_by",
+    "rotate_half",
+    "rotate_qk",
+    "unpatch",
+]

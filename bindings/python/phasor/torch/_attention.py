@@ -1,0 +1,176 @@
+"""Attention with gradients: softmax attention with every encoding, and linear attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from .._core import RopeSpec
+from ._attention_ops import attention_op, linear_attention_op
+from ._common import direct, refusal, require_cpu, require_no_grad, shape_text, spec_text
+from ._encodings import flatten, held
+
+if TYPE_CHECKING:
+    from .._core import Angles, Encodes, Order
+
+
+def _with_batch(where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """[batch, ., ., dim] for every tensor; those without a batch get one of 1."""
+    ranks = {tensor.dim() for tensor in tensors}
+    if ranks == {4}:
+        return tensors
+    if ranks == {3}:
+        return tuple(tensor.unsqueeze(0) for tensor in tensors)
+    got = ", ".join(shape_text(tensor) for tensor in tensors)
+    raise refusal("shape_mismatch", f"{where}: q, k and v must all have 4 axes or all 3, got {got}")
+
+
+def _rows(where: str, name: str, positions: Tensor | int | None, tokens: int) -> Tensor | None:
+    """Positions as the tensor that an op takes."""
+    if positions is None or isinstance(positions, Tensor):
+        require_cpu(where, **{name: positions})
+        require_no_grad(where, **{name: positions})
+        return positions
+    return torch.arange(positions, positions + tokens)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    encoding: Encodes = None,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
+    mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    key_padding: Tensor | None = None,
+    query_boundaries: Tensor | None = None,
+    key_boundaries: Tensor | None = None,
+    query_positions: Tensor | int | None = None,
+    key_positions: Tensor | int | None = None,
+    query_segments: Tensor | None = None,
+    key_segments: Tensor | None = None,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    angles: Angles = "exact",
+    threads: int = 0,
+) -> Tensor:
+    """Softmax attention with any encoding, in tiles, with gradients for q, k, v and the encoding's tables.
+
+    q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads; order="heads_first"
+    swaps tokens and heads. encoding: a RopeSpec, a phasor.Encoding, the dictionary form
+    ({"encoding": "t5", "relative_attention_bias": parameter, ...}), or a list of those; tables that are tensors get
+    their gradient. Inside torch.compile use specs and dictionaries: a phasor.Encoding is opaque to the tracer.
+    The gradient is exact once; a derivative of it is refused. Masks and positions have no gradient.
+    """
+    require_cpu("attention", q=q, k=k, v=v, mask=mask)
+    require_no_grad("attention", mask=mask)
+    if direct(q, k, v, mask) and (encoding is None or isinstance(encoding, RopeSpec)):
+        return _core.attention(
+            q.detach(),
+            k.detach(),
+            v.detach(),
+            encoding=encoding,
+            causal=causal,
+            window=window,
+            scale=scale,
+            soft_cap=soft_cap,
+            mask=mask,
+            key_lengths=key_lengths,
+            key_padding=key_padding,
+            query_boundaries=query_boundaries,
+            key_boundaries=key_boundaries,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            query_segments=query_segments,
+            key_segments=key_segments,
+            context=context,
+            order=order,
+            angles=angles,
+            threads=threads,
+        )
+    q4, k4, v4 = _with_batch("attention", q, k, v)
+    tokens = 2 if order == "heads_first" else 1
+    flat = flatten("attention", encoding, q.dtype)
+    require_cpu("attention", **{f"table {i}": table for i, table in enumerate(flat.tables)})
+    arrays = (
+        mask,
+        key_lengths,
+        key_padding,
+        query_boundaries,
+        key_boundaries,
+        _rows("attention", "query_positions", query_positions, q4.shape[tokens]),
+        _rows("attention", "key_positions", key_positions, k4.shape[tokens]),
+        query_segments,
+        key_segments,
+    )
+    choices = (causal, window, scale, soft_cap, context, order, angles, threads)
+    if flat.objects:
+        with held(flat.objects) as numbers:
+            out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, numbers, *arrays, *choices)
+    else:
+        out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, [], *arrays, *choices)
+    return out if q.dim() == 4 else out.squeeze(0)
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    spec: RopeSpec | None = None,
+    causal: bool = False,
+    features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
+    key_padding: Tensor | None = None,
+    query_positions: Tensor | int | None = None,
+    key_positions: Tensor | int | None = None,
+    context: int | None = None,
+    order: Order = "tokens_first",
+    threads: int = 0,
+) -> Tensor:
+    """Linear attention with rotation, RoFormer (19), with gradients for q, k and v; shapes as attention().
+
+    The gradient is exact once; a derivative of it is refused. For decoding with a state use phasor.linear_attention.
+    """
+    require_cpu("linear_attention", q=q, k=k, v=v)
+    if direct(q, k, v):
+        return _core.linear_attention(
+            q.detach(),
+            k.detach(),
+            v.detach(),
+            spec=spec,
+            causal=causal,
+            features=features,
+            key_padding=key_padding,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            context=context,
+            order=order,
+            threads=threads,
+        )
+    q4, k4, v4 = _with_batch("linear_attention", q, k, v)
+    tokens = 2 if order == "heads_first" else 1
+    out = linear_attention_op(
+        q4,
+        k4,
+        v4,
+        key_padding,
+        _rows("linear_attention", "query_positions", query_positions, q4.shape[tokens]),
+        _rows("linear_attention", "key_positions", key_positions, k4.shape[tokens]),
+        None if spec is None else spec_text(spec),
+        causal,
+        features,
+        context,
+        order,
+        threads,
+    )
+    return out if q.dim() == 4 else out.squeeze(0)
+
+
+__all__ = ["attention", "linear_attention"]

@@ -1,0 +1,311 @@
+"""The surface of rotary-embedding-torch: RotaryEmbedding, apply_rotary_emb, apply_learned_rotations.
+
+Neighbouring features are pairs. Positions and angles are float64 whatever the dtype of the queries, where the original
+counts positions in that dtype (in bfloat16 they go wrong behind 256).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ._common import refusal, shape_text
+from ._rotate import rotate_by
+
+if TYPE_CHECKING:
+    from .._core import Order
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    """(a, b) -> (-b, a) for neighbours a and b: a quarter turn of every pair."""
+    return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+
+def apply_rotary_emb(
+    freqs: Tensor,
+    t: Tensor,
+    start_index: int = 0,
+    scale: float | Tensor = 1.0,
+    seq_dim: int = -2,
+    freqs_seq_dim: int | None = None,
+) -> Tensor:
+    """Turns features [start_index, start_index + width) of t by the angles freqs [..., width], pairs side by side.
+
+    freqs is stretched over t as torch stretches shapes, after its last t.shape[seq_dim] rows are taken (2 axes, or t
+    with 3, or freqs_seq_dim given). scale multiplies the turned features: a number, or [..., width] like freqs.
+    """
+    if freqs_seq_dim is None and (freqs.dim() == 2 or t.dim() == 3):
+        freqs_seq_dim = 0
+    if freqs_seq_dim is not None:
+        first = max(freqs.shape[freqs_seq_dim] - t.shape[seq_dim], 0)
+        freqs = freqs.narrow(freqs_seq_dim, first, freqs.shape[freqs_seq_dim] - first)
+    width = freqs.shape[-1]
+    if start_index + width > t.shape[-1]:
+        raise refusal(
+            "shape_mismatch",
+            f"apply_rotary_emb: t must have at least {start_index + width} features, got {shape_text(t)}",
+        )
+    angles = freqs[..., ::2]
+    grow = scale[..., ::2] if isinstance(scale, Tensor) and scale.dim() > 0 and scale.shape[-1] == width else scale
+    return _turn(t, angles.cos() * grow, angles.sin() * grow, start_index)
+
+
+def _turn(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
+    """t turned by cos and sin [..., pairs] stretched over it: the axes of t sorted into batch, tokens and heads."""
+    lead = tuple(t.shape[:-1])
+    rows = (1,) * (len(lead) - (cos.dim() - 1)) + tuple(cos.shape[:-1])
+    if len(rows) != len(lead) or any(r not in (1, n) for r, n in zip(rows, lead)):
+        raise refusal(
+            "shape_mismatch",
+            f"apply_rotary_emb: angles must stretch over t, got {shape_text(cos)} for {shape_text(t)}",
+        )
+    pairs, dim = cos.shape[-1], t.shape[-1]
+    spans = [i for i, r in enumerate(rows) if r != 1]
+    first, last = (spans[0], spans[-1] + 1) if spans else (len(lead) - 1, len(lead))
+    outer, tokens, inner = (math.prod(lead[a:b]) for a, b in ((0, first), (first, last), (last, len(lead))))
+    # Angles of a batch axis, then a stretched one: [batch, 1, tokens]. Anything in between is written out in full.
+    if any(rows[i] == 1 and lead[i] != 1 for i in range(first, last)):
+        full = (*lead[first:last], pairs)
+        cos, sin = cos.reshape(*rows[first:last], pairs).expand(full), sin.reshape(*rows[first:last], pairs).expand(full)
+    cos, sin = cos.reshape(tokens, pairs), sin.reshape(tokens, pairs)
+    order: Order = "heads_first" if inner == 1 else "tokens_first"
+    shape = (1, outer, tokens, dim) if inner == 1 else (outer, tokens, inner, dim)
+    turned = rotate_by(t.reshape(shape), cos, sin, layout="interleaved", rotary_offset=start_index, order=order)
+    return turned.reshape(t.shape)
+
+
+def apply_learned_rotations(
+    rotations: Tensor, t: Tensor, start_index: int = 0, freq_ranges: Tensor | None = None
+) -> Tensor:
+    """Turns t by learned angles rotations [..., pairs], times every one of freq_ranges where given."""
+    if freq_ranges is not None:
+        rotations = (rotations[..., None] * freq_ranges).flatten(-2)
+    return apply_rotary_emb(rotations.repeat_interleave(2, dim=-1), t, start_index=start_index)
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotary embedding with the methods of rotary-embedding-torch.
+
+    dim: the features that turn. freqs_for: "lang" (powers of theta, the base), "pixel" (pi times 1 .. max_freq / 2) or
+    "constant" (num_freqs ones); custom_freqs [pairs] replaces them. learned_freq makes them trainable: the gradient
+    reaches `freqs`. theta_rescale_factor stretches the base (NTK), interpolate_factor divides positions. use_xpos grows
+    queries and shrinks keys. Queries are [..., tokens, dim] or, with seq_before_head_dim, [..., tokens, heads, dim].
+    cache_if_possible keeps cos and sin of up to cache_max_seq_len positions while freqs stay as they are.
+    """
+
+    freqs: nn.Parameter
+    scale: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        custom_freqs: Tensor | None = None,
+        freqs_for: Literal["lang", "pixel", "constant"] = "lang",
+        theta: float = 10000,
+        max_freq: float = 10,
+        num_freqs: int = 1,
+        learned_freq: bool = False,
+        use_xpos: bool = False,
+        xpos_scale_base: int = 512,
+        interpolate_factor: float = 1.0,
+        theta_rescale_factor: float = 1.0,
+        seq_before_head_dim: bool = False,
+        cache_if_possible: bool = True,
+        cache_max_seq_len: int = 8192,
+    ) -> None:
+        super().__init__()
+        if interpolate_factor < 1.0:
+            raise refusal(
+                "out_of_range", f"RotaryEmbedding: interpolate_factor must be at least 1, got {interpolate_factor}"
+            )
+        if custom_freqs is not None:
+            exact = custom_freqs.detach().to(torch.float64)
+        elif freqs_for == "lang":
+            base = theta * theta_rescale_factor ** (dim / (dim - 2)) if theta_rescale_factor != 1.0 else theta
+            exact = float(base) ** (-torch.arange(0, dim - 1, 2, dtype=torch.float64) / dim)
+        elif freqs_for == "pixel":
+            exact = torch.linspace(1.0, max_freq / 2, dim // 2, dtype=torch.float64) * math.pi
+        elif freqs_for == "constant":
+            exact = torch.ones(num_freqs, dtype=torch.float64)
+        else:
+            raise refusal(
+                "invalid_argument", f'RotaryEmbedding: freqs_for must be "lang", "pixel" or "constant", got {freqs_for!r}'
+            )
+        self.freqs_for = freqs_for
+        self.learned_freq = learned_freq
+        self.freqs = nn.Parameter(exact.to(torch.float32), requires_grad=learned_freq)
+        # A plain attribute: model.half() must not round it.
+        self._exact = exact
+        self.interpolate_factor = interpolate_factor
+        self.seq_before_head_dim = seq_before_head_dim
+        self.default_seq_dim = -3 if seq_before_head_dim else -2
+        self.use_xpos = use_xpos
+        self.scale_base = xpos_scale_base
+        if use_xpos:
+            scale = (torch.arange(0, dim, 2, dtype=torch.float64) + 0.4 * dim) / (1.4 * dim)
+            self.register_buffer("scale", scale.to(torch.float32), persistent=False)
+            self._exact_scale = scale
+        self.cache_if_possible = cache_if_possible
+        self.cache_max_seq_len = cache_max_seq_len
+        self._cached: tuple[tuple[object, ...], Tensor, Tensor] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.freqs.device
+
+    def _frequencies(self) -> Tensor:
+        """float64: the exact ones while `freqs` holds them rounded, else what somebody trained or loaded."""
+        if self.learned_freq:
+            return self.freqs.to(torch.float64)
+        freqs = self.freqs.detach()
+        return torch.where(freqs == self._exact.to(freqs.dtype), self._exact, freqs.to(torch.float64))
+
+    def get_seq_pos(
+        self,
+        seq_len: int,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        offset: int = 0,
+    ) -> Tensor:
+        """Positions offset .. offset + seq_len - 1 over interpolate_factor, [seq_len]; float64 unless dtype says else."""
+        positions = torch.arange(seq_len, device=device, dtype=torch.float64) + offset
+        return (positions / self.interpolate_factor).to(torch.float64 if dtype is None else dtype)
+
+    def forward(self, t: Tensor, seq_len: int | None = None, offset: int = 0) -> Tensor:
+        """Angles of the positions t [...]: [..., 2 * pairs], each pair's twice, in the dtype of freqs.
+
+        seq_len and offset say which cached rows the original may take instead; the angles are those of t here.
+        """
+        angles = t.to(torch.float64)[..., None] * self._frequencies()
+        return angles.to(self.freqs.dtype).repeat_interleave(2, dim=-1)
+
+    def get_scale(self, t: Tensor, seq_len: int | None = None, offset: int = 0) -> Tensor:
+        """xPos: the growth of queries at positions t [tokens], centred at half their number: [tokens, dim]."""
+        return self._growth(t).to(self.scale.dtype).repeat_interleave(2, dim=-1)
+
+    def _growth(self, t: Tensor) -> Tensor:
+        if not self.use_xpos:
+            raise refusal("invalid_argument", "get_scale: use_xpos must be set, got a RotaryEmbedding without it")
+        power = (t.to(torch.float64) - len(t) // 2) / self.scale_base
+        return self._exact_scale ** power[:, None]
+
+    def get_axial_freqs(self, *dims: int, offsets: tuple[float, ...] | Tensor | None = None) -> Tensor:
+        """Angles over a grid: [*dims, 2 * pairs * len(dims)], the angles of each axis end to end.
+
+        Positions are 0 .. n - 1, or -1 .. 1 for "pixel", plus the axis' offset.
+        """
+        if offsets is not None and len(offsets) != len(dims):
+            raise refusal(
+                "shape_mismatch", f"get_axial_freqs: offsets must be one per axis, got {len(offsets)} for {len(dims)}"
+            )
+        parts = []
+        for axis, size in enumerate(dims):
+            if self.freqs_for == "pixel":
+                positions = torch.linspace(-1, 1, steps=size, dtype=torch.float64)
+            else:
+                positions = torch.arange(size, dtype=torch.float64)
+            if offsets is not None:
+                positions = positions + offsets[axis]
+            shape = [1] * len(dims)
+            shape[axis] = size
+            parts.append(self.forward(positions).reshape(*shape, -1).expand(*dims, -1))
+        return torch.cat(parts, dim=-1)
+
+    def rotate_queries_or_keys(
+        self, t: Tensor, seq_dim: int | None = None, offset: int = 0, scale: float | Tensor | None = None
+    ) -> Tensor:
+        """t turned, its tokens at offset, offset + 1, ...; scale multiplies it (a number or [tokens, dim])."""
+        if self.use_xpos and scale is None:
+            raise refusal(
+                "invalid_argument",
+                "rotate_queries_or_keys: with use_xpos rotate_queries_and_keys must be called (or scale given), got no scale",
+            )
+        seq_dim = self._seq_dim(t, seq_dim)
+        cos, sin = self._cos_sin(t.shape[seq_dim], offset, t.dtype)
+        if isinstance(scale, Tensor) and scale.dim() > 0:
+            cos, sin = cos * scale[..., ::2], sin * scale[..., ::2]
+        elif scale is not None:
+            cos, sin = cos * scale, sin * scale
+        return self._rotate(t, cos, sin, seq_dim)
+
+    def rotate_queries_with_cached_keys(
+        self, q: Tensor, k: Tensor, seq_dim: int | None = None, offset: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Keys at 0, 1, ...; queries beside the last of them, moved by offset.
+
+        With use_xpos queries are centred at half their own number and keys at half theirs, as in the original.
+        """
+        q_dim, k_dim = self._seq_dim(q, seq_dim), self._seq_dim(k, seq_dim)
+        queries, keys = q.shape[q_dim], k.shape[k_dim]
+        if queries > keys:
+            raise refusal(
+                "shape_mismatch",
+                f"rotate_queries_with_cached_keys: there must be at least as many keys as queries, got {keys} and {queries}",
+            )
+        cos_q, sin_q = self._cos_sin(queries, keys - queries + offset, q.dtype)
+        cos_k, sin_k = self._cos_sin(keys, 0, k.dtype)
+        if self.use_xpos:
+            positions = self.get_seq_pos(keys)
+            grow_q, grow_k = self._growth(positions[keys - queries :]), self._growth(positions)
+            cos_q, sin_q = (cos_q * grow_q).to(cos_q.dtype), (sin_q * grow_q).to(sin_q.dtype)
+            cos_k, sin_k = (cos_k / grow_k).to(cos_k.dtype), (sin_k / grow_k).to(sin_k.dtype)
+        return self._rotate(q, cos_q, sin_q, q_dim), self._rotate(k, cos_k, sin_k, k_dim)
+
+    def rotate_queries_and_keys(self, q: Tensor, k: Tensor, seq_dim: int | None = None) -> tuple[Tensor, Tensor]:
+        """xPos: queries turned and grown, keys turned and shrunk, both at 0, 1, ..., centred at half their number."""
+        q_dim, k_dim = self._seq_dim(q, seq_dim), self._seq_dim(k, seq_dim)
+        tokens = q.shape[q_dim]
+        grow = self._growth(self.get_seq_pos(tokens))
+        cos, sin = self._cos_sin(tokens, 0, q.dtype)
+        return (
+            self._rotate(q, (cos * grow).to(cos.dtype), (sin * grow).to(sin.dtype), q_dim),
+            self._rotate(k, (cos / grow).to(cos.dtype), (sin / grow).to(sin.dtype), k_dim),
+        )
+
+    def _seq_dim(self, t: Tensor, seq_dim: int | None) -> int:
+        chosen = self.default_seq_dim if seq_dim is None else seq_dim
+        chosen = chosen - t.dim() if chosen >= 0 else chosen
+        if chosen not in (-2, -3) or t.dim() < -chosen:
+            raise refusal(
+                "shape_mismatch",
+                "RotaryEmbedding: seq_dim must be the axis before the features or the one before the heads, got "
+                f"{seq_dim} for {shape_text(t)}",
+            )
+        return chosen
+
+    def _rotate(self, t: Tensor, cos: Tensor, sin: Tensor, seq_dim: int) -> Tensor:
+        dim = t.shape[-1]
+        if 2 * cos.shape[-1] > dim:
+            raise refusal(
+                "shape_mismatch", f"RotaryEmbedding: t must have at least {2 * cos.shape[-1]} features, got {shape_text(t)}"
+            )
+        if seq_dim == -2:
+            shape = t.shape if t.dim() == 4 else (1, math.prod(t.shape[:-2]), t.shape[-2], dim)
+            turned = rotate_by(t.reshape(shape), cos, sin, layout="interleaved", order="heads_first")
+        else:
+            shape = t.shape if t.dim() == 4 else (math.prod(t.shape[:-3]), *t.shape[-3:])
+            turned = rotate_by(t.reshape(shape), cos, sin, layout="interleaved")
+        return turned.reshape(t.shape)
+
+    def _cos_sin(self, tokens: int, offset: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin [tokens, pairs] of positions offset .., float32 (float64 for float64)."""
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        end = offset + tokens
+        may_cache = self.cache_if_possible and not self.learned_freq and 0 <= offset and end <= self.cache_max_seq_len
+        if not may_cache or torch.compiler.is_compiling():
+            angles = self.get_seq_pos(tokens, offset=offset)[:, None] * self._frequencies()
+            return angles.cos().to(wide), angles.sin().to(wide)
+        # A parameter that was trained, loaded or cast since is another one, or has another version.
+        key = (id(self.freqs), self.freqs._version, self.freqs.dtype, self.interpolate_factor, wide)
+        if self._cached is None or self._cached[0] != key or self._cached[1].shape[0] < end:
+            rows = min(max(64, 1 << (end - 1).bit_length()), self.cache_max_seq_len)
+            with torch.no_grad():
+                angles = self.get_seq_pos(rows)[:, None] * self._frequencies()
+                self._cached = (key, angles.cos().to(wide), angles.sin().to(wide))
+        return self._cached[1][offset:end], self._cached[2][offset:end]
+
+
+__all__ = ["RotaryEmbedding", "apply_learned_rotations", "apply_rotary_emb", "rotate_half"]

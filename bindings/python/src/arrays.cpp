@@ -1,0 +1,420 @@
+#include "arrays.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "dlpack.hpp"
+
+namespace phasor::python {
+namespace {
+
+[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what) {
+  throw Error(code, message(where, " ", what));
+}
+
+constexpr std::string_view kKinds =
+    "float16, bfloat16, float32, float64, int32, int64, uint8 or bool";
+
+[[nodiscard]] std::string kind_of(nb::handle object) {
+  return nb::cast<std::string>(
+      nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))).attr("__name__"));
+}
+
+// Python's own exception becomes ours: the caller meets one kind of refusal.
+[[nodiscard]] std::string take_python_error() {
+  nb::python_error error;
+  return nb::cast<std::string>(nb::str(error.value()));
+}
+
+[[nodiscard]] std::optional<Element> element_of(DlType type) noexcept {
+  if (type.lanes != 1) return std::nullopt;
+  switch (type.code) {
+    case kDlFloat:
+      if (type.bits == 64) return Element::f64;
+      if (type.bits == 32) return Element::f32;
+      if (type.bits == 16) return Element::f16;
+      return std::nullopt;
+    case kDlBfloat:
+      if (type.bits == 16) return Element::bf16;
+      return std::nullopt;
+    case kDlInt:
+      if (type.bits == 64) return Element::i64;
+      if (type.bits == 32) return Element::i32;
+      return std::nullopt;
+    case kDlUInt:
+      if (type.bits == 8) return Element::u8;
+      return std::nullopt;
+    case kDlBool:
+      if (type.bits == 8) return Element::boolean;
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+// One letter of the struct module, in this machine's byte order.
+[[nodiscard]] std::optional<Element> element_of(const char* format, Py_ssize_t size) noexcept {
+  if (format == nullptr) return size == 1 ? std::optional(Element::u8) : std::nullopt;
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (format[0] == '\0' || format[1] != '\0') return std::nullopt;
+  switch (*format) {
+    case 'd':
+      return Element::f64;
+    case 'f':
+      return Element::f32;
+    case 'e':
+      return Element::f16;
+    case 'B':
+      return Element::u8;
+    case '?':
+      return Element::boolean;
+    case 'i':
+    case 'l':
+    case 'q':
+      if (size == 8) return Element::i64;
+      if (size == 4) return Element::i32;
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+[[nodiscard]] PyTypeObject* numpy_array_type() {
+  static PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(
+      nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr());
+  return type;
+}
+
+// The function table of an array's library, looked up once per type. Types live as long as the module
+// that has them, and a table must live as long as the process.
+[[nodiscard]] const DlExchange* exchange_of(PyTypeObject* type) {
+  struct Known {
+    PyTypeObject* type = nullptr;
+    const DlExchange* table = nullptr;
+  };
+  static std::array<Known, 4> known;
+  static std::size_t next = 0;
+  for (const Known& entry : known) {
+    if (entry.type == type) return entry.table;
+  }
+  static PyObject* const name = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
+  PyObject* const capsule = PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name);
+  const DlExchange* table = nullptr;
+  if (capsule == nullptr) {
+    PyErr_Clear();
+  } else {
+    table = static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+    Py_DECREF(capsule);
+    if (table == nullptr) PyErr_Clear();
+  }
+  while (table != nullptr && table->version.major != kDlMajor) table = table->previous;
+  if (table != nullptr && table->tensor_of == nullptr) table = nullptr;
+  Py_INCREF(type);
+  Py_XDECREF(reinterpret_cast<PyObject*>(known[next].type));
+  known[next] = {type, table};
+  next = (next + 1) % known.size();
+  return table;
+}
+
+[[nodiscard]] bool requires_grad(nb::handle object) {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  PyObject* const value = PyObject_GetAttr(object.ptr(), name);
+  if (value == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  Py_DECREF(value);
+  return value == Py_True;
+}
+
+}  // namespace
+
+std::string_view name_of(Element element) noexcept {
+  switch (element) {
+    case Element::f64:
+      return "float64";
+    case Element::f32:
+      return "float32";
+    case Element::f16:
+      return "float16";
+    case Element::bf16:
+      return "bfloat16";
+    case Element::i64:
+      return "int64";
+    case Element::i32:
+      return "int32";
+    case Element::u8:
+      return "uint8";
+    case Element::boolean:
+      return "bool";
+  }
+  return "";
+}
+
+std::size_t size_of(Element element) noexcept {
+  switch (element) {
+    case Element::f64:
+    case Element::i64:
+      return 8;
+    case Element::f32:
+    case Element::i32:
+      return 4;
+    case Element::f16:
+    case Element::bf16:
+      return 2;
+    case Element::u8:
+    case Element::boolean:
+      return 1;
+  }
+  return 0;
+}
+
+std::int64_t Array::size() const noexcept {
+  std::int64_t size = 1;
+  for (const std::int64_t length : shape()) size *= length;
+  return size;
+}
+
+bool Array::dense() const noexcept {
+  std::int64_t stride = 1;
+  for (int axis = rank_; axis-- > 0;) {
+    const auto i = static_cast<std::size_t>(axis);
+    if (shape_[i] != 1 && strides_[i] != stride) return size() == 0;
+    stride *= shape_[i];
+  }
+  return true;
+}
+
+std::string Array::text() const {
+  std::string text = "[";
+  for (const std::int64_t length : shape()) text += message(text.size() == 1 ? "" : ", ", length);
+  return message(text, "] ", name_of(element_));
+}
+
+Array::Array(nb::handle object, const char* where, Access access)
+    : object_(object), where_(where), access_(access) {
+  try {
+    PyTypeObject* const type = Py_TYPE(object.ptr());
+    if (type == numpy_array_type()) {
+      from_buffer(object, access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO);
+    } else if (from_exchange(object)) {
+    } else if (PyObject_HasAttrString(object.ptr(), "__dlpack__") != 0) {
+      from_dlpack(object);
+    } else if (PyObject_CheckBuffer(object.ptr()) != 0) {
+      from_buffer(object, access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO);
+    } else {
+      refuse(ErrorCode::invalid_argument, where,
+             message("must be an array (NumPy, torch, JAX, DLPack or the buffer protocol), got ",
+                     kind_of(object)));
+    }
+  } catch (...) {
+    let_go();
+    throw;
+  }
+}
+
+Array::~Array() { let_go(); }
+
+void Array::let_go() noexcept {
+  if (holds_buffer_) PyBuffer_Release(&buffer_);
+  holds_buffer_ = false;
+}
+
+bool Array::from_exchange(nb::handle object) {
+  const DlExchange* const table = exchange_of(Py_TYPE(object.ptr()));
+  if (table == nullptr) return false;
+  if (requires_grad(object)) {
+    refuse(ErrorCode::unsupported, where_,
+           "must not require grad here, got a tensor that does: phasor.torch has functions that "
+           "carry gradients");
+  }
+  DlTensor tensor;
+  if (table->tensor_of(object.ptr(), &tensor) != 0)
+    refuse(ErrorCode::unsupported, where_,
+           message("must lie in memory, got: ", take_python_error()));
+  take(tensor);
+  return true;
+}
+
+void Array::take(const DlTensor& tensor) {
+  if (tensor.device.type != kDlCpu) {
+    refuse(ErrorCode::unsupported, where_,
+           message("must be on the CPU, got DLPack device type ", tensor.device.type));
+  }
+  const std::optional<Element> element = element_of(tensor.type);
+  if (!element) {
+    refuse(ErrorCode::unsupported, where_,
+           message("must hold ", kKinds, ", got DLPack type code ", int{tensor.type.code}, " of ",
+                   int{tensor.type.bits}, " bits"));
+  }
+  if (tensor.rank > kMaxRank) {
+    refuse(ErrorCode::shape_mismatch, where_,
+           message("must have at most ", kMaxRank, " axes, got ", tensor.rank));
+  }
+  element_ = *element;
+  rank_ = tensor.rank;
+  data_ = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  std::copy_n(tensor.shape, rank_, shape_.begin());
+  if (tensor.strides != nullptr) {
+    std::copy_n(tensor.strides, rank_, strides_.begin());
+    return;
+  }
+  std::int64_t stride = 1;
+  for (int axis = rank_; axis-- > 0;) {
+    strides_[static_cast<std::size_t>(axis)] = stride;
+    stride *= shape_[static_cast<std::size_t>(axis)];
+  }
+}
+
+void Array::from_buffer(nb::handle object, int flags) {
+  std::optional<Element> element;
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
+    const std::string why = take_python_error();
+    // NumPy's bfloat16 is a guest type that buffers cannot name; its bits are those of uint16.
+    if (keeper_.is_valid() || Py_TYPE(object.ptr()) != numpy_array_type() ||
+        nb::cast<std::string>(nb::str(nb::object(object.attr("dtype")))) != "bfloat16") {
+      refuse(ErrorCode::unsupported, where_,
+             message(access_ == Access::write ? "must be an array that can be written"
+                                              : "must be a plain array",
+                     ", got: ", why));
+    }
+    keeper_ = object.attr("view")("uint16");
+    if (PyObject_GetBuffer(keeper_.ptr(), &buffer_, flags) != 0) {
+      refuse(ErrorCode::unsupported, where_,
+             message("must be an array that can be written, got: ", take_python_error()));
+    }
+    element = Element::bf16;
+  }
+  holds_buffer_ = true;
+  if (!element) element = element_of(buffer_.format, buffer_.itemsize);
+  if (!element) {
+    refuse(ErrorCode::unsupported, where_,
+           message("must hold ", kKinds, " in this machine's byte order, got buffer format '",
+                   buffer_.format == nullptr ? "" : buffer_.format, "'"));
+  }
+  if (buffer_.ndim > kMaxRank) {
+    refuse(ErrorCode::shape_mismatch, where_,
+           message("must have at most ", kMaxRank, " axes, got ", buffer_.ndim));
+  }
+  element_ = *element;
+  rank_ = buffer_.ndim;
+  data_ = buffer_.buf;
+  const auto bytes = static_cast<std::int64_t>(buffer_.itemsize);
+  for (std::size_t axis = 0; axis < static_cast<std::size_t>(rank_); ++axis) {
+    shape_[axis] = buffer_.shape[axis];
+    if (buffer_.strides[axis] % bytes != 0) {
+      refuse(ErrorCode::unsupported, where_,
+             message("must have strides of whole elements, got ", buffer_.strides[axis],
+                     " bytes for elements of ", bytes));
+    }
+    strides_[axis] = buffer_.strides[axis] / bytes;
+  }
+}
+
+void Array::from_dlpack(nb::handle object) {
+  try {
+    keeper_ = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+  } catch (nb::python_error& newer) {
+    if (!newer.matches(PyExc_TypeError)) {
+      refuse(ErrorCode::unsupported, where_,
+             message("must lie in memory, got: ", nb::cast<std::string>(nb::str(newer.value()))));
+    }
+    try {
+      keeper_ = object.attr("__dlpack__")();
+    } catch (nb::python_error& error) {
+      refuse(ErrorCode::unsupported, where_,
+             message("must lie in memory, got: ", nb::cast<std::string>(nb::str(error.value()))));
+    }
+  }
+  // The capsule keeps its name, and with it its memory, which goes when the capsule does.
+  if (PyCapsule_IsValid(keeper_.ptr(), "dltensor_versioned") != 0) {
+    const auto* const managed = static_cast<const DlManagedVersioned*>(
+        PyCapsule_GetPointer(keeper_.ptr(), "dltensor_versioned"));
+    if (managed->version.major != kDlMajor) {
+      refuse(ErrorCode::unsupported, where_,
+             message("must speak DLPack ", kDlMajor, ", got version ", managed->version.major));
+    }
+    if (access_ == Access::write && (managed->flags & kDlReadOnly) != 0)
+      refuse(ErrorCode::unsupported, where_,
+             "must be an array that can be written, got a read-only one");
+    take(managed->tensor);
+  } else if (PyCapsule_IsValid(keeper_.ptr(), "dltensor") != 0) {
+    take(static_cast<const DlManaged*>(PyCapsule_GetPointer(keeper_.ptr(), "dltensor"))->tensor);
+  } else {
+    refuse(ErrorCode::invalid_argument, where_,
+           message("must give a DLPack capsule, got ", kind_of(keeper_)));
+  }
+}
+
+Order order_of(std::string_view name) {
+  if (name == "tokens_first") return Order::tokens_first;
+  if (name == "heads_first") return Order::heads_first;
+  throw Error(ErrorCode::invalid_argument,
+              message("order must be tokens_first or heads_first, got ", name));
+}
+
+namespace {
+
+template <class View>
+[[nodiscard]] View view_of(const Array& array, Order order, decltype(View::data) data) {
+  const std::span<const std::int64_t> shape = array.shape(), strides = array.strides();
+  if (array.rank() != 3 && array.rank() != 4) {
+    refuse(ErrorCode::shape_mismatch, array.where(),
+           message("must be ",
+                   order == Order::tokens_first
+                       ? "[batch, tokens, heads, dim] or [tokens, heads, dim]"
+                       : "[batch, heads, tokens, dim] or [heads, tokens, dim]",
+                   ", got ", array.text()));
+  }
+  View view;
+  switch (array.element()) {
+    case Element::f64:
+      view.dtype = core::DType::f64;
+      break;
+    case Element::f32:
+      view.dtype = core::DType::f32;
+      break;
+    case Element::f16:
+      view.dtype = core::DType::f16;
+      break;
+    case Element::bf16:
+      view.dtype = core::DType::bf16;
+      break;
+    default:
+      refuse(ErrorCode::unsupported, array.where(),
+             message("must hold float16, bfloat16, float32 or float64, got ", array.text()));
+  }
+  const std::size_t first = array.rank() == 4 ? 1 : 0;
+  const std::size_t tokens = first + (order == Order::tokens_first ? 0 : 1);
+  const std::size_t heads = first + (order == Order::tokens_first ? 1 : 0);
+  view.data = data;
+  view.batch = first == 1 ? shape[0] : 1;
+  view.batch_stride = first == 1 ? strides[0] : 0;
+  view.tokens = shape[tokens];
+  view.token_stride = strides[tokens];
+  view.heads = shape[heads];
+  view.head_stride = strides[heads];
+  view.head_dim = shape[first + 2];
+  if (strides[first + 2] != 1 && view.head_dim > 1 && array.size() != 0) {
+    refuse(
+        ErrorCode::unsupported, array.where(),
+        message("must have the features of a head side by side in memory, got a stride of ",
+                strides[first + 2], " elements along the last axis: make a contiguous copy first"));
+  }
+  return view;
+}
+
+}  // namespace
+
+core::ConstHeadsView heads_of(const Array& array, Order order) {
+  return view_of<core::ConstHeadsView>(array, order, array.data());
+}
+
+core::HeadsView writable_heads_of(const Array& array, Order order) {
+  return view_of<core::HeadsView>(array, order, array.writable());
+}
+
+}  // namespace phasor::python

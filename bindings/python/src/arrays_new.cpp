@@ -1,0 +1,124 @@
+// Arrays that go out, and the plain values around them.
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <string>
+
+#include "arrays.hpp"
+
+namespace phasor::python {
+namespace {
+
+// The library that an array's type comes from: "numpy", "torch", "jaxlib", ...
+[[nodiscard]] std::string library_of(nb::handle object) {
+  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+  const auto module = nb::cast<std::string>(nb::str(nb::object(type.attr("__module__"))));
+  return module.substr(0, module.find('.'));
+}
+
+// A module's function, looked up once and kept for good.
+template <const char* kModule, const char* kName>
+[[nodiscard]] nb::handle function() {
+  static PyObject* const found =
+      nb::object(nb::module_::import_(kModule).attr(kName)).release().ptr();
+  return found;
+}
+constexpr char kNumpy[] = "numpy", kEmpty[] = "empty", kEmptyLike[] = "empty_like",
+               kTorch[] = "torch", kJson[] = "json", kLoads[] = "loads", kDumps[] = "dumps";
+
+[[nodiscard]] nb::object tuple_of(std::span<const std::int64_t> shape) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
+  }
+  return tuple;
+}
+
+[[nodiscard]] nb::object numpy_type(Element element, const char* where) {
+  if (element != Element::bf16) return nb::cast(std::string(name_of(element)).c_str());
+  try {
+    return nb::module_::import_("ml_dtypes").attr("bfloat16");
+  } catch (nb::python_error&) {
+    throw Error(
+        ErrorCode::unsupported,
+        message(where, " needs the package ml_dtypes for a NumPy result of bfloat16, got none"));
+  }
+}
+
+}  // namespace
+
+NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where) {
+  // A broadcast axis has no place in memory of its own: NumPy would put it anywhere.
+  const bool same = std::ranges::equal(shape, like.shape()) &&
+                    std::ranges::find(like.strides(), 0) == like.strides().end();
+  const std::string library = library_of(like.object());
+  if (library == "torch") {
+    object_ = same ? function<kTorch, kEmptyLike>()(like.object())
+                   : like.object().attr("new_empty")(tuple_of(shape));
+  } else if (library == "numpy" && PyObject_HasAttrString(like.object().ptr(), "dtype") != 0) {
+    object_ = same ? function<kNumpy, kEmptyLike>()(like.object())
+                   : function<kNumpy, kEmpty>()(tuple_of(shape), like.object().attr("dtype"));
+  } else {
+    object_ = function<kNumpy, kEmpty>()(tuple_of(shape), numpy_type(like.element(), where));
+    to_jax_ = library == "jaxlib" || library == "jax";
+  }
+  array_.emplace(object_, where, Access::write);
+}
+
+nb::object NewArray::finish() {
+  array_.reset();
+  if (to_jax_) return nb::module_::import_("jax.numpy").attr("asarray")(object_);
+  return object_;
+}
+
+Output::Output(nb::handle out, const Array& like, std::span<const std::int64_t> shape,
+               const char* where) {
+  if (out.is_none()) {
+    made_.emplace(like, shape, where);
+    return;
+  }
+  given_.emplace(out, where, Access::write);
+  if (!std::ranges::equal(given_->shape(), shape) || given_->element() != like.element()) {
+    std::string wanted = "[";
+    for (const std::int64_t length : shape)
+      wanted += message(wanted.size() == 1 ? "" : ", ", length);
+    throw Error(ErrorCode::shape_mismatch,
+                message(where, " must be ", wanted, "] ", name_of(like.element()), ", got ",
+                        given_->text()));
+  }
+}
+
+nb::object Output::finish() { return given_ ? nb::borrow(given_->object()) : made_->finish(); }
+
+nb::object numpy_empty(std::span<const std::int64_t> shape, Element element) {
+  return function<kNumpy, kEmpty>()(tuple_of(shape), numpy_type(element, "result"));
+}
+
+void* numpy_data(const nb::object& array) {
+  return Array(array, "result", Access::write).writable();
+}
+
+nb::object from_json(const std::string& text) {
+  return function<kJson, kLoads>()(nb::str(text.data(), text.size()));
+}
+
+std::string to_json(nb::handle object) {
+  // What JSON does not know (a torch dtype in a config, say) becomes its text.
+  return nb::cast<std::string>(function<kJson, kDumps>()(
+      object, nb::arg("default") = nb::handle(reinterpret_cast<PyObject*>(&PyUnicode_Type))));
+}
+
+ConfigArgument config_of(nb::handle object, const char* where) {
+  if (nb::isinstance<nb::str>(object)) return {"", nb::cast<std::string>(object)};
+  if (PyObject_HasAttrString(object.ptr(), "__fspath__") != 0)
+    return {"", nb::cast<std::string>(nb::str(object))};
+  if (PyObject_HasAttrString(object.ptr(), "to_dict") != 0)
+    return {to_json(object.attr("to_dict")()), ""};
+  if (PyMapping_Check(object.ptr()) != 0 && PyObject_HasAttrString(object.ptr(), "keys") != 0)
+    return {to_json(nb::handle(reinterpret_cast<PyObject*>(&PyDict_Type))(object)), ""};
+  throw Error(ErrorCode::invalid_argument,
+              message(where, " must be a dictionary, a path or an object with to_dict(), got ",
+                      nb::cast<std::string>(nb::str(nb::object(object.type().attr("__name__"))))));
+}
+
+}  // namespace phasor::python

@@ -1,0 +1,136 @@
+#include "attention_call.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace phasor::python {
+namespace {
+
+using attention::Mask;
+
+[[nodiscard]] std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t length : shape) text += message(text.size() == 1 ? "" : ", ", length);
+  return text + "]";
+}
+
+[[nodiscard]] core::AngleMode angles_of(std::string_view name) {
+  if (name == "exact") return core::AngleMode::exact;
+  if (name == "float32") return core::AngleMode::float32;
+  throw Error(ErrorCode::invalid_argument,
+              message("attention: angles must be exact or float32, got ", name));
+}
+
+[[nodiscard]] bool is_one_of(std::span<const std::int64_t> shape, std::int64_t batch,
+                             std::int64_t tokens) {
+  if (shape.size() == 1) return batch == 1 && shape[0] == tokens;
+  return shape.size() == 2 && shape[0] == batch && shape[1] == tokens;
+}
+
+}  // namespace
+
+template <class T>
+void require_rows(const Numbers<T>& numbers, const char* where, std::int64_t batch,
+                  std::int64_t tokens) {
+  if (!numbers.given() || is_one_of(numbers.shape(), batch, tokens)) return;
+  throw Error(ErrorCode::shape_mismatch, message(where, " must be [", batch, ", ", tokens, "]",
+                                                 batch == 1 ? message(" or [", tokens, "]") : "",
+                                                 ", got ", text_of(numbers.shape())));
+}
+template void require_rows(const Numbers<std::uint8_t>&, const char*, std::int64_t, std::int64_t);
+template void require_rows(const Numbers<std::int32_t>&, const char*, std::int64_t, std::int64_t);
+
+MaskArgument::MaskArgument(nb::handle object, const core::ConstHeadsView& q, std::int64_t keys) {
+  if (object.is_none()) return;
+  array_.emplace(object, "attention: mask");
+  const Array& array = *array_;
+  const std::span<const std::int64_t> shape = array.shape();
+  switch (array.element()) {
+    case Element::boolean:
+    case Element::u8:
+      mask_ = attention::boolean_mask(static_cast<const std::uint8_t*>(array.data()), shape,
+                                      q.batch, q.heads, q.tokens, keys);
+      break;
+    case Element::f32:
+      mask_ = attention::additive_mask(static_cast<const float*>(array.data()), shape, q.batch,
+                                       q.heads, q.tokens, keys);
+      break;
+    case Element::f64:
+    case Element::f16:
+    case Element::bf16: {
+      // Also checks the shape, before anything is copied.
+      const float none = 0.0F;
+      mask_ = attention::additive_mask(&none, shape, q.batch, q.heads, q.tokens, keys);
+      const Numbers<double> numbers(object, "attention: mask");
+      copy_.resize(numbers.get().size());
+      std::ranges::transform(numbers.get(), copy_.begin(),
+                             [](double value) { return static_cast<float>(value); });
+      mask_.data = copy_.data();
+      return;  // the copy has no gaps
+    }
+    default:
+      throw Error(ErrorCode::unsupported,
+                  message("attention: mask must be bool, uint8 or floats, got ", array.text()));
+  }
+  // Its own strides in place of those of a dense mask; an axis of length 1 keeps its 0.
+  std::int64_t* const steps[] = {&mask_.key_stride, &mask_.query_stride, &mask_.head_stride,
+                                 &mask_.batch_stride};
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const std::size_t from_last = shape.size() - 1 - axis;
+    if (shape[axis] != 1) *steps[from_last] = array.strides()[axis];
+  }
+}
+
+OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core::ConstHeadsView& q,
+                                 std::int64_t keys)
+    : mask_(arguments.mask, q, keys),
+      key_lengths_(arguments.key_lengths, "attention: key_lengths"),
+      key_padding_(arguments.key_padding, "attention: key_padding"),
+      query_boundaries_(arguments.query_boundaries, "attention: query_boundaries"),
+      key_boundaries_(arguments.key_boundaries, "attention: key_boundaries"),
+      query_positions_(arguments.query_positions, "attention: query_positions"),
+      key_positions_(arguments.key_positions, "attention: key_positions"),
+      query_segments_(arguments.query_segments, "attention: query_segments"),
+      key_segments_(arguments.key_segments, "attention: key_segments") {
+  require_rows(key_padding_, "attention: key_padding", q.batch, keys);
+  require_rows(query_segments_, "attention: query_segments", q.batch, q.tokens);
+  require_rows(key_segments_, "attention: key_segments", q.batch, keys);
+  options_.causality =
+      arguments.causal ? attention::Causality::bottom_right : attention::Causality::none;
+  options_.window = arguments.window;
+  options_.scale = arguments.scale;
+  options_.soft_cap = arguments.soft_cap;
+  options_.mask = mask_.get();
+  options_.key_lengths = key_lengths_.get();
+  options_.key_padding = key_padding_.get();
+  options_.query_boundaries = query_boundaries_.get();
+  options_.key_boundaries = key_boundaries_.get();
+  if (query_positions_.given()) options_.query_positions = query_positions_.get();
+  if (key_positions_.given()) options_.key_positions = key_positions_.get();
+  options_.query_segments = query_segments_.get();
+  options_.key_segments = key_segments_.get();
+  options_.angles = angles_of(arguments.angles);
+  options_.threads = arguments.threads;
+}
+
+encodings::AttentionShape shape_of(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                                   const core::ConstHeadsView& v,
+                                   std::optional<std::int64_t> context) {
+  encodings::AttentionShape shape;
+  shape.heads = q.heads;
+  shape.key_heads = k.heads;
+  shape.head_dim = q.head_dim;
+  shape.value_dim = v.head_dim;
+  shape.query_tokens = q.tokens;
+  shape.key_tokens = k.tokens;
+  shape.context = context;
+  return shape;
+}
+
+std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim) {
+  std::vector<std::int64_t> shape(q.shape().begin(), q.shape().end());
+  shape.back() = value_dim;
+  return shape;
+}
+
+}  // namespace phasor::python

@@ -1,0 +1,77 @@
+// What attention(), attention_backward() and KVCache.attention() are given beside the tensors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "arrays.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/encodings/encoding.hpp"
+
+namespace phasor::python {
+
+// The options as Python gives them.
+struct AttentionArguments {
+  bool causal = false;
+  std::optional<std::int64_t> window;
+  std::optional<double> scale;
+  double soft_cap = 0.0;
+  nb::handle mask = nb::none(), key_lengths = nb::none(), key_padding = nb::none();
+  nb::handle query_boundaries = nb::none(), key_boundaries = nb::none();
+  nb::handle query_positions = nb::none(), key_positions = nb::none();
+  nb::handle query_segments = nb::none(), key_segments = nb::none();
+  std::string_view angles = "exact";
+  int threads = 0;
+};
+
+// A mask: bool or uint8 (0 hides), or floats that are added to the scores. Rank 2 to 4, axes of
+// length 1 are broadcast, any strides; read in place, but for floats other than float32, which are
+// rounded into a copy of the mask's own shape.
+class MaskArgument {
+ public:
+  // throws   Error(shape_mismatch | unsupported)
+  MaskArgument(nb::handle object, const core::ConstHeadsView& q, std::int64_t keys);
+  [[nodiscard]] const attention::Mask& get() const noexcept { return mask_; }
+
+ private:
+  std::optional<Array> array_;
+  std::vector<float> copy_;
+  attention::Mask mask_;
+};
+
+// The same as C++ takes them, with the memory that they point into.
+class OptionsArgument {
+ public:
+  // throws   Error naming what does not fit: an unknown angle mode, arrays of another shape
+  OptionsArgument(const AttentionArguments& arguments, const core::ConstHeadsView& q,
+                  std::int64_t keys);
+  OptionsArgument(const OptionsArgument&) = delete;
+  OptionsArgument& operator=(const OptionsArgument&) = delete;
+  [[nodiscard]] const attention::AttentionOptions& get() const noexcept { return options_; }
+
+ private:
+  MaskArgument mask_;
+  Numbers<std::int64_t> key_lengths_;
+  Numbers<std::uint8_t> key_padding_;
+  Numbers<std::int64_t> query_boundaries_, key_boundaries_;
+  PositionsArgument query_positions_, key_positions_;
+  Numbers<std::int32_t> query_segments_, key_segments_;
+  attention::AttentionOptions options_;
+};
+
+[[nodiscard]] encodings::AttentionShape shape_of(const core::ConstHeadsView& q,
+                                                 const core::ConstHeadsView& k,
+                                                 const core::ConstHeadsView& v,
+                                                 std::optional<std::int64_t> context);
+
+// The shape of attention's output: that of q with another last axis.
+[[nodiscard]] std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim);
+
+// Refuses an argument that is not [batch, tokens], or [tokens] for one batch row.
+template <class T>
+void require_rows(const Numbers<T>& numbers, const char* where, std::int64_t batch,
+                  std::int64_t tokens);
+
+}  // namespace phasor::python

@@ -1,0 +1,138 @@
+// Encodings as Python holds them, and `encoding=` of a call brought down to terms.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.hpp"
+#include "phasor/config/encoding.hpp"
+#include "phasor/encodings/encoding.hpp"
+#include "phasor/encodings/score_terms.hpp"
+
+namespace phasor::python {
+
+class PySpec;
+
+// The name of an object's type, for messages.
+[[nodiscard]] std::string kind_of(nb::handle object);
+[[nodiscard]] bool is_mapping(nb::handle object);
+[[nodiscard]] bool is_list(nb::handle object);  // or a tuple
+[[nodiscard]] nb::dict as_dict(nb::handle mapping);
+// An array as the table that config::parse_encoding reads in place.
+//
+// throws   Error(unsupported) for elements that are no floats
+[[nodiscard]] config::NamedTable named(std::string_view name, const Array& array);
+
+// The JSON form of an encoding, with {"array": MEMBER} where a table is an array of the caller's.
+struct PyEncoding {
+  std::string name;
+  std::string json;
+  std::filesystem::path folder = ".";  // where .npy names are looked up
+  // By member; in {"encoding": [...]} by "index.member".
+  std::vector<std::pair<std::string, nb::object>> tables;
+
+  // From the JSON form as a dictionary, arrays in place of tables.
+  //
+  // throws   Error as config::parse_encoding, as far as it can tell without a shape of attention
+  [[nodiscard]] static PyEncoding from_dict(nb::handle dictionary);
+  [[nodiscard]] static PyEncoding from_file(const std::filesystem::path& path);
+  // The same encoding over other arrays, which need the members of those that they replace.
+  [[nodiscard]] PyEncoding with_tables(nb::handle tables) const;
+  [[nodiscard]] std::string text() const;
+
+  // Needs the GIL; the result stays good without it, as long as the arrays do. Without arrays the
+  // last result is kept, so that files are not read again for every call.
+  [[nodiscard]] std::shared_ptr<const config::LoadedEncoding> load(
+      const encodings::AttentionShape& shape, std::span<const config::NamedTable> arrays) const;
+
+ private:
+  void check() const;
+
+  mutable std::shared_ptr<const config::LoadedEncoding> last_;
+  mutable encodings::AttentionShape last_shape_;
+};
+
+// `encoding=` of a call: a RopeSpec, an Encoding, its JSON form, a list of those, or None.
+class EncodingArgument {
+ public:
+  // throws   Error(invalid_argument) for another kind of object; as config::parse_encoding and
+  //          encodings::resolve
+  EncodingArgument(nb::handle object, const encodings::AttentionShape& shape);
+  EncodingArgument(const EncodingArgument&) = delete;
+  EncodingArgument& operator=(const EncodingArgument&) = delete;
+
+  [[nodiscard]] const encodings::ScoreTerms& terms() const noexcept { return terms_; }
+
+ private:
+  friend class TableGradients;
+
+  // One of several encodings; `prefix` stands before the names of its tables.
+  struct Part {
+    std::string prefix;
+    const PySpec* spec = nullptr;
+    const PyEncoding* encoding = nullptr;
+  };
+  // An array of a part, held for the call.
+  struct Held {
+    const Part* part;
+    const std::string* member;
+    std::string name;  // with the prefix
+    Array array;
+    Held(const Part& of, const std::string& with, nb::handle object);
+  };
+
+  void add(nb::handle object, std::string prefix);
+  // The terms with each array as `table_of` has it: a NamedTable for a Held.
+  template <class TableOf>
+  [[nodiscard]] encodings::ScoreTerms resolve(
+      const TableOf& table_of,
+      std::vector<std::shared_ptr<const config::LoadedEncoding>>& loaded) const;
+
+  encodings::AttentionShape shape_;
+  std::deque<PyEncoding> made_;  // of dictionaries
+  std::deque<Part> parts_;
+  std::deque<Held> held_;
+  std::vector<std::shared_ptr<const config::LoadedEncoding>> loaded_;
+  encodings::ScoreTerms terms_;
+};
+
+// `d_tables=` of a backward call: where the gradient of each table is added to.
+class TableGradients {
+ public:
+  enum class Arithmetic : std::uint8_t { f32, f64 };
+
+  // throws   Error(invalid_argument): no mapping, a name that is not a table of the encoding's, the
+  //          table itself; Error(shape_mismatch): not the shape of its table;
+  //          Error(unsupported): neither float32 nor float64
+  TableGradients(nb::handle d_tables, const EncodingArgument& encoding, Arithmetic arithmetic);
+  [[nodiscard]] const encodings::ScoreTermGradients& terms() const noexcept { return terms_; }
+  // Adds what could not be added in place. Does not need the GIL.
+  void finish();
+
+ private:
+  struct Target {
+    const EncodingArgument::Held* table;
+    Array array;
+    // Where attention writes when it cannot write to the array: strides with gaps, float64 beside
+    // arithmetic in float32.
+    std::vector<float> scratch;
+    std::vector<double> wide_scratch;
+    Target(const EncodingArgument::Held& of, nb::handle object);
+    [[nodiscard]] config::NamedTable named() const;
+    [[nodiscard]] const void* address() const;
+  };
+  [[nodiscard]] encodings::TableGradient gradient_of(const encodings::Table& table) const;
+
+  std::deque<Target> targets_;
+  std::vector<std::shared_ptr<const config::LoadedEncoding>> loaded_;
+  encodings::ScoreTermGradients terms_;
+};
+
+}  // namespace phasor::python

@@ -1,0 +1,270 @@
+// linear_attention, its backward pass and its state; sinusoidal rows; the decay curve.
+#include "phasor/attention/linear.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+#include "arrays.hpp"
+#include "attention_call.hpp"
+#include "busy.hpp"
+#include "module.hpp"
+#include "phasor/attention/decay.hpp"
+#include "phasor/encodings/absolute.hpp"
+#include "spec.hpp"
+
+namespace phasor::python {
+namespace {
+
+using namespace nb::literals;  // NOLINT(google-build-using-namespace)
+using attention::FeatureMap;
+using encodings::Sinusoidal;
+
+struct PyLinearState {
+  attention::LinearState value;
+  Busy busy;
+
+  explicit PyLinearState(attention::LinearState state) : value(std::move(state)) {}
+};
+
+[[nodiscard]] FeatureMap features_of(std::string_view name) {
+  for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+    if (attention::name_of(features) == name) return features;
+  }
+  throw Error(
+      ErrorCode::invalid_argument,
+      message("linear_attention: features must be elu_plus_one or softmax_exp, got ", name));
+}
+
+// The tensors and options that both directions read.
+class LinearCall {
+ public:
+  LinearCall(nb::handle q, nb::handle k, nb::handle v, nb::handle spec, bool causal,
+             std::string_view features, nb::handle key_padding, nb::handle query_positions,
+             nb::handle key_positions, std::optional<std::int64_t> context, Order order,
+             int threads, std::int64_t past)
+      : q(q, "linear_attention: q"),
+        k(k, "linear_attention: k"),
+        v(v, "linear_attention: v"),
+        q_view(heads_of(this->q, order)),
+        k_view(heads_of(this->k, order)),
+        v_view(heads_of(this->v, order)),
+        key_padding_(key_padding, "linear_attention: key_padding"),
+        query_positions_(query_positions, "linear_attention: query_positions"),
+        key_positions_(key_positions, "linear_attention: key_positions") {
+    require_rows(key_padding_, "linear_attention: key_padding", k_view.batch, k_view.tokens);
+    options.causality = causal ? attention::Causality::bottom_right : attention::Causality::none;
+    options.features = features_of(features);
+    if (query_positions_.given()) options.query_positions = query_positions_.get();
+    if (key_positions_.given()) options.key_positions = key_positions_.get();
+    options.key_padding = key_padding_.get();
+    options.threads = threads;
+    if (spec.is_none()) return;
+    PySpec room;
+    const PySpec& given = spec_of(spec, room, "linear_attention: spec");
+    if (!context && encodings::depends_on_context(given.value)) context = past + k_view.tokens;
+    rotary = *given.rotary(context);
+  }
+
+  Array q, k, v;
+  core::ConstHeadsView q_view, k_view, v_view;
+  std::optional<core::Rotary> rotary;
+  attention::LinearOptions options;
+
+ private:
+  Numbers<std::uint8_t> key_padding_;
+  PositionsArgument query_positions_, key_positions_;
+};
+
+[[nodiscard]] nb::object linear_attend(nb::handle q, nb::handle k, nb::handle v, nb::handle spec,
+                                       bool causal, std::string_view features,
+                                       nb::handle key_padding, nb::handle query_positions,
+                                       nb::handle key_positions,
+                                       std::optional<std::int64_t> context,
+                                       std::string_view order_name, int threads,
+                                       PyLinearState* state, nb::handle out) {
+  const Order order = order_of(order_name);
+  const LinearCall call(q, k, v, spec, causal, features, key_padding, query_positions,
+                        key_positions, context, order, threads,
+                        state == nullptr ? 0 : state->value.tokens());
+  Output output(out, call.q, output_shape(call.q, call.v_view.head_dim), "linear_attention: out");
+  const core::HeadsView target = writable_heads_of(output.array(), order);
+  const std::optional<Busy::Writing> writing =
+      state == nullptr ? std::nullopt
+                       : std::optional<Busy::Writing>(std::in_place, state->busy, "LinearState");
+  {
+    const nb::gil_scoped_release released;
+    attention::linear_attend(call.rotary, call.q_view, call.k_view, call.v_view, target,
+                             call.options, state == nullptr ? nullptr : &state->value);
+  }
+  return output.finish();
+}
+
+void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle d_out,
+                            nb::handle d_q, nb::handle d_k, nb::handle d_v, nb::handle spec,
+                            bool causal, std::string_view features, nb::handle key_padding,
+                            nb::handle query_positions, nb::handle key_positions,
+                            std::optional<std::int64_t> context, std::string_view order_name,
+                            int threads) {
+  const Order order = order_of(order_name);
+  const LinearCall call(q, k, v, spec, causal, features, key_padding, query_positions,
+                        key_positions, context, order, threads, 0);
+  const Array from(d_out, "linear_attention_backward: d_out");
+  const Array to_q(d_q, "linear_attention_backward: d_q", Access::write);
+  const Array to_k(d_k, "linear_attention_backward: d_k", Access::write);
+  const Array to_v(d_v, "linear_attention_backward: d_v", Access::write);
+  const core::ConstHeadsView d_out_view = heads_of(from, order);
+  const core::HeadsView d_q_view = writable_heads_of(to_q, order);
+  const core::HeadsView d_k_view = writable_heads_of(to_k, order);
+  const core::HeadsView d_v_view = writable_heads_of(to_v, order);
+  const nb::gil_scoped_release released;
+  attention::linear_attend_backward(call.rotary, call.q_view, call.k_view, call.v_view, d_out_view,
+                                    d_q_view, d_k_view, d_v_view, call.options);
+}
+
+[[nodiscard]] Sinusoidal::Variant variant_of(std::string_view name) {
+  if (name == "interleaved") return Sinusoidal::Variant::interleaved;
+  if (name == "concat") return Sinusoidal::Variant::concat;
+  if (name == "fairseq") return Sinusoidal::Variant::fairseq;
+  throw Error(ErrorCode::invalid_argument,
+              message("sinusoidal: variant must be interleaved, concat or fairseq, got ", name));
+}
+
+// Numbers of any shape, or an int n for 0 .. n-1.
+template <class T>
+class Counted {
+ public:
+  Counted(nb::handle object, const char* where) {
+    if (!PyLong_CheckExact(object.ptr())) {
+      numbers_.emplace(object, where);
+      if (!numbers_->given())
+        throw Error(ErrorCode::invalid_argument, message(where, " must be given, got None"));
+      values = numbers_->get();
+      shape.assign(numbers_->shape().begin(), numbers_->shape().end());
+      return;
+    }
+    constexpr long long kMost = 1LL << 32;
+    const long long count = PyLong_AsLongLong(object.ptr());
+    if (count == -1 && PyErr_Occurred() != nullptr) PyErr_Clear();
+    if (count < 0 || count > kMost) {
+      throw Error(ErrorCode::out_of_range,
+                  message(where, " must count from 0 to 2^32 numbers, got ", count));
+    }
+    counted_.resize(static_cast<std::size_t>(count));
+    std::iota(counted_.begin(), counted_.end(), T{0});
+    values = counted_;
+    shape = {count};
+  }
+
+  std::span<const T> values;
+  std::vector<std::int64_t> shape;
+
+ private:
+  std::optional<Numbers<T>> numbers_;
+  std::vector<T> counted_;
+};
+
+[[nodiscard]] nb::object sinusoidal(nb::handle positions, std::int64_t dim, double base,
+                                    std::string_view variant, std::string_view dtype) {
+  Sinusoidal encoding;
+  encoding.dim = dim;
+  encoding.base = base;
+  encoding.variant = variant_of(variant);
+  encodings::validate(encoding);
+  if (dtype != "float32" && dtype != "float64") {
+    throw Error(ErrorCode::invalid_argument,
+                message("sinusoidal: dtype must be float32 or float64, got ", dtype));
+  }
+  Counted<std::int64_t> at(positions, "sinusoidal: positions");
+  at.shape.push_back(dim);
+  nb::object rows = numpy_empty(at.shape, dtype == "float64" ? Element::f64 : Element::f32);
+  void* const data = numpy_data(rows);
+  {
+    const nb::gil_scoped_release released;
+    if (dtype == "float64") {
+      encodings::sinusoidal_rows(encoding, at.values, static_cast<double*>(data));
+    } else {
+      encodings::sinusoidal_rows(encoding, at.values, static_cast<float*>(data));
+    }
+  }
+  return rows;
+}
+
+[[nodiscard]] nb::object decay(nb::handle spec, nb::handle distances,
+                               std::optional<std::int64_t> context) {
+  PySpec room;
+  const core::Frequencies frequencies =
+      encodings::resolve_frequencies(spec_of(spec, room, "decay: spec").value, context);
+  const Counted<double> at(distances, "decay: distances");
+  nb::object curve = numpy_empty(at.shape, Element::f64);
+  auto* const data = static_cast<double*>(numpy_data(curve));
+  {
+    const nb::gil_scoped_release released;
+    std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data);
+  }
+  return curve;
+}
+
+void add_state(nb::module_& module) {
+  nb::class_<PyLinearState>(
+      module, "LinearState",
+      "The sums over the keys so far; linear_attention(state=...) goes on from them.",
+      nb::is_final())
+      .def(
+          "__init__",
+          [](PyLinearState* self, std::int64_t batch, std::int64_t key_heads, std::int64_t head_dim,
+             std::int64_t value_dim) {
+            new (self) PyLinearState(attention::LinearState(batch, key_heads, head_dim, value_dim));
+          },
+          "batch"_a, "key_heads"_a, "head_dim"_a, "value_dim"_a)
+      .def_prop_ro("tokens", [](const PyLinearState& self) { return self.value.tokens(); })
+      .def_prop_ro("nbytes", [](const PyLinearState& self) { return self.value.bytes(); })
+      .def("reset",
+           [](PyLinearState& self) {
+             const Busy::Writing writing(self.busy, "LinearState");
+             self.value.reset();
+           })
+      .def("fork",
+           [](PyLinearState& self) {
+             const Busy::Reading reading(self.busy, "LinearState");
+             return std::make_unique<PyLinearState>(self.value);
+           })
+      .def("__repr__", [](const PyLinearState& self) {
+        const attention::LinearState& state = self.value;
+        return nb::str(message("LinearState(batch=", state.batch(),
+                               ", key_heads=", state.key_heads(), ", head_dim=", state.head_dim(),
+                               ", value_dim=", state.value_dim(), "), ", state.tokens(), " tokens")
+                           .c_str());
+      });
+}
+
+}  // namespace
+
+void add_linear(nb::module_& module) {
+  add_state(module);
+  module.def("linear_attention", &linear_attend, "q"_a, "k"_a, "v"_a, nb::kw_only(),
+             "spec"_a = nb::none(), "causal"_a = false, "features"_a = "elu_plus_one",
+             "key_padding"_a = nb::none(), "query_positions"_a = nb::none(),
+             "key_positions"_a = nb::none(), "context"_a = nb::none(), "order"_a = "tokens_first",
+             "threads"_a = 0, "state"_a.none() = nb::none(), "out"_a = nb::none(),
+             "Linear attention with rotation, RoFormer (19).");
+  module.def("linear_attention_backward", &linear_attend_backward, "q"_a, "k"_a, "v"_a, "d_out"_a,
+             nb::kw_only(), "d_q"_a, "d_k"_a, "d_v"_a, "spec"_a = nb::none(), "causal"_a = false,
+             "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
+             "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
+             "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,
+             "The gradient of sum(out * d_out), written to d_q, d_k and d_v.");
+  module.def("sinusoidal", &sinusoidal, "positions"_a, "dim"_a, nb::kw_only(), "base"_a = 10000.0,
+             "variant"_a = "interleaved", "dtype"_a = "float32",
+             "RoFormer (4): the rows that are added to the input.");
+  module.def("decay", &decay, "spec"_a, "distances"_a, nb::kw_only(), "context"_a = nb::none(),
+             "RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance.");
+}
+
+}  // namespace phasor::python

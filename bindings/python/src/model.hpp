@@ -1,0 +1,46 @@
+// A model as Python holds it: shared by the object and by the answers that are under way.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "phasor/models/decoder.hpp"
+#include "phasor/models/roformer.hpp"
+#include "phasor/models/tokenizer.hpp"
+
+namespace phasor::python {
+
+struct LoadedModel {
+  using Network = std::variant<models::Decoder, models::RoFormer>;
+  LoadedModel(Network network, std::unique_ptr<models::Tokenizer> tokenizer,
+              std::string no_tokenizer)
+      : network(std::move(network)),
+        tokenizer(std::move(tokenizer)),
+        no_tokenizer(std::move(no_tokenizer)) {}
+
+  Network network;
+  std::unique_ptr<models::Tokenizer> tokenizer;  // null: none
+  std::string no_tokenizer;                      // why there is none
+  // A network takes one call at a time. Locked with the GIL released, never the other way round.
+  std::mutex busy;
+
+  // throws   Error(unsupported) when it is the other kind; `where` stands in the message
+  [[nodiscard]] models::Decoder& decoder(const char* where);
+  [[nodiscard]] models::RoFormer& roformer(const char* where);
+  // throws   Error(unsupported) without one
+  [[nodiscard]] const models::Tokenizer& text(const char* where) const;
+};
+
+struct PyModel {
+  std::shared_ptr<LoadedModel> loaded;
+};
+
+// generate and generate_ids; model_generate.cpp
+void add_generate(nanobind::module_& module, nanobind::class_<PyModel>& model);
+
+}  // namespace phasor::python

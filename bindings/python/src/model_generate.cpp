@@ -1,0 +1,156 @@
+// Answers as iterators: each __next__ computes what it gives, the GIL released.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "arrays.hpp"
+#include "model.hpp"
+#include "phasor/models/generate.hpp"
+
+namespace phasor::python {
+namespace {
+
+// An answer under way. It has its own cache, so that answers of one model may take turns; the
+// network computes one step at a time.
+class IdAnswer {
+ public:
+  IdAnswer(std::shared_ptr<LoadedModel> loaded, models::Generation generation)
+      : loaded_(std::move(loaded)), generation_(std::move(generation)) {}
+
+  [[nodiscard]] std::int64_t next() {
+    std::optional<std::int64_t> id;
+    {
+      const nb::gil_scoped_release released;
+      const std::lock_guard lock(loaded_->busy);
+      id = generation_.next();
+    }
+    if (!id) throw nb::stop_iteration();
+    return *id;
+  }
+
+ private:
+  std::shared_ptr<LoadedModel> loaded_;
+  models::Generation generation_;
+};
+
+class TextAnswer {
+ public:
+  TextAnswer(std::shared_ptr<LoadedModel> loaded, models::Generation generation)
+      : loaded_(std::move(loaded)), generation_(std::move(generation)) {}
+
+  [[nodiscard]] std::string next() {
+    std::string text;
+    {
+      const nb::gil_scoped_release released;
+      const std::lock_guard lock(loaded_->busy);
+      text = next_piece();
+    }
+    if (text.empty()) throw nb::stop_iteration();
+    return text;
+  }
+
+ private:
+  // Whole characters: a token that ends inside one gives nothing yet.
+  [[nodiscard]] std::string next_piece() {
+    const models::Tokenizer& tokenizer = *loaded_->tokenizer;
+    while (const std::optional<std::int64_t> id = generation_.next()) {
+      if (tokenizer.is_special(*id)) continue;
+      std::string text = stream_.push(tokenizer.piece(*id));
+      if (!text.empty()) return text;
+    }
+    return stream_.finish();
+  }
+
+  std::shared_ptr<LoadedModel> loaded_;
+  models::Generation generation_;
+  models::TextStream stream_;
+};
+
+[[nodiscard]] models::WindowFull window_full_of(std::string_view name) {
+  if (name == "refuse") return models::WindowFull::refuse;
+  if (name == "shift") return models::WindowFull::shift;
+  throw Error(ErrorCode::invalid_argument,
+              message("Model.generate: when_full must be refuse or shift, got ", name));
+}
+
+[[nodiscard]] std::vector<std::int64_t> ids_of(const LoadedModel& loaded, nb::handle prompt) {
+  if (nb::isinstance<nb::str>(prompt)) {
+    return models::prompt_ids(loaded.text("Model.generate"), nb::cast<std::string>(prompt));
+  }
+  const Numbers<std::int64_t> numbers(prompt, "Model.generate: prompt");
+  if (!numbers.given() || numbers.shape().size() != 1)
+    throw Error(ErrorCode::shape_mismatch,
+                message("Model.generate: prompt must be a str or token ids [tokens], got ",
+                        numbers.given() ? numbers.text() : "None"));
+  return {numbers.get().begin(), numbers.get().end()};
+}
+
+template <class Answer>
+[[nodiscard]] Answer generate(const PyModel& model, nb::handle prompt, std::int64_t tokens,
+                              double temperature, std::int64_t top_k, double top_p, double min_p,
+                              double repetition_penalty, std::uint64_t seed, std::int64_t context,
+                              std::string_view when_full,
+                              const std::optional<std::vector<std::int64_t>>& stops) {
+  LoadedModel& loaded = *model.loaded;
+  models::Decoder& decoder = loaded.decoder("Model.generate");
+  if constexpr (std::is_same_v<Answer, TextAnswer>) (void)loaded.text("Model.generate");
+  if (temperature == 0.0 && (top_k != 0 || top_p != 1.0 || min_p != 0.0))
+    throw Error(ErrorCode::invalid_argument,
+                "Model.generate: top_k, top_p and min_p must come with a temperature above 0, got "
+                "0");
+  const models::GenerateOptions options{
+      .tokens = tokens,
+      .sampler = {.temperature = temperature,
+                  .top_k = top_k,
+                  .top_p = top_p,
+                  .min_p = min_p,
+                  .repetition_penalty = repetition_penalty,
+                  .seed = seed},
+      .stops = stops ? *stops : models::stop_tokens(decoder, loaded.tokenizer.get()),
+      .context = context,
+      .when_full = window_full_of(when_full)};
+  return {model.loaded, models::Generator(decoder).start(ids_of(loaded, prompt), options)};
+}
+
+template <class Answer>
+void add(nb::module_& module, nb::class_<PyModel>& model, const char* name, const char* method,
+         const char* words) {
+  nb::class_<Answer>(module, name, nb::is_final())
+      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__next__", &Answer::next);
+  model.def(method, &generate<Answer>, nb::arg("prompt"), nb::kw_only(), nb::arg("tokens") = 128,
+            nb::arg("temperature") = 0.0, nb::arg("top_k") = 0, nb::arg("top_p") = 1.0,
+            nb::arg("min_p") = 0.0, nb::arg("repetition_penalty") = 1.0, nb::arg("seed") = 0,
+            nb::arg("context") = 0, nb::arg("when_full") = "refuse", nb::arg("stops") = nb::none(),
+            words);
+}
+
+}  // namespace
+
+void add_generate(nb::module_& module, nb::class_<PyModel>& model) {
+  add<TextAnswer>(
+      module, model, "_TextAnswer", "generate",
+      "The answer, piece by piece, as it is computed: whole characters, special tokens left "
+      "out.\n\n"
+      "prompt: text, which gets the begin token where the tokenizer wants one, or token ids as "
+      "they\n"
+      "are. Everything is checked here, nothing is computed before the first piece is asked for;\n"
+      "an answer that is dropped is cancelled. Several answers of one model may be under way: "
+      "each\n"
+      "has its own cache, and the model computes one step at a time.\n\n"
+      "tokens: at most. temperature 0: the likeliest token. context: the window, 0 the trained\n"
+      "length; when it is full, \"shift\" drops the oldest half and goes on, \"refuse\" refuses "
+      "what\n"
+      "may not fit at once. stops: ids that end the answer, None: the model's own.");
+  add<IdAnswer>(module, model, "_IdAnswer", "generate_ids",
+                "generate() as token ids; needs no tokenizer where the prompt is ids.");
+}
+
+}  // namespace phasor::python

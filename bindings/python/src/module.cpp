@@ -1,0 +1,82 @@
+// The module phasor._core.
+#include "module.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/core/instruction_set.hpp"
+
+namespace nb = nanobind;
+
+namespace phasor::python {
+namespace {
+
+[[nodiscard]] const char* name_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+      return "invalid_argument";
+    case ErrorCode::shape_mismatch:
+      return "shape_mismatch";
+    case ErrorCode::out_of_range:
+      return "out_of_range";
+    case ErrorCode::unsupported:
+      return "unsupported";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::internal:
+      return "internal";
+  }
+  return "internal";
+}
+
+// phasor.Error: a ValueError with the C++ message and, as `code`, which kind of mistake it was.
+void add_error(nb::module_& module) {
+  static PyObject* type = nullptr;
+  type = PyErr_NewExceptionWithDoc(
+      "phasor.Error", "What Phasor refuses, in one line: where, what must hold, what came.",
+      PyExc_ValueError, nullptr);
+  if (type == nullptr) throw nb::python_error();
+  nb::setattr(type, "code", nb::str("invalid_argument"));
+  module.attr("Error") = nb::handle(type);
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      const nb::object value = nb::handle(type)(error.what());
+      nb::setattr(value, "code", nb::str(name_of(error.code())));
+      PyErr_SetObject(type, value.ptr());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace phasor::python
+
+NB_MODULE(_core, module) {
+  using namespace phasor::python;
+  module.doc() = "The compiled half of Phasor.";
+  module.attr("__version__") = PHASOR_VERSION;
+  add_error(module);
+  add_spec(module);
+  add_rotate(module);
+  add_encoding(module);
+  add_attention(module);
+  add_linear(module);
+  add_cache(module);
+  add_layout(module);
+  add_porting(module);
+  add_model(module);
+  module.def(
+      "instruction_sets",
+      [] {
+        std::vector<std::string> names;
+        for (const phasor::core::InstructionSet isa : phasor::core::available_instruction_sets())
+          names.emplace_back(phasor::core::name_of(isa));
+        return names;
+      },
+      "The levels that this build has and this CPU can run, lowest first.");
+}

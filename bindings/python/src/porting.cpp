@@ -1,0 +1,249 @@
+// explain, diagnose, audit, diff and plan: what the command's --json prints, as dictionaries.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "arrays.hpp"
+#include "module.hpp"
+#include "phasor/io/npy.hpp"
+#include "phasor/models/describe.hpp"
+#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
+#include "phasor/porting/diff.hpp"
+#include "phasor/porting/explain.hpp"
+#include "phasor/porting/plan.hpp"
+#include "spec.hpp"
+#include "strided.hpp"
+
+namespace phasor::python {
+namespace {
+
+using Context = std::optional<std::int64_t>;
+
+[[nodiscard]] porting::ReadableConfig readable(const ConfigArgument& config) {
+  return (config.json.empty() ? porting::read_readable_config(config.path)
+                              : porting::parse_readable_config(config.json))
+      .value_or_throw();
+}
+
+// A layer as the library names it: an index or a layer type, empty for None.
+[[nodiscard]] std::string layer_name(nb::handle layer) {
+  return layer.is_none() ? std::string() : nb::cast<std::string>(nb::str(layer));
+}
+
+[[nodiscard]] nb::object explain(nb::handle config, Context context) {
+  const ConfigArgument argument = config_of(config, "explain: config");
+  std::string page, weights;
+  {
+    const nb::gil_scoped_release released;
+    page = porting::explain_json(porting::explain(readable(argument), context).value_or_throw());
+    if (!argument.path.empty()) {
+      const auto description = models::describe_weights(argument.path);
+      if (description) weights = models::describe_json(*description);
+    }
+  }
+  nb::object made = from_json(page);
+  if (!weights.empty()) made["weights"] = from_json(weights);
+  return made;
+}
+
+[[nodiscard]] nb::object diff(nb::handle config, const std::vector<std::string>& between,
+                              Context context, nb::handle layer, Context max_length,
+                              std::int64_t shifts) {
+  const ConfigArgument argument = config_of(config, "diff: config");
+  const porting::DiffOptions options{.between = between,
+                                     .context = context,
+                                     .max_length = max_length,
+                                     .shifts = shifts,
+                                     .layer = layer_name(layer)};
+  return from_json(porting::diff_json(porting::diff(readable(argument), options).value_or_throw()));
+}
+
+[[nodiscard]] nb::object plan(nb::handle config, std::int64_t to, Context trained,
+                              nb::handle layer) {
+  const ConfigArgument argument = config_of(config, "plan: config");
+  const porting::PlanOptions options{.to = to, .trained = trained, .layer = layer_name(layer)};
+  return from_json(porting::plan_json(porting::plan(readable(argument), options).value_or_throw()));
+}
+
+[[nodiscard]] io::NpyType npy_type(const Array& array) {
+  switch (array.element()) {
+    case Element::f64:
+      return io::NpyType::f64;
+    case Element::f32:
+      return io::NpyType::f32;
+    case Element::f16:
+      return io::NpyType::f16;
+    case Element::bf16:
+      return io::NpyType::bf16;
+    case Element::i64:
+      return io::NpyType::i64;
+    case Element::i32:
+      return io::NpyType::i32;
+    case Element::u8:
+      return io::NpyType::u8;
+    case Element::boolean:
+      return io::NpyType::boolean;
+  }
+  return io::NpyType::boolean;
+}
+
+[[nodiscard]] io::NpyArray copy_of(const Array& array) {
+  io::NpyArray copy = io::make_npy(npy_type(array), {array.shape().begin(), array.shape().end()});
+  porting::copy_dense(strided(array), copy.bytes);
+  return copy;
+}
+
+[[nodiscard]] std::optional<io::NpyArray> positions_copy(nb::handle positions) {
+  const Numbers<double> numbers(positions, "diagnose: positions");
+  if (!numbers.given()) return std::nullopt;
+  io::NpyArray copy =
+      io::make_npy(io::NpyType::f64, {numbers.shape().begin(), numbers.shape().end()});
+  std::ranges::copy(numbers.get(), copy.as<double>());
+  return copy;
+}
+
+[[nodiscard]] nb::object diagnose(nb::handle before, nb::handle after, nb::handle positions,
+                                  const std::optional<std::vector<std::string>>& axes,
+                                  nb::handle config, Context context) {
+  const Array first(before, "diagnose: before"), second(after, "diagnose: after");
+  const std::optional<io::NpyArray> places = positions_copy(positions);
+  PySpec room;
+  const PySpec* spec = config.is_none() ? nullptr : &spec_of(config, room, "diagnose: config");
+  std::string page;
+  {
+    const nb::gil_scoped_release released;
+    const io::NpyArray from = copy_of(first), to = copy_of(second);
+    const porting::Diagnosis found = porting::diagnose(
+        {&from, &to, places ? &*places : nullptr, axes.value_or(std::vector<std::string>())});
+    std::optional<std::vector<porting::ConfigDifference>> differences;
+    if (spec != nullptr) {
+      if (!context) context = porting::context_of_tokens(found, spec->value, from.shape);
+      differences = porting::compare_with_config(found, spec->value, context);
+    }
+    page = porting::diagnose_json(found, differences ? &*differences : nullptr);
+  }
+  return from_json(page);
+}
+
+// The positions of a table's rows, [rows, axes] as audit() reads them: None counts the rows.
+[[nodiscard]] std::vector<double> table_positions(nb::handle object,
+                                                  const encodings::RopeSpec& spec,
+                                                  std::int64_t rows) {
+  const Numbers<double> given(object, "audit: positions");
+  const std::int64_t axes = encodings::resolve_frequencies(spec).axis_count();
+  const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes);
+  // M-RoPE has a row of positions per section, also where no frequency reads it.
+  const std::int64_t sections =
+      mrope == nullptr ? axes : std::max(axes, static_cast<std::int64_t>(mrope->sections.size()));
+  // A text token of M-RoPE stands at the same place on every axis; an image patch does not.
+  const bool one_serves = sections == 1 || mrope != nullptr;
+  const bool counts = !given.given();
+  const bool one = one_serves && (counts || std::ranges::equal(given.shape(), std::array{rows}));
+  if (!one && (counts || !std::ranges::equal(given.shape(), std::array{sections, rows}))) {
+    const std::string many = message("[", sections, ", ", rows, "]");
+    const std::string single = message("[", rows, "]");
+    throw Error(ErrorCode::shape_mismatch,
+                message("audit: positions must be ", one_serves ? single : many,
+                        one_serves && sections > 1 ? " or " + many : "", " for this spec, got ",
+                        counts ? "None" : "another shape"));
+  }
+  std::vector<double> flat;
+  flat.reserve(static_cast<std::size_t>(rows * axes));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t axis = 0; axis < axes; ++axis) {
+      const auto at = static_cast<std::size_t>((one ? 0 : axis * rows) + row);
+      flat.push_back(counts ? static_cast<double>(row) : given.get()[at]);
+    }
+  }
+  return flat;
+}
+
+[[nodiscard]] core::DType stored_in(const Array& cos, const Array& sin) {
+  if (cos.rank() != 2 || !std::ranges::equal(cos.shape(), sin.shape()) ||
+      cos.element() != sin.element())
+    throw Error(ErrorCode::shape_mismatch,
+                message("audit: cos and sin must be [rows, pairs] of one type, got ", cos.text(),
+                        " and ", sin.text()));
+  switch (cos.element()) {
+    case Element::f64:
+      return core::DType::f64;
+    case Element::f32:
+      return core::DType::f32;
+    case Element::f16:
+      return core::DType::f16;
+    case Element::bf16:
+      return core::DType::bf16;
+    default:
+      throw Error(ErrorCode::unsupported,
+                  message("audit: cos and sin must hold floats, got ", cos.text()));
+  }
+}
+
+[[nodiscard]] nb::object audit(nb::handle cos, nb::handle sin, nb::handle spec,
+                               nb::handle positions, Context context, double threshold) {
+  if (!(threshold >= 0.0))
+    throw Error(ErrorCode::invalid_argument,
+                message("audit: threshold must be at least 0, got ", threshold));
+  PySpec room;
+  const encodings::RopeSpec& rope = spec_of(spec, room, "audit: spec").value;
+  const Array cos_array(cos, "audit: cos"), sin_array(sin, "audit: sin");
+  const core::DType stored = stored_in(cos_array, sin_array);
+  const std::int64_t rows = cos_array.shape()[0];
+  const Numbers<double> cos_values(cos, "audit: cos"), sin_values(sin, "audit: sin");
+  const std::vector<double> places = table_positions(positions, rope, rows);
+  const porting::ForeignTable table{cos_values.get(), sin_values.get(), places, rows, stored};
+  if (!context && !places.empty())
+    context = porting::context_of_positions(rope, *std::ranges::max_element(places));
+  const porting::AuditOptions options{context, threshold};
+  std::string page;
+  {
+    const nb::gil_scoped_release released;
+    page = porting::audit_json(porting::audit(rope, table, options), table, options);
+  }
+  return from_json(page);
+}
+
+}  // namespace
+
+void add_porting(nb::module_& module) {
+  module.def("explain", &explain, nb::arg("config"), nb::kw_only(), nb::arg("context") = nb::none(),
+             "Every layer's encoding, resolved: what `phasor explain --json` prints.\n\n"
+             "config is a dictionary, a path (config.json, folder or GGUF; with weights beside it\n"
+             "they are described under \"weights\"), or an object with to_dict().");
+  module.def("diagnose", &diagnose, nb::arg("before"), nb::arg("after"), nb::kw_only(),
+             nb::arg("positions") = nb::none(), nb::arg("axes") = nb::none(),
+             nb::arg("config") = nb::none(), nb::arg("context") = nb::none(),
+             "What turned `before` into `after`: what `phasor diagnose --json` prints; with a\n"
+             "config, also where they part (\"differences\").\n\n"
+             "Both [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads,\n"
+             "head_dim], leading axes in any order; float64, float32, float16, bfloat16; strided\n"
+             "views are fine. Both are copied for the length of the call. positions [tokens] or\n"
+             "[batch, tokens]; None: ascending by one from an offset that is searched for.");
+  module.def(
+      "audit", &audit, nb::arg("cos"), nb::arg("sin"), nb::arg("spec"),
+      nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("context") = nb::none(),
+      nb::arg("threshold") = porting::AuditOptions{}.threshold,
+      "How wrong another engine's table is: what `phasor audit --json` prints.\n\n"
+      "cos and sin [rows, pairs] of one float type; positions [rows] (None: 0, 1, ...), or\n"
+      "[axes, rows]. Where the numbers depend on the context and none is given, the largest\n"
+      "position + 1 counts; \"context\" of the answer says so.");
+  module.def("diff", &diff, nb::arg("config"), nb::kw_only(),
+             nb::arg("between") = porting::DiffOptions{}.between, nb::arg("context") = nb::none(),
+             nb::arg("layer") = nb::none(), nb::arg("max_length") = nb::none(),
+             nb::arg("shifts") = 0,
+             "Where engines part on a config: what `phasor diff --json` prints.");
+  module.def("plan", &plan, nb::arg("config"), nb::kw_only(), nb::arg("to"),
+             nb::arg("trained") = nb::none(), nb::arg("layer") = nb::none(),
+             "Ways to a longer context: what `phasor plan --json` prints.");
+}
+
+}  // namespace phasor::python

@@ -1,0 +1,290 @@
+// rotate, rotate_qk, rotate_by and cos_sin.
+#include "phasor/core/rotate.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "arrays.hpp"
+#include "module.hpp"
+#include "spec.hpp"
+
+namespace phasor::python {
+namespace {
+
+using core::Direction;
+
+[[nodiscard]] Direction direction_of(bool inverse, bool transpose, const char* where) {
+  if (inverse && transpose) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": expected inverse or transpose, got both"));
+  }
+  return inverse ? Direction::inverse : transpose ? Direction::transpose : Direction::forward;
+}
+
+[[nodiscard]] core::AngleMode angles_of(std::string_view name, const char* where) {
+  if (name == "exact") return core::AngleMode::exact;
+  if (name == "float32") return core::AngleMode::float32;
+  throw Error(ErrorCode::invalid_argument,
+              message(where, ": angles must be exact or float32, got ", name));
+}
+
+[[nodiscard]] core::Role role_of(std::string_view name) {
+  if (name == "query") return core::Role::query;
+  if (name == "key") return core::Role::key;
+  throw Error(ErrorCode::invalid_argument,
+              message("rotate: role must be query or key, got ", name));
+}
+
+// What a rotation that reads the context reads when the caller does not say: the largest position of
+// the call, as the command line has it.
+[[nodiscard]] std::shared_ptr<const core::Rotary> resolve(const PySpec& spec,
+                                                          std::optional<std::int64_t> context,
+                                                          const PositionsArgument& positions,
+                                                          std::int64_t tokens) {
+  if (!context && encodings::depends_on_context(spec.value)) context = positions.context(tokens);
+  return spec.rotary(context);
+}
+
+// A tensor that is turned, and where it goes.
+class Tensor {
+ public:
+  Tensor(nb::handle x, nb::handle out, const char* name, const char* out_name, Order order)
+      : in_(x, name),
+        out_(out, in_, in_.shape(), out_name),
+        view_(heads_of(in_, order)),
+        target_(writable_heads_of(out_.array(), order)) {}
+  [[nodiscard]] core::Turn turn(core::Role role) const { return {view_, target_, role}; }
+  [[nodiscard]] const core::ConstHeadsView& view() const noexcept { return view_; }
+  [[nodiscard]] nb::object finish() { return out_.finish(); }
+
+ private:
+  Array in_;
+  Output out_;
+  core::ConstHeadsView view_;
+  core::HeadsView target_;
+};
+
+[[nodiscard]] nb::object rotate(nb::handle x, const PySpec& spec, nb::handle positions,
+                                bool inverse, bool transpose, std::string_view role,
+                                std::optional<std::int64_t> context, std::string_view order,
+                                std::string_view angles, int threads, nb::handle out) {
+  const core::RotateOptions options{.direction = direction_of(inverse, transpose, "rotate"),
+                                    .angles = angles_of(angles, "rotate"),
+                                    .threads = threads};
+  Tensor tensor(x, out, "rotate: x", "rotate: out", order_of(order));
+  const PositionsArgument where(positions, "rotate: positions");
+  const auto rotary = resolve(spec, context, where, tensor.view().tokens);
+  const core::Turn turn = tensor.turn(role_of(role));
+  {
+    const nb::gil_scoped_release released;
+    core::rotate(*rotary, where.get(), {&turn, 1}, options);
+  }
+  return tensor.finish();
+}
+
+[[nodiscard]] nb::object rotate_qk(nb::handle q, nb::handle k, const PySpec& spec,
+                                   nb::handle positions, bool inverse, bool transpose,
+                                   std::optional<std::int64_t> context, std::string_view order,
+                                   std::string_view angles, int threads, nb::handle out) {
+  const core::RotateOptions options{.direction = direction_of(inverse, transpose, "rotate_qk"),
+                                    .angles = angles_of(angles, "rotate_qk"),
+                                    .threads = threads};
+  nb::object out_q = nb::none(), out_k = nb::none();
+  if (!out.is_none()) {
+    if (!nb::isinstance<nb::tuple>(out) || nb::len(out) != 2) {
+      throw Error(ErrorCode::invalid_argument,
+                  "rotate_qk: out must be a tuple of two arrays, got something else");
+    }
+    out_q = out[0];
+    out_k = out[1];
+  }
+  Tensor query(q, out_q, "rotate_qk: q", "rotate_qk: out[0]", order_of(order));
+  Tensor key(k, out_k, "rotate_qk: k", "rotate_qk: out[1]", order_of(order));
+  const PositionsArgument where(positions, "rotate_qk: positions");
+  const auto rotary = resolve(spec, context, where, query.view().tokens);
+  const core::Turn turns[] = {query.turn(core::Role::query), key.turn(core::Role::key)};
+  {
+    const nb::gil_scoped_release released;
+    core::rotate(*rotary, where.get(), turns, options);
+  }
+  return nb::make_tuple(query.finish(), key.finish());
+}
+
+// Somebody's cos and sin, [tokens, pairs] or [batch, tokens, pairs].
+[[nodiscard]] core::CosSinRows rows_of(const Array& cos, const Array& sin,
+                                       const core::ConstHeadsView& x) {
+  const auto shape = cos.shape(), strides = cos.strides();
+  if (!std::ranges::equal(shape, sin.shape()) || cos.element() != sin.element() ||
+      !std::ranges::equal(strides, sin.strides())) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("rotate_by: cos and sin must have one shape, type and layout, got ",
+                        cos.text(), " and ", sin.text()));
+  }
+  core::CosSinRows rows{.cos = cos.data(), .sin = sin.data()};
+  switch (cos.element()) {
+    case Element::f64:
+      rows.dtype = core::DType::f64;
+      break;
+    case Element::f32:
+      rows.dtype = core::DType::f32;
+      break;
+    case Element::f16:
+      rows.dtype = core::DType::f16;
+      break;
+    case Element::bf16:
+      rows.dtype = core::DType::bf16;
+      break;
+    default:
+      throw Error(ErrorCode::unsupported,
+                  message("rotate_by: cos and sin must hold floats, got ", cos.text()));
+  }
+  const std::size_t rank = shape.size();
+  const bool batched = rank == 3;
+  if ((rank != 2 && rank != 3) || shape[rank - 2] != x.tokens ||
+      (batched && shape[0] != x.batch && shape[0] != 1)) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("rotate_by: cos and sin must be [", x.tokens, ", pairs] or [", x.batch,
+                        ", ", x.tokens, ", pairs], got ", cos.text()));
+  }
+  rows.pairs = shape[rank - 1];
+  rows.pair_stride = strides[rank - 1];
+  rows.token_stride = strides[rank - 2];
+  rows.batch_stride = batched && shape[0] != 1 ? strides[0] : 0;
+  return rows;
+}
+
+[[nodiscard]] nb::object rotate_by(nb::handle x, nb::handle cos, nb::handle sin,
+                                   std::string_view layout, bool transpose,
+                                   std::int64_t rotary_offset, std::string_view order, int threads,
+                                   nb::handle out) {
+  const std::optional<core::PairLayout> pairs = core::pair_layout_of(layout);
+  if (!pairs) {
+    throw Error(ErrorCode::invalid_argument,
+                message("rotate_by: layout must be half, interleaved or interleaved_to_half, got ",
+                        layout));
+  }
+  const core::RotateOptions options{.direction = direction_of(false, transpose, "rotate_by"),
+                                    .threads = threads};
+  Tensor tensor(x, out, "rotate_by: x", "rotate_by: out", order_of(order));
+  const Array cos_array(cos, "rotate_by: cos"), sin_array(sin, "rotate_by: sin");
+  const core::CosSinRows rows = rows_of(cos_array, sin_array, tensor.view());
+  const core::Turn turn = tensor.turn(core::Role::query);
+  {
+    const nb::gil_scoped_release released;
+    core::rotate_by(rows, *pairs, rotary_offset, {&turn, 1}, options);
+  }
+  return tensor.finish();
+}
+
+template <class T>
+void fill_rows(const core::Frequencies& frequencies, std::span<const double> positions,
+               std::int64_t count, core::AngleMode mode, T* cos, T* sin) {
+  const auto axes = static_cast<std::int64_t>(positions.size()) / std::max<std::int64_t>(count, 1);
+  const auto pairs = static_cast<std::size_t>(frequencies.pairs());
+  std::vector<double> at(static_cast<std::size_t>(axes));
+  for (std::int64_t row = 0; row < count; ++row) {
+    for (std::int64_t axis = 0; axis < axes; ++axis)
+      at[static_cast<std::size_t>(axis)] = positions[static_cast<std::size_t>(axis * count + row)];
+    const std::span<T> to_cos(cos + static_cast<std::size_t>(row) * pairs, pairs);
+    const std::span<T> to_sin(sin + static_cast<std::size_t>(row) * pairs, pairs);
+    if constexpr (std::is_same_v<T, float>) {
+      core::cos_sin(frequencies, at, to_cos, to_sin, mode);
+    } else {
+      core::cos_sin(frequencies, at, to_cos, to_sin);
+    }
+  }
+}
+
+[[nodiscard]] nb::object cos_sin(const PySpec& spec, nb::handle positions,
+                                 std::optional<std::int64_t> context, std::string_view dtype,
+                                 std::string_view angles) {
+  if (dtype != "float32" && dtype != "float64") {
+    throw Error(ErrorCode::invalid_argument,
+                message("cos_sin: dtype must be float32 or float64, got ", dtype));
+  }
+  const core::AngleMode mode = angles_of(angles, "cos_sin");
+  if (mode == core::AngleMode::float32 && dtype == "float64") {
+    throw Error(ErrorCode::unsupported,
+                "cos_sin: angles of float32 give float32, expected no dtype float64");
+  }
+  std::vector<double> at;
+  std::vector<std::int64_t> shape;
+  if (PyLong_CheckExact(positions.ptr())) {
+    const auto count = nb::cast<std::int64_t>(positions);
+    if (count < 0 || count > (std::int64_t{1} << 40)) {
+      throw Error(ErrorCode::out_of_range,
+                  message("cos_sin: a number of positions must lie in [0, 2^40], got ", count));
+    }
+    for (std::int64_t i = 0; i < count; ++i) at.push_back(static_cast<double>(i));
+    shape = {count};
+  } else {
+    const Numbers<double> numbers(positions, "cos_sin: positions");
+    if (!numbers.given())
+      throw Error(ErrorCode::invalid_argument, "cos_sin: positions must be given, got None");
+    at.assign(numbers.get().begin(), numbers.get().end());
+    shape.assign(numbers.shape().begin(), numbers.shape().end());
+  }
+  // Without a context the largest position tells, as for rotate().
+  if (!context && encodings::depends_on_context(spec.value) && !at.empty())
+    context = static_cast<std::int64_t>(std::ceil(*std::ranges::max_element(at))) + 1;
+  const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
+  const int axes = frequencies.axis_count();
+  if (axes > 1) {
+    if (shape.size() < 2 || shape.front() != axes) {
+      throw Error(ErrorCode::shape_mismatch, message("cos_sin: positions must be [", axes,
+                                                     ", ...] for this spec, got another shape"));
+    }
+    shape.erase(shape.begin());
+  }
+  const std::int64_t count = static_cast<std::int64_t>(at.size()) / axes;
+  shape.push_back(frequencies.pairs());
+  const Element element = dtype == "float32" ? Element::f32 : Element::f64;
+  nb::object cos = numpy_empty(shape, element), sin = numpy_empty(shape, element);
+  void *const to_cos = numpy_data(cos), *const to_sin = numpy_data(sin);
+  {
+    const nb::gil_scoped_release released;
+    if (element == Element::f32) {
+      fill_rows(frequencies, at, count, mode, static_cast<float*>(to_cos),
+                static_cast<float*>(to_sin));
+    } else {
+      fill_rows(frequencies, at, count, mode, static_cast<double*>(to_cos),
+                static_cast<double*>(to_sin));
+    }
+  }
+  return nb::make_tuple(cos, sin);
+}
+
+}  // namespace
+
+void add_rotate(nb::module_& module) {
+  module.def("rotate", &rotate, nb::arg("x").none(), nb::arg("spec"),
+             nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("inverse") = false,
+             nb::arg("transpose") = false, nb::arg("role") = "query",
+             nb::arg("context") = nb::none(), nb::arg("order") = "tokens_first",
+             nb::arg("angles") = "exact", nb::arg("threads") = 0, nb::arg("out") = nb::none(),
+             "RoFormer (34): every pair of x turned by the angle of its token's position.");
+  module.def("rotate_qk", &rotate_qk, nb::arg("q").none(), nb::arg("k").none(), nb::arg("spec"),
+             nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("inverse") = false,
+             nb::arg("transpose") = false, nb::arg("context") = nb::none(),
+             nb::arg("order") = "tokens_first", nb::arg("angles") = "exact", nb::arg("threads") = 0,
+             nb::arg("out") = nb::none(), "rotate() of queries and keys in one call.");
+  module.def("rotate_by", &rotate_by, nb::arg("x").none(), nb::arg("cos"), nb::arg("sin"),
+             nb::kw_only(), nb::arg("layout"), nb::arg("transpose") = false,
+             nb::arg("rotary_offset") = 0, nb::arg("order") = "tokens_first",
+             nb::arg("threads") = 0, nb::arg("out") = nb::none(),
+             "Turns x by somebody's cos and sin, as they are.");
+  module.def("cos_sin", &cos_sin, nb::arg("spec"), nb::arg("positions").none(), nb::kw_only(),
+             nb::arg("context") = nb::none(), nb::arg("dtype") = "float32",
+             nb::arg("angles") = "exact",
+             "cos and sin times the amplitude, [positions, pairs] each.");
+}
+
+}  // namespace phasor::python

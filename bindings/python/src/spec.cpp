@@ -1,0 +1,190 @@
+#include "spec.hpp"
+
+#include <nanobind/operators.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <functional>
+#include <variant>
+
+#include "arrays.hpp"
+#include "module.hpp"
+#include "phasor/config/config.hpp"
+#include "phasor/porting/explain.hpp"
+
+namespace phasor::python {
+namespace {
+
+using config::ModelConfig;
+
+[[nodiscard]] PySpec spec_from(const ModelConfig& model, const std::string& layer) {
+  const config::LayerGroup group = config::select_layer(model, layer).value_or_throw();
+  if (!group.rope) {
+    throw Error(ErrorCode::invalid_argument,
+                message("RopeSpec.from_hf: the layer must rotate, got ",
+                        layer.empty() ? "a model whose layers do not"
+                                      : "layer " + layer + ", which does not"));
+  }
+  return PySpec(*group.rope);
+}
+
+[[nodiscard]] std::string layer_text(nb::handle layer) {
+  return layer.is_none() ? std::string() : nb::cast<std::string>(nb::str(layer));
+}
+
+[[nodiscard]] PySpec from_hf(nb::handle config, nb::handle layer) {
+  const ConfigArgument argument = config_of(config, "RopeSpec.from_hf: config");
+  ModelConfig model = argument.json.empty() ? config::read_config(argument.path).value_or_throw()
+                                            : config::parse_config(argument.json).value_or_throw();
+  return spec_from(model, layer_text(layer));
+}
+
+// The plain spec's reader checks every member: one place for the rules, one wording for refusals.
+[[nodiscard]] PySpec from_plain(const nb::dict& members) {
+  return spec_from(config::parse_config(to_json(members), "RopeSpec").value_or_throw(), "");
+}
+
+void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
+          nb::handle rotary_dim, nb::handle rotary_offset, nb::handle max_position_embeddings,
+          nb::handle scaling, nb::handle mrope, nb::handle axial, nb::handle xpos) {
+  nb::dict members;
+  const auto put = [&](const char* name, nb::handle value) {
+    if (!value.is_none()) members[name] = value;
+  };
+  put("head_dim", head_dim);
+  put("base", base);
+  put("layout", layout);
+  put("rotary_dim", rotary_dim);
+  put("rotary_offset", rotary_offset);
+  put("max_position_embeddings", max_position_embeddings);
+  put("scaling", scaling);
+  put("mrope", mrope);
+  put("axial", axial);
+  put("xpos", xpos);
+  new (self) PySpec(from_plain(members));
+}
+
+[[nodiscard]] nb::dict members_of(const PySpec& spec) {
+  return nb::cast<nb::dict>(from_json(spec.plain));
+}
+
+[[nodiscard]] std::string text_of(const PySpec& spec) {
+  std::string text = "RopeSpec(";
+  for (const auto& [key, value] : members_of(spec)) {
+    if (text.back() != '(') text += ", ";
+    text += nb::cast<std::string>(key) + "=" + nb::cast<std::string>(nb::repr(value));
+  }
+  return text + ")";
+}
+
+[[nodiscard]] std::pair<nb::object, double> frequencies_of(const PySpec& spec,
+                                                           std::optional<std::int64_t> context) {
+  const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
+  const std::int64_t shape[] = {frequencies.pairs()};
+  nb::object array = numpy_empty(shape, Element::f64);
+  std::ranges::copy(frequencies.values(), static_cast<double*>(numpy_data(array)));
+  return {array, frequencies.amplitude()};
+}
+
+[[nodiscard]] int axes_of(const PySpec& spec) {
+  if (std::holds_alternative<encodings::MropeAxes>(spec.value.axes)) return 3;
+  return std::holds_alternative<encodings::AxialAxes>(spec.value.axes) ? 2 : 1;
+}
+
+[[nodiscard]] nb::dict scaling_of(const PySpec& spec) {
+  const nb::dict members = members_of(spec);
+  if (members.contains("scaling")) return nb::cast<nb::dict>(members["scaling"]);
+  nb::dict none;
+  none["type"] = "default";
+  return none;
+}
+
+}  // namespace
+
+PySpec::PySpec(const encodings::RopeSpec& spec)
+    : value(spec), plain(porting::plain_spec_json(spec)) {}
+
+std::shared_ptr<const core::Rotary> PySpec::rotary(std::optional<std::int64_t> context) const {
+  if (!encodings::depends_on_context(value)) context.reset();
+  if (last_ == nullptr || last_context_ != context) {
+    last_ = std::make_shared<const core::Rotary>(encodings::resolve(value, context));
+    last_context_ = context;
+  }
+  return last_;
+}
+
+const PySpec& spec_of(nb::handle object, PySpec& room, const char* where) {
+  if (nb::isinstance<PySpec>(object)) return nb::cast<const PySpec&>(object);
+  const ConfigArgument argument = config_of(object, where);
+  room = spec_from(argument.json.empty() ? config::read_config(argument.path).value_or_throw()
+                                         : config::parse_config(argument.json).value_or_throw(),
+                   "");
+  return room;
+}
+
+void add_spec(nb::module_& module) {
+  nb::class_<PySpec>(
+      module, "RopeSpec", nb::is_final(),
+      "A rotation as a value: frozen, hashable, printable; equal specs hash alike and "
+      "eval(repr(spec)) == spec.")
+      .def("__init__", &init, nb::arg("head_dim"), nb::kw_only(), nb::arg("base") = 10000.0,
+           nb::arg("layout") = nb::none(), nb::arg("rotary_dim") = nb::none(),
+           nb::arg("rotary_offset") = 0, nb::arg("max_position_embeddings") = nb::none(),
+           nb::arg("scaling") = nb::none(), nb::arg("mrope") = nb::none(),
+           nb::arg("axial") = nb::none(), nb::arg("xpos") = nb::none())
+      .def_static(
+          "from_hf", &from_hf, nb::arg("config"), nb::arg("layer") = nb::none(),
+          "The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an "
+          "object with to_dict().")
+      .def_prop_ro("head_dim", [](const PySpec& spec) { return spec.value.head_dim; })
+      .def_prop_ro("rotary_dim", [](const PySpec& spec) { return spec.value.rotary_dim; })
+      .def_prop_ro("rotary_offset", [](const PySpec& spec) { return spec.value.rotary_offset; })
+      .def_prop_ro("base", [](const PySpec& spec) { return spec.value.base; })
+      .def_prop_ro("layout",
+                   [](const PySpec& spec) -> std::optional<std::string> {
+                     if (!spec.value.layout) return std::nullopt;
+                     return std::string(core::name_of(*spec.value.layout));
+                   })
+      .def_prop_ro("scaling", &scaling_of, "{\"type\": ..., ...} under the names that configs use.")
+      .def_prop_ro("axes", &axes_of,
+                   "How many rows of positions the spec reads: 1, or 3 (M-RoPE), or 2 (images).")
+      .def_prop_ro("depends_on_context",
+                   [](const PySpec& spec) { return encodings::depends_on_context(spec.value); })
+      .def("frequencies", &frequencies_of, nb::arg("context") = nb::none(),
+           "Radians per position, one per pair, and the amplitude.")
+      .def("to_dict", &members_of, "The plain spec that RopeSpec(**...) takes again.")
+      .def(
+          "replace",
+          [](const PySpec& spec, const nb::kwargs& changes) {
+            nb::dict members = members_of(spec);
+            for (const auto& [key, value] : changes) {
+              if (value.is_none()) {
+                if (members.contains(key)) nb::del(members[key]);
+              } else {
+                members[key] = value;
+              }
+            }
+            return from_plain(members);
+          },
+          nb::arg("changes"), "The same spec with members changed; None takes one away.")
+      .def(
+          "__eq__",
+          [](const PySpec& spec, nb::handle other) {
+            return nb::isinstance<PySpec>(other) &&
+                   nb::cast<const PySpec&>(other).plain == spec.plain;
+          },
+          nb::arg("other"))
+      .def("__hash__",
+           [](const PySpec& spec) {
+             return static_cast<Py_ssize_t>(std::hash<std::string>()(spec.plain) >> 1);
+           })
+      .def("__repr__", &text_of)
+      .def("__getstate__", [](const PySpec& spec) { return spec.plain; })
+      .def("__setstate__", [](PySpec& spec, const std::string& plain) {
+        new (&spec) PySpec(spec_from(config::parse_config(plain, "RopeSpec").value_or_throw(), ""));
+      });
+}
+
+}  // namespace phasor::python

@@ -1,0 +1,39 @@
+// RopeSpec as Python holds it: the value, its plain form, and what it resolved to last.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "phasor/core/rotary.hpp"
+#include "phasor/encodings/rope.hpp"
+
+namespace phasor::python {
+
+class PySpec {
+ public:
+  PySpec() = default;
+  explicit PySpec(const encodings::RopeSpec& spec);
+
+  encodings::RopeSpec value;
+  std::string plain;  // the plain spec as JSON, keys in one order: equal specs have equal text
+
+  // The rotation at a context length; the last one is kept, so that a decode step resolves nothing.
+  // Needs the GIL; the result stays good without it.
+  //
+  // throws   as encodings::resolve
+  [[nodiscard]] std::shared_ptr<const core::Rotary> rotary(
+      std::optional<std::int64_t> context) const;
+
+ private:
+  mutable std::shared_ptr<const core::Rotary> last_;
+  mutable std::optional<std::int64_t> last_context_;
+};
+
+// A RopeSpec, or anything that RopeSpec.from_hf takes.
+[[nodiscard]] const PySpec& spec_of(nanobind::handle object, PySpec& room, const char* where);
+
+}  // namespace phasor::python

@@ -1,0 +1,428 @@
+"""attention and attention_backward: golden values, plain formulas, views, types and refusals."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import phasor
+import pytest
+from golden_cases import Case, case, cases
+
+Array = npt.NDArray[Any]
+
+
+def normal(*shape: int, seed: int = 0, dtype: npt.DTypeLike = np.float32) -> Array:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def plain(q: Array, k: Array, v: Array, bias: Array | float = 0.0, scale: float | None = None) -> Array:
+    """RoFormer (2) in float64, [batch, tokens, heads, dim]; bias [..., queries, keys] with -inf for hidden pairs."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    group = q.shape[2] // k.shape[2]
+    k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
+    scores = np.einsum("bmhd,bnhd->bhmn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale) + bias
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("bhmn,bnhd->bmhd", weights, v)
+
+
+def hidden(allowed: Array) -> Array:
+    return np.where(allowed, 0.0, -np.inf)
+
+
+def causal_mask(queries: int, keys: int) -> Array:
+    return np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
+
+
+def encoding_of(golden: Case, tables: dict[str, Array]) -> phasor.Encoding | None:
+    name = golden.json["encoding"]
+    if name == "rope":
+        config = {key: value for key, value in golden.json["config"].items() if value is not None}
+        return phasor.Encoding("rope", layout=golden.json["layout"], config=config)
+    if name == "xpos":
+        return phasor.Encoding("xpos", layout=golden.json["layout"], **golden.members())
+    return None if name == "none" else phasor.Encoding(name, **golden.members(), **tables)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("golden", cases("gradients/grad_*"), ids=lambda golden: golden.name)
+def test_golden_forward_and_backward(golden: Case, dtype: type[np.floating[Any]]) -> None:
+    q, k, v, d_out = (golden.input(name).astype(dtype) for name in ("q", "k", "v", "d_output"))
+    tables = {name: table.astype(dtype) for name, table in golden.tables().items()}
+    options: dict[str, Any] = {
+        "encoding": encoding_of(golden, tables),
+        "causal": golden.json["causal"] or "window" in golden.json,
+        "window": golden.json.get("window"),
+        "order": "heads_first",
+    }
+    if "position_ids" in golden.json["inputs"]:
+        options["query_positions"] = options["key_positions"] = golden.input("position_ids")
+    sums = np.empty(q.shape[:3], dtype)
+    out = phasor.attention(q, k, v, log_sum_exp=sums, **options)
+    assert out.dtype == dtype
+    d_q, d_k, d_v = np.empty_like(q), np.empty_like(k), np.empty_like(v)
+    d_tables = {name: np.zeros_like(table) for name, table in tables.items()}
+    phasor.attention_backward(q, k, v, out, sums, d_out, d_q=d_q, d_k=d_k, d_v=d_v, d_tables=d_tables, **options)
+    results = {"output": out, "d_q": d_q, "d_k": d_k, "d_v": d_v, **{"d_" + name: d for name, d in d_tables.items()}}
+    assert set(results) == set(golden.json["outputs"])
+    for name, got in results.items():
+        if dtype is np.float64:
+            np.testing.assert_allclose(got, golden.truth(name), atol=1e-11, rtol=1e-11, err_msg=name)
+        else:
+            golden.check(name, got)
+
+
+def test_golden_bert_relative_key_query() -> None:
+    golden = case("encodings/bert_relative_key_query")
+    encoding = phasor.Encoding("bert_relative", **golden.members(), **golden.tables())
+    out = phasor.attention(*(golden.input(name) for name in "qkv"), encoding=encoding, order="heads_first")
+    golden.check("context", out.transpose(0, 2, 1, 3).reshape(golden.output("context").shape))
+
+
+def test_golden_deberta_v1_with_a_mask() -> None:
+    golden = case("encodings/deberta_v1_c2p_p2c")
+    encoding = phasor.Encoding("deberta_v1", **golden.members(), **golden.tables())
+    mask = golden.input("mask").astype(bool)
+    out = phasor.attention(*(golden.input(name) for name in "qkv"), encoding=encoding, mask=mask, order="heads_first")
+    # The reference fills rows that see no key with a mean; Phasor gives zeros there.
+    seen = mask.any(-1)[:, 0]
+    got = out.transpose(0, 2, 1, 3).reshape(golden.output("context").shape)
+    stated = golden.json["outputs"]["context"]
+    np.testing.assert_allclose(got[seen], golden.output("context")[seen], atol=stated["atol"], rtol=stated["rtol"])
+    assert not got[~seen].any()
+
+
+def test_golden_xlnet_with_segments() -> None:
+    golden = case("encodings/xlnet_bidirectional")
+    q, k, v = (golden.input(name).swapaxes(0, 1) for name in ("q_head", "k_head", "v_head"))  # views, not copies
+    # Every batch row has the same rows: a strided view of the first.
+    encoding = phasor.Encoding(
+        "xlnet", k_head_r=golden.input("k_head_r")[:, 0],
+        **{name: golden.input(name) for name in ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")},
+    )  # fmt: skip
+    segments = golden.input("seg_mat")[0, :, :, 1].T.astype(np.int32)  # whether a token differs from the first
+    mask = golden.input("attn_mask")[..., 0].transpose(2, 0, 1)[:, None] == 0
+    out = phasor.attention(q, k, v, encoding=encoding, query_segments=segments, key_segments=segments, mask=mask)
+    golden.check("attn_vec", out.swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_plain_attention_with_grouped_heads_and_another_value_dim(causal: bool) -> None:
+    q, k, v = normal(2, 5, 4, 8), normal(2, 7, 2, 8), normal(2, 7, 2, 6)
+    expected = plain(q, k, v, hidden(causal_mask(5, 7)) if causal else 0.0)
+    out = phasor.attention(q, k, v, causal=causal)
+    assert out.shape == (2, 5, 4, 6)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    # Without a batch; heads before tokens; strided views; into a strided view.
+    np.testing.assert_array_equal(phasor.attention(q[1], k[1], v[1], causal=causal), out[1])
+    swapped = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v))
+    turned = phasor.attention(*swapped, causal=causal, order="heads_first")
+    np.testing.assert_allclose(turned.swapaxes(1, 2), out, atol=1e-6)
+    wide = np.full((2, 5, 4, 9), 7.0, np.float32)
+    views = (np.repeat(x, 2, axis=1)[:, ::2] for x in (q, k, v))
+    returned = phasor.attention(*views, causal=causal, out=wide[..., 1:7])
+    np.testing.assert_array_equal(wide[..., 1:7], out)
+    assert (wide[..., 0] == 7.0).all() and (wide[..., 7:] == 7.0).all()
+    assert np.shares_memory(returned, wide)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (np.float64, 1e-13)])
+def test_other_types_keep_their_type(dtype: npt.DTypeLike, tolerance: float) -> None:
+    q, k, v = (normal(1, 9, 2, 16, seed=i, dtype=dtype) for i in range(3))
+    out = phasor.attention(q, k, v)
+    assert out.dtype == dtype
+    np.testing.assert_allclose(out, plain(q, k, v), atol=tolerance)
+
+
+def test_bfloat16() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v = (normal(1, 9, 2, 16, seed=i).astype(bfloat16) for i in range(3))
+    out = phasor.attention(q, k, v)
+    assert out.dtype == bfloat16
+    np.testing.assert_allclose(out.astype(np.float64), plain(q, k, v), atol=1e-2)
+
+
+def test_masks_of_every_rank_and_kind() -> None:
+    q, k, v = normal(2, 5, 4, 8), normal(2, 7, 4, 8), normal(2, 7, 4, 8)
+    rng = np.random.default_rng(5)
+    for shape in [(5, 7), (1, 7), (5, 1), (4, 5, 7), (4, 1, 7), (2, 4, 5, 7), (2, 1, 5, 7), (2, 1, 1, 7)]:
+        keep = rng.random(shape) < 0.7
+        keep[..., 0] = True
+        expected = plain(q, k, v, hidden(keep))
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=keep), expected, atol=2e-6, err_msg=str(shape))
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=keep.astype(np.uint8)), expected, atol=2e-6)
+        bias = rng.standard_normal(shape).astype(np.float32)
+        expected = plain(q, k, v, bias)
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias), expected, atol=2e-6, err_msg=str(shape))
+        # Read through its strides: a transposed array, every second entry, reversed.
+        apart = np.asfortranarray(np.repeat(bias, 2, axis=-1))[..., ::2]
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=apart), expected, atol=2e-6)
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias[..., ::-1].copy()[..., ::-1]), expected, atol=2e-6)
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias.astype(np.float64)), expected, atol=2e-6)
+
+
+def test_window_scale_soft_cap_lengths_and_padding() -> None:
+    q, k, v = normal(2, 6, 2, 8), normal(2, 6, 2, 8, seed=1), normal(2, 6, 2, 8, seed=2)
+    near = np.abs(np.arange(6)[:, None] - np.arange(6)) < 2
+    np.testing.assert_allclose(phasor.attention(q, k, v, window=2), plain(q, k, v, hidden(near)), atol=2e-6)
+    np.testing.assert_allclose(phasor.attention(q, k, v, scale=0.1), plain(q, k, v, scale=0.1), atol=2e-6)
+    scores = np.einsum("bmhd,bnhd->bhmn", q, k).astype(np.float64) / np.sqrt(8)
+    capped = plain(q, k, v, np.tanh(scores) - scores)
+    np.testing.assert_allclose(phasor.attention(q, k, v, soft_cap=1.0), capped, atol=2e-6)
+    keep = np.arange(6)[None] < np.array([6, 4])[:, None]
+    expected = plain(q, k, v, hidden(keep)[:, None, None])
+    np.testing.assert_allclose(phasor.attention(q, k, v, key_lengths=[6, 4]), expected, atol=2e-6)
+    np.testing.assert_allclose(phasor.attention(q, k, v, key_padding=keep), expected, atol=2e-6)
+
+
+def test_packed_sequences_are_those_one_by_one() -> None:
+    q, k, v = (normal(9, 2, 8, seed=i) for i in range(3))
+    spec = phasor.RopeSpec(8, layout="half")
+    bounds = [0, 4, 9]
+    packed = phasor.attention(
+        q, k, v, encoding=spec, causal=True, query_boundaries=bounds, key_boundaries=np.array(bounds, np.int32)
+    )
+    for first, last in zip(bounds, bounds[1:], strict=False):
+        alone = phasor.attention(q[first:last], k[first:last], v[first:last], encoding=spec, causal=True)
+        np.testing.assert_allclose(packed[first:last], alone, atol=2e-6)
+
+
+def test_rope_is_rotation_before_attention() -> None:
+    q, k, v = (normal(1, 7, 2, 8, seed=i) for i in range(3))
+    spec = phasor.RopeSpec(8, base=500.0, layout="interleaved")
+    for positions in (None, 3, np.arange(7) * 2.5):
+        turned = (phasor.rotate(x, spec, positions) for x in (q, k))
+        expected = phasor.attention(*turned, v, causal=True)
+        given = {} if positions is None else {"query_positions": positions, "key_positions": positions}
+        out = phasor.attention(q, k, v, encoding=spec, causal=True, **given)
+        np.testing.assert_allclose(out, expected, atol=2e-6)
+        as_dict = phasor.attention(q, k, v, encoding={"encoding": "rope", **spec.to_dict()}, causal=True, **given)
+        np.testing.assert_array_equal(as_dict, out)
+
+
+def test_context_of_a_rotation_that_reads_it() -> None:
+    q, k, v = (normal(1, 12, 1, 8, seed=i) for i in range(3))
+    spec = phasor.RopeSpec(
+        8, layout="half", max_position_embeddings=4, scaling={"rope_type": "dynamic", "factor": 2.0}
+    )
+    default = phasor.attention(q, k, v, encoding=spec)
+    np.testing.assert_array_equal(phasor.attention(q, k, v, encoding=spec, context=12), default)
+    assert np.abs(phasor.attention(q, k, v, encoding=spec, context=400) - default).max() > 1e-4
+
+
+def backward(
+    q: Array, k: Array, v: Array, d_out: Array, tables: dict[str, Array] | None = None, **options: Any
+) -> tuple[Array, ...]:
+    """The gradients of q, k and v; those of the tables are added to `tables`."""
+    sums = np.empty((q.shape[0], q.shape[2], q.shape[1]), q.dtype)
+    out = phasor.attention(q, k, v, log_sum_exp=sums, **options)
+    grads = tuple(np.empty_like(x) for x in (q, k, v))
+    phasor.attention_backward(
+        q, k, v, out, sums, d_out, d_q=grads[0], d_k=grads[1], d_v=grads[2], d_tables=tables, **options
+    )
+    return grads
+
+
+def test_gradients_of_tables_against_finite_differences() -> None:
+    q, k, v, d_out = (normal(1, 6, 2, 4, seed=i, dtype=np.float64) for i in range(4))
+    tables = {
+        "0.rel_k": normal(2, 5, 4, seed=5, dtype=np.float64),
+        "0.rel_v": normal(5, 4, seed=6, dtype=np.float64),
+        "1.relative_attention_bias": normal(8, 2, seed=7, dtype=np.float64),
+    }
+
+    def loss() -> float:
+        return float((phasor.attention(q, k, v, encoding=encodings) * d_out).sum())
+
+    # Both at once; one scale for both, since T5 would not scale.
+    encodings = [
+        phasor.Encoding("shaw", clip=2, rel_k=tables["0.rel_k"], rel_v=tables["0.rel_v"], scale=0.5),
+        {"encoding": "t5", "relative_attention_bias": tables["1.relative_attention_bias"], "max_distance": 20},
+    ]
+    with pytest.raises(phasor.Error, match="must have one scale"):
+        loss()
+    encodings[1] = {"encoding": "alibi"}
+    tables.pop("1.relative_attention_bias")
+    gradients = {name: np.ones_like(table) for name, table in tables.items()}  # added to, not overwritten
+    backward(q, k, v, d_out, gradients, encoding=encodings)
+    step = 1e-6
+    for name, table in tables.items():
+        for index in [(0, 1, 2), (1, 4, 3), (1, 0, 0)]:
+            at = index[-table.ndim :]
+            kept = table[at]
+            table[at] = kept + step
+            above = loss()
+            table[at] = kept - step
+            below = loss()
+            table[at] = kept
+            assert gradients[name][at] - 1.0 == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-8), name
+
+
+def test_gradients_of_tables_in_every_type_and_layout() -> None:
+    q, k, v, d_out = (normal(2, 6, 2, 4, seed=i) for i in range(4))
+    table = normal(8, 2, seed=9)
+    expected = np.zeros_like(table)
+    backward(q, k, v, d_out, {"relative_attention_bias": expected},
+             encoding=phasor.Encoding("t5", relative_attention_bias=table))  # fmt: skip
+    assert np.abs(expected).max() > 1e-2
+    for given in (table.astype(np.float64), np.asfortranarray(table), np.repeat(table, 2, axis=0)[::2]):
+        encoding = phasor.Encoding("t5", relative_attention_bias=given)
+        for target in (
+            np.zeros((8, 2), np.float64), np.zeros((8, 2), np.float32, order="F"), np.zeros((8, 4), np.float32)[:, ::2]
+        ):  # fmt: skip
+            backward(q, k, v, d_out, {"relative_attention_bias": target}, encoding=encoding)
+            np.testing.assert_allclose(target, expected, atol=1e-6)
+    # Tables in float32 beside float64 tensors, and the other way round for their gradients.
+    wide = (x.astype(np.float64) for x in (q, k, v, d_out))
+    target32 = np.zeros((8, 2), np.float32)
+    backward(*wide, {"relative_attention_bias": target32}, encoding=phasor.Encoding("t5", relative_attention_bias=table))
+    np.testing.assert_allclose(target32, expected, atol=1e-6)
+
+
+def test_one_array_in_two_places_has_two_gradients() -> None:
+    q, k, v, d_out = (normal(1, 6, 2, 4, seed=i, dtype=np.float64) for i in range(4))
+    table = normal(2, 8, 4, seed=9, dtype=np.float64)
+    shared = phasor.Encoding("deberta_v2", pos_k=table, pos_q=table, max_relative_positions=4)
+    apart = phasor.Encoding("deberta_v2", pos_k=table, pos_q=table.copy(), max_relative_positions=4)
+    both, one = ({name: np.zeros_like(table) for name in names} for names in (["pos_k", "pos_q"], ["pos_q"]))
+    expected = {name: np.zeros_like(table) for name in both}
+    backward(q, k, v, d_out, both, encoding=shared)
+    backward(q, k, v, d_out, one, encoding=shared)
+    backward(q, k, v, d_out, expected, encoding=apart)
+    for name in both:
+        np.testing.assert_array_equal(both[name], expected[name])
+    np.testing.assert_array_equal(one["pos_q"], expected["pos_q"])
+    assert np.abs(expected["pos_k"] - expected["pos_q"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("changes", "match", "code"),
+    [
+        ({"q": normal(5, 8)}, r"attention: q must be \[batch, tokens, heads, dim\]", "shape_mismatch"),
+        ({"q": [[1.0]]}, "attention: q must be an array", "invalid_argument"),
+        ({"k": normal(1, 6, 3, 8)}, "heads must be a multiple of key_heads, got 4 and 3", "invalid_argument"),
+        ({"k": normal(1, 6, 2, 7)}, "attention: ", "shape_mismatch"),
+        ({"v": normal(1, 5, 2, 8)}, "attention: ", "shape_mismatch"),
+        ({"q": np.zeros((1, 6, 4, 8), np.int64)}, "attention: q must hold float16", "unsupported"),
+        ({"q": normal(1, 6, 4, 8, dtype=np.float64)}, "f64", "unsupported"),
+        ({"q": normal(1, 6, 8, 4).swapaxes(2, 3)}, "attention: q must have the features of a head side", "unsupported"),
+        ({"encoding": "rope"}, "encoding: must be a RopeSpec, an Encoding, a dictionary", "invalid_argument"),
+        ({"encoding": []}, "must list at least one encoding", "invalid_argument"),
+        ({"encoding": phasor.RopeSpec(16, layout="half")}, "rope: head_dim must be that of q, 8, got 16", "shape_mismatch"),
+        ({"encoding": phasor.RopeSpec(8)}, "layout", "invalid_argument"),
+        ({"encoding": {"encoding": "shaw", "clip": 1, "rel_k": normal(3, 9)}}, "must have dim 8, got 9", "shape_mismatch"),
+        ({"window": 0}, "window must be at least 1, got 0", "invalid_argument"),
+        ({"scale": float("nan")}, "scale must be finite", "invalid_argument"),
+        ({"soft_cap": -1.0}, "soft_cap must be finite and not negative", "invalid_argument"),
+        ({"mask": np.ones((5, 6), bool)}, "mask: axis queries must be 1 or 6, got 5", "shape_mismatch"),
+        ({"mask": np.ones((6, 6), np.int64)}, "attention: mask must be bool, uint8 or floats", "unsupported"),
+        ({"mask": np.ones(6, bool)}, "mask: rank must be 2", "shape_mismatch"),
+        ({"key_lengths": [7]}, "key_lengths must be from 0 to 6, got 7", "out_of_range"),
+        ({"key_padding": np.ones((6, 1), bool)}, r"key_padding must be \[1, 6\] or \[6\], got \[6, 1\]", "shape_mismatch"),
+        ({"query_positions": np.zeros((1, 1, 1, 6))}, "attention: query_positions must be None, an int", "shape_mismatch"),
+        ({"query_segments": np.zeros((2, 6), np.int32)}, "attention: query_segments must be", "shape_mismatch"),
+        ({"order": "heads"}, "order", "invalid_argument"),
+        ({"angles": "double"}, "attention: angles must be exact or float32, got double", "invalid_argument"),
+        ({"threads": -1}, "threads must not be negative, got -1", "invalid_argument"),
+        ({"log_sum_exp": np.zeros((1, 6, 4), np.float32)}, r"log_sum_exp must be \[1, 4, 6\] float32", "shape_mismatch"),
+        ({"log_sum_exp": np.zeros((1, 4, 6))}, r"log_sum_exp must be \[1, 4, 6\] float32", "shape_mismatch"),
+        ({"out": np.zeros((1, 6, 4, 9), np.float32)}, r"out must be \[1, 6, 4, 8\] float32, got", "shape_mismatch"),
+        ({"out": np.zeros((1, 6, 4, 8))}, r"out must be \[1, 6, 4, 8\] float32, got .* float64", "shape_mismatch"),
+    ],
+)  # fmt: skip
+def test_refusals_write_nothing(changes: dict[str, Any], match: str, code: str) -> None:
+    arguments: dict[str, Any] = {"q": normal(1, 6, 4, 8), "k": normal(1, 6, 2, 8), "v": normal(1, 6, 2, 8)}
+    arguments["out"] = np.full((1, 6, 4, 8), 3.0, np.float32)
+    arguments["log_sum_exp"] = np.full((1, 4, 6), 3.0, np.float32)
+    arguments |= changes
+    kept = {name: arguments[name].copy() for name in ("out", "log_sum_exp")}
+    with pytest.raises(phasor.Error, match=match) as refused:
+        phasor.attention(**arguments)
+    assert refused.value.code == code
+    for name, before in kept.items():
+        np.testing.assert_array_equal(arguments[name], before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"d_q": np.zeros((1, 6, 2, 7), np.float32)}, "attention_backward: d_q must have the shape of"),
+        ({"d_k": np.zeros((1, 6, 2, 8), np.int32)}, "attention_backward: d_k must hold"),
+        ({"log_sum_exp": None}, "log_sum_exp"),
+        ({"d_tables": {"rel_v": np.zeros((3, 8), np.float32)}}, r"must name arrays of the encoding \(rel_k\), got \"rel_v\""),
+        ({"d_tables": {"rel_k": np.zeros((2, 8), np.float32)}}, r"d_tables\[\"rel_k\"\] must have the shape of \[3, 8\]"),
+        ({"d_tables": {"rel_k": np.zeros((3, 8), np.float16)}}, "must be float32 or float64, got"),
+        ({"d_tables": [1]}, "d_tables must be a mapping"),
+    ],
+)  # fmt: skip
+def test_backward_refusals_write_nothing(changes: dict[str, Any], match: str) -> None:
+    x = normal(1, 6, 2, 8)
+    table = normal(3, 8)
+    sums = np.empty((1, 2, 6), np.float32)
+    encoding = phasor.Encoding("shaw", clip=1, rel_k=table)
+    out = phasor.attention(x, x, x, encoding=encoding, log_sum_exp=sums)
+    grads = {name: np.full_like(x, 3.0) for name in ("d_q", "d_k", "d_v")}
+    arguments: dict[str, Any] = {"log_sum_exp": sums, **grads, **changes}
+    with pytest.raises(phasor.Error, match=match):
+        phasor.attention_backward(x, x, x, out, d_out=x, encoding=encoding, **arguments)
+    with pytest.raises(phasor.Error, match="must not be a table itself, got rel_k"):
+        phasor.attention_backward(
+            x, x, x, out, sums, x, encoding=encoding, **grads, d_tables={"rel_k": table}
+        )
+    for gradient in grads.values():
+        assert (gradient == 3.0).all()
+
+
+def test_other_threads_run_while_attention_does() -> None:
+    # Half-written output can be seen only by a thread that runs between its first and its last element.
+    q = normal(16, 256, 2, 64)
+    marks = np.full(16, np.nan, np.float32)  # then a view of each output: one element of each batch row
+    finished = threading.Event()
+    half_written = False
+
+    def watch() -> None:
+        nonlocal half_written
+        while not half_written and not finished.is_set():
+            half_written = 0 < int(np.isnan(marks).sum()) < len(marks)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for _ in range(100):
+            if half_written:
+                break
+            out = np.full_like(q, np.nan)
+            marks = out[:, 0, 0, 0]
+            phasor.attention(q, q, q, threads=1, out=out)
+    finally:
+        finished.set()
+        watcher.join()
+    assert half_written
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had since clear_refs was last written to."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+
+def test_no_hidden_copy_of_queries_or_output() -> None:
+    clear = Path("/proc/self/clear_refs")
+    if not clear.exists():
+        pytest.skip("needs Linux's /proc/self/clear_refs")
+    # Many queries, few keys: keys are packed anew (softmax.hpp, memory), queries must not be.
+    q, k = normal(1, 40_000, 8, 64), normal(1, 16, 8, 64)
+    out = np.zeros_like(q)
+    phasor.attention(q[:, :64], k, k, out=out[:, :64])
+    try:
+        clear.write_text("5")
+    except OSError:
+        pytest.skip("must be allowed to reset the peak of memory")
+    before = peak_bytes()
+    phasor.attention(q, k, k, out=out)
+    grown = peak_bytes() - before
+    assert grown < q.nbytes // 4, f"{grown} bytes beside {q.nbytes} of q"

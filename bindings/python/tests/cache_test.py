@@ -1,0 +1,170 @@
+"""KVCache: against attention over the whole sequence, whatever the cache went through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import phasor
+import pytest
+
+Array = npt.NDArray[Any]
+SPEC = phasor.RopeSpec(8, base=500.0, layout="half")
+HEADS, KEY_HEADS, DIM, VALUE_DIM, TOKENS = 4, 2, 8, 6, 12
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def tensors(batch: int = 2) -> tuple[Array, Array, Array]:
+    return (
+        normal(batch, TOKENS, HEADS, DIM), normal(batch, TOKENS, KEY_HEADS, DIM), normal(batch, TOKENS, KEY_HEADS, VALUE_DIM)
+    )  # fmt: skip
+
+
+def cache_of(k: Array, v: Array, **changes: Any) -> phasor.KVCache:
+    options: dict[str, Any] = {"batch": k.shape[0], "spec": SPEC} | changes
+    cache = phasor.KVCache(key_heads=KEY_HEADS, head_dim=DIM, value_dim=VALUE_DIM, capacity=20, **options)
+    cache.append(k, v)
+    return cache
+
+
+def test_decoding_step_by_step_is_the_whole() -> None:
+    q, k, v = tensors()
+    whole = phasor.attention(q, k, v, encoding=SPEC, causal=True)
+    cache = phasor.KVCache(key_heads=KEY_HEADS, head_dim=DIM, value_dim=VALUE_DIM, capacity=TOKENS, batch=2, spec=SPEC)
+    for token in range(TOKENS):
+        step = slice(token, token + 1)
+        cache.append(k[:, step], v[:, step])
+        out = np.empty((2, 1, HEADS, VALUE_DIM), np.float32)
+        assert cache.attention(q[:, step], out=out) is out
+        np.testing.assert_allclose(out, whole[:, step], atol=2e-6)
+    assert len(cache) == cache.capacity == cache.next_position == TOKENS
+    assert cache.spec == SPEC
+    with pytest.raises(phasor.Error, match="capacity"):
+        cache.append(k[:, :1], v[:, :1])
+    np.testing.assert_allclose(cache.keys, phasor.rotate(k, SPEC), atol=1e-6)
+    np.testing.assert_array_equal(cache.values, v)
+    np.testing.assert_array_equal(cache.positions(), np.arange(TOKENS))
+    np.testing.assert_allclose(cache.attention(q), whole, atol=2e-6)
+
+
+@pytest.mark.parametrize("mode", ["compact", "drift_free"])
+def test_evicted_and_shifted_tokens_stand_where_they_should(mode: Any) -> None:
+    q, k, v = tensors(1)
+    cache = cache_of(k, v, mode=mode)
+    cache.evict(2, 5)
+    np.testing.assert_array_equal(cache.positions(), [0, 1, 5, 6, 7, 8, 9, 10, 11])
+    cache.shift(2, 9, -3)
+    np.testing.assert_array_equal(cache.positions(), np.arange(9))
+    left = np.r_[0, 1, 5:12]
+    expected = phasor.attention(q[:, -2:], k[:, left], v[:, left], encoding=SPEC, causal=True)
+    np.testing.assert_allclose(cache.attention(q[:, -2:]), expected, atol=3e-6)
+    cache.truncate(4)
+    assert len(cache) == 4 and cache.next_position == 4
+
+
+def test_rerotated_keys_are_those_of_the_other_spec() -> None:
+    q, k, v = tensors(1)
+    cache = cache_of(k, v)
+    other = phasor.RopeSpec(DIM, base=9000.0, layout="half")
+    positions = np.arange(TOKENS) * 2
+    cache.rerotate(other, positions)
+    assert cache.spec == other
+    np.testing.assert_allclose(cache.keys, phasor.rotate(k, other, positions), atol=3e-6)
+    expected = phasor.attention(q, k, v, encoding=other, causal=True, query_positions=positions, key_positions=positions)
+    np.testing.assert_allclose(cache.attention(q, encoding=other), expected, atol=3e-6)
+    with pytest.raises(phasor.Error, match="rotary"):
+        cache.attention(q, encoding=SPEC)
+
+
+def test_other_encodings_beside_the_rotation() -> None:
+    q, k, v = tensors()
+    alibi = phasor.Encoding("alibi")
+    expected = phasor.attention(q, k, v, encoding=[SPEC, alibi], causal=True, window=5, soft_cap=2.0)
+    cache = cache_of(k, v)
+    for encoding in (alibi, [SPEC, alibi]):
+        out = cache.attention(q, encoding=encoding, window=5, soft_cap=2.0)
+        np.testing.assert_allclose(out, expected, atol=2e-6)
+    unturned = cache_of(k, v, spec=None)
+    assert unturned.spec is None
+    np.testing.assert_array_equal(unturned.keys, k)
+    mask = np.random.default_rng(0).random((TOKENS, TOKENS)) < 0.8
+    expected = phasor.attention(q, k, v, encoding=alibi, mask=mask)
+    np.testing.assert_allclose(unturned.attention(q, encoding=alibi, causal=False, mask=mask), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)])
+def test_sixteen_bits(dtype: Any, tolerance: float) -> None:
+    stored = np.dtype(np.float16) if dtype == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v = tensors()
+    cache = cache_of(k.astype(stored), v.astype(stored), dtype=dtype)
+    assert cache.keys.dtype == (np.float16 if dtype == "float16" else np.float32)
+    np.testing.assert_allclose(cache.keys.astype(np.float64), phasor.rotate(k, SPEC), atol=tolerance * 4)
+    expected = phasor.attention(q, k, v, encoding=SPEC, causal=True)
+    np.testing.assert_allclose(cache.attention(q), expected, atol=tolerance)
+
+
+def test_forks_go_apart() -> None:
+    _, k, v = tensors()
+    cache = cache_of(k, v)
+    fork = cache.fork(30)
+    fork.append(k, v)
+    assert (len(cache), len(fork), fork.capacity, cache.fork().capacity) == (TOKENS, 2 * TOKENS, 30, 20)
+    with pytest.raises(phasor.Error, match="capacity"):
+        cache.fork(3)
+
+
+def test_heads_first_and_no_batch() -> None:
+    q, k, v = (x[0].swapaxes(0, 1) for x in tensors(1))
+    cache = phasor.KVCache(key_heads=KEY_HEADS, head_dim=DIM, value_dim=VALUE_DIM, capacity=TOKENS, spec=SPEC)
+    cache.append(k, v, order="heads_first")
+    out = cache.attention(q, order="heads_first")
+    assert out.shape == (HEADS, TOKENS, VALUE_DIM)
+    np.testing.assert_allclose(out, phasor.attention(q, k, v, encoding=SPEC, causal=True, order="heads_first"), atol=2e-6)
+
+
+def test_repr_counts() -> None:
+    _, k, v = tensors()
+    assert repr(cache_of(k, v)) == (
+        "KVCache(key_heads=2, head_dim=8, capacity=20, value_dim=6, batch=2), 12 tokens of f32, turned"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"key_heads": 0}, "key_heads"),
+        ({"capacity": -1}, "capacity"),
+        ({"dtype": "float64"}, "dtype must be float32, float16 or bfloat16, got float64"),
+        ({"mode": "loose"}, "mode must be compact or drift_free, got loose"),
+        ({"spec": phasor.RopeSpec(16, layout="half")}, "head_dim"),
+        ({"spec": phasor.RopeSpec(8)}, "layout"),
+    ],
+)
+def test_refusals_at_construction(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(phasor.Error, match=match):
+        phasor.KVCache(**{"key_heads": 2, "head_dim": 8, "capacity": 4, **changes})
+
+
+def test_refusals_leave_the_cache_alone() -> None:
+    q, k, v = tensors()
+    cache = cache_of(k, v)
+    keys = cache.keys
+    for match, act in {
+        "KVCache.append: k must be": lambda: cache.append(k[0, 0], v),
+        "append": lambda: cache.append(k[:1], v[:1]),
+        "positions": lambda: cache.append(k[:, :1], v[:, :1], [np.inf]),
+        "truncate": lambda: cache.truncate(13),
+        "evict": lambda: cache.evict(3, 13),
+        "shift": lambda: cache.shift(-1, 3, 1),
+        "rerotate: spec must be": lambda: cache.rerotate(None),  # type: ignore[arg-type]
+        "out must be": lambda: cache.attention(q, out=np.zeros((1, 2), np.float32)),
+        "key_padding must be": lambda: cache.attention(q, key_padding=np.ones((2, 3), bool)),
+    }.items():
+        with pytest.raises(phasor.Error, match=match):
+            act()
+    np.testing.assert_array_equal(cache.keys, keys)
+    np.testing.assert_array_equal(cache.positions(), np.arange(TOKENS))

@@ -1,0 +1,165 @@
+"""RopeSpec: a frozen value that prints, hashes, pickles and resolves."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import phasor
+from phasor import RopeSpec
+
+LLAMA3 = {
+    "type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+SPECS = [
+    RopeSpec(128),
+    RopeSpec(64, base=500000.0, layout="interleaved"),
+    RopeSpec(96, layout="half", rotary_dim=32, rotary_offset=64),
+    RopeSpec(128, layout="half", scaling=LLAMA3),
+    RopeSpec(8, layout="half", scaling={"type": "linear", "factor": 4}),
+    RopeSpec(8, layout="half", scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=2048),
+    RopeSpec(8, layout="half", scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768,
+                                        "beta_fast": 16.0, "truncate": False}),
+    RopeSpec(8, layout="half", scaling={"type": "longrope", "factor": 32.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
+                                        "long_factor": [2.0, 3.0, 4.0, 5.0],
+                                        "original_max_position_embeddings": 4096}),
+    RopeSpec(16, layout="half", mrope={"sections": [4, 2, 2], "order": "interleaved"}),
+    RopeSpec(16, layout="half", axial="concatenated"),
+    RopeSpec(16, layout="interleaved", xpos={"scale_base": 256.0, "centre": "middle_floor"}),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_spec_prints_hashes_copies_and_pickles_as_itself(spec):
+    again = [eval(repr(spec)), RopeSpec(**spec.to_dict()), pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)]
+    for other in again:
+        assert other == spec and hash(other) == hash(spec) and repr(other) == repr(spec)
+    assert len({spec, *again}) == 1
+    json.dumps(spec.to_dict())
+
+
+def test_specs_that_differ_are_not_equal():
+    assert len(set(SPECS)) == len(SPECS)
+    assert RopeSpec(8) != RopeSpec(8, layout="half")
+    assert RopeSpec(8) != "RopeSpec(head_dim=8, base=10000.0)"
+
+
+def test_a_spec_is_frozen():
+    spec = RopeSpec(8)
+    for name in ("head_dim", "base", "layout", "scaling"):
+        with pytest.raises(AttributeError):
+            setattr(spec, name, 1)
+    spec.scaling["factor"] = 3.0  # a copy
+    assert spec.scaling == {"type": "default"}
+
+
+def test_replace_changes_one_member_and_none_takes_it_away():
+    spec = RopeSpec(128, layout="half", scaling=LLAMA3)
+    assert spec.replace(base=1e6) == RopeSpec(128, base=1e6, layout="half", scaling=LLAMA3)
+    assert spec.replace(scaling=None) == RopeSpec(128, layout="half")
+    with pytest.raises(phasor.Error, match="rotary_dim"):
+        spec.replace(rotary_dim=7)
+
+
+def test_frequencies_are_those_of_the_paper():
+    frequencies, amplitude = RopeSpec(128, base=10000.0).frequencies()
+    assert frequencies.dtype == np.float64 and amplitude == 1.0
+    expected = [math.pow(10000.0, -2 * i / 128) for i in range(64)]
+    np.testing.assert_allclose(frequencies, expected, rtol=4e-16)
+
+
+def test_llama3_frequencies_by_wavelength():
+    spec = RopeSpec(128, base=500000.0, layout="half", scaling=LLAMA3)
+    unscaled, _ = spec.replace(scaling=None).frequencies()
+    scaled, _ = spec.frequencies()
+    wavelengths = 2 * np.pi / unscaled
+    np.testing.assert_array_equal(scaled[wavelengths < 8192 / 4], unscaled[wavelengths < 8192 / 4])
+    np.testing.assert_allclose(scaled[wavelengths > 8192], unscaled[wavelengths > 8192] / 8, rtol=1e-15)
+
+
+def test_dynamic_frequencies_follow_the_context():
+    spec = RopeSpec(8, layout="half", scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=2048)
+    assert spec.depends_on_context
+    short, long = spec.frequencies(2048)[0], spec.frequencies(8192)[0]
+    np.testing.assert_array_equal(short, RopeSpec(8).frequencies()[0])
+    base = 10000.0 * (2.0 * 8192 / 2048 - 1.0) ** (8 / 6)
+    np.testing.assert_allclose(long, [base ** (-2 * i / 8) for i in range(4)], rtol=1e-15)
+
+
+def test_from_hf_reads_dictionaries_paths_and_objects(tmp_path):
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 50000.0}
+    spec = RopeSpec.from_hf(config)
+    assert (spec.head_dim, spec.base, spec.layout, spec.axes) == (16, 50000.0, "half", 1)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    class Config:
+        def to_dict(self):
+            return {**config, "torch_dtype": np.dtype("float32")}  # a value that JSON does not know
+
+    for form in (tmp_path, str(tmp_path / "config.json"), Config()):
+        assert RopeSpec.from_hf(form) == spec
+
+
+def test_from_hf_of_a_model_whose_layers_differ():
+    config = {
+        "model_type": "gemma3_text", "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16,
+        "num_hidden_layers": 6, "rope_theta": 1e6, "rope_local_base_freq": 10000.0, "sliding_window": 512,
+        "sliding_window_pattern": 6,
+    }
+    with pytest.raises(phasor.Error, match="sliding_attention"):
+        RopeSpec.from_hf(config)
+    assert RopeSpec.from_hf(config, layer=5).base == 1e6
+    assert RopeSpec.from_hf(config, layer="sliding_attention").base == 10000.0
+
+
+def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
+    seen = 0
+    for path in sorted([*golden.glob("rope_freqs/*/config.*.json"), *golden.glob("models/*/model/config.json")]):
+        try:
+            spec = RopeSpec.from_hf(path)
+        except phasor.Error as refusal:
+            assert "layer" in str(refusal), path  # layers that differ: one must be named
+            continue
+        seen += 1
+        again = RopeSpec(**spec.to_dict())
+        assert again == spec, path
+        np.testing.assert_array_equal(again.frequencies(5000)[0], spec.frequencies(5000)[0])
+        assert again.frequencies(5000)[1] == spec.frequencies(5000)[1]
+    assert seen >= 30
+
+
+@pytest.mark.parametrize(
+    "members, message",
+    [
+        ({"head_dim": 7}, "even"),
+        ({"head_dim": 8, "layout": "diagonal"}, "layout"),
+        ({"head_dim": 8, "base": -1.0}, "base"),
+        ({"head_dim": 8, "scaling": {"type": "linear"}}, "factor"),
+        ({"head_dim": 8, "scaling": {"type": "yarn", "factor": 2}}, "original_max_position_embeddings"),
+        ({"head_dim": 8, "scaling": {"type": "magic", "factor": 2}}, "magic"),
+        ({"head_dim": 8, "scaling": {"type": "linear", "factor": 2, "facter": 3}}, "facter"),
+        ({"head_dim": 8, "mrope": {"sections": [1, 1, 1]}}, "section"),
+        ({"head_dim": 2**40}, "rotary_dim"),
+        ({"head_dim": "eight"}, "head_dim"),
+        ({"head_dim": 8, "base": math.nan}, "."),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(members, message):
+    with pytest.raises(phasor.Error, match=message) as refusal:
+        RopeSpec(**members)
+    assert isinstance(refusal.value, ValueError)
+    assert refusal.value.code in ("invalid_argument", "shape_mismatch", "out_of_range", "unsupported")
+    assert "\n" not in str(refusal.value)
+
+
+def test_choices_are_keywords():
+    with pytest.raises(TypeError):
+        RopeSpec(8, 10000.0)
+    with pytest.raises(TypeError):
+        RopeSpec(8, theta=10000.0)
