@@ -57,10 +57,11 @@ encodings: dict[str, phasor.RopeSpec | phasor.Encoding | list[phasor.RopeSpec | 
 }
 
 third = tokens // 3
+# One scale for all of them: T5's own would be 1.
 print(f"{'encoding':18} {'far':>7} {'middle':>7} {'near':>7}   milliseconds")
 for name, encoding in encodings.items():
     begin = time.perf_counter()
-    attention = phasor.attention(q, k, v, encoding=encoding, causal=True)
+    attention = phasor.attention(q, k, v, encoding=encoding, causal=True, scale=head_dim**-0.5)
     milliseconds = 1000 * (time.perf_counter() - begin)
     last = attention[-1].mean(axis=0)
     far, middle, near = (last[at * third : (at + 1) * third].sum() for at in range(3))

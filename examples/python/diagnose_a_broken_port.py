@@ -22,12 +22,10 @@ ports = {
 
 for name, after in ports.items():
     found = phasor.diagnose(q, after, config=config)
-    verdict = (
-        "agrees with the config"
-        if found["agrees_with_config"]
-        else "; ".join(part["text"] for part in found["differences"])
-    )
-    print(f"{name:28} {verdict}")
+    parts = [part["text"] for part in found["differences"]] or ["agrees with the config"]
+    if found["offset"]:
+        parts.append(f"but the positions begin at {found['offset']}")
+    print(f"{name:28} {'; '.join(parts)}")
 
 # Without a config it still says what it sees.
 found = phasor.diagnose(q, ports["never read the base"])
@@ -40,6 +38,6 @@ print(
 cos, sin = phasor.cos_sin(right, 65536, angles="float32")
 audit = phasor.audit(cos, sin, right)
 print(
-    "audit of a float32 table of 65536 positions:",
-    {key: value for key, value in audit.items() if not isinstance(value, (list, dict))},
+    f"audit of a float32 engine's table: angles wrong by up to {audit['max_angle_error']:.1e} radians, "
+    f"by more than {audit['threshold']:g} from position {audit['first_position_past_threshold']:.0f} on"
 )

@@ -41,6 +41,8 @@ struct Hypothesis {
 struct Roundings {
   std::string_view name, text;
   DType position = DType::f64, frequency = DType::f64, angle = DType::f64, table = DType::f64;
+  // An engine that keeps float32 frequencies has mostly computed them in float32, too.
+  DType computed = DType::f32;
 };
 
 // What most engines do.
@@ -65,6 +67,16 @@ constexpr std::array kRoundings = {
               .text = "float64 frequencies, the angle rounded to float32",
               .angle = DType::f32},
     kFloat32Product,
+    Roundings{.name = "rounded_frequencies",
+              .text = "float64 frequencies rounded to float32, the rest wider",
+              .frequency = DType::f32,
+              .computed = DType::f64},
+    Roundings{.name = "rounded_product",
+              .text = "float64 frequencies rounded to float32, times float32 positions, the angle "
+                      "rounded to float32",
+              .frequency = DType::f32,
+              .angle = DType::f32,
+              .computed = DType::f64},
     Roundings{.name = "float32_positions",
               .text = "positions kept in float32, which skips integers above 16777216",
               .position = DType::f32},
@@ -114,10 +126,11 @@ class Engine {
   [[nodiscard]] Hypothesis rounding(const Roundings& at) const {
     std::vector<double> kept;
     for (std::size_t pair = 0; pair < count(); ++pair) {
-      // An engine that keeps float32 frequencies also computed them in float32.
+      const double exact = frequencies_.values()[pair];
       const auto from_float32 = static_cast<double>(frequencies_.float32_values()[pair]);
-      kept.push_back(at.frequency == DType::f64 ? frequencies_.values()[pair]
-                                                : rounded(from_float32, at.frequency));
+      kept.push_back(at.frequency == DType::f64
+                         ? exact
+                         : rounded(at.computed == DType::f64 ? exact : from_float32, at.frequency));
     }
     return {std::string(at.name), std::string(at.text),
             [frequencies = frequencies_, kept, at](std::span<const double> position, TurnRow& row) {

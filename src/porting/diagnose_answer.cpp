@@ -18,7 +18,7 @@ class Describer {
     widen_window(errors, families);
     Family& law = families.front();
     s_.found.measured_frequencies = s_.fit.value;
-    s_.found.frequency_errors = s_.fit.error;
+    s_.found.frequency_errors = law_errors(s_, s_.fit);
     s_.found.scaling = law.scaling;
     s_.found.effective_base = law.effective_base;
     s_.found.base = law.base;

@@ -90,6 +90,31 @@ TEST(Audit, Float32FrequenciesAreToldFromAFloat32Product) {
   EXPECT_EQ(cause_name(audit(spec_of(128, 1e4), table.view())), "float32_frequencies");
 }
 
+TEST(Audit, ExactFrequenciesRoundedToFloat32AreToldFromFloat32Ones) {
+  const auto rounded = [](std::size_t pair) {
+    return static_cast<float>(std::pow(1e4, -2.0 * static_cast<double>(pair) / 128.0));
+  };
+  const Foreign product = make_table(131072 - 512, 512, 64, [&](double position, std::size_t pair) {
+    return static_cast<double>(static_cast<float>(position) * rounded(pair));
+  });
+  EXPECT_EQ(cause_name(audit(spec_of(128, 1e4), product.view())), "rounded_product");
+  const Foreign wide = make_table(131072 - 512, 512, 64, [&](double position, std::size_t pair) {
+    return position * static_cast<double>(rounded(pair));
+  });
+  EXPECT_EQ(cause_name(audit(spec_of(128, 1e4), wide.view())), "rounded_frequencies");
+}
+
+TEST(Audit, ContextOfPositions) {
+  RopeSpec spec = spec_of(64, 1e4);
+  EXPECT_EQ(context_of_positions(spec, 99.0), std::nullopt);
+  spec.scaling =
+      encodings::DynamicScaling{.factor = 2.0, .alpha = std::nullopt, .original_length = 16};
+  EXPECT_EQ(context_of_positions(spec, 99.5), 100);
+  EXPECT_EQ(context_of_positions(spec, -3.0), 1);
+  EXPECT_EQ(context_of_positions(spec, std::nullopt), std::nullopt);
+  EXPECT_EQ(context_of_positions(spec, 1e300), std::nullopt);
+}
+
 TEST(Audit, RowsMadeFromTheRowBeforeAreNamed) {
   const RopeSpec spec = spec_of(64, 1e4);
   const auto exact = encodings::resolve_frequencies(spec);

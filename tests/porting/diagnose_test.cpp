@@ -297,6 +297,22 @@ TEST(Diagnose, SixteenBitTensors) {
   }
 }
 
+// Turns below the tensors' rounding vanish: the slow pairs seem to stand, which is no difference.
+TEST(Diagnose, SlowPairsOfSixteenBitTensorsAreNoDifference) {
+  for (const io::NpyType type : {io::NpyType::f16, io::NpyType::bf16}) {
+    Recipe recipe;
+    recipe.dtype = type;
+    recipe.batch = 2;
+    recipe.head_dim = 32;
+    recipe.rotary_dim = 24;
+    recipe.base = 500000.0;
+    recipe.offset = 7;
+    const Diagnosis found = make(recipe).diagnose();
+    for (const ConfigDifference& difference : compare_with_config(found, spec_of(recipe)))
+      ADD_FAILURE() << io::name_of(type) << ": " << difference.text;
+  }
+}
+
 TEST(Diagnose, BitsOfBfloat16InUint16) {
   Recipe recipe;
   recipe.dtype = io::NpyType::bf16;

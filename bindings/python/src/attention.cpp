@@ -154,18 +154,7 @@ void attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
 }  // namespace
 
 void add_attention(nb::module_& module) {
-  module.def("attention", &attend, "q"_a, "k"_a, "v"_a, nb::kw_only(), "encoding"_a = nb::none(),
-             "causal"_a = false, "window"_a = nb::none(), "scale"_a = nb::none(),
-             "soft_cap"_a = 0.0, "mask"_a = nb::none(), "key_lengths"_a = nb::none(),
-             "key_padding"_a = nb::none(), "query_boundaries"_a = nb::none(),
-             "key_boundaries"_a = nb::none(), "query_positions"_a = nb::none(),
-             "key_positions"_a = nb::none(), "query_segments"_a = nb::none(),
-             "key_segments"_a = nb::none(), "context"_a = nb::none(), "order"_a = "tokens_first",
-             "angles"_a = "exact", "threads"_a = 0, "log_sum_exp"_a = nb::none(),
-             "out"_a = nb::none(),
-             "Softmax attention with any encoding, in tiles: no N x N matrix.");
-  module.def("attention_backward", &attend_backward, "q"_a, "k"_a, "v"_a, "out"_a, "log_sum_exp"_a,
-             "d_out"_a, nb::kw_only(), "d_q"_a, "d_k"_a, "d_v"_a, "d_tables"_a = nb::none(),
+  module.def("attention", &attend, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
              "encoding"_a = nb::none(), "causal"_a = false, "window"_a = nb::none(),
              "scale"_a = nb::none(), "soft_cap"_a = 0.0, "mask"_a = nb::none(),
              "key_lengths"_a = nb::none(), "key_padding"_a = nb::none(),
@@ -173,9 +162,20 @@ void add_attention(nb::module_& module) {
              "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
              "query_segments"_a = nb::none(), "key_segments"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "angles"_a = "exact",
-             "threads"_a = 0,
-             "The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables "
-             "(by member name, each like its table; with several encodings \"index.member\").");
+             "threads"_a = 0, "log_sum_exp"_a = nb::none(), "out"_a = nb::none(),
+             "Softmax attention with any encoding, in tiles: no N x N matrix.");
+  module.def(
+      "attention_backward", &attend_backward, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+      "out"_a.none(), "log_sum_exp"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(),
+      "d_k"_a.none(), "d_v"_a.none(), "d_tables"_a = nb::none(), "encoding"_a = nb::none(),
+      "causal"_a = false, "window"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
+      "mask"_a = nb::none(), "key_lengths"_a = nb::none(), "key_padding"_a = nb::none(),
+      "query_boundaries"_a = nb::none(), "key_boundaries"_a = nb::none(),
+      "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
+      "query_segments"_a = nb::none(), "key_segments"_a = nb::none(), "context"_a = nb::none(),
+      "order"_a = "tokens_first", "angles"_a = "exact", "threads"_a = 0,
+      "The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables "
+      "(by member name, each like its table; with several encodings \"index.member\").");
 }
 
 }  // namespace phasor::python

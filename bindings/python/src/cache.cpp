@@ -176,10 +176,9 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   return output.finish();
 }
 
-[[nodiscard]] std::unique_ptr<PyCache> fork(PyCache& self, std::optional<std::int64_t> capacity) {
+[[nodiscard]] PyCache fork(PyCache& self, std::optional<std::int64_t> capacity) {
   const Busy::Reading reading(self.busy, "KVCache");
-  return std::make_unique<PyCache>(capacity ? self.value.fork(*capacity) : self.value.fork(),
-                                   self.spec);
+  return {capacity ? self.value.fork(*capacity) : self.value.fork(), self.spec};
 }
 
 [[nodiscard]] std::string text_of(const PyCache& self) {
@@ -209,7 +208,7 @@ void add_cache(nb::module_& module) {
                      return self.spec ? nb::cast(*self.spec) : nb::none();
                    })
       .def("positions", &positions)
-      .def("append", &append, "k"_a, "v"_a, "positions"_a = nb::none(), nb::kw_only(),
+      .def("append", &append, "k"_a.none(), "v"_a.none(), "positions"_a = nb::none(), nb::kw_only(),
            "order"_a = "tokens_first", "threads"_a = 0)
       .def(
           "truncate",
@@ -235,7 +234,7 @@ void add_cache(nb::module_& module) {
             self.value.shift(first, last, delta, threads);
           },
           "first"_a, "last"_a, "delta"_a, nb::kw_only(), "threads"_a = 0)
-      .def("rerotate", &rerotate, "spec"_a, "positions"_a = nb::none(), nb::kw_only(),
+      .def("rerotate", &rerotate, "spec"_a.none(), "positions"_a = nb::none(), nb::kw_only(),
            "context"_a = nb::none(), "threads"_a = 0)
       .def("fork", &fork, "capacity"_a = nb::none())
       .def_prop_ro(
@@ -250,8 +249,8 @@ void add_cache(nb::module_& module) {
                      const Busy::Reading reading(self.busy, "KVCache");
                      return numpy_copy(self.value.values());
                    })
-      .def("attention", &attend, "q"_a, nb::kw_only(), "encoding"_a = nb::none(), "causal"_a = true,
-           "window"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
+      .def("attention", &attend, "q"_a.none(), nb::kw_only(), "encoding"_a = nb::none(),
+           "causal"_a = true, "window"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
            "mask"_a = nb::none(), "key_padding"_a = nb::none(), "query_positions"_a = nb::none(),
            "order"_a = "tokens_first", "threads"_a = 0, "out"_a = nb::none());
 }

@@ -6,7 +6,6 @@
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 #include <string_view>
 #include <vector>
@@ -233,7 +232,7 @@ void add_state(nb::module_& module) {
       .def("fork",
            [](PyLinearState& self) {
              const Busy::Reading reading(self.busy, "LinearState");
-             return std::make_unique<PyLinearState>(self.value);
+             return PyLinearState(self.value);
            })
       .def("__repr__", [](const PyLinearState& self) {
         const attention::LinearState& state = self.value;
@@ -248,22 +247,25 @@ void add_state(nb::module_& module) {
 
 void add_linear(nb::module_& module) {
   add_state(module);
-  module.def("linear_attention", &linear_attend, "q"_a, "k"_a, "v"_a, nb::kw_only(),
-             "spec"_a = nb::none(), "causal"_a = false, "features"_a = "elu_plus_one",
-             "key_padding"_a = nb::none(), "query_positions"_a = nb::none(),
-             "key_positions"_a = nb::none(), "context"_a = nb::none(), "order"_a = "tokens_first",
-             "threads"_a = 0, "state"_a.none() = nb::none(), "out"_a = nb::none(),
+  module.def("linear_attention", &linear_attend, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             nb::kw_only(), "spec"_a = nb::none(), "causal"_a = false,
+             "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
+             "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
+             "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,
+             "state"_a.none() = nb::none(), "out"_a = nb::none(),
              "Linear attention with rotation, RoFormer (19).");
-  module.def("linear_attention_backward", &linear_attend_backward, "q"_a, "k"_a, "v"_a, "d_out"_a,
-             nb::kw_only(), "d_q"_a, "d_k"_a, "d_v"_a, "spec"_a = nb::none(), "causal"_a = false,
+  module.def("linear_attention_backward", &linear_attend_backward, "q"_a.none(), "k"_a.none(),
+             "v"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(), "d_k"_a.none(),
+             "d_v"_a.none(), "spec"_a = nb::none(), "causal"_a = false,
              "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
              "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,
              "The gradient of sum(out * d_out), written to d_q, d_k and d_v.");
-  module.def("sinusoidal", &sinusoidal, "positions"_a, "dim"_a, nb::kw_only(), "base"_a = 10000.0,
-             "variant"_a = "interleaved", "dtype"_a = "float32",
+  module.def("sinusoidal", &sinusoidal, "positions"_a.none(), "dim"_a, nb::kw_only(),
+             "base"_a = 10000.0, "variant"_a = "interleaved", "dtype"_a = "float32",
              "RoFormer (4): the rows that are added to the input.");
-  module.def("decay", &decay, "spec"_a, "distances"_a, nb::kw_only(), "context"_a = nb::none(),
+  module.def("decay", &decay, "spec"_a, "distances"_a.none(), nb::kw_only(),
+             "context"_a = nb::none(),
              "RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance.");
 }
 

@@ -133,7 +133,10 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
 
 [[nodiscard]] std::string text_of(const PyModel& model) {
   const nb::dict facts = facts_of(model);
-  const auto word = [&](const char* key) { return nb::cast<std::string>(nb::str(facts[key])); };
+  const auto word = [&](const char* key) {
+    const nb::object value = facts[key];
+    return nb::cast<std::string>(nb::str(value));
+  };
   return "<phasor.Model: " + word("model_type") + ", " + word("layers") + " layers, " +
          word("parameters") + " parameters>";
 }

@@ -101,7 +101,7 @@ def test_streaming_equals_the_whole(features: Any) -> None:
     [
         ({"features": "relu"}, "features must be elu_plus_one or softmax_exp, got relu"),
         ({"spec": phasor.RopeSpec(4, layout="half")}, "head_dim"),
-        ({"k": normal(1, 6, 3, 8)}, "multiple of key_heads"),
+        ({"k": normal(1, 6, 3, 8)}, r"must agree, got \[1, 6, 4, 8\], \[1, 6, 3, 8\]"),
         ({"key_padding": np.ones((2, 6), bool)}, r"key_padding must be \[1, 6\]"),
         ({"state": phasor.LinearState(1, 2, 8, 8), "causal": False}, "linear_attend"),
         ({"state": phasor.LinearState(1, 2, 8, 7)}, "linear_attend"),

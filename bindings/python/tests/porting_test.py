@@ -36,17 +36,17 @@ def numbers(*shape: int, dtype: str = "float32") -> npt.NDArray[Any]:
 
 @pytest.mark.parametrize("name", ["default_llama2_7b", "yarn_qwen2_5_7b", "partial_gpt_neox_20b", "nested_gemma3_4b"])
 def test_explain_gives_the_frequencies_of_the_reference(name: str) -> None:
-    case = json.loads((GOLDEN / "rope_freqs" / name / "case.json").read_text())
-    sets = case.get("sets") or [{"layer_type": None}]
-    for form in ("old", "new"):
-        if case["configs"].get(form) is None:
-            continue
-        page = phasor.explain(case["configs"][form])
-        assert page["model_type"] == case["configs"][form].get("model_type", page["model_type"])
-        assert len(page["layers"]) >= len(sets)
-        expected = np.load(GOLDEN / "rope_freqs" / name / next(iter(case["outputs"].values()))["file"])
-        found = [np.array(layer["frequencies"]) for layer in page["layers"]]
-        assert any(f.shape == expected[0].shape and np.allclose(f, expected[0], rtol=1e-6, atol=0) for f in found)
+    folder = GOLDEN / "rope_freqs" / name
+    case = json.loads((folder / "case.json").read_text())
+    for file in case["configs"].values():
+        page = phasor.explain(json.loads((folder / file).read_text()))
+        assert page == phasor.explain(folder / file)
+        layers = {layer["layer_type"]: layer for layer in page["layers"]}
+        for wanted in case["sets"]:
+            layer = layers[wanted["layer_type"] or ""]
+            exact = np.load(folder / f"{wanted['inv_freq']}_f64.npy")[0]
+            np.testing.assert_allclose(layer["frequencies"], exact, rtol=1e-13)
+            assert layer["amplitude"] == pytest.approx(case["scalars"][wanted["attention_scaling"]]["value"])
 
 
 def test_explain_takes_dictionaries_paths_and_objects(tmp_path: pathlib.Path) -> None:
@@ -74,7 +74,7 @@ def test_diff_and_plan() -> None:
 
     page = phasor.plan(LLAMA, to=16384)
     assert page["factor"] == 4.0
-    assert {"linear", "ntk", "yarn"} <= {method["name"] for method in page["methods"]}
+    assert {"linear", "ntk", "yarn"} <= {method["method"] for method in page["methods"]}
     assert phasor.plan(LLAMA, to=16384, trained=2048)["factor"] == 8.0
     nested = json.loads((GOLDEN / "models" / "gemma3_local_global" / "model" / "config.json").read_text())
     with pytest.raises(phasor.Error, match="no_such_layer"):
@@ -137,7 +137,7 @@ def test_diagnose_takes_the_context_from_the_positions() -> None:
 
 
 def float32_table(spec: phasor.RopeSpec, positions: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """As engines do that multiply position and frequency in float32."""
+    """Exact frequencies, rounded to float32 and multiplied there."""
     angles = positions.astype(np.float32)[:, None] * spec.frequencies()[0].astype(np.float32)
     return np.cos(angles), np.sin(angles)
 
@@ -150,8 +150,10 @@ def test_audit_names_the_cause() -> None:
     assert exact["cause"] is None
 
     positions = np.arange(100000, 100256)
+    engine = phasor.cos_sin(spec, positions, angles="float32")
+    assert phasor.audit(*engine, spec, positions)["cause"]["name"] == "float32_product"
     page = phasor.audit(*float32_table(spec, positions), spec, positions)
-    assert page["cause"]["name"] == "float32_product"
+    assert page["cause"]["name"] == "rounded_product"
     assert page["within_threshold"] is False
     assert page["first_position_past_threshold"] >= 100000
     assert page["ulp_of"] == "float32"
@@ -184,6 +186,7 @@ def test_audit_of_several_axes_and_of_a_context() -> None:
 
 def refusals() -> list[tuple[Any, str]]:
     x = numbers(8, 2, 16)
+    y = phasor.rotate(x, phasor.RopeSpec(16, layout="half"))
     spec = phasor.RopeSpec(16, layout="half")
     cos, sin = phasor.cos_sin(spec, 8)
     axial = phasor.RopeSpec(16, layout="half", axial="concatenated")
@@ -192,14 +195,14 @@ def refusals() -> list[tuple[Any, str]]:
         (lambda: phasor.explain("no/such/folder"), "no/such/folder"),
         (lambda: phasor.explain({"head_dim": 8, "bas": 3}), "bas"),
         (lambda: phasor.explain(LLAMA, context=-1), "-1"),
-        (lambda: phasor.diff(LLAMA, between=["hf"]), "hf"),
+        (lambda: phasor.diff(LLAMA, between=["hf"]), "at least two engines must be named, got 1"),
         (lambda: phasor.diff(LLAMA, between=["hf", "nobody"]), "nobody"),
         (lambda: phasor.diff(LLAMA, layer=7), "7"),
         (lambda: phasor.plan(LLAMA, to=4096), "4096"),
         (lambda: phasor.diagnose(x, x[:4]), "shape"),
         (lambda: phasor.diagnose(x.astype(np.int64), x.astype(np.int64)), "int64"),
-        (lambda: phasor.diagnose(x, x, axes=["tokens", "heads"]), "axes"),
-        (lambda: phasor.diagnose(x, x, positions=np.arange(3)), "positions"),
+        (lambda: phasor.diagnose(x, y, axes=["tokens", "heads"]), "axes"),
+        (lambda: phasor.diagnose(x, y, positions=np.arange(3)), "positions"),
         (lambda: phasor.diagnose("x", x), "diagnose: before"),
         (lambda: phasor.audit(cos, sin[:4], spec), "audit: cos and sin must be [rows, pairs] of one type"),
         (lambda: phasor.audit(cos[0], sin[0], spec), "audit: cos and sin must be [rows, pairs] of one type"),

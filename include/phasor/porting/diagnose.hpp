@@ -89,7 +89,8 @@ struct Diagnosis {
   // Radians per position, one per pair: of the law that fits, or as measured.
   std::vector<double> frequencies;
   std::vector<double> measured_frequencies;
-  std::vector<double> frequency_errors;  // one standard deviation of the measured ones
+  // One standard deviation of the measured ones, with what rounding of tensors and tables hides.
+  std::vector<double> frequency_errors;
 
   // Root mean square of (after - explanation) over that of after.
   std::optional<double> residual;

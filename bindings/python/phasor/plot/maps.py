@@ -76,7 +76,8 @@ def inner_products(
         ((q + rows) @ (k + rows).T, "added: $(q + p_m) \\cdot (k + p_n)$"),
         (turned[0].astype(np.float64) @ turned[1].T.astype(np.float64), "rotary: $(R_m q) \\cdot (R_n k)$"),
     )
-    figure = new_figure(11.2, 3.8, title or f"Inner products by position, width {spec.head_dim}, base {spec.base:,.0f}")
+    heading = title or f"Inner products by position, width {spec.head_dim}, base {spec.base:,.0f}"
+    figure = new_figure(11.5, 4.0, heading, square=True)
     panels = figure.subplots(1, 3, sharey=True)
     for axes, (values, name) in zip(panels, maps):
         # Each panel has its own scale: the pattern is what tells them apart.
@@ -118,7 +119,9 @@ def attention_map(
         rows = _core.sinusoidal(tokens, dim)
         q, k, encoding = (q + rows).astype(np.float32), (k + rows).astype(np.float32), None
     identity = np.broadcast_to(np.eye(tokens, dtype=np.float32), (samples, tokens, tokens))[:, :, None].copy()
-    out = _core.attention(q[:, :, None].copy(), k[:, :, None].copy(), identity, encoding=encoding, causal=causal)
+    # The same scale for all: T5's own is 1, and what differs should be the encoding alone.
+    q, k = q[:, :, None].copy(), k[:, :, None].copy()
+    out = _core.attention(q, k, identity, encoding=encoding, causal=causal, scale=dim**-0.5)
     return np.asarray(out[:, :, 0].mean(axis=0), dtype=np.float32)
 
 
@@ -154,9 +157,8 @@ def attention_maps(
     )
     columns = min(3, len(chosen))
     lines = math.ceil(len(chosen) / columns)
-    figure = new_figure(
-        3.3 * columns + 0.8, 3.35 * lines + 0.6, title or f"Attention by encoding, mean of {samples} random contents"
-    )
+    heading = title or f"Attention by encoding, mean of {samples} random contents"
+    figure = new_figure(3.3 * columns + 0.8, 3.3 * lines + 0.6, heading, square=True)
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     maps = {label: attention_map(q, k, encoding, causal=causal) for label, encoding in chosen.items()}
     # One scale for all panels, logarithmic: from the first query, which has one key, to keys that a bias hides.

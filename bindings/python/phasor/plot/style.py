@@ -79,9 +79,9 @@ def styled(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
     return drawn
 
 
-def new_figure(width: float, height: float, title: str | None = None) -> Figure:
-    """An empty figure of so many inches, outside pyplot's list."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+def new_figure(width: float, height: float, title: str | None = None, *, square: bool = False) -> Figure:
+    """An empty figure of so many inches, outside pyplot's list; `square` for panels that keep their proportions."""
+    figure = Figure(figsize=(width, height), layout="compressed" if square else "constrained")
     if title is not None:
         figure.suptitle(title, x=0.01, ha="left")
     return figure

@@ -115,7 +115,7 @@ def attention(
         with held(flat.objects) as numbers:
             out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, numbers, *arrays, *choices)
     else:
-        out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, [], *arrays, *choices)
+        out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, "", *arrays, *choices)
     return out if q.dim() == 4 else out.squeeze(0)
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Plain: TypeAlias = dict[str, object]
 Resolved: TypeAlias = "RopeSpec | Encoding | Plain"
 
-# phasor.Encoding objects of calls that are under way, by the number that stands for them in the text.
-_held: dict[int, Encoding] = {}
+# phasor.Encoding objects of calls that are under way, by the name that an op is given for them.
+_held: dict[str, list[Encoding]] = {}
 _numbers = count()
 
 
@@ -93,19 +93,19 @@ def _as_tensor(table: object) -> Tensor:
 
 
 @contextmanager
-def held(objects: Sequence[Encoding]) -> Iterator[list[int]]:
-    """Numbers under which an op finds the objects while the block runs."""
-    numbers = [next(_numbers) for _ in objects]
-    _held.update(zip(numbers, objects, strict=True))
+def held(objects: Sequence[Encoding]) -> Iterator[str]:
+    """A name under which an op finds the objects while the block runs."""
+    name = f"call {next(_numbers)}"
+    _held[name] = list(objects)
     try:
-        yield numbers
+        yield name
     finally:
-        for number in numbers:
-            del _held[number]
+        del _held[name]
 
 
-def held_objects(numbers: Sequence[int]) -> list[Encoding]:
-    return [_held[number] for number in numbers]
+def held_objects(name: str) -> list[Encoding]:
+    """The objects of a call that is under way; none for a call without."""
+    return _held.get(name, [])
 
 
 @lru_cache(maxsize=256)
@@ -114,7 +114,7 @@ def _without_tables(text: str) -> Encoding:
     return Encoding(members.pop("encoding"), **members)
 
 
-def resolve(text: str, tables: Sequence[Tensor], numbers: Sequence[int]) -> tuple[Encodes, list[str]]:
+def resolve(text: str, tables: Sequence[Tensor], objects: str) -> tuple[Encodes, list[str]]:
     """The argument that _core takes, and the name by which it knows each table's gradient."""
     parts = json.loads(text)
     names = [""] * len(tables)
@@ -126,7 +126,7 @@ def resolve(text: str, tables: Sequence[Tensor], numbers: Sequence[int]) -> tupl
         elif "object" in part:
             for name, number in part["tables"].items():
                 names[number] = prefix + name
-            shell = _held[numbers[part["object"]]]
+            shell = held_objects(objects)[part["object"]]
             chosen = {name: tables[number].detach() for name, number in part["tables"].items()}
             resolved.append(shell.with_tables(chosen) if chosen else shell)
         else:

@@ -171,10 +171,10 @@ ENCODINGS: dict[str, Callable[[], Any]] = {
     },
     "deberta_v2": lambda: {
         "encoding": "deberta_v2",
-        "pos_k": table(2, 4, D),
-        "pos_q": table(2, 4, D),
+        "pos_k": table(2, 8, D),
+        "pos_q": table(2, 8, D),
         "max_relative_positions": 2 * N,
-        "position_buckets": 2,
+        "position_buckets": 4,
     },
     "tupe": lambda: {
         "encoding": "tupe",
@@ -187,11 +187,22 @@ ENCODINGS: dict[str, Callable[[], Any]] = {
     },
     "several": lambda: [
         RopeSpec(D, layout="half"),
-        {"encoding": "t5", "relative_attention_bias": table(8, 2), "max_distance": 16},
+        {"encoding": "shaw", "clip": 1, "rel_k": table(3, D), "rel_v": table(3, D)},
         {"encoding": "alibi"},
     ],
 }
 SEGMENTS = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]], dtype=torch.int32)
+
+
+def test_several_encodings_in_one_dictionary() -> None:
+    parts = [{"encoding": "rope", "head_dim": D, "layout": "half"}, {"encoding": "t5", "max_distance": 16}]
+    q, k, v = (randn(1, N, 2, D, seed=i) for i in range(3))
+
+    def attend(q: Tensor, bias: Tensor) -> Tensor:
+        named = {**parts[1], "relative_attention_bias": bias}
+        return pt.attention(q, k, v, encoding={"encoding": [parts[0], named], "scale": 0.3})
+
+    assert gradcheck(attend, (q, table(8, 2)), atol=1e-6)
 
 
 def tables_of(encoding: Any) -> list[Tensor]:
@@ -314,7 +325,7 @@ def test_ops_keep_the_rules_of_custom_ops() -> None:
         (ops.rotate, (x, rows, spec, 0, "inverse", "query", None, "tokens_first", "exact", 0)),
         (ops.rotate_by, (x, cos, sin, "half", False, 0, "tokens_first", 0)),
         (ops.cos_sin, (rows, None, spec, "halves", torch.float32)),
-        (ops.attention, (q, k, v, [bias], text, [], *nothing, True, None, None, 0.0, None, "tokens_first", "exact", 0)),
+        (ops.attention, (q, k, v, [bias], text, "", *nothing, True, None, None, 0.0, None, "tokens_first", "exact", 0)),
         (ops.linear_attention, (q, k, v, None, None, None, None, True, "elu_plus_one", None, "tokens_first", 0)),
     ]
     for op, arguments in cases:
@@ -326,7 +337,7 @@ class Block(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bias = torch.nn.Parameter(torch.linspace(-1, 1, 16).reshape(8, 2))
+        self.rows = torch.nn.Parameter(torch.linspace(-1, 1, 3 * DIM).reshape(3, DIM))
         self.freqs = pt.RotaryEmbedding(DIM, learned_freq=True)
         self.spec = SPECS["yarn"]
 
@@ -336,7 +347,7 @@ class Block(torch.nn.Module):
         q = self.freqs.rotate_queries_or_keys(q, seq_dim=1)
         encoding = [
             SPECS["interleaved"],
-            {"encoding": "t5", "relative_attention_bias": self.bias, "max_distance": 16},
+            {"encoding": "shaw", "clip": 1, "rel_k": self.rows},
         ]
         out = pt.attention(q, k, x, encoding=encoding, causal=True)
         return out + pt.linear_attention(q, k, x, spec=self.spec, causal=True)
@@ -348,7 +359,7 @@ def test_torch_compile_keeps_one_graph(backend: str) -> None:
     block = Block()
     x = randn(BATCH, TOKENS, HEADS, DIM, dtype=torch.float32)
     positions = torch.arange(TOKENS) + 3
-    inputs = (x, block.bias, block.freqs.freqs)
+    inputs = (x, block.rows, block.freqs.freqs)
     eager = block(x, positions)
     eager_gradients = torch.autograd.grad(eager.square().sum(), inputs)
     compiled = torch.compile(block, backend=backend, fullgraph=True)(x, positions)
