@@ -17,7 +17,7 @@ CLIP, BUCKETS, MAX_DISTANCE, BASE = 64, 32, 128, 10000.0
 @dataclasses.dataclass
 class Encoding:
     name: str
-    spec: dict  # for phasor_encoding_parse, without its tables
+    spec: dict  # of phasor.Encoding, with its name and without its tables
     tables: dict  # of float32 arrays
     peers: dict  # of functions of q, k and v
     segments: np.ndarray = None

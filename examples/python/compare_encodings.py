@@ -3,7 +3,8 @@
     python examples/python/compare_encodings.py [FOLDER]
 
 Prints how much attention the last token pays to the near, the middle and the far third of its past, and how long the
-call took. With a folder, also writes the attention maps.
+call took. Tables that come from training are small random numbers here, so Shaw, Transformer-XL and DeBERTa stay
+close to no encoding at all; T5's bias falls with the distance as trained ones do. With a folder, also writes the maps.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Diagnose a broken port: from a tensor before and after its rotation, say what the rotation was.
 
-Six ports of one model, five of them with a mistake that real ports have had. Each dumps q before and after its rotation.
+Six ports of one model, five of them with a mistake that real ports have had. Each dumps q before and after it turns.
 """
 
 import numpy as np

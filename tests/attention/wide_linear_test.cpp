@@ -82,6 +82,13 @@ TEST(WideLinear, IsTheReference) {
   expect_wide_linear({.queries = 4, .keys = 0});
 }
 
+TEST(WideLinear, IsTheReferenceOverAHundredThousandTokens) {
+  for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+    expect_wide_linear(
+        {.features = features, .queries = 2, .keys = 100000, .head_dim = 4, .value_dim = 3});
+  }
+}
+
 TEST(WideLinear, DoesNotDependOnTheThreads) {
   const LinearProblem p({.features = FeatureMap::softmax_exp,
                          .batch = 2,

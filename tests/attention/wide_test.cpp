@@ -275,6 +275,12 @@ TEST(WideAttentionTerms, RandomCombinations) {
   }
 }
 
+TEST(WideAttentionTerms, LongRows) {
+  for (const Terms terms : {Terms::rope, Terms::t5}) {
+    expect_wide_attention({.terms = terms, .queries = 2, .keys = 20000});
+  }
+}
+
 // Steps of 1e-5 are lost in a table that is rounded to float32 on the way: the slope would be off
 // by a hundredth.
 TEST(WideAttentionGradients, AreTheSlopesOfEveryTable) {

@@ -318,6 +318,58 @@ TEST(Resolve, CombinationsFillTermsSideBySide) {
   EXPECT_EQ(resolve(std::span<const Encoding>{}, shape).scale, plain_scale());
 }
 
+// Attention in float64 finds the float64 numbers of every table, each its own.
+TEST(Resolve, WideNumbersComeAlong) {
+  static const double kWide[12] = {};
+  int used = 0;
+  const auto wide = [&](std::int64_t heads, std::int64_t rows, std::int64_t dim) {
+    Table table = table_of(heads, rows, dim);
+    table.wide = kWide + used++;
+    return table;
+  };
+  const AttentionShape shape = shape_of(7, 7);
+  const auto expect = [&](const Table& got, const Table& given) {
+    EXPECT_EQ(got.wide, given.wide);
+  };
+  const Shaw shaw{wide(1, 9, kDim), wide(1, 9, kValueDim), 4, 4};
+  ScoreTerms terms = resolve(Encoding(shaw), shape);
+  expect(terms.query_rows->table, shaw.keys);
+  expect(terms.value_rows->table, shaw.values);
+
+  const Xlnet xlnet{{wide(kHeads, 14, kDim), wide(kHeads, 1, kDim), wide(kHeads, 1, kDim), 7},
+                    wide(kHeads, 2, kDim),
+                    wide(kHeads, 1, kDim)};
+  terms = resolve(Encoding(xlnet), shape);
+  expect(terms.query_rows->table, xlnet.relative.rows);
+  expect(terms.content_bias, xlnet.relative.u);
+  expect(terms.position_bias, xlnet.relative.v);
+  expect(terms.segment_rows, xlnet.segment_rows);
+  expect(terms.segment_bias, xlnet.segment_bias);
+
+  used = 0;
+  const Tupe tupe{wide(kHeads, 7, 3), wide(kHeads, 7, 3), T5{wide(kHeads, 32, 1)},
+                  wide(kHeads, 1, 1), wide(kHeads, 1, 1)};
+  const std::vector<Encoding> together = {tupe, Alibi{}};
+  terms = resolve(together, shape);
+  expect(terms.extra_query, tupe.query_positions);
+  expect(terms.extra_key, tupe.key_positions);
+  expect(terms.bias->table, tupe.bias->bias);
+  expect(terms.first_row, tupe.first_row);
+  expect(terms.first_column, tupe.first_column);
+
+  for (const auto version : {Deberta::Version::v1, Deberta::Version::v2}) {
+    used = 0;
+    Deberta deberta;
+    deberta.version = version;
+    deberta.keys = wide(kHeads, 8, kDim);
+    deberta.queries = wide(kHeads, 8, kDim);
+    deberta.max_relative_positions = 4;
+    terms = resolve(Encoding(deberta), shape);
+    expect(terms.query_rows->table, deberta.keys);
+    expect(terms.key_rows->table, deberta.queries);
+  }
+}
+
 TEST(Resolve, NamesAreTold) {
   const std::vector<Encoding> all = {NoEncoding{},    RopeSpec{}, Shaw{}, BertRelative{},
                                      TransformerXl{}, Xlnet{},    T5{},   Tupe{},

@@ -19,7 +19,13 @@ _Key = TypeVar("_Key")
 Layout: TypeAlias = Literal["half", "interleaved", "interleaved_to_half"]
 Order: TypeAlias = Literal["tokens_first", "heads_first"]
 Angles: TypeAlias = Literal["exact", "float32"]
-Config: TypeAlias = Mapping[str, object] | str | PathLike[str]
+
+class _HasToDict(Protocol):
+    """A config of transformers, seen from outside."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+Config: TypeAlias = Mapping[str, object] | str | PathLike[str] | _HasToDict
 Encodes: TypeAlias = "RopeSpec | Encoding | Mapping[str, object] | Sequence[RopeSpec | Encoding | Mapping[str, object]] | None"
 
 __version__: Final[str]
@@ -161,7 +167,12 @@ def convert_layout(
 
 @final
 class Encoding:
-    """An encoding by name, with the members of the JSON form; tables may be arrays (float32 ones are read in place)."""
+    """An encoding by name, with the members of the JSON form; tables may be arrays, held and read anew by every call.
+
+    float32 arrays are read in place (copied for the call only where the features of a row lie apart), float64 ones too
+    by float64 attention, float16 and bfloat16 are widened for each call. Refused at once: unknown names and members,
+    tables of another rank, arrays that hold no floats; what depends on q, k and v is refused by attention.
+    """
 
     def __init__(self, name: str, *, scale: float | None = None, **members: object) -> None: ...
     @staticmethod
@@ -202,8 +213,13 @@ def attention(
 ) -> _Array:
     """Softmax attention with any encoding, in tiles: no N x N matrix.
 
-    q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads. log_sum_exp, an array
-    [batch, heads, queries] (float32; float64 for float64 inputs), is written where it is given.
+    q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads, v with its own width.
+    All float64, or each float32, float16 or bfloat16; the result is like q. log_sum_exp, an array
+    [batch, heads, queries] without gaps (float32; float64 for float64 inputs), is written where it is given.
+    mask: bool or uint8 (0 hides the key), or floats that are added to the scores; [queries, keys],
+    [heads, queries, keys] or [batch, heads, queries, keys], axes of length 1 broadcast, any strides; floats other than
+    float32 are rounded to it in a copy. key_lengths [batch]; key_padding [batch, keys], 0 hides the key; boundaries
+    [0, ..., tokens] of packed sequences, batch 1; segments [batch, tokens]; positions as for rotate().
     """
 
 def attention_backward(
@@ -242,6 +258,8 @@ def attention_backward(
 
 @final
 class LinearState:
+    """The sums over the keys so far: linear_attention(state=...) goes on from them, in memory of one size."""
+
     def __init__(self, batch: int, key_heads: int, head_dim: int, value_dim: int) -> None: ...
     @property
     def tokens(self) -> int: ...
@@ -349,10 +367,10 @@ def sinusoidal(
     variant: Literal["interleaved", "concat", "fairseq"] = "interleaved",
     dtype: Literal["float32", "float64"] = "float32",
 ) -> npt.NDArray[Any]:
-    """RoFormer (4): the rows that are added to the input."""
+    """RoFormer (4): the rows that are added to the input, [..., dim] for integers [...]; an int n means 0..n-1."""
 
 def decay(spec: RopeSpec, distances: object, *, context: int | None = None) -> npt.NDArray[np.float64]:
-    """RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance."""
+    """RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance; an int n means 0..n-1."""
 
 # Porting ---------------------------------------------------------------------------------------------------------
 
@@ -433,8 +451,8 @@ class Model:
     ) -> Iterator[str]:
         """The answer, piece by piece, as it is computed: whole characters, special tokens left out.
 
-        Everything is checked at once, nothing is computed before the first piece is asked for; to drop the iterator is to
-        cancel. Several may be under way: each has its own cache, and the model computes one step at a time.
+        Everything is checked at once, nothing is computed before the first piece is asked for; to drop the iterator is
+        to cancel. Several may be under way: each has its own cache, and the model computes one step at a time.
         """
     def generate_ids(
         self,

@@ -73,7 +73,8 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
                 " must be a number, text, a list, a dictionary or an array, got ", kind_of(value)));
   }
   const nb::object bare = detached(value);
-  const Array array(bare, kWhere);
+  const std::string where = "encoding: " + name;
+  const Array array(bare, where.c_str());
   if (array.rank() == 0 && has(value, "item")) return value.attr("item")();
   // The one list of numbers that is not a table.
   if (key == "slopes" && has(value, "tolist")) return value.attr("tolist")();
@@ -116,7 +117,6 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
   return plain;
 }
 
-// A rope that leaves its head width to attention can be judged only there.
 [[nodiscard]] bool waits_for_shape(nb::dict plain) {
   if (!plain.contains("encoding")) return false;
   const nb::object named = plain["encoding"];
@@ -193,7 +193,7 @@ PyEncoding PyEncoding::from_dict(nb::handle dictionary) {
   const nb::dict plain = plain_members(as_dict(dictionary), "", encoding.tables);
   encoding.name = name_in(plain);
   encoding.json = to_json(plain);
-  if (!waits_for_shape(plain)) encoding.check();
+  encoding.needs_shape = waits_for_shape(plain);
   return encoding;
 }
 
@@ -215,8 +215,8 @@ PyEncoding PyEncoding::from_file(const std::filesystem::path& path) {
     // The reader's own words, with the name of the file, say more than Python's.
   }
   const bool is_object = object.is_valid() && PyDict_Check(object.ptr());
-  if (!loaded.ok() && !(is_object && waits_for_shape(nb::cast<nb::dict>(object))))
-    throw Error(loaded.error());
+  encoding.needs_shape = is_object && waits_for_shape(nb::cast<nb::dict>(object));
+  if (!loaded.ok() && !encoding.needs_shape) throw Error(loaded.error());
   encoding.name = name_in(nb::cast<nb::dict>(object));
   return encoding;
 }
@@ -230,6 +230,7 @@ PyEncoding PyEncoding::with_tables(nb::handle others) const {
   encoding.name = name;
   encoding.json = json;
   encoding.folder = folder;
+  encoding.needs_shape = needs_shape;
   encoding.tables = tables;
   for (const auto& [key, value] : as_dict(others)) {
     const auto member = nb::cast<std::string>(nb::str(key));
@@ -248,6 +249,7 @@ PyEncoding PyEncoding::with_tables(nb::handle others) const {
 }
 
 void PyEncoding::check() const {
+  if (needs_shape) return;
   std::deque<Array> arrays;
   std::vector<nb::object> keepers;
   std::vector<NamedTable> named_tables;
@@ -332,9 +334,15 @@ void add_encoding(nb::module_& module) {
              const nb::kwargs& members) {
             nb::dict all;
             all["encoding"] = name;
+            if (members.contains("encoding")) {
+              refuse(ErrorCode::invalid_argument,
+                     "Encoding: the name must come once, got a member named encoding too");
+            }
             for (const auto& [key, value] : members) all[key] = value;
             if (scale) all["scale"] = *scale;
-            new (self) PyEncoding(PyEncoding::from_dict(all));
+            PyEncoding made = PyEncoding::from_dict(all);
+            made.check();
+            new (self) PyEncoding(std::move(made));
           },
           "name"_a, nb::kw_only(), "scale"_a = nb::none(), "members"_a)
       .def_static(

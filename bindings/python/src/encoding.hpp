@@ -38,10 +38,16 @@ struct PyEncoding {
   // By member; in {"encoding": [...]} by "index.member".
   std::vector<std::pair<std::string, nb::object>> tables;
 
+  // A rope that leaves its head width to attention: only there it can be judged.
+  bool needs_shape = false;
+
   // From the JSON form as a dictionary, arrays in place of tables.
   //
-  // throws   Error as config::parse_encoding, as far as it can tell without a shape of attention
+  // throws   Error(invalid_argument | unsupported) for a member that is neither JSON nor an array of
+  //          floats
   [[nodiscard]] static PyEncoding from_dict(nb::handle dictionary);
+  // throws   Error as config::parse_encoding, as far as it can tell without a shape of attention
+  void check() const;
   [[nodiscard]] static PyEncoding from_file(const std::filesystem::path& path);
   // The same encoding over other arrays, which need the members of those that they replace.
   [[nodiscard]] PyEncoding with_tables(nb::handle tables) const;
@@ -53,8 +59,6 @@ struct PyEncoding {
       const encodings::AttentionShape& shape, std::span<const config::NamedTable> arrays) const;
 
  private:
-  void check() const;
-
   mutable std::shared_ptr<const config::LoadedEncoding> last_;
   mutable encodings::AttentionShape last_shape_;
 };
@@ -76,6 +80,7 @@ class EncodingArgument {
   // One of several encodings; `prefix` stands before the names of its tables.
   struct Part {
     std::string prefix;
+    nb::object keeper;  // another thread may change the list while the GIL is let go
     const PySpec* spec = nullptr;
     const PyEncoding* encoding = nullptr;
   };
@@ -83,7 +88,8 @@ class EncodingArgument {
   struct Held {
     const Part* part;
     const std::string* member;
-    std::string name;  // with the prefix
+    std::string name;   // with the prefix
+    std::string where;  // for messages
     Array array;
     Held(const Part& of, const std::string& with, nb::handle object);
   };
@@ -119,6 +125,7 @@ class TableGradients {
  private:
   struct Target {
     const EncodingArgument::Held* table;
+    std::string where;
     Array array;
     // Where attention writes when it cannot write to the array: strides with gaps, float64 beside
     // arithmetic in float32.
@@ -128,6 +135,8 @@ class TableGradients {
     [[nodiscard]] config::NamedTable named() const;
     [[nodiscard]] const void* address() const;
   };
+  void add(const EncodingArgument& encoding, nb::handle key, nb::handle value,
+           Arithmetic arithmetic);
   [[nodiscard]] encodings::TableGradient gradient_of(const encodings::Table& table) const;
 
   std::deque<Target> targets_;

@@ -16,18 +16,21 @@ using config::LoadedEncoding;
 using config::NamedTable;
 using encodings::AttentionShape;
 
-constexpr const char* kWhere = "encoding";
-
 [[noreturn]] void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
 
 }  // namespace
 
 EncodingArgument::Held::Held(const Part& of, const std::string& with, nb::handle object)
-    : part(&of), member(&with), name(of.prefix + with), array(object, kWhere) {}
+    : part(&of),
+      member(&with),
+      name(of.prefix + with),
+      where("encoding: " + name),
+      array(object, where.c_str()) {}
 
 void EncodingArgument::add(nb::handle object, std::string prefix) {
   Part& part = parts_.emplace_back();
   part.prefix = std::move(prefix);
+  part.keeper = nb::borrow(object);
   if (nb::isinstance<PySpec>(object)) {
     part.spec = &nb::cast<const PySpec&>(object);
     return;
@@ -105,7 +108,9 @@ EncodingArgument::EncodingArgument(nb::handle object, const AttentionShape& shap
 }
 
 TableGradients::Target::Target(const EncodingArgument::Held& of, nb::handle object)
-    : table(&of), array(object, "attention_backward: d_tables", Access::write) {}
+    : table(&of),
+      where(message("attention_backward: d_tables[\"", of.name, "\"]")),
+      array(object, where.c_str(), Access::write) {}
 
 const void* TableGradients::Target::address() const {
   if (!scratch.empty()) return scratch.data();
@@ -117,6 +122,42 @@ NamedTable TableGradients::Target::named() const {
   return {*table->member, address(), wide ? core::DType::f64 : core::DType::f32, array.shape(), {}};
 }
 
+void TableGradients::add(const EncodingArgument& encoding, nb::handle key, nb::handle value,
+                         Arithmetic arithmetic) {
+  const auto name = nb::cast<std::string>(nb::str(key));
+  const auto held = std::find_if(encoding.held_.begin(), encoding.held_.end(),
+                                 [&](const auto& table) { return table.name == name; });
+  if (held == encoding.held_.end()) {
+    std::string known;
+    for (const auto& table : encoding.held_) known += (known.empty() ? "" : ", ") + table.name;
+    refuse(ErrorCode::invalid_argument,
+           message("attention_backward: d_tables must name arrays of the encoding (",
+                   known.empty() ? "it has none" : known, "), got \"", name, "\""));
+  }
+  Target& target = targets_.emplace_back(*held, value);
+  const Array& array = target.array;
+  if (array.element() != Element::f32 && array.element() != Element::f64) {
+    refuse(ErrorCode::unsupported,
+           message(target.where, " must be float32 or float64, got ", array.text()));
+  }
+  if (!std::ranges::equal(array.shape(), held->array.shape())) {
+    refuse(ErrorCode::shape_mismatch, message(target.where, " must have the shape of ",
+                                              held->array.text(), ", got ", array.text()));
+  }
+  for (const auto& table : encoding.held_) {
+    if (table.array.data() == array.data())
+      refuse(ErrorCode::invalid_argument,
+             message(target.where, " must not be a table itself, got ", table.name));
+  }
+  const bool wide = arithmetic == Arithmetic::f64;
+  if (array.dense() && (array.element() == Element::f32 || wide)) return;
+  if (wide) {
+    target.wide_scratch.resize(static_cast<std::size_t>(array.size()));
+  } else {
+    target.scratch.resize(static_cast<std::size_t>(array.size()));
+  }
+}
+
 TableGradients::TableGradients(nb::handle d_tables, const EncodingArgument& encoding,
                                Arithmetic arithmetic) {
   if (d_tables.is_none()) return;
@@ -126,42 +167,7 @@ TableGradients::TableGradients(nb::handle d_tables, const EncodingArgument& enco
                    "got ",
                    kind_of(d_tables)));
   }
-  for (const auto& [key, value] : as_dict(d_tables)) {
-    const auto name = nb::cast<std::string>(nb::str(key));
-    const auto held = std::find_if(encoding.held_.begin(), encoding.held_.end(),
-                                   [&](const auto& table) { return table.name == name; });
-    if (held == encoding.held_.end()) {
-      std::string known;
-      for (const auto& table : encoding.held_) known += (known.empty() ? "" : ", ") + table.name;
-      refuse(ErrorCode::invalid_argument,
-             message("attention_backward: d_tables must name arrays of the encoding (",
-                     known.empty() ? "it has none" : known, "), got \"", name, "\""));
-    }
-    Target& target = targets_.emplace_back(*held, value);
-    const Array& array = target.array;
-    if (array.element() != Element::f32 && array.element() != Element::f64) {
-      refuse(ErrorCode::unsupported, message("attention_backward: d_tables[\"", name,
-                                             "\"] must be float32 or float64, got ", array.text()));
-    }
-    if (!std::ranges::equal(array.shape(), held->array.shape())) {
-      refuse(ErrorCode::shape_mismatch,
-             message("attention_backward: d_tables[\"", name, "\"] must have the shape of ",
-                     held->array.text(), ", got ", array.text()));
-    }
-    for (const auto& table : encoding.held_) {
-      if (table.array.data() == array.data())
-        refuse(ErrorCode::invalid_argument,
-               message("attention_backward: d_tables[\"", name,
-                       "\"] must not be a table itself, got ", table.name));
-    }
-    const bool wide = arithmetic == Arithmetic::f64;
-    if (array.dense() && (array.element() == Element::f32 || wide)) continue;
-    if (wide) {
-      target.wide_scratch.resize(static_cast<std::size_t>(array.size()));
-    } else {
-      target.scratch.resize(static_cast<std::size_t>(array.size()));
-    }
-  }
+  for (const auto& [key, value] : as_dict(d_tables)) add(encoding, key, value, arithmetic);
   // The same terms over the gradients' arrays: what each table became shows where its gradient goes.
   const encodings::ScoreTerms terms = encoding.resolve(
       [&](const EncodingArgument::Held& held) {

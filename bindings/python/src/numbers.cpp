@@ -157,7 +157,8 @@ Numbers<T>::Numbers(nb::handle object, const char* where) {
   keeper_ = as_array(object);
   array_.emplace(keeper_, where);
   if constexpr (!std::is_same_v<T, double>) {
-    if (is_float(array_->element())) {
+    // NumPy takes an empty list for one of floats.
+    if (is_float(array_->element()) && array_->size() > 0) {
       throw Error(ErrorCode::unsupported,
                   message(where, " must hold integers, got ", array_->text()));
     }

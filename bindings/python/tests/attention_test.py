@@ -27,7 +27,8 @@ def plain(q: Array, k: Array, v: Array, bias: Array | float = 0.0, scale: float 
     scores = np.einsum("bmhd,bnhd->bhmn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale) + bias
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    return np.einsum("bhmn,bnhd->bmhd", weights, v)
+    out: Array = np.einsum("bhmn,bnhd->bmhd", weights, v)
+    return out
 
 
 def hidden(allowed: Array) -> Array:
@@ -38,7 +39,7 @@ def causal_mask(queries: int, keys: int) -> Array:
     return np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
 
 
-def encoding_of(golden: Case, tables: dict[str, Array]) -> phasor.Encoding | None:
+def encoding_of(golden: Case, tables: dict[str, Any]) -> phasor.Encoding | None:
     name = golden.json["encoding"]
     if name == "rope":
         config = {key: value for key, value in golden.json["config"].items() if value is not None}
@@ -89,7 +90,7 @@ def test_golden_deberta_v1_with_a_mask() -> None:
     mask = golden.input("mask").astype(bool)
     out = phasor.attention(*(golden.input(name) for name in "qkv"), encoding=encoding, mask=mask, order="heads_first")
     # The reference fills rows that see no key with a mean; Phasor gives zeros there.
-    seen = mask.any(-1)[:, 0]
+    seen = mask[:, 0].any(axis=-1)
     got = out.transpose(0, 2, 1, 3).reshape(golden.output("context").shape)
     stated = golden.json["outputs"]["context"]
     np.testing.assert_allclose(got[seen], golden.output("context")[seen], atol=stated["atol"], rtol=stated["rtol"])
@@ -100,8 +101,11 @@ def test_golden_xlnet() -> None:
     golden = case("encodings/xlnet_mems_masked")
     q, k, v = (golden.input(name).swapaxes(0, 1) for name in ("q_head", "k_head", "v_head"))  # views, not copies
     encoding = phasor.Encoding(
-        "xlnet", k_head_r=golden.input("k_head_r")[:, 0], r_w_bias=golden.input("r_w_bias"), r_r_bias=golden.input("r_r_bias")
-    )  # fmt: skip
+        "xlnet",
+        k_head_r=golden.input("k_head_r")[:, 0],  # every batch row has the same: a strided view of the first
+        r_w_bias=golden.input("r_w_bias"),
+        r_r_bias=golden.input("r_r_bias"),
+    )
     mask = golden.input("attn_mask")[..., 0].transpose(2, 0, 1)[:, None] == 0
     out = phasor.attention(q, k, v, encoding=encoding, mask=mask)
     golden.check("attn_vec", out.swapaxes(0, 1))
@@ -173,7 +177,8 @@ def test_masks_of_every_rank_and_kind() -> None:
         # Read through its strides: a transposed array, every second entry, reversed.
         apart = np.asfortranarray(np.repeat(bias, 2, axis=-1))[..., ::2]
         np.testing.assert_allclose(phasor.attention(q, k, v, mask=apart), expected, atol=2e-6)
-        np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias[..., ::-1].copy()[..., ::-1]), expected, atol=2e-6)
+        backwards = bias[..., ::-1].copy()[..., ::-1]
+        np.testing.assert_allclose(phasor.attention(q, k, v, mask=backwards), expected, atol=2e-6)
         np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias.astype(np.float64)), expected, atol=2e-6)
 
 
@@ -207,9 +212,9 @@ def test_rope_is_rotation_before_attention() -> None:
     q, k, v = (normal(1, 7, 2, 8, seed=i) for i in range(3))
     spec = phasor.RopeSpec(8, base=500.0, layout="interleaved")
     for positions in (None, 3, np.arange(7) * 2.5):
-        turned = (phasor.rotate(x, spec, positions) for x in (q, k))
-        expected = phasor.attention(*turned, v, causal=True)
-        given = {} if positions is None else {"query_positions": positions, "key_positions": positions}
+        turned_q, turned_k = phasor.rotate_qk(q, k, spec, positions)
+        expected = phasor.attention(turned_q, turned_k, v, causal=True)
+        given: dict[str, Any] = {} if positions is None else {"query_positions": positions, "key_positions": positions}
         out = phasor.attention(q, k, v, encoding=spec, causal=True, **given)
         np.testing.assert_allclose(out, expected, atol=2e-6)
         as_dict = phasor.attention(q, k, v, encoding={"encoding": "rope", **spec.to_dict()}, causal=True, **given)
@@ -239,39 +244,59 @@ def backward(
     return grads
 
 
-def test_gradients_of_tables_against_finite_differences() -> None:
+TRAINED: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
+    # Tables by shape, and what stands beside them; one array of bert_relative serves queries and keys.
+    "shaw": ({"rel_k": (2, 5, 4), "rel_v": (5, 4)}, {"clip": 2}),
+    "t5": ({"relative_attention_bias": (8, 2)}, {"max_distance": 20}),
+    "bert_relative": ({"distance_embedding": (11, 4)}, {"position_embedding_type": "relative_key_query"}),
+    "xlnet": (
+        {"k_head_r": (12, 2, 4), "r_w_bias": (2, 4), "r_r_bias": (2, 4), "seg_embed": (2, 2, 4), "r_s_bias": (2, 4)}, {}
+    ),
+    "deberta_v1": ({"pos_k": (2, 12, 4), "pos_q": (12, 4)}, {"max_relative_positions": 6}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beside", ["alone", "with alibi"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_of_tables_against_finite_differences(name: str, beside: str) -> None:
     q, k, v, d_out = (normal(1, 6, 2, 4, seed=i, dtype=np.float64) for i in range(4))
-    tables = {
-        "0.rel_k": normal(2, 5, 4, seed=5, dtype=np.float64),
-        "0.rel_v": normal(5, 4, seed=6, dtype=np.float64),
-        "1.relative_attention_bias": normal(8, 2, seed=7, dtype=np.float64),
-    }
+    shapes, members = TRAINED[name]
+    tables: dict[str, Any] = {member: normal(*shape, seed=7, dtype=np.float64) for member, shape in shapes.items()}
+    one = phasor.Encoding(name, **members, **tables)
+    options: dict[str, Any] = {"encoding": one if beside == "alone" else [{"encoding": "alibi"}, one], "soft_cap": 3.0}
+    if name == "xlnet":
+        options |= {"query_segments": [0, 0, 1, 1, 1, 2], "key_segments": [0, 1, 1, 1, 2, 2]}
+    prefix = "" if beside == "alone" else "1."
+    gradients = {prefix + member: np.ones_like(table) for member, table in tables.items()}  # added to
+    backward(q, k, v, d_out, gradients, **options)
+    rng, step = np.random.default_rng(3), 1e-6
 
     def loss() -> float:
-        return float((phasor.attention(q, k, v, encoding=encodings) * d_out).sum())
+        return float((phasor.attention(q, k, v, **options) * d_out).sum())
 
-    # Both at once; one scale for both, since T5 would not scale.
-    encodings = [
-        phasor.Encoding("shaw", clip=2, rel_k=tables["0.rel_k"], rel_v=tables["0.rel_v"], scale=0.5),
-        {"encoding": "t5", "relative_attention_bias": tables["1.relative_attention_bias"], "max_distance": 20},
-    ]
-    with pytest.raises(phasor.Error, match="must have one scale"):
-        loss()
-    encodings[1] = {"encoding": "alibi"}
-    tables.pop("1.relative_attention_bias")
-    gradients = {name: np.ones_like(table) for name, table in tables.items()}  # added to, not overwritten
-    backward(q, k, v, d_out, gradients, encoding=encodings)
-    step = 1e-6
-    for name, table in tables.items():
-        for index in [(0, 1, 2), (1, 4, 3), (1, 0, 0)]:
-            at = index[-table.ndim :]
+    for member, table in tables.items():
+        gradient = gradients[prefix + member] - 1.0
+        assert np.abs(gradient).max() > 1e-3, member
+        for _ in range(4):
+            at = tuple(int(rng.integers(length)) for length in table.shape)
             kept = table[at]
             table[at] = kept + step
             above = loss()
             table[at] = kept - step
             below = loss()
             table[at] = kept
-            assert gradients[name][at] - 1.0 == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-8), name
+            assert gradient[at] == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-8), (member, at)
+
+
+def test_encodings_of_two_scales_are_refused() -> None:
+    x = normal(1, 6, 2, 4)
+    scaled = phasor.Encoding("alibi", scale=0.5)
+    other = {"encoding": "none", "scale": 0.25}
+    with pytest.raises(phasor.Error, match="must have one scale, got 0.5 and 0.25"):
+        phasor.attention(x, x, x, encoding=[scaled, other])
+    with pytest.raises(phasor.Error, match="must have one scale, got 0.5 of rope and 1 of t5"):
+        table = phasor.Encoding("t5", relative_attention_bias=normal(8, 2))
+        phasor.attention(x, x, x, encoding=[phasor.RopeSpec(4, layout="half"), table])
 
 
 def test_gradients_of_tables_in_every_type_and_layout() -> None:
@@ -289,10 +314,15 @@ def test_gradients_of_tables_in_every_type_and_layout() -> None:
             backward(q, k, v, d_out, {"relative_attention_bias": target}, encoding=encoding)
             np.testing.assert_allclose(target, expected, atol=1e-6)
     # Tables in float32 beside float64 tensors, and the other way round for their gradients.
-    wide = (x.astype(np.float64) for x in (q, k, v, d_out))
+    q, k, v, d_out = (x.astype(np.float64) for x in (q, k, v, d_out))
     target32 = np.zeros((8, 2), np.float32)
-    backward(*wide, {"relative_attention_bias": target32}, encoding=phasor.Encoding("t5", relative_attention_bias=table))
+    narrow = phasor.Encoding("t5", relative_attention_bias=table)
+    backward(q, k, v, d_out, {"relative_attention_bias": target32}, encoding=narrow)
     np.testing.assert_allclose(target32, expected, atol=1e-6)
+    target64 = np.zeros((8, 2), np.float64)
+    backward(q, k, v, d_out, {"relative_attention_bias": target64}, encoding=narrow)
+    np.testing.assert_allclose(target64, expected, atol=1e-6)
+    assert (target64 != target64.astype(np.float32)).any()
 
 
 def test_one_array_in_two_places_has_two_gradients() -> None:
@@ -324,9 +354,9 @@ def test_one_array_in_two_places_has_two_gradients() -> None:
         ({"q": normal(1, 6, 8, 4).swapaxes(2, 3)}, "attention: q must have the features of a head side", "unsupported"),
         ({"encoding": "rope"}, "encoding: must be a RopeSpec, an Encoding, a dictionary", "invalid_argument"),
         ({"encoding": []}, "must list at least one encoding", "invalid_argument"),
-        ({"encoding": phasor.RopeSpec(16, layout="half")}, "rope: head_dim must be that of q, 8, got 16", "shape_mismatch"),
+        ({"encoding": phasor.RopeSpec(16, layout="half")}, "head_dim must be that of q, 8, got 16", "shape_mismatch"),
         ({"encoding": phasor.RopeSpec(8)}, "layout", "invalid_argument"),
-        ({"encoding": {"encoding": "shaw", "clip": 1, "rel_k": normal(3, 9)}}, "must have dim 8, got 9", "shape_mismatch"),
+        ({"encoding": {"encoding": "shaw", "clip": 1, "rel_k": normal(3, 9)}}, "have dim 8, got 9", "shape_mismatch"),
         ({"window": 0}, "window must be at least 1, got 0", "invalid_argument"),
         ({"scale": float("nan")}, "scale must be finite", "invalid_argument"),
         ({"soft_cap": -1.0}, "soft_cap must be finite and not negative", "invalid_argument"),
@@ -334,13 +364,13 @@ def test_one_array_in_two_places_has_two_gradients() -> None:
         ({"mask": np.ones((6, 6), np.int64)}, "attention: mask must be bool, uint8 or floats", "unsupported"),
         ({"mask": np.ones(6, bool)}, "mask: rank must be 2", "shape_mismatch"),
         ({"key_lengths": [7]}, "key_lengths must be from 0 to 6, got 7", "out_of_range"),
-        ({"key_padding": np.ones((6, 1), bool)}, r"key_padding must be \[1, 6\] or \[6\], got \[6, 1\]", "shape_mismatch"),
-        ({"query_positions": np.zeros((1, 1, 1, 6))}, "attention: query_positions must be None, an int", "shape_mismatch"),
+        ({"key_padding": np.ones((6, 1), bool)}, r"must be \[1, 6\] or \[6\], got \[6, 1\]", "shape_mismatch"),
+        ({"query_positions": np.zeros((1, 1, 1, 6))}, "query_positions must be None, an int", "shape_mismatch"),
         ({"query_segments": np.zeros((2, 6), np.int32)}, "attention: query_segments must be", "shape_mismatch"),
         ({"order": "heads"}, "order", "invalid_argument"),
         ({"angles": "double"}, "attention: angles must be exact or float32, got double", "invalid_argument"),
         ({"threads": -1}, "threads must not be negative, got -1", "invalid_argument"),
-        ({"log_sum_exp": np.zeros((1, 6, 4), np.float32)}, r"log_sum_exp must be \[1, 4, 6\] float32", "shape_mismatch"),
+        ({"log_sum_exp": np.zeros((1, 6, 4), np.float32)}, r"must be \[1, 4, 6\] float32", "shape_mismatch"),
         ({"log_sum_exp": np.zeros((1, 4, 6))}, r"log_sum_exp must be \[1, 4, 6\] float32", "shape_mismatch"),
         ({"out": np.zeros((1, 6, 4, 9), np.float32)}, r"out must be \[1, 6, 4, 8\] float32, got", "shape_mismatch"),
         ({"out": np.zeros((1, 6, 4, 8))}, r"out must be \[1, 6, 4, 8\] float32, got .* float64", "shape_mismatch"),
@@ -365,8 +395,8 @@ def test_refusals_write_nothing(changes: dict[str, Any], match: str, code: str) 
         ({"d_q": np.zeros((1, 6, 2, 7), np.float32)}, "attention_backward: d_q must have the shape of"),
         ({"d_k": np.zeros((1, 6, 2, 8), np.int32)}, "attention_backward: d_k must hold"),
         ({"log_sum_exp": None}, "log_sum_exp"),
-        ({"d_tables": {"rel_v": np.zeros((3, 8), np.float32)}}, r"must name arrays of the encoding \(rel_k\), got \"rel_v\""),
-        ({"d_tables": {"rel_k": np.zeros((2, 8), np.float32)}}, r"d_tables\[\"rel_k\"\] must have the shape of \[3, 8\]"),
+        ({"d_tables": {"rel_v": np.zeros((3, 8), np.float32)}}, r"arrays of the encoding \(rel_k\), got \"rel_v\""),
+        ({"d_tables": {"rel_k": np.zeros((2, 8), np.float32)}}, r"\[\"rel_k\"\] must have the shape of \[3, 8\]"),
         ({"d_tables": {"rel_k": np.zeros((3, 8), np.float16)}}, "must be float32 or float64, got"),
         ({"d_tables": [1]}, "d_tables must be a mapping"),
     ],
@@ -377,14 +407,12 @@ def test_backward_refusals_write_nothing(changes: dict[str, Any], match: str) ->
     sums = np.empty((1, 2, 6), np.float32)
     encoding = phasor.Encoding("shaw", clip=1, rel_k=table)
     out = phasor.attention(x, x, x, encoding=encoding, log_sum_exp=sums)
-    grads = {name: np.full_like(x, 3.0) for name in ("d_q", "d_k", "d_v")}
+    grads: dict[str, Any] = {name: np.full_like(x, 3.0) for name in ("d_q", "d_k", "d_v")}
     arguments: dict[str, Any] = {"log_sum_exp": sums, **grads, **changes}
     with pytest.raises(phasor.Error, match=match):
         phasor.attention_backward(x, x, x, out, d_out=x, encoding=encoding, **arguments)
     with pytest.raises(phasor.Error, match="must not be a table itself, got rel_k"):
-        phasor.attention_backward(
-            x, x, x, out, sums, x, encoding=encoding, **grads, d_tables={"rel_k": table}
-        )
+        phasor.attention_backward(x, x, x, out, sums, x, encoding=encoding, **grads, d_tables={"rel_k": table})
     for gradient in grads.values():
         assert (gradient == 3.0).all()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,10 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 def tensors(batch: int = 2) -> tuple[Array, Array, Array]:
     return (
-        normal(batch, TOKENS, HEADS, DIM), normal(batch, TOKENS, KEY_HEADS, DIM), normal(batch, TOKENS, KEY_HEADS, VALUE_DIM)
-    )  # fmt: skip
+        normal(batch, TOKENS, HEADS, DIM),
+        normal(batch, TOKENS, KEY_HEADS, DIM),
+        normal(batch, TOKENS, KEY_HEADS, VALUE_DIM),
+    )
 
 
 def cache_of(k: Array, v: Array, **changes: Any) -> phasor.KVCache:
@@ -74,7 +78,9 @@ def test_rerotated_keys_are_those_of_the_other_spec() -> None:
     cache.rerotate(other, positions)
     assert cache.spec == other
     np.testing.assert_allclose(cache.keys, phasor.rotate(k, other, positions), atol=3e-6)
-    expected = phasor.attention(q, k, v, encoding=other, causal=True, query_positions=positions, key_positions=positions)
+    expected = phasor.attention(
+        q, k, v, encoding=other, causal=True, query_positions=positions, key_positions=positions
+    )
     np.testing.assert_allclose(cache.attention(q, encoding=other), expected, atol=3e-6)
     with pytest.raises(phasor.Error, match="terms must turn with the cache's frequency"):
         cache.attention(q, encoding=SPEC)
@@ -85,7 +91,8 @@ def test_other_encodings_beside_the_rotation() -> None:
     alibi = phasor.Encoding("alibi")
     expected = phasor.attention(q, k, v, encoding=[SPEC, alibi], causal=True, window=5, soft_cap=2.0)
     cache = cache_of(k, v)
-    for encoding in (alibi, [SPEC, alibi]):
+    choices: tuple[Any, ...] = (alibi, [SPEC, alibi])
+    for encoding in choices:
         out = cache.attention(q, encoding=encoding, window=5, soft_cap=2.0)
         np.testing.assert_allclose(out, expected, atol=2e-6)
     unturned = cache_of(k, v, spec=None)
@@ -123,7 +130,8 @@ def test_heads_first_and_no_batch() -> None:
     cache.append(k, v, order="heads_first")
     out = cache.attention(q, order="heads_first")
     assert out.shape == (HEADS, TOKENS, VALUE_DIM)
-    np.testing.assert_allclose(out, phasor.attention(q, k, v, encoding=SPEC, causal=True, order="heads_first"), atol=2e-6)
+    whole = phasor.attention(q, k, v, encoding=SPEC, causal=True, order="heads_first")
+    np.testing.assert_allclose(out, whole, atol=2e-6)
 
 
 def test_repr_counts() -> None:
@@ -153,7 +161,7 @@ def test_refusals_leave_the_cache_alone() -> None:
     q, k, v = tensors()
     cache = cache_of(k, v)
     keys = cache.keys
-    for match, act in {
+    acts: dict[str, Callable[[], object]] = {
         "KVCache.append: k must be": lambda: cache.append(k[0, 0], v),
         r"k must be \[2, 12, 2, 8\], got \[1, 12, 2, 8\]": lambda: cache.append(k[:1], v[:1]),
         "positions": lambda: cache.append(k[:, :1], v[:, :1], [np.inf]),
@@ -163,8 +171,35 @@ def test_refusals_leave_the_cache_alone() -> None:
         "rerotate: spec must be": lambda: cache.rerotate(None),  # type: ignore[arg-type]
         "out must be": lambda: cache.attention(q, out=np.zeros((1, 2), np.float32)),
         "key_padding must be": lambda: cache.attention(q, key_padding=np.ones((2, 3), bool)),
-    }.items():
+    }
+    for match, act in acts.items():
         with pytest.raises(phasor.Error, match=match):
             act()
     np.testing.assert_array_equal(cache.keys, keys)
     np.testing.assert_array_equal(cache.positions(), np.arange(TOKENS))
+
+
+def test_changes_are_refused_while_another_thread_reads() -> None:
+    k = normal(1, 4000, 2, 64)
+    cache = phasor.KVCache(key_heads=2, head_dim=64, capacity=4000)
+    cache.append(k, k)
+    q = normal(1, 64, 2, 64)
+
+    def read() -> None:
+        for _ in range(500):
+            if refused:
+                return
+            cache.attention(q, threads=1)
+
+    refused = False
+    reader = threading.Thread(target=read)
+    reader.start()
+    while reader.is_alive() and not refused:
+        try:
+            cache.truncate(4000)
+        except phasor.Error as error:
+            refused = "must be free of other threads' calls" in str(error)
+    reader.join()
+    assert refused
+    cache.truncate(3999)
+    assert len(cache) == 3999

@@ -69,8 +69,8 @@ def test_float64_attention_reads_float64_tables() -> None:
     out = attend(phasor.Encoding("shaw", clip=3, rel_k=exact), np.float64)
     rounded = attend(phasor.Encoding("shaw", clip=3, rel_k=exact.astype(np.float32)), np.float64)
     assert 1e-10 < np.abs(out - rounded).max() < 1e-6
-    np.testing.assert_array_equal(out, attend(phasor.Encoding("shaw", clip=3, rel_k=np.asfortranarray(exact)), np.float64))
-    np.testing.assert_array_equal(out, attend(phasor.Encoding("shaw", clip=3, rel_k=exact.tolist()), np.float64))
+    for given in (np.asfortranarray(exact), exact.tolist()):
+        np.testing.assert_array_equal(out, attend(phasor.Encoding("shaw", clip=3, rel_k=given), np.float64))
 
 
 def test_scalars_of_numpy_and_slopes_are_plain() -> None:
@@ -101,7 +101,8 @@ def test_with_tables_replaces_arrays() -> None:
     encoding = phasor.Encoding("shaw", clip=3, rel_k=table, rel_v=table)
     other = encoding.with_tables({"rel_k": 2.0 * table})
     assert other.tables["rel_v"] is table
-    np.testing.assert_array_equal(attend(other), attend(phasor.Encoding("shaw", clip=3, rel_k=2.0 * table, rel_v=table)))
+    fresh = phasor.Encoding("shaw", clip=3, rel_k=2.0 * table, rel_v=table)
+    np.testing.assert_array_equal(attend(other), attend(fresh))
     with pytest.raises(phasor.Error, match='must replace arrays of the encoding, got "rel_q"'):
         encoding.with_tables({"rel_q": table})
     with pytest.raises(phasor.Error, match=r"rel_k: expected a table .* got the shape \[28\]"):
@@ -122,6 +123,8 @@ def test_from_file(tmp_path: Path) -> None:
     rope = phasor.Encoding.from_file(tmp_path)
     assert rope.name == "rope"
     np.testing.assert_array_equal(attend(rope), attend(phasor.RopeSpec(4, base=500.0, layout="half")))
+    (tmp_path / "both.json").write_text(json.dumps({"encoding": [{"encoding": "alibi"}, {"encoding": "rope"}]}))
+    assert phasor.Encoding.from_file(tmp_path / "both.json").name == "alibi+rope"
     for name in ("missing.json", "broken.json"):
         (tmp_path / "broken.json").write_text("{")
         with pytest.raises(phasor.Error, match=name):
@@ -162,6 +165,7 @@ def test_rows_that_follow_the_tokens_are_read_anew() -> None:
         ("shaw", {"clip": 3, "rel_k": {"array": "other"}}, "expected an array that was given", "invalid_argument"),
         ("t5", {"relative_attention_bias": normal(8, 2), "num_buckets": 9}, "expected the 8 of", "invalid_argument"),
         ("rope", {"head_dim": 4, "basis": 1}, "basis: expected one of", "invalid_argument"),
+        ("shaw", {"clip": 1, "rel_k": "missing.npy"}, "missing.npy", "io"),
         ("none", {"scale": float("inf")}, "expected JSON|scale", "invalid_argument"),
     ],
 )  # fmt: skip
@@ -171,6 +175,11 @@ def test_refusals_at_construction(name: str, members: dict[str, Any], match: str
     assert refused.value.code == code
     with pytest.raises(phasor.Error):
         attend({"encoding": name, **members})
+
+
+def test_the_name_comes_once() -> None:
+    with pytest.raises(phasor.Error, match="the name must come once"):
+        phasor.Encoding("none", encoding="alibi")
 
 
 def test_what_only_attention_can_tell() -> None:

@@ -17,10 +17,15 @@ Floats = npt.NDArray[np.floating[Any]]
 _TENSORS = {"q", "k", "v", "d_output", "position_ids", "inv_freq_f64", "slopes_f64", "mask", "relative_index"}
 # Members that an encoding takes beside its tables.
 _MEMBERS = {
-    "clip", "left", "right", "num_buckets", "max_distance", "bidirectional", "position_buckets", "max_relative_positions",
-    "pos_att_type", "reset_cls", "relative_bias", "scale_base", "gamma", "centre", "position_embedding_type",
-    "max_position_embeddings",
+    "clip", "left", "right", "num_buckets", "max_distance", "bidirectional", "position_buckets",
+    "max_relative_positions", "pos_att_type", "reset_cls", "relative_bias", "scale_base", "gamma", "centre",
+    "position_embedding_type", "max_position_embeddings",
 }  # fmt: skip
+
+
+def _load(path: Path) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(path)
+    return array
 
 
 @dataclass
@@ -33,15 +38,16 @@ class Case:
         return self.folder.name
 
     def input(self, name: str) -> npt.NDArray[Any]:
-        return np.load(self.folder / self.json["inputs"][name]["file"])
+        return _load(self.folder / self.json["inputs"][name]["file"])
 
     def output(self, name: str) -> npt.NDArray[Any]:
-        return np.load(self.folder / self.json["outputs"][name]["file"])
+        return _load(self.folder / self.json["outputs"][name]["file"])
 
     def truth(self, name: str) -> npt.NDArray[Any]:
-        return np.load(self.folder / self.json["truth"][name + "_f64"]["file"])
+        return _load(self.folder / self.json["truth"][name + "_f64"]["file"])
 
-    def tables(self) -> dict[str, npt.NDArray[Any]]:
+    def tables(self) -> dict[str, Any]:
+        """The arrays that the encoding takes, by member."""
         return {name: self.input(name) for name in self.json["inputs"] if name not in _TENSORS}
 
     def members(self) -> dict[str, Any]:

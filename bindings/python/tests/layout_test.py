@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ def test_is_the_permutation_of_the_definition(to: str, rotary_dim: int | None, o
     wide = head_dim - offset if rotary_dim is None else rotary_dim
     order = head_order(to, head_dim, wide, offset)
     expected = weight.reshape(heads, head_dim, 5)[:, order].reshape(weight.shape)
-    got = phasor.convert_layout(weight, to=to, heads=heads, rotary_dim=rotary_dim, rotary_offset=offset)  # type: ignore[arg-type]
+    choice: Literal["half", "interleaved"] = "half" if to == "half" else "interleaved"
+    got = phasor.convert_layout(weight, to=choice, heads=heads, rotary_dim=rotary_dim, rotary_offset=offset)
     assert got.dtype == weight.dtype
     np.testing.assert_array_equal(got, expected)
 
@@ -54,7 +55,8 @@ def test_any_axis_of_strided_views(axis: int) -> None:
     whole = numbers(8, 32, 16)
     for view in (whole, whole[::-1, ::2, ::-2], whole.transpose(2, 0, 1), np.broadcast_to(whole[0], (8, 32, 16))):
         length = view.shape[axis]
-        order = np.concatenate([np.array(head_order("half", length // 2, length // 2, 0)) + h * (length // 2) for h in (0, 1)])
+        head = np.array(head_order("half", length // 2, length // 2, 0))
+        order = np.concatenate([head, head + length // 2])
         got = phasor.convert_layout(view, to="half", heads=2, axis=axis)
         np.testing.assert_array_equal(got, np.take(view, order, axis=axis))
 
@@ -92,11 +94,13 @@ def test_scores_of_a_converted_projection_are_those_of_the_original() -> None:
 
     def scores(weights: list[npt.NDArray[Any]], spec: phasor.RopeSpec) -> npt.NDArray[Any]:
         q, k = (phasor.rotate((states @ w.T).reshape(tokens, heads, head_dim), spec) for w in weights)
-        return np.einsum("mhd,nhd->hmn", q, k)
+        products: npt.NDArray[Any] = np.einsum("mhd,nhd->hmn", q, k)
+        return products
 
     spec = phasor.RopeSpec(head_dim, layout="interleaved")
     moved = [phasor.convert_layout(w, to="half", heads=heads) for w in weights]
-    np.testing.assert_allclose(scores(moved, spec.replace(layout="half")), scores(weights, spec), rtol=1e-12, atol=1e-12)
+    after = scores(moved, spec.replace(layout="half"))
+    np.testing.assert_allclose(after, scores(weights, spec), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

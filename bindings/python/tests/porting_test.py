@@ -54,7 +54,7 @@ def test_explain_takes_dictionaries_paths_and_objects(tmp_path: pathlib.Path) ->
     assert page["layers"][0]["layout"] == "half"
     assert page["layers"][0]["head_dim"] == 64
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert phasor.explain(Settings()) == page  # type: ignore[arg-type]
+    assert phasor.explain(Settings()) == page
     assert phasor.explain(tmp_path) == page
     assert phasor.explain(str(tmp_path / "config.json")) == page
     longer = phasor.explain(LLAMA, context=8192)
@@ -119,7 +119,7 @@ def test_diagnose_reads_strided_views_and_configs() -> None:
     turned = phasor.rotate(view, spec)
     page = phasor.diagnose(view, turned, config=LLAMA, axes=["tokens", "heads", "dim"])
     assert page["differences"] == []
-    assert page == phasor.diagnose(view.copy(), turned.copy(), config=Settings(), axes=["tokens", "heads", "dim"])  # type: ignore[arg-type]
+    assert page == phasor.diagnose(view.copy(), turned.copy(), config=Settings(), axes=["tokens", "heads", "dim"])
     heads_first = phasor.diagnose(view.transpose(1, 0, 2), turned.transpose(1, 0, 2))
     assert heads_first["axes"] == ["heads", "tokens", "dim"]
     assert phasor.diagnose(view, view + 1)["answer"] == "none"
@@ -191,7 +191,10 @@ def refusals() -> list[tuple[Any, str]]:
     cos, sin = phasor.cos_sin(spec, 8)
     axial = phasor.RopeSpec(16, layout="half", axial="concatenated")
     return [
-        (lambda: phasor.explain(3), "explain: config must be a dictionary, a path or an object with to_dict(), got int"),  # type: ignore[arg-type]
+        (
+            lambda: phasor.explain(3),  # type: ignore[arg-type]
+            "explain: config must be a dictionary, a path or an object with to_dict(), got int",
+        ),
         (lambda: phasor.explain("no/such/folder"), "no/such/folder"),
         (lambda: phasor.explain({"head_dim": 8, "bas": 3}), "bas"),
         (lambda: phasor.explain(LLAMA, context=-1), "-1"),

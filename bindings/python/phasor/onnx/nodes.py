@@ -54,9 +54,7 @@ def run_node(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> list[Array
     for name in attributes:
         if name not in known:
             raise Error(f"onnx {node.op_type}: an attribute must be one of {', '.join(known)}, got {name}")
-    outputs = run(attributes, inputs)
-    wanted = list(node.output)
-    return [outputs[at] if name else None for at, name in enumerate(wanted)]
+    return run(attributes, inputs, [bool(name) for name in node.output])
 
 
 def _integer(attributes: Attributes, name: str, fallback: int) -> int:
@@ -117,7 +115,9 @@ def _rows(cache: Array, ids: Array | None, batch: int, tokens: int, where: str) 
     return np.ascontiguousarray(cache[ids], dtype=np.float32)
 
 
-def _rotary_embedding(attributes: Attributes, inputs: Sequence[Array | None]) -> list[Array | None]:
+def _rotary_embedding(
+    attributes: Attributes, inputs: Sequence[Array | None], wanted: Sequence[bool]
+) -> list[Array | None]:
     where = "onnx RotaryEmbedding"
     given = _needed(inputs, 0, f"{where}: X")
     x = _heads(given, _integer(attributes, "num_heads", 0), f"{where}: X")
@@ -191,9 +191,11 @@ class _Attention:
         if mask is None:
             return None
         keys = self.k.shape[1]
-        mask = mask if mask.dtype == np.bool_ else np.asarray(mask, dtype=np.float32)
+        if mask.dtype != np.bool_:
+            mask = np.asarray(mask, dtype=np.float64 if self.q.dtype == np.float64 else np.float32)
         missing = keys - mask.shape[-1] if mask.ndim else 0
-        if missing > 0 and mask.shape[-1] > 1:
+        # A lone column is no exception: ONNX's reference pads it too, instead of repeating it.
+        if missing > 0:
             hidden = False if mask.dtype == np.bool_ else -np.inf
             mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=hidden)
         # Where only columns were written, every query has them.
@@ -226,7 +228,7 @@ class _Attention:
         if self.mask is None:
             return hidden
         mask = np.where(self.mask, np.float32(0), np.float32(-np.inf)) if self.mask.dtype == np.bool_ else self.mask
-        return np.asarray(np.where(np.isneginf(hidden), hidden, hidden + mask), dtype=np.float32)
+        return np.asarray(np.where(np.isneginf(hidden), hidden, hidden + mask), dtype=mask.dtype)
 
     def run(self) -> Array:
         """Y, [batch, queries, heads, value_dim]."""
@@ -275,7 +277,7 @@ class _Attention:
         return np.asarray(scores.astype(self.q.dtype))
 
 
-def _attention(attributes: Attributes, inputs: Sequence[Array | None]) -> list[Array | None]:
+def _attention(attributes: Attributes, inputs: Sequence[Array | None], wanted: Sequence[bool]) -> list[Array | None]:
     mode = _integer(attributes, "qk_matmul_output_mode", 0)
     if not 0 <= mode <= 3:
         raise Error(f"onnx Attention: qk_matmul_output_mode must be 0 to 3, got {mode}")
@@ -283,11 +285,17 @@ def _attention(attributes: Attributes, inputs: Sequence[Array | None]) -> list[A
         if _integer(attributes, name, -1) < -1:
             raise Error(f"onnx Attention: {name} must be -1 or more, got {attributes[name]}")
     node = _Attention(attributes, inputs)
-    present = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in (node.k, node.v)]
-    return [_like_input(node.run(), node.rank), *present, node.scores(mode)]
+    outputs: tuple[Callable[[], Array], ...] = (
+        lambda: _like_input(node.run(), node.rank),
+        lambda: np.ascontiguousarray(node.k.transpose(0, 2, 1, 3)),
+        lambda: np.ascontiguousarray(node.v.transpose(0, 2, 1, 3)),
+        lambda: node.scores(mode),
+    )
+    # Only what is asked for: the scores are as large as the sequence squared.
+    return [output() if asked else None for output, asked in zip(outputs, wanted)]
 
 
-_Run = Callable[[Attributes, Sequence["Array | None"]], "list[Array | None]"]
+_Run = Callable[[Attributes, Sequence["Array | None"], Sequence[bool]], "list[Array | None]"]
 _OPERATORS: dict[str, tuple[tuple[str, ...], _Run]] = {
     "RotaryEmbedding": (_ROTARY_ATTRIBUTES, _rotary_embedding),
     "Attention": (_ATTENTION_ATTRIBUTES, _attention),

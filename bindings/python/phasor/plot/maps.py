@@ -21,7 +21,6 @@ from matplotlib.figure import Figure  # isort: skip
 from matplotlib.image import AxesImage  # isort: skip
 
 Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 
 
 def _heat(axes: Axes, values: npt.NDArray[np.floating[Any]], title: str, norm: Normalize) -> AxesImage:
@@ -52,8 +51,8 @@ def inner_products(
 
     Left: p_m . p_n of the sinusoidal rows, RoFormer (4). Middle: (q + p_m) . (k + p_n), the same rows added to a fixed
     q and k: the score is no function of m - n. Right: (R_m q) . (R_n k), RoFormer (16): every diagonal is constant.
-    spec gives width and frequencies (none: head_dim 64, base 10000) and must have amplitude 1 and turn the whole
-    head; q and k are random with the correlation `agreement`.
+    spec gives width and frequencies (none: head_dim 64, base 10000) and must turn the whole head; q and k are random
+    with the correlation `agreement`.
     """
     spec = spec if spec is not None else RopeSpec(head_dim=64, layout="half")
     at_least(positions, 2, "inner_products: positions")
@@ -66,15 +65,14 @@ def inner_products(
         raise Error(f"inner_products: agreement must lie in [-1, 1], got {agreement:g}")
     q, k = (row[0] for row in _queries_and_keys((1, spec.head_dim), agreement, seed))
     rows = _core.sinusoidal(positions, spec.head_dim, base=spec.base, dtype="float64")
-    layout = spec.layout or "half"
-    turned = [
-        _core.rotate(np.broadcast_to(x, (positions, 1, spec.head_dim)).copy(), spec.replace(layout=layout))[:, 0]
-        for x in (q, k)
-    ]
+    spec = spec.replace(layout=spec.layout or "half")
+    everywhere = (positions, 1, 1)  # the same vector at every position, one head
+    turned_q = _core.rotate(np.tile(q.astype(np.float64), everywhere), spec, role="query")[:, 0]
+    turned_k = _core.rotate(np.tile(k.astype(np.float64), everywhere), spec, role="key")[:, 0]
     maps = (
         (rows @ rows.T, "sinusoidal: $p_m \\cdot p_n$"),
         ((q + rows) @ (k + rows).T, "added: $(q + p_m) \\cdot (k + p_n)$"),
-        (turned[0].astype(np.float64) @ turned[1].T.astype(np.float64), "rotary: $(R_m q) \\cdot (R_n k)$"),
+        (turned_q @ turned_k.T, "rotary: $(R_m q) \\cdot (R_n k)$"),
     )
     heading = title or f"Inner products by position, width {spec.head_dim}, base {spec.base:,.0f}"
     figure = new_figure(11.5, 4.0, heading, square=True)

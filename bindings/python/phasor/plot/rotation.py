@@ -17,6 +17,7 @@ from .style import (
     PALETTE,
     line_style,
     new_figure,
+    plain_number,
     power_of_two,
     styled,
     ticks_at,
@@ -33,7 +34,7 @@ Specs = RopeSpec | Sequence[RopeSpec] | Mapping[str, RopeSpec]
 
 def describe(spec: RopeSpec) -> str:
     """What sets a spec apart, in a few words."""
-    text = f"base {spec.base:,.0f}, dim {spec.rotary_dim}"
+    text = f"base {plain_number(spec.base)}, dim {spec.rotary_dim}"
     scaling = spec.scaling
     kind = scaling.get("type", scaling.get("rope_type", "default"))
     if kind != "default":
@@ -69,28 +70,49 @@ def at_least(value: int, least: int, where: str) -> int:
     return value
 
 
+# Up to here every distance is drawn; past it neighbours differ by more than the specs do, and their mean is drawn.
+EVERY_DISTANCE = 512
+
+
+def _decay_line(
+    spec: RopeSpec, distance: int, context: int | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Distances and the bound there: each one, or means over bands of a twelfth of an octave, 32 samples each."""
+    if distance <= EVERY_DISTANCE:
+        distances = np.arange(distance + 1, dtype=np.float64)
+        return distances, _core.decay(spec, distances, context=context)
+    edges = np.unique(np.geomspace(1, distance + 1, 12 * math.ceil(math.log2(distance + 1)) + 1).round())
+    bands = [np.unique(np.linspace(low, high - 1, 32).round()) for low, high in zip(edges, edges[1:])]
+    means = [_core.decay(spec, band, context=context).mean() for band in bands]
+    return np.array([band.mean() for band in bands]), np.array(means)
+
+
 @styled
 def decay(specs: Specs, *, distance: int = 256, context: int | None = None, title: str | None = None) -> Figure:
     """How much a score can be at a distance: RoFormer (37), figure 2 of the paper, one line per spec.
 
     specs is a RopeSpec, a sequence of them (each named by its base, width and scaling) or a mapping from label to
-    spec; at most eight. distance is the last relative position; context resolves specs that depend on a length.
-    Drawn is the mean length of the partial sums, which bounds every score at that distance up to a factor that
-    depends on q and k alone.
+    spec; at most eight. distance is the last relative position; past 512 the axis is logarithmic and neighbouring
+    distances are drawn as their mean. context resolves specs that depend on a length. Drawn is the mean length of the
+    partial sums, which bounds every score at that distance up to a factor that depends on q and k alone.
     """
     named = _named(specs, "decay: specs")
     at_least(distance, 2, "decay: distance")
-    # A long axis is sampled: 2048 places are more than a line of pixels shows.
-    distances = np.unique(np.linspace(0, distance, min(distance + 1, 2049)).round())
     figure = new_figure(8, 4.6)
     axes = figure.add_subplot()
     for order, (label, spec) in enumerate(named.items()):
-        bound = _core.decay(spec, distances, context=context)
-        axes.plot(distances, bound, label=label, **line_style(order))
-    axes.set_xlim(0, distance)
+        axes.plot(*_decay_line(spec, distance, context), label=label, **line_style(order))
+    if distance <= EVERY_DISTANCE:
+        axes.set_xlim(0, distance)
+        axes.set_ylabel("mean length of the partial sums")
+    else:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(1, distance)
+        octaves = range(0, int(math.log2(distance)) + 1, 2)
+        ticks_at(axes.xaxis, [2.0**power for power in octaves])
+        axes.set_ylabel("mean length of the partial sums,\nmean of neighbouring distances")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("relative distance |m − n|, positions")
-    axes.set_ylabel("mean length of the partial sums")
     axes.set_title(title or "Long-term decay of rotary scores (RoFormer, figure 2)")
     with_grid(axes)
     axes.legend()
@@ -123,6 +145,14 @@ def _methods_of(config: Config, planned: Mapping[str, object], methods: Sequence
     return list(dict.fromkeys(methods))
 
 
+def _wavelengths_of(pairs: Sequence[Mapping[str, float]]) -> npt.NDArray[np.float64]:
+    """2 pi / frequency, in positions; not a number for pairs that do not turn."""
+    frequencies = np.array([pair["frequency"] for pair in pairs], dtype=np.float64)
+    waves = np.full(len(pairs), np.nan)
+    waves[frequencies > 0] = 2 * math.pi / frequencies[frequencies > 0]
+    return waves
+
+
 @styled
 def wavelengths(config: Config, *, to: int, methods: Sequence[str] | None = None, title: str | None = None) -> Figure:
     """The wavelength of every pair under every scaling that could take a config to the length `to`.
@@ -139,12 +169,10 @@ def wavelengths(config: Config, *, to: int, methods: Sequence[str] | None = None
     trained = float(plan["trained"])
     figure = new_figure(10.5, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1), sharex=True)
-    plain = np.array([row["wavelength"] for row in planned["none"]["pairs"]])
+    plain = _wavelengths_of(planned["none"]["pairs"])
     pairs = np.arange(len(plain))
     for name in chosen:
-        rows = planned[name]["pairs"]
-        frequencies = np.array([row["frequency"] for row in rows])
-        waves = np.divide(2 * math.pi, frequencies, out=np.full(len(rows), np.nan), where=frequencies > 0)
+        waves = _wavelengths_of(planned[name]["pairs"])
         style = line_style(METHODS.index(name))
         left.plot(pairs, waves, label=METHOD_NAMES[name], **style)
         right.plot(pairs, waves / plain, **style)

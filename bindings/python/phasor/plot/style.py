@@ -89,7 +89,7 @@ def new_figure(width: float, height: float, title: str | None = None, *, square:
 
 def plain_number(value: float, _tick: object = None) -> str:
     """1,024 rather than 2^10 or 1.0e3."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"
 
 
 def power_of_two(value: float, _tick: object = None) -> str:

@@ -139,6 +139,9 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
     takes_type = "layer_type" in inspect.signature(type(original).forward).parameters
     form: Form | None = None
     dtype: torch.dtype | None = None
+    # model.to(torch.bfloat16) rounds the frequencies that transformers keeps: that is what patch() mends.
+    steps = [torch.finfo(buffer.dtype).eps for buffer in original.buffers() if buffer.is_floating_point()]
+    tolerance = max([_TOLERANCE, *(_PROBED * step for step in steps)])
     for layer_type in best.layer_types:
         positions = torch.arange(_PROBED).expand(1, -1)
         if best.spec(layer_type).axes > 1:
@@ -150,7 +153,7 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
         if not (isinstance(theirs, tuple) and len(theirs) == 2 and theirs[0].is_floating_point()):
             raise refusal("unsupported", f"patch: {where} ({kind}) must give cos and sin, got {type(theirs).__name__}")
         dtype = None if kept[0].dtype == torch.bfloat16 else torch.float32
-        form = _form_of(theirs, PhasorRotaryEmbedding(config), positions, layer_type, where, kind)
+        form = _form_of(theirs, PhasorRotaryEmbedding(config), positions, layer_type, where, kind, tolerance)
     assert form is not None
     return PhasorRotaryEmbedding(config, form=form, dtype=dtype)
 
@@ -162,6 +165,7 @@ def _form_of(
     layer_type: str | None,
     where: str,
     kind: str,
+    tolerance: float,
 ) -> Form:
     nearest = float("inf")
     for form in _FORMS:
@@ -169,7 +173,7 @@ def _form_of(
         mine = ours(torch.zeros(1, dtype=torch.float32), positions, layer_type)
         if mine[0].shape == theirs[0].shape:
             nearest = min(nearest, max(float((a - b).abs().max()) for a, b in zip(mine, theirs)))
-            if nearest <= _TOLERANCE:
+            if nearest <= tolerance:
                 return form
     raise refusal(
         "unsupported",

@@ -174,13 +174,11 @@ class _Rule:
 
 
 def _rule_of(spec: RopeSpec) -> _Rule:
-    scaling = spec.scaling
     if not spec.depends_on_context:
         return _Rule(spec_text(spec), spec.axes, "none", 0)
-    if scaling.get("rope_type") != "dynamic":
+    if spec.scaling["type"] != "dynamic":
         return _Rule(spec_text(spec), spec.axes, "length", 0)
-    trained = scaling.get("original_max_position_embeddings") or scaling["max_position_embeddings"]
-    return _Rule(spec_text(spec), spec.axes, "dynamic", int(trained))
+    return _Rule(spec_text(spec), spec.axes, "dynamic", int(spec.to_dict()["max_position_embeddings"]))
 
 
 def _grown_name(layer_type: str | None) -> str:

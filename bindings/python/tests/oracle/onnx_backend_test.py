@@ -56,6 +56,73 @@ def test_node(case: Any) -> None:
         onnx.backend.test.runner.Runner.assert_similar_outputs(expected, outputs, rtol=case.rtol, atol=case.atol)
 
 
+def random_attention(random: np.random.Generator) -> tuple[Any, list[Any]]:
+    """An Attention-25 node with a random choice of everything it has, and inputs for it."""
+    batch, key_heads, group, dim, value_dim = (int(random.integers(1, 4)) for _ in range(5))
+    queries, fresh = (int(random.integers(1, 7)) for _ in range(2))
+    heads, kind = key_heads * group, random.choice(["plain", "past", "lengths"])
+    past = int(random.integers(1, 5)) if kind == "past" else 0
+    dtype: type[np.floating[Any]] = np.float32 if random.random() < 0.5 else np.float64
+    flat = random.random() < 0.3
+
+    def tensor(heads: int, tokens: int, dim: int, *, flat: bool = flat) -> Any:
+        shape = (batch, tokens, heads * dim) if flat else (batch, heads, tokens, dim)
+        return random.standard_normal(shape).astype(dtype)
+
+    keys = past + fresh
+    inputs: list[Any] = [
+        tensor(heads, queries, dim),
+        tensor(key_heads, fresh, dim),
+        tensor(key_heads, fresh, value_dim),
+    ]
+    mask_shape = [(queries, keys), (heads, queries, keys), (batch, 1, queries, keys)][random.integers(3)]
+    # Phasor keeps additive masks in float32: such values, whatever the type.
+    masks = [None, random.random(mask_shape) < 0.7, random.standard_normal(mask_shape, dtype=np.float32).astype(dtype)]
+    inputs.append(masks[random.integers(3)])
+    inputs += (
+        [tensor(key_heads, past, dim, flat=False), tensor(key_heads, past, value_dim, flat=False)]
+        if past
+        else [None] * 2
+    )
+    inputs.append(random.integers(1, keys + 1, batch) if kind == "lengths" else None)
+    attributes: dict[str, Any] = {
+        "is_causal": int(random.integers(2)),
+        "left_window_size": int(random.integers(-1, 4)),
+        "right_window_size": int(random.integers(-1, 4)),
+        "qk_matmul_output_mode": int(random.choice([2, 3])),
+    }
+    attributes |= {"q_num_heads": heads, "kv_num_heads": key_heads} if flat else {}
+    # A square: the reference takes its root in float32.
+    attributes |= {"scale": 0.25} if random.random() < 0.5 else {}
+    attributes |= {"softcap": 2.0} if random.random() < 0.5 else {}
+    names = ["q", "k", "v", "mask", "past_key", "past_value", "lengths"]
+    node = onnx.helper.make_node(
+        "Attention",
+        [name if value is not None else "" for name, value in zip(names, inputs, strict=True)],
+        ["y", *(["present_key", "present_value"] if past else ["", ""]), "scores"],
+        **attributes,
+    )
+    return node, inputs
+
+
+def test_random_nodes_agree_with_the_reference() -> None:
+    for seed in range(120):
+        node, inputs = random_attention(np.random.default_rng(seed))
+        feeds = {name: value for name, value in zip(node.input, inputs, strict=True) if value is not None}
+        values = [
+            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), None)
+            for name, value in feeds.items()
+        ]
+        outputs = [
+            onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output if name
+        ]
+        graph = onnx.helper.make_graph([node], "node", values, outputs)
+        report = phasor.onnx.check(
+            onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 25)]), feeds
+        )
+        assert report.ok, f"seed {seed}: {node}\n{report}"
+
+
 def rotary_then_attention() -> Any:
     """x -> RotaryEmbedding -> Attention with itself, [1, 2 heads, 5, 8], cos and sin as initialisers."""
     angles = np.arange(5)[:, None] * 10000.0 ** (-np.arange(4) / 4)
