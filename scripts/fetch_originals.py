@@ -29,9 +29,7 @@ def download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     if requirement in SOURCE_ONLY:
         command += ["--no-binary", requirement.split("==")[0], "--no-build-isolation"]
-    subprocess.run(
-        [*command, requirement], check=True, env={**os.environ, "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
-    )
+    subprocess.run([*command, requirement], check=True, env={**os.environ, "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"})
     (archive,) = folder.iterdir()
     return archive
 

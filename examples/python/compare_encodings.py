@@ -71,7 +71,7 @@ for name, encoding in encodings.items():
 # Linear attention has no softmax and no memory that grows: one state, whatever the length.
 state = phasor.LinearState(1, heads, head_dim, head_dim)
 values = random.standard_normal((1, tokens, heads, head_dim), dtype=np.float32)
-phasor.linear_attention(q[None], k[None], values, spec=rope, causal=True, state=state)
+phasor.linear_attention(q[None], k[None], values, encoding=rope, causal=True, state=state)
 print(f"linear attention with RoPE: {state.tokens} tokens in a state of {state.nbytes:,} bytes")
 
 if len(sys.argv) > 1:

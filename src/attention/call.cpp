@@ -114,6 +114,10 @@ void check_options(const char* where, const encodings::ScoreTerms& terms, const 
   if (options.mask.kind != Mask::Kind::none && options.mask.data == nullptr) {
     refuse(ErrorCode::invalid_argument, where, "mask must have data, got null");
   }
+  if (options.mask.kind == Mask::Kind::additive_f64 && q.dtype != core::DType::f64) {
+    refuse(ErrorCode::unsupported, where,
+           message("mask must be of f32 beside q of ", name_of(q.dtype), ", got f64"));
+  }
   if (options.mask.kind != Mask::Kind::none &&
       (options.mask.keys < 0 || options.mask.keys > k.tokens)) {
     refuse(ErrorCode::shape_mismatch, where,

@@ -67,4 +67,10 @@ Mask additive_mask(const float* data, std::span<const std::int64_t> shape, std::
                    {{"batch", batch}, {"heads", heads}, {"queries", queries}, {"keys", keys}});
 }
 
+Mask additive_mask(const double* data, std::span<const std::int64_t> shape, std::int64_t batch,
+                   std::int64_t heads, std::int64_t queries, std::int64_t keys) {
+  return make_mask(Mask::Kind::additive_f64, data, shape,
+                   {{"batch", batch}, {"heads", heads}, {"queries", queries}, {"keys", keys}});
+}
+
 }  // namespace phasor::attention

@@ -313,8 +313,8 @@ class Causes {
   [[nodiscard]] const std::vector<Hypothesis>& all() const noexcept { return all_; }
 
  private:
-  void add_frequencies(encodings::RopeSpec other, std::optional<std::int64_t> context,
-                       std::string name, std::string text) {
+  void add_frequencies(const encodings::RopeSpec& other, std::optional<std::int64_t> context,
+                       const std::string& name, const std::string& text) {
     try {
       core::Frequencies frequencies = encodings::resolve_frequencies(other, context);
       if (frequencies.pairs() != exact_.pairs() ||

@@ -64,7 +64,10 @@ class Comparer {
     whole("rotary_offset", spec_.rotary_offset, found_.rotary_offset);
     if (found_.rotary_dim == rotary_dim) compare_frequencies();
     compare_amplitude();
-    if (found_.inverse.value_or(false)) differ("inverse", "forward", "inverse");
+    if (found_.inverse.value_or(false)) {
+      add("inverse", "forward", "inverse",
+          "a config asks for the forward turn; the data were turned the other way");
+    }
     if (found_.positions == "found") {
       add("positions", "the given ones", "others",
           "the positions in use are not the ones given; see the notes");

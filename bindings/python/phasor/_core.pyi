@@ -26,7 +26,7 @@ class _HasToDict(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 Config: TypeAlias = Mapping[str, object] | str | PathLike[str] | _HasToDict
-Encodes: TypeAlias = "RopeSpec | Encoding | Mapping[str, object] | Sequence[RopeSpec | Encoding | Mapping[str, object]] | None"
+Encodes: TypeAlias = "RopeSpec | Encoding | Mapping[str, object] | str | PathLike[str] | Sequence[RopeSpec | Encoding | Mapping[str, object]] | None"
 
 __version__: Final[str]
 
@@ -151,16 +151,16 @@ def convert_layout(
     x: _Array,
     *,
     to: Literal["half", "interleaved"],
-    heads: int,
+    heads: int | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
-    axis: int = 0,
+    axis: int | None = None,
     out: _Array | None = None,
 ) -> _Array:
     """Reorders the features of each head along `axis` (length heads * head_dim) from the other layout to `to`.
 
-    A projection's weight is [heads * head_dim, hidden] (axis 0), its bias [heads * head_dim]; activations with heads=1
-    have their features last (axis=-1).
+    With heads: a projection's weight [heads * head_dim, hidden] or bias, along axis 0 unless axis says another.
+    Without: activations [..., head_dim], along the last axis. out must not share memory with x.
     """
 
 # Attention -------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def linear_attention(
     k: object,
     v: object,
     *,
-    spec: RopeSpec | None = None,
+    encoding: RopeSpec | Config | None = None,
     causal: bool = False,
     features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
     key_padding: object = None,
@@ -296,7 +296,7 @@ def linear_attention_backward(
     d_q: object,
     d_k: object,
     d_v: object,
-    spec: RopeSpec | None = None,
+    encoding: RopeSpec | Config | None = None,
     causal: bool = False,
     features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
     key_padding: object = None,
@@ -386,7 +386,12 @@ def diagnose(
     config: RopeSpec | Config | None = None,
     context: int | None = None,
 ) -> dict[str, Any]:
-    """What turned `before` into `after`: what `phasor diagnose --json` prints; with a config, also where they part."""
+    """What turned `before` into `after`: what `phasor diagnose --json` prints; with a config, also where they part.
+
+    [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], leading axes in any order. Both
+    arrays are copied for the length of the call. positions [tokens] or [batch, tokens]; None: ascending by one from an
+    offset that is searched for.
+    """
 
 def audit(
     cos: object,
@@ -397,7 +402,10 @@ def audit(
     context: int | None = None,
     threshold: float = 1e-3,
 ) -> dict[str, Any]:
-    """How wrong another engine's table is: what `phasor audit --json` prints."""
+    """How wrong another engine's table is: what `phasor audit --json` prints.
+
+    cos and sin [rows, pairs] of one float type; positions [rows] (None: 0, 1, ...) or [axes, rows].
+    """
 
 def diff(
     config: Config,

@@ -56,6 +56,12 @@ MaskArgument::MaskArgument(nb::handle object, const core::ConstHeadsView& q, std
                                        q.heads, q.tokens, keys);
       break;
     case Element::f64:
+      if (q.dtype == core::DType::f64) {
+        mask_ = attention::additive_mask(static_cast<const double*>(array.data()), shape, q.batch,
+                                         q.heads, q.tokens, keys);
+        break;
+      }
+      [[fallthrough]];
     case Element::f16:
     case Element::bf16: {
       // Also checks the shape, before anything is copied.

@@ -27,8 +27,9 @@ struct AttentionArguments {
 };
 
 // A mask: bool or uint8 (0 hides), or floats that are added to the scores. Rank 2 to 4, axes of
-// length 1 are broadcast, any strides; read in place, but for floats other than float32, which are
-// rounded into a copy of the mask's own shape.
+// length 1 are broadcast, any strides; read in place, but for floats of another type than the
+// arithmetic's (float64 beside float64 tensors, else float32), which are rounded into a copy of the
+// mask's own shape.
 class MaskArgument {
  public:
   // throws   Error(shape_mismatch | unsupported)

@@ -39,10 +39,13 @@ void EncodingArgument::add(nb::handle object, std::string prefix) {
     part.encoding = &nb::cast<const PyEncoding&>(object);
   } else if (is_mapping(object)) {
     part.encoding = &made_.emplace_back(PyEncoding::from_dict(object));
+  } else if (nb::isinstance<nb::str>(object) || nb::hasattr(object, "__fspath__")) {
+    part.encoding = &made_.emplace_back(
+        PyEncoding::from_file(nb::cast<std::string>(nb::str(nb::object(nb::borrow(object))))));
   } else {
     refuse(ErrorCode::invalid_argument,
-           message("encoding: must be a RopeSpec, an Encoding, a dictionary, a list of those or "
-                   "None, got ",
+           message("encoding: must be a RopeSpec, an Encoding, a dictionary, a path, a list of "
+                   "those or None, got ",
                    kind_of(object)));
   }
   for (const auto& [member, array] : part.encoding->tables) held_.emplace_back(part, member, array);

@@ -20,11 +20,14 @@ namespace {
   return *layout;
 }
 
-[[nodiscard]] nb::object convert_layout(nb::handle x, std::string_view to, std::int64_t heads,
+[[nodiscard]] nb::object convert_layout(nb::handle x, std::string_view to,
+                                        std::optional<std::int64_t> heads,
                                         std::optional<std::int64_t> rotary_dim,
-                                        std::int64_t rotary_offset, std::int64_t axis,
-                                        nb::handle out) {
-  const porting::LayoutChange change{target_of(to), heads, rotary_dim, rotary_offset};
+                                        std::int64_t rotary_offset,
+                                        std::optional<std::int64_t> along, nb::handle out) {
+  const porting::LayoutChange change{target_of(to), heads.value_or(1), rotary_dim, rotary_offset};
+  // A weight has its heads along its rows, an activation one head's features last.
+  const std::int64_t axis = along.value_or(heads ? 0 : -1);
   const Array in(x, "convert_layout: x");
   if (axis < -in.rank() || axis >= in.rank())
     throw Error(ErrorCode::invalid_argument, message("convert_layout: axis must be one of the ",
@@ -43,16 +46,16 @@ namespace {
 void add_layout(nb::module_& module) {
   module.def(
       "convert_layout", &convert_layout, nb::arg("x"), nb::kw_only(), nb::arg("to"),
-      nb::arg("heads"), nb::arg("rotary_dim") = nb::none(), nb::arg("rotary_offset") = 0,
-      nb::arg("axis") = 0, nb::arg("out") = nb::none(),
+      nb::arg("heads") = nb::none(), nb::arg("rotary_dim") = nb::none(),
+      nb::arg("rotary_offset") = 0, nb::arg("axis") = nb::none(), nb::arg("out") = nb::none(),
       "Reorders the features of each head along `axis` (length heads * head_dim) from the other\n"
       "layout to `to`: feature i of half is 2i of interleaved, i + rotary_dim/2 is 2i + 1, "
       "counted\n"
       "from rotary_offset; features that do not turn stay.\n\n"
-      "A projection's weight is [heads * head_dim, hidden] (axis 0), its bias [heads * head_dim];\n"
-      "activations with heads=1 have their features last (axis=-1). Any type that arrays may "
-      "have;\n"
-      "out must not share memory with x.");
+      "With heads: a projection's weight [heads * head_dim, hidden] or bias, along axis 0 unless\n"
+      "axis says another. Without: activations [..., head_dim], along the last axis. Any type "
+      "that\n"
+      "arrays may have; out must not share memory with x.");
 }
 
 }  // namespace phasor::python

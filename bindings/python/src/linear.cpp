@@ -44,7 +44,7 @@ struct PyLinearState {
 // The tensors and options that both directions read.
 class LinearCall {
  public:
-  LinearCall(nb::handle q, nb::handle k, nb::handle v, nb::handle spec, bool causal,
+  LinearCall(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding, bool causal,
              std::string_view features, nb::handle key_padding, nb::handle query_positions,
              nb::handle key_positions, std::optional<std::int64_t> context, Order order,
              int threads, std::int64_t past)
@@ -64,9 +64,9 @@ class LinearCall {
     if (key_positions_.given()) options.key_positions = key_positions_.get();
     options.key_padding = key_padding_.get();
     options.threads = threads;
-    if (spec.is_none()) return;
+    if (encoding.is_none()) return;
     PySpec room;
-    const PySpec& given = spec_of(spec, room, "linear_attention: spec");
+    const PySpec& given = spec_of(encoding, room, "linear_attention: encoding");
     if (!context && encodings::depends_on_context(given.value)) context = past + k_view.tokens;
     rotary = *given.rotary(context);
   }
@@ -81,15 +81,15 @@ class LinearCall {
   PositionsArgument query_positions_, key_positions_;
 };
 
-[[nodiscard]] nb::object linear_attend(nb::handle q, nb::handle k, nb::handle v, nb::handle spec,
-                                       bool causal, std::string_view features,
+[[nodiscard]] nb::object linear_attend(nb::handle q, nb::handle k, nb::handle v,
+                                       nb::handle encoding, bool causal, std::string_view features,
                                        nb::handle key_padding, nb::handle query_positions,
                                        nb::handle key_positions,
                                        std::optional<std::int64_t> context,
                                        std::string_view order_name, int threads,
                                        PyLinearState* state, nb::handle out) {
   const Order order = order_of(order_name);
-  const LinearCall call(q, k, v, spec, causal, features, key_padding, query_positions,
+  const LinearCall call(q, k, v, encoding, causal, features, key_padding, query_positions,
                         key_positions, context, order, threads,
                         state == nullptr ? 0 : state->value.tokens());
   Output output(out, call.q, output_shape(call.q, call.v_view.head_dim), "linear_attention: out");
@@ -106,13 +106,13 @@ class LinearCall {
 }
 
 void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle d_out,
-                            nb::handle d_q, nb::handle d_k, nb::handle d_v, nb::handle spec,
+                            nb::handle d_q, nb::handle d_k, nb::handle d_v, nb::handle encoding,
                             bool causal, std::string_view features, nb::handle key_padding,
                             nb::handle query_positions, nb::handle key_positions,
                             std::optional<std::int64_t> context, std::string_view order_name,
                             int threads) {
   const Order order = order_of(order_name);
-  const LinearCall call(q, k, v, spec, causal, features, key_padding, query_positions,
+  const LinearCall call(q, k, v, encoding, causal, features, key_padding, query_positions,
                         key_positions, context, order, threads, 0);
   const Array from(d_out, "linear_attention_backward: d_out");
   const Array to_q(d_q, "linear_attention_backward: d_q", Access::write);
@@ -248,7 +248,7 @@ void add_state(nb::module_& module) {
 void add_linear(nb::module_& module) {
   add_state(module);
   module.def("linear_attention", &linear_attend, "q"_a.none(), "k"_a.none(), "v"_a.none(),
-             nb::kw_only(), "spec"_a = nb::none(), "causal"_a = false,
+             nb::kw_only(), "encoding"_a = nb::none(), "causal"_a = false,
              "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
              "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,
@@ -256,7 +256,7 @@ void add_linear(nb::module_& module) {
              "Linear attention with rotation, RoFormer (19).");
   module.def("linear_attention_backward", &linear_attend_backward, "q"_a.none(), "k"_a.none(),
              "v"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(), "d_k"_a.none(),
-             "d_v"_a.none(), "spec"_a = nb::none(), "causal"_a = false,
+             "d_v"_a.none(), "encoding"_a = nb::none(), "causal"_a = false,
              "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
              "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,

@@ -59,6 +59,8 @@ void add_error(nb::module_& module) {
 NB_MODULE(_core, module) {
   using namespace phasor::python;
   module.doc() = "The compiled half of Phasor.";
+  // What lives until the interpreter ends, such as a spec of a module, is no leak.
+  nb::set_leak_warnings(false);
   module.attr("__version__") = PHASOR_VERSION;
   add_error(module);
   add_spec(module);

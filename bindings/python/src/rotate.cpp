@@ -213,7 +213,7 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
   const core::AngleMode mode = angles_of(angles, "cos_sin");
   if (mode == core::AngleMode::float32 && dtype == "float64") {
     throw Error(ErrorCode::unsupported,
-                "cos_sin: angles of float32 give float32, expected no dtype float64");
+                "cos_sin: dtype must be float32 for angles of float32, got float64");
   }
   std::vector<double> at;
   std::vector<std::int64_t> shape;

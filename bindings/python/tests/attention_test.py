@@ -180,6 +180,12 @@ def test_masks_of_every_rank_and_kind() -> None:
         backwards = bias[..., ::-1].copy()[..., ::-1]
         np.testing.assert_allclose(phasor.attention(q, k, v, mask=backwards), expected, atol=2e-6)
         np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias.astype(np.float64)), expected, atol=2e-6)
+        # Beside float64 tensors a float64 mask counts in full.
+        wide = [x.astype(np.float64) for x in (q, k, v)]
+        fine = rng.standard_normal(shape)
+        np.testing.assert_allclose(phasor.attention(*wide, mask=fine), plain(*wide, fine), atol=1e-13)
+        apart = np.asfortranarray(np.repeat(fine, 2, axis=-1))[..., ::2]
+        np.testing.assert_allclose(phasor.attention(*wide, mask=apart), plain(*wide, fine), atol=1e-13)
 
 
 def test_window_scale_soft_cap_lengths_and_padding() -> None:
@@ -352,7 +358,7 @@ def test_one_array_in_two_places_has_two_gradients() -> None:
         ({"q": np.zeros((1, 6, 4, 8), np.int64)}, "attention: q must hold float16", "unsupported"),
         ({"v": normal(1, 6, 2, 8, dtype=np.float64)}, "f64", "unsupported"),
         ({"q": normal(1, 6, 8, 4).swapaxes(2, 3)}, "attention: q must have the features of a head side", "unsupported"),
-        ({"encoding": "rope"}, "encoding: must be a RopeSpec, an Encoding, a dictionary", "invalid_argument"),
+        ({"encoding": 3}, "encoding: must be a RopeSpec, an Encoding, a dictionary", "invalid_argument"),
         ({"encoding": []}, "must list at least one encoding", "invalid_argument"),
         ({"encoding": phasor.RopeSpec(16, layout="half")}, "head_dim must be that of q, 8, got 16", "shape_mismatch"),
         ({"encoding": phasor.RopeSpec(8)}, "layout", "invalid_argument"),

@@ -190,3 +190,14 @@ def test_what_only_attention_can_tell() -> None:
     heads = phasor.Encoding("shaw", clip=3, rel_k=normal(3, 7, 4))
     with pytest.raises(phasor.Error, match="must have heads 1 or 2, got 3"):
         attend(heads)
+
+
+def test_a_path_is_an_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "alibi.json"
+    path.write_text('{"encoding": "alibi"}')
+    q = np.random.default_rng(1).standard_normal((5, 4, 8)).astype(np.float32)
+    expected = phasor.attention(q, q, q, encoding=phasor.Encoding("alibi"))
+    for form in (path, str(path)):
+        np.testing.assert_array_equal(phasor.attention(q, q, q, encoding=form), expected)
+    with pytest.raises(phasor.Error, match="no-such"):
+        phasor.attention(q, q, q, encoding=str(tmp_path / "no-such.json"))

@@ -21,7 +21,7 @@ def normal(*shape: int, seed: int = 0, dtype: npt.DTypeLike = np.float32) -> Arr
 def options_of(golden: Case) -> dict[str, Any]:
     spec = phasor.RopeSpec(golden.input("q").shape[-1], base=golden.json["theta"], layout=golden.json["layout"])
     return {
-        "spec": spec,
+        "encoding": spec,
         "causal": golden.json["causal"],
         "features": FEATURES[golden.json["feature_map"]],
         "order": "heads_first",
@@ -71,7 +71,7 @@ def test_without_rotation_it_is_the_quotient_of_two_sums() -> None:
 def test_streaming_equals_the_whole(features: Any) -> None:
     q, k, v = normal(2, 23, 4, 8), normal(2, 23, 2, 8), normal(2, 23, 2, 6)
     spec = phasor.RopeSpec(8, layout="half")
-    whole = phasor.linear_attention(q, k, v, spec=spec, causal=True, features=features)
+    whole = phasor.linear_attention(q, k, v, encoding=spec, causal=True, features=features)
     state = phasor.LinearState(2, 2, 8, 6)
     size = state.nbytes
     parts = []
@@ -80,7 +80,7 @@ def test_streaming_equals_the_whole(features: Any) -> None:
         part = slice(first, last)
         parts.append(
             phasor.linear_attention(
-                q[:, part], k[:, part], v[:, part], spec=spec, causal=True, features=features, state=state
+                q[:, part], k[:, part], v[:, part], encoding=spec, causal=True, features=features, state=state
             )
         )
         if first == 1:
@@ -88,7 +88,7 @@ def test_streaming_equals_the_whole(features: Any) -> None:
     np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=2e-5)
     assert state.tokens == 23 and state.nbytes == size and forked.tokens == 9
     again = phasor.linear_attention(
-        q[:, 9:10], k[:, 9:10], v[:, 9:10], spec=spec, causal=True, features=features, state=forked
+        q[:, 9:10], k[:, 9:10], v[:, 9:10], encoding=spec, causal=True, features=features, state=forked
     )
     np.testing.assert_array_equal(again, parts[2])
     state.reset()
@@ -100,7 +100,7 @@ def test_streaming_equals_the_whole(features: Any) -> None:
     ("changes", "match"),
     [
         ({"features": "relu"}, "features must be elu_plus_one or softmax_exp, got relu"),
-        ({"spec": phasor.RopeSpec(4, layout="half")}, "head_dim"),
+        ({"encoding": phasor.RopeSpec(4, layout="half")}, "head_dim"),
         ({"k": normal(1, 6, 3, 8)}, r"must agree, got \[1, 6, 4, 8\], \[1, 6, 3, 8\]"),
         ({"key_padding": np.ones((2, 6), bool)}, r"key_padding must be \[1, 6\]"),
         ({"state": phasor.LinearState(1, 2, 8, 8), "causal": False}, "linear_attend"),

@@ -28,8 +28,9 @@ enum class KeyState : std::uint8_t {
 struct Mask {
   enum class Kind : std::uint8_t {
     none,
-    boolean,   // uint8_t: 0 hides the key
-    additive,  // float: added to the score; -infinity hides the key
+    boolean,       // uint8_t: 0 hides the key
+    additive,      // float: added to the score; -infinity hides the key
+    additive_f64,  // double, for views of f64
   };
   Kind kind = Kind::none;
   const void* data = nullptr;
@@ -43,6 +44,9 @@ struct Mask {
                                 std::int64_t batch, std::int64_t heads, std::int64_t queries,
                                 std::int64_t keys);
 [[nodiscard]] Mask additive_mask(const float* data, std::span<const std::int64_t> shape,
+                                 std::int64_t batch, std::int64_t heads, std::int64_t queries,
+                                 std::int64_t keys);
+[[nodiscard]] Mask additive_mask(const double* data, std::span<const std::int64_t> shape,
                                  std::int64_t batch, std::int64_t heads, std::int64_t queries,
                                  std::int64_t keys);
 

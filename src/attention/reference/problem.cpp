@@ -256,7 +256,9 @@ double Problem::masked(const Meeting& at, double capped_score) const noexcept {
   if (mask.kind == Mask::Kind::boolean) {
     return static_cast<const std::uint8_t*>(mask.data)[index] == 0 ? kHidden : capped_score;
   }
-  const double value = static_cast<const float*>(mask.data)[index];
+  const double value = mask.kind == Mask::Kind::additive
+                           ? static_cast<const float*>(mask.data)[index]
+                           : static_cast<const double*>(mask.data)[index];
   return value == kHidden ? kHidden : capped_score + value;  // hides a NaN too
 }
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 try:
     import torch as _torch
 except ImportError as error:
-    raise ImportError(
-        "phasor.torch: PyTorch must be installed (pip install torch), got: " + str(error)
-    ) from error
+    raise ImportError("phasor.torch: PyTorch must be installed (pip install torch), got: " + str(error)) from error
 
 from . import flash_attn, hf, llama, rotary_embedding_torch
 from ._attention import attention, linear_attention

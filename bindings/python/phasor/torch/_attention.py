@@ -69,8 +69,6 @@ def attention(
     their gradient. Inside torch.compile use specs and dictionaries: a phasor.Encoding is opaque to the tracer.
     The gradient is exact once; a derivative of it is refused. Masks and positions have no gradient.
     """
-    require_cpu("attention", q=q, k=k, v=v, mask=mask)
-    require_no_grad("attention", mask=mask)
     if direct(q, k, v, mask) and (encoding is None or isinstance(encoding, RopeSpec)):
         return _core.attention(
             q.detach(),
@@ -95,6 +93,8 @@ def attention(
             angles=angles,
             threads=threads,
         )
+    require_cpu("attention", q=q, k=k, v=v, mask=mask)
+    require_no_grad("attention", mask=mask)
     q4, k4, v4 = _with_batch("attention", q, k, v)
     tokens = 2 if order == "heads_first" else 1
     flat = flatten("attention", encoding, q.dtype)
@@ -124,7 +124,7 @@ def linear_attention(
     k: Tensor,
     v: Tensor,
     *,
-    spec: RopeSpec | None = None,
+    encoding: RopeSpec | None = None,
     causal: bool = False,
     features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
     key_padding: Tensor | None = None,
@@ -138,13 +138,12 @@ def linear_attention(
 
     The gradient is exact once; a derivative of it is refused. For decoding with a state use phasor.linear_attention.
     """
-    require_cpu("linear_attention", q=q, k=k, v=v)
     if direct(q, k, v):
         return _core.linear_attention(
             q.detach(),
             k.detach(),
             v.detach(),
-            spec=spec,
+            encoding=encoding,
             causal=causal,
             features=features,
             key_padding=key_padding,
@@ -154,6 +153,7 @@ def linear_attention(
             order=order,
             threads=threads,
         )
+    require_cpu("linear_attention", q=q, k=k, v=v)
     q4, k4, v4 = _with_batch("linear_attention", q, k, v)
     tokens = 2 if order == "heads_first" else 1
     out = linear_attention_op(
@@ -163,7 +163,7 @@ def linear_attention(
         key_padding,
         _rows("linear_attention", "query_positions", query_positions, q4.shape[tokens]),
         _rows("linear_attention", "key_positions", key_positions, k4.shape[tokens]),
-        None if spec is None else spec_text(spec),
+        None if encoding is None else spec_text(encoding),
         causal,
         features,
         context,

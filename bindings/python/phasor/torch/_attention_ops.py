@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._core import Encoding
 from ._common import bare, refusal, spec_of
 from ._encodings import held, held_objects, resolve
 
@@ -199,7 +198,7 @@ def _attention_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     ctx.save_for_backward(q, k, v, *output, *tables, *arrays)
     ctx.table_count = len(tables)
     ctx.encoding = encoding
-    ctx.objects: list[Encoding] = held_objects(objects)
+    ctx.objects = held_objects(objects)
     ctx.choices = choices
     ctx.mark_non_differentiable(output[1])
 
@@ -243,7 +242,7 @@ def _linear_keywords(arrays: tuple[Tensor | None, ...], choices: tuple[Any, ...]
     spec, causal, features, context, order, threads = choices
     padding, queries, keys = (None if array is None else array.detach() for array in arrays)
     return {
-        "spec": None if spec is None else spec_of(spec),
+        "encoding": None if spec is None else spec_of(spec),
         "causal": causal,
         "features": features,
         "key_padding": padding,

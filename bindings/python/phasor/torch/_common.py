@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, ParamSpec, TypeVar, cast
+from typing import Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,16 +45,13 @@ def require_no_grad(where: str, **tensors: Tensor | None) -> None:
 
 
 def direct(*tensors: Tensor | None) -> bool:
-    """Whether _core may be called at once: nobody traces, and nobody wants a gradient."""
+    """Whether _core may be called at once: plain tensors on the CPU, nobody traces, and nobody wants a gradient."""
     if torch.compiler.is_compiling():
         return False
+    grad = torch.is_grad_enabled()
     for tensor in tensors:
-        if tensor is not None and type(tensor) not in _PLAIN:
+        if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cpu or grad and tensor.requires_grad):
             return False
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor is not None and tensor.requires_grad:
-                return False
     return True
 
 
@@ -72,7 +69,8 @@ def room_like(x: Tensor) -> Tensor:
 
 def constant(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Marks a function of constants, which torch.compile calls while it traces."""
-    return cast(Callable[_P, _R], torch.compiler.assume_constant_result(function))
+    torch.compiler.assume_constant_result(function)  # type: ignore[no-untyped-call]
+    return function
 
 
 # torch.compile then guards on the value of a spec instead of refusing what it cannot look into.

@@ -67,7 +67,8 @@ def _plain_part(where: str, part: object, tables: list[Tensor], objects: list[En
         return {"members": _plain_members(where, part, tables)}
     raise refusal(
         "invalid_argument",
-        f"{where}: encoding must be a RopeSpec, an Encoding, a dictionary or a list of those, got {type(part).__name__}",
+        f"{where}: encoding must be a RopeSpec, an Encoding, a dictionary or a list of those, got "
+        f"{type(part).__name__}",
     )
 
 

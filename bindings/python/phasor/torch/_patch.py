@@ -134,7 +134,8 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
     try:
         best = PhasorRotaryEmbedding(config, form="pairs")
     except Error as error:
-        raise refusal("unsupported", f"patch: the config of {where} ({kind}) must be one that RopeSpec.from_hf reads, got: {error}") from error
+        text = f"patch: the config of {where} ({kind}) must be one that RopeSpec.from_hf reads, got: {error}"
+        raise refusal("unsupported", text) from error
     probe = copy.deepcopy(original)
     takes_type = "layer_type" in inspect.signature(type(original).forward).parameters
     form: Form | None = None
@@ -172,7 +173,7 @@ def _form_of(
         ours.form = form
         mine = ours(torch.zeros(1, dtype=torch.float32), positions, layer_type)
         if mine[0].shape == theirs[0].shape:
-            nearest = min(nearest, max(float((a - b).abs().max()) for a, b in zip(mine, theirs)))
+            nearest = min(nearest, max(float((a - b).abs().max()) for a, b in zip(mine, theirs, strict=True)))
             if nearest <= tolerance:
                 return form
     raise refusal(
@@ -262,9 +263,11 @@ def _same(original: Callable[..., Any], layout: Layout, form: Form) -> bool:
     except Exception:  # noqa: BLE001 - another family's function may refuse these shapes in any way it likes
         return False
     ours = apply_rotary_pos_emb(q, k, cos, sin, layout=layout, form=form)
+    if not isinstance(theirs, tuple) or len(theirs) != len(ours):
+        return False
     return all(
         isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.float(), b, rtol=0, atol=_TOLERANCE)
-        for a, b in zip(theirs, ours)
+        for a, b in zip(theirs, ours, strict=True)
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from torch import Tensor
 
 from .. import _core
@@ -44,7 +43,6 @@ def rotate(
     or floats [tokens], [batch, tokens] or [axes, batch, tokens]; positions have no gradient.
     Keeps one graph under torch.compile (op phasor::rotate). Refuses tensors that are not on the CPU.
     """
-    require_cpu("rotate", x=x)
     if direct(x) and (not isinstance(positions, Tensor) or direct(positions)):
         return _core.rotate(
             x.detach() if x.requires_grad else x,
@@ -58,6 +56,7 @@ def rotate(
             angles=angles,
             threads=threads,
         )
+    require_cpu("rotate", x=x)
     offset, rows = _offset_and_rows("rotate", positions)
     direction = _direction("rotate", inverse, transpose)
     return rotate_op(x, rows, spec_text(spec), offset, direction, role, context, order, angles, threads)
@@ -85,7 +84,6 @@ def rotate_qk(
     threads: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """rotate() of queries and keys at the same positions; each has its own number of heads."""
-    require_cpu("rotate_qk", q=q, k=k)
     if direct(q, k) and (not isinstance(positions, Tensor) or direct(positions)):
         return _core.rotate_qk(
             q.detach() if q.requires_grad else q,
@@ -99,6 +97,7 @@ def rotate_qk(
             angles=angles,
             threads=threads,
         )
+    require_cpu("rotate_qk", q=q, k=k)
     offset, rows = _offset_and_rows("rotate_qk", positions)
     direction = _direction("rotate_qk", inverse, transpose)
     text = spec_text(spec)
@@ -124,9 +123,8 @@ def rotate_by(
     Features [rotary_offset, rotary_offset + 2 pairs) of each head turn, the rest pass through. A batch of 1 in cos and
     sin serves every batch row of x. The gradient of cos and sin is the sum over heads: nothing of size tokens^2.
     """
-    require_cpu("rotate_by", x=x, cos=cos, sin=sin)
     if cos.dim() == 3 and cos.shape[0] == 1:
-        cos, sin = cos[0], sin[0]
+        cos, sin = cos.squeeze(0), sin.squeeze(0)
     if direct(x, cos, sin):
         return _core.rotate_by(
             x.detach() if x.requires_grad else x,
@@ -138,6 +136,7 @@ def rotate_by(
             order=order,
             threads=threads,
         )
+    require_cpu("rotate_by", x=x, cos=cos, sin=sin)
     return rotate_by_op(x, cos, sin, layout, transpose, rotary_offset, order, threads)
 
 
@@ -145,14 +144,11 @@ def rotate_by_(
     x: Tensor, cos: Tensor, sin: Tensor, *, layout: Layout, order: Order = "tokens_first", threads: int = 0
 ) -> Tensor:
     """rotate_by() written back to x; in place in memory where no gradient is wanted."""
-    require_cpu("rotate_by", x=x, cos=cos, sin=sin)
     if direct(x, cos, sin) and x.stride(-1) == 1:
         if cos.dim() == 3 and cos.shape[0] == 1:
-            cos, sin = cos[0], sin[0]
+            cos, sin = cos.squeeze(0), sin.squeeze(0)
         bare_x = x.detach()
-        _core.rotate_by(
-            bare_x, cos.detach(), sin.detach(), layout=layout, order=order, threads=threads, out=bare_x
-        )
+        _core.rotate_by(bare_x, cos.detach(), sin.detach(), layout=layout, order=order, threads=threads, out=bare_x)
         return x
     return x.copy_(rotate_by(x, cos, sin, layout=layout, order=order, threads=threads))
 

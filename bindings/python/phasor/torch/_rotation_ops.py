@@ -77,9 +77,7 @@ def _rotate_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if direction == "inverse":
         # (1/a) R^T has the transpose (1/a) R: the forward turn over a^2. Where xPos grows a query by g, its inverse
         # shrinks by g, as the forward turn of a key does.
-        turned = rotate_op(
-            grad, positions, spec, offset, "forward", _OTHER_ROLE[role], context, order, angles, threads
-        )
+        turned = rotate_op(grad, positions, spec, offset, "forward", _OTHER_ROLE[role], context, order, angles, threads)
         d_x = turned / amplitude_of(spec, context) ** 2
     else:
         d_x = rotate_op(grad, positions, spec, offset, _FLIPPED[direction], role, context, order, angles, threads)
@@ -181,9 +179,7 @@ def cos_sin_op(
     rows = positions.detach()
     flat = rows.reshape(-1) if rope.axes == 1 else rows.reshape(rope.axes, -1)
     wide = "float64" if dtype == torch.float64 else "float32"
-    numbers = _core.cos_sin(
-        rope, flat, context=None if context is None else int(context), dtype=cast("Any", wide)
-    )
+    numbers = _core.cos_sin(rope, flat, context=None if context is None else int(context), dtype=cast("Any", wide))
     shape = rows.shape if rope.axes == 1 else rows.shape[1:]
     cos, sin = (torch.from_numpy(part).to(dtype).reshape(*shape, -1) for part in numbers)
     return _in_form(cos, form), _in_form(sin, form)

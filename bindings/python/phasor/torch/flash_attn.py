@@ -101,9 +101,7 @@ def _check(where: str, x: Tensor, cos: Tensor, sin: Tensor, rank: int) -> None:
         )
 
 
-def _rows(
-    cos: Tensor, sin: Tensor, batch: int, tokens: int, seqlen_offsets: int | Tensor
-) -> tuple[Tensor, Tensor]:
+def _rows(cos: Tensor, sin: Tensor, batch: int, tokens: int, seqlen_offsets: int | Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(seqlen_offsets, Tensor):
         _check_offsets(seqlen_offsets, batch)
         rows = seqlen_offsets[:, None] + torch.arange(tokens)
@@ -136,7 +134,7 @@ def _packed_rows(
                 "shape_mismatch",
                 f"apply_rotary_emb: cu_seqlens must rise from 0 to the {total} tokens of x, got {ends}",
             )
-        longest = max(last - first for first, last in zip(ends, ends[1:]))
+        longest = max(last - first for first, last in zip(ends, ends[1:], strict=False))
         if longest > max_seqlen:
             raise refusal(
                 "out_of_range",

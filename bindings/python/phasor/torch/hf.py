@@ -54,6 +54,8 @@ def apply_rotary_pos_emb(
         cos, sin = cos[0, 0], sin[0, 0]
     if position_ids is not None and cos.dim() == 2:
         cos, sin = cos[position_ids], sin[position_ids]
+    if cos.dim() == 3 and cos.shape[0] == 1:
+        cos, sin = cos.squeeze(0), sin.squeeze(0)
     cos, sin = _pairs_of(cos, form), _pairs_of(sin, form)
     order = _order("apply_rotary_pos_emb", q, unsqueeze_dim)
     return (
@@ -65,7 +67,7 @@ def apply_rotary_pos_emb(
 def _pairs_of(rows: Tensor, form: Form) -> Tensor:
     if form == "pairs":
         return rows
-    return rows[..., ::2] if form == "repeated" else rows[..., : rows.shape[-1] // 2]
+    return rows[..., ::2] if form == "repeated" else rows.narrow(-1, 0, rows.shape[-1] // 2)
 
 
 def _order(where: str, x: Tensor, unsqueeze_dim: int) -> Order:
@@ -145,17 +147,19 @@ class PhasorRotaryEmbedding(nn.Module):
         rule = self._rules[name]
         if rule.axes > 1 and position_ids.dim() == 2:
             position_ids = position_ids.unsqueeze(0).expand(rule.axes, -1, -1)
-        context = None
-        if rule.growth != "none":
-            context = (position_ids.max() + 1).to(torch.int64)
-        if rule.growth == "dynamic":
-            grown: Tensor = getattr(self, _grown_name(name))
-            trained = torch.full_like(grown, rule.trained_length)
-            context = torch.where(context < trained, trained, torch.maximum(grown, context))
-            grown.copy_(context)
+        context = None if rule.growth == "none" else self._context(name, rule, position_ids)
         dtype = x.dtype if self.dtype is None else self.dtype
         cos, sin = cos_sin_op(position_ids, context, rule.text, self.form, dtype)
         return cos, sin
+
+    def _context(self, name: str | None, rule: _Rule, position_ids: Tensor) -> Tensor:
+        length = (position_ids.max() + 1).to(torch.int64)
+        if rule.growth == "length":
+            return length
+        grown: Tensor = getattr(self, _grown_name(name))
+        trained = torch.full_like(grown, rule.trained_length)
+        grown.copy_(torch.where(length < trained, trained, torch.maximum(grown, length)))
+        return grown.clone()
 
     def extra_repr(self) -> str:
         return "\n".join(

@@ -57,7 +57,7 @@ def _turn(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
     """t turned by cos and sin [..., pairs] stretched over it: the axes of t sorted into batch, tokens and heads."""
     lead = tuple(t.shape[:-1])
     rows = (1,) * (len(lead) - (cos.dim() - 1)) + tuple(cos.shape[:-1])
-    if len(rows) != len(lead) or any(r not in (1, n) for r, n in zip(rows, lead)):
+    if len(rows) != len(lead) or any(r not in (1, n) for r, n in zip(rows, lead, strict=True)):
         raise refusal(
             "shape_mismatch",
             f"apply_rotary_emb: angles must stretch over t, got {shape_text(cos)} for {shape_text(t)}",
@@ -68,8 +68,8 @@ def _turn(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
     outer, tokens, inner = (math.prod(lead[a:b]) for a, b in ((0, first), (first, last), (last, len(lead))))
     # Angles of a batch axis, then a stretched one: [batch, 1, tokens]. Anything in between is written out in full.
     if any(rows[i] == 1 and lead[i] != 1 for i in range(first, last)):
-        full = (*lead[first:last], pairs)
-        cos, sin = cos.reshape(*rows[first:last], pairs).expand(full), sin.reshape(*rows[first:last], pairs).expand(full)
+        narrow, full = (*rows[first:last], pairs), (*lead[first:last], pairs)
+        cos, sin = cos.reshape(narrow).expand(full), sin.reshape(narrow).expand(full)
     cos, sin = cos.reshape(tokens, pairs), sin.reshape(tokens, pairs)
     order: Order = "heads_first" if inner == 1 else "tokens_first"
     shape = (1, outer, tokens, dim) if inner == 1 else (outer, tokens, inner, dim)
@@ -132,7 +132,8 @@ class RotaryEmbedding(nn.Module):
             exact = torch.ones(num_freqs, dtype=torch.float64)
         else:
             raise refusal(
-                "invalid_argument", f'RotaryEmbedding: freqs_for must be "lang", "pixel" or "constant", got {freqs_for!r}'
+                "invalid_argument",
+                f'RotaryEmbedding: freqs_for must be "lang", "pixel" or "constant", got {freqs_for!r}',
             )
         self.freqs_for = freqs_for
         self.learned_freq = learned_freq
@@ -170,7 +171,7 @@ class RotaryEmbedding(nn.Module):
         dtype: torch.dtype | None = None,
         offset: int = 0,
     ) -> Tensor:
-        """Positions offset .. offset + seq_len - 1 over interpolate_factor, [seq_len]; float64 unless dtype says else."""
+        """Positions offset, offset + 1, ... over interpolate_factor, [seq_len], float64 unless dtype is given."""
         positions = torch.arange(seq_len, device=device, dtype=torch.float64) + offset
         return (positions / self.interpolate_factor).to(torch.float64 if dtype is None else dtype)
 
@@ -221,7 +222,8 @@ class RotaryEmbedding(nn.Module):
         if self.use_xpos and scale is None:
             raise refusal(
                 "invalid_argument",
-                "rotate_queries_or_keys: with use_xpos rotate_queries_and_keys must be called (or scale given), got no scale",
+                "rotate_queries_or_keys: with use_xpos rotate_queries_and_keys must be called, or scale given, got "
+                "neither",
             )
         seq_dim = self._seq_dim(t, seq_dim)
         cos, sin = self._cos_sin(t.shape[seq_dim], offset, t.dtype)
@@ -243,7 +245,8 @@ class RotaryEmbedding(nn.Module):
         if queries > keys:
             raise refusal(
                 "shape_mismatch",
-                f"rotate_queries_with_cached_keys: there must be at least as many keys as queries, got {keys} and {queries}",
+                "rotate_queries_with_cached_keys: there must be at least as many keys as queries, got "
+                f"{keys} and {queries}",
             )
         cos_q, sin_q = self._cos_sin(queries, keys - queries + offset, q.dtype)
         cos_k, sin_k = self._cos_sin(keys, 0, k.dtype)
@@ -280,15 +283,16 @@ class RotaryEmbedding(nn.Module):
         dim = t.shape[-1]
         if 2 * cos.shape[-1] > dim:
             raise refusal(
-                "shape_mismatch", f"RotaryEmbedding: t must have at least {2 * cos.shape[-1]} features, got {shape_text(t)}"
+                "shape_mismatch",
+                f"RotaryEmbedding: t must have at least {2 * cos.shape[-1]} features, got {shape_text(t)}",
             )
         if seq_dim == -2:
-            shape = t.shape if t.dim() == 4 else (1, math.prod(t.shape[:-2]), t.shape[-2], dim)
-            turned = rotate_by(t.reshape(shape), cos, sin, layout="interleaved", order="heads_first")
+            x = t if t.dim() == 4 else t.reshape(1, math.prod(t.shape[:-2]), t.shape[-2], dim)
+            turned = rotate_by(x, cos, sin, layout="interleaved", order="heads_first")
         else:
-            shape = t.shape if t.dim() == 4 else (math.prod(t.shape[:-3]), *t.shape[-3:])
-            turned = rotate_by(t.reshape(shape), cos, sin, layout="interleaved")
-        return turned.reshape(t.shape)
+            x = t if t.dim() == 4 else t.reshape(math.prod(t.shape[:-3]), *t.shape[-3:])
+            turned = rotate_by(x, cos, sin, layout="interleaved")
+        return turned if t.dim() == 4 else turned.reshape(t.shape)
 
     def _cos_sin(self, tokens: int, offset: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin [tokens, pairs] of positions offset .., float32 (float64 for float64)."""
@@ -305,7 +309,7 @@ class RotaryEmbedding(nn.Module):
             with torch.no_grad():
                 angles = self.get_seq_pos(rows)[:, None] * self._frequencies()
                 self._cached = (key, angles.cos().to(wide), angles.sin().to(wide))
-        return self._cached[1][offset:end], self._cached[2][offset:end]
+        return self._cached[1].narrow(0, offset, tokens), self._cached[2].narrow(0, offset, tokens)
 
 
 __all__ = ["RotaryEmbedding", "apply_learned_rotations", "apply_rotary_emb", "rotate_half"]

@@ -108,7 +108,9 @@ def test_llama_refuses_another_table() -> None:
 # transformers -----------------------------------------------------------------------------------------------------
 
 
-def tables(tokens: int, dim: int, *, repeated: bool = False, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def tables(
+    tokens: int, dim: int, *, repeated: bool = False, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
     angles = torch.arange(tokens)[None, :, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
     wide = angles.repeat_interleave(2, -1) if repeated else torch.cat((angles, angles), -1)
     return wide.cos().to(dtype), wide.sin().to(dtype)
@@ -172,7 +174,9 @@ def llama_config(**rope: Any) -> LlamaConfig:
 def same_tables(config: Any, original: torch.nn.Module, ids: Tensor, bound: float = 2e-5) -> None:
     ours = hf.PhasorRotaryEmbedding(config)
     for dtype in (torch.float32, torch.bfloat16):
-        for a, b in zip(ours(torch.zeros(1, dtype=dtype), ids), original(torch.zeros(1, dtype=dtype), ids), strict=True):
+        for a, b in zip(
+            ours(torch.zeros(1, dtype=dtype), ids), original(torch.zeros(1, dtype=dtype), ids), strict=True
+        ):
             assert a.dtype == b.dtype == dtype and a.shape == b.shape
             torch.testing.assert_close(a, b, rtol=0, atol=bound if dtype == torch.float32 else 0.01)
 
@@ -271,7 +275,9 @@ def test_flash_attn_rotation(flash: dict[str, Any], interleaved: bool, dtype: to
     expected = original(x, cos[4:10], sin[4:10], interleaved)
     near(pt.apply_rotary_emb(x, cos, sin, interleaved, False, 4), expected, 8)
     starts = torch.tensor([0, 14, 3])
-    batches = [original(x[b : b + 1], cos[s : s + 6], sin[s : s + 6], interleaved) for b, s in enumerate(starts.tolist())]
+    batches = [
+        original(x[b : b + 1], cos[s : s + 6], sin[s : s + 6], interleaved) for b, s in enumerate(starts.tolist())
+    ]
     ours = flash_attn.apply_rotary_emb(x, cos, sin, interleaved=interleaved, seqlen_offsets=starts.to(torch.int32))
     near(ours, torch.cat(batches), 8)
     written = x.clone()
@@ -424,7 +430,11 @@ def test_ret_axial(freqs_for: Any) -> None:
     settings = {"freqs_for": freqs_for, "max_freq": 10, "cache_if_possible": False}
     ours, theirs = our_ret.RotaryEmbedding(8, **settings), original_ret.RotaryEmbedding(8, **settings)
     for offsets in (None, (2.0, 3.0)):
-        near(ours.get_axial_freqs(4, 6, offsets=offsets).detach(), theirs.get_axial_freqs(4, 6, offsets=offsets).detach(), 64)
+        near(
+            ours.get_axial_freqs(4, 6, offsets=offsets).detach(),
+            theirs.get_axial_freqs(4, 6, offsets=offsets).detach(),
+            64,
+        )
     freqs = theirs.get_axial_freqs(4, 6).detach()
     for shape in ((2, 4, 6, 16), (2, 3, 4, 6, 20)):
         t = randn(*shape)
@@ -435,8 +445,8 @@ def test_ret_free_functions() -> None:
     module = original_ret.RotaryEmbedding(8)
     freqs = module(torch.arange(20).float())
     t = randn(2, 3, 9, 14)
-    cases: list[dict[str, Any]] = [{}, {"start_index": 3}, {"scale": 0.5}, {"scale": randn(9, 8).abs().repeat_interleave(2, -1)[:, ::2]}]
-    for choices in cases[:3]:
+    cases: list[dict[str, Any]] = [{}, {"start_index": 3}, {"scale": 0.5}]
+    for choices in cases:
         near(our_ret.apply_rotary_emb(freqs, t, **choices), original_ret.apply_rotary_emb(freqs, t, **choices), 64)
     grow = randn(9, 4).abs().repeat_interleave(2, -1)
     near(our_ret.apply_rotary_emb(freqs, t, scale=grow), original_ret.apply_rotary_emb(freqs, t, scale=grow), 64)

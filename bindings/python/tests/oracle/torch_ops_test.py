@@ -300,7 +300,7 @@ def test_linear_attention(spec: RopeSpec | None, causal: bool, features: Any) ->
     padding = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return pt.linear_attention(q, k, v, spec=spec, causal=causal, features=features, key_padding=padding)
+        return pt.linear_attention(q, k, v, encoding=spec, causal=causal, features=features, key_padding=padding)
 
     assert gradcheck(attend, (q, k, v), atol=1e-6)
     direct = attend(q.detach(), k.detach(), v.detach())
@@ -350,7 +350,7 @@ class Block(torch.nn.Module):
             {"encoding": "shaw", "clip": 1, "rel_k": self.rows},
         ]
         out = pt.attention(q, k, x, encoding=encoding, causal=True)
-        return out + pt.linear_attention(q, k, x, spec=self.spec, causal=True)
+        return out + pt.linear_attention(q, k, x, encoding=self.spec, causal=True)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -79,7 +79,9 @@ def make(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if any(part in name for part in ("q_proj.weight", "k_proj.weight", "qkv_proj.weight", "query_key_value.weight")):
+            if any(
+                part in name for part in ("q_proj.weight", "k_proj.weight", "qkv_proj.weight", "query_key_value.weight")
+            ):
                 weight.mul_(10.0)
     return model
 
