@@ -155,6 +155,7 @@ using io::write_safetensors;
 // Models that use it.
 using models::Decoder;
 using models::GenerateOptions;
+using models::Generation;
 using models::Generator;
 using models::read_tokenizer;
 using models::RoFormer;

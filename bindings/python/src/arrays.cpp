@@ -315,6 +315,11 @@ void Array::from_buffer(nb::handle object, int flags) {
 }
 
 void Array::from_dlpack(nb::handle object) {
+  // JAX's capsules do not say that its arrays never change.
+  if (access_ == Access::write && library_of(object) == "jax") {
+    refuse(ErrorCode::unsupported, where_,
+           "must be an array that can be written, got one of JAX, which never change");
+  }
   try {
     keeper_ = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& newer) {

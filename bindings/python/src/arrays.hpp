@@ -27,6 +27,9 @@ enum class Element : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean }
 
 enum class Access : std::uint8_t { read, write };
 
+// The library that an array's type comes from: "numpy", "torch", "jax", ...
+[[nodiscard]] std::string library_of(nb::handle object);
+
 // An array argument, held for the length of one call: nothing is copied.
 //
 // `where` names the argument in messages, as in "rotate: x", and must outlive the Array. Holding and

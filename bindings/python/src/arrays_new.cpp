@@ -9,13 +9,6 @@
 namespace phasor::python {
 namespace {
 
-// The library that an array's type comes from: "numpy", "torch", "jaxlib", ...
-[[nodiscard]] std::string library_of(nb::handle object) {
-  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
-  const auto module = nb::cast<std::string>(nb::str(nb::object(type.attr("__module__"))));
-  return module.substr(0, module.find('.'));
-}
-
 // A module's function, looked up once and kept for good.
 template <const char* kModule, const char* kName>
 [[nodiscard]] nb::handle function() {
@@ -47,6 +40,13 @@ constexpr char kNumpy[] = "numpy", kEmpty[] = "empty", kEmptyLike[] = "empty_lik
 
 }  // namespace
 
+std::string library_of(nb::handle object) {
+  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+  const auto module = nb::cast<std::string>(nb::str(nb::object(type.attr("__module__"))));
+  const std::string library = module.substr(0, module.find('.'));
+  return library == "jaxlib" ? "jax" : library;
+}
+
 NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where) {
   // A broadcast axis has no place in memory of its own: NumPy would put it anywhere.
   const bool same = std::ranges::equal(shape, like.shape()) &&
@@ -60,7 +60,7 @@ NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const
                    : function<kNumpy, kEmpty>()(tuple_of(shape), like.object().attr("dtype"));
   } else {
     object_ = function<kNumpy, kEmpty>()(tuple_of(shape), numpy_type(like.element(), where));
-    to_jax_ = library == "jaxlib" || library == "jax";
+    to_jax_ = library == "jax";
   }
   array_.emplace(object_, where, Access::write);
 }

@@ -132,30 +132,34 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
     kind = type(original).__name__
     config = original.config
     try:
-        best = PhasorRotaryEmbedding(config, form="pairs")
+        ours = PhasorRotaryEmbedding(config)
     except Error as error:
         text = f"patch: the config of {where} ({kind}) must be one that RopeSpec.from_hf reads, got: {error}"
         raise refusal("unsupported", text) from error
     probe = copy.deepcopy(original)
     takes_type = "layer_type" in inspect.signature(type(original).forward).parameters
-    form: Form | None = None
+    form: Form = "halves"
     dtype: torch.dtype | None = None
     # model.to(torch.bfloat16) rounds the frequencies that transformers keeps: that is what patch() mends.
     steps = [torch.finfo(buffer.dtype).eps for buffer in original.buffers() if buffer.is_floating_point()]
     tolerance = max([_TOLERANCE, *(_PROBED * step for step in steps)])
-    for layer_type in best.layer_types:
+    for layer_type in ours.layer_types:
         positions = torch.arange(_PROBED).expand(1, -1)
-        if best.spec(layer_type).axes > 1:
-            positions = positions.expand(best.spec(layer_type).axes, 1, -1)
+        axes = ours.spec(layer_type).axes
+        if axes > 1:
+            positions = positions.expand(axes, 1, -1)
         keywords = {"layer_type": layer_type} if takes_type and layer_type is not None else {}
-        with torch.no_grad():
-            theirs = probe(torch.zeros(1, dtype=torch.float32), positions, **keywords)
-            kept = probe(torch.zeros(1, dtype=torch.bfloat16), positions, **keywords)
+        try:
+            with torch.no_grad():
+                theirs = probe(torch.zeros(1, dtype=torch.float32), positions, **keywords)
+                kept = probe(torch.zeros(1, dtype=torch.bfloat16), positions, **keywords)
+        except Exception as error:
+            text = f"patch: {where} ({kind}) must take positions of shape {list(positions.shape)}, got: {error!r}"
+            raise refusal("unsupported", text) from error
         if not (isinstance(theirs, tuple) and len(theirs) == 2 and theirs[0].is_floating_point()):
             raise refusal("unsupported", f"patch: {where} ({kind}) must give cos and sin, got {type(theirs).__name__}")
+        form = _form_of(theirs, ours, positions, layer_type, tolerance, f"{where} ({kind})")
         dtype = None if kept[0].dtype == torch.bfloat16 else torch.float32
-        form = _form_of(theirs, PhasorRotaryEmbedding(config), positions, layer_type, where, kind, tolerance)
-    assert form is not None
     return PhasorRotaryEmbedding(config, form=form, dtype=dtype)
 
 
@@ -164,10 +168,10 @@ def _form_of(
     ours: PhasorRotaryEmbedding,
     positions: Tensor,
     layer_type: str | None,
-    where: str,
-    kind: str,
     tolerance: float,
+    where: str,
 ) -> Form:
+    """How `theirs` writes each pair's number."""
     nearest = float("inf")
     for form in _FORMS:
         ours.form = form
@@ -178,7 +182,7 @@ def _form_of(
                 return form
     raise refusal(
         "unsupported",
-        f"patch: {where} ({kind}) must give the cos and sin that its config asks for, got "
+        f"patch: {where} must give the cos and sin that its config asks for, got "
         + (f"another shape, {list(theirs[0].shape)}" if nearest == float("inf") else f"a difference of {nearest:.3g}"),
     )
 

@@ -190,11 +190,15 @@ def _grown_name(layer_type: str | None) -> str:
 
 
 def _layer_types(config: object) -> list[str | None]:
-    """The names under which a config keeps different rotations; [None] where there is one."""
+    """The names under which a config keeps different rotations, of layers that turn; [None] where there is one."""
     parameters = _get(config, "rope_parameters")
-    if isinstance(parameters, dict) and parameters and all(isinstance(v, dict) for v in parameters.values()):
-        return list(parameters)
-    return [None]
+    if not isinstance(parameters, dict):
+        return [None]
+    nested = [name for name, rope in parameters.items() if isinstance(rope, dict)]
+    if not nested or any(rope is not None and name not in nested for name, rope in parameters.items()):
+        return [None]
+    used = _get(config, "layer_types") or nested
+    return [name for name in nested if name in used]
 
 
 def _get(config: object, key: str) -> Any:

@@ -62,11 +62,25 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cohere": {},
     "cohere2": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16},
     "olmo2": {},
+    "olmo3": {**GROUPED, "layer_types": ["sliding_attention", "sliding_attention"]},
     "stablelm": {"partial_rotary_factor": 0.25},
     "granite": {},
     "starcoder2": {},
     "smollm3": {"no_rope_layers": [1, 0]},
     "ernie4_5": HEAD,
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "n_routed_experts": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_experts_per_tok": 1,
+        "first_k_dense_replace": 2,
+    },
     "gpt_oss": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
 }
 
@@ -79,9 +93,7 @@ def make(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if any(
-                part in name for part in ("q_proj.weight", "k_proj.weight", "qkv_proj.weight", "query_key_value.weight")
-            ):
+            if any(part in name for part in ("q_proj.", "k_proj.", "qkv_proj.", "query_key_value.", "q_b_proj.")):
                 weight.mul_(10.0)
     return model
 
@@ -134,6 +146,7 @@ def test_long_positions_differ_by_the_float32_angles() -> None:
     assert drift["original"][1] > 100 * drift["patched"][1]
 
 
+@torch.no_grad()
 def test_the_position_of_a_token_is_what_counts() -> None:
     model = make("llama")
     pt.patch(model)

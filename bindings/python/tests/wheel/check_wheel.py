@@ -69,8 +69,8 @@ def pack(clone: pathlib.Path, build: pathlib.Path, folder: pathlib.Path) -> path
 def check_names(wheel: pathlib.Path) -> None:
     """The package, its metadata and the command; no header, no library of ours, no test."""
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    inside = re.compile(r"phasor/(\w+/)*\w+\.(py|pyi|so)|phasor/py\.typed|phasor/_core\.[\w.-]+\.so"
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+    inside = re.compile(r"phasor/(\w+/)*\w+\.pyi?|phasor/py\.typed|phasor/_core\.[\w.-]+\.so"
                         r"|phasor-[\w.]+\.dist-info/.+|phasor-[\w.]+\.data/scripts/phasor"
                         r"|phasor\.(libs|scripts)/[\w.-]+")
     strange = [name for name in names if not inside.fullmatch(name) or "libphasor" in name]
