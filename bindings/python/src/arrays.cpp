@@ -18,11 +18,6 @@ namespace {
 constexpr std::string_view kKinds =
     "float16, bfloat16, float32, float64, int32, int64, uint8 or bool";
 
-[[nodiscard]] std::string kind_of(nb::handle object) {
-  return nb::cast<std::string>(
-      nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))).attr("__name__"));
-}
-
 // Python's own exception becomes ours: the caller meets one kind of refusal.
 [[nodiscard]] std::string take_python_error() {
   nb::python_error error;
@@ -188,11 +183,7 @@ bool Array::dense() const noexcept {
   return true;
 }
 
-std::string Array::text() const {
-  std::string text = "[";
-  for (const std::int64_t length : shape()) text += message(text.size() == 1 ? "" : ", ", length);
-  return message(text, "] ", name_of(element_));
-}
+std::string Array::text() const { return message(text_of(shape()), " ", name_of(element_)); }
 
 Array::Array(nb::handle object, const char* where, Access access)
     : object_(object), where_(where), access_(access) {
@@ -354,11 +345,35 @@ void Array::from_dlpack(nb::handle object) {
   }
 }
 
+core::DType float_type_of(const Array& array, std::string_view what) {
+  switch (array.element()) {
+    case Element::f64:
+      return core::DType::f64;
+    case Element::f32:
+      return core::DType::f32;
+    case Element::f16:
+      return core::DType::f16;
+    case Element::bf16:
+      return core::DType::bf16;
+    default:
+      throw Error(ErrorCode::unsupported,
+                  message(what.empty() ? std::string_view(array.where()) : what,
+                          " must hold float16, bfloat16, float32 or float64, got ", array.text()));
+  }
+}
+
 Order order_of(std::string_view name) {
   if (name == "tokens_first") return Order::tokens_first;
   if (name == "heads_first") return Order::heads_first;
   throw Error(ErrorCode::invalid_argument,
               message("order must be tokens_first or heads_first, got ", name));
+}
+
+core::AngleMode angles_of(std::string_view name, const char* where) {
+  if (name == "exact") return core::AngleMode::exact;
+  if (name == "float32") return core::AngleMode::float32;
+  throw Error(ErrorCode::invalid_argument,
+              message(where, ": angles must be exact or float32, got ", name));
 }
 
 namespace {
@@ -375,23 +390,7 @@ template <class View>
                    ", got ", array.text()));
   }
   View view;
-  switch (array.element()) {
-    case Element::f64:
-      view.dtype = core::DType::f64;
-      break;
-    case Element::f32:
-      view.dtype = core::DType::f32;
-      break;
-    case Element::f16:
-      view.dtype = core::DType::f16;
-      break;
-    case Element::bf16:
-      view.dtype = core::DType::bf16;
-      break;
-    default:
-      refuse(ErrorCode::unsupported, array.where(),
-             message("must hold float16, bfloat16, float32 or float64, got ", array.text()));
-  }
+  view.dtype = float_type_of(array);
   const std::size_t first = array.rank() == 4 ? 1 : 0;
   const std::size_t tokens = first + (order == Order::tokens_first ? 0 : 1);
   const std::size_t heads = first + (order == Order::tokens_first ? 1 : 0);

@@ -27,6 +27,12 @@ enum class Element : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean }
 
 enum class Access : std::uint8_t { read, write };
 
+// The name of an object's type, for messages.
+[[nodiscard]] std::string kind_of(nb::handle object);
+[[nodiscard]] bool is_mapping(nb::handle object);
+// "[2, 5, 64]", for messages.
+[[nodiscard]] std::string text_of(std::span<const std::int64_t> shape);
+
 // The library that an array's type comes from: "numpy", "torch", "jax", ...
 [[nodiscard]] std::string library_of(nb::handle object);
 
@@ -113,8 +119,13 @@ class Output {
   std::optional<NewArray> made_;
 };
 
+// throws   Error(unsupported) for elements that are no floats; `what` names the array where it is not
+//          the argument itself
+[[nodiscard]] core::DType float_type_of(const Array& array, std::string_view what = {});
+
 enum class Order : std::uint8_t { tokens_first, heads_first };
 [[nodiscard]] Order order_of(std::string_view name);
+[[nodiscard]] core::AngleMode angles_of(std::string_view name, const char* where);
 
 // The array as [batch, tokens, heads, dim]; without a batch axis, or with heads before tokens.
 //

@@ -40,6 +40,21 @@ constexpr char kNumpy[] = "numpy", kEmpty[] = "empty", kEmptyLike[] = "empty_lik
 
 }  // namespace
 
+std::string kind_of(nb::handle object) {
+  return nb::cast<std::string>(nb::str(nb::object(object.type().attr("__name__"))));
+}
+
+bool is_mapping(nb::handle object) {
+  return PyDict_Check(object.ptr()) ||
+         (PyMapping_Check(object.ptr()) != 0 && PyObject_HasAttrString(object.ptr(), "keys") != 0);
+}
+
+std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t length : shape) text += message(text.size() == 1 ? "" : ", ", length);
+  return text + "]";
+}
+
 std::string library_of(nb::handle object) {
   const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
   const auto module = nb::cast<std::string>(nb::str(nb::object(type.attr("__module__"))));
@@ -79,11 +94,8 @@ Output::Output(nb::handle out, const Array& like, std::span<const std::int64_t> 
   }
   given_.emplace(out, where, Access::write);
   if (!std::ranges::equal(given_->shape(), shape) || given_->element() != like.element()) {
-    std::string wanted = "[";
-    for (const std::int64_t length : shape)
-      wanted += message(wanted.size() == 1 ? "" : ", ", length);
     throw Error(ErrorCode::shape_mismatch,
-                message(where, " must be ", wanted, "] ", name_of(like.element()), ", got ",
+                message(where, " must be ", text_of(shape), " ", name_of(like.element()), ", got ",
                         given_->text()));
   }
 }
@@ -114,11 +126,11 @@ ConfigArgument config_of(nb::handle object, const char* where) {
     return {"", nb::cast<std::string>(nb::str(object))};
   if (PyObject_HasAttrString(object.ptr(), "to_dict") != 0)
     return {to_json(object.attr("to_dict")()), ""};
-  if (PyMapping_Check(object.ptr()) != 0 && PyObject_HasAttrString(object.ptr(), "keys") != 0)
+  if (is_mapping(object))
     return {to_json(nb::handle(reinterpret_cast<PyObject*>(&PyDict_Type))(object)), ""};
   throw Error(ErrorCode::invalid_argument,
               message(where, " must be a dictionary, a path or an object with to_dict(), got ",
-                      nb::cast<std::string>(nb::str(nb::object(object.type().attr("__name__"))))));
+                      kind_of(object)));
 }
 
 }  // namespace phasor::python

@@ -8,19 +8,6 @@ namespace {
 
 using attention::Mask;
 
-[[nodiscard]] std::string text_of(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t length : shape) text += message(text.size() == 1 ? "" : ", ", length);
-  return text + "]";
-}
-
-[[nodiscard]] core::AngleMode angles_of(std::string_view name) {
-  if (name == "exact") return core::AngleMode::exact;
-  if (name == "float32") return core::AngleMode::float32;
-  throw Error(ErrorCode::invalid_argument,
-              message("attention: angles must be exact or float32, got ", name));
-}
-
 [[nodiscard]] bool is_one_of(std::span<const std::int64_t> shape, std::int64_t batch,
                              std::int64_t tokens) {
   if (shape.size() == 1) return batch == 1 && shape[0] == tokens;
@@ -115,7 +102,7 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
   if (key_positions_.given()) options_.key_positions = key_positions_.get();
   options_.query_segments = query_segments_.get();
   options_.key_segments = key_segments_.get();
-  options_.angles = angles_of(arguments.angles);
+  options_.angles = angles_of(arguments.angles, "attention");
   options_.threads = arguments.threads;
 }
 

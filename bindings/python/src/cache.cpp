@@ -181,7 +181,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   return {capacity ? self.value.fork(*capacity) : self.value.fork(), self.spec};
 }
 
-[[nodiscard]] std::string text_of(const PyCache& self) {
+[[nodiscard]] std::string repr_of(const PyCache& self) {
   const attention::CacheSpec& spec = self.value.spec();
   return message("KVCache(key_heads=", spec.key_heads, ", head_dim=", spec.head_dim,
                  ", capacity=", spec.capacity, ", value_dim=", spec.value_dim,
@@ -200,7 +200,7 @@ void add_cache(nb::module_& module) {
            "value_dim"_a = nb::none(), "batch"_a = 1, "dtype"_a = "float32", "spec"_a = nb::none(),
            "context"_a = nb::none(), "mode"_a = "compact")
       .def("__len__", [](const PyCache& self) { return self.value.tokens(); })
-      .def("__repr__", [](const PyCache& self) { return nb::str(text_of(self).c_str()); })
+      .def("__repr__", [](const PyCache& self) { return nb::str(repr_of(self).c_str()); })
       .def_prop_ro("capacity", [](const PyCache& self) { return self.value.spec().capacity; })
       .def_prop_ro("next_position", [](const PyCache& self) { return self.value.next_position(); })
       .def_prop_ro("spec",

@@ -31,21 +31,6 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
   return PyObject_HasAttrString(object.ptr(), attribute) != 0;
 }
 
-[[nodiscard]] std::optional<core::DType> dtype_of(Element element) noexcept {
-  switch (element) {
-    case Element::f64:
-      return core::DType::f64;
-    case Element::f32:
-      return core::DType::f32;
-    case Element::f16:
-      return core::DType::f16;
-    case Element::bf16:
-      return core::DType::bf16;
-    default:
-      return std::nullopt;
-  }
-}
-
 // A parameter that requires grad can be held; only calls without gradients refuse it.
 [[nodiscard]] nb::object detached(nb::handle object) {
   return has(object, "requires_grad") && has(object, "detach") ? object.attr("detach")()
@@ -162,14 +147,6 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
 
 }  // namespace
 
-std::string kind_of(nb::handle object) {
-  return nb::cast<std::string>(nb::str(object.type().attr("__name__")));
-}
-
-bool is_mapping(nb::handle object) {
-  return PyDict_Check(object.ptr()) || (PyMapping_Check(object.ptr()) != 0 && has(object, "keys"));
-}
-
 bool is_list(nb::handle object) {
   return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
 }
@@ -179,13 +156,8 @@ nb::dict as_dict(nb::handle mapping) {
 }
 
 NamedTable named(std::string_view name, const Array& array) {
-  const std::optional<core::DType> dtype = dtype_of(array.element());
-  if (!dtype) {
-    refuse(ErrorCode::unsupported,
-           message("encoding: ", name, " must hold float16, bfloat16, float32 or float64, got ",
-                   array.text()));
-  }
-  return {name, array.data(), *dtype, array.shape(), array.strides()};
+  const core::DType dtype = float_type_of(array, message("encoding: ", name));
+  return {name, array.data(), dtype, array.shape(), array.strides()};
 }
 
 PyEncoding PyEncoding::from_dict(nb::handle dictionary) {

@@ -20,9 +20,6 @@ namespace phasor::python {
 
 class PySpec;
 
-// The name of an object's type, for messages.
-[[nodiscard]] std::string kind_of(nb::handle object);
-[[nodiscard]] bool is_mapping(nb::handle object);
 [[nodiscard]] bool is_list(nb::handle object);  // or a tuple
 [[nodiscard]] nb::dict as_dict(nb::handle mapping);
 // An array as the table that config::parse_encoding reads in place.

@@ -70,7 +70,7 @@ namespace {
       std::move(missing))};
 }
 
-[[nodiscard]] const char* kind_of(const PyModel& model) {
+[[nodiscard]] const char* model_kind(const PyModel& model) {
   return std::holds_alternative<models::Decoder>(model.loaded->network) ? "decoder" : "roformer";
 }
 
@@ -131,7 +131,7 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
   return out;
 }
 
-[[nodiscard]] std::string text_of(const PyModel& model) {
+[[nodiscard]] std::string repr_of(const PyModel& model) {
   const nb::dict facts = facts_of(model);
   const auto word = [&](const char* key) {
     const nb::object value = facts[key];
@@ -302,7 +302,7 @@ void add_model(nb::module_& module) {
                   nb::arg("threads") = 0,
                   "A folder of config.json and safetensors, or a GGUF file; the tokenizer is read\n"
                   "beside the weights where there is one.")
-      .def_prop_ro("kind", &kind_of)
+      .def_prop_ro("kind", &model_kind)
       .def_prop_ro("facts", &facts_of, "Layers, widths, vocabulary, parameters ...")
       .def(
           "encode", &encode, nb::arg("text"), nb::kw_only(), nb::arg("special") = "parse",
@@ -325,7 +325,7 @@ void add_model(nb::module_& module) {
       .def("fill", &fill, nb::arg("text"), nb::kw_only(), nb::arg("count") = 5,
            "What could stand at each [MASK]: {\"slot\", \"choices\": [{\"id\", \"token\",\n"
            "\"probability\", \"logit\"}]}, likeliest first.")
-      .def("__repr__", &text_of);
+      .def("__repr__", &repr_of);
   add_generate(module, model);
 }
 

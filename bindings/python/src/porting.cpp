@@ -173,19 +173,7 @@ using Context = std::optional<std::int64_t>;
     throw Error(ErrorCode::shape_mismatch,
                 message("audit: cos and sin must be [rows, pairs] of one type, got ", cos.text(),
                         " and ", sin.text()));
-  switch (cos.element()) {
-    case Element::f64:
-      return core::DType::f64;
-    case Element::f32:
-      return core::DType::f32;
-    case Element::f16:
-      return core::DType::f16;
-    case Element::bf16:
-      return core::DType::bf16;
-    default:
-      throw Error(ErrorCode::unsupported,
-                  message("audit: cos and sin must hold floats, got ", cos.text()));
-  }
+  return float_type_of(cos, "audit: cos and sin");
 }
 
 [[nodiscard]] nb::object audit(nb::handle cos, nb::handle sin, nb::handle spec,

@@ -29,13 +29,6 @@ using core::Direction;
   return inverse ? Direction::inverse : transpose ? Direction::transpose : Direction::forward;
 }
 
-[[nodiscard]] core::AngleMode angles_of(std::string_view name, const char* where) {
-  if (name == "exact") return core::AngleMode::exact;
-  if (name == "float32") return core::AngleMode::float32;
-  throw Error(ErrorCode::invalid_argument,
-              message(where, ": angles must be exact or float32, got ", name));
-}
-
 [[nodiscard]] core::Role role_of(std::string_view name) {
   if (name == "query") return core::Role::query;
   if (name == "key") return core::Role::key;
@@ -128,24 +121,7 @@ class Tensor {
                 message("rotate_by: cos and sin must have one shape, type and layout, got ",
                         cos.text(), " and ", sin.text()));
   }
-  core::CosSinRows rows{.cos = cos.data(), .sin = sin.data()};
-  switch (cos.element()) {
-    case Element::f64:
-      rows.dtype = core::DType::f64;
-      break;
-    case Element::f32:
-      rows.dtype = core::DType::f32;
-      break;
-    case Element::f16:
-      rows.dtype = core::DType::f16;
-      break;
-    case Element::bf16:
-      rows.dtype = core::DType::bf16;
-      break;
-    default:
-      throw Error(ErrorCode::unsupported,
-                  message("rotate_by: cos and sin must hold floats, got ", cos.text()));
-  }
+  core::CosSinRows rows{.cos = cos.data(), .sin = sin.data(), .dtype = float_type_of(cos)};
   const std::size_t rank = shape.size();
   const bool batched = rank == 3;
   if ((rank != 2 && rank != 3) || shape[rank - 2] != x.tokens ||

@@ -210,7 +210,7 @@ def refusals() -> list[tuple[Any, str]]:
         (lambda: phasor.audit(cos, sin[:4], spec), "audit: cos and sin must be [rows, pairs] of one type"),
         (lambda: phasor.audit(cos[0], sin[0], spec), "audit: cos and sin must be [rows, pairs] of one type"),
         (lambda: phasor.audit(cos, sin.astype(np.float64), spec), "of one type"),
-        (lambda: phasor.audit(cos.astype(np.int32), sin.astype(np.int32), spec), "must hold floats"),
+        (lambda: phasor.audit(cos.astype(np.int32), sin.astype(np.int32), spec), "must hold float16"),
         (lambda: phasor.audit(cos[:, :4], sin[:, :4], spec), "8 rows of 8"),
         (lambda: phasor.audit(cos, sin, spec, np.arange(3)), "audit: positions must be [8] for this spec"),
         (lambda: phasor.audit(cos, sin, axial), "audit: positions must be [2, 8] for this spec, got None"),
