@@ -54,8 +54,9 @@ class Attention:
 
 def rows(heap: str, rounds: int, tokens: int, only: str | None, every_backward: bool) -> Iterator[Row]:
     """Every encoding at `tokens`; none at twice as many too."""
-    for length in (tokens, 2 * tokens):
-        yield from rows_of(heap, rounds, length, "none" if length > tokens and only is None else only, every_backward)
+    yield from rows_of(heap, rounds, tokens, only, every_backward)
+    if only in (None, "none"):
+        yield from rows_of(heap, rounds, 2 * tokens, "none", every_backward)
 
 
 def rows_of(heap: str, rounds: int, tokens: int, only: str | None, every_backward: bool) -> Iterator[Row]:
@@ -99,7 +100,8 @@ def backward_rows(heap: str, rounds: int, tokens: int, encoding: Any, ours: Atte
         expected = torch.autograd.grad(result, leaves, gradient, retain_graph=True)
         for mine, their in zip(ours.gradients, expected):
             # Gradients are sums over tokens: the largest sets the measure.
-            check(f"{encoding.name}, {peer}, backward", mine, their[0].numpy(), 1e-4 * max(1.0, float(np.abs(mine).max())))
+            check(f"{encoding.name}, {peer}, backward", mine, their[0].numpy(),
+                  1e-4 * max(1.0, float(np.abs(mine).max())))
 
         def theirs(result: Any = result) -> None:
             torch.autograd.grad(result, leaves, gradient, retain_graph=True)

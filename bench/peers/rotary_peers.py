@@ -2,7 +2,7 @@
 
 Every peer gets its own memory order, and so do we beside it: a ratio compares the same bytes in the same places. Peers
 are handed cos and sin (rotary-embedding-torch keeps its own) and return new tensors. Ours computes its angles in each
-call: `rotate` writes to a buffer that is there, or in place; `rotate_by` in place is handed cos and sin as the peers are.
+call: `rotate` writes to a buffer that is there, or in place; `rotate_by` is handed cos and sin as the peers are.
 Each result is compared with ours before it is timed.
 """
 
@@ -139,7 +139,7 @@ class Rotation:
 
 
 def call_rows(rounds: int) -> Iterator[Row]:
-    """One decode token, [1, 1, 32, 128]: what a call costs from Python, beside the rotate-half form of the same arrays."""
+    """One decode token, [1, 1, 32, 128]: what a call costs from Python, beside rotate-half of the same arrays."""
     spec = phasor.RopeSpec(DIM, base=BASE, layout="half")
     shape = (1, 1, HEADS, DIM)
     both = np.tile(angles(DECODED + 1)[-1], 2)

@@ -18,7 +18,7 @@ HEAPS = ("cold", "warm")
 
 @dataclass
 class Row:
-    """One line of the table: what we do, beside whom, microseconds of both and how many times as long the peer takes."""
+    """One line of the table: what we do, beside whom, microseconds of both, how many times as long the peer takes."""
 
     name: str
     against: str

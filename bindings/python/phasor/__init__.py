@@ -1,6 +1,7 @@
 """The engine for position in transformers: rotary position embedding, exact and at memory speed."""
 
 from ._core import (
+    CosSinTable,
     Encoding,
     Error,
     KVCache,
@@ -28,6 +29,7 @@ from ._core import (
 )
 
 __all__ = [
+    "CosSinTable",
     "Encoding",
     "Error",
     "KVCache",

@@ -83,6 +83,29 @@ class RopeSpec:
     def __getstate__(self) -> str: ...
     def __setstate__(self, plain: str, /) -> None: ...
 
+@final
+class CosSinTable:
+    """cos and sin of positions first .. first + length - 1, float32, computed once: for the table= of rotate.
+
+    A spec that reads the context is resolved at context, or at first + length.
+    """
+
+    def __init__(
+        self,
+        spec: RopeSpec,
+        length: int,
+        *,
+        first: int = 0,
+        context: int | None = None,
+        angles: Angles = "exact",
+        threads: int = 0,
+    ) -> None: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+
 # Turning ---------------------------------------------------------------------------------------------------------
 
 def rotate(
@@ -96,6 +119,7 @@ def rotate(
     context: int | None = None,
     order: Order = "tokens_first",
     angles: Angles = "exact",
+    table: CosSinTable | None = None,
     threads: int = 0,
     out: _Array | None = None,
 ) -> _Array:
@@ -103,6 +127,8 @@ def rotate(
 
     x [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]; order="heads_first" swaps tokens and heads.
     positions: None (0, 1, ...), an int (that offset), or an array [tokens], [batch, tokens] or [axes, batch, tokens].
+    A scaling that reads the context takes context, or else the largest position + 1. table: rows computed before, of
+    the same spec; not for float64 or xPos.
     inverse undoes a rotation, transpose is its backward pass (they differ where the amplitude is not 1).
     out=x turns in place; else a new array of x's kind is returned.
     """
@@ -118,6 +144,7 @@ def rotate_qk(
     context: int | None = None,
     order: Order = "tokens_first",
     angles: Angles = "exact",
+    table: CosSinTable | None = None,
     threads: int = 0,
     out: tuple[_Query, _Key] | None = None,
 ) -> tuple[_Query, _Key]:

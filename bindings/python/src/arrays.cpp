@@ -262,9 +262,21 @@ void Array::take(const DlTensor& tensor) {
 
 void Array::from_buffer(nb::handle object, int flags) {
   std::optional<Element> element;
+  // NumPy's bfloat16 is a guest type that buffers cannot name; its bits are those of uint16. Asked in
+  // vain once, its dtype is known from then on.
+  static PyObject* bfloat16 = nullptr;
+  static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
+  if (bfloat16 != nullptr && Py_TYPE(object.ptr()) == numpy_array_type()) {
+    PyObject* const dtype = PyObject_GetAttr(object.ptr(), dtype_name);
+    Py_XDECREF(dtype);
+    if (dtype == bfloat16) {
+      keeper_ = object.attr("view")("uint16");
+      object = keeper_;
+      element = Element::bf16;
+    }
+  }
   if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
     const std::string why = take_python_error();
-    // NumPy's bfloat16 is a guest type that buffers cannot name; its bits are those of uint16.
     if (keeper_.is_valid() || Py_TYPE(object.ptr()) != numpy_array_type() ||
         nb::cast<std::string>(nb::str(nb::object(object.attr("dtype")))) != "bfloat16") {
       refuse(ErrorCode::unsupported, where_,
@@ -272,6 +284,7 @@ void Array::from_buffer(nb::handle object, int flags) {
                                               : "must be a plain array",
                      ", got: ", why));
     }
+    bfloat16 = nb::object(object.attr("dtype")).release().ptr();
     keeper_ = object.attr("view")("uint16");
     if (PyObject_GetBuffer(keeper_.ptr(), &buffer_, flags) != 0) {
       refuse(ErrorCode::unsupported, where_,

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
@@ -68,9 +69,11 @@ class Tensor {
 [[nodiscard]] nb::object rotate(nb::handle x, const PySpec& spec, nb::handle positions,
                                 bool inverse, bool transpose, std::string_view role,
                                 std::optional<std::int64_t> context, std::string_view order,
-                                std::string_view angles, int threads, nb::handle out) {
+                                std::string_view angles, const PyTable* table, int threads,
+                                nb::handle out) {
   const core::RotateOptions options{.direction = direction_of(inverse, transpose, "rotate"),
                                     .angles = angles_of(angles, "rotate"),
+                                    .table = table == nullptr ? nullptr : &table->table,
                                     .threads = threads};
   Tensor tensor(x, out, "rotate: x", "rotate: out", order_of(order));
   const PositionsArgument where(positions, "rotate: positions");
@@ -86,9 +89,11 @@ class Tensor {
 [[nodiscard]] nb::object rotate_qk(nb::handle q, nb::handle k, const PySpec& spec,
                                    nb::handle positions, bool inverse, bool transpose,
                                    std::optional<std::int64_t> context, std::string_view order,
-                                   std::string_view angles, int threads, nb::handle out) {
+                                   std::string_view angles, const PyTable* table, int threads,
+                                   nb::handle out) {
   const core::RotateOptions options{.direction = direction_of(inverse, transpose, "rotate_qk"),
                                     .angles = angles_of(angles, "rotate_qk"),
+                                    .table = table == nullptr ? nullptr : &table->table,
                                     .threads = threads};
   nb::object out_q = nb::none(), out_k = nb::none();
   if (!out.is_none()) {
@@ -238,20 +243,54 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
   return nb::make_tuple(cos, sin);
 }
 
+void make_table(PyTable* self, const PySpec& spec, std::int64_t length, std::int64_t first,
+                std::optional<std::int64_t> context, std::string_view angles, int threads) {
+  const core::AngleMode mode = angles_of(angles, "CosSinTable");
+  if (!context && encodings::depends_on_context(spec.value)) context = first + length;
+  const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
+  const nb::gil_scoped_release released;
+  new (self) PyTable{core::CosSinTable::build(frequencies, {first, length}, mode, threads)};
+}
+
+void add_table(nb::module_& module) {
+  nb::class_<PyTable>(
+      module, "CosSinTable", nb::is_final(),
+      "cos and sin of positions first .. first + length - 1, computed once, for the "
+      "table= of rotate and rotate_qk.")
+      .def("__init__", &make_table, nb::arg("spec"), nb::arg("length"), nb::kw_only(),
+           nb::arg("first") = 0, nb::arg("context") = nb::none(), nb::arg("angles") = "exact",
+           nb::arg("threads") = 0)
+      .def_prop_ro("first", [](const PyTable& self) { return self.table.range().first; })
+      .def("__len__", [](const PyTable& self) { return self.table.range().count; })
+      .def_prop_ro("nbytes",
+                   [](const PyTable& self) {
+                     return 2 * self.table.range().count * self.table.pairs() *
+                            static_cast<std::int64_t>(sizeof(float));
+                   })
+      .def("__repr__", [](const PyTable& self) {
+        const core::PositionRange range = self.table.range();
+        return message("CosSinTable(positions ", range.first, " to ", range.first + range.count - 1,
+                       ", ", self.table.pairs(), " pairs)");
+      });
+}
+
 }  // namespace
 
 void add_rotate(nb::module_& module) {
+  add_table(module);
   module.def("rotate", &rotate, nb::arg("x").none(), nb::arg("spec"),
              nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("inverse") = false,
              nb::arg("transpose") = false, nb::arg("role") = "query",
              nb::arg("context") = nb::none(), nb::arg("order") = "tokens_first",
-             nb::arg("angles") = "exact", nb::arg("threads") = 0, nb::arg("out") = nb::none(),
+             nb::arg("angles") = "exact", nb::arg("table") = nb::none(), nb::arg("threads") = 0,
+             nb::arg("out") = nb::none(),
              "RoFormer (34): every pair of x turned by the angle of its token's position.");
   module.def("rotate_qk", &rotate_qk, nb::arg("q").none(), nb::arg("k").none(), nb::arg("spec"),
              nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("inverse") = false,
              nb::arg("transpose") = false, nb::arg("context") = nb::none(),
-             nb::arg("order") = "tokens_first", nb::arg("angles") = "exact", nb::arg("threads") = 0,
-             nb::arg("out") = nb::none(), "rotate() of queries and keys in one call.");
+             nb::arg("order") = "tokens_first", nb::arg("angles") = "exact",
+             nb::arg("table") = nb::none(), nb::arg("threads") = 0, nb::arg("out") = nb::none(),
+             "rotate() of queries and keys in one call.");
   module.def("rotate_by", &rotate_by, nb::arg("x").none(), nb::arg("cos"), nb::arg("sin"),
              nb::kw_only(), nb::arg("layout"), nb::arg("transpose") = false,
              nb::arg("rotary_offset") = 0, nb::arg("order") = "tokens_first",

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "phasor/core/rotary.hpp"
+#include "phasor/core/table.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::python {
@@ -31,6 +32,11 @@ class PySpec {
  private:
   mutable std::shared_ptr<const core::Rotary> last_;
   mutable std::optional<std::int64_t> last_context_;
+};
+
+// cos and sin of a range of positions, computed once.
+struct PyTable {
+  core::CosSinTable table;
 };
 
 // A RopeSpec, or anything that RopeSpec.from_hf takes.

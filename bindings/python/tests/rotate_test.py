@@ -245,6 +245,31 @@ def test_cos_sin_rows(dtype):
     assert phasor.cos_sin(spec, np.zeros((3, 2)))[0].shape == (3, 2, 64)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_a_table_turns_as_the_angles_do(dtype, layout):
+    spec = RopeSpec(64, layout=layout)
+    table = phasor.CosSinTable(spec, 32, first=10)
+    assert (table.first, len(table), table.nbytes) == (10, 32, 2 * 32 * 32 * 4)
+    assert repr(table) == "CosSinTable(positions 10 to 41, 32 pairs)"
+    x, k = random((2, 5, 3, 64), dtype), random((2, 5, 1, 64), dtype, 2)
+    np.testing.assert_array_equal(phasor.rotate(x, spec, 20, table=table), phasor.rotate(x, spec, 20))
+    positions = [41, 10, 12, 12, 30]
+    for got, plain in zip(phasor.rotate_qk(x, k, spec, positions, table=table, inverse=True),
+                          phasor.rotate_qk(x, k, spec, positions, inverse=True)):
+        np.testing.assert_array_equal(got, plain)
+    for refused, message in (
+        (lambda: phasor.rotate(x, spec, 40, table=table), "table's"),
+        (lambda: phasor.rotate(x, spec.replace(base=5.0), 20, table=table), "same frequencies"),
+        (lambda: phasor.rotate(x.astype(np.float64), spec, 20, table=table), "float64"),
+        (lambda: phasor.rotate(x, spec, [10.5, 11, 12, 13, 14], table=table), "integer"),
+        (lambda: phasor.CosSinTable(spec, -1), "number of positions"),
+        (lambda: phasor.CosSinTable(spec, 4, angles="rough"), "angles"),
+    ):
+        with pytest.raises(phasor.Error, match=message):
+            refused()
+
+
 def test_golden_rotations_of_other_implementations(golden):
     """Golden q and k, heads before tokens, within the tolerance of each case."""
     seen = 0

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def names_only(signature: str) -> str:
-    """`def f(x: int | None = \\0, *, y: str) -> object` as `def f(x=_default[0], *, y)`: annotations go, brackets and all."""
+    """`def f(x: int | None = \\0, *, y: str) -> object` as `def f(x=_default[0], *, y)`."""
     inside = signature[signature.index("(") + 1 : signature.rindex(")" if "->" not in signature else ") ->")]
     parts, depth, start = [], 0, 0
     for i, character in enumerate(inside + ","):
