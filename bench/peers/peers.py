@@ -4,8 +4,8 @@
                                 [--only ENCODING] [--tokens N] [--backward]
 
 Needs phasor and NumPy; measures each peer that can be imported: torch (the forms of Hugging Face and of LLaMA, eager
-and compiled; fused and composed attention), rotary-embedding-torch, ONNX Runtime. Both sides are called from Python, one
-thread each, in turns in one process: a figure is the median of the rounds, a ratio the median of the rounds' ratios.
+and compiled; fused and composed attention), rotary-embedding-torch, ONNX Runtime. Both sides are called from Python,
+one thread each, in turns in one process: a figure is the rounds' median, a ratio the median of the rounds' ratios.
 `rotary` is 1 x 4096 x 32 x 128 float32, `overhead` one decode token of it, `attention` 8 heads of 64, causal. torch and
 ONNX Runtime allocate their results: they are measured with a cold heap, as a script has it, and with a warm one, as a
 long-running process ends up with.
@@ -76,13 +76,13 @@ def main() -> int:
             parser.error(f"a part must be one of {', '.join(PARTS)}, got {part}")
     if not arguments.json:
         print(f"Python {platform.python_version()}, phasor {phasor.__version__} ({phasor.instruction_sets()[-1]}) "
-              f"beside {versions()}; 1 thread each, medians of {arguments.rounds} rounds in turns; microseconds per call")
-        print(f"{'ours':<52} {'beside':<46} {'peer us':>11} {'ours us':>10} {'ratio':>7}")
+              f"beside {versions()}; 1 thread each, medians of {arguments.rounds} rounds in turns, microseconds")
+        print(f"{'ours':<62} {'beside':<46} {'peer us':>11} {'ours us':>10} {'ratio':>7}")
     printed = []
     for row in rows(arguments):
         printed.append(row.as_json())
         if not arguments.json:
-            print(f"{row.name:<52} {row.against:<46} {row.against_us:11.1f} {row.ours_us:10.1f} {row.times:6.2f}x",
+            print(f"{row.name:<62} {row.against:<46} {row.against_us:11.1f} {row.ours_us:10.1f} {row.times:6.2f}x",
                   flush=True)
     if arguments.json:
         print(json.dumps(printed, indent=1))

@@ -1,9 +1,9 @@
 """Rotation beside other libraries, and what one call costs.
 
 Every peer gets its own memory order, and so do we beside it: a ratio compares the same bytes in the same places. Peers
-are handed cos and sin (rotary-embedding-torch keeps its own) and return new tensors. Ours computes its angles in each
-call: `rotate` writes to a buffer that is there, or in place; `rotate_by` is handed cos and sin as the peers are.
-Each result is compared with ours before it is timed.
+are handed cos and sin (rotary-embedding-torch keeps its own), and so is ours, as a table; `without table` computes the
+angles in each call, as the shortest call does. Peers return new tensors; ours writes to a buffer that is there, or in
+place. Each result is compared with ours before it is timed.
 """
 
 from __future__ import annotations
@@ -123,13 +123,12 @@ class Rotation:
             target, working = aligned(x.shape), aligned(x.shape)
             working[:] = x
             spec = phasor.RopeSpec(DIM, base=BASE, layout=peer.layout)
-            cos, sin = phasor.cos_sin(spec, TOKENS)
             how: dict[str, Any] = {"order": peer.order, "threads": 1}
+            table = phasor.CosSinTable(spec, TOKENS)
             ours: dict[str, Work] = {
-                "rotate, out of place": lambda: phasor.rotate(x, spec, out=target, **how),
-                "rotate, in place": lambda: phasor.rotate(working, spec, out=working, **how),
-                "rotate_by, in place":
-                    lambda: phasor.rotate_by(working, cos, sin, layout=peer.layout, out=working, **how),
+                "rotate, out of place": lambda: phasor.rotate(x, spec, table=table, out=target, **how),
+                "rotate, in place": lambda: phasor.rotate(working, spec, table=table, out=working, **how),
+                "rotate, in place, without table": lambda: phasor.rotate(working, spec, out=working, **how),
             }
             ours["rotate, out of place"]()
             # The peers' float32 angles are off by 1e-3 at the last positions.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -54,6 +55,8 @@ def _dump(plain: object) -> str:
 
 
 def _plain_part(where: str, part: object, tables: list[Tensor], objects: list[Encoding]) -> Plain:
+    if isinstance(part, str | PathLike):
+        part = Encoding.from_file(part)
     if isinstance(part, RopeSpec):
         return {"rope": spec_text(part)}
     if isinstance(part, Encoding):
@@ -67,7 +70,7 @@ def _plain_part(where: str, part: object, tables: list[Tensor], objects: list[En
         return {"members": _plain_members(where, part, tables)}
     raise refusal(
         "invalid_argument",
-        f"{where}: encoding must be a RopeSpec, an Encoding, a dictionary or a list of those, got "
+        f"{where}: encoding must be a RopeSpec, an Encoding, a dictionary, a path or a list of those, got "
         f"{type(part).__name__}",
     )
 

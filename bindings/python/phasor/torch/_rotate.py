@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from ._rotation_ops import rotate_by_op, rotate_op
 if TYPE_CHECKING:
     from .._core import Angles, Layout, Order
 
-Positions = Tensor | int | None
+Positions: TypeAlias = "Tensor | int | None"
 
 
 def _direction(where: str, inverse: bool, transpose: bool) -> str:
