@@ -25,7 +25,7 @@ struct Call {
   bool staged;  // large output that is not aligned for streaming stores
   bool heads_first;
   float sin_sign;
-  double scale;  // on cos and sin
+  double scale;                      // on cos and sin
   const CosSinRows* rows = nullptr;  // the caller's cos and sin, in place of angles
 
   // Reads one layout and writes the other.

@@ -92,7 +92,8 @@ void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in,
 struct CosSinRows {
   const void* cos = nullptr;
   const void* sin = nullptr;
-  DType dtype = DType::f32;  // f16 and bf16 are widened; f64 is rounded once unless the data are f64
+  DType dtype =
+      DType::f32;  // f16 and bf16 are widened; f64 is rounded once unless the data are f64
   std::int64_t pairs = 0;
   std::int64_t batch_stride = 0, token_stride = 0, pair_stride = 1;
 };
