@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 from collections.abc import Callable
@@ -10,12 +9,13 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+from golden_cases import GOLDEN
 
 
 @pytest.fixture(scope="session")
 def golden() -> pathlib.Path:
-    """The folder of golden cases: PHASOR_GOLDEN, or that of the clone."""
-    return pathlib.Path(os.environ.get("PHASOR_GOLDEN", pathlib.Path(__file__).resolve().parents[3] / "golden"))
+    """The folder of golden cases."""
+    return GOLDEN
 
 
 @pytest.fixture

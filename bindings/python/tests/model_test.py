@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import phasor
+from golden_cases import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden"
 DECODERS = ["llama_gqa_llama3", "gpt_neox_partial", "gemma3_local_global", "phi3_longrope_partial"]
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import phasor
+from golden_cases import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden"
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 512,
