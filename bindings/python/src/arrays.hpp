@@ -142,9 +142,8 @@ class PositionsArgument {
   PositionsArgument(nb::handle object, const char* where);
   [[nodiscard]] const core::Positions& get() const noexcept { return positions_; }
   [[nodiscard]] bool given() const noexcept { return given_; }
-  // One more than the largest position of a call with so many tokens: the context where the caller
-  // names none. None when there is no position, or none that could be turned.
-  [[nodiscard]] std::optional<std::int64_t> context(std::int64_t tokens) const;
+  // The largest position of a call with so many tokens; none when there is no position.
+  [[nodiscard]] std::optional<double> largest(std::int64_t tokens) const;
 
  private:
   core::Positions positions_ = core::positions_from(0);
@@ -171,6 +170,22 @@ class Numbers {
   std::optional<Array> array_;
   std::vector<T> copy_;
   std::span<const T> numbers_;
+};
+
+// Numbers of any shape, or an int n for 0 .. n-1.
+template <class T>  // std::int64_t, double
+class Counted {
+ public:
+  // throws   as Numbers; Error(invalid_argument) for None, Error(out_of_range) for an n below 0 or
+  //          above 2^32
+  Counted(nb::handle object, const char* where);
+
+  std::span<const T> values;
+  std::vector<std::int64_t> shape;
+
+ private:
+  std::optional<Numbers<T>> numbers_;
+  std::vector<T> counted_;
 };
 
 // A new NumPy array to fill: dense, `element` f32, f64, i64 or i32.

@@ -135,40 +135,6 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
               message("sinusoidal: variant must be interleaved, concat or fairseq, got ", name));
 }
 
-// Numbers of any shape, or an int n for 0 .. n-1.
-template <class T>
-class Counted {
- public:
-  Counted(nb::handle object, const char* where) {
-    if (!PyLong_CheckExact(object.ptr())) {
-      numbers_.emplace(object, where);
-      if (!numbers_->given())
-        throw Error(ErrorCode::invalid_argument, message(where, " must be given, got None"));
-      values = numbers_->get();
-      shape.assign(numbers_->shape().begin(), numbers_->shape().end());
-      return;
-    }
-    constexpr long long kMost = 1LL << 32;
-    const long long count = PyLong_AsLongLong(object.ptr());
-    if (count == -1 && PyErr_Occurred() != nullptr) PyErr_Clear();
-    if (count < 0 || count > kMost) {
-      throw Error(ErrorCode::out_of_range,
-                  message(where, " must count from 0 to 2^32 numbers, got ", count));
-    }
-    counted_.resize(static_cast<std::size_t>(count));
-    std::iota(counted_.begin(), counted_.end(), T{0});
-    values = counted_;
-    shape = {count};
-  }
-
-  std::span<const T> values;
-  std::vector<std::int64_t> shape;
-
- private:
-  std::optional<Numbers<T>> numbers_;
-  std::vector<T> counted_;
-};
-
 [[nodiscard]] nb::object sinusoidal(nb::handle positions, std::int64_t dim, double base,
                                     std::string_view variant, std::string_view dtype) {
   Sinusoidal encoding;

@@ -1,12 +1,13 @@
 // Small arguments of numbers: positions, lengths, boundaries, padding.
+#include <nanobind/stl/string.h>
+
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <numeric>
+#include <string>
 #include <type_traits>
 
 #include "arrays.hpp"
-
-#include <nanobind/stl/string.h>
 
 namespace phasor::python {
 namespace {
@@ -67,10 +68,16 @@ constexpr Element kElement = std::is_same_v<T, double>         ? Element::f64
 }
 
 // Lists and tuples are read by NumPy; arrays stay as they are.
-[[nodiscard]] nb::object as_array(nb::handle object) {
-  if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()) || PyRange_Check(object.ptr()))
+[[nodiscard]] nb::object as_array(nb::handle object, const char* where) {
+  if (!PyList_Check(object.ptr()) && !PyTuple_Check(object.ptr()) && !PyRange_Check(object.ptr()))
+    return nb::borrow(object);
+  try {
     return nb::module_::import_("numpy").attr("asarray")(object);
-  return nb::borrow(object);
+  } catch (nb::python_error& error) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, " must be numbers in rows of one length, got: ",
+                        nb::cast<std::string>(nb::str(error.value()))));
+  }
 }
 
 }  // namespace
@@ -88,7 +95,7 @@ PositionsArgument::PositionsArgument(nb::handle object, const char* where) {
     positions_ = core::positions_from(offset);
     return;
   }
-  keeper_ = as_array(object);
+  keeper_ = as_array(object, where);
   array_.emplace(keeper_, where);
   if (array_->rank() < 1 || array_->rank() > 3) {
     throw Error(ErrorCode::shape_mismatch,
@@ -101,6 +108,12 @@ PositionsArgument::PositionsArgument(nb::handle object, const char* where) {
   const std::int64_t tokens = shape.back();
   const std::int64_t batch = shape.size() >= 2 ? shape[shape.size() - 2] : 0;
   const std::int64_t axes = shape.size() == 3 ? shape[0] : 1;
+  // In core::Positions a batch of 0 is one row for all.
+  if (shape.size() >= 2 && batch == 0) {
+    throw Error(ErrorCode::shape_mismatch,
+                message(where, " must have a row for every batch row, or none for all alike, got ",
+                        array_->text()));
+  }
   if (axes > std::numeric_limits<int>::max()) {
     throw Error(ErrorCode::shape_mismatch,
                 message(where, " must have few axes, got ", array_->text()));
@@ -133,28 +146,23 @@ PositionsArgument::PositionsArgument(nb::handle object, const char* where) {
   positions_ = rows(integers_.data());
 }
 
-std::optional<std::int64_t> PositionsArgument::context(std::int64_t tokens) const {
-  if (positions_.kind == core::Positions::Kind::offset)
-    return tokens > 0 ? std::optional(std::max<std::int64_t>(1, positions_.offset + tokens))
-                      : std::nullopt;
+std::optional<double> PositionsArgument::largest(std::int64_t tokens) const {
+  if (positions_.kind == core::Positions::Kind::offset) {
+    if (tokens == 0) return std::nullopt;
+    return static_cast<double>(positions_.offset) + static_cast<double>(tokens - 1);
+  }
   const std::int64_t count =
       positions_.axes * std::max<std::int64_t>(positions_.batch, 1) * positions_.tokens;
   if (count == 0) return std::nullopt;
-  double largest = 0.0;
-  if (positions_.integers != nullptr) {
-    largest =
-        static_cast<double>(*std::max_element(positions_.integers, positions_.integers + count));
-  } else {
-    largest = *std::max_element(positions_.floats, positions_.floats + count);
-  }
-  if (!(largest < core::kMaxPosition)) return std::nullopt;
-  return static_cast<std::int64_t>(std::max(0.0, std::floor(largest))) + 1;
+  if (positions_.integers != nullptr)
+    return static_cast<double>(*std::max_element(positions_.integers, positions_.integers + count));
+  return *std::max_element(positions_.floats, positions_.floats + count);
 }
 
 template <class T>
 Numbers<T>::Numbers(nb::handle object, const char* where) {
   if (object.is_none()) return;
-  keeper_ = as_array(object);
+  keeper_ = as_array(object, where);
   array_.emplace(keeper_, where);
   if constexpr (!std::is_same_v<T, double>) {
     // NumPy takes an empty list for one of floats.
@@ -190,5 +198,31 @@ template class Numbers<std::int64_t>;
 template class Numbers<std::int32_t>;
 template class Numbers<std::uint8_t>;
 template class Numbers<double>;
+
+template <class T>
+Counted<T>::Counted(nb::handle object, const char* where) {
+  if (!PyLong_CheckExact(object.ptr())) {
+    numbers_.emplace(object, where);
+    if (!numbers_->given())
+      throw Error(ErrorCode::invalid_argument, message(where, " must be given, got None"));
+    values = numbers_->get();
+    shape.assign(numbers_->shape().begin(), numbers_->shape().end());
+    return;
+  }
+  constexpr long long kMost = 1LL << 32;
+  int overflow = 0;
+  const long long count = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  if (overflow != 0 || count < 0 || count > kMost) {
+    throw Error(ErrorCode::out_of_range, message(where, " must count from 0 to 2^32 numbers, got ",
+                                                 nb::cast<std::string>(nb::str(object))));
+  }
+  counted_.resize(static_cast<std::size_t>(count));
+  std::iota(counted_.begin(), counted_.end(), T{0});
+  values = counted_;
+  shape = {count};
+}
+
+template class Counted<std::int64_t>;
+template class Counted<double>;
 
 }  // namespace phasor::python

@@ -15,6 +15,7 @@
 
 #include "arrays.hpp"
 #include "module.hpp"
+#include "phasor/porting/audit.hpp"
 #include "spec.hpp"
 
 namespace phasor::python {
@@ -43,7 +44,7 @@ using core::Direction;
                                                           std::optional<std::int64_t> context,
                                                           const PositionsArgument& positions,
                                                           std::int64_t tokens) {
-  if (!context && encodings::depends_on_context(spec.value)) context = positions.context(tokens);
+  if (!context) context = porting::context_of_positions(spec.value, positions.largest(tokens));
   return spec.rotary(context);
 }
 
@@ -196,26 +197,10 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
     throw Error(ErrorCode::unsupported,
                 "cos_sin: dtype must be float32 for angles of float32, got float64");
   }
-  std::vector<double> at;
-  std::vector<std::int64_t> shape;
-  if (PyLong_CheckExact(positions.ptr())) {
-    const auto count = nb::cast<std::int64_t>(positions);
-    if (count < 0 || count > (std::int64_t{1} << 40)) {
-      throw Error(ErrorCode::out_of_range,
-                  message("cos_sin: a number of positions must lie in [0, 2^40], got ", count));
-    }
-    for (std::int64_t i = 0; i < count; ++i) at.push_back(static_cast<double>(i));
-    shape = {count};
-  } else {
-    const Numbers<double> numbers(positions, "cos_sin: positions");
-    if (!numbers.given())
-      throw Error(ErrorCode::invalid_argument, "cos_sin: positions must be given, got None");
-    at.assign(numbers.get().begin(), numbers.get().end());
-    shape.assign(numbers.shape().begin(), numbers.shape().end());
-  }
-  // Without a context the largest position tells, as for rotate().
-  if (!context && encodings::depends_on_context(spec.value) && !at.empty())
-    context = static_cast<std::int64_t>(std::ceil(*std::ranges::max_element(at))) + 1;
+  const Counted<double> at(positions, "cos_sin: positions");
+  std::vector<std::int64_t> shape = at.shape;
+  if (!context && !at.values.empty())
+    context = porting::context_of_positions(spec.value, *std::ranges::max_element(at.values));
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
   const int axes = frequencies.axis_count();
   if (axes > 1) {
@@ -225,7 +210,7 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
     }
     shape.erase(shape.begin());
   }
-  const std::int64_t count = static_cast<std::int64_t>(at.size()) / axes;
+  const std::int64_t count = static_cast<std::int64_t>(at.values.size()) / axes;
   shape.push_back(frequencies.pairs());
   const Element element = dtype == "float32" ? Element::f32 : Element::f64;
   nb::object cos = numpy_empty(shape, element), sin = numpy_empty(shape, element);
@@ -233,10 +218,10 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
   {
     const nb::gil_scoped_release released;
     if (element == Element::f32) {
-      fill_rows(frequencies, at, count, mode, static_cast<float*>(to_cos),
+      fill_rows(frequencies, at.values, count, mode, static_cast<float*>(to_cos),
                 static_cast<float*>(to_sin));
     } else {
-      fill_rows(frequencies, at, count, mode, static_cast<double*>(to_cos),
+      fill_rows(frequencies, at.values, count, mode, static_cast<double*>(to_cos),
                 static_cast<double*>(to_sin));
     }
   }

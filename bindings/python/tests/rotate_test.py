@@ -320,7 +320,12 @@ SPEC = RopeSpec(64, layout="half")
     (lambda x: phasor.rotate(x.transpose(0, 1, 3, 2), RopeSpec(3, rotary_dim=2, layout="half")), "side by side"),
     (lambda x: phasor.rotate("x", SPEC), "array"),
     (lambda x: phasor.cos_sin(SPEC, None), "positions"),
+    (lambda x: phasor.rotate(x, SPEC, [[1], [2, 3]]), "rows of one length"),
+    (lambda x: phasor.rotate(x, SPEC, np.zeros((0, 5))), "batch row"),
+    (lambda x: phasor.rotate(x, SPEC, np.zeros((2, 0, 5))), "batch row"),
     (lambda x: phasor.cos_sin(SPEC, -1), "positions"),
+    (lambda x: phasor.cos_sin(SPEC, 2**70), "2\\^32"),
+    (lambda x: phasor.cos_sin(SPEC, [np.inf]), "finite|range"),
     (lambda x: phasor.cos_sin(SPEC, 4, dtype="float16"), "dtype"),
 ])
 def test_refusals_name_what_is_wrong_and_touch_nothing(call, message):
