@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kRows = 6;
 // 6 x 4 sums, 4 of B and 1 of A fill 32 registers; 6 x 2 sums, 2 and 1 fill 16.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kVectors = 4;
 #else
 constexpr int kVectors = 2;

@@ -20,14 +20,8 @@ constexpr double kRounder = 0x1.8p52;
 inline Double broadcast(double value) { return Double{} + value; }
 
 // a b + c, rounded once at every level: what the exact reduction rests on.
-#if defined(__FMA__)
+#if defined(__FMA__) || defined(__aarch64__)
 inline Double fused(Double a, Double b, Double c) { return mul_add(a, b, c); }
-#elif defined(__ARM_FEATURE_FMA)
-inline Double fused(Double a, Double b, Double c) {
-  Double result = {};
-  for (int i = 0; i < kDoubles; ++i) result[i] = __builtin_fma(a[i], b[i], c[i]);
-  return result;
-}
 #else
 // Without FMA: the exact product by Dekker's splitting. Where the exact a*b + c is a double, as in
 // the three uses below that rely on it, (p + c) + e is that double.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace {
@@ -51,6 +53,10 @@ inline Float mul_add(Float a, Float b, Float c) {
 #elif defined(__FMA__)
   return reinterpret_cast<Float>(_mm256_fmadd_ps(
       reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<Float>(vfmaq_f32(reinterpret_cast<float32x4_t>(c),
+                                           reinterpret_cast<float32x4_t>(a),
+                                           reinterpret_cast<float32x4_t>(b)));
 #else
   return a * b + c;
 #endif
@@ -62,6 +68,10 @@ inline Double mul_add(Double a, Double b, Double c) {
 #elif defined(__FMA__)
   return reinterpret_cast<Double>(_mm256_fmadd_pd(
       reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<Double>(vfmaq_f64(reinterpret_cast<float64x2_t>(c),
+                                            reinterpret_cast<float64x2_t>(a),
+                                            reinterpret_cast<float64x2_t>(b)));
 #else
   return a * b + c;
 #endif
@@ -72,6 +82,8 @@ template <class Vector>
 inline Vector in_register(Vector value) {
 #if defined(__x86_64__)
   asm("" : "+v"(value));
+#elif defined(__aarch64__)
+  asm("" : "+w"(value));
 #endif
   return value;
 }
@@ -164,6 +176,8 @@ struct F16 {
     return reinterpret_cast<Float>(_mm512_maskz_cvtph_ps(kAllLanes, load<__m256i>(at)));
 #elif defined(__F16C__)
     return reinterpret_cast<Float>(_mm256_cvtph_ps(load<__m128i>(at)));
+#elif defined(__aarch64__)
+    return reinterpret_cast<Float>(vcvt_f32_f16(load<float16x4_t>(at)));
 #else
     const Bits half = __builtin_convertvector(load<Shorts>(at), Bits);
     const Bits magnitude = half & 0x7fffU;
@@ -183,6 +197,8 @@ struct F16 {
 #elif defined(__F16C__)
     const __m128i half =
         _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__aarch64__)
+    const float16x4_t half = vcvt_f16_f32(reinterpret_cast<float32x4_t>(value));
 #else
     const Bits bits = reinterpret_cast<Bits>(value);
     const Bits magnitude = bits & 0x7fffffffU;

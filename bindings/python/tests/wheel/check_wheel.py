@@ -59,9 +59,11 @@ def run(*command: str | os.PathLike[str], folder: pathlib.Path) -> str:
 
 def pack(clone: pathlib.Path, build: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     shim = pathlib.Path(__file__).resolve().parent
+    # Not -C, which Debian's pip does not know yet.
+    settings = (f"--config-settings={setting}" for setting in (
+        f"cmake.source-dir={shim}", f"cmake.define.PHASOR_BUILD_DIR={build}", f"build-dir={folder}/build"))
     run(sys.executable, "-m", "pip", "wheel", clone, "--no-deps", "--no-build-isolation", "--quiet",
-        "--wheel-dir", folder, "-C", f"cmake.source-dir={shim}", "-C", f"cmake.define.PHASOR_BUILD_DIR={build}",
-        "-C", f"build-dir={folder}/build", folder=folder)
+        "--wheel-dir", folder, *settings, folder=folder)
     wheel, = folder.glob("*.whl")
     return wheel
 
