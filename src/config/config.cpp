@@ -36,7 +36,7 @@ namespace {
 
 Result<ModelConfig> parse_config(std::string_view text, std::string_view name) {
   try {
-    const Json object = parse_object(text);
+    const Json object = io::parse_python_object(text);
     const ObjectReader top(object);
     return is_plain_spec(top) ? read_plain_spec(top) : read_model_config(top);
   } catch (const Error& error) {

@@ -61,6 +61,36 @@ class Watch final : public nlohmann::json_sax<Json> {
   int depth_ = 0;
 };
 
+// The end of the string that begins at text[first], which is its quotation mark.
+[[nodiscard]] std::size_t end_of_string(std::string_view text, std::size_t first) {
+  std::size_t at = first + 1;
+  while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+  return std::min(at + 1, text.size());
+}
+
+[[nodiscard]] std::string with_words_quoted(std::string_view text) {
+  std::string quoted;
+  quoted.reserve(text.size() + 16);
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at + 1;
+    bool is_word = false;
+    if (text[at] == '"') {
+      end = end_of_string(text, at);
+    } else {
+      for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+        if (!text.substr(at).starts_with(word)) continue;
+        end = at + word.size();
+        is_word = true;
+      }
+    }
+    if (is_word) quoted += '"';
+    quoted += text.substr(at, end - at);
+    if (is_word) quoted += '"';
+    at = end;
+  }
+  return quoted;
+}
+
 }  // namespace
 
 std::string place_of(std::string_view text, std::size_t byte) {
@@ -92,6 +122,12 @@ Json parse_object(std::string_view text) {
   }
   if (!parsed.is_object()) refuse_text(message("expected a JSON object, got ", shown(parsed)));
   return parsed;
+}
+
+Json parse_python_object(std::string_view text) {
+  const bool has_words = text.find("NaN") != std::string_view::npos ||
+                         text.find("Infinity") != std::string_view::npos;
+  return has_words ? parse_object(with_words_quoted(text)) : parse_object(text);
 }
 
 std::string one_line(std::string_view text, std::size_t longest) {

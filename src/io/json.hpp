@@ -21,6 +21,11 @@ inline constexpr int kMaxJsonDepth = 64;
 //          the top
 [[nodiscard]] Json parse_object(std::string_view text);
 
+// parse_object() of what Python's json wrote: its bare words NaN, Infinity and -Infinity, which JSON has
+// not, become text of the same letters. Hybrid models' configs have them among keys that no reader here
+// asks for; one that wants a number refuses the text.
+[[nodiscard]] Json parse_python_object(std::string_view text);
+
 // Line and column of a byte offset that the parser reports one past the offending byte.
 [[nodiscard]] std::string place_of(std::string_view text, std::size_t byte);
 

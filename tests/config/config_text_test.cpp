@@ -86,5 +86,29 @@ TEST(ConfigText, NamesThatCouldNotStandInAPageAreRefused) {
           "expected a name of printable characters");
 }
 
+// Python's json writes them; Mamba hybrids have them in time_step_limit.
+TEST(ConfigText, PythonsBareWordsAreReadAsText) {
+  const std::string front = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, )";
+  for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
+    SCOPED_TRACE(word);
+    const std::string inside = R"("note": "say \"NaN\" or Infinity\\", )";
+    EXPECT_TRUE(
+        parse_config(front + inside + R"("time_step_limit": [0.0, )" + word + "]}", "c.json").ok());
+    // Where a number counts, the word is no number.
+    const std::string refusal = config_refusal(front + R"("rope_theta": )" + word + "}");
+    expect_one_short_line(refusal);
+    EXPECT_NE(refusal.find("rope_theta"), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find(word), std::string::npos) << refusal;
+    // JSON is as strict as it was everywhere else.
+    for (const std::string& broken : {word + "1", "x" + word, word + word, "+" + word}) {
+      EXPECT_NE(config_refusal(front + R"("a": )" + broken + "}").find("expected JSON"),
+                std::string::npos)
+          << broken;
+    }
+  }
+  expect_one_short_line(config_refusal(R"({"a": "NaN)"));
+  expect_one_short_line(config_refusal("{\"a\": NaN, \"b\": \"\\"));
+}
+
 }  // namespace
 }  // namespace phasor::config

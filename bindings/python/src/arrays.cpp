@@ -183,6 +183,11 @@ bool Array::dense() const noexcept {
   return true;
 }
 
+bool Array::together() const noexcept {
+  const auto last = static_cast<std::size_t>(rank_ - 1);
+  return rank_ == 0 || strides_[last] == 1 || shape_[last] <= 1 || size() == 0;
+}
+
 std::string Array::text() const { return message(text_of(shape()), " ", name_of(element_)); }
 
 Array::Array(nb::handle object, const char* where, Access access)
@@ -415,7 +420,7 @@ template <class View>
   view.heads = shape[heads];
   view.head_stride = strides[heads];
   view.head_dim = shape[first + 2];
-  if (strides[first + 2] != 1 && view.head_dim > 1 && array.size() != 0) {
+  if (!array.together()) {
     refuse(
         ErrorCode::unsupported, array.where(),
         message("must have the features of a head side by side in memory, got a stride of ",

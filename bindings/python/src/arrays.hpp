@@ -65,6 +65,8 @@ class Array {
   [[nodiscard]] std::int64_t size() const noexcept;
   // Row-major without gaps.
   [[nodiscard]] bool dense() const noexcept;
+  // The elements of the last axis lie next to each other.
+  [[nodiscard]] bool together() const noexcept;
   [[nodiscard]] const char* where() const noexcept { return where_; }
   [[nodiscard]] nb::handle object() const noexcept { return object_; }
   // "[2, 5, 4, 64] float32", for messages.
@@ -94,7 +96,8 @@ class Array {
 // JAX for JAX.
 class NewArray {
  public:
-  // With the shape of `like` its order in memory is kept; else it is row-major.
+  // With the shape of `like` its order in memory is kept, if that has the last axis together; else it is
+  // row-major.
   NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where);
   [[nodiscard]] const Array& array() const noexcept { return *array_; }
   // The Python object, once it is written.
@@ -118,6 +121,11 @@ class Output {
   std::optional<Array> given_;
   std::optional<NewArray> made_;
 };
+
+// Every element of `from` to its place in `to`, whatever their strides; needs no GIL.
+//
+// precondition  one shape and element type, and no memory in common
+void copy_elements(const Array& from, const Array& to);
 
 // throws   Error(unsupported) for elements that are no floats; `what` names the array where it is not
 //          the argument itself

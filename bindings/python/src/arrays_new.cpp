@@ -65,7 +65,7 @@ std::string library_of(nb::handle object) {
 NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where) {
   // A broadcast axis has no place in memory of its own: NumPy would put it anywhere.
   const bool same = std::ranges::equal(shape, like.shape()) &&
-                    std::ranges::find(like.strides(), 0) == like.strides().end();
+                    std::ranges::find(like.strides(), 0) == like.strides().end() && like.together();
   const std::string library = library_of(like.object());
   if (library == "torch") {
     object_ = same ? function<kTorch, kEmptyLike>()(like.object())
@@ -101,6 +101,45 @@ Output::Output(nb::handle out, const Array& like, std::span<const std::int64_t> 
 }
 
 nb::object Output::finish() { return given_ ? nb::borrow(given_->object()) : made_->finish(); }
+
+namespace {
+
+template <class T>
+void copy_axes(const T* from, T* to, std::span<const std::int64_t> shape,
+               std::span<const std::int64_t> from_strides, std::span<const std::int64_t> to_strides) {
+  if (shape.empty()) {
+    *to = *from;
+    return;
+  }
+  for (std::int64_t i = 0; i < shape[0]; ++i) {
+    const T* source = from + i * from_strides[0];
+    T* target = to + i * to_strides[0];
+    if (shape.size() == 1) {
+      *target = *source;
+    } else {
+      copy_axes(source, target, shape.subspan(1), from_strides.subspan(1), to_strides.subspan(1));
+    }
+  }
+}
+
+}  // namespace
+
+void copy_elements(const Array& from, const Array& to) {
+  const auto copy = [&]<class T>(T /*element*/) {
+    copy_axes(static_cast<const T*>(from.data()), static_cast<T*>(to.writable()), from.shape(),
+              from.strides(), to.strides());
+  };
+  switch (size_of(from.element())) {
+    case 8:
+      return copy(std::uint64_t{});
+    case 4:
+      return copy(std::uint32_t{});
+    case 2:
+      return copy(std::uint16_t{});
+    default:
+      return copy(std::uint8_t{});
+  }
+}
 
 nb::object numpy_empty(std::span<const std::int64_t> shape, Element element) {
   return function<kNumpy, kEmpty>()(tuple_of(shape), numpy_type(element, "result"));

@@ -48,14 +48,20 @@ using core::Direction;
   return spec.rotary(context);
 }
 
-// A tensor that is turned, and where it goes.
+// A tensor that is turned, and where it goes. A new result has its features together: where those of
+// the input are not, it takes them in first and is turned in place.
 class Tensor {
  public:
   Tensor(nb::handle x, nb::handle out, const char* name, const char* out_name, Order order)
       : in_(x, name),
         out_(out, in_, in_.shape(), out_name),
-        view_(heads_of(in_, order)),
+        gathers_(out.is_none() && !in_.together()),
+        view_(heads_of(gathers_ ? out_.array() : in_, order)),
         target_(writable_heads_of(out_.array(), order)) {}
+  // Before the turn; needs no GIL.
+  void gather() const {
+    if (gathers_) copy_elements(in_, out_.array());
+  }
   [[nodiscard]] core::Turn turn(core::Role role) const { return {view_, target_, role}; }
   [[nodiscard]] const core::ConstHeadsView& view() const noexcept { return view_; }
   [[nodiscard]] nb::object finish() { return out_.finish(); }
@@ -63,6 +69,7 @@ class Tensor {
  private:
   Array in_;
   Output out_;
+  bool gathers_;
   core::ConstHeadsView view_;
   core::HeadsView target_;
 };
@@ -82,6 +89,7 @@ class Tensor {
   const core::Turn turn = tensor.turn(role_of(role));
   {
     const nb::gil_scoped_release released;
+    tensor.gather();
     core::rotate(*rotary, where.get(), {&turn, 1}, options);
   }
   return tensor.finish();
@@ -112,6 +120,8 @@ class Tensor {
   const core::Turn turns[] = {query.turn(core::Role::query), key.turn(core::Role::key)};
   {
     const nb::gil_scoped_release released;
+    query.gather();
+    key.gather();
     core::rotate(*rotary, where.get(), turns, options);
   }
   return nb::make_tuple(query.finish(), key.finish());
@@ -161,6 +171,7 @@ class Tensor {
   const core::Turn turn = tensor.turn(core::Role::query);
   {
     const nb::gil_scoped_release released;
+    tensor.gather();
     core::rotate_by(rows, *pairs, rotary_offset, {&turn, 1}, options);
   }
   return tensor.finish();

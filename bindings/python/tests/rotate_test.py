@@ -127,6 +127,29 @@ def test_strided_views_are_read_where_they_lie(view):
     np.testing.assert_array_equal(phasor.rotate(part, spec, 3), phasor.rotate(np.ascontiguousarray(part), spec, 3))
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("layout", ["half", "interleaved", "interleaved_to_half"])
+@pytest.mark.parametrize("view", [
+    lambda x: x.transpose(0, 1, 3, 2),
+    lambda x: x[..., ::2],
+    lambda x: x[..., ::-1],
+    lambda x: np.broadcast_to(x[..., :1], x.shape),
+    lambda x: x.transpose(2, 1, 3, 0)[0],
+], ids=["transposed", "every-other", "backwards", "one-value", "no-batch"])
+def test_features_that_lie_apart_come_together_in_a_new_result(view, layout, dtype):
+    part = view(random((4, 10, 6, 8), dtype))
+    together = np.ascontiguousarray(part)
+    spec = RopeSpec(part.shape[-1], layout=layout, rotary_dim=2)
+    got = phasor.rotate(part, spec, 3)
+    np.testing.assert_array_equal(got, phasor.rotate(together, spec, 3))
+    assert got.strides[-1] == got.itemsize
+    cos, sin = phasor.cos_sin(spec, part.shape[-3])
+    np.testing.assert_array_equal(phasor.rotate_by(part, cos, sin, layout=layout),
+                                  phasor.rotate_by(together, cos, sin, layout=layout))
+    for one, other in zip(phasor.rotate_qk(part, together, spec), phasor.rotate_qk(together, part, spec)):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_strided_view_is_written_and_nothing_beside_it():
     x = random((2, 6, 9, 96))
     before = x.copy()
@@ -317,7 +340,8 @@ SPEC = RopeSpec(64, layout="half")
     (lambda x: phasor.rotate(x, SPEC, role="value"), "role"),
     (lambda x: phasor.rotate(x, SPEC, angles="rough"), "angles"),
     (lambda x: phasor.rotate(x, SPEC, threads=-1), "threads"),
-    (lambda x: phasor.rotate(x.transpose(0, 1, 3, 2), RopeSpec(3, rotary_dim=2, layout="half")), "side by side"),
+    (lambda x: phasor.rotate(x.transpose(0, 1, 3, 2), RopeSpec(3, rotary_dim=2, layout="half"),
+                             out=np.empty((2, 5, 64, 3), np.float32)), "side by side"),
     (lambda x: phasor.rotate("x", SPEC), "array"),
     (lambda x: phasor.cos_sin(SPEC, None), "positions"),
     (lambda x: phasor.rotate(x, SPEC, [[1], [2, 3]]), "rows of one length"),

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import _core
 from .._core import RopeSpec
 from ._attention_ops import attention_op, linear_attention_op
-from ._common import direct, refusal, require_cpu, require_no_grad, shape_text, spec_text
+from ._common import bare, direct, refusal, require_cpu, require_no_grad, shape_text, spec_text
 from ._encodings import flatten, held
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def attention(
     """
     if direct(q, k, v, mask) and (encoding is None or isinstance(encoding, RopeSpec)):
         return _core.attention(
-            q.detach(),
-            k.detach(),
-            v.detach(),
+            bare(q),
+            bare(k),
+            bare(v),
             encoding=encoding,
             causal=causal,
             window=window,
@@ -140,9 +140,9 @@ def linear_attention(
     """
     if direct(q, k, v):
         return _core.linear_attention(
-            q.detach(),
-            k.detach(),
-            v.detach(),
+            bare(q),
+            bare(k),
+            bare(v),
             encoding=encoding,
             causal=causal,
             features=features,

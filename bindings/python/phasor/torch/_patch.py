@@ -158,9 +158,26 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
             raise refusal("unsupported", text) from error
         if not (isinstance(theirs, tuple) and len(theirs) == 2 and theirs[0].is_floating_point()):
             raise refusal("unsupported", f"patch: {where} ({kind}) must give cos and sin, got {type(theirs).__name__}")
+        if axes == 1 and _reads_three_rows(probe, theirs, keywords):
+            raise refusal(
+                "unsupported",
+                f"patch: the config of {where} ({kind}) must name the sections of its three rows of positions "
+                "(mrope_section), got none",
+            )
         form = _form_of(theirs, ours, positions, layer_type, tolerance, f"{where} ({kind})")
         dtype = None if kept[0].dtype == torch.bfloat16 else torch.float32
     return PhasorRotaryEmbedding(config, form=form, dtype=dtype)
+
+
+@torch.no_grad()
+def _reads_three_rows(probe: nn.Module, theirs: tuple[Tensor, Tensor], keywords: dict[str, str]) -> bool:
+    """Whether a module makes one row of three, as M-RoPE does: another row for images changes what it gives."""
+    rows = torch.arange(_PROBED).expand(3, 1, -1) * torch.tensor([1, 2, 3]).view(3, 1, 1)
+    try:
+        merged = probe(torch.zeros(1, dtype=torch.float32), rows, **keywords)
+    except Exception:  # noqa: BLE001 - a module of one row may refuse three in any way it likes
+        return False
+    return bool(merged[0].shape == theirs[0].shape)
 
 
 def _form_of(

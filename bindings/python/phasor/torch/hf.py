@@ -197,8 +197,9 @@ def _layer_types(config: object) -> list[str | None]:
     nested = [name for name, rope in parameters.items() if isinstance(rope, dict)]
     if not nested or any(rope is not None and name not in nested for name, rope in parameters.items()):
         return [None]
-    used = _get(config, "layer_types") or nested
-    return [name for name in nested if name in used]
+    # Names that are no layer types are not chosen by layer (DeepSeek V4: "main" and "compress").
+    used = _get(config, "layer_types") or ()
+    return [name for name in nested if name in used] or nested
 
 
 def _get(config: object, key: str) -> Any:

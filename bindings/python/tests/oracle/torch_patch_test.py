@@ -43,6 +43,42 @@ LONGROPE = {
 }
 HEAD = {"head_dim": 16}
 GROUPED = {**HEAD, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+LATENT = {
+    "num_key_value_heads": 4,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 1,
+    "first_k_dense_replace": 2,
+}
+SECTIONS = {
+    "rope_type": "default",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.5,
+    "mrope_section": [2, 1, 1],
+    "mrope_interleaved": True,
+}
+ZAYA = {
+    **HEAD,
+    "layer_types": ["hybrid", "hybrid_sliding"],
+    "sliding_window": 16,
+    "num_experts": 4,
+    "moe_intermediate_size": 32,
+    "router_hidden_size": 16,
+}
+FALCON_H1 = {
+    "mamba_d_ssm": 64,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_d_state": 16,
+    "mamba_chunk_size": 16,
+    "time_step_limit": [0.0, float("inf")],
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama with llama3 scaling": {"rope_parameters": LLAMA3},
@@ -68,19 +104,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "starcoder2": {},
     "smollm3": {"no_rope_layers": [1, 0]},
     "ernie4_5": HEAD,
-    "deepseek_v3": {
-        "num_key_value_heads": 4,
-        "qk_nope_head_dim": 16,
-        "qk_rope_head_dim": 16,
-        "v_head_dim": 16,
-        "kv_lora_rank": 16,
-        "q_lora_rank": 16,
-        "n_routed_experts": 4,
-        "n_group": 1,
-        "topk_group": 1,
-        "num_experts_per_tok": 1,
-        "first_k_dense_replace": 2,
-    },
+    "deepseek_v3": LATENT,
+    "glm4_moe_lite": {**LATENT, "mlp_layer_types": ["dense", "sparse"]},
+    "glm4_moe": {"partial_rotary_factor": 0.5, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_5_text": {**HEAD, "layer_types": ["full_attention", "full_attention"], "rope_parameters": SECTIONS},
+    # Its queries come with their features apart, and its config has an infinite number.
+    "zaya": ZAYA,
+    "falcon_h1": FALCON_H1,
     "gpt_oss": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
 }
 
@@ -241,6 +271,13 @@ def test_what_is_refused() -> None:
     with pytest.raises(phasor.Error, match="must give the cos and sin that its config asks for, got a difference"):
         pt.patch(model)
     assert pt.patched(model) is None and not any("forward" in part.__dict__ for part in model.modules())
+    plain = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    with pytest.raises(phasor.Error, match="mrope_section: expected three integers"):
+        pt.patch(make("qwen3_5_text", rope_parameters=plain))
+    sections = make("qwen3_5_text")
+    sections.model.rotary_emb.config = AutoConfig.for_model("llama", **SIZES, rope_parameters=plain)
+    with pytest.raises(phasor.Error, match="must name the sections of its three rows of positions"):
+        pt.patch(sections)
     whole = make("llama")
     pt.patch(whole.model)
     with pytest.raises(phasor.Error, match="a part of the model is patched"):
