@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .._core import Error
 from ._common import refusal
+from ._patch_tables import PROBED, TOLERANCE, function_swaps, table_stand_in, table_swaps
 from .hf import Form, PhasorRotaryEmbedding, apply_rotary_pos_emb
 
 if TYPE_CHECKING:
@@ -23,18 +24,16 @@ _Model = TypeVar("_Model", bound=nn.Module)
 _RECORD = "_phasor_patch"
 _FORMS: tuple[Form, ...] = ("halves", "repeated", "pairs")
 _LAYOUTS: tuple[Layout, ...] = ("half", "interleaved", "interleaved_to_half")
-# At positions below this, float32 angles are right to 1e-6: what differs by more follows another rule.
-_PROBED = 12
-_TOLERANCE = 1e-5
 
 
 @dataclass
 class Patch:
     """What patch() swapped in a model, by the names of named_modules()."""
 
-    rotary: list[str] = field(default_factory=list)  # modules that make cos and sin
+    rotary: list[str] = field(default_factory=list)  # modules that make cos and sin, or keep a table of them
     attention: list[str] = field(default_factory=list)  # modules that turn queries and keys by them
     _modules: list[tuple[nn.Module, str, nn.Module]] = field(default_factory=list, repr=False)
+    _tables: list[tuple[nn.Module, str, Tensor | None]] = field(default_factory=list, repr=False)
     _methods: list[tuple[nn.Module, str, object]] = field(default_factory=list, repr=False)
 
 
@@ -51,8 +50,9 @@ def patch(model: _Model) -> _Model:
     PhasorRotaryEmbedding: exact angles. Attention modules whose methods call apply_rotary_pos_emb get, as attributes of
     the instance, those methods with Phasor's function in its place; neither the class nor the module of transformers is
     touched, so other models stay as they are. A function of the modeling file that does something else than turn by cos
-    and sin is left alone. Before anything is swapped, cos and sin are compared with the original's at the first
-    positions, and the function's results with each known layout.
+    and sin is left alone. GPT-J, CodeGen and RoFormer keep a table of sin and cos: it becomes exact in the same way.
+    Before anything is swapped, cos and sin are compared with the original's at the first positions, and the function's
+    results with each known layout.
 
     A patched model is patched once only. Refuses, with the model untouched, a model without such rotary modules and one
     whose modules give other cos and sin than its config says. Unpatch before pickling the model as an object
@@ -64,17 +64,21 @@ def patch(model: _Model) -> _Model:
         raise refusal("invalid_argument", "patch: a part of the model is patched, unpatch that first, got both")
     record = Patch()
     swaps = _rotary_swaps(model, record)
-    if not swaps:
+    tables = table_swaps(model, record.rotary)
+    if not record.rotary:
         raise refusal(
             "unsupported",
             "patch: the model must have a rotary module (class ...RotaryEmbedding with a config and "
-            f"forward(x, position_ids)), got {type(model).__name__} with {_kinds(model)}",
+            f"forward(x, position_ids)) or a table of sin and cos, got {type(model).__name__} with {_kinds(model)}",
         )
     forms = {module.form for _, _, module in swaps}
-    methods = _method_swaps(model, forms, record)
+    methods = [*_method_swaps(model, forms, record), *function_swaps(model, record.attention)]
     for parent, name, replacement in swaps:
         record._modules.append((parent, name, getattr(parent, name)))
         setattr(parent, name, replacement)
+    for owner, name, table in tables:
+        record._tables.append((owner, name, owner._buffers[name]))
+        owner._buffers[name] = table
     for owner, name, method in methods:
         record._methods.append((owner, name, owner.__dict__.get(name)))
         object.__setattr__(owner, name, method)
@@ -89,6 +93,8 @@ def unpatch(model: _Model) -> _Model:
         return model
     for parent, name, original in record._modules:
         setattr(parent, name, original)
+    for owner, name, table in record._tables:
+        owner._buffers[name] = table
     for owner, name, previous in record._methods:
         if previous is None:
             object.__delattr__(owner, name)
@@ -142,9 +148,9 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
     dtype: torch.dtype | None = None
     # model.to(torch.bfloat16) rounds the frequencies that transformers keeps: that is what patch() mends.
     steps = [torch.finfo(buffer.dtype).eps for buffer in original.buffers() if buffer.is_floating_point()]
-    tolerance = max([_TOLERANCE, *(_PROBED * step for step in steps)])
+    tolerance = max([TOLERANCE, *(PROBED * step for step in steps)])
     for layer_type in ours.layer_types:
-        positions = torch.arange(_PROBED).expand(1, -1)
+        positions = torch.arange(PROBED).expand(1, -1)
         axes = ours.spec(layer_type).axes
         if axes > 1:
             positions = positions.expand(axes, 1, -1)
@@ -172,7 +178,7 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
 @torch.no_grad()
 def _reads_three_rows(probe: nn.Module, theirs: tuple[Tensor, Tensor], keywords: dict[str, str]) -> bool:
     """Whether a module makes one row of three, as M-RoPE does: another row for images changes what it gives."""
-    rows = torch.arange(_PROBED).expand(3, 1, -1) * torch.tensor([1, 2, 3]).view(3, 1, 1)
+    rows = torch.arange(PROBED).expand(3, 1, -1) * torch.tensor([1, 2, 3]).view(3, 1, 1)
     try:
         merged = probe(torch.zeros(1, dtype=torch.float32), rows, **keywords)
     except Exception:  # noqa: BLE001 - a module of one row may refuse three in any way it likes
@@ -207,8 +213,8 @@ def _form_of(
 # Attention modules ------------------------------------------------------------------------------------------------
 
 
-def _method_swaps(model: nn.Module, forms: set[Form], record: Patch) -> list[tuple[nn.Module, str, MethodType]]:
-    swaps = []
+def _method_swaps(model: nn.Module, forms: set[Form], record: Patch) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
+    swaps: list[tuple[nn.Module, str, Callable[..., Any]]] = []
     rebuilt: dict[Callable[..., Any], FunctionType | None] = {}
     for path, module in model.named_modules():
         for name in dir(type(module)):
@@ -255,6 +261,8 @@ def _stand_in(original: Callable[..., Any], forms: set[Form]) -> Callable[..., A
         names = list(inspect.signature(original).parameters)
     except (TypeError, ValueError):
         return None
+    if names == ["tensor", "sin", "cos"]:
+        return table_stand_in(original)
     if names[:4] != ["q", "k", "cos", "sin"] or not set(names[4:]) <= {"position_ids", "unsqueeze_dim"}:
         return None
     place = names.index("unsqueeze_dim") - 4 if "unsqueeze_dim" in names else None
@@ -287,7 +295,7 @@ def _same(original: Callable[..., Any], layout: Layout, form: Form) -> bool:
     if not isinstance(theirs, tuple) or len(theirs) != len(ours):
         return False
     return all(
-        isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.float(), b, rtol=0, atol=_TOLERANCE)
+        isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.float(), b, rtol=0, atol=TOLERANCE)
         for a, b in zip(theirs, ours, strict=True)
     )
 

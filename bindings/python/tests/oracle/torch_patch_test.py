@@ -111,6 +111,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     # Its queries come with their features apart, and its config has an infinite number.
     "zaya": ZAYA,
     "falcon_h1": FALCON_H1,
+    # A table of sin and cos.
+    "gptj": {"rotary_dim": 8, "n_positions": 2048},
+    "codegen": {"rotary_dim": 8, "n_positions": 2048, "n_ctx": 2048},
+    "roformer": {"is_decoder": True, "max_position_embeddings": 512, "embedding_size": 64},
+    "roformer with values": {
+        "is_decoder": True, "max_position_embeddings": 512, "embedding_size": 64, "rotary_value": True,
+    },
     "gpt_oss": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
 }
 
@@ -266,6 +273,10 @@ def test_what_is_refused() -> None:
     )
     with pytest.raises(phasor.Error, match="got GPT2LMHeadModel with no class of that name"):
         pt.patch(gpt2)
+    table = make("gptj")
+    table.transformer.h[1].attn.embed_positions.mul_(0.5)
+    with pytest.raises(phasor.Error, match=r"h.1.attn \(GPTJAttention\) must hold the sin and cos"):
+        pt.patch(table)
     model = make("llama")
     model.model.rotary_emb.inv_freq.mul_(2.0)
     with pytest.raises(phasor.Error, match="must give the cos and sin that its config asks for, got a difference"):

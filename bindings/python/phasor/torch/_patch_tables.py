@@ -1,0 +1,122 @@
+"""The part of patch() for models that keep a table [positions, sin | cos]: GPT-J, CodeGen and RoFormer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._core import Error, RopeSpec
+from ._common import refusal, spec_text
+from ._rotate import rotate_by
+from ._rotation_ops import cos_sin_op
+
+_BUFFER = "embed_positions"  # GPT-J's and CodeGen's, one in each layer
+_FUNCTION = "apply_rotary_position_embeddings"  # RoFormer's, of the class
+# At positions below this, float32 angles are right to 1e-6: what differs by more follows another rule.
+PROBED = 12
+TOLERANCE = 1e-5
+
+
+def table_swaps(model: nn.Module, rotary: list[str]) -> list[tuple[nn.Module, str, Tensor]]:
+    """Exact tables for the buffers that hold one, after a comparison; their owners' names are added to `rotary`.
+
+    RoFormer's table comes from float64 and is a parameter of the checkpoint: it is compared and stays.
+    """
+    swaps = []
+    made: dict[int, Tensor] = {}  # by the number of positions
+    for path, module in model.named_modules():
+        buffer = module._buffers.get(_BUFFER)
+        table = module.weight if "SinusoidalPositional" in type(module).__name__ and _turns(model) else buffer
+        if not isinstance(table, Tensor) or table.dim() != 2 or not table.is_floating_point():
+            continue
+        where = f"{path} ({type(module).__name__})"
+        if len(table) not in made:
+            made[len(table)] = _exact(model, len(table), where)
+        exact = made[len(table)]
+        _compare(table, exact, where)
+        rotary.append(path)
+        if buffer is not None:
+            swaps.append((module, _BUFFER, exact.to(table.dtype)))
+    return swaps
+
+
+def _turns(model: nn.Module) -> bool:
+    return any(hasattr(type(part), _FUNCTION) for part in model.modules())
+
+
+def _exact(model: nn.Module, positions: int, where: str) -> Tensor:
+    config: Any = getattr(model, "config", None)
+    try:
+        spec = RopeSpec.from_hf(config)
+    except (Error, TypeError) as error:
+        text = f"patch: the config beside {where} must be one that RopeSpec.from_hf reads, got: {error}"
+        raise refusal("unsupported", text) from error
+    cos, sin = cos_sin_op(torch.arange(positions), None, spec_text(spec), "pairs", torch.float32)
+    return torch.cat((sin, cos), dim=-1)
+
+
+def _compare(table: Tensor, exact: Tensor, where: str) -> None:
+    if exact.shape != table.shape:
+        got = f"{list(table.shape)} where the config asks for {list(exact.shape)}"
+        raise refusal("unsupported", f"patch: {where} must hold a row of sin and cos for each position, got {got}")
+    differences = (exact - table.detach().float())[:PROBED].abs()
+    difference = float(differences.max()) if differences.numel() else 0.0
+    if not difference <= max(TOLERANCE, torch.finfo(table.dtype).eps):
+        raise refusal(
+            "unsupported",
+            f"patch: {where} must hold the sin and cos that its config asks for, got a difference of {difference:.3g}",
+        )
+
+
+def table_stand_in(original: Callable[..., Any]) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """GPT-J's apply_rotary_pos_emb(tensor [batch, tokens, heads, dim], sin, cos); None for a function that differs."""
+
+    def turn(tensor: Tensor, sin: Tensor, cos: Tensor) -> Tensor:
+        return rotate_by(tensor, cos, sin, layout="interleaved")
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, 2, 8, generator=generator)
+    angles = torch.randn(2, 3, 4, generator=generator)
+    return turn if _agree(original, turn, x, angles.sin(), angles.cos()) else None
+
+
+def _turn_heads(
+    sinusoidal_pos: Tensor, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """RoFormer (34): sinusoidal_pos [1, 1, tokens, sin | cos], layers [batch, heads, tokens, dim]."""
+    sin, cos = sinusoidal_pos[0, 0].chunk(2, dim=-1)
+    layers = (query_layer, key_layer) if value_layer is None else (query_layer, key_layer, value_layer)
+    return tuple(rotate_by(x, cos, sin, layout="interleaved", order="heads_first") for x in layers)
+
+
+def function_swaps(model: nn.Module, attention: list[str]) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
+    """Phasor's function for RoFormer's modules; their names are added to `attention`."""
+    swaps: list[tuple[nn.Module, str, Callable[..., Any]]] = []
+    generator = torch.Generator().manual_seed(0)
+    layers = [torch.randn(2, 2, 3, 8, generator=generator) for _ in range(3)]
+    angles = torch.randn(1, 1, 3, 4, generator=generator)
+    rows = torch.cat((angles.sin(), angles.cos()), dim=-1)
+    for path, module in model.named_modules():
+        original = getattr(type(module), _FUNCTION, None)
+        if original is None or _FUNCTION in module.__dict__ or not _agree(original, _turn_heads, rows, *layers):
+            continue
+        swaps.append((module, _FUNCTION, _turn_heads))
+        attention.append(path)
+    return swaps
+
+
+def _agree(original: Callable[..., Any], ours: Callable[..., Any], *arguments: Tensor) -> bool:
+    """Whether both give the same on these numbers, to float32 rounding."""
+    try:
+        theirs = original(*arguments)
+    except Exception:  # noqa: BLE001 - another family's function may refuse these shapes in any way it likes
+        return False
+    mine = ours(*arguments)
+    pairs = zip(theirs, mine, strict=True) if isinstance(theirs, tuple) else [(theirs, mine)]
+    return all(a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=TOLERANCE) for a, b in pairs)
+
+
+__all__ = ["PROBED", "TOLERANCE", "function_swaps", "table_stand_in", "table_swaps"]
