@@ -24,6 +24,7 @@ struct Call {
   kernels::Store store;
   bool staged;  // large output that is not aligned for streaming stores
   bool heads_first;
+  bool many_tokens;  // heads first, and so large that it is read from memory in long runs
   float sin_sign;
   double scale;                      // on cos and sin
   const CosSinRows* rows = nullptr;  // the caller's cos and sin, in place of angles

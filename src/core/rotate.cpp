@@ -11,6 +11,7 @@
 #include "core/dispatch.hpp"
 #include "core/float32_engine.hpp"
 #include "core/positions.hpp"
+#include "core/row_memory.hpp"
 #include "core/turns.hpp"
 #include "phasor/core/threads.hpp"
 
@@ -27,12 +28,6 @@ constexpr std::int64_t kPrefetchAhead = 2048;
 constexpr std::int64_t kStreamAhead = 4096;
 // From here on the output would push everything else out of the caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{4} << 20;
-
-// Where a tensor keeps heads before tokens, a token's heads lie far apart, often in the same few
-// sets of every cache. So many tokens are then turned a head at a time, their rows waiting in a
-// buffer.
-constexpr std::int64_t kTokensAtOnce = 16;
-constexpr std::int64_t kRowFloats = 8192;
 
 // One token's cos and sin.
 struct RowBuffers {
@@ -213,10 +208,13 @@ RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuff
 // Several tokens of one batch row, a head at a time. Returns how many.
 std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t most,
                                      PositionCursor& cursor, RowBuffers& buffers) {
-  alignas(64) float rows[kRowFloats + kRowPadding];
+  alignas(64) float few[kFewTokens.floats + kRowPadding];
+  float* const many = call.many_tokens ? rows_of_this_thread() : nullptr;
+  float* const rows = many == nullptr ? few : many;
+  const TokensAtOnce& limit = many == nullptr ? kFewTokens : kManyTokens;
   const std::int64_t pairs = call.rotary.frequencies.pairs();
   const std::int64_t count =
-      std::min({most, call.tokens - at.token, kTokensAtOnce, kRowFloats / (2 * pairs)});
+      std::min({most, call.tokens - at.token, limit.tokens, limit.floats / (2 * pairs)});
   for (std::int64_t t = 0; t < count; ++t) {
     const RowPointers row = make_row(call, {at.batch, at.token + t}, cursor, buffers);
     std::copy_n(row.cos, pairs, rows + t * 2 * pairs);
@@ -395,12 +393,14 @@ void run(const Rotary& rotary, const Positions& positions, std::span<const Turn>
       .store = kernels::Store::cached,
       .staged = false,
       .heads_first = false,
+      .many_tokens = false,
       .sin_sign = options.direction == Direction::forward ? 1.0F : -1.0F,
       // Rows hold cos and sin times the amplitude a; the inverse wants them over a.
       .scale = options.direction == Direction::inverse ? 1.0 / (amplitude * amplitude) : 1.0,
       .rows = given,
   };
   call.heads_first = is_heads_first(call);
+  call.many_tokens = call.heads_first && call.ahead != 0 && prefers_many_tokens();
   if (is_large_output(call)) {
     call.ahead = kStreamAhead;
     call.staged = !is_aligned_output(call);

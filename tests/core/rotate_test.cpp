@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/rotate_support.hpp"
@@ -116,6 +117,41 @@ INSTANTIATE_TEST_SUITE_P(Grid, RotateGrid, testing::ValuesIn(grid()), text);
 
 Rotary rotary_of(PairLayout layout, std::int64_t dim) {
   return {make_frequencies({dim, 10000.0}), layout, dim};
+}
+
+// Heads before tokens, from memory: tokens are turned in runs, whose length is the CPU's. Two runs and a
+// rest, and rows so long that fewer tokens fit, against a few tokens a call.
+TEST(Rotate, LargeTensorsWithHeadsFirstGetTheBitsOfSmallOnes) {
+  constexpr std::int64_t kFew = 7;
+  for (const auto& [shape, rotary_dim] : {std::pair{Shape{2, 2100, 3, 128}, std::int64_t{128}},
+                                          std::pair{Shape{1, 2100, 2, 272}, std::int64_t{264}},
+                                          std::pair{Shape{1, 300, 2, 2048}, std::int64_t{2048}}}) {
+    const Frequencies frequencies = make_frequencies({rotary_dim, 10000.0});
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
+        const Rotary rotary{frequencies, layout, shape.head_dim, shape.head_dim - rotary_dim};
+        const Tensor x(dtype, shape, Strides::heads_first, 5);
+        Tensor expected(x);
+        for (std::int64_t token = 0; token < shape.tokens; token += kFew) {
+          HeadsView few = expected.view();
+          few.data = static_cast<std::byte*>(few.data) +
+                     token * few.token_stride * static_cast<std::int64_t>(size_of(dtype));
+          few.tokens = std::min(kFew, shape.tokens - token);
+          rotate(rotary, positions_from(9 + token), few);
+        }
+        for (const int threads : {1, 2}) {
+          SCOPED_TRACE(message(name_of(dtype), " ", name_of(layout), " ", rotary_dim, ", threads ",
+                               threads));
+          Tensor in_place(x);
+          rotate(rotary, positions_from(9), in_place.view(), {.threads = threads});
+          EXPECT_TRUE(in_place.bytes() == expected.bytes());
+          Tensor out(dtype, shape, Strides::heads_first, 6);
+          rotate(rotary, positions_from(9), x.view(), out.view(), {.threads = threads});
+          EXPECT_TRUE(out.wide() == expected.wide());
+        }
+      }
+    }
+  }
 }
 
 TEST(Rotate, ATableGivesTheSameBitsAsNoTable) {

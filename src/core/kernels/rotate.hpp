@@ -20,50 +20,64 @@ constexpr int kRowVectors = kVectorBytes == 64 ? 8
                             : kAhead           ? 16
                                                : 4;
 
-// A row lies as cos[pairs], sin[pairs]; what a layout needs of it is arranged while it is loaded,
-// once per token.
-template <int kVectors>
-inline void load_row(const float* row, Float (&registers)[kVectors]) {
-  for (int v = 0; v < kVectors; ++v) registers[v] = load<Float>(row + v * kFloats);
-}
+// A row lies as cos[pairs], sin[pairs]; what a layout needs of it is arranged while it is loaded.
+struct Plain {
+  static Float vector(const float* row, int v) { return load<Float>(row + v * kFloats); }
+};
 // Interleaved features: each entry twice.
 template <int... Lane>
 inline Float twice(Float x, Lanes<Lane...>) {  // a b c d -> a a b b
   return __builtin_shufflevector(x, x, (Lane / 2)...);
 }
-template <int kVectors>
-inline void load_row_twice(const float* row, Float (&registers)[kVectors]) {
-  for (int v = 0; v < kVectors; ++v) {
-    registers[v] = twice(load<Float>(row + v * (kFloats / 2)), FloatLanes{});
+struct Twice {
+  static Float vector(const float* row, int v) {
+    return twice(load<Float>(row + v * (kFloats / 2)), FloatLanes{});
   }
-}
-// Two features in a lane (bf16, half): a vector of even entries, then one of odd ones.
-template <int... Lane>
-inline Float even_lanes(Float low, Float high, Lanes<Lane...>) {
-  return __builtin_shufflevector(low, high, (2 * Lane)...);
-}
-template <int... Lane>
-inline Float odd_lanes(Float low, Float high, Lanes<Lane...>) {
-  return __builtin_shufflevector(low, high, (2 * Lane + 1)...);
-}
-template <int kVectors>
-inline void load_row_split(const float* row, Float (&registers)[kVectors]) {
-  for (int v = 0; v < kVectors; v += 2) {
-    const Float low = load<Float>(row + v * kFloats), high = load<Float>(row + (v + 1) * kFloats);
-    registers[v] = even_lanes(low, high, FloatLanes{});
-    registers[v + 1] = odd_lanes(low, high, FloatLanes{});
-  }
-}
+};
 template <int... Lane>
 inline Float minus_plus(Lanes<Lane...>) {  // - + - +
   return Float{(Lane % 2 == 0 ? -1.0F : 1.0F)...};
 }
 // sin of interleaved features with the sign of (34): y = x cos + swap(x) sin.
-template <int kVectors>
-inline void load_signed_sin(const float* row, Float (&registers)[kVectors]) {
-  load_row_twice(row, registers);
-  for (int v = 0; v < kVectors; ++v) registers[v] *= minus_plus(FloatLanes{});
+struct SignedTwice {
+  static Float vector(const float* row, int v) {
+    return Twice::vector(row, v) * minus_plus(FloatLanes{});
+  }
+};
+// Two features in a lane (bf16, half): a vector of even entries, then one of odd ones.
+template <int kParity, int... Lane>
+inline Float every_other(Float low, Float high, Lanes<Lane...>) {
+  return __builtin_shufflevector(low, high, (2 * Lane + kParity)...);
 }
+struct Split {
+  static Float vector(const float* row, int v) {
+    const Float low = Plain::vector(row, v & ~1), high = Plain::vector(row, v | 1);
+    return v % 2 == 0 ? every_other<0>(low, high, FloatLanes{})
+                      : every_other<1>(low, high, FloatLanes{});
+  }
+};
+
+// The vectors of a window's cos or sin. One row for every window is loaded once and kept; where each
+// window has its own, a vector is read when it is used: read before the window's stores, which may
+// change it for all the compiler knows, a whole row would be spilled.
+template <class Arranged, int kVectors, bool kMoving>
+class Row {
+ public:
+  explicit Row(const float* row) : row_(row) {
+    if constexpr (!kMoving) {
+      for (int v = 0; v < kVectors; ++v) kept_[v] = Arranged::vector(row, v);
+    }
+  }
+  void advance(std::int64_t floats) { row_ += floats; }
+  Float operator[](int v) const {
+    if constexpr (kMoving) return Arranged::vector(row_, v);
+    return kept_[v];
+  }
+
+ private:
+  const float* row_;
+  Float kept_[kMoving ? 1 : kVectors];
+};
 
 inline void prefetch(const void* address, std::int64_t ahead) {
   __builtin_prefetch(static_cast<const char*>(address) + ahead);
@@ -76,19 +90,13 @@ template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                        const float* sin, std::int64_t ahead) {
   using Element = typename T::Element;
-  Float c[kVectors], s[kVectors];
-  const auto load_rows = [&](std::int64_t row) {
-    load_row(cos + row + first, c);
-    load_row(sin + row + first, s);
-  };
-  if constexpr (!kMoving) load_rows(0);
+  Row<Plain, kVectors, kMoving> c(cos + first), s(sin + first);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   // A cache line of one half is finished before the other half's is begun: streaming stores want
   // whole lines.
   constexpr int kLine = kVectors * kVectorBytes < 64 ? kVectors : 64 / kVectorBytes;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
-    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int line = 0; line < kVectors; line += kLine) {
       Float y_a[kLine], y_b[kLine];
       for (int v = 0; v < kLine; ++v) {
@@ -112,6 +120,8 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
     }
     in += heads.in_stride;
     out += heads.out_stride;
+    c.advance(heads.row_stride);
+    s.advance(heads.row_stride);
   }
 }
 
@@ -121,16 +131,11 @@ template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void interleaved_block(Heads heads, std::int64_t first, const float* cos, const float* sin,
                               std::int64_t ahead) {
   using Element = typename T::Element;
-  Float c[kVectors], s[kVectors];
-  const auto load_rows = [&](std::int64_t row) {
-    load_row_twice(cos + row + first / 2, c);
-    load_signed_sin(sin + row + first / 2, s);
-  };
-  if constexpr (!kMoving) load_rows(0);
+  Row<Twice, kVectors, kMoving> c(cos + first / 2);
+  Row<SignedTwice, kVectors, kMoving> s(sin + first / 2);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
-    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t at = v * kFloats;
       if constexpr (kAhead) {
@@ -141,6 +146,8 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
     }
     in += heads.in_stride;
     out += heads.out_stride;
+    c.advance(heads.row_stride);
+    s.advance(heads.row_stride);
   }
 }
 
@@ -148,16 +155,10 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
 template <int kGroups, bool kStream, bool kAhead, bool kMoving>
 inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                             const float* sin, std::int64_t ahead) {
-  Float c[2 * kGroups], s[2 * kGroups];
-  const auto load_rows = [&](std::int64_t row) {
-    load_row_split(cos + row + first, c);
-    load_row_split(sin + row + first, s);
-  };
-  if constexpr (!kMoving) load_rows(0);
+  Row<Split, 2 * kGroups, kMoving> c(cos + first), s(sin + first);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
-    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int g = 0; g < kGroups; ++g) {
       const std::int64_t at = 2 * g * kFloats;
       if constexpr (kAhead) {
@@ -185,6 +186,8 @@ inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first,
     }
     in += heads.in_stride;
     out += heads.out_stride;
+    c.advance(heads.row_stride);
+    s.advance(heads.row_stride);
   }
 }
 
@@ -192,16 +195,10 @@ inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first,
 template <int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float* cos,
                                    const float* sin, std::int64_t ahead) {
-  Float c[kVectors], s[kVectors];
-  const auto load_rows = [&](std::int64_t row) {
-    load_row(cos + row + first, c);
-    load_row(sin + row + first, s);
-  };
-  if constexpr (!kMoving) load_rows(0);
+  Row<Plain, kVectors, kMoving> c(cos + first), s(sin + first);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + 2 * first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + 2 * first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
-    if constexpr (kMoving) load_rows(head * heads.row_stride);
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t at = 2 * v * kFloats;
       if constexpr (kAhead) {
@@ -218,6 +215,8 @@ inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float*
     }
     in += heads.in_stride;
     out += heads.out_stride;
+    c.advance(heads.row_stride);
+    s.advance(heads.row_stride);
   }
 }
 
