@@ -1,26 +1,21 @@
 #include "phasor/core/rotate.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/angle_range.hpp"
 #include "core/call.hpp"
 #include "core/dispatch.hpp"
-#include "core/float32_engine.hpp"
-#include "core/positions.hpp"
 #include "core/row_memory.hpp"
+#include "core/rows.hpp"
 #include "core/turns.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {
 
-constexpr std::int64_t kMaxPairs = kMaxRotaryDim / 2;
-// Kernels read whole vectors of a row.
-constexpr std::int64_t kRowPadding = 32;
 // From here on a tensor comes from memory, not from a cache near the core: prefetching pays; on a
 // single token it would cost a fifth of a microsecond.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
@@ -29,78 +24,21 @@ constexpr std::int64_t kStreamAhead = 4096;
 // From here on the output would push everything else out of the caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{4} << 20;
 
-// One token's cos and sin.
-struct RowBuffers {
-  alignas(64) float cos[kMaxPairs + kRowPadding];
-  alignas(64) float sin[kMaxPairs + kRowPadding];
+struct Addresses {
+  const char* in;
+  char* out;
 };
-struct RowBuffersF64 {
-  double cos[kMaxPairs];
-  double sin[kMaxPairs];
-};
-
-// xPos: e^{+-rate (m - centre)}, the sign by role and direction.
-void apply_growth(const Call& call, Role role, double position, RowBuffersF64& row) {
-  if (!call.rotary.growth) return;
-  const Growth& growth = *call.rotary.growth;
-  const bool shrink = (role == Role::key) != (call.options.direction == Direction::inverse);
-  const double distance = (position - growth.centre) * (shrink ? -1.0 : 1.0);
-  for (std::size_t i = 0; i < growth.rates.size(); ++i) {
-    const double factor = std::exp(growth.rates[i] * distance);
-    row.cos[i] *= factor;
-    row.sin[i] *= factor;
-  }
+Addresses addresses_of(const Call& call, const Turn& turn, Token at) {
+  return {static_cast<const char*>(turn.in.data) +
+              (at.batch * turn.in.batch_stride + at.token * turn.in.token_stride) * call.element,
+          static_cast<char*>(turn.out.data) +
+              (at.batch * turn.out.batch_stride + at.token * turn.out.token_stride) * call.element};
 }
 
-void row_f64(const Call& call, Role role, const double* positions, RowBuffersF64& row) {
-  const Frequencies& frequencies = call.rotary.frequencies;
-  if (call.options.angles == AngleMode::float32) {
-    float cos[kMaxPairs], sin[kMaxPairs];
-    float32_row(frequencies, positions, cos, sin);
-    std::copy_n(cos, frequencies.pairs(), row.cos);
-    std::copy_n(sin, frequencies.pairs(), row.sin);
-  } else {
-    call.kernels.row_f64(kernel_angles(frequencies), positions, row.cos, row.sin);
-  }
-  apply_growth(call, role, positions[0], row);
-  const double sin_scale = call.scale * call.sin_sign;
-  for (std::int64_t i = 0; i < frequencies.pairs(); ++i) {
-    row.cos[i] *= call.scale;
-    row.sin[i] *= sin_scale;
-  }
-}
-
-// Rows out of a table: one row, or one entry per axis.
-struct RowPointers {
-  const float* cos;
-  const float* sin;
-};
-RowPointers table_row(const Call& call, const std::int64_t* positions, RowBuffers& buffers) {
-  const CosSinTable& table = *call.options.table;
-  const Frequencies& frequencies = call.rotary.frequencies;
-  if (frequencies.axis_count() == 1)
-    return {table.cos(positions[0]).data(), table.sin(positions[0]).data()};
-  const auto axes = frequencies.axes();
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    buffers.cos[i] = table.cos(positions[axes[i]])[i];
-    buffers.sin[i] = table.sin(positions[axes[i]])[i];
-  }
-  return {buffers.cos, buffers.sin};
-}
-
-struct Token {
-  std::int64_t batch, token;
-};
-
-// Turns one tensor's heads of one token. row(block) gives cos and sin of that block.
+// Turns the heads of one token, whose first lies at in and out. row(block) gives cos and sin of that
+// block.
 template <class Row>
-void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
-  const char* in =
-      static_cast<const char*>(turn.in.data) +
-      (at.batch * turn.in.batch_stride + at.token * turn.in.token_stride) * call.element;
-  char* out = static_cast<char*>(turn.out.data) +
-              (at.batch * turn.out.batch_stride + at.token * turn.out.token_stride) * call.element;
-  copy_the_rest(call, turn, in, out);
+void turn_heads(const Call& call, const Turn& turn, const char* in, char* out, const Row& row) {
   for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
     const std::int64_t start = (call.rotary.offset + block * 2 * call.block_pairs) * call.element;
     const kernels::Heads heads{in + start, out + start, turn.in.head_stride, turn.out.head_stride,
@@ -110,49 +48,19 @@ void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
   }
 }
 
-template <class From, class To>
-void copy_rows(const CosSinRows& rows, std::int64_t start, float sin_sign, To* cos, To* sin) {
-  const auto copy = [&](const void* from, To sign, To* to) {
-    const From* const row = static_cast<const From*>(from) + start;
-    for (std::int64_t i = 0; i < rows.pairs; ++i) {
-      const From value = row[i * rows.pair_stride];
-      if constexpr (std::is_floating_point_v<From>) {
-        to[i] = sign * static_cast<To>(value);
-      } else {
-        to[i] = sign * static_cast<To>(to_float(value));
-      }
-    }
-  };
-  copy(rows.cos, To{1}, cos);
-  copy(rows.sin, static_cast<To>(sin_sign), sin);
-}
-
-// The caller's row of one token; transposing turns sin's sign.
-template <class To>
-void given_row(const Call& call, Token at, To* cos, To* sin) {
-  const CosSinRows& rows = *call.rows;
-  const std::int64_t start = at.batch * rows.batch_stride + at.token * rows.token_stride;
-  switch (rows.dtype) {
-    case DType::f64:
-      return copy_rows<double>(rows, start, call.sin_sign, cos, sin);
-    case DType::f32:
-      return copy_rows<float>(rows, start, call.sin_sign, cos, sin);
-    case DType::f16:
-      return copy_rows<Half>(rows, start, call.sin_sign, cos, sin);
-    case DType::bf16:
-      return copy_rows<BFloat16>(rows, start, call.sin_sign, cos, sin);
-  }
+// One tensor's heads of one token.
+template <class Row>
+void turn_token(const Call& call, const Turn& turn, Token at, const Row& row) {
+  const auto [in, out] = addresses_of(call, turn, at);
+  copy_the_rest(call, turn, in, out);
+  turn_heads(call, turn, in, out, row);
 }
 
 void turn_token_f64(const Call& call, Token at, const double* positions) {
   RowBuffersF64 rows;
   for (std::size_t i = 0; i < call.turns.size(); ++i) {
     const Turn& turn = call.turns[i];
-    if (call.rows != nullptr) {
-      given_row(call, at, rows.cos, rows.sin);
-    } else if (i == 0 || call.rotary.growth) {
-      row_f64(call, turn.role, positions, rows);
-    }
+    if (i == 0 || call.rotary.growth) make_row_f64(call, turn.role, at, positions, rows);
     turn_token(call, turn, at, [&](std::int64_t block) {
       return std::pair<const void*, const void*>(rows.cos + block * call.block_pairs,
                                                  rows.sin + block * call.block_pairs);
@@ -170,42 +78,50 @@ void turn_token_rows(const Call& call, Token at, RowPointers row, std::span<cons
   }
 }
 
-// The row as the direction wants it: transposing turns sin's sign, inverting also divides by the
-// amplitude.
-RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
-  if (call.options.direction == Direction::forward) return row;
-  const auto scale = static_cast<float>(call.scale);
-  const float sin_scale = scale * call.sin_sign;
-  for (std::int64_t i = 0; i < call.rotary.frequencies.pairs(); ++i) {
-    buffers.cos[i] = row.cos[i] * scale;
-    buffers.sin[i] = row.sin[i] * sin_scale;
+// Several tokens of one batch row that wait with their rows.
+struct Run {
+  const char* in;
+  char* out;
+  std::int64_t tokens;
+  const float* rows;  // of each token: cos[pairs], sin[pairs]
+};
+
+// A head at a time: kernels move along its tokens.
+void turn_run_by_head(const Call& call, const Turn& turn, const Run& run) {
+  const std::int64_t pairs = call.rotary.frequencies.pairs();
+  for (std::int64_t head = 0; head < turn.in.heads; ++head) {
+    for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
+      const std::int64_t start = call.rotary.offset + block * 2 * call.block_pairs;
+      const float* cos = run.rows + block * call.block_pairs;
+      turn_window(call,
+                  {run.in + (head * turn.in.head_stride + start) * call.element,
+                   run.out + (head * turn.out.head_stride + start) * call.element,
+                   turn.in.token_stride, turn.out.token_stride, run.tokens, 2 * pairs},
+                  cos, cos + pairs);
+    }
   }
-  return {buffers.cos, buffers.sin};
 }
 
-// One token's row from the caller, from the table or from its angles, as the direction wants it.
-RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuffers& buffers) {
-  if (call.rows != nullptr) {
-    given_row(call, at, buffers.cos, buffers.sin);
-    return {buffers.cos, buffers.sin};
+// A token of a few heads at a time: kernels move along these heads.
+void turn_run_by_heads(const Call& call, const Turn& turn, const Run& run) {
+  const std::int64_t pairs = call.rotary.frequencies.pairs();
+  Turn few = turn;
+  for (std::int64_t head = 0; head < turn.in.heads; head += kHeadsTogether) {
+    few.in.heads = std::min(kHeadsTogether, turn.in.heads - head);
+    for (std::int64_t t = 0; t < run.tokens; ++t) {
+      const float* cos = run.rows + t * 2 * pairs;
+      turn_heads(call, few,
+                 run.in + (head * turn.in.head_stride + t * turn.in.token_stride) * call.element,
+                 run.out + (head * turn.out.head_stride + t * turn.out.token_stride) * call.element,
+                 [&](std::int64_t block) {
+                   const float* const at = cos + block * call.block_pairs;
+                   return std::pair<const void*, const void*>(at, at + pairs);
+                 });
+    }
   }
-  if (call.options.table != nullptr) {
-    std::int64_t positions[kMaxAxes];
-    cursor.next(positions);
-    return directed(call, table_row(call, positions, buffers), buffers);
-  }
-  double positions[kMaxAxes];
-  cursor.next(positions);
-  if (call.options.angles == AngleMode::float32) {
-    float32_row(call.rotary.frequencies, positions, buffers.cos, buffers.sin);
-  } else {
-    call.kernels.row_f32(kernel_angles(call.rotary.frequencies), positions, buffers.cos,
-                         buffers.sin);
-  }
-  return directed(call, {buffers.cos, buffers.sin}, buffers);
 }
 
-// Several tokens of one batch row, a head at a time. Returns how many.
+// Several tokens of one batch row, of a tensor that keeps heads before tokens. Returns how many.
 std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t most,
                                      PositionCursor& cursor, RowBuffers& buffers) {
   alignas(64) float few[kFewTokens.floats + kRowPadding];
@@ -220,28 +136,17 @@ std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t mo
     std::copy_n(row.cos, pairs, rows + t * 2 * pairs);
     std::copy_n(row.sin, pairs, rows + t * 2 * pairs + pairs);
   }
+  // Streamed lines of several heads at once would push each other out of the few write buffers.
+  const bool streams = call.staged || call.store == kernels::Store::streaming;
   for (const Turn& turn : call.turns) {
-    const char* in =
-        static_cast<const char*>(turn.in.data) +
-        (at.batch * turn.in.batch_stride + at.token * turn.in.token_stride) * call.element;
-    char* out =
-        static_cast<char*>(turn.out.data) +
-        (at.batch * turn.out.batch_stride + at.token * turn.out.token_stride) * call.element;
+    const auto [in, out] = addresses_of(call, turn, at);
     for (std::int64_t t = 0; t < count; ++t) {
       copy_the_rest(call, turn, in + t * turn.in.token_stride * call.element,
                     out + t * turn.out.token_stride * call.element);
     }
-    for (std::int64_t head = 0; head < turn.in.heads; ++head) {
-      for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
-        const std::int64_t start = call.rotary.offset + block * 2 * call.block_pairs;
-        const float* cos = rows + block * call.block_pairs;
-        turn_window(call,
-                    {in + (head * turn.in.head_stride + start) * call.element,
-                     out + (head * turn.out.head_stride + start) * call.element,
-                     turn.in.token_stride, turn.out.token_stride, count, 2 * pairs},
-                    cos, cos + pairs);
-      }
-    }
+    const Run run{in, out, count, rows};
+    many == nullptr || streams ? turn_run_by_head(call, turn, run)
+                               : turn_run_by_heads(call, turn, run);
   }
   return count;
 }
@@ -249,7 +154,7 @@ std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t mo
 void turn_token_growing(const Call& call, Token at, const double* positions, RowBuffers& buffers) {
   for (const Turn& turn : call.turns) {
     RowBuffersF64 rows;
-    row_f64(call, turn.role, positions, rows);  // scale and sign are inside already
+    make_row_f64(call, turn.role, at, positions, rows);
     for (std::int64_t i = 0; i < call.rotary.frequencies.pairs(); ++i) {
       buffers.cos[i] = static_cast<float>(rows.cos[i]);
       buffers.sin[i] = static_cast<float>(rows.sin[i]);
