@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <string_view>
 
 #include "core/buffer.hpp"
 #include "core/limits.hpp"
@@ -19,8 +20,14 @@ using core::PairLayout;
 constexpr std::int64_t kHeads = 32, kDim = 128;
 constexpr double kBase = 10000.0;
 
-core::HeadsView heads(const Buffer& buffer, DType dtype, std::int64_t tokens) {
-  core::HeadsView view = core::heads_view(buffer.floats(), 1, tokens, kHeads, kDim);
+// What stands behind the shape in a row's name says how the call differs.
+constexpr std::string_view kHeadsFirst = "/heads_first";
+
+core::HeadsView heads(const Buffer& buffer, DType dtype, std::int64_t tokens,
+                      std::string_view how = {}) {
+  core::HeadsView view = how == kHeadsFirst
+                             ? core::heads_first_view(buffer.floats(), 1, kHeads, tokens, kDim)
+                             : core::heads_view(buffer.floats(), 1, tokens, kHeads, kDim);
   view.dtype = dtype;
   return view;
 }
@@ -86,12 +93,12 @@ class Bench {
   }
 
   // Rotation in place against scaling in place: the same bytes read and written.
-  void against_scale(const std::string& how, DType dtype, PairLayout layout, std::int64_t tokens,
+  void against_scale(std::string_view how, DType dtype, PairLayout layout, std::int64_t tokens,
                      int threads, const core::CosSinTable* table, double at_most, const Buffer& x,
                      const Buffer& limit_buffer) {
     const core::Rotary turning = rotary(layout);
     const core::RotateOptions options{.table = table, .threads = threads, .isa = isa_};
-    const core::HeadsView view = heads(x, dtype, tokens);
+    const core::HeadsView view = heads(x, dtype, tokens, how);
     const std::size_t floats =
         static_cast<std::size_t>(tokens * kHeads * kDim) * core::size_of(dtype) / sizeof(float);
     report(
@@ -114,6 +121,7 @@ class Bench {
         against_scale("", DType::f32, layout, kTokens, threads, &table, 1.10, x, x);
       }
       against_scale("/no_table", DType::f32, layout, kTokens, 1, nullptr, 1.20, x, x);
+      against_scale(kHeadsFirst, DType::f32, layout, kTokens, 1, &table, 1.30, x, x);
     }
     // Sixteen-bit data seen as floats would be numbers that multiply slowly, so the limit has its
     // own buffer.
