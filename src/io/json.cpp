@@ -125,8 +125,8 @@ Json parse_object(std::string_view text) {
 }
 
 Json parse_python_object(std::string_view text) {
-  const bool has_words = text.find("NaN") != std::string_view::npos ||
-                         text.find("Infinity") != std::string_view::npos;
+  const bool has_words =
+      text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
   return has_words ? parse_object(with_words_quoted(text)) : parse_object(text);
 }
 

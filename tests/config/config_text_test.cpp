@@ -88,7 +88,8 @@ TEST(ConfigText, NamesThatCouldNotStandInAPageAreRefused) {
 
 // Python's json writes them; Mamba hybrids have them in time_step_limit.
 TEST(ConfigText, PythonsBareWordsAreReadAsText) {
-  const std::string front = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, )";
+  const std::string front =
+      R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, )";
   for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
     SCOPED_TRACE(word);
     const std::string inside = R"("note": "say \"NaN\" or Infinity\\", )";

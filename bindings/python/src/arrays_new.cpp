@@ -106,7 +106,8 @@ namespace {
 
 template <class T>
 void copy_axes(const T* from, T* to, std::span<const std::int64_t> shape,
-               std::span<const std::int64_t> from_strides, std::span<const std::int64_t> to_strides) {
+               std::span<const std::int64_t> from_strides,
+               std::span<const std::int64_t> to_strides) {
   if (shape.empty()) {
     *to = *from;
     return;
