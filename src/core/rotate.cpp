@@ -136,7 +136,7 @@ std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t mo
     std::copy_n(row.cos, pairs, rows + t * 2 * pairs);
     std::copy_n(row.sin, pairs, rows + t * 2 * pairs + pairs);
   }
-  // Streamed lines of several heads at once would push each other out of the few write buffers.
+  // Streamed out of place, heads together took half as long again as one by one (Zen 4).
   const bool streams = call.staged || call.store == kernels::Store::streaming;
   for (const Turn& turn : call.turns) {
     const auto [in, out] = addresses_of(call, turn, at);

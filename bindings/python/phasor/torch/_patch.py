@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from .._core import Error
 from ._common import refusal
-from ._patch_tables import PROBED, TOLERANCE, function_swaps, table_stand_in, table_swaps
+from ._patch_tables import PROBED, TOLERANCE, agree, function_swaps, table_stand_in, table_swaps
 from .hf import Form, PhasorRotaryEmbedding, apply_rotary_pos_emb
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def patch(model: _Model) -> _Model:
     PhasorRotaryEmbedding: exact angles. Attention modules whose methods call apply_rotary_pos_emb get, as attributes of
     the instance, those methods with Phasor's function in its place; neither the class nor the module of transformers is
     touched, so other models stay as they are. A function of the modeling file that does something else than turn by cos
-    and sin is left alone. GPT-J, CodeGen and RoFormer keep a table of sin and cos: it becomes exact in the same way.
-    Before anything is swapped, cos and sin are compared with the original's at the first positions, and the function's
-    results with each known layout.
+    and sin is left alone. GPT-J's and CodeGen's tables of sin and cos become exact in the same way; RoFormer's, which
+    comes from float64 and belongs to its checkpoint, stays. Before anything is swapped, cos and sin are compared with
+    the original's at the first positions, and the function's results with each known layout.
 
-    A patched model is patched once only. Refuses, with the model untouched, a model without such rotary modules and one
+    A patched model is patched once only. Refuses, with the model untouched, a model without such modules or tables and one
     whose modules give other cos and sin than its config says. Unpatch before pickling the model as an object
     (save_pretrained and state_dict() need nothing).
     """
@@ -177,10 +178,9 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
 
 @torch.no_grad()
 def _reads_three_rows(probe: nn.Module, theirs: tuple[Tensor, Tensor], keywords: dict[str, str]) -> bool:
-    """Whether a module makes one row of three, as M-RoPE does: another row for images changes what it gives."""
-    rows = torch.arange(PROBED).expand(3, 1, -1) * torch.tensor([1, 2, 3]).view(3, 1, 1)
+    """Whether a module makes one row of three, as M-RoPE does."""
     try:
-        merged = probe(torch.zeros(1, dtype=torch.float32), rows, **keywords)
+        merged = probe(torch.zeros(1, dtype=torch.float32), torch.arange(PROBED).expand(3, 1, -1), **keywords)
     except Exception:  # noqa: BLE001 - a module of one row may refuse three in any way it likes
         return False
     return bool(merged[0].shape == theirs[0].shape)
@@ -287,17 +287,7 @@ def _same(original: Callable[..., Any], layout: Layout, form: Form) -> bool:
     q, k = (torch.randn(1, heads, 3, 8, generator=generator) for heads in (2, 1))
     angles = torch.randn(1, 3, 4, generator=generator)
     cos, sin = (_written(rows, form) for rows in (angles.cos(), angles.sin()))
-    try:
-        theirs = original(q, k, cos, sin)
-    except Exception:  # noqa: BLE001 - another family's function may refuse these shapes in any way it likes
-        return False
-    ours = apply_rotary_pos_emb(q, k, cos, sin, layout=layout, form=form)
-    if not isinstance(theirs, tuple) or len(theirs) != len(ours):
-        return False
-    return all(
-        isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.float(), b, rtol=0, atol=TOLERANCE)
-        for a, b in zip(theirs, ours, strict=True)
-    )
+    return agree(original, partial(apply_rotary_pos_emb, layout=layout, form=form), q, k, cos, sin)
 
 
 def _written(rows: Tensor, form: Form) -> Tensor:

@@ -80,7 +80,7 @@ def table_stand_in(original: Callable[..., Any]) -> Callable[[Tensor, Tensor, Te
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 2, 8, generator=generator)
     angles = torch.randn(2, 3, 4, generator=generator)
-    return turn if _agree(original, turn, x, angles.sin(), angles.cos()) else None
+    return turn if agree(original, turn, x, angles.sin(), angles.cos()) else None
 
 
 def _turn_heads(
@@ -101,22 +101,28 @@ def function_swaps(model: nn.Module, attention: list[str]) -> list[tuple[nn.Modu
     rows = torch.cat((angles.sin(), angles.cos()), dim=-1)
     for path, module in model.named_modules():
         original = getattr(type(module), _FUNCTION, None)
-        if original is None or _FUNCTION in module.__dict__ or not _agree(original, _turn_heads, rows, *layers):
+        if original is None or _FUNCTION in module.__dict__ or not agree(original, _turn_heads, rows, *layers):
             continue
         swaps.append((module, _FUNCTION, _turn_heads))
         attention.append(path)
     return swaps
 
 
-def _agree(original: Callable[..., Any], ours: Callable[..., Any], *arguments: Tensor) -> bool:
-    """Whether both give the same on these numbers, to float32 rounding."""
+def agree(original: Callable[..., Any], ours: Callable[..., Any], *arguments: Tensor) -> bool:
+    """Whether both give the same tensors for these arguments, to float32 rounding."""
     try:
         theirs = original(*arguments)
     except Exception:  # noqa: BLE001 - another family's function may refuse these shapes in any way it likes
         return False
     mine = ours(*arguments)
-    pairs = zip(theirs, mine, strict=True) if isinstance(theirs, tuple) else [(theirs, mine)]
-    return all(a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=TOLERANCE) for a, b in pairs)
+    if isinstance(mine, Tensor):
+        theirs, mine = (theirs,), (mine,)
+    if not isinstance(theirs, tuple) or len(theirs) != len(mine):
+        return False
+    return all(
+        isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.float(), b, rtol=0, atol=TOLERANCE)
+        for a, b in zip(theirs, mine, strict=True)
+    )
 
 
-__all__ = ["PROBED", "TOLERANCE", "function_swaps", "table_stand_in", "table_swaps"]
+__all__ = ["PROBED", "TOLERANCE", "agree", "function_swaps", "table_stand_in", "table_swaps"]
