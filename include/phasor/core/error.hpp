@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -30,13 +31,37 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+namespace detail {
+
+// Compiled once: streams would cost every file that includes this header a second of compile time.
+void append_to(std::string& text, std::int64_t number);
+void append_to(std::string& text, std::uint64_t number);
+void append_to(std::string& text, double number);  // 17 digits, as `%.17g`
+
+template <class Part>
+void append_part(std::string& text, const Part& part) {
+  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    text += std::string_view(part);
+  } else if constexpr (std::is_same_v<Part, char>) {
+    text += part;
+  } else if constexpr (std::is_floating_point_v<Part>) {
+    append_to(text, static_cast<double>(part));
+  } else if constexpr (std::is_unsigned_v<Part>) {
+    append_to(text, static_cast<std::uint64_t>(part));
+  } else {
+    static_assert(std::is_integral_v<Part>, "text and numbers alone make a message");
+    append_to(text, static_cast<std::int64_t>(part));
+  }
+}
+
+}  // namespace detail
+
 // Joins its arguments into one message: message("rotate: rotary_dim must be even, got ", dim).
 template <class... Parts>
 [[nodiscard]] std::string message(const Parts&... parts) {
-  std::ostringstream out;
-  out.precision(17);
-  (out << ... << parts);
-  return out.str();
+  std::string text;
+  (detail::append_part(text, parts), ...);
+  return text;
 }
 
 // A value or the Error that stands in its place.

@@ -1,0 +1,17 @@
+#include "phasor/core/error.hpp"
+
+#include <cstdio>
+
+namespace phasor::detail {
+
+void append_to(std::string& text, std::int64_t number) { text += std::to_string(number); }
+
+void append_to(std::string& text, std::uint64_t number) { text += std::to_string(number); }
+
+void append_to(std::string& text, double number) {
+  char digits[32];
+  const int size = std::snprintf(digits, sizeof(digits), "%.17g", number);
+  text.append(digits, static_cast<std::size_t>(size));
+}
+
+}  // namespace phasor::detail
