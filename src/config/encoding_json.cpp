@@ -52,12 +52,6 @@ struct Draft {
 
 using Reader = Encoding (*)(const ObjectReader&, Draft&);
 
-[[nodiscard]] std::int64_t required_integer(const ObjectReader& reader, std::string_view key) {
-  const std::optional<std::int64_t> value = reader.integer(key);
-  if (!value) reader.refuse(key, "expected an integer, got nothing");
-  return *value;
-}
-
 // A number that the file may state once more: it must be what the table says.
 void check_stated(const ObjectReader& reader, std::string_view key, std::int64_t found,
                   std::string_view of) {
@@ -323,7 +317,7 @@ Deberta read_deberta(const ObjectReader& reader, Deberta::Version version, Draft
       reader.refuse("pos_q", message("expected a table with p2c and none without, got ",
                                      deberta.queries.given() ? "one" : "none"));
   }
-  deberta.max_relative_positions = required_integer(reader, "max_relative_positions");
+  deberta.max_relative_positions = reader.required_integer("max_relative_positions");
   if (version == Deberta::Version::v2)
     deberta.position_buckets = reader.integer("position_buckets").value_or(0);
   reader.refuse_rest(version == Deberta::Version::v2

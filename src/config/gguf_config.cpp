@@ -17,10 +17,8 @@ using encodings::MropeAxes;
 using encodings::RopeSpec;
 
 // Far beyond any model; they keep a damaged file from filling the memory.
-constexpr std::int64_t kMaxLayers = 100000;
 constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxHeadDim = std::int64_t{1} << 16;
-constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
 
 constexpr double kDefaultBase = 10000.0;  // llama.cpp's, of every architecture
 

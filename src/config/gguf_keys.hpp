@@ -14,6 +14,9 @@
 
 namespace phasor::config {
 
+// Longer contexts than this are refused: sums of lengths stay far from overflow.
+inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
+
 // Names leave the architecture out: "rope.freq_base" is {arch}.rope.freq_base. Absent keys read as
 // nullopt; errors are thrown as Error(invalid_argument).
 class GgufKeys {

@@ -15,17 +15,16 @@ using encodings::LongRopeScaling;
 using encodings::YarnScaling;
 
 constexpr std::string_view kType = "rope.scaling.type";
-constexpr std::string_view kFactor = "rope.scaling.factor";
+constexpr std::string_view kScalingFactor = "rope.scaling.factor";
 constexpr std::string_view kOldFactor = "rope.scale_linear";
 constexpr std::string_view kAttention = "rope.scaling.attn_factor";
-constexpr std::string_view kOriginal = "rope.scaling.original_context_length";
+constexpr std::string_view kOriginalLength = "rope.scaling.original_context_length";
 constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
 
 constexpr std::string_view kEveryLength = "rope_freqs.weight";
 constexpr std::string_view kLong = "rope_factors_long.weight";
 constexpr std::string_view kShort = "rope_factors_short.weight";
 
-constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
 
 // Divisors of the frequencies, one per pair; empty when the file has no such tensor.
 [[nodiscard]] std::vector<double> read_factors(const io::GgufFile& file, std::string_view name,
@@ -115,7 +114,7 @@ class ScalingReader {
     attention_ = keys_.number(kAttention).value_or(1.0);
     if (!(attention_ > 0.0) || !std::isfinite(attention_))
       keys_.refuse(kAttention, message("must be positive and finite, got ", attention_));
-    original_ = keys_.count(kOriginal, kMaxLength);
+    original_ = keys_.count(kOriginalLength, kMaxLength);
     if (!original_) original_ = input_.context_length;
     lists_ = read_lists(keys_.file(), input_.rotary_dim / 2);
     read_yarn_keys(type);
@@ -142,14 +141,14 @@ class ScalingReader {
   }
 
   void read_factor() {
-    std::string_view key = kFactor;
-    std::optional<double> factor = keys_.number(kFactor);
+    std::string_view key = kScalingFactor;
+    std::optional<double> factor = keys_.number(kScalingFactor);
     const std::optional<double> old = keys_.number(kOldFactor);
     if (!factor) {
       factor = old;
       key = kOldFactor;
     } else if (old) {
-      notes_.push_back({keys_.path_of(kOldFactor), message("unread beside ", kFactor)});
+      notes_.push_back({keys_.path_of(kOldFactor), message("unread beside ", kScalingFactor)});
     }
     factor_ = factor.value_or(1.0);
     if (factor_ == 0.0) factor_ = 1.0;  // llama.cpp's way to write none
@@ -195,7 +194,7 @@ class ScalingReader {
                           " must not be yarn beside frequency factors, got ", lists_.source));
     }
     if (!original_)
-      keys_.refuse(kOriginal, "must be given for yarn, or context_length, got neither");
+      keys_.refuse(kOriginalLength, "must be given for yarn, or context_length, got neither");
     yarn_.factor = factor_;
     yarn_.original_length = *original_;
     double amplitude = encodings::yarn_amplitude(factor_, 1.0);
@@ -225,7 +224,7 @@ class ScalingReader {
   void make_lists_or_linear(const std::string& type) {
     if (type == "none" && factor_ != 1.0) {
       notes_.push_back(
-          {keys_.path_of(kFactor), "changes nothing beside the scaling type \"none\""});
+          {keys_.path_of(kScalingFactor), "changes nothing beside the scaling type \"none\""});
     }
     const double factor = type == "none" ? 1.0 : factor_;
     if (lists_.empty() && type == "longrope") {
@@ -255,7 +254,7 @@ class ScalingReader {
     }
     if (!one_list) {
       if (!original_)
-        keys_.refuse(kOriginal, "must be given beside two lists, or context_length, got neither");
+        keys_.refuse(kOriginalLength, "must be given beside two lists, or context_length, got neither");
       source_original();
     }
     LongRopeScaling scaling;
@@ -269,7 +268,7 @@ class ScalingReader {
   }
 
   void source(std::string_view key) { result_.sources.push_back({"scaling", keys_.path_of(key)}); }
-  void source_original() { source(keys_.has(kOriginal) ? kOriginal : "context_length"); }
+  void source_original() { source(keys_.has(kOriginalLength) ? kOriginalLength : "context_length"); }
 
   GgufKeys& keys_;
   const GgufArchitecture& architecture_;

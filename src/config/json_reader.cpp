@@ -141,6 +141,12 @@ double ObjectReader::required_number(std::string_view key) const {
   return *found;
 }
 
+std::int64_t ObjectReader::required_integer(std::string_view key) const {
+  const std::optional<std::int64_t> found = integer(key);
+  if (!found) refuse(key, "expected an integer, got nothing");
+  return *found;
+}
+
 std::vector<std::string> ObjectReader::keys() const {
   std::vector<std::string> keys;
   for (const auto& entry : object_->items()) keys.push_back(entry.key());

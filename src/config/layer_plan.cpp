@@ -6,8 +6,6 @@ namespace phasor::config {
 namespace {
 
 // Far more layers than any model has; keeps a damaged config from filling the memory.
-constexpr std::int64_t kMaxLayers = 100000;
-
 [[nodiscard]] std::optional<std::int64_t> layer_count(const ObjectReader& top) {
   for (const std::string_view key : {"num_hidden_layers", "n_layer", "num_layers"}) {
     if (const std::optional<std::int64_t> count = top.integer(key)) {

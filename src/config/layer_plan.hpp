@@ -11,6 +11,9 @@
 
 namespace phasor::config {
 
+// More layers than any model has are refused before anything is allocated for them.
+inline constexpr std::int64_t kMaxLayers = 100000;
+
 inline constexpr std::string_view kFullAttention = "full_attention";
 inline constexpr std::string_view kSlidingAttention = "sliding_attention";
 

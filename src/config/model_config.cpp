@@ -79,10 +79,6 @@ struct LayerRope {
   return rope;
 }
 
-[[nodiscard]] std::string default_of(const ModelKeys& keys) {
-  return "default of model_type " + keys.model_type;
-}
-
 [[nodiscard]] std::string width_source(const ModelKeys& keys, const LayerRope& rope) {
   if (std::holds_alternative<encodings::ProportionalScaling>(rope.dictionary.scaling)) {
     return "head_dim: the proportional type pairs the whole head";

@@ -49,10 +49,6 @@ struct NamedNumber {
   return std::nullopt;
 }
 
-[[nodiscard]] std::string default_of(const ModelKeys& keys) {
-  return "default of model_type " + keys.model_type;
-}
-
 void read_lengths(const ObjectReader& top, ModelKeys& keys) {
   keys.lengths.max_position =
       first_integer(top, {"max_position_embeddings", "n_positions"}, &keys.length_key);

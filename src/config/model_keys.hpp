@@ -37,6 +37,11 @@ struct ModelKeys {
   bool no_positions = false;  // position_embedding_type "nope"
 };
 
+// Where a number came from that no key gave: the family's table.
+[[nodiscard]] inline std::string default_of(const ModelKeys& keys) {
+  return "default of model_type " + keys.model_type;
+}
+
 // throws   Error(invalid_argument | unsupported) naming the key
 [[nodiscard]] ModelKeys read_model_keys(const ObjectReader& top);
 

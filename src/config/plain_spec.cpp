@@ -34,12 +34,6 @@ constexpr std::string_view kKeys =
     "head_dim, rotary_dim, rotary_offset, base, layout, max_position_embeddings, scaling, mrope, "
     "axial, xpos";
 
-[[nodiscard]] std::int64_t required_integer(const ObjectReader& reader, std::string_view key) {
-  const std::optional<std::int64_t> value = reader.integer(key);
-  if (!value) reader.refuse(key, "expected an integer, got nothing");
-  return *value;
-}
-
 [[nodiscard]] MropeAxes read_mrope(const ObjectReader& reader) {
   MropeAxes axes;
   std::optional<std::vector<std::int64_t>> sections = reader.integers("sections");
@@ -112,7 +106,7 @@ ModelConfig read_plain_spec(const ObjectReader& top) {
   }
   ModelConfig config;
   RopeSpec spec;
-  spec.head_dim = required_integer(top, "head_dim");
+  spec.head_dim = top.required_integer("head_dim");
   spec.rotary_offset = top.integer("rotary_offset").value_or(0);
   spec.rotary_dim = top.integer("rotary_dim").value_or(spec.head_dim - spec.rotary_offset);
   spec.base = top.number("base").value_or(spec.base);

@@ -15,3 +15,9 @@ void append_to(std::string& text, double number) {
 }
 
 }  // namespace phasor::detail
+
+namespace phasor {
+
+void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+
+}  // namespace phasor

@@ -33,7 +33,7 @@ using Natural = std::vector<std::uint32_t>;  // least digit first, no leading ze
   return product;
 }
 
-[[nodiscard]] Natural power(Natural base, std::int64_t exponent) {
+[[nodiscard]] Natural whole_power(Natural base, std::int64_t exponent) {
   Natural result = natural(1);
   while (true) {
     if (exponent % 2 != 0) result = result * base;
@@ -63,9 +63,9 @@ using Natural = std::vector<std::uint32_t>;  // least digit first, no leading ze
                 message("buckets: powers to be compared must have exponents up to 2^20, got ", n,
                         " and ", t));
   }
-  Natural left = power(natural(a), n), right = power(natural(b), t);
+  Natural left = whole_power(natural(a), n), right = whole_power(natural(b), t);
   Natural& smaller = t > n ? left : right;
-  smaller = smaller * power(natural(e), t > n ? t - n : n - t);
+  smaller = smaller * whole_power(natural(e), t > n ? t - n : n - t);
   return compare(left, right);
 }
 

@@ -11,10 +11,6 @@
 namespace phasor::encodings {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 void check_window(const RopeSpec& spec) {
   require_positive("head_dim", spec.head_dim);
   if (spec.rotary_offset < 0 || spec.rotary_offset >= spec.head_dim) {

@@ -7,10 +7,6 @@
 namespace phasor::encodings {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 constexpr std::uint8_t kTemporal = 0, kHeight = 1, kWidth = 2;
 
 void check_mrope(const MropeAxes& axes, const RopeSpec& spec) {

@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::string_view kWhere = "attention";
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 void require_count(std::string_view name, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
   refuse(message("attention: ", name, " must be at least ", least, ", got ", value));

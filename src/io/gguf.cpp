@@ -16,13 +16,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "GGUF is read as it lies in memory, which must be little endian");
 
-constexpr std::array<std::byte, 4> kMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
+constexpr std::array<std::byte, 4> kGgufMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
                                              std::byte{'F'}};
 constexpr std::size_t kDefaultAlignment = 32;
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 
 [[nodiscard]] bool starts_with_magic(std::span<const std::byte> bytes) {
-  return bytes.size() >= kMagic.size() && std::equal(kMagic.begin(), kMagic.end(), bytes.begin());
+  return bytes.size() >= kGgufMagic.size() && std::equal(kGgufMagic.begin(), kGgufMagic.end(), bytes.begin());
 }
 
 [[nodiscard]] std::uint32_t read_version(GgufCursor& cursor) {
@@ -166,7 +166,7 @@ bool looks_like_gguf(const std::filesystem::path& path) noexcept {
   try {
     const Result<InputFile> file = open_input(path);
     if (!file) return false;
-    std::array<std::byte, kMagic.size()> start{};
+    std::array<std::byte, kGgufMagic.size()> start{};
     const Result<std::size_t> came = read_some(*file, start);
     return came && *came == start.size() && starts_with_magic(start);
   } catch (const std::exception&) {

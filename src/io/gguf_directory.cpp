@@ -61,7 +61,7 @@ constexpr std::uint32_t kMaxDimensions = 4;
 // Name length, one character, dimension count, one dimension, type, offset.
 constexpr std::size_t kLeastEntry = 8 + 1 + 4 + 8 + 4 + 8;
 
-struct Entry {
+struct DirectoryEntry {
   std::string name;
   const GgmlType* type = nullptr;
   std::vector<std::int64_t> shape;  // outermost first
@@ -69,21 +69,21 @@ struct Entry {
   std::uint64_t offset = 0;  // from the start of the data
 };
 
-[[noreturn]] void refuse(const Entry& entry, const std::string& what) {
+[[noreturn]] void refuse_entry(const DirectoryEntry& entry, const std::string& what) {
   refuse_gguf(message("tensor '", brief(entry.name), "': ", what));
 }
 
-void read_shape(GgufCursor& cursor, Entry& entry) {
+void read_shape(GgufCursor& cursor, DirectoryEntry& entry) {
   const auto dimensions = cursor.take<std::uint32_t>("dimension count");
   if (dimensions < 1 || dimensions > kMaxDimensions) {
-    refuse(entry, message("dimensions must be from 1 to ", kMaxDimensions, ", got ", dimensions));
+    refuse_entry(entry, message("dimensions must be from 1 to ", kMaxDimensions, ", got ", dimensions));
   }
   std::uint64_t elements = 1;
   for (std::uint32_t i = 0; i < dimensions; ++i) {
     const auto extent = cursor.take<std::uint64_t>("dimension");
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
     if (extent < 1 || extent > kMost / elements) {
-      refuse(entry, message("dimensions must be positive with a product below 2^63, got ", extent,
+      refuse_entry(entry, message("dimensions must be positive with a product below 2^63, got ", extent,
                             " beside ", elements));
     }
     elements *= extent;
@@ -91,21 +91,21 @@ void read_shape(GgufCursor& cursor, Entry& entry) {
   }
 }
 
-void read_type(GgufCursor& cursor, Entry& entry) {
+void read_type(GgufCursor& cursor, DirectoryEntry& entry) {
   const auto number = cursor.take<std::uint32_t>("tensor type");
   const auto* found =
       std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
                    [number](const GgmlType& type) { return type.number == number; });
   if (found == kGgmlTypes.end())
-    refuse(entry, message("type must be a number that ggml gives to one, got ", number));
+    refuse_entry(entry, message("type must be a number that ggml gives to one, got ", number));
   entry.type = found;
 }
 
 // precondition  the file's first dimension, the row, is still the first of entry.shape
-void count_bytes(Entry& entry) {
+void count_bytes(DirectoryEntry& entry) {
   const auto row = static_cast<std::uint64_t>(entry.shape.front());
   if (row % entry.type->elements != 0) {
-    refuse(entry, message("rows of type ", entry.type->name, " must be multiples of ",
+    refuse_entry(entry, message("rows of type ", entry.type->name, " must be multiples of ",
                           entry.type->elements, ", got ", row));
   }
   std::uint64_t blocks = row / entry.type->elements;
@@ -113,12 +113,12 @@ void count_bytes(Entry& entry) {
     blocks *= static_cast<std::uint64_t>(entry.shape[i]);
   // Blocks are no more than elements, below 2^63; their bytes may be more.
   if (blocks > std::numeric_limits<std::uint64_t>::max() / entry.type->bytes)
-    refuse(entry, message("bytes must be below 2^64, got ", blocks, " times ", entry.type->bytes));
+    refuse_entry(entry, message("bytes must be below 2^64, got ", blocks, " times ", entry.type->bytes));
   entry.bytes = blocks * entry.type->bytes;
 }
 
-[[nodiscard]] Entry read_entry(GgufCursor& cursor, std::size_t alignment) {
-  Entry entry;
+[[nodiscard]] DirectoryEntry read_entry(GgufCursor& cursor, std::size_t alignment) {
+  DirectoryEntry entry;
   entry.name = cursor.name("tensor name");
   read_shape(cursor, entry);
   read_type(cursor, entry);
@@ -126,20 +126,20 @@ void count_bytes(Entry& entry) {
   std::reverse(entry.shape.begin(), entry.shape.end());
   entry.offset = cursor.take<std::uint64_t>("tensor offset");
   if (entry.offset % alignment != 0)
-    refuse(entry, message("offset must be a multiple of ", alignment, ", got ", entry.offset));
+    refuse_entry(entry, message("offset must be a multiple of ", alignment, ", got ", entry.offset));
   return entry;
 }
 
-void refuse_overlaps(const std::vector<Entry>& entries) {
-  std::vector<const Entry*> order;
+void refuse_overlaps(const std::vector<DirectoryEntry>& entries) {
+  std::vector<const DirectoryEntry*> order;
   order.reserve(entries.size());
-  for (const Entry& entry : entries) order.push_back(&entry);
+  for (const DirectoryEntry& entry : entries) order.push_back(&entry);
   std::sort(order.begin(), order.end(),
-            [](const Entry* a, const Entry* b) { return a->offset < b->offset; });
+            [](const DirectoryEntry* a, const DirectoryEntry* b) { return a->offset < b->offset; });
   for (std::size_t i = 1; i < order.size(); ++i) {
-    const Entry& before = *order[i - 1];
+    const DirectoryEntry& before = *order[i - 1];
     if (before.offset + before.bytes > order[i]->offset) {
-      refuse(*order[i],
+      refuse_entry(*order[i],
              message("offset must lie behind tensor '", brief(before.name), "', which ends at ",
                      before.offset + before.bytes, ", got ", order[i]->offset));
     }
@@ -151,28 +151,28 @@ void refuse_overlaps(const std::vector<Entry>& entries) {
 GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count, std::size_t alignment,
                                   std::span<const std::byte> file) {
   cursor.expect(count, kLeastEntry, "tensor directory");
-  std::vector<Entry> entries;
+  std::vector<DirectoryEntry> entries;
   std::set<std::string_view> names;
   entries.reserve(static_cast<std::size_t>(count));  // keeps the views into the names good
   for (std::uint64_t i = 0; i < count; ++i) {
     entries.push_back(read_entry(cursor, alignment));
     if (!names.insert(entries.back().name).second)
-      refuse(entries.back(), "name must stand once, got it again");
+      refuse_entry(entries.back(), "name must stand once, got it again");
   }
 
   const std::size_t padding = (alignment - cursor.at() % alignment) % alignment;
   const std::size_t start = padding <= cursor.left() ? cursor.at() + padding : file.size();
   const std::span<const std::byte> data = file.subspan(start);
-  for (const Entry& entry : entries) {
+  for (const DirectoryEntry& entry : entries) {
     if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
-      refuse(entry, message("its ", entry.bytes, " bytes at ", entry.offset,
+      refuse_entry(entry, message("its ", entry.bytes, " bytes at ", entry.offset,
                             " must lie in the data section, got one of ", data.size(), " bytes"));
     }
   }
   refuse_overlaps(entries);
 
   GgufDirectory directory;
-  for (Entry& entry : entries) {
+  for (DirectoryEntry& entry : entries) {
     const auto bytes =
         data.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.bytes));
     if (entry.type->ours) {

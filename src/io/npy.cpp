@@ -20,7 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "arrays are read and written as they lie in memory");
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr std::size_t kPreludeV1 = 10;  // magic, version, 16-bit length
 constexpr std::size_t kPreludeV2 = 12;  // magic, version, 32-bit length
 constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
@@ -124,7 +124,7 @@ Result<HeaderText> read_header(const Input& file) {
   }
   if (auto read = read_whole(file, bytes.first(kPreludeV1), "magic and version"); !read)
     return read.error();
-  if (std::memcmp(prelude.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (std::memcmp(prelude.data(), kNpyMagic.data(), kNpyMagic.size()) != 0) {
     return damaged(file.name, "a .npy file must start with \\x93NUMPY", "other bytes");
   }
   const int major = prelude[6];
@@ -339,7 +339,7 @@ Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array)
       (kPreludeV1 + header.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
   header.append(total - kPreludeV1 - header.size() - 1, ' ').push_back('\n');
   // kMaxDims dimensions of 20 characters stay far below the 65535 that version 1.0 can tell.
-  std::string front(kMagic);
+  std::string front(kNpyMagic);
   front += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
             static_cast<char>(header.size() >> 8)};
   front += header;

@@ -9,12 +9,12 @@
 namespace phasor::io {
 namespace {
 
-struct TypeRow {
+struct NpyTypeRow {
   NpyType type;
   std::string_view descr;
   std::string_view also_read;  // another spelling, never written
 };
-constexpr std::array<TypeRow, 13> kTypes{{
+constexpr std::array<NpyTypeRow, 13> kNpyTypes{{
     {NpyType::f64, "<f8", "<f8"},
     {NpyType::f32, "<f4", "<f4"},
     {NpyType::f16, "<f2", "<f2"},
@@ -185,13 +185,13 @@ Result<NpyHeader> parse_npy_header(std::string_view text) { return Parser(text).
 
 std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape) {
   const auto* const row =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& r) { return r.type == type; });
+      std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const NpyTypeRow& r) { return r.type == type; });
   return message("{'descr': '", row->descr,
                  "', 'fortran_order': False, 'shape': ", shape_text(shape), ", }");
 }
 
 Result<NpyType> npy_type_of(std::string_view descr) {
-  for (const TypeRow& row : kTypes) {
+  for (const NpyTypeRow& row : kNpyTypes) {
     if (descr == row.descr || descr == row.also_read) return row.type;
   }
   if (!descr.empty() && descr.front() == '>') {

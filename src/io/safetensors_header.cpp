@@ -12,11 +12,11 @@
 namespace phasor::io {
 namespace {
 
-struct TypeRow {
+struct SafetensorsTypeRow {
   TensorType type;
   std::string_view name;
 };
-constexpr std::array<TypeRow, 15> kTypes{{
+constexpr std::array<SafetensorsTypeRow, 15> kSafetensorsTypes{{
     {TensorType::f64, "F64"},
     {TensorType::f32, "F32"},
     {TensorType::f16, "F16"},
@@ -39,13 +39,13 @@ constexpr std::size_t kMaxMetadata = 100'000;
 
 std::optional<TensorType> type_of(std::string_view name) {
   const auto* const row =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& r) { return r.name == name; });
-  return row == kTypes.end() ? std::nullopt : std::optional(row->type);
+      std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), [&](const SafetensorsTypeRow& r) { return r.name == name; });
+  return row == kSafetensorsTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 std::string type_names() {
   std::string names;
-  for (const TypeRow& row : kTypes) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  for (const SafetensorsTypeRow& row : kSafetensorsTypes) names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names;
 }
 
@@ -332,8 +332,8 @@ std::string quoted_name(std::string_view name) {
 
 std::string_view safetensors_name_of(TensorType type) noexcept {
   const auto* const row =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& r) { return r.type == type; });
-  return row == kTypes.end() ? std::string_view{} : row->name;
+      std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), [&](const SafetensorsTypeRow& r) { return r.type == type; });
+  return row == kSafetensorsTypes.end() ? std::string_view{} : row->name;
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view text) {

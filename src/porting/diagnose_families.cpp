@@ -15,8 +15,6 @@ constexpr std::array kKnownBases = {10000.0,  500000.0,  1000000.0, 150000.0,   
                                     100000.0, 5000000.0, 8000000.0, 10000000.0, 2000000.0,
                                     1000.0,   100.0,     50000.0,   500.0,      256.0};
 
-double pairs_of(const FamilyInput& input) { return static_cast<double>(input.width / 2); }
-
 // f_i = e^{-shift - slope i}: every pure power law.
 std::vector<double> power_law(std::size_t pairs, double shift, double slope) {
   std::vector<double> frequencies;
@@ -55,14 +53,14 @@ Family fit_default(const FamilyInput& input) {
   const LawModel law{[&](const std::vector<double>& at) { return power_law(pairs, 0.0, at[0]); }};
   const Fitted fitted =
       fit_law(law, {starting_slope(input.value, input.error)}, input.value, input.error);
-  const double log_base = fitted.parameters[0] * pairs_of(input);
+  const double log_base = fitted.parameters[0] * input.pairs();
   const double base = std::exp(log_base);
-  const double error = base * fitted.errors[0] * pairs_of(input) * std::max(1.0, fitted.misfit);
+  const double error = base * fitted.errors[0] * input.pairs() * std::max(1.0, fitted.misfit);
   family.base = base;
   family.base_error = error;
   family.frequencies = power_law(pairs, 0.0, fitted.parameters[0]);
   if (const auto round = round_base(base, 4.0 * error)) {
-    const std::vector<double> rounded = power_law(pairs, 0.0, std::log(*round) / pairs_of(input));
+    const std::vector<double> rounded = power_law(pairs, 0.0, std::log(*round) / input.pairs());
     const double misfit = misfit_of(rounded, input.value, input.error);
     if (misfit <= std::max(kFamilyMisfit, 1.5 * fitted.misfit)) {
       family.base = *round;
@@ -115,15 +113,15 @@ Family fit_linear(const FamilyInput& input) {
       fit_law(law, {starting_slope(input.value, input.error), first}, input.value, input.error);
   const double widen = std::max(1.0, fitted.misfit);
   const double slope = fitted.parameters[0], shift = fitted.parameters[1];
-  const double base = std::exp(slope * pairs_of(input)), factor = std::exp(shift);
-  const double base_error = base * fitted.errors[0] * pairs_of(input) * widen;
+  const double base = std::exp(slope * input.pairs()), factor = std::exp(shift);
+  const double base_error = base * fitted.errors[0] * input.pairs() * widen;
   const double factor_error = factor * fitted.errors[1] * widen;
   const auto round_b = round_base(base, std::max(4.0 * base_error, 1e-9 * base));
   const auto round_f = round_number(factor, std::max(4.0 * factor_error, 1e-10 * factor));
 
   // Fixed NTK: f_i of base s, divided by s^(2/d): the shift is ln(s) 2/d.
-  const double ntk = std::exp(shift * pairs_of(input));
-  const double ntk_error = ntk * fitted.errors[1] * pairs_of(input) * widen;
+  const double ntk = std::exp(shift * input.pairs());
+  const double ntk_error = ntk * fitted.errors[1] * input.pairs() * widen;
   const auto round_n = round_number(ntk, std::max(4.0 * ntk_error, 1e-9 * ntk));
   const double plain_base = round_n ? base / *round_n : base;
   const double ntk_base =
@@ -133,7 +131,7 @@ Family fit_linear(const FamilyInput& input) {
   family.effective_base = kept_base;
   family.base_error = base_error;
   const std::vector<double> rounded =
-      power_law(pairs, std::log(kept_factor), std::log(kept_base) / pairs_of(input));
+      power_law(pairs, std::log(kept_factor), std::log(kept_base) / input.pairs());
   const bool good =
       misfit_of(rounded, input.value, input.error) <= std::max(kFamilyMisfit, 1.5 * fitted.misfit);
   family.base = good ? kept_base : base;
@@ -147,8 +145,8 @@ Family fit_linear(const FamilyInput& input) {
     family.type = "ntk";
     family.base = ntk_base;
     family.scaling.numbers = {{"factor", *round_n}};
-    family.frequencies = power_law(pairs, std::log(*round_n) / pairs_of(input),
-                                   std::log(ntk_base * *round_n) / pairs_of(input));
+    family.frequencies = power_law(pairs, std::log(*round_n) / input.pairs(),
+                                   std::log(ntk_base * *round_n) / input.pairs());
   } else {
     family.readings.push_back(
         {message("positions divided by ", family.scaling.numbers[0].second, ", frequencies plain"),
@@ -179,7 +177,7 @@ Family fit_proportional(const FamilyInput& input) {
   FamilyInput part{value, error, input.width, input.head_dim, input.amplitude, input.pairing};
   const Family plain = fit_default(part);
   const Family& law = plain.fits ? plain : fit_linear(part);
-  const double slope = law.base ? std::log(*law.base) / pairs_of(input) : 0.0;
+  const double slope = law.base ? std::log(*law.base) / input.pairs() : 0.0;
   double factor = 1.0;
   for (const auto& [name, number] : law.scaling.numbers)
     factor = name == "factor" ? number : factor;
@@ -233,7 +231,7 @@ Family as_list(const FamilyInput& input) {
   const auto factors_over = [&](double base) {
     std::vector<double> factors;
     for (std::size_t i = 0; i < pairs; ++i) {
-      const double plain = std::pow(base, -static_cast<double>(i) / pairs_of(input));
+      const double plain = std::pow(base, -static_cast<double>(i) / input.pairs());
       factors.push_back(input.value[i] > 0.0 ? plain / input.value[i] : 0.0);
     }
     return factors;

@@ -11,7 +11,7 @@ namespace phasor::porting::detective {
 namespace {
 
 // A few hundred vectors tell pairings apart; more only take longer.
-constexpr std::int64_t kSampledVectors = 512;
+constexpr std::int64_t kLayoutVectors = 512;
 
 std::vector<std::int64_t> sample(const Vectors& vectors) {
   std::vector<std::int64_t> usable;
@@ -19,10 +19,10 @@ std::vector<std::int64_t> sample(const Vectors& vectors) {
     if (vectors.usable[static_cast<std::size_t>(v)] != 0) usable.push_back(v);
   }
   const auto count = static_cast<std::int64_t>(usable.size());
-  if (count <= kSampledVectors) return usable;
+  if (count <= kLayoutVectors) return usable;
   std::vector<std::int64_t> chosen;
-  for (std::int64_t k = 0; k < kSampledVectors; ++k) {
-    chosen.push_back(usable[static_cast<std::size_t>(k * count / kSampledVectors)]);
+  for (std::int64_t k = 0; k < kLayoutVectors; ++k) {
+    chosen.push_back(usable[static_cast<std::size_t>(k * count / kLayoutVectors)]);
   }
   return chosen;
 }

@@ -166,6 +166,8 @@ struct FamilyInput {
   std::int64_t head_dim = 0;
   double amplitude = 1.0;
   Pairing pairing = Pairing::half;
+
+  [[nodiscard]] double pairs() const noexcept { return static_cast<double>(width / 2); }
 };
 // Tried from the simplest on; the first that fits is `front()`, the others follow by misfit.
 [[nodiscard]] std::vector<Family> fit_families(const FamilyInput& input);

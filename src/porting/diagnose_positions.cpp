@@ -43,7 +43,7 @@ Middle middle_of(const Gains& gains, const FrequencyFit& fit, std::int64_t seque
   return middle;
 }
 
-constexpr std::array kKnownBases = {10000.0,   500000.0,   1000000.0, 150000.0,  5000000.0,
+constexpr std::array kLikelyBases = {10000.0,   500000.0,   1000000.0, 150000.0,  5000000.0,
                                     8000000.0, 10000000.0, 1000.0,    2000000.0, 100.0};
 
 std::vector<double> default_law(double base, std::int64_t pairs) {
@@ -224,7 +224,7 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
     return std::nullopt;
   }
   const std::int64_t probes = std::min<std::int64_t>(2, gains.rows);
-  for (const double base : kKnownBases) {
+  for (const double base : kLikelyBases) {
     const std::vector<double> frequencies = default_law(base, gains.pairs);
     for (const bool inverse : {false, true}) {
       const double sign = inverse ? -1.0 : 1.0;

@@ -12,7 +12,7 @@ namespace phasor::porting::detective {
 namespace {
 
 // The ways are told apart by a sample; what the chosen one leaves is measured on everything.
-constexpr std::int64_t kSampledVectors = 2048;
+constexpr std::int64_t kPrecisionVectors = 2048;
 
 enum class Table : std::uint8_t { exact, float32_angles, bf16_positions, f16, bf16, bf16_angles };
 struct Way {
@@ -145,7 +145,7 @@ PrecisionVerdict find_precision(const Vectors& vectors, const Explanation& expla
   }
   std::vector<double> residuals;
   for (const Way& way : ways) {
-    residuals.push_back(residual_of(vectors, explanation, way, narrow, kSampledVectors));
+    residuals.push_back(residual_of(vectors, explanation, way, narrow, kPrecisionVectors));
   }
   std::size_t best = 0;
   for (std::size_t k = 1; k < ways.size(); ++k) {

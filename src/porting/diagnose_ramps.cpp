@@ -12,8 +12,6 @@ namespace {
 
 constexpr double kTwoPi = 2.0 * std::numbers::pi;
 
-double pairs_of(const FamilyInput& input) { return static_cast<double>(input.width / 2); }
-
 // Slopes ln(f_i / f_(i+1)) that the law might have, from the fast end: it is unscaled in every
 // family, however short.
 std::vector<double> slopes(const FamilyInput& input) {
@@ -41,7 +39,7 @@ double starting_factor(const FamilyInput& input, double slope) {
 // The numbers that people write: applied one by one, kept where the law still fits.
 template <class Make>
 void snap(const FamilyInput& input, Fitted& fitted, std::size_t which, bool is_base, Make make) {
-  const double scale = is_base ? pairs_of(input) : 1.0;
+  const double scale = is_base ? input.pairs() : 1.0;
   const double value = std::exp(fitted.parameters[which] * scale);
   const double width = std::max(
       4.0 * value * fitted.errors[which] * scale * std::max(1.0, fitted.misfit), 1e-9 * value);
@@ -249,9 +247,9 @@ Family fit_yarn(const FamilyInput& input) {
   snap(input, ramp.fitted, 1, false, make);
   const double slope = ramp.fitted.parameters[0];
   const double factor = std::exp(ramp.fitted.parameters[1]);
-  family.base = std::exp(slope * pairs_of(input));
+  family.base = std::exp(slope * input.pairs());
   if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * ramp.fitted.errors[0] * pairs_of(input);
+  family.base_error = *family.base * ramp.fitted.errors[0] * input.pairs();
   family.frequencies = make(ramp.fitted.parameters);
   const double kept_factor = round_number(factor, 1e-9 * factor).value_or(factor);
   family.scaling.numbers = {{"factor", kept_factor}};
@@ -362,9 +360,9 @@ Family fit_llama3(const FamilyInput& input) {
   snap(input, best, 2, false, make);
   if (!is_usual) snap(input, best, 3, false, make);
   const auto kept = [](double value) { return round_number(value, 1e-9 * value).value_or(value); };
-  family.base = std::exp(best.parameters[0] * pairs_of(input));
+  family.base = std::exp(best.parameters[0] * input.pairs());
   if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * best.errors[0] * pairs_of(input);
+  family.base_error = *family.base * best.errors[0] * input.pairs();
   family.frequencies = make(best.parameters);
   const double far = std::exp(best.parameters[2]), ratio = std::exp(best.parameters[3]);
   // Only the two wavelengths show; low_freq_factor 1 is what every published config has.
@@ -440,9 +438,9 @@ Family fit_ntk_by_parts(const FamilyInput& input) {
   };
   snap(input, best, 0, true, make);
   snap(input, best, 1, false, make);
-  family.base = std::exp(best.parameters[0] * pairs_of(input));
+  family.base = std::exp(best.parameters[0] * input.pairs());
   if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * best.errors[0] * pairs_of(input);
+  family.base_error = *family.base * best.errors[0] * input.pairs();
   family.frequencies = make(best.parameters);
   const double factor = std::exp(best.parameters[1]);
   family.scaling.numbers = {{"factor", round_number(factor, 1e-9 * factor).value_or(factor)},
@@ -460,7 +458,7 @@ Family fit_mixed_ntk(const FamilyInput& input) {
   const auto make = [&](const std::vector<double>& at) {
     std::vector<double> frequencies;
     for (std::size_t i = 0; i < pairs; ++i) {
-      const double order = std::pow(static_cast<double>(i + 1) / pairs_of(input), at[2]);
+      const double order = std::pow(static_cast<double>(i + 1) / input.pairs(), at[2]);
       frequencies.push_back(std::exp(-at[0] * static_cast<double>(i) - at[1] * order));
     }
     return frequencies;
@@ -475,19 +473,19 @@ Family fit_mixed_ntk(const FamilyInput& input) {
     }
   }
   if (!std::isfinite(best.misfit)) return family;
-  const double base = std::exp(best.parameters[0] * pairs_of(input));
+  const double base = std::exp(best.parameters[0] * input.pairs());
   const double factor = std::exp(best.parameters[1]);
   const auto near = [&](double value, double error) {
     return std::max(4.0 * error * std::max(1.0, best.misfit), 1e-9 * value);
   };
-  const auto round_b = round_base(base, near(base, base * best.errors[0] * pairs_of(input)));
+  const auto round_b = round_base(base, near(base, base * best.errors[0] * input.pairs()));
   const auto round_f = round_number(factor, near(factor, factor * best.errors[1]));
   const auto round_p = round_number(best.parameters[2], near(1.0, best.errors[2]));
   // Three free numbers follow many smooth lists; only written ones make it this law.
   if (!round_b || !round_f || !round_p) return family;
   family.base = *round_b;
   family.scaling.numbers = {{"factor", *round_f}, {"mixed_b", *round_p}};
-  family.frequencies = make({std::log(*round_b) / pairs_of(input), std::log(*round_f), *round_p});
+  family.frequencies = make({std::log(*round_b) / input.pairs(), std::log(*round_f), *round_p});
   finish(input, family);
   return family;
 }

@@ -50,7 +50,7 @@ const RuleEntry kHfDynamicBySequence = {
      "the base grows with the sequence and falls back once one is within the original length; keys "
      "already stored keep the base of their time",
      "transformers #25104, #27227", Evidence::reported, Touches::cached_keys},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       const auto* dynamic = std::get_if<DynamicScaling>(&reading.rope.scaling);
       if (dynamic == nullptr || dynamic->alpha || given.state.context <= dynamic->original_length)
         return Effect{};
@@ -67,7 +67,7 @@ const RuleEntry kHfLongRopeBySequence = {
      "the long list applies once the sequence is longer than the original length; the cache is "
      "thrown away at that token",
      "transformers #33129", Evidence::reported, Touches::cached_keys},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       const auto* longrope = std::get_if<LongRopeScaling>(&reading.rope.scaling);
       if (longrope == nullptr || given.state.context <= longrope->original_length) return Effect{};
       reading.stale_key_angle =
@@ -83,7 +83,7 @@ const RuleEntry kHfNestedTruncate = {
      "with one dictionary per layer type, `truncate` is looked for in the outer one, where it is "
      "not, so the correction range is rounded to whole pairs",
      "", Evidence::read, Touches::frequencies},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || yarn->truncate || given.config.form != ConfigForm::nested)
         return Effect{};
@@ -94,7 +94,7 @@ const RuleEntry kHfNestedTruncate = {
 const RuleEntry kHfTypes = {
     {"hf-types", "there is no type ntk or ntk_by_parts, and no xPos: loading fails", "",
      Evidence::read, Touches::everything},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       const std::string_view type = encodings::name_of(reading.rope.scaling);
       if (type == "ntk" || type == "ntk_by_parts") {
         reading.refusal = message("it has no rope_type \"", type, "\"");
@@ -109,7 +109,7 @@ const RuleEntry kHf4LegacyKeys = {
      "rope_parameters is not known: without a warning the base is the model class's default (10000 "
      "for most) and every scaling is lost",
      "MarinFold #184, DeepSpeed #8345", Evidence::reported, Touches::everything},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       if (given.config.form != ConfigForm::flat && given.config.form != ConfigForm::nested)
         return Effect{};
       if (!given.config.legacy) {
@@ -150,7 +150,7 @@ const RuleEntry kVllmLinear = {
     {"vllm-linear-positions",
      "linear scaling divides the positions instead of the frequencies: the same angles", "",
      Evidence::read, Touches::rounding},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       const auto* linear = std::get_if<LinearScaling>(&reading.rope.scaling);
       if (linear == nullptr) return Effect{};
       reading.position_divisor = linear->factor;
@@ -164,7 +164,7 @@ const RuleEntry kVllmDynamic = {
      "the base is fixed when the model is loaded, for the length it is served with (max * factor "
      "unless told otherwise), also for sequences within the original length",
      "vLLM #3488, #41236, #52665", Evidence::reported, Touches::frequencies},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       const auto* dynamic = std::get_if<DynamicScaling>(&reading.rope.scaling);
       if (dynamic == nullptr || dynamic->alpha) return Effect{};
       const auto original = static_cast<double>(dynamic->original_length);
@@ -201,7 +201,7 @@ const RuleEntry kVllmYarnAmplitude = {
      "YaRN's attention_factor, mscale and mscale_all_dim are not passed on: the amplitude is "
      "always 0.1 ln(factor) + 1",
      "vLLM #48351, #48621", Evidence::reported, Touches::amplitude},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || has_latent_attention(given.config.meaning)) return Effect{};
       return amplitude_from_factor(*yarn);
@@ -212,7 +212,7 @@ const RuleEntry kVllmMropeRange = {
      "M-RoPE makes room for 4 times the original length before YaRN computes its correction range "
      "from it: the range moves and frequencies are up to 2.2 times off",
      "", Evidence::read, Touches::frequencies},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || !std::holds_alternative<MropeAxes>(reading.rope.axes)) return Effect{};
       yarn->original_length *= 4;
@@ -224,7 +224,7 @@ const RuleEntry kVllmMropeAmplitude = {
     {"vllm-mrope-yarn-amplitude",
      "YaRN under M-RoPE takes neither attention_factor nor the mscale pair", "vLLM #48351",
      Evidence::read, Touches::amplitude},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || !std::holds_alternative<MropeAxes>(reading.rope.axes)) return Effect{};
       return amplitude_from_factor(*yarn);
@@ -234,7 +234,7 @@ const RuleEntry kVllmDeepseekYarn = {
     {"vllm-deepseek-yarn",
      "DeepSeek's own YaRN takes mscale and mscale_all_dim, neither attention_factor nor truncate",
      "", Evidence::read, Touches::everything},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || !has_latent_attention(given.config.meaning)) return Effect{};
       const double mscale = yarn->mscale == 0.0 ? 1.0 : yarn->mscale;
@@ -248,7 +248,7 @@ const RuleEntry kVllmDeepseekYarn = {
     }};
 
 // The list is chosen as if the sequence were as long as the engine was started for.
-[[nodiscard]] Effect list_by_started_length(Reading& reading, const Circumstances& given) {
+[[nodiscard]] Effect list_by_started_length(EngineReading& reading, const Circumstances& given) {
   const auto* longrope = std::get_if<LongRopeScaling>(&reading.rope.scaling);
   if (longrope == nullptr) return {};
   const std::int64_t length = started_for(given);
@@ -264,7 +264,7 @@ const RuleEntry kVllmDeepseekYarn = {
 enum class ListAmplitudes : std::uint8_t { read, dropped };
 
 // The amplitude follows max / original; what the config says about it is not read.
-[[nodiscard]] Effect longrope_amplitude_from_lengths(Reading& reading, const Circumstances& given,
+[[nodiscard]] Effect longrope_amplitude_from_lengths(EngineReading& reading, const Circumstances& given,
                                                      ListAmplitudes per_list) {
   auto* longrope = std::get_if<LongRopeScaling>(&reading.rope.scaling);
   if (longrope == nullptr || !given.config.meaning.max_position) return {};
@@ -292,14 +292,14 @@ const RuleEntry kVllmLongRopeAmplitude = {
     {"vllm-longrope-amplitude",
      "LongRoPE's factor and attention_factor are not read: the amplitude follows max / original",
      "", Evidence::read, Touches::amplitude},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       return longrope_amplitude_from_lengths(reading, given, ListAmplitudes::read);
     }};
 
 const RuleEntry kVllmTypes = {
     {"vllm-types", "there is no type ntk_by_parts and no xPos: loading fails", "", Evidence::read,
      Touches::everything},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       const std::string_view type = encodings::name_of(reading.rope.scaling);
       if (type == "ntk_by_parts") {
         reading.refusal = message("it has no rope_type \"", type, "\"");
@@ -316,7 +316,7 @@ const RuleEntry kLlamaBaseOnly = {
      "there is no dynamic or NTK scaling: only the base can be set, and the config's own is what a "
      "converted file holds (alpha is folded into it)",
      "", Evidence::read, Touches::frequencies},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       const std::string_view type = encodings::name_of(reading.rope.scaling);
       const auto* dynamic = std::get_if<DynamicScaling>(&reading.rope.scaling);
       if (dynamic != nullptr && dynamic->alpha) return Effect{};
@@ -329,7 +329,7 @@ const RuleEntry kLlamaYarnAttentionFactor = {
     {"llamacpp-yarn-attention-factor",
      "a stored attention_factor is overwritten by the amplitude that follows from the factor", "",
      Evidence::read, Touches::amplitude},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || !yarn->attention_factor) return Effect{};
       yarn->attention_factor.reset();
@@ -342,7 +342,7 @@ const RuleEntry kLlamaYarnMscale = {
      "of the mscale pair only mscale_all_dim is stored: mscale counts as 1, or as the same for "
      "DeepSeek",
      "llama.cpp #17945", Evidence::read, Touches::amplitude},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || yarn->mscale_all_dim == 0.0 || yarn->mscale == 0.0) return Effect{};
       const double mscale = has_latent_attention(given.config.meaning) ? yarn->mscale_all_dim : 1.0;
@@ -356,7 +356,7 @@ const RuleEntry kLlamaYarnTruncate = {
     {"llamacpp-yarn-truncate",
      "YaRN's correction range is always rounded to whole pairs; truncate: false is not read", "",
      Evidence::read, Touches::frequencies},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || yarn->truncate) return Effect{};
       yarn->truncate = true;
@@ -374,7 +374,7 @@ const RuleEntry kLlamaLongRopeAmplitude = {
      "conversion computes LongRoPE's amplitude from max / original; factor, attention_factor and "
      "the mscales are not read",
      "", Evidence::read, Touches::amplitude},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       return longrope_amplitude_from_lengths(reading, given, ListAmplitudes::dropped);
     }};
 
@@ -383,7 +383,7 @@ const RuleEntry kLlamaShift = {
      "shifting the cache turns the stored keys with the amplitude in it, so they grow by it at "
      "every shift",
      "llama.cpp #4097", Evidence::read, Touches::cached_keys},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       const double amplitude =
           encodings::resolve_frequencies(reading.rope, reading.length).amplitude();
       if (amplitude == 1.0 || std::holds_alternative<MropeAxes>(reading.rope.axes)) return Effect{};
@@ -395,7 +395,7 @@ const RuleEntry kLlamaShift = {
 const RuleEntry kLlamaMropeShift = {
     {"llamacpp-no-mrope-shift", "the cache cannot be shifted under M-RoPE",
      "llama.cpp #13865, #19928", Evidence::reported, Touches::cached_keys},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       if (!std::holds_alternative<MropeAxes>(reading.rope.axes)) return Effect{};
       return Effect{"a full cache must be recomputed", false};
     }};
@@ -404,14 +404,14 @@ const RuleEntry kLlamaRecurrence = {
     {"llamacpp-repeated-product",
      "angles come from one float32 product after the other along the pairs, so rounding adds up",
      "", Evidence::read, Touches::rounding},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       reading.path = FloatPath::recurrence;
       return Effect{};
     }};
 
 const RuleEntry kLlamaXpos = {
     {"llamacpp-no-xpos", "there is no xPos", "", Evidence::read, Touches::everything},
-    [](Reading& reading, const Circumstances&) {
+    [](EngineReading& reading, const Circumstances&) {
       if (reading.rope.xpos) reading.refusal = "it has no xPos";
       return Effect{reading.refusal};
     }};
@@ -421,7 +421,7 @@ const RuleEntry kLlamaXpos = {
 const RuleEntry kMlxLongRope = {
     {"mlx-longrope-always-long", "the long list turns sequences of every length", "",
      Evidence::read, Touches::frequencies},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       const auto* longrope = std::get_if<LongRopeScaling>(&reading.rope.scaling);
       if (longrope == nullptr) return Effect{};
       reading.length = longrope->original_length + 1;
@@ -433,7 +433,7 @@ const RuleEntry kMlxVlmGemma = {
     {"mlxvlm-gemma3-global-scaling",
      "Gemma 3's rope_scaling is declared and never passed on: the global layers turn unscaled",
      "mlx-vlm #1709", Evidence::reported, Touches::frequencies},
-    [](Reading& reading, const Circumstances& given) {
+    [](EngineReading& reading, const Circumstances& given) {
       const auto* linear = std::get_if<LinearScaling>(&reading.rope.scaling);
       if (linear == nullptr || !given.config.meaning.model_type.starts_with("gemma3"))
         return Effect{};

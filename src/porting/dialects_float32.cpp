@@ -25,7 +25,7 @@ namespace {
 
 // ggml keeps theta = position * theta_scale^i, one float32 product per pair, and turns it into the
 // angle by one more with the pair's share f_i / base^(-2i/dim).
-[[nodiscard]] std::vector<float> recurrent_angles(const Reading& reading,
+[[nodiscard]] std::vector<float> recurrent_angles(const EngineReading& reading,
                                                   const core::Frequencies& frequencies,
                                                   std::int64_t position) {
   const auto values = frequencies.values();
@@ -51,7 +51,7 @@ namespace {
 
 }  // namespace
 
-std::vector<double> rounding_of(const Reading& reading, const core::Frequencies& frequencies,
+std::vector<double> rounding_of(const EngineReading& reading, const core::Frequencies& frequencies,
                                 std::int64_t position) {
   const auto values = frequencies.values();
   std::vector<float> angles;

@@ -22,7 +22,7 @@ enum class FloatPath : std::uint8_t {
   recurrence,         // theta_{i+1} = theta_i * theta_scale, each step rounded (ggml)
 };
 
-struct Reading {
+struct EngineReading {
   encodings::RopeSpec rope;
   std::optional<std::int64_t> length;  // that length-dependent types are resolved at
   double softmax_scale = 0.0;
@@ -48,7 +48,7 @@ struct Effect {
 
 struct RuleEntry {
   DialectRule rule;
-  Effect (*apply)(Reading& reading, const Circumstances& given);
+  Effect (*apply)(EngineReading& reading, const Circumstances& given);
 };
 
 struct DialectEntry {
@@ -58,7 +58,7 @@ struct DialectEntry {
 [[nodiscard]] const std::vector<DialectEntry>& dialect_entries();
 
 // |angle in float32 - exact angle| of each pair at a position.
-[[nodiscard]] std::vector<double> rounding_of(const Reading& reading,
+[[nodiscard]] std::vector<double> rounding_of(const EngineReading& reading,
                                               const core::Frequencies& frequencies,
                                               std::int64_t position);
 

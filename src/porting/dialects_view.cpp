@@ -155,7 +155,7 @@ EngineView view_of(std::string_view dialect, const ReadableConfig& config, std::
   const DialectEntry& entry = find_dialect(dialect);
   check(config, group, state);
   const config::LayerGroup& layers = config.meaning.groups[group];
-  Reading reading;
+  EngineReading reading;
   reading.rope = *layers.rope;
   reading.length = state.context;
   reading.softmax_scale = layers.softmax_scale;

@@ -64,6 +64,9 @@ template <class... Parts>
   return text;
 }
 
+// Throws Error(invalid_argument, text).
+[[noreturn]] void refuse(const std::string& text);
+
 // A value or the Error that stands in its place.
 template <class T>
 class [[nodiscard]] Result {

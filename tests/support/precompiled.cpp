@@ -1,0 +1,1 @@
+// The object that owns the precompiled headers of the tests.
