@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/unicode.hpp"
 #include "phasor/models/tokenizer.hpp"
 

@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/file.hpp"
 #include "phasor/io/safetensors.hpp"
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/decoder_state.hpp"
 
 namespace phasor::models {

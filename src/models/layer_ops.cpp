@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/dispatch.hpp"
 #include "phasor/core/error.hpp"
 

@@ -7,7 +7,7 @@
 #ifdef PHASOR_SENTENCEPIECE
 #include <sentencepiece_processor.h>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/sentencepiece_model.hpp"
 
 namespace phasor::models {

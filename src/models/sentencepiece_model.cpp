@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/unicode.hpp"
 
 namespace phasor::models {

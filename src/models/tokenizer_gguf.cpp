@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/bpe_tokenizer.hpp"
 #include "models/unicode.hpp"
 

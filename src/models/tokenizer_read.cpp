@@ -1,7 +1,7 @@
 // The tokenizer of a path, whatever files are there.
 #include <filesystem>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/tokenizer_settings.hpp"
 #include "models/tokenizer_stages.hpp"
 #include "phasor/io/file.hpp"

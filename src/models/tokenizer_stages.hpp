@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/bpe_tokenizer.hpp"
 
 namespace phasor::models {

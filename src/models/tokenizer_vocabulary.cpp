@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/unicode.hpp"
 
 namespace phasor::models {

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 #include "models/unicode.hpp"
 #include "models/wordpiece.hpp"
 #include "phasor/core/error.hpp"

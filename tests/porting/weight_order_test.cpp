@@ -1,10 +1,10 @@
 // The order of q and k told from weights alone: weights that look trained, put into every order,
 // wrong ones included, and weights that say nothing.
+#include "phasor/io/json.hpp"
 #include "phasor/porting/weight_order.hpp"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "porting/checkpoints.hpp"
@@ -88,7 +88,7 @@ class Order : public io::testing::TemporaryFolder {
       checkpoint.add(module + "k_proj.weight", rows(model.key_heads), weights.keys[layer]);
       checkpoint.add(module + "v_proj.weight", rows(model.key_heads));
     }
-    const nlohmann::json config = {
+    const io::Json config = {
         {"model_type", "llama"},
         {"hidden_size", model.width},
         {"head_dim", model.head_dim},
@@ -252,7 +252,7 @@ TEST_F(Order, RefusesWhatIsNoCheckpoint) {
 
 TEST_F(Order, AsJson) {
   const Model model;
-  const auto json = nlohmann::json::parse(weight_order_json(ask(model, trained_like(model, 11))));
+  const auto json = io::Json::parse(weight_order_json(ask(model, trained_like(model, 11))));
   EXPECT_EQ(json["order"], "half");
   EXPECT_EQ(json["consistent"], true);
   EXPECT_EQ(json["candidates"].size(), 8U);
