@@ -37,9 +37,7 @@ void ObjectReader::refuse_as(ErrorCode code, std::string_view key, const std::st
 
 bool ObjectReader::has(std::string_view key) const { return !value(key).is_null(); }
 
-bool ObjectReader::has_even_null(std::string_view key) const {
-  return object_->contains(key);
-}
+bool ObjectReader::has_even_null(std::string_view key) const { return object_->contains(key); }
 
 void ObjectReader::mark_understood(std::string_view key) const { understood_.emplace(key); }
 

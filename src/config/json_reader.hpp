@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "phasor/io/json.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::config {
 

@@ -4,11 +4,11 @@
 #include <system_error>
 #include <utility>
 
-#include "phasor/io/json.hpp"
 #include "io/posix_file.hpp"
 #include "io/safetensors_header.hpp"
 #include "io/shape.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::io {

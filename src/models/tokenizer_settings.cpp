@@ -24,8 +24,7 @@ std::optional<std::string> token_member(const Json& root, const char* key) {
 
 std::int32_t checked_id(const Json& value, const char* where) {
   if (!value.is_number_integer()) refuse(message(where, ": must be ids, got ", io::shown(value)));
-  if (value.get<double>() < 0.0 ||
-      value.get<double>() >= static_cast<double>(kMaxVocabulary)) {
+  if (value.get<double>() < 0.0 || value.get<double>() >= static_cast<double>(kMaxVocabulary)) {
     refuse(message(where, ": an id must be from 0 to ", kMaxVocabulary - 1, ", got ",
                    io::shown(value)));
   }

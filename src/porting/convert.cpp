@@ -301,8 +301,7 @@ std::string convert_json(const ConvertResult& result) {
   text["files"] = result.files;
   text["bytes"] = result.bytes;
   text["resumed_bytes"] = result.resumed;
-  text["sidecar"] = result.sidecar ? io::Json(result.sidecar->string())
-                                   : io::Json(nullptr);
+  text["sidecar"] = result.sidecar ? io::Json(result.sidecar->string()) : io::Json(nullptr);
   text["proof"] = {{"layers", result.proof.layers},
                    {"scores", result.proof.scores},
                    {"largest_score", result.proof.largest_score},

@@ -12,8 +12,8 @@
 namespace phasor::porting {
 namespace {
 
-using io::Json;
 using encodings::RopeSpec;
+using io::Json;
 
 // Whole numbers as such: 4, not 4.0.
 [[nodiscard]] Json number(double value) {

@@ -79,8 +79,7 @@ class KeyWriter {
 
 }  // namespace
 
-void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults,
-                        io::Json& to) {
+void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults, io::Json& to) {
   std::visit(KeyWriter(defaults, to), scaling);
 }
 

@@ -14,7 +14,6 @@ enum class DefaultKeys : std::uint8_t {
 };
 
 // Adds the keys of the scaling to an object; the type's own name is left to the caller.
-void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults,
-                        io::Json& to);
+void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults, io::Json& to);
 
 }  // namespace phasor::porting

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "phasor/config/config.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/file.hpp"
 #include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 
@@ -35,9 +35,7 @@ std::vector<std::string> cases_of(const std::string& group) {
   return names;
 }
 
-json read_json(const fs::path& path) {
-  return json::parse(io::read_text(path).value_or_throw());
-}
+json read_json(const fs::path& path) { return json::parse(io::read_text(path).value_or_throw()); }
 
 // The other cases of rope_apply describe their rotation outside any config.json.
 std::vector<std::string> cases_with_a_model_type() {
@@ -173,7 +171,8 @@ TEST_P(Models, EveryLayerHasAnEncodingWithALayout) {
                 raw.at("layer_types").at(static_cast<std::size_t>(layer)).get<std::string>());
     }
   }
-  EXPECT_EQ(config->rotates_values, raw.contains("rotary_value") && raw.at("rotary_value").get<bool>());
+  EXPECT_EQ(config->rotates_values,
+            raw.contains("rotary_value") && raw.at("rotary_value").get<bool>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Models, ::testing::ValuesIn(cases_of("models")), plain_name);

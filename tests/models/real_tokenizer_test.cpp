@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-
 #include "phasor/io/file.hpp"
 #include "phasor/io/json.hpp"
 #include "phasor/models/chat.hpp"

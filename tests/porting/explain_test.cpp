@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "configs.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/file.hpp"
 #include "phasor/io/json.hpp"
 
 namespace phasor::porting {

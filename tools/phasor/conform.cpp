@@ -152,8 +152,7 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
 }
 
 io::Json json_number(const std::optional<double>& number) {
-  return number && std::isfinite(*number) ? io::Json(*number)
-                                          : io::Json(nullptr);
+  return number && std::isfinite(*number) ? io::Json(*number) : io::Json(nullptr);
 }
 
 struct Tally {

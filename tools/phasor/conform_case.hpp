@@ -66,10 +66,9 @@ template <class T>
   try {
     return found->get<T>();
   } catch (const Error&) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message(where, ": '", key, "' has the wrong type, got ",
-                found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": '", key, "' has the wrong type, got ",
+                        found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
   }
 }
 // None when the member is missing or null.

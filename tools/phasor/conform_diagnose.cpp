@@ -26,9 +26,12 @@ void check_field(const json& expected, const json& got, const std::string& field
                  Comparison& comparison) {
   const json wanted = at_path(expected, field);
   const json found = at_path(got, field);
+  const auto text = [](const json& value) {
+    return value.dump({.keys = io::JsonStyle::Keys::sorted});
+  };
   const auto refuse = [&] {
     throw Error(ErrorCode::invalid_argument,
-                message(field, ": expected ", io::shown(wanted), ", got ", io::shown(found)));
+                message(field, ": expected ", text(wanted), ", got ", text(found)));
   };
   if (rule == "exact") {
     if (wanted != found) refuse();

@@ -324,17 +324,14 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   return ids;
 }
 
-io::Json number(double value) {
-  return std::isfinite(value) ? io::Json(value) : io::Json(nullptr);
-}
+io::Json number(double value) { return std::isfinite(value) ? io::Json(value) : io::Json(nullptr); }
 
 void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
   io::Json page;
   page["model"] = evaluation.model_name();
   page["tokens"] = evaluation.tokens();
-  page["trained"] = evaluation.training().length > 0
-                        ? io::Json(evaluation.training().length)
-                        : io::Json(nullptr);
+  page["trained"] =
+      evaluation.training().length > 0 ? io::Json(evaluation.training().length) : io::Json(nullptr);
   page["note"] = training_note(evaluation.training());
   page["cells"] = io::Json::array();
   for (const EvalCell& cell : evaluation.cells()) {

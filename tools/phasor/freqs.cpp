@@ -74,10 +74,8 @@ int run_freqs(const FreqsOptions& options) {
     answer["rotary_dim"] = spec.rotary_dim;
     answer["base"] = spec.base;
     answer["scaling"] = encodings::name_of(spec.scaling);
-    answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout))
-                                   : io::Json(nullptr);
-    answer["context"] = options.spec.context ? io::Json(*options.spec.context)
-                                             : io::Json(nullptr);
+    answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout)) : io::Json(nullptr);
+    answer["context"] = options.spec.context ? io::Json(*options.spec.context) : io::Json(nullptr);
     answer["shortest_wavelength"] = optional_json(wavelengths.shortest);
     answer["longest_wavelength"] = optional_json(wavelengths.longest);
     answer["frequencies"] = std::vector<double>(values.begin(), values.end());

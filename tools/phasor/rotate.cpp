@@ -110,8 +110,7 @@ int run_rotate(const CommandOptions& options) {
     answer["layout"] = core::name_of(rotary.layout);
     answer["rotary_dim"] = rotary.rotary_dim();
     answer["amplitude"] = rotary.frequencies.amplitude();
-    answer["context"] =
-        context ? io::Json(*context) : io::Json(nullptr);
+    answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     answer["isa"] = core::name_of(core::resolve_instruction_set(how.isa));
     fmt::print("{}\n", answer.dump());
   }

@@ -54,8 +54,7 @@ int run_table(const TableOptions& options) {
     answer["shape"] = table.shape;
     answer["amplitude"] = frequencies.amplitude();
     answer["angles"] = options.angles;
-    answer["context"] =
-        context ? io::Json(*context) : io::Json(nullptr);
+    answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     fmt::print("{}\n", answer.dump());
   } else {
     fmt::print("table        float32 {}: cos, sin\namplitude    {}\n", shape_text(table.shape),
