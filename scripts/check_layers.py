@@ -32,6 +32,7 @@ class Layers:
         self.shared_edges = set(table["edges"]["shared"])
         self.implements = table.get("implements", {})
         self.kernels = table["kernels"]
+        self.compiled_once = table.get("compiled_once", {})
         self.shared_tests = set(table["tests"]["shared"])
         for room, below in self.rooms.items():
             for other in below:
@@ -92,6 +93,9 @@ class Layers:
             if found is None:
                 if quote == '"' or target.startswith("phasor/"):
                     problems.append(f"{where}: include must name a file of the project, got {target}")
+                elif str(path) not in self.compiled_once.get(target.split("/")[0], [str(path)]):
+                    only = ", ".join(self.compiled_once[target.split("/")[0]])
+                    problems.append(f"{where}: only {only} may include this header, got <{target}>")
                 elif in_kernels and target not in self.kernels["allowed"]:
                     problems.append(f"{where}: a kernel must include no standard template, got <{target}>")
                 elif source == ("top", "phasor.h") and target not in ("stdint.h", "stddef.h"):

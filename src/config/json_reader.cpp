@@ -37,15 +37,13 @@ void ObjectReader::refuse_as(ErrorCode code, std::string_view key, const std::st
 
 bool ObjectReader::has(std::string_view key) const { return !value(key).is_null(); }
 
-bool ObjectReader::has_even_null(std::string_view key) const {
-  return object_->find(std::string(key)) != object_->end();
-}
+bool ObjectReader::has_even_null(std::string_view key) const { return object_->contains(key); }
 
 void ObjectReader::mark_understood(std::string_view key) const { understood_.emplace(key); }
 
 const Json& ObjectReader::value(std::string_view key) const {
   static const Json kNull;
-  const auto found = object_->find(std::string(key));
+  const auto found = object_->find(key);
   return found == object_->end() ? kNull : *found;
 }
 
@@ -149,7 +147,7 @@ std::int64_t ObjectReader::required_integer(std::string_view key) const {
 
 std::vector<std::string> ObjectReader::keys() const {
   std::vector<std::string> keys;
-  for (const auto& entry : object_->items()) keys.push_back(entry.key());
+  for (const io::JsonMember* const entry : object_->sorted_items()) keys.push_back(entry->key);
   return keys;
 }
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "io/json.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::config {
 
@@ -51,6 +51,7 @@ class ObjectReader {
   // The value itself, or null when the key is absent.
   [[nodiscard]] const Json& value(std::string_view key) const;
 
+  // Sorted, so that what is refused first does not depend on the order of the file.
   [[nodiscard]] std::vector<std::string> keys() const;
   [[nodiscard]] std::vector<std::string> keys_not_understood() const;
   // Refuses the first key that nobody asked for; `takes` lists those that are known.

@@ -1,65 +1,440 @@
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <set>
-#include <utility>
-#include <vector>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "io/json_library.hpp"
 
 namespace phasor::io {
+
+struct Json::Object {
+  std::vector<JsonMember> members;
+  // Positions of members in the order of their keys, or none: built by the parser when it pays, dropped
+  // by what changes the keys.
+  std::vector<std::size_t> index;
+
+  [[nodiscard]] const JsonMember* find(std::string_view key) const;
+  // Positions of members in the order of their keys, equal keys in the order they came.
+  [[nodiscard]] std::vector<std::size_t> sorted() const;
+};
+
+const JsonMember* Json::Object::find(std::string_view key) const {
+  if (index.empty()) {
+    const auto found = std::find_if(members.begin(), members.end(),
+                                    [&](const JsonMember& member) { return member.key == key; });
+    return found == members.end() ? nullptr : &*found;
+  }
+  const auto found = std::lower_bound(
+      index.begin(), index.end(), key,
+      [&](std::size_t at, std::string_view wanted) { return members[at].key < wanted; });
+  return found == index.end() || members[*found].key != key ? nullptr : &members[*found];
+}
+
+std::vector<std::size_t> Json::Object::sorted() const {
+  if (!index.empty()) return index;
+  std::vector<std::size_t> order(members.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
+    const int compared = members[left].key.compare(members[right].key);
+    return compared != 0 ? compared < 0 : left < right;
+  });
+  return order;
+}
+
 namespace {
 
 [[noreturn]] void refuse_text(const std::string& text) {
   throw Error(ErrorCode::invalid_argument, text);
 }
 
-// Refuses what the parser would take: it keeps the last of two equal keys and says nothing. What it
-// refuses itself ends the watch, and is left for it to say.
-class Watch final : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool /*value*/) override { return true; }
-  bool number_integer(std::int64_t /*value*/) override { return true; }
-  bool number_unsigned(std::uint64_t /*value*/) override { return true; }
-  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
-  bool string(std::string& /*value*/) override { return true; }
-  bool binary(binary_t& /*value*/) override { return true; }
-  bool start_object(std::size_t /*count*/) override {
-    open_objects_.emplace_back();
-    return enter();
+}  // namespace
+
+Json::Json(std::string text) : kind_(Kind::string), string_(new std::string(std::move(text))) {}
+Json::Json(std::string_view text) : Json(std::string(text)) {}
+Json::Json(const char* text) : Json(std::string(text)) {}
+
+Json::Json(std::initializer_list<Json> values) {
+  const bool is_object = std::all_of(values.begin(), values.end(), [](const Json& value) {
+    return value.is_array() && value.size() == 2 && value.front().is_string();
+  });
+  if (!is_object) {
+    *this = array(values);
+    return;
   }
+  *this = object();
+  for (const Json& value : values) (*this)[value.front().text()] = value.back();
+}
+
+Json::Json(const Json& other) : kind_(other.kind_), natural_(other.natural_) {
+  if (kind_ == Kind::string) string_ = new std::string(*other.string_);
+  if (kind_ == Kind::array) array_ = new std::vector<Json>(*other.array_);
+  if (kind_ == Kind::object) object_ = new Object(*other.object_);
+}
+Json::Json(Json&& other) noexcept { swap(other); }
+Json& Json::operator=(const Json& other) {
+  Json copy(other);
+  swap(copy);
+  return *this;
+}
+Json& Json::operator=(Json&& other) noexcept {
+  Json taken(std::move(other));  // which may be a part of this
+  swap(taken);
+  return *this;
+}
+Json::~Json() {
+  if (kind_ == Kind::string) delete string_;
+  if (kind_ == Kind::array) delete array_;
+  if (kind_ == Kind::object) delete object_;
+}
+
+void Json::swap(Json& other) noexcept {
+  std::swap(kind_, other.kind_);
+  std::swap(natural_, other.natural_);
+}
+
+Json Json::array() {
+  Json made;
+  made.array_ = new std::vector<Json>;
+  made.kind_ = Kind::array;
+  return made;
+}
+Json Json::array(std::initializer_list<Json> values) {
+  Json made = array();
+  *made.array_ = values;
+  return made;
+}
+Json Json::object() {
+  Json made;
+  made.object_ = new Object;
+  made.kind_ = Kind::object;
+  return made;
+}
+
+void Json::refuse(std::string_view wanted) const {
+  refuse_text(message("JSON: expected ", wanted, ", got ", shown(*this)));
+}
+
+bool Json::as_boolean() const {
+  if (!is_boolean()) refuse("true or false");
+  return boolean_;
+}
+
+double Json::as_real() const {
+  if (kind_ == Kind::integer) return static_cast<double>(integer_);
+  if (kind_ == Kind::natural) return static_cast<double>(natural_);
+  if (kind_ != Kind::real) refuse("a number");
+  return real_;
+}
+
+std::int64_t Json::as_integer(std::int64_t least, std::int64_t greatest) const {
+  std::optional<std::int64_t> value;
+  if (kind_ == Kind::integer) value = integer_;
+  if (kind_ == Kind::natural && std::in_range<std::int64_t>(natural_))
+    value = static_cast<std::int64_t>(natural_);
+  if (kind_ == Kind::real && real_ >= -0x1p63 && real_ < 0x1p63 && real_ == std::floor(real_))
+    value = static_cast<std::int64_t>(real_);
+  if (!value || *value < least || *value > greatest)
+    refuse(message("an integer from ", least, " to ", greatest));
+  return *value;
+}
+
+std::uint64_t Json::as_natural(std::uint64_t greatest) const {
+  std::optional<std::uint64_t> value;
+  if (kind_ == Kind::natural) value = natural_;
+  if (kind_ == Kind::integer && integer_ >= 0) value = static_cast<std::uint64_t>(integer_);
+  if (kind_ == Kind::real && real_ >= 0.0 && real_ < 0x1p64 && real_ == std::floor(real_))
+    value = static_cast<std::uint64_t>(real_);
+  if (!value || *value > greatest) refuse(message("an integer from 0 to ", greatest));
+  return *value;
+}
+
+const std::string& Json::text() const {
+  if (!is_string()) refuse("a string");
+  return *string_;
+}
+
+const std::vector<Json>& Json::elements() const {
+  if (!is_array()) refuse("a list");
+  return *array_;
+}
+
+std::size_t Json::size() const {
+  if (is_null()) return 0;
+  if (is_array()) return array_->size();
+  return items().size();
+}
+
+const std::vector<JsonMember>& Json::items() const {
+  static const std::vector<JsonMember> kNone;
+  if (is_null()) return kNone;
+  if (!is_object()) refuse("an object");
+  return object_->members;
+}
+
+std::vector<const JsonMember*> Json::sorted_items() const {
+  std::vector<const JsonMember*> sorted;
+  sorted.reserve(items().size());
+  if (is_object()) {
+    for (const std::size_t at : object_->sorted()) sorted.push_back(&object_->members[at]);
+  }
+  return sorted;
+}
+
+Json::const_iterator Json::begin() const {
+  if (is_array()) return const_iterator(array_->data());
+  return const_iterator(items().data());
+}
+Json::const_iterator Json::end() const {
+  if (is_array()) return const_iterator(array_->data() + array_->size());
+  if (is_object()) return const_iterator(object_->members.data() + object_->members.size());
+  return {};
+}
+Json::iterator Json::begin() {
+  if (is_array()) return iterator(array_->data());
+  if (is_object()) return iterator(object_->members.data());
+  if (!is_null()) refuse("a list or an object");
+  return {};
+}
+Json::iterator Json::end() {
+  if (is_array()) return iterator(array_->data() + array_->size());
+  if (is_object()) return iterator(object_->members.data() + object_->members.size());
+  return {};
+}
+
+const Json* Json::member(std::string_view key) const {
+  if (!is_object()) return nullptr;
+  const JsonMember* const found = object_->find(key);
+  return found == nullptr ? nullptr : &found->value;
+}
+
+Json::const_iterator Json::find(std::string_view key) const {
+  const JsonMember* const found = is_object() ? object_->find(key) : nullptr;
+  return found == nullptr ? end() : const_iterator(found);
+}
+Json::iterator Json::find(std::string_view key) {
+  const JsonMember* const found = is_object() ? object_->find(key) : nullptr;
+  return found == nullptr ? end() : iterator(const_cast<JsonMember*>(found));
+}
+
+const Json& Json::at(std::string_view key) const {
+  const Json* const found = member(key);
+  if (found == nullptr) refuse(message("an object with the key '", one_line(key), "'"));
+  return *found;
+}
+Json& Json::at(std::string_view key) { return const_cast<Json&>(std::as_const(*this).at(key)); }
+const Json& Json::at(std::size_t index) const {
+  if (index >= elements().size()) refuse(message("a list with the index ", index));
+  return (*array_)[index];
+}
+Json& Json::at(std::size_t index) { return const_cast<Json&>(std::as_const(*this).at(index)); }
+
+Json& Json::operator[](std::string_view key) {
+  if (is_null()) *this = object();
+  if (!is_object()) refuse("an object");
+  if (const Json* const found = member(key)) return const_cast<Json&>(*found);
+  object_->index.clear();
+  return object_->members.emplace_back(JsonMember{std::string(key), {}}).value;
+}
+
+void Json::push_back(Json value) {
+  if (is_null()) *this = array();
+  if (!is_array()) refuse("a list");
+  array_->push_back(std::move(value));
+}
+
+void Json::erase(std::string_view key) {
+  if (!is_object()) refuse("an object");
+  const JsonMember* const found = object_->find(key);
+  if (found == nullptr) return;
+  object_->index.clear();
+  object_->members.erase(object_->members.begin() + (found - object_->members.data()));
+}
+
+void Json::erase(std::size_t index) {
+  array_->erase(array_->begin() + (&at(index) - array_->data()));
+}
+
+bool Json::equals(const Json& other) const {
+  if (is_number() && other.is_number()) {
+    if (kind_ == Kind::real || other.kind_ == Kind::real) return as_real() == other.as_real();
+    if (kind_ == other.kind_) return natural_ == other.natural_;
+    return kind_ == Kind::integer ? std::cmp_equal(integer_, other.natural_)
+                                  : std::cmp_equal(natural_, other.integer_);
+  }
+  if (kind_ != other.kind_) return false;
+  switch (kind_) {
+    case Kind::boolean:
+      return boolean_ == other.boolean_;
+    case Kind::string:
+      return *string_ == *other.string_;
+    case Kind::array:
+      return *array_ == *other.array_;
+    case Kind::object:
+      return size() == other.size() &&
+             std::all_of(items().begin(), items().end(), [&](const JsonMember& mine) {
+               const Json* const theirs = other.member(mine.key);
+               return theirs != nullptr && mine.value == *theirs;
+             });
+    default:
+      return true;
+  }
+}
+
+std::string Json::dump(const JsonStyle& style) const {
+  std::string text;
+  write(text, style, 0);
+  return text;
+}
+
+void Json::write(std::string& to, const JsonStyle& style, int margin) const {
+  const auto new_line = [&](int spaces) {
+    if (style.indent < 0) return;
+    to += '\n';
+    to.append(static_cast<std::size_t>(spaces), ' ');
+  };
+  const int inside = margin + std::max(style.indent, 0);
+  const auto write_member = [&](const JsonMember& member) {
+    if (to.back() != '{') to += ',';
+    new_line(inside);
+    append_json_string(to, member.key, style);
+    to += style.indent < 0 ? ":" : ": ";
+    member.value.write(to, style, inside);
+  };
+  switch (kind_) {
+    case Kind::null:
+      to += "null";
+      return;
+    case Kind::boolean:
+      to += boolean_ ? "true" : "false";
+      return;
+    case Kind::integer:
+      to += std::to_string(integer_);
+      return;
+    case Kind::natural:
+      to += std::to_string(natural_);
+      return;
+    case Kind::real:
+      append_json_number(to, real_);
+      return;
+    case Kind::string:
+      append_json_string(to, *string_, style);
+      return;
+    case Kind::array:
+      to += '[';
+      for (const Json& element : *array_) {
+        if (&element != array_->data()) to += ',';
+        new_line(inside);
+        element.write(to, style, inside);
+      }
+      if (!array_->empty()) new_line(margin);
+      to += ']';
+      return;
+    case Kind::object:
+      to += '{';
+      if (style.keys == JsonStyle::Keys::sorted) {
+        for (const JsonMember* const member : sorted_items()) write_member(*member);
+      } else {
+        for (const JsonMember& member : object_->members) write_member(member);
+      }
+      if (!empty()) new_line(margin);
+      to += '}';
+      return;
+  }
+}
+
+// Builds the value from the events of one pass, and refuses what the library would take: it keeps
+// the last of two equal keys and says nothing.
+class JsonBuilder final : public JsonEvents {
+ public:
+  explicit JsonBuilder(std::string_view text) : text_(text) {}
+
+  bool null() override { return add({}); }
+  bool boolean(bool value) override { return add(value); }
+  bool integer(std::int64_t value) override { return add(value); }
+  bool natural(std::uint64_t value) override { return add(value); }
+  bool real(double value, const std::string& /*text*/) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool start_object() override { return enter(Json::object()); }
   bool key(std::string& name) override {
-    if (open_objects_.back().contains(name)) {
-      refuse_text(message(one_line(name), ": a key must appear once in an object, got it twice"));
-    }
-    open_objects_.back().insert(std::move(name));
+    keys_.push_back(std::move(name));
     return true;
   }
   bool end_object() override {
-    open_objects_.pop_back();
+    finish(*open_.back().object_);
     return leave();
   }
-  bool start_array(std::size_t /*count*/) override { return enter(); }
+  bool start_array() override { return enter(Json::array()); }
   bool end_array() override { return leave(); }
-  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
-                   const Json::exception& /*exception*/) override {
-    return false;
+  void fault(JsonFault fault, std::size_t position) override {
+    if (fault == JsonFault::number_range)
+      refuse_text("expected JSON with numbers in the range of float64, got others");
+    refuse_text(message("expected JSON, got something else at ", place_of(text_, position)));
   }
 
+  [[nodiscard]] Json take() { return std::move(root_); }
+
  private:
-  bool enter() {
-    if (++depth_ > kMaxJsonDepth)
+  // Up to here a search from the first member is as fast.
+  static constexpr std::size_t kWithoutIndex = 16;
+
+  // At the end of an object rather than at each key: one sort finds what is there twice, and stays as
+  // the index.
+  static void finish(Json::Object& object) {
+    std::vector<std::size_t> order = object.sorted();
+    std::size_t first_again = object.members.size();
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      if (object.members[order[i - 1]].key == object.members[order[i]].key)
+        first_again = std::min(first_again, order[i]);
+    }
+    if (first_again < object.members.size()) {
+      refuse_text(message(one_line(object.members[first_again].key),
+                          ": a key must appear once in an object, got it twice"));
+    }
+    if (order.size() > kWithoutIndex) object.index = std::move(order);
+  }
+
+  bool enter(Json container) {
+    open_.push_back(std::move(container));
+    if (open_.size() > kMaxJsonDepth)
       refuse_text(message("JSON must be nested at most ", kMaxJsonDepth, " deep, got more"));
     return true;
   }
   bool leave() {
-    --depth_;
+    Json closed = std::move(open_.back());
+    open_.pop_back();
+    return add(std::move(closed));
+  }
+  bool add(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+    } else if (open_.back().is_array()) {
+      open_.back().array_->push_back(std::move(value));
+    } else {
+      open_.back().object_->members.push_back({std::move(keys_.back()), std::move(value)});
+      keys_.pop_back();
+    }
     return true;
   }
 
-  std::vector<std::set<std::string>> open_objects_;
-  int depth_ = 0;
+  std::string_view text_;
+  Json root_;
+  std::vector<Json> open_;         // from the outermost
+  std::vector<std::string> keys_;  // one for each open object whose value is not there yet
 };
+
+Json Json::parse(std::string_view text) {
+  // The library takes a NUL for the end and would ignore what follows; JSON has none anywhere.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    refuse_text(message("expected JSON, got something else at ", place_of(text, nul + 1)));
+  }
+  JsonBuilder builder(text);
+  parse_events(text, builder);
+  return builder.take();
+}
+
+namespace {
 
 // The end of the string that begins at text[first], which is its quotation mark.
 [[nodiscard]] std::size_t end_of_string(std::string_view text, std::size_t first) {
@@ -103,23 +478,7 @@ std::string place_of(std::string_view text, std::size_t byte) {
 }
 
 Json parse_object(std::string_view text) {
-  // The parser takes a NUL for the end and would ignore what follows; JSON has none anywhere.
-  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    refuse_text(message("expected JSON, got something else at ", place_of(text, nul + 1)));
-  }
-  // Two passes: the parser that calls back while it builds the tree looks through all that stands
-  // before an object at each object's end.
-  Watch watch;
-  Json::sax_parse(text.begin(), text.end(), &watch);
-  Json parsed;
-  try {
-    parsed = Json::parse(text.begin(), text.end());
-  } catch (const Json::parse_error& error) {
-    refuse_text(message("expected JSON, got something else at ", place_of(text, error.byte)));
-  } catch (const Json::exception&) {
-    // A number beyond double, say.
-    refuse_text("expected JSON with numbers in the range of float64, got others");
-  }
+  Json parsed = Json::parse(text);
   if (!parsed.is_object()) refuse_text(message("expected a JSON object, got ", shown(parsed)));
   return parsed;
 }
@@ -142,7 +501,9 @@ std::string one_line(std::string_view text, std::size_t longest) {
 }
 
 std::string shown(const Json& value) {
-  return one_line(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return one_line(value.dump({.characters = JsonStyle::Characters::ascii,
+                              .bad_utf8 = JsonStyle::BadUtf8::replace,
+                              .keys = JsonStyle::Keys::sorted}));
 }
 
 }  // namespace phasor::io

@@ -4,11 +4,11 @@
 #include <system_error>
 #include <utility>
 
-#include "io/json.hpp"
 #include "io/posix_file.hpp"
 #include "io/safetensors_header.hpp"
 #include "io/shape.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::io {
@@ -44,10 +44,10 @@ Result<WeightMap> read_index(const fs::path& path) {
   } catch (const Error& error) {
     return Error(ErrorCode::io, message(where, ": ", error.what()));
   }
-  for (const auto& entry : index.items()) {
-    if (entry.key() != "weight_map" && entry.key() != "metadata") {
+  for (const JsonMember* const entry : index.sorted_items()) {
+    if (entry->key != "weight_map" && entry->key != "metadata") {
       return refused(where, "an index must have the keys weight_map and metadata",
-                     in_quotes(entry.key()));
+                     in_quotes(entry->key));
     }
   }
   if (const auto metadata = index.find("metadata"); metadata != index.end()) {
@@ -59,14 +59,15 @@ Result<WeightMap> read_index(const fs::path& path) {
   if (!found->is_object())
     return refused(where, "weight_map must be an object of file names", shown(*found));
   WeightMap shards;
-  for (const auto& [tensor, shard] : found->items()) {
-    if (!shard.is_string() || !is_plain_file_name(shard.get_ref<const std::string&>())) {
+  for (const JsonMember* const entry : found->sorted_items()) {
+    const auto& [tensor, shard] = *entry;
+    if (!shard.is_string() || !is_plain_file_name(shard.text())) {
       return refused(where,
                      message("weight_map: tensor ", quoted_name(tensor),
                              " must have the name of a file in the same folder"),
                      shown(shard));
     }
-    shards.emplace(tensor, shard.get_ref<const std::string&>());
+    shards.emplace(tensor, shard.text());
   }
   if (shards.empty()) return refused(where, "weight_map must name a tensor", "none");
   return shards;

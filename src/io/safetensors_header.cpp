@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "io/json.hpp"
+#include "io/json_library.hpp"
 #include "io/shape.hpp"
 
 namespace phasor::io {
@@ -50,33 +50,31 @@ std::string type_names() {
 }
 
 // Follows the text from event to event. The first thing that does not fit ends the parse.
-class HeaderHandler final : public nlohmann::json_sax<Json> {
+class HeaderHandler final : public JsonEvents {
  public:
   explicit HeaderHandler(std::string_view text) : text_(text) {}
 
   bool null() override { return refuse_value("null"); }
   bool boolean(bool value) override { return refuse_value(value ? "true" : "false"); }
-  bool number_integer(std::int64_t value) override {
-    // The parser calls number_unsigned() for whatever has no minus sign.
+  bool integer(std::int64_t value) override {
+    // The parser calls natural() for whatever has no minus sign.
     if (place_ == Place::shape) return refuse_tensor("shape must not be negative", message(value));
     if (place_ == Place::offsets)
       return refuse_tensor("data_offsets must not be negative", message(value));
     return refuse_value(message(value));
   }
-  bool number_unsigned(std::uint64_t value) override;
-  bool number_float(double /*value*/, const std::string& text) override {
+  bool natural(std::uint64_t value) override;
+  bool real(double /*value*/, const std::string& text) override {
     return refuse_value(in_quotes(text));
   }
   bool string(std::string& value) override;
-  bool binary(binary_t& /*value*/) override { return refuse_value("bytes"); }
-  bool start_object(std::size_t /*count*/) override;
+  bool start_object() override;
   bool key(std::string& name) override;
   bool end_object() override;
-  bool start_array(std::size_t /*count*/) override;
+  bool start_array() override;
   bool end_array() override;
-  bool parse_error(std::size_t position, const std::string& /*token*/,
-                   const Json::exception& /*exception*/) override {
-    return refuse("header must be JSON", message("something else at ", place_of(text_, position)));
+  void fault(JsonFault /*fault*/, std::size_t position) override {
+    refuse("header must be JSON", message("something else at ", place_of(text_, position)));
   }
 
   [[nodiscard]] Result<SafetensorsHeader> result() && {
@@ -144,7 +142,7 @@ bool HeaderHandler::refuse_value(const std::string& got) {
   }
 }
 
-bool HeaderHandler::number_unsigned(std::uint64_t value) {
+bool HeaderHandler::natural(std::uint64_t value) {
   if (place_ == Place::shape) {
     if (value > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
       return refuse_tensor("shape must fit in 63 bits", message(value));
@@ -186,7 +184,7 @@ bool HeaderHandler::string(std::string& value) {
   return refuse_value(message("the string ", in_quotes(value)));
 }
 
-bool HeaderHandler::start_object(std::size_t /*count*/) {
+bool HeaderHandler::start_object() {
   switch (place_) {
     case Place::start:
       place_ = Place::top;
@@ -254,7 +252,7 @@ bool HeaderHandler::end_object() {
   return true;
 }
 
-bool HeaderHandler::start_array(std::size_t /*count*/) {
+bool HeaderHandler::start_array() {
   if (place_ == Place::shape_value) {
     place_ = Place::shape;
   } else if (place_ == Place::offsets_value) {
@@ -278,7 +276,7 @@ bool HeaderHandler::end_array() {
 std::optional<std::string> json_text(const std::string& text) {
   try {
     return Json(text).dump();
-  } catch (const Json::exception&) {
+  } catch (const Error&) {
     return std::nullopt;
   }
 }
@@ -345,7 +343,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view text) {
   if (text.find('\0') != std::string_view::npos)
     return Error(ErrorCode::io, "header must be JSON, got a NUL byte");
   HeaderHandler handler(text);
-  Json::sax_parse(text.begin(), text.end(), &handler);
+  parse_events(text, handler);
   return std::move(handler).result();
 }
 

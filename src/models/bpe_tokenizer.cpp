@@ -1,6 +1,6 @@
 #include "models/bpe_tokenizer.hpp"
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

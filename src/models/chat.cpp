@@ -4,8 +4,8 @@
 #include <array>
 #include <optional>
 
-#include "io/json.hpp"
 #include "models/unicode.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/models/tokenizer.hpp"
 
 namespace phasor::models {

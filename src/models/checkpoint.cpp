@@ -5,8 +5,8 @@
 #include <system_error>
 #include <utility>
 
-#include "io/json.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::models {

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstring>
 
-#include "io/json.hpp"
 #include "models/decoder_state.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

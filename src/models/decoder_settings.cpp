@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "config/json_reader.hpp"
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

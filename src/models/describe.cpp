@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "models/decoder_settings.hpp"
 #include "phasor/io/gguf.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/tokenizer.hpp"
@@ -75,11 +75,11 @@ std::optional<ModelDescription> describe_weights(const std::filesystem::path& pa
 }
 
 std::string describe_json(const ModelDescription& description) {
-  nlohmann::ordered_json json;
+  io::Json json;
   json["tensors"] = description.tensors;
   json["parameters"] = description.parameters;
   json["bytes"] = description.bytes;
-  json["types"] = nlohmann::ordered_json::array();
+  json["types"] = io::Json::array();
   for (const ModelDescription::Type& type : description.types) {
     json["types"].push_back({{"type", type.name},
                              {"tensors", type.tensors},
@@ -90,7 +90,7 @@ std::string describe_json(const ModelDescription& description) {
   json["refusal"] = description.refusal;
   json["cache_bytes_per_token"] = description.cache_bytes_per_token;
   json["tokenizer"] = description.tokenizer;
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 
 }  // namespace phasor::models

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "io/json.hpp"
 #include "models/dispatch.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 

@@ -7,8 +7,8 @@
 #ifdef PHASOR_SENTENCEPIECE
 #include <sentencepiece_processor.h>
 
-#include "io/json.hpp"
 #include "models/sentencepiece_model.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <unordered_set>
 
-#include "io/json.hpp"
 #include "models/unicode.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 #include <variant>
 
-#include "io/json.hpp"
 #include "models/bpe_tokenizer.hpp"
 #include "models/unicode.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

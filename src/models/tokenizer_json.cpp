@@ -19,7 +19,8 @@ using io::Json;
 std::int64_t most_ids(std::size_t tokens) { return 2 * static_cast<std::int64_t>(tokens) + 1024; }
 
 void place(std::vector<Token>& tokens, const Json& id, Token token, std::int64_t limit) {
-  if (!id.is_number_integer() || id < 0 || id >= limit) {
+  if (!id.is_number_integer() || id.get<double>() < 0.0 ||
+      id.get<double>() >= static_cast<double>(limit)) {
     refuse(message("the id of '", io::one_line(token.text), "' must be from 0 to ", limit - 1,
                    ", got ", io::shown(id)));
   }
@@ -61,7 +62,8 @@ std::vector<Token> read_tokens(const Json& root, const Json& model,
   const std::int64_t limit = std::min(most_ids(vocab->size() + added.size()), kMaxVocabulary);
   const bool has_bytes = flag_member(model, "byte_fallback").value_or(false);
   std::vector<Token> tokens;
-  for (const auto& [text, id] : vocab->items()) {
+  for (const io::JsonMember* const entry : vocab->sorted_items()) {
+    const auto& [text, id] = *entry;
     const bool is_byte = has_bytes && byte_of(text).has_value();
     place(tokens, id, {text, is_byte ? TokenKind::byte : TokenKind::normal}, limit);
   }
@@ -89,7 +91,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) 
   merges.reserve(list->size());
   for (const Json& entry : *list) {
     if (entry.is_string()) {
-      const auto& line = entry.get_ref<const std::string&>();
+      const auto& line = entry.text();
       const std::size_t space = line.find(' ');
       if (space != std::string::npos && line.find(' ', space + 1) == std::string::npos) {
         merges.emplace_back(line.substr(0, space), line.substr(space + 1));

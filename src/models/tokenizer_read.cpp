@@ -1,10 +1,10 @@
 // The tokenizer of a path, whatever files are there.
 #include <filesystem>
 
-#include "io/json.hpp"
 #include "models/tokenizer_settings.hpp"
 #include "models/tokenizer_stages.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -24,7 +24,7 @@ std::optional<std::string> token_member(const Json& root, const char* key) {
 
 std::int32_t checked_id(const Json& value, const char* where) {
   if (!value.is_number_integer()) refuse(message(where, ": must be ids, got ", io::shown(value)));
-  if (value < 0 || value >= kMaxVocabulary) {
+  if (value.get<double>() < 0.0 || value.get<double>() >= static_cast<double>(kMaxVocabulary)) {
     refuse(message(where, ": an id must be from 0 to ", kMaxVocabulary - 1, ", got ",
                    io::shown(value)));
   }
@@ -48,7 +48,8 @@ void read_added(const Json& root, TokenizerSettings& settings) {
   if (added == nullptr) return;
   if (!added->is_object())
     refuse(message("added_tokens_decoder: must be an object, got ", io::shown(*added)));
-  for (const auto& [key, entry] : added->items()) {
+  for (const io::JsonMember* const member : added->sorted_items()) {
+    const auto& [key, entry] = *member;
     const bool is_number =
         !key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number || !entry.is_object()) {
@@ -102,12 +103,12 @@ void read_generation_config(const Json& root, TokenizerSettings& settings) {
 
 // Text -> id, of tokens that are cut out of the text but may be no control tokens.
 void read_added_tokens(const Json& root, TokenizerSettings& settings) {
-  for (const auto& entry : root.items()) {
+  for (const io::JsonMember* const entry : root.sorted_items()) {
     const bool is_known =
         std::any_of(settings.added.begin(), settings.added.end(),
-                    [&](const AddedToken& token) { return token.content == entry.key(); });
+                    [&](const AddedToken& token) { return token.content == entry->key; });
     if (is_known) continue;
-    settings.added.push_back({entry.key(), checked_id(entry.value(), "added_tokens.json"), true});
+    settings.added.push_back({entry->key, checked_id(entry->value, "added_tokens.json"), true});
   }
 }
 

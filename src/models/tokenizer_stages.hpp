@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "io/json.hpp"
 #include "models/bpe_tokenizer.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 

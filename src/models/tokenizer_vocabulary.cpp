@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "io/json.hpp"
 #include "models/unicode.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

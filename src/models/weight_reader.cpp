@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "io/json.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -1,9 +1,9 @@
 #include <utility>
 
-#include "io/json.hpp"
 #include "models/unicode.hpp"
 #include "models/wordpiece.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::models {
 namespace {

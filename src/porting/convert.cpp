@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "config/layout_sidecar.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "porting/checkpoint_names.hpp"
 #include "porting/convert_copy.hpp"
@@ -156,7 +156,7 @@ void check_room(const fs::path& folder, std::uint64_t needed) {
 
 void write_sidecar(const fs::path& path, const ConvertResult& result,
                    ConvertOptions::Finish finish) {
-  nlohmann::ordered_json text;
+  io::Json text;
   text["format"] = 1;
   text["layout"] = core::name_of(result.to);
   text["converted_from"] = core::name_of(result.from);
@@ -292,7 +292,7 @@ Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
 }
 
 std::string convert_json(const ConvertResult& result) {
-  nlohmann::ordered_json text;
+  io::Json text;
   text["model_type"] = result.model_type;
   text["from"] = core::name_of(result.from);
   text["to"] = core::name_of(result.to);
@@ -301,13 +301,12 @@ std::string convert_json(const ConvertResult& result) {
   text["files"] = result.files;
   text["bytes"] = result.bytes;
   text["resumed_bytes"] = result.resumed;
-  text["sidecar"] = result.sidecar ? nlohmann::ordered_json(result.sidecar->string())
-                                   : nlohmann::ordered_json(nullptr);
+  text["sidecar"] = result.sidecar ? io::Json(result.sidecar->string()) : io::Json(nullptr);
   text["proof"] = {{"layers", result.proof.layers},
                    {"scores", result.proof.scores},
                    {"largest_score", result.proof.largest_score},
                    {"largest_difference", result.proof.largest_difference}};
-  return text.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return text.dump({.bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 
 }  // namespace phasor::porting

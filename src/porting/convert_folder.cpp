@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include "config/json_reader.hpp"
 #include "config/layout_sidecar.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -73,20 +73,20 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
 }
 
 [[nodiscard]] std::string journal_text(const ConvertJournal& journal) {
-  nlohmann::ordered_json text;
+  io::Json text;
   text["format"] = kFormat;
   text["source"] = journal.source;
   text["from"] = core::name_of(journal.from);
   text["to"] = core::name_of(journal.to);
   text["boot"] = journal.boot;
-  text["files"] = nlohmann::ordered_json::array();
+  text["files"] = io::Json::array();
   for (const SourceFile& file : journal.files) {
     // As text: a reader that keeps numbers in double would round them.
     text["files"].push_back({{"name", file.name},
                              {"size", std::to_string(file.size)},
                              {"modified_ns", std::to_string(file.modified_ns)}});
   }
-  return text.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return text.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
 }
 
 [[nodiscard]] Result<ConvertJournal> read_journal(const fs::path& path) {

@@ -2,16 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "porting/dialects_reading.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using Json = nlohmann::json;
+using io::Json;
 
 constexpr std::int64_t kContextLimit = std::int64_t{1} << 40;
 
@@ -121,8 +121,7 @@ Result<ReadableConfig> parse_readable_config(std::string_view text, std::string_
   ReadableConfig readable;
   readable.meaning = std::move(meaning).value();
   readable.text = text;
-  // parse_config() has refused whatever this parser would choke on.
-  Json parsed = Json::parse(text);
+  Json parsed = io::parse_python_object(text);  // as parse_config() does
   readable.form = form_of(readable.meaning, text_part(parsed));
   if (readable.form == ConfigForm::flat || readable.form == ConfigForm::nested)
     read_without_parameters(readable, parsed);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <set>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "phasor/io/json.hpp"
 #include "phasor/porting/diff.hpp"
 #include "porting/json_values.hpp"
 #include "porting/scaling_keys.hpp"
@@ -248,7 +248,7 @@ std::string explain_json(const Explanation& explanation) {
   }
   to["warnings"] = explanation.warnings;
   to["unread_keys"] = config.unread_keys;
-  return to.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return to.dump({.bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 
 std::string scaling_text(const encodings::RopeScaling& scaling) {

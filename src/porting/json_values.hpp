@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <type_traits>
 
+#include "phasor/io/json.hpp"
+
 namespace phasor::porting {
 
-using Json = nlohmann::ordered_json;
+using io::Json;
 
 template <class T>
 [[nodiscard]] Json json_of(const T& value) {

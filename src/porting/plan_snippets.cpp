@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "phasor/io/json.hpp"
 #include "porting/scaling_keys.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using encodings::RopeSpec;
+using io::Json;
 
 // Whole numbers as such: 4, not 4.0.
 [[nodiscard]] Json number(double value) {
@@ -230,7 +230,7 @@ void write_lengths(Draft& draft, Json& snippet) {
 void write_snippets(const ReadableConfig& config, std::size_t group, std::int64_t trained,
                     std::int64_t to, PlanMethod& method) {
   Draft draft{config, group, trained, to, method, Json::object()};
-  if (!config.text.empty()) draft.text = Json::parse(config.text);
+  if (!config.text.empty()) draft.text = io::parse_python_object(config.text);
   const auto finish = [&](PlanSnippet& snippet, const Json& made) {
     if (config.text.empty()) {
       snippet.problem =

@@ -10,7 +10,7 @@ constexpr const char* kOriginal = "original_max_position_embeddings";
 
 class KeyWriter {
  public:
-  KeyWriter(DefaultKeys defaults, nlohmann::ordered_json& to) : defaults_(defaults), to_(to) {}
+  KeyWriter(DefaultKeys defaults, io::Json& to) : defaults_(defaults), to_(to) {}
 
   void operator()(const encodings::DefaultScaling&) const {}
   void operator()(const encodings::LinearScaling& scaling) const { to_[kFactor] = scaling.factor; }
@@ -74,13 +74,12 @@ class KeyWriter {
   }
 
   DefaultKeys defaults_;
-  nlohmann::ordered_json& to_;
+  io::Json& to_;
 };
 
 }  // namespace
 
-void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults,
-                        nlohmann::ordered_json& to) {
+void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults, io::Json& to) {
   std::visit(KeyWriter(defaults, to), scaling);
 }
 

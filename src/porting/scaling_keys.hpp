@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 
 #include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::porting {
 
@@ -14,7 +14,6 @@ enum class DefaultKeys : std::uint8_t {
 };
 
 // Adds the keys of the scaling to an object; the type's own name is left to the caller.
-void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults,
-                        nlohmann::ordered_json& to);
+void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defaults, io::Json& to);
 
 }  // namespace phasor::porting

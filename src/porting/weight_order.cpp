@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "io/posix_file.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/io/gguf.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "porting/checkpoint_names.hpp"
 
@@ -396,7 +396,7 @@ Result<WeightOrder> infer_weight_order(const std::filesystem::path& path) {
 }
 
 std::string weight_order_json(const WeightOrder& order) {
-  using Json = nlohmann::ordered_json;
+  using io::Json;
   const auto candidate_json = [](const OrderCandidate& candidate) {
     Json json;
     json["order"] = candidate.text;
@@ -425,7 +425,7 @@ std::string weight_order_json(const WeightOrder& order) {
   for (const OrderCandidate& candidate : order.candidates) {
     json["candidates"].push_back(candidate_json(candidate));
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump({.bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 
 }  // namespace phasor::porting

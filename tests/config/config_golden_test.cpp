@@ -6,20 +6,20 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "phasor/config/config.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 
 namespace phasor::config {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = io::Json;
 
 // The stored truth is rounded once, as are our values.
 constexpr double kRelative = 1e-15;
@@ -35,10 +35,7 @@ std::vector<std::string> cases_of(const std::string& group) {
   return names;
 }
 
-json read_json(const fs::path& path) {
-  std::ifstream file(path);
-  return json::parse(file);
-}
+json read_json(const fs::path& path) { return json::parse(io::read_text(path).value_or_throw()); }
 
 // The other cases of rope_apply describe their rotation outside any config.json.
 std::vector<std::string> cases_with_a_model_type() {
@@ -76,8 +73,8 @@ TEST_P(RopeFreqs, BothFormsGiveTheStoredFrequencies) {
   std::int64_t compared = 0;
   std::int64_t bit_equal = 0;
   for (const auto& form : facts.at("configs").items()) {
-    SCOPED_TRACE(form.key());
-    const Result<ModelConfig> config = read_config(folder / form.value().get<std::string>());
+    SCOPED_TRACE(form.key);
+    const Result<ModelConfig> config = read_config(folder / form.value.get<std::string>());
     ASSERT_TRUE(config.ok()) << config.error().what();
     for (const json& set : facts.at("sets")) {
       const std::string type =
@@ -162,7 +159,8 @@ TEST_P(Models, EveryLayerHasAnEncodingWithALayout) {
   const Result<ModelConfig> config = read_config(folder);
   ASSERT_TRUE(config.ok()) << config.error().what();
   EXPECT_EQ(config->model_type, raw.at("model_type").get<std::string>());
-  const std::int64_t layers = raw.value("num_hidden_layers", raw.value("n_layer", std::int64_t{0}));
+  const char* const count = raw.contains("num_hidden_layers") ? "num_hidden_layers" : "n_layer";
+  const std::int64_t layers = raw.contains(count) ? raw.at(count).get<std::int64_t>() : 0;
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const Result<LayerGroup> group = select_layer(*config, std::to_string(layer));
     ASSERT_TRUE(group.ok()) << group.error().what();
@@ -173,7 +171,8 @@ TEST_P(Models, EveryLayerHasAnEncodingWithALayout) {
                 raw.at("layer_types").at(static_cast<std::size_t>(layer)).get<std::string>());
     }
   }
-  EXPECT_EQ(config->rotates_values, raw.value("rotary_value", false));
+  EXPECT_EQ(config->rotates_values,
+            raw.contains("rotary_value") && raw.at("rotary_value").get<bool>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Models, ::testing::ValuesIn(cases_of("models")), plain_name);

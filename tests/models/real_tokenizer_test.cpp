@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/models/chat.hpp"
 #include "phasor/models/tokenizer.hpp"
 #include "support/golden_array.hpp"
@@ -18,7 +17,7 @@
 namespace phasor::models {
 namespace {
 
-using Json = nlohmann::json;
+using io::Json;
 using Ids = std::vector<std::int64_t>;
 
 Json golden_case(const std::string& name) {

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
+
 namespace phasor::porting::testing {
 
-using nlohmann::json;
+using json = io::Json;
 
 // A model of 32 heads of 128, in the legacy form.
 inline json llama(std::int64_t max_position, double base = 10000.0) {

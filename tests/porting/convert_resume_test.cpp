@@ -1,4 +1,5 @@
 // Conversions that were cut short, and those that are refused.
+#include "phasor/io/json.hpp"
 #include "phasor/porting/convert.hpp"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
@@ -114,7 +114,7 @@ TEST_F(Convert, StartsOverAfterTheMachineDid) {
   options.destination = at("cut");
   ASSERT_TRUE(run_cut(options, 8));
   // What another boot wrote may be lost or wrong, so spoil it.
-  auto journal = nlohmann::json::parse(io::testing::get(at("cut") / ".phasor_convert.json"));
+  auto journal = io::Json::parse(io::testing::get(at("cut") / ".phasor_convert.json"));
   journal["boot"] = "another";
   io::testing::put(at("cut") / ".phasor_convert.json", journal.dump());
   const fs::path partial = at("cut") / ".model.safetensors.partial";
@@ -240,7 +240,7 @@ TEST_F(Convert, RefusesASidecarThatItDidNotWrite) {
 TEST_F(Convert, SummaryAsJson) {
   const ConvertResult result =
       convert(golden("qwen3_qk_norm"), at("there"), PairLayout::interleaved).value_or_throw();
-  const auto json = nlohmann::json::parse(convert_json(result));
+  const auto json = io::Json::parse(convert_json(result));
   EXPECT_EQ(json["model_type"], "qwen3");
   EXPECT_EQ(json["from"], "half");
   EXPECT_EQ(json["to"], "interleaved");
@@ -248,7 +248,7 @@ TEST_F(Convert, SummaryAsJson) {
   EXPECT_EQ(json["tensors"], 12);
   EXPECT_EQ(json["files"], 2);
   EXPECT_LT(json["proof"]["largest_difference"], 1e-12);
-  const auto sidecar = nlohmann::json::parse(io::testing::get(at("there") / "phasor_layout.json"));
+  const auto sidecar = io::Json::parse(io::testing::get(at("there") / "phasor_layout.json"));
   EXPECT_EQ(sidecar["layout"], "interleaved");
   EXPECT_EQ(sidecar["tensors"], 12);
 }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
 #include "phasor/core/reference.hpp"
+#include "phasor/io/json.hpp"
 #include "porting/convert_fixture.hpp"
 
 namespace phasor::porting::testing {

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -20,6 +19,7 @@
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "porting/diagnose_sample.hpp"
 
@@ -233,7 +233,7 @@ TEST(DiagnoseLittle, OneVectorOfOnePair) {
     EXPECT_EQ(found.layout, std::nullopt);
     EXPECT_EQ(found.base, std::nullopt);
     EXPECT_TRUE(is_open(found, "layout") && is_open(found, "base")) << page(found);
-    EXPECT_TRUE(nlohmann::json::parse(page(found))["base"].is_null());
+    EXPECT_TRUE(io::Json::parse(page(found))["base"].is_null());
   }
 }
 
@@ -262,7 +262,7 @@ TEST(DiagnoseLittle, SmallShapesNeverCrash) {
             const Sample sample = make(recipe);
             const Diagnosis found =
                 given ? sample.diagnose(range(offset, tokens)) : sample.diagnose();
-            const nlohmann::json parsed = nlohmann::json::parse(page(found));
+            const io::Json parsed = io::Json::parse(page(found));
             for (const char* field : {"base", "inverse", "layout", "scaling"}) {
               if (found.answer == Answer::rope && parsed[field].is_null()) {
                 EXPECT_TRUE(is_open(found, field)) << field << " " << page(found);

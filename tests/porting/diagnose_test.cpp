@@ -8,7 +8,6 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -19,6 +18,7 @@
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "porting/diagnose_sample.hpp"
 

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "diff_support.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::porting {
 namespace {

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "configs.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/porting/diff.hpp"
 
 namespace phasor::porting::testing {

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <complex>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "diff_support.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::porting {
 namespace {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,11 +11,13 @@
 #include "configs.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using Json = nlohmann::json;
+using io::Json;
 namespace fs = std::filesystem;
 
 struct NamedConfig {
@@ -32,7 +32,7 @@ std::vector<NamedConfig> golden_configs() {
     const std::string form = file.stem().extension().string();  // ".old", ".new" or none
     const std::string name = form.empty() ? folder.parent_path().filename().string()
                                           : folder.filename().string() + "_" + form.substr(1);
-    all.push_back({name, Json::parse(std::ifstream(file)).dump()});
+    all.push_back({name, Json::parse(io::read_text(file).value_or_throw()).dump()});
   }
   return all;
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <set>
 #include <sstream>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "configs.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::porting {
 namespace {

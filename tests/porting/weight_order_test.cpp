@@ -1,10 +1,10 @@
 // The order of q and k told from weights alone: weights that look trained, put into every order,
 // wrong ones included, and weights that say nothing.
 #include "phasor/porting/weight_order.hpp"
+#include "phasor/io/json.hpp"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "porting/checkpoints.hpp"
@@ -88,16 +88,15 @@ class Order : public io::testing::TemporaryFolder {
       checkpoint.add(module + "k_proj.weight", rows(model.key_heads), weights.keys[layer]);
       checkpoint.add(module + "v_proj.weight", rows(model.key_heads));
     }
-    const nlohmann::json config = {
-        {"model_type", "llama"},
-        {"hidden_size", model.width},
-        {"head_dim", model.head_dim},
-        {"num_attention_heads", model.heads},
-        {"num_key_value_heads", model.key_heads},
-        {"num_hidden_layers", model.layers},
-        {"partial_rotary_factor",
-         static_cast<double>(model.rotary_dim) / static_cast<double>(model.head_dim)},
-        {"rope_theta", 10000.0}};
+    const io::Json config = {{"model_type", "llama"},
+                             {"hidden_size", model.width},
+                             {"head_dim", model.head_dim},
+                             {"num_attention_heads", model.heads},
+                             {"num_key_value_heads", model.key_heads},
+                             {"num_hidden_layers", model.layers},
+                             {"partial_rotary_factor", static_cast<double>(model.rotary_dim) /
+                                                           static_cast<double>(model.head_dim)},
+                             {"rope_theta", 10000.0}};
     checkpoint.write(at("model"), config.dump());
     return infer_weight_order(at("model")).value_or_throw();
   }
@@ -252,7 +251,7 @@ TEST_F(Order, RefusesWhatIsNoCheckpoint) {
 
 TEST_F(Order, AsJson) {
   const Model model;
-  const auto json = nlohmann::json::parse(weight_order_json(ask(model, trained_like(model, 11))));
+  const auto json = io::Json::parse(weight_order_json(ask(model, trained_like(model, 11))));
   EXPECT_EQ(json["order"], "half");
   EXPECT_EQ(json["consistent"], true);
   EXPECT_EQ(json["candidates"].size(), 8U);

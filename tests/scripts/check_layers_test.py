@@ -73,6 +73,13 @@ class CheckLayers(unittest.TestCase):
         self.write("bench/core/x.cpp", "")
         self.expect_one("src/core/x.cpp", '#include "core/timing.hpp"\n', "core must")
 
+    def test_costly_headers_are_compiled_once(self):
+        self.expect_fine("src/io/json_library.cpp", "#include <nlohmann/json.hpp>\n")
+        for path in ["src/io/x.cpp", "tools/phasor/x.cpp", "tests/core/x.cpp", "include/phasor/io/b.hpp"]:
+            self.expect_one(path, "#include <vector>\n#include <nlohmann/json_fwd.hpp>\n",
+                            ":2: only src/io/json_library.cpp may include")
+            self.write(path, "")
+
     def test_top_headers_are_for_the_edges(self):
         self.expect_fine("src/capi/x.cpp", '#include "phasor/phasor.h"\n')
         self.expect_fine("tools/phasor/x.cpp", '#include "phasor/phasor.h"\n#include "phasor/config/a.hpp"\n')

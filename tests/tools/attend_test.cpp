@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
+#include "phasor/io/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
@@ -294,7 +294,7 @@ TEST_F(Attend, linear) {
 TEST_F(Attend, json_says_what_was_done) {
   const Outcome outcome = attend(rope_, {"--json", "--causal", "--window", "2"});
   ASSERT_EQ(outcome.exit, 0) << outcome.err;
-  const nlohmann::json summary = nlohmann::json::parse(outcome.out);
+  const io::Json summary = io::Json::parse(outcome.out);
   EXPECT_EQ(summary["shape"], (std::vector<int>{2, 3, 2, 4}));
   EXPECT_EQ(summary["dtype"], "float32");
   EXPECT_EQ(summary["encoding"], (std::vector<std::string>{"rope"}));

@@ -2,17 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "tools/golden_copies.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = io::Json;
 
 // One case at a time.
 class ConformAttention : public Conform {

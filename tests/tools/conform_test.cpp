@@ -3,17 +3,17 @@
 
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "tools/golden_copies.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = io::Json;
 
 TEST_F(Conform, passes_cases_and_writes_the_verdicts) {
   borrow("rope_apply", "half_llama_bf16");
@@ -153,7 +153,7 @@ TEST_F(Conform, axes_may_come_in_any_order_and_without_batch) {
   // [batch, head, seq, dim] with one batch row is [head, seq, dim]; k has one head as well.
   edit_description([](json& description) {
     for (const char* section : {"inputs", "outputs", "truth"}) {
-      for (auto& [name, entry] : description[section].items()) {
+      for (json& entry : description[section]) {
         if (entry.contains("dims") && entry["dims"].size() == 4) {
           entry["dims"].erase(0);
           entry["shape"].erase(0);

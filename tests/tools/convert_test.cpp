@@ -4,18 +4,18 @@
 
 #include <csignal>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = io::Json;
 
 const std::string kLlama = std::string(PHASOR_GOLDEN_DIR) + "/models/llama_gqa_llama3/model";
 

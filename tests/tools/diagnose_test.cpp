@@ -1,18 +1,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 
 const std::string kGolden = PHASOR_GOLDEN_DIR "/diagnose/";
 

@@ -2,16 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "phasor/io/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 
 // Ships the amplitude 1 that a trainer honoured and a server did not.
 constexpr std::string_view kStoredAmplitude = R"({

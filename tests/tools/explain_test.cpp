@@ -1,16 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "phasor/io/json.hpp"
 #include "run_phasor.hpp"
 #include "support/gguf_writer.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
-using Json = nlohmann::json;
+using io::Json;
 
 constexpr std::string_view kLlama = R"({"model_type": "llama", "hidden_size": 64,
   "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 2048,

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
@@ -46,8 +46,8 @@ class Conform : public Phasor {
     ASSERT_TRUE(io::write_npy(case_ / file, array).ok());
   }
 
-  void edit_description(void (*change)(nlohmann::json&)) const {
-    nlohmann::json description = nlohmann::json::parse(io::testing::get(case_ / "case.json"));
+  void edit_description(void (*change)(io::Json&)) const {
+    io::Json description = io::Json::parse(io::testing::get(case_ / "case.json"));
     change(description);
     io::testing::put(case_ / "case.json", description.dump());
   }

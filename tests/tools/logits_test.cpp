@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 
@@ -83,7 +83,7 @@ TEST_F(LogitsCommand, RoFormerHeads) {
                                pairs + "token_type_ids.npy", "-o", file("C.npy"), "--json"});
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   expect_golden("C.npy", {3, 3}, "roformer_classification/logits.npy");
-  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("model_type"), "roformer");
+  EXPECT_EQ(io::Json::parse(outcome.out).at("model_type"), "roformer");
   const std::string base = golden("roformer_base/");
   EXPECT_EQ(
       run({"logits", base + "model", "--ids", base + "input_ids.npy", "--hidden", file("H.npy")})

@@ -5,17 +5,17 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 
 class RealRun : public Phasor {
  protected:
@@ -28,8 +28,8 @@ class RealRun : public Phasor {
     model_ = path.string();
   }
   static json golden_case(const std::string& name) {
-    std::ifstream file(std::string(PHASOR_GOLDEN_DIR) + "/real_models/" + name + "/case.json");
-    return json::parse(file);
+    return json::parse(
+        io::testing::get(std::string(PHASOR_GOLDEN_DIR) + "/real_models/" + name + "/case.json"));
   }
   std::string model_;
 };

@@ -1,18 +1,18 @@
 // phasor run as a user runs it. The golden models have no tokenizer: ids in, ids out.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "phasor/io/json.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 using Ids = std::vector<std::int64_t>;
 
 class RunCommand : public Phasor {

@@ -3,19 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "phasor/core/view.hpp"
+#include "phasor/io/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
 namespace {
 
 using io::NpyType;
-using nlohmann::json;
+using json = io::Json;
 
 std::vector<float> counting(std::size_t count) {
   std::vector<float> values(count);

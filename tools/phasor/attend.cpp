@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
 
@@ -362,15 +362,15 @@ void attend_linear(const AttendOptions& options, const Inputs& inputs,
 
 void print_json(const AttendOptions& options, const config::LoadedEncoding& loaded,
                 const Answer& answer) {
-  nlohmann::ordered_json summary;
+  io::Json summary;
   summary["shape"] = answer.output.shape;
   summary["dtype"] = io::name_of(answer.output.type);
   summary["kind"] = options.kind;
-  summary["encoding"] = nlohmann::ordered_json::array();
+  summary["encoding"] = io::Json::array();
   for (const encodings::Encoding& part : loaded.parts)
     summary["encoding"].push_back(encodings::name_of(part));
   summary["causal"] = options.causal;
-  summary["window"] = options.window ? nlohmann::ordered_json(*options.window) : nullptr;
+  summary["window"] = options.window ? io::Json(*options.window) : nullptr;
   if (options.kind == "softmax") summary["scale"] = answer.scale;
   fmt::print("{}\n", summary.dump());
 }

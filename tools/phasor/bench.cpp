@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "models/models_bench.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
+#include "phasor/io/json.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -134,7 +134,7 @@ class Printer {
   }
 
   [[nodiscard]] int finish() const {
-    if (json_) fmt::print("{}\n", rows_.dump(1));
+    if (json_) fmt::print("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
     return correct_ ? exit_code::done : exit_code::difference;
   }
 
@@ -147,7 +147,7 @@ class Printer {
 
   bool json_;
   bool correct_ = true;
-  nlohmann::json rows_ = nlohmann::json::array();
+  io::Json rows_ = io::Json::array();
 };
 
 int run_curves(const BenchRequest& request) {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "conform_kinds.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
@@ -151,9 +151,8 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   }
 }
 
-nlohmann::ordered_json json_number(const std::optional<double>& number) {
-  return number && std::isfinite(*number) ? nlohmann::ordered_json(*number)
-                                          : nlohmann::ordered_json(nullptr);
+io::Json json_number(const std::optional<double>& number) {
+  return number && std::isfinite(*number) ? io::Json(*number) : io::Json(nullptr);
 }
 
 struct Tally {
@@ -171,13 +170,13 @@ Tally tally_of(const std::vector<Verdict>& verdicts) {
 }
 
 void write_json(const std::string& path, const std::vector<Verdict>& verdicts, const Tally& tally) {
-  nlohmann::ordered_json report;
+  io::Json report;
   report["passed"] = tally.passed;
   report["failed"] = tally.failed;
   report["unsupported"] = tally.unsupported;
-  report["cases"] = nlohmann::ordered_json::array();
+  report["cases"] = io::Json::array();
   for (const Verdict& verdict : verdicts) {
-    nlohmann::ordered_json entry;
+    io::Json entry;
     entry["case"] = verdict.name;
     entry["kind"] = verdict.kind;
     entry["status"] = name_of(verdict.status);
@@ -188,7 +187,7 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
   }
   // File names and messages may hold any byte; JSON may not.
   const std::string text =
-      report.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      report.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
   or_throw(io::replace_file(path, std::span(&piece, 1)));
 }

@@ -22,7 +22,7 @@ struct Scheme {
 };
 
 Scheme scheme_of(const Case& golden, const char* name, const core::HeadsView& keys) {
-  const auto description = member<nlohmann::json>(golden.json, name, "case.json");
+  const auto description = member<io::Json>(golden.json, name, "case.json");
   const encodings::RopeSpec spec = spec_of(description, name);
   const auto array = member<std::string>(description, "positions", name);
   CasePositions positions(golden.input(array), array, spec, keys.batch, keys.tokens);

@@ -13,7 +13,7 @@
 namespace phasor::tools {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 
 double tolerance_member(const json& entry, const char* key, const std::string& where) {
   const double value = member<double>(entry, key, where);
@@ -68,7 +68,8 @@ std::map<std::string, CaseArray> read_section(const Case& golden, const char* se
   std::map<std::string, CaseArray> arrays;
   const auto entries = golden.json.find(section);
   if (entries == golden.json.end() || entries->is_null()) return arrays;
-  for (const auto& [name, entry] : entries->items()) {
+  for (const io::JsonMember* const named : entries->sorted_items()) {
+    const auto& [name, entry] = *named;
     const std::string where = std::string(section) + "." + name;
     CaseArray array = read_array(golden.directory, entry, where);
     const bool exact = io::is_integer(array.data.type);
@@ -133,9 +134,10 @@ Case name_case(const std::filesystem::path& directory) {
 
 void read_description(Case& golden) {
   const std::string text = io::read_text(golden.directory / "case.json").value_or_throw();
-  golden.json = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!golden.json.is_object()) {
-    throw Error(ErrorCode::invalid_argument, "case.json must be a JSON object, got something else");
+  try {
+    golden.json = io::parse_object(text);
+  } catch (const Error& error) {
+    throw Error(error.code(), message("case.json must be a JSON object: ", error.what()));
   }
   const auto format = member<std::int64_t>(golden.json, "format", "case.json");
   if (format != 1) {
@@ -152,7 +154,8 @@ void read_arrays(Case& golden) {
   golden.truth = read_section(golden, "truth", Section::expected);
   const auto scalars = golden.json.find("scalars");
   if (scalars != golden.json.end() && !scalars->is_null()) {
-    for (const auto& [name, entry] : scalars->items()) {
+    for (const io::JsonMember* const named : scalars->sorted_items()) {
+      const auto& [name, entry] = *named;
       const std::string where = "scalars." + name;
       golden.scalars[name] = {member<double>(entry, "value", where),
                               tolerance_member(entry, "rtol", where)};

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -15,6 +14,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 
 namespace phasor::tools {
@@ -33,7 +33,7 @@ struct CaseScalar {
 struct Case {
   std::filesystem::path directory;
   std::string name, group, kind;
-  nlohmann::json json;
+  io::Json json;
   std::map<std::string, CaseArray> inputs, outputs, truth;
   std::map<std::string, CaseScalar> scalars;
 
@@ -57,7 +57,7 @@ void read_arrays(Case& golden);
 //
 // throws   Error naming the member when it is missing or of another type
 template <class T>
-[[nodiscard]] T member(const nlohmann::json& object, const char* key, std::string_view where) {
+[[nodiscard]] T member(const io::Json& object, const char* key, std::string_view where) {
   const auto found = object.find(key);
   if (found == object.end()) {
     throw Error(ErrorCode::invalid_argument,
@@ -65,15 +65,15 @@ template <class T>
   }
   try {
     return found->get<T>();
-  } catch (const nlohmann::json::exception&) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message(where, ": '", key, "' has the wrong type, got ", found->dump().substr(0, 80)));
+  } catch (const Error&) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": '", key, "' has the wrong type, got ",
+                        found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
   }
 }
 // None when the member is missing or null.
 template <class T>
-[[nodiscard]] std::optional<T> optional_member(const nlohmann::json& object, const char* key,
+[[nodiscard]] std::optional<T> optional_member(const io::Json& object, const char* key,
                                                std::string_view where) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;

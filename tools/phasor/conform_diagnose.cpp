@@ -1,18 +1,18 @@
 // Golden kind diagnose: what turned `before` into `after`, against the answer.
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "conform_case.hpp"
 #include "conform_kinds.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/porting/diagnose.hpp"
 
 namespace phasor::tools {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 
 // "scaling.factor" -> object["scaling"]["factor"]; null when it is not there.
 json at_path(const json& object, const std::string& path) {
@@ -26,9 +26,12 @@ void check_field(const json& expected, const json& got, const std::string& field
                  Comparison& comparison) {
   const json wanted = at_path(expected, field);
   const json found = at_path(got, field);
+  const auto text = [](const json& value) {
+    return value.dump({.keys = io::JsonStyle::Keys::sorted});
+  };
   const auto refuse = [&] {
     throw Error(ErrorCode::invalid_argument,
-                message(field, ": expected ", wanted.dump(), ", got ", found.dump()));
+                message(field, ": expected ", text(wanted), ", got ", text(found)));
   };
   if (rule == "exact") {
     if (wanted != found) refuse();
@@ -54,8 +57,8 @@ void diagnose(const Case& golden, Comparison& comparison) {
     throw Error(ErrorCode::invalid_argument,
                 "case.json: 'checked' must list the fields to compare, got none");
   }
-  for (const auto& [field, rule] : checked.items()) {
-    check_field(expected, got, field, rule, comparison);
+  for (const io::JsonMember* const check : checked.sorted_items()) {
+    check_field(expected, got, check->key, check->value, comparison);
   }
   for (const auto& [name, truth] : golden.truth) {
     Computed frequencies;

@@ -124,8 +124,8 @@ void t5_bucket(const Case& golden, Comparison& comparison) {
   const auto buckets = member<std::int64_t>(golden.json, "num_buckets", kCase);
   const auto max_distance = member<std::int64_t>(golden.json, "max_distance", kCase);
   const auto lists =
-      optional_member<nlohmann::json>(golden.json, "float32_disagrees_with_exact_at", kCase)
-          .value_or(nlohmann::json::object());
+      optional_member<io::Json>(golden.json, "float32_disagrees_with_exact_at", kCase)
+          .value_or(io::Json::object());
   for (const auto& [name, range] :
        {std::pair<std::string, BucketRange>{"bucket_bidirectional", BucketRange::bidirectional},
         {"bucket_causal", BucketRange::past_only}}) {

@@ -15,7 +15,7 @@
 namespace phasor::tools {
 namespace {
 
-using nlohmann::json;
+using json = io::Json;
 using Lengths = std::vector<std::optional<std::int64_t>>;
 
 Lengths lengths_of(const Case& golden) {

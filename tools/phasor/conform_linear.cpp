@@ -22,7 +22,7 @@ attention::FeatureMap features_of(const std::string& name) {
 }
 
 core::Rotary rotary_of_case(const Case& golden, const encodings::AttentionShape& shape) {
-  nlohmann::json description = golden.json;
+  io::Json description = golden.json;
   if (!description.contains("config")) description["head_dim"] = shape.head_dim;
   return encodings::resolve(spec_of(description, std::string(kCase)), shape.key_tokens);
 }

@@ -43,8 +43,8 @@ void compare_gguf(const Case& golden, Comparison& comparison) {
 void compare_tokenizer(const Case& golden, Comparison& comparison) {
   const std::unique_ptr<models::Tokenizer> tokenizer =
       models::read_tokenizer(gguf_of(golden)).value_or_throw();
-  const auto cases = member<nlohmann::json>(golden.json, "cases", "case.json");
-  for (const nlohmann::json& one : cases) {
+  const auto cases = member<io::Json>(golden.json, "cases", "case.json");
+  for (const io::Json& one : cases) {
     const auto text = member<std::string>(one, "text", "case.json");
     const auto expected = member<std::vector<std::int64_t>>(one, "ids", "case.json");
     const std::vector<std::int64_t> got = tokenizer->encode(text);

@@ -16,7 +16,7 @@ namespace {
 using encodings::AxialAxes;
 using encodings::MropeAxes;
 using encodings::RopeSpec;
-using nlohmann::json;
+using json = io::Json;
 
 constexpr double kRoFormerBase = 10000.0;
 

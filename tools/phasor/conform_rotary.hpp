@@ -19,11 +19,10 @@ namespace phasor::tools {
 // throws   Error when the config is refused, or when it contradicts the case's own layout,
 // rotary_dim,
 //          head_dim or M-RoPE rows
-[[nodiscard]] encodings::RopeSpec spec_of(const nlohmann::json& description,
-                                          const std::string& where);
+[[nodiscard]] encodings::RopeSpec spec_of(const io::Json& description, const std::string& where);
 
 // A config written into a case rather than in a file.
-[[nodiscard]] encodings::RopeSpec spec_of_config(const nlohmann::json& config,
+[[nodiscard]] encodings::RopeSpec spec_of_config(const io::Json& config,
                                                  const std::string& layer_type,
                                                  const std::string& where);
 
@@ -47,8 +46,7 @@ class CasePositions {
 
 // The rotation at the length the case names (`seq_len`), else at the length of its positions where
 // that matters.
-[[nodiscard]] core::Rotary rotary_of(const nlohmann::json& description,
-                                     const encodings::RopeSpec& spec,
+[[nodiscard]] core::Rotary rotary_of(const io::Json& description, const encodings::RopeSpec& spec,
                                      const CasePositions& positions, const std::string& where);
 
 }  // namespace phasor::tools

@@ -18,7 +18,7 @@ using encodings::Deberta;
 using encodings::ScoreTermGradients;
 using encodings::Table;
 using encodings::TransformerXl;
-using nlohmann::json;
+using json = io::Json;
 
 const std::string kCase = "case.json";
 const std::vector<std::string> kHeadDim = {"head", "dim"};

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/perplexity.hpp"
 #include "phasor/models/tokenizer.hpp"
@@ -78,11 +78,16 @@ std::string training_note(const Training& training) {
 std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path) {
   if (path.empty()) return std::nullopt;
   std::string text = io::read_text(path).value_or_throw();
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  io::Json json;
+  try {
+    json = io::parse_object(text);
+  } catch (const Error&) {
+    // parse_config() below says what is wrong.
+  }
   if (json.is_object() && json.contains("long_factor") && json["long_factor"].is_array()) {
     json["type"] = "longrope";
     json.erase("rope_type");
-    const nlohmann::json spec = {{"head_dim", 2 * json["long_factor"].size()}, {"scaling", json}};
+    const io::Json spec = {{"head_dim", 2 * json["long_factor"].size()}, {"scaling", json}};
     text = spec.dump();
   }
   const config::ModelConfig config = config::parse_config(text, path).value_or_throw();
@@ -319,19 +324,16 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   return ids;
 }
 
-nlohmann::ordered_json number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
+io::Json number(double value) { return std::isfinite(value) ? io::Json(value) : io::Json(nullptr); }
 
 void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
-  nlohmann::ordered_json page;
+  io::Json page;
   page["model"] = evaluation.model_name();
   page["tokens"] = evaluation.tokens();
-  page["trained"] = evaluation.training().length > 0
-                        ? nlohmann::ordered_json(evaluation.training().length)
-                        : nlohmann::ordered_json(nullptr);
+  page["trained"] =
+      evaluation.training().length > 0 ? io::Json(evaluation.training().length) : io::Json(nullptr);
   page["note"] = training_note(evaluation.training());
-  page["cells"] = nlohmann::ordered_json::array();
+  page["cells"] = io::Json::array();
   for (const EvalCell& cell : evaluation.cells()) {
     const models::Perplexity& value = cell.value;
     page["cells"].push_back({{"scaling", cell.scaling},

@@ -7,13 +7,13 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "commands.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/models/describe.hpp"
 #include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
@@ -214,8 +214,8 @@ int run_explain(const ExplainFlags& flags) {
   const porting::Explanation explanation = porting::explain(config, flags.context).value_or_throw();
   const std::optional<models::ModelDescription> weights = models::describe_weights(flags.model);
   if (flags.json) {
-    auto page = nlohmann::ordered_json::parse(porting::explain_json(explanation));
-    if (weights) page["weights"] = nlohmann::ordered_json::parse(models::describe_json(*weights));
+    auto page = io::Json::parse(porting::explain_json(explanation));
+    if (weights) page["weights"] = io::Json::parse(models::describe_json(*weights));
     fmt::print("{}\n", page.dump());
   } else {
     print_page(explanation, flags);

@@ -3,13 +3,13 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "commands.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/models/tokenizer.hpp"
 
@@ -87,12 +87,12 @@ void print_text(const std::vector<models::Filling>& fillings, const std::string&
 
 void print_json(const FillFlags& flags, const std::vector<models::Filling>& fillings,
                 const std::string& filled) {
-  nlohmann::ordered_json answer;
+  io::Json answer;
   answer["text"] = flags.text;
   answer["filled"] = filled;
-  answer["masks"] = nlohmann::ordered_json::array();
+  answer["masks"] = io::Json::array();
   for (const models::Filling& filling : fillings) {
-    nlohmann::ordered_json choices = nlohmann::ordered_json::array();
+    io::Json choices = io::Json::array();
     for (const models::Filling::Choice& choice : filling.choices) {
       choices.push_back({{"id", choice.id},
                          {"token", choice.token},

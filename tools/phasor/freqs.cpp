@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
 
@@ -52,8 +52,8 @@ void write_doubles(const std::string& path, std::span<const double> values) {
   or_throw(io::write_npy(path, array));
 }
 
-nlohmann::ordered_json optional_json(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+io::Json optional_json(const std::optional<double>& value) {
+  return value ? io::Json(*value) : io::Json(nullptr);
 }
 
 int run_freqs(const FreqsOptions& options) {
@@ -67,17 +67,15 @@ int run_freqs(const FreqsOptions& options) {
   if (!options.output.empty()) write_doubles(options.output, values);
 
   if (options.json) {
-    nlohmann::ordered_json answer;
+    io::Json answer;
     answer["count"] = values.size();
     answer["amplitude"] = resolved.amplitude();
     answer["head_dim"] = spec.head_dim;
     answer["rotary_dim"] = spec.rotary_dim;
     answer["base"] = spec.base;
     answer["scaling"] = encodings::name_of(spec.scaling);
-    answer["layout"] = spec.layout ? nlohmann::ordered_json(core::name_of(*spec.layout))
-                                   : nlohmann::ordered_json(nullptr);
-    answer["context"] = options.spec.context ? nlohmann::ordered_json(*options.spec.context)
-                                             : nlohmann::ordered_json(nullptr);
+    answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout)) : io::Json(nullptr);
+    answer["context"] = options.spec.context ? io::Json(*options.spec.context) : io::Json(nullptr);
     answer["shortest_wavelength"] = optional_json(wavelengths.shortest);
     answer["longest_wavelength"] = optional_json(wavelengths.longest);
     answer["frequencies"] = std::vector<double>(values.begin(), values.end());

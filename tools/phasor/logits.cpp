@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "commands.hpp"
 #include "model_options.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/roformer.hpp"
@@ -132,10 +132,10 @@ int run_logits(const LogitsFlags& flags) {
   if (answer.hidden) or_throw(io::write_npy(flags.hidden, *answer.hidden));
   if (answer.logits) or_throw(io::write_npy(flags.output, *answer.logits));
   if (flags.json) {
-    nlohmann::ordered_json summary;
+    io::Json summary;
     summary["model_type"] = answer.model_type;
-    summary["logits"] = answer.logits ? nlohmann::ordered_json(answer.logits->shape) : nullptr;
-    summary["hidden"] = answer.hidden ? nlohmann::ordered_json(answer.hidden->shape) : nullptr;
+    summary["logits"] = answer.logits ? io::Json(answer.logits->shape) : nullptr;
+    summary["hidden"] = answer.hidden ? io::Json(answer.hidden->shape) : nullptr;
     summary["precision"] = models::name_of(compute_options(flags.model).precision);
     summary["seconds"] = seconds;
     fmt::print("{}\n", summary.dump());

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
 
@@ -104,14 +104,13 @@ int run_rotate(const CommandOptions& options) {
   or_throw(io::write_npy(options.output, array));
 
   if (options.json) {
-    nlohmann::ordered_json answer;
+    io::Json answer;
     answer["shape"] = array.shape;
     answer["dtype"] = io::name_of(array.type);
     answer["layout"] = core::name_of(rotary.layout);
     answer["rotary_dim"] = rotary.rotary_dim();
     answer["amplitude"] = rotary.frequencies.amplitude();
-    answer["context"] =
-        context ? nlohmann::ordered_json(*context) : nlohmann::ordered_json(nullptr);
+    answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     answer["isa"] = core::name_of(core::resolve_instruction_set(how.isa));
     fmt::print("{}\n", answer.dump());
   }

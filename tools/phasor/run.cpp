@@ -7,13 +7,13 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
 #include "run_parts.hpp"
 
 namespace phasor::tools {
@@ -111,8 +111,8 @@ std::string_view name_of(models::StopReason reason) {
                                                     : "cancelled";
 }
 
-nlohmann::ordered_json json_of(const models::GenerateResult& result) {
-  nlohmann::ordered_json row;
+io::Json json_of(const models::GenerateResult& result) {
+  io::Json row;
   row["ids"] = result.ids;
   row["stop"] = name_of(result.reason);
   row["prompt_tokens"] = result.prompt_tokens;
@@ -123,7 +123,7 @@ nlohmann::ordered_json json_of(const models::GenerateResult& result) {
   return row;
 }
 
-void print_json(const LoadedModel& model, nlohmann::ordered_json answer) {
+void print_json(const LoadedModel& model, io::Json answer) {
   answer["load_seconds"] = model.load_seconds;
   answer["weight_bytes"] = model.decoder.facts().weight_bytes;
   answer["peak_memory_bytes"] = peak_memory();
@@ -136,7 +136,7 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
       models::unpad(ids.values, read_mask(flags.mask, ids), ids.batch);
   const std::vector<models::GenerateResult> results =
       models::generate_batch(model.decoder, batch.rows, generate_options(flags, model));
-  nlohmann::ordered_json answer;
+  io::Json answer;
   for (const models::GenerateResult& result : results) {
     if (flags.json) {
       answer["rows"].push_back(json_of(result));
@@ -156,7 +156,7 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
       write_answer(model, generator, prompt, flags, generate_options(flags, model), shown);
   const bool stopped = Interrupt::asked();
   if (flags.json) {
-    nlohmann::ordered_json answer = json_of(written.result);
+    io::Json answer = json_of(written.result);
     if (model.tokenizer) answer["text"] = written.text;
     print_json(model, std::move(answer));
   } else {

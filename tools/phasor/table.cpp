@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
 
@@ -50,12 +50,11 @@ int run_table(const TableOptions& options) {
                "sin alone\n");
   }
   if (options.json) {
-    nlohmann::ordered_json answer;
+    io::Json answer;
     answer["shape"] = table.shape;
     answer["amplitude"] = frequencies.amplitude();
     answer["angles"] = options.angles;
-    answer["context"] =
-        context ? nlohmann::ordered_json(*context) : nlohmann::ordered_json(nullptr);
+    answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     fmt::print("{}\n", answer.dump());
   } else {
     fmt::print("table        float32 {}: cos, sin\namplitude    {}\n", shape_text(table.shape),
