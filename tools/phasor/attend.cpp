@@ -434,51 +434,50 @@ int run_attend(const AttendOptions& options) {
 
 }  // namespace
 
-void add_attend(CLI::App& app, Action& action) {
+void add_attend(CommandLine& line) {
   auto options = std::make_shared<AttendOptions>();
-  CLI::App* verb = app.add_subcommand("attend", "attention with any encoding, softmax or linear");
-  verb->add_option("--encoding", options->encoding,
-                   "an encoding as JSON, or whatever --config of the other verbs takes (a rope)")
-      ->required();
-  verb->add_option("-q,--query", options->q, "queries")->required();
-  verb->add_option("-k,--key", options->k, "keys; heads a divisor of the queries'")->required();
-  verb->add_option("-v,--value", options->v, "values; any width")->required();
-  verb->add_option("-o,--output", options->output, "where the result goes")->required();
-  verb->add_option("--kind", options->kind, "softmax (default) or linear (rope or none)")
-      ->check(CLI::IsMember({"softmax", "linear"}));
-  verb->add_flag("--causal", options->causal,
-                 "the last query sees all keys, each earlier one less");
-  verb->add_option("--window", options->window, "only keys less than W away");
-  verb->add_option("--scale", options->scale, "the factor on the scores (default: the encoding's)");
-  verb->add_option("--soft-cap", options->soft_cap, "scores become C tanh(s / C)");
-  verb->add_option("--mask", options->mask,
-                   "bool or uint8 (0 hides) or floats (added): [queries, keys], [heads, ...] or "
-                   "[batch, heads, ...]");
-  verb->add_option("--key-padding", options->key_padding, "[batch, keys]: 0 hides the key");
-  verb->add_option("--key-lengths", options->key_lengths, "[batch]: keys behind are padding");
-  verb->add_option("--segments", options->segments,
-                   "[batch, keys] integers, for XLNet; queries are the last of them");
-  CLI::Option* positions = verb->add_option(
-      "--positions", options->positions,
+  Verb& verb = line.verb("attend", "attention with any encoding, softmax or linear");
+  verb.flag("--encoding", &options->encoding,
+            "an encoding as JSON, or whatever --config of the other verbs takes (a rope)")
+      .required();
+  verb.flag("-q,--query", &options->q, "queries").required();
+  verb.flag("-k,--key", &options->k, "keys; heads a divisor of the queries'").required();
+  verb.flag("-v,--value", &options->v, "values; any width").required();
+  verb.flag("-o,--output", &options->output, "where the result goes").required();
+  verb.flag("--kind", &options->kind, "softmax (default) or linear (rope or none)")
+      .one_of({"softmax", "linear"});
+  verb.flag("--causal", &options->causal, "the last query sees all keys, each earlier one less");
+  verb.flag("--window", &options->window, "only keys less than W away");
+  verb.flag("--scale", &options->scale, "the factor on the scores (default: the encoding's)");
+  verb.flag("--soft-cap", &options->soft_cap, "scores become C tanh(s / C)");
+  verb.flag("--mask", &options->mask,
+            "bool or uint8 (0 hides) or floats (added): [queries, keys], [heads, ...] or "
+            "[batch, heads, ...]");
+  verb.flag("--key-padding", &options->key_padding, "[batch, keys]: 0 hides the key");
+  verb.flag("--key-lengths", &options->key_lengths, "[batch]: keys behind are padding");
+  verb.flag("--segments", &options->segments,
+            "[batch, keys] integers, for XLNet; queries are the last of them");
+  verb.flag(
+      "--positions", &options->positions,
       "of the keys, for a rope: a .npy file or A:B (default 0:keys); queries are the last of them");
-  verb->add_option("--query-positions", options->query_positions,
-                   "of the queries, where they are not the last keys");
-  verb->add_option("--offset", options->offset, "key j stands at N + j")->excludes(positions);
-  verb->add_option("--context", options->context,
-                   "context length, where the numbers depend on it (dynamic, longrope, xPos)");
-  verb->add_option("--layer", options->layer, "layer index or layer type, where layers differ");
-  verb->add_option("--layout", options->layout, "the pairing, instead of the config's own")
-      ->check(CLI::IsMember({"interleaved", "half", "interleaved_to_half"}));
-  add_angles_option(*verb, options->angles);
-  verb->add_option("--feature-map", options->feature_map, "linear: elu+1 (default) or softmax_exp")
-      ->check(CLI::IsMember({"elu+1", "softmax_exp"}));
-  verb->add_option("--probabilities", options->probabilities,
-                   "write [batch, heads, queries, keys] float32 as well");
-  verb->add_option("--log-sum-exp", options->log_sum_exp,
-                   "write [batch, heads, queries] as well: float32, or float64 where -q is");
-  verb->add_option("--threads", options->threads, "at most N threads; 0: as many as help");
-  verb->add_flag("--json", options->json, "print what was done as one object");
-  verb->footer(
+  verb.flag("--query-positions", &options->query_positions,
+            "of the queries, where they are not the last keys");
+  verb.flag("--offset", &options->offset, "key j stands at N + j").excludes("--positions");
+  verb.flag("--context", &options->context,
+            "context length, where the numbers depend on it (dynamic, longrope, xPos)");
+  verb.flag("--layer", &options->layer, "layer index or layer type, where layers differ");
+  verb.flag("--layout", &options->layout, "the pairing, instead of the config's own")
+      .one_of({"interleaved", "half", "interleaved_to_half"});
+  add_angles_option(verb, options->angles);
+  verb.flag("--feature-map", &options->feature_map, "linear: elu+1 (default) or softmax_exp")
+      .one_of({"elu+1", "softmax_exp"});
+  verb.flag("--probabilities", &options->probabilities,
+            "write [batch, heads, queries, keys] float32 as well");
+  verb.flag("--log-sum-exp", &options->log_sum_exp,
+            "write [batch, heads, queries] as well: float32, or float64 where -q is");
+  verb.flag("--threads", &options->threads, "at most N threads; 0: as many as help");
+  verb.flag("--json", &options->json, "print what was done as one object");
+  verb.footer =
       "Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],\n"
       "         V [batch, keys, key_heads, value_dim], all with batch or all without;\n"
       "         float32, float16 or bfloat16, or all float64 (computed in float64, slower);\n"
@@ -493,8 +492,8 @@ void add_attend(CLI::App& app, Action& action) {
       "O is replaced only when all is done: an error leaves it as it was. A query that sees no\n"
       "key gets zeros; NaN flows through.\n"
       "\n"
-      "Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal");
-  verb->callback([&action, options] { action = [options] { return run_attend(*options); }; });
+      "Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal";
+  verb.action = [options] { return run_attend(*options); };
 }
 
 }  // namespace phasor::tools

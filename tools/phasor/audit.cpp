@@ -154,19 +154,18 @@ int run_audit(const AuditOptions& options) {
 
 }  // namespace
 
-void add_audit(CLI::App& app, Action& action) {
+void add_audit(CommandLine& line) {
   auto options = std::make_shared<AuditOptions>();
-  CLI::App* verb = app.add_subcommand("audit", "how wrong is another engine's cos/sin table");
-  verb->add_option("table", options->table, "the table to judge, a .npy file")->required();
-  add_spec_options(*verb, options->spec);
-  verb->add_option("--positions", options->positions,
-                   "the positions of the rows: A:B or a .npy file (default 0, 1, 2, ...)");
-  verb->add_option(
-      "--threshold", options->threshold,
-      "exit 1 past this many radians, or this relative amplitude error (default 1e-3)");
-  verb->add_option("--csv", options->csv, "also write the errors of every position to this file");
-  verb->add_flag("--json", options->json, "print the findings as one object");
-  verb->footer(
+  Verb& verb = line.verb("audit", "how wrong is another engine's cos/sin table");
+  verb.argument("table", &options->table, "the table to judge, a .npy file").required();
+  add_spec_options(verb, options->spec);
+  verb.flag("--positions", &options->positions,
+            "the positions of the rows: A:B or a .npy file (default 0, 1, 2, ...)");
+  verb.flag("--threshold", &options->threshold,
+            "exit 1 past this many radians, or this relative amplitude error (default 1e-3)");
+  verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
+  verb.flag("--json", &options->json, "print the findings as one object");
+  verb.footer =
       "Compares a table with the exact values of its config: the angle and the amplitude of every\n"
       "entry, where the worst are, the first position past the threshold, and the arithmetic or "
       "the\n"
@@ -176,8 +175,8 @@ void add_audit(CLI::App& app, Action& action) {
       "bfloat16\n"
       "         P.npy as for phasor table\n"
       "\n"
-      "Example  phasor audit T.npy --config model --positions 0:131072");
-  verb->callback([&action, options] { action = [options] { return run_audit(*options); }; });
+      "Example  phasor audit T.npy --config model --positions 0:131072";
+  verb.action = [options] { return run_audit(*options); };
 }
 
 }  // namespace phasor::tools

@@ -194,36 +194,32 @@ int run_bench(const BenchRequest& request) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("bench", "Ours beside the machine's own limits, as ratios");
+void add_bench(CommandLine& line) {
+  Verb& verb = line.verb("bench", "Ours beside the machine's own limits, as ratios");
   const auto request = std::make_shared<BenchRequest>();
-  verb->add_flag(
-      "--quick", request->quick,
+  verb.flag(
+      "--quick", &request->quick,
       "The best instruction set only, 15 rounds, nothing beyond the caches, attention in brief");
-  CLI::Option* const json =
-      verb->add_flag("--json", request->json,
-                     "Print [{name, ours_us, against, against_us, ratio}] instead of a table");
-  verb->add_option("--isa", request->level,
-                   "Measure one instruction set: x86-64-v3, x86-64-v4, ...");
-  verb->add_option("--rounds", request->rounds, "Rounds per row")->check(CLI::Range(1, 10000));
-  verb->add_option(
-          "--suite", request->suite,
-          "What to measure: rotary, attention, models or all, in full. Without it: rotary, and "
-          "attention in brief")
-      ->check(CLI::IsMember({"rotary", "attention", "models", "all"}));
-  verb->add_option("--only", request->only, "Measure the rows whose name holds this text");
-  CLI::Option* const memory =
-      verb->add_flag("--memory", request->memory,
-                     "Only the memory that attention over 16384 tokens takes beside its arguments");
-  CLI::Option* const curves = verb->add_option(
-      "--curves", request->curves,
-      "Only time and memory against the number of tokens, to attention_curves.csv in this folder");
-  verb->add_option("--largest", request->largest, "The last number of tokens of --curves")
-      ->check(CLI::Range(std::int64_t{256}, std::int64_t{1} << 20))
-      ->needs(curves);
-  curves->excludes(memory);
-  curves->excludes(json);
-  verb->footer(
+  verb.flag("--json", &request->json,
+            "Print [{name, ours_us, against, against_us, ratio}] instead of a table");
+  verb.flag("--isa", &request->level, "Measure one instruction set: x86-64-v3, x86-64-v4, ...");
+  verb.flag("--rounds", &request->rounds, "Rounds per row").within(1, 10000);
+  verb.flag("--suite", &request->suite,
+            "What to measure: rotary, attention, models or all, in full. Without it: rotary, and "
+            "attention in brief")
+      .one_of({"rotary", "attention", "models", "all"});
+  verb.flag("--only", &request->only, "Measure the rows whose name holds this text");
+  verb.flag("--memory", &request->memory,
+            "Only the memory that attention over 16384 tokens takes beside its arguments");
+  verb.flag("--curves", &request->curves,
+            "Only time and memory against the number of tokens, to attention_curves.csv in this "
+            "folder")
+      .excludes("--memory")
+      .excludes("--json");
+  verb.flag("--largest", &request->largest, "The last number of tokens of --curves")
+      .within(256, 1 << 20)
+      .needs("--curves");
+  verb.footer =
       "Each row first compares its output with the float64 reference, then runs ours and the limit "
       "in turns and prints\n"
       "the median of the rounds' ratios. In-place rotation is measured against scaling the same "
@@ -236,8 +232,8 @@ void add_bench(CLI::App& app, Action& action) {
       "reading the\n"
       "weights and against multiply-adds.\n"
       "Close other programs first: ratios are robust, not immune.\n\n"
-      "Example: phasor bench --quick");
-  verb->callback([request, &action] { action = [request] { return run_bench(*request); }; });
+      "Example: phasor bench --quick";
+  verb.action = [request] { return run_bench(*request); };
 }
 
 }  // namespace phasor::tools

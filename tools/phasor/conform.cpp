@@ -215,17 +215,17 @@ int run_conform(const ConformOptions& options) {
 
 }  // namespace
 
-void add_conform(CLI::App& app, Action& action) {
+void add_conform(CommandLine& line) {
   auto options = std::make_shared<ConformOptions>();
-  CLI::App* verb = app.add_subcommand("conform", "golden cases, each computed and compared");
-  verb->add_option("directory", options->directory, "searched for case.json, all folders below too")
-      ->required();
-  verb->add_option("--filter", options->filter,
-                   "only cases whose name, kind or group/name match (* any text, ? one character)");
-  verb->add_option("--json", options->json, "write the verdicts to this file as well");
+  Verb& verb = line.verb("conform", "golden cases, each computed and compared");
+  verb.argument("directory", &options->directory, "searched for case.json, all folders below too")
+      .required();
+  verb.flag("--filter", &options->filter,
+            "only cases whose name, kind or group/name match (* any text, ? one character)");
+  verb.flag("--json", &options->json, "write the verdicts to this file as well");
   std::string kinds;
   for (const auto& [name, kind] : all_kinds()) kinds += "\n  " + name;
-  verb->footer(
+  verb.footer =
       "Runs the golden cases of a folder: configs, inputs and the values another implementation\n"
       "gave for them, each with its tolerance. A damaged value, a missing file or a wrong dtype is "
       "a\n"
@@ -237,8 +237,8 @@ void add_conform(CLI::App& app, Action& action) {
       "Example  phasor conform golden --filter 'rope_*' --json verdicts.json\n"
       "\n"
       "Kinds" +
-      kinds);
-  verb->callback([&action, options] { action = [options] { return run_conform(*options); }; });
+      kinds;
+  verb.action = [options] { return run_conform(*options); };
 }
 
 }  // namespace phasor::tools

@@ -168,20 +168,17 @@ int run_convert(const ConvertFlags& flags) {
 
 }  // namespace
 
-void add_convert(CLI::App& app, Action& action) {
+void add_convert(CommandLine& line) {
   auto flags = std::make_shared<ConvertFlags>();
-  CLI::App* verb =
-      app.add_subcommand("convert", "q and k weights of a checkpoint in the other pair layout");
-  verb->add_option("source", flags->source, "a folder with config.json and safetensors files")
-      ->required();
-  verb->add_option("destination", flags->destination, "a folder that is new or empty")->required();
-  verb->add_option("--to", flags->to, "interleaved (2i, 2i+1) or half (i, i + rotary_dim/2)")
-      ->required();
-  verb->add_option("--from", flags->from,
-                   "the layout of the source, where its config does not tell");
-  verb->add_flag("--sync", flags->sync, "wait until the disk has every file");
-  verb->add_flag("--json", flags->json, "print a summary as one object");
-  verb->footer(
+  Verb& verb = line.verb("convert", "q and k weights of a checkpoint in the other pair layout");
+  verb.argument("source", &flags->source, "a folder with config.json and safetensors files")
+      .required();
+  verb.argument("destination", &flags->destination, "a folder that is new or empty").required();
+  verb.flag("--to", &flags->to, "interleaved (2i, 2i+1) or half (i, i + rotary_dim/2)").required();
+  verb.flag("--from", &flags->from, "the layout of the source, where its config does not tell");
+  verb.flag("--sync", &flags->sync, "wait until the disk has every file");
+  verb.flag("--json", &flags->json, "print a summary as one object");
+  verb.footer =
       "Permutes q and k projections, their biases and per-head norms: grouped heads by the number\n"
       "of key heads, fused tensors by the order of their family, of a partial rotation only the\n"
       "features that turn. Every other byte is copied as it is. Then compares attention scores of\n"
@@ -193,8 +190,8 @@ void add_convert(CLI::App& app, Action& action) {
       "known\n"
       "Resumes  after a kill or a full disk, when the same command is run again\n"
       "\n"
-      "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved");
-  verb->callback([&action, flags] { action = [flags] { return run_convert(*flags); }; });
+      "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved";
+  verb.action = [flags] { return run_convert(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -242,18 +242,18 @@ class Demo {
 
 }  // namespace
 
-void add_demo(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand(
+void add_demo(CommandLine& line) {
+  Verb& verb = line.verb(
       "demo",
       "the main job in a few seconds: worked example, decay, accuracy, a tiny model, speed");
-  verb->footer(
+  verb.footer =
       "Turns the worked example of the notes and checks it number by number, shows that scores "
       "depend on the\n"
       "distance alone, both layouts, the decay curve, what float32 angles lose, a tiny model, and "
       "the speed beside\n"
       "this machine's own limit. Needs no file. Exit 1 if a check fails; speed is shown, not "
-      "checked.");
-  verb->callback([&action] { action = [] { return Demo().run(); }; });
+      "checked.";
+  verb.action = [] { return Demo().run(); };
 }
 
 }  // namespace phasor::tools

@@ -163,24 +163,22 @@ int run_diagnose(const DiagnoseOptions& options) {
 
 }  // namespace
 
-void add_diagnose(CLI::App& app, Action& action) {
+void add_diagnose(CommandLine& line) {
   auto options = std::make_shared<DiagnoseOptions>();
-  CLI::App* verb =
-      app.add_subcommand("diagnose", "what turned this: from tensors before and after");
-  verb->add_option("before", options->before, "the tensor before the rotation, a .npy file");
-  verb->add_option("after", options->after, "the tensor after it");
-  verb->add_option("--positions", options->positions,
-                   "A:B or a .npy file (default: ascending by one from an unknown offset)");
-  verb->add_option("--axes", options->axes,
-                   "a name per axis, as batch,tokens,heads,dim (default: found from the data)")
-      ->delimiter(',');
-  add_spec_options(*verb, options->spec);
-  verb->get_option("--config")->required(false);
-  verb->add_option("--weights", options->weights,
-                   "a checkpoint: say from its q and k weights alone whether it is in interleaved "
-                   "or half order");
-  verb->add_flag("--json", options->json, "print the answer as one object");
-  verb->footer(
+  Verb& verb = line.verb("diagnose", "what turned this: from tensors before and after");
+  verb.argument("before", &options->before, "the tensor before the rotation, a .npy file");
+  verb.argument("after", &options->after, "the tensor after it");
+  verb.flag("--positions", &options->positions,
+            "A:B or a .npy file (default: ascending by one from an unknown offset)");
+  verb.flag("--axes", &options->axes,
+            "a name per axis, as batch,tokens,heads,dim (default: found from the data)")
+      .separated_by(',');
+  add_spec_options(verb, options->spec, ConfigFlag::optional);
+  verb.flag("--weights", &options->weights,
+            "a checkpoint: say from its q and k weights alone whether it is in interleaved "
+            "or half order");
+  verb.flag("--json", &options->json, "print the answer as one object");
+  verb.footer =
       "Says from two tensors what turned the one into the other: layout, rotary_dim, base, "
       "scaling\n"
       "with its parameters, offset or positions, direction, amplitude and the precision of the\n"
@@ -193,8 +191,8 @@ void add_diagnose(CLI::App& app, Action& action) {
       "         P.npy [tokens] or [batch, tokens]\n"
       "\n"
       "Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model\n"
-      "         phasor diagnose --weights model");
-  verb->callback([&action, options] { action = [options] { return run_diagnose(*options); }; });
+      "         phasor diagnose --weights model";
+  verb.action = [options] { return run_diagnose(*options); };
 }
 
 }  // namespace phasor::tools

@@ -167,25 +167,25 @@ int run_diff(const DiffFlags& flags) {
 
 }  // namespace
 
-void add_diff(CLI::App& app, Action& action) {
+void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
-  CLI::App* verb = app.add_subcommand("diff", "where engines part on one config");
-  verb->add_option("--config", flags->config,
-                   "config.json (old or new form), a plain spec, a GGUF file, or a directory");
-  verb->add_option("--between", flags->options.between,
-                   "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
-      ->delimiter(',');
-  verb->add_option("--context", flags->options.context,
-                   "tokens of the sequence (default: max_position_embeddings)");
-  verb->add_option("--max-length", flags->options.max_length,
-                   "length that servers are started for (default: the config's)");
-  verb->add_option("--shifts", flags->options.shifts,
-                   "how often the stored keys were shifted (default 0)");
-  verb->add_option("--layer", flags->options.layer,
-                   "layer index or layer type (default: every group that rotates)");
-  verb->add_flag("--json", flags->json, "print the report as one object");
-  verb->add_flag("--list", flags->list, "print the rule sets: what is known of each engine");
-  verb->footer(
+  Verb& verb = line.verb("diff", "where engines part on one config");
+  verb.flag("--config", &flags->config,
+            "config.json (old or new form), a plain spec, a GGUF file, or a directory");
+  verb.flag("--between", &flags->options.between,
+            "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
+      .separated_by(',');
+  verb.flag("--context", &flags->options.context,
+            "tokens of the sequence (default: max_position_embeddings)");
+  verb.flag("--max-length", &flags->options.max_length,
+            "length that servers are started for (default: the config's)");
+  verb.flag("--shifts", &flags->options.shifts,
+            "how often the stored keys were shifted (default 0)");
+  verb.flag("--layer", &flags->options.layer,
+            "layer index or layer type (default: every group that rotates)");
+  verb.flag("--json", &flags->json, "print the report as one object");
+  verb.flag("--list", &flags->list, "print the rule sets: what is known of each engine");
+  verb.footer =
       "Reads a config as each engine does and compares two by two: the first frequency that\n"
       "differs, the amplitude, the softmax scale, the angle at the end of the context, a bound on\n"
       "the score error, and the rule that is the cause, with the public report where there is "
@@ -193,8 +193,8 @@ void add_diff(CLI::App& app, Action& action) {
       "\n"
       "Exit     0 they agree up to the rounding of float32, 1 they do not, 2 wrong input\n"
       "\n"
-      "Example  phasor diff --config model/config.json --between hf,vllm --context 32768");
-  verb->callback([&action, flags] { action = [flags] { return run_diff(*flags); }; });
+      "Example  phasor diff --config model/config.json --between hf,vllm --context 32768";
+  verb.action = [flags] { return run_diff(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -372,31 +372,29 @@ int run_eval(EvalFlags flags) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, Action& action) {
+void add_eval(CommandLine& line) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* verb =
-      app.add_subcommand("eval", "perplexity of a text, by context length and by scaling");
-  add_model_options(*verb, flags->model);
-  verb->add_option("--text", flags->text, "a text file, UTF-8");
-  verb->add_option("--ids", flags->ids, "its token ids instead: [tokens] integers");
-  verb->add_option("--contexts", flags->contexts, "window lengths: 512,1024,...")
-      ->delimiter(',')
-      ->required();
-  verb->add_option("--scaling", flags->scalings,
-                   "none, linear, ntk, dynamic, yarn, longrope (default all but longrope)")
-      ->delimiter(',');
-  verb->add_option("--longrope", flags->longrope,
-                   "JSON: {\"short_factor\": [...], \"long_factor\": [...], "
-                   "\"original_max_position_embeddings\": N}, or a config.json with longrope");
-  verb->add_option("--stride", flags->stride,
-                   "tokens from window to window (default: half the context)")
-      ->check(at_least(1));
-  verb->add_option("--max-tokens", flags->max_tokens, "of the text, its first N (default: all)")
-      ->check(at_least(1));
-  verb->add_option("--csv", flags->csv,
-                   "where the cells go, after each one; cells that it holds are not run again");
-  verb->add_flag("--json", flags->json, "print the result as one object");
-  verb->footer(
+  Verb& verb = line.verb("eval", "perplexity of a text, by context length and by scaling");
+  add_model_options(verb, flags->model);
+  verb.flag("--text", &flags->text, "a text file, UTF-8");
+  verb.flag("--ids", &flags->ids, "its token ids instead: [tokens] integers");
+  verb.flag("--contexts", &flags->contexts, "window lengths: 512,1024,...")
+      .separated_by(',')
+      .required();
+  verb.flag("--scaling", &flags->scalings,
+            "none, linear, ntk, dynamic, yarn, longrope (default all but longrope)")
+      .separated_by(',');
+  verb.flag("--longrope", &flags->longrope,
+            "JSON: {\"short_factor\": [...], \"long_factor\": [...], "
+            "\"original_max_position_embeddings\": N}, or a config.json with longrope");
+  verb.flag("--stride", &flags->stride, "tokens from window to window (default: half the context)")
+      .at_least(1);
+  verb.flag("--max-tokens", &flags->max_tokens, "of the text, its first N (default: all)")
+      .at_least(1);
+  verb.flag("--csv", &flags->csv,
+            "where the cells go, after each one; cells that it holds are not run again");
+  verb.flag("--json", &flags->json, "print the result as one object");
+  verb.footer =
       "Slides a window over the text; every token after the first is scored once, with at least\n"
       "context - stride tokens before it. The weights stay as they are: only the frequencies\n"
       "change, by the factor context / trained length. `none` is the model as it is.\n"
@@ -404,8 +402,8 @@ void add_eval(CLI::App& app, Action& action) {
       "CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,\n"
       "         standard_error, perplexity, last_quarter_nats, seconds\n"
       "\n"
-      "Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv");
-  verb->callback([&action, flags] { action = [flags] { return run_eval(*flags); }; });
+      "Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv";
+  verb.action = [flags] { return run_eval(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -226,25 +226,24 @@ int run_explain(const ExplainFlags& flags) {
 
 }  // namespace
 
-void add_explain(CLI::App& app, Action& action) {
+void add_explain(CommandLine& line) {
   auto flags = std::make_shared<ExplainFlags>();
-  CLI::App* verb =
-      app.add_subcommand("explain", "every layer's encoding of a model, and where it is written");
-  verb->add_option("model", flags->model,
-                   "a config.json, a folder that holds one, a plain spec or a GGUF file")
-      ->required();
-  verb->add_option("--context", flags->context,
-                   "resolve for a sequence of this length (default: within the original length)");
-  verb->add_flag("--pairs", flags->pairs, "list every pair instead of bands");
-  verb->add_flag("--json", flags->json, "print everything as one object");
-  verb->footer(
+  Verb& verb = line.verb("explain", "every layer's encoding of a model, and where it is written");
+  verb.argument("model", &flags->model,
+                "a config.json, a folder that holds one, a plain spec or a GGUF file")
+      .required();
+  verb.flag("--context", &flags->context,
+            "resolve for a sequence of this length (default: within the original length)");
+  verb.flag("--pairs", &flags->pairs, "list every pair instead of bands");
+  verb.flag("--json", &flags->json, "print everything as one object");
+  verb.footer =
       "Says for every layer which features turn, by which frequencies and amplitude, which key of "
       "the\n"
       "config each number came from, and warns: keys that change nothing, keys that engines read\n"
       "differently, a context beyond the trained one.\n"
       "\n"
-      "Example  phasor explain model/ --context 65536");
-  verb->callback([&action, flags] { action = [flags] { return run_explain(*flags); }; });
+      "Example  phasor explain model/ --context 65536";
+  verb.action = [flags] { return run_explain(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -122,18 +122,17 @@ int run_fill(const FillFlags& flags) {
 
 }  // namespace
 
-void add_fill(CLI::App& app, Action& action) {
+void add_fill(CommandLine& line) {
   auto flags = std::make_shared<FillFlags>();
-  CLI::App* verb = app.add_subcommand("fill", "masked prediction (RoFormer)");
-  verb->add_option("model", flags->model,
-                   "a folder with config.json, safetensors and vocab.txt of a RoFormer")
-      ->required();
-  verb->add_option("--text", flags->text, "the sentence, [MASK] where a token is missing")
-      ->required();
-  verb->add_option("--top", flags->top, "candidates to show for each mask")->capture_default_str();
-  verb->add_option("--threads", flags->threads, "at most N threads; 0: as many as help");
-  verb->add_flag("--json", flags->json, "print everything as one object");
-  verb->footer(
+  Verb& verb = line.verb("fill", "masked prediction (RoFormer)");
+  verb.argument("model", &flags->model,
+                "a folder with config.json, safetensors and vocab.txt of a RoFormer")
+      .required();
+  verb.flag("--text", &flags->text, "the sentence, [MASK] where a token is missing").required();
+  verb.flag("--top", &flags->top, "candidates to show for each mask").show_default();
+  verb.flag("--threads", &flags->threads, "at most N threads; 0: as many as help");
+  verb.flag("--json", &flags->json, "print everything as one object");
+  verb.footer =
       "Puts [CLS] text [SEP] through a RoFormer with a masked-LM head and prints, for each mask,\n"
       "the likeliest tokens with their share of the whole vocabulary, then the text with the\n"
       "likeliest of each. Masks are filled independently of each other.\n"
@@ -143,8 +142,8 @@ void add_fill(CLI::App& app, Action& action) {
       "\n"
       "JSON     text, filled, masks [{slot, choices [{id, token, probability, logit}]}]\n"
       "\n"
-      "Example  phasor fill roformer/ --text \"the capital of france is [MASK].\" --top 3");
-  verb->callback([&action, flags] { action = [flags] { return run_fill(*flags); }; });
+      "Example  phasor fill roformer/ --text \"the capital of france is [MASK].\" --top 3";
+  verb.action = [flags] { return run_fill(*flags); };
 }
 
 }  // namespace phasor::tools

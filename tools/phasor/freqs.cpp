@@ -98,23 +98,20 @@ int run_freqs(const FreqsOptions& options) {
 
 }  // namespace
 
-void add_freqs(CLI::App& app, Action& action) {
+void add_freqs(CommandLine& line) {
   auto options = std::make_shared<FreqsOptions>();
-  CLI::App* verb =
-      app.add_subcommand("freqs", "a config's frequencies in float64, and its amplitude");
-  add_spec_options(*verb, options->spec);
-  verb->add_option("-o,--output", options->output,
-                   "where the frequencies go; needed without --json");
-  verb->add_flag("--json", options->json,
-                 "print frequencies, amplitude and wavelengths as one object");
-  verb->footer(
+  Verb& verb = line.verb("freqs", "a config's frequencies in float64, and its amplitude");
+  add_spec_options(verb, options->spec);
+  verb.flag("-o,--output", &options->output, "where the frequencies go; needed without --json");
+  verb.flag("--json", &options->json, "print frequencies, amplitude and wavelengths as one object");
+  verb.footer =
       "Resolves the rotary embedding of a config to numbers: the frequencies in radians per\n"
       "position, unrounded, and the amplitude, which is the factor on cos and sin.\n"
       "\n"
       "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
       "\n"
-      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy");
-  verb->callback([&action, options] { action = [options] { return run_freqs(*options); }; });
+      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy";
+  verb.action = [options] { return run_freqs(*options); };
 }
 
 }  // namespace phasor::tools

@@ -150,20 +150,20 @@ int run_logits(const LogitsFlags& flags) {
 
 }  // namespace
 
-void add_logits(CLI::App& app, Action& action) {
+void add_logits(CommandLine& line) {
   auto flags = std::make_shared<LogitsFlags>();
-  CLI::App* verb = app.add_subcommand("logits", "a model's answer to token ids, as an array");
-  add_model_options(*verb, flags->model);
-  verb->add_option("--ids", flags->ids, "[tokens] or [batch, tokens] integers")->required();
-  verb->add_option("--mask", flags->mask, "in the shape of the ids: 0 = padding, on either side");
-  verb->add_option("--token-types", flags->token_types,
-                   "in the shape of the ids: which sentence a token is of (roformer)");
-  verb->add_flag("--last", flags->last, "of each row only the last token that is no padding");
-  verb->add_option("--hidden", flags->hidden,
-                   "write hidden states too: [layers + 1, (batch,) tokens, hidden]");
-  verb->add_option("-o,--output", flags->output, "where the logits go");
-  verb->add_flag("--json", flags->json, "print what was done as one object");
-  verb->footer(
+  Verb& verb = line.verb("logits", "a model's answer to token ids, as an array");
+  add_model_options(verb, flags->model);
+  verb.flag("--ids", &flags->ids, "[tokens] or [batch, tokens] integers").required();
+  verb.flag("--mask", &flags->mask, "in the shape of the ids: 0 = padding, on either side");
+  verb.flag("--token-types", &flags->token_types,
+            "in the shape of the ids: which sentence a token is of (roformer)");
+  verb.flag("--last", &flags->last, "of each row only the last token that is no padding");
+  verb.flag("--hidden", &flags->hidden,
+            "write hidden states too: [layers + 1, (batch,) tokens, hidden]");
+  verb.flag("-o,--output", &flags->output, "where the logits go");
+  verb.flag("--json", &flags->json, "print what was done as one object");
+  verb.footer =
       "Logits   [tokens, vocabulary] float32, with a batch axis in front where the ids have one;\n"
       "         --last: [vocabulary]; a roformer with a classification head: [labels].\n"
       "         Padded slots hold zeros.\n"
@@ -171,8 +171,8 @@ void add_logits(CLI::App& app, Action& action) {
       "\n"
       "Positions of a decoder count the tokens that are no padding; RoFormer numbers all slots.\n"
       "\n"
-      "Example  phasor logits model.gguf --ids ids.npy -o logits.npy");
-  verb->callback([&action, flags] { action = [flags] { return run_logits(*flags); }; });
+      "Example  phasor logits model.gguf --ids ids.npy -o logits.npy";
+  verb.action = [flags] { return run_logits(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -8,28 +8,18 @@
 
 namespace phasor::tools {
 
-void add_model_options(CLI::App& verb, ModelOptions& options) {
-  verb.add_option("model", options.model, "a folder of config.json and safetensors, or a GGUF file")
-      ->type_name("MODEL")
-      ->required();
-  verb.add_flag("--fast", options.fast,
-                "round activations to eight bits a block where weights are quantised");
-  verb.add_option("--threads", options.threads, "at most N threads; 0: as many as help")
-      ->check(at_least(0));
+void add_model_options(Verb& verb, ModelOptions& options) {
+  verb.argument("model", &options.model, "a folder of config.json and safetensors, or a GGUF file")
+      .value("MODEL")
+      .required();
+  verb.flag("--fast", &options.fast,
+            "round activations to eight bits a block where weights are quantised");
+  verb.flag("--threads", &options.threads, "at most N threads; 0: as many as help").at_least(0);
 }
 
 models::ComputeOptions compute_options(const ModelOptions& options) {
   return {.precision = options.fast ? models::Precision::fast : models::Precision::exact,
           .threads = options.threads};
-}
-
-CLI::Validator at_least(std::int64_t least) {
-  const auto check = [least](const std::string& text) -> std::string {
-    std::int64_t value = 0;
-    if (CLI::detail::lexical_cast(text, value) && value >= least) return {};
-    return message("must be an integer of at least ", least, ", got ", text);
-  };
-  return {check, "INT >= " + std::to_string(least)};
 }
 
 IdArray read_ids(const std::string& path) {

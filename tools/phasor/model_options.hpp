@@ -1,12 +1,12 @@
 // What the verbs that compute with a model share: its path, how to compute, and arrays of ids.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
 #include "phasor/models/matrix.hpp"
 
 namespace phasor::tools {
@@ -17,11 +17,8 @@ struct ModelOptions {
   int threads = 0;
 };
 // MODEL, --fast, --threads
-void add_model_options(CLI::App& verb, ModelOptions& options);
+void add_model_options(Verb& verb, ModelOptions& options);
 [[nodiscard]] models::ComputeOptions compute_options(const ModelOptions& options);
-
-// A check for an option: CLI11's own names the largest double in its message.
-[[nodiscard]] CLI::Validator at_least(std::int64_t least);
 
 // [batch, tokens] integers; `has_batch` tells a file with that axis from one of [tokens].
 struct IdArray {

@@ -144,28 +144,28 @@ int run_plan(const PlanFlags& flags) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Action& action) {
+void add_plan(CommandLine& line) {
   auto flags = std::make_shared<PlanFlags>();
-  CLI::App* verb = app.add_subcommand("plan", "ways to a longer context, compared");
-  verb->add_option("--config", flags->config,
-                   "config.json (old or new form), a plain spec, a GGUF file, or a directory")
-      ->required();
-  verb->add_option("--to", flags->options.to, "the context length to reach")->required();
-  verb->add_option("--trained", flags->options.trained,
-                   "the length the model was trained at (default: what the config says)");
-  verb->add_option("--layer", flags->options.layer,
-                   "layer index or layer type, where layers differ (default: full_attention)");
-  verb->add_option("--csv", flags->csv, "also write one row per method and pair to this file");
-  verb->add_flag("--json", flags->json, "print the plan as one object");
-  verb->footer(
+  Verb& verb = line.verb("plan", "ways to a longer context, compared");
+  verb.flag("--config", &flags->config,
+            "config.json (old or new form), a plain spec, a GGUF file, or a directory")
+      .required();
+  verb.flag("--to", &flags->options.to, "the context length to reach").required();
+  verb.flag("--trained", &flags->options.trained,
+            "the length the model was trained at (default: what the config says)");
+  verb.flag("--layer", &flags->options.layer,
+            "layer index or layer type, where layers differ (default: full_attention)");
+  verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
+  verb.flag("--json", &flags->json, "print the plan as one object");
+  verb.footer =
       "Puts linear, NTK, dynamic, YaRN, llama3 and LongRoPE side by side for a longer context:\n"
       "which pairs meet angles that training never showed, how far neighbours move together, and\n"
       "the keys to paste into the config, each checked by parsing the config again.\n"
       "\n"
       "CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression\n"
       "\n"
-      "Example  phasor plan --config model/config.json --to 131072 --csv plan.csv");
-  verb->callback([&action, flags] { action = [flags] { return run_plan(*flags); }; });
+      "Example  phasor plan --config model/config.json --to 131072 --csv plan.csv";
+  verb.action = [flags] { return run_plan(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -119,30 +119,27 @@ int run_rotate(const CommandOptions& options) {
 
 }  // namespace
 
-void add_rotate(CLI::App& app, Action& action) {
+void add_rotate(CommandLine& line) {
   auto options = std::make_shared<CommandOptions>();
-  CLI::App* verb =
-      app.add_subcommand("rotate", "turn queries or keys by the angles of their positions");
-  add_spec_options(*verb, options->spec);
-  verb->add_option("-i,--input", options->input, "the heads to turn")->required();
-  verb->add_option("-o,--output", options->output, "where they go; may be the input")->required();
-  CLI::Option* positions =
-      verb->add_option("--positions", options->positions,
-                       "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
-  verb->add_option("--offset", options->offset, "token t stands at N + t")->excludes(positions);
-  verb->add_option("--layout", options->layout, "the pairing, instead of the config's own")
-      ->check(CLI::IsMember({"interleaved", "half", "interleaved_to_half"}));
-  CLI::Option* inverse =
-      verb->add_flag("--inverse", options->inverse, "undo the turn, amplitude included");
-  verb->add_flag("--transpose", options->transpose, "the backward pass: a R^T x, amplitude kept")
-      ->excludes(inverse);
-  verb->add_option("--role", options->role, "query (default) or key; only xPos tells them apart")
-      ->check(CLI::IsMember({"query", "key"}));
-  add_angles_option(*verb, options->angles);
-  verb->add_option("--threads", options->threads, "at most N threads; 0: as many as help");
-  verb->add_option("--isa", options->isa, "instruction set: best (default), x86-64-v2, ...");
-  verb->add_flag("--json", options->json, "print what was done as one object");
-  verb->footer(
+  Verb& verb = line.verb("rotate", "turn queries or keys by the angles of their positions");
+  add_spec_options(verb, options->spec);
+  verb.flag("-i,--input", &options->input, "the heads to turn").required();
+  verb.flag("-o,--output", &options->output, "where they go; may be the input").required();
+  verb.flag("--positions", &options->positions,
+            "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
+  verb.flag("--offset", &options->offset, "token t stands at N + t").excludes("--positions");
+  verb.flag("--layout", &options->layout, "the pairing, instead of the config's own")
+      .one_of({"interleaved", "half", "interleaved_to_half"});
+  verb.flag("--inverse", &options->inverse, "undo the turn, amplitude included");
+  verb.flag("--transpose", &options->transpose, "the backward pass: a R^T x, amplitude kept")
+      .excludes("--inverse");
+  verb.flag("--role", &options->role, "query (default) or key; only xPos tells them apart")
+      .one_of({"query", "key"});
+  add_angles_option(verb, options->angles);
+  verb.flag("--threads", &options->threads, "at most N threads; 0: as many as help");
+  verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
+  verb.flag("--json", &options->json, "print what was done as one object");
+  verb.footer =
       "Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];\n"
       "         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same\n"
       "         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);\n"
@@ -150,8 +147,8 @@ void add_rotate(CLI::App& app, Action& action) {
       "\n"
       "Y is replaced only when all is done: an error leaves it as it was.\n"
       "\n"
-      "Example  phasor rotate --config model -i Q.npy -o Q_turned.npy --offset 1024");
-  verb->callback([&action, options] { action = [options] { return run_rotate(*options); }; });
+      "Example  phasor rotate --config model -i Q.npy -o Q_turned.npy --offset 1024";
+  verb.action = [options] { return run_rotate(*options); };
 }
 
 }  // namespace phasor::tools

@@ -199,54 +199,50 @@ int run_run(const RunFlags& flags) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Action& action) {
+void add_run(CommandLine& line) {
   auto flags = std::make_shared<RunFlags>();
   models::SamplerOptions& sampler = flags->sampler;
-  CLI::App* verb = app.add_subcommand("run", "generate text with a model");
-  add_model_options(*verb, flags->model);
-  verb->add_option("--prompt", flags->prompt, "the text to go on from");
-  verb->add_option("--prompt-file", flags->prompt_file, "a file that holds it; -: stdin");
-  verb->add_option("--ids", flags->ids,
-                   "token ids in, token ids out: [tokens] or [batch, tokens] integers");
-  verb->add_option("--mask", flags->mask, "in the shape of the ids: 0 = padding, on either side");
-  verb->add_option("--tokens", flags->tokens, "at most N new tokens (default 128; a chat: 512)")
-      ->check(at_least(0));
-  verb->add_option("--temperature", flags->temperature, "0 (default): always the likeliest token");
-  verb->add_option("--top-k", sampler.top_k, "only the K likeliest tokens; 0: all")
-      ->check(at_least(0));
-  verb->add_option("--top-p", sampler.top_p, "the fewest tokens that reach probability P");
-  verb->add_option("--min-p", sampler.min_p, "no token below P times the likeliest one's");
-  verb->add_option("--repetition-penalty", sampler.repetition_penalty,
-                   "divides the logits of tokens among the last 64");
-  verb->add_option("--seed", sampler.seed, "of the draws (default 0)");
-  verb->add_option("--context", flags->context, "the window (default: the trained length)")
-      ->check(at_least(1));
-  verb->add_flag("--shift", flags->shift,
-                 "when the window is full, drop the oldest half and go on");
-  verb->add_option("--keep", flags->keep, "the first N tokens stay through every shift (default 4)")
-      ->check(at_least(0));
-  verb->add_flag("--chat", flags->chat, "the prompt is a message: answer it");
-  verb->add_flag("--interactive", flags->interactive, "a chat: each line of stdin is a message");
-  verb->add_option("--system", flags->system, "the message that opens a chat");
-  verb->add_option(
-      "--chat-format", flags->chat_format,
-      "chatml, llama2, llama3, mistral, mistral_v3, gemma, phi3, zephyr, glm4 or command_r "
-      "(default: the model's own)");
-  verb->add_flag("--raw", flags->raw,
-                 "add no begin token to the prompt and print special tokens of the answer");
-  verb->add_option("--cache", flags->cache,
-                   "type of cached keys and values (default f32, with --fast f16)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  verb->add_flag("--stats", flags->stats, "speed and memory, on stderr");
-  verb->add_flag("--json", flags->json, "print the answer as one object when it is complete");
-  verb->footer(
+  Verb& verb = line.verb("run", "generate text with a model");
+  add_model_options(verb, flags->model);
+  verb.flag("--prompt", &flags->prompt, "the text to go on from");
+  verb.flag("--prompt-file", &flags->prompt_file, "a file that holds it; -: stdin");
+  verb.flag("--ids", &flags->ids,
+            "token ids in, token ids out: [tokens] or [batch, tokens] integers");
+  verb.flag("--mask", &flags->mask, "in the shape of the ids: 0 = padding, on either side");
+  verb.flag("--tokens", &flags->tokens, "at most N new tokens (default 128; a chat: 512)")
+      .at_least(0);
+  verb.flag("--temperature", &flags->temperature, "0 (default): always the likeliest token");
+  verb.flag("--top-k", &sampler.top_k, "only the K likeliest tokens; 0: all").at_least(0);
+  verb.flag("--top-p", &sampler.top_p, "the fewest tokens that reach probability P");
+  verb.flag("--min-p", &sampler.min_p, "no token below P times the likeliest one's");
+  verb.flag("--repetition-penalty", &sampler.repetition_penalty,
+            "divides the logits of tokens among the last 64");
+  verb.flag("--seed", &sampler.seed, "of the draws (default 0)");
+  verb.flag("--context", &flags->context, "the window (default: the trained length)").at_least(1);
+  verb.flag("--shift", &flags->shift, "when the window is full, drop the oldest half and go on");
+  verb.flag("--keep", &flags->keep, "the first N tokens stay through every shift (default 4)")
+      .at_least(0);
+  verb.flag("--chat", &flags->chat, "the prompt is a message: answer it");
+  verb.flag("--interactive", &flags->interactive, "a chat: each line of stdin is a message");
+  verb.flag("--system", &flags->system, "the message that opens a chat");
+  verb.flag("--chat-format", &flags->chat_format,
+            "chatml, llama2, llama3, mistral, mistral_v3, gemma, phi3, zephyr, glm4 or command_r "
+            "(default: the model's own)");
+  verb.flag("--raw", &flags->raw,
+            "add no begin token to the prompt and print special tokens of the answer");
+  verb.flag("--cache", &flags->cache,
+            "type of cached keys and values (default f32, with --fast f16)")
+      .one_of({"f32", "f16", "bf16"});
+  verb.flag("--stats", &flags->stats, "speed and memory, on stderr");
+  verb.flag("--json", &flags->json, "print the answer as one object when it is complete");
+  verb.footer =
       "Writes the prompt and what follows it, a chat only the answer, each character as it comes.\n"
       "Ctrl-C stops after the current token (exit 130), a second one at once.\n"
       "\n"
       "Example  phasor run model.gguf --prompt \"The quick brown fox\" --tokens 32\n"
       "         phasor run model.gguf --chat --prompt \"Why is the sky blue?\" --temperature 0.7\n"
-      "         phasor run model.gguf --interactive --shift");
-  verb->callback([&action, flags] { action = [flags] { return run_run(*flags); }; });
+      "         phasor run model.gguf --interactive --shift";
+  verb.action = [flags] { return run_run(*flags); };
 }
 
 }  // namespace phasor::tools

@@ -56,15 +56,15 @@ std::vector<T> spread_rows(const std::vector<T>& source, int source_axes, int ax
 
 }  // namespace
 
-void add_spec_options(CLI::App& verb, SpecOptions& options) {
-  verb.add_option(
-          "--config", options.config,
-          "config.json (old or new form), a plain spec, or a directory that holds config.json")
-      ->required();
-  verb.add_option("--layer", options.layer,
-                  "layer index or layer type, where layers differ (full_attention, ...)");
-  verb.add_option("--context", options.context,
-                  "context length, where the numbers depend on it (dynamic, longrope, xPos)");
+void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config) {
+  Flag& flag = verb.flag(
+      "--config", &options.config,
+      "config.json (old or new form), a plain spec, or a directory that holds config.json");
+  if (config == ConfigFlag::required) flag.required();
+  verb.flag("--layer", &options.layer,
+            "layer index or layer type, where layers differ (full_attention, ...)");
+  verb.flag("--context", &options.context,
+            "context length, where the numbers depend on it (dynamic, longrope, xPos)");
 }
 
 encodings::RopeSpec read_spec(const SpecOptions& options) {
@@ -96,10 +96,10 @@ void or_throw(const Result<Done>& result) {
   if (!result.ok()) throw Error(result.error());
 }
 
-void add_angles_option(CLI::App& verb, std::string& angles) {
-  verb.add_option("--angles", angles,
-                  "exact (default), or float32: the rounding of engines that multiply in float32")
-      ->check(CLI::IsMember({"exact", "float32"}));
+void add_angles_option(Verb& verb, std::string& angles) {
+  verb.flag("--angles", &angles,
+            "exact (default), or float32: the rounding of engines that multiply in float32")
+      .one_of({"exact", "float32"});
 }
 
 core::AngleMode parse_angles(std::string_view name) {

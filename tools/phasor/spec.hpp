@@ -1,13 +1,13 @@
 // The flags that choose a config, a layer and a context length, and the positions a verb works at.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "command_line.hpp"
 #include "phasor/core/angles.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
@@ -19,8 +19,9 @@ struct SpecOptions {
   std::string layer;   // an index or a layer type; empty: the only one
   std::optional<std::int64_t> context;
 };
+enum class ConfigFlag : std::uint8_t { required, optional };
 // --config, --layer, --context
-void add_spec_options(CLI::App& verb, SpecOptions& options);
+void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config = ConfigFlag::required);
 
 // throws   Error: the config is refused, the layer is not there or does not rotate
 [[nodiscard]] encodings::RopeSpec read_spec(const SpecOptions& options);
@@ -30,7 +31,7 @@ void add_spec_options(CLI::App& verb, SpecOptions& options);
                                                    std::optional<std::int64_t> context);
 
 // --angles exact|float32, as text until parsed
-void add_angles_option(CLI::App& verb, std::string& angles);
+void add_angles_option(Verb& verb, std::string& angles);
 [[nodiscard]] core::AngleMode parse_angles(std::string_view name);
 
 // Positions as they came: integers or floats, with the shape of their file.

@@ -65,27 +65,25 @@ int run_table(const TableOptions& options) {
 
 }  // namespace
 
-void add_table(CLI::App& app, Action& action) {
+void add_table(CommandLine& line) {
   auto options = std::make_shared<TableOptions>();
-  CLI::App* verb =
-      app.add_subcommand("table", "cos and sin of a config's angles at chosen positions");
-  add_spec_options(*verb, options->spec);
-  verb->add_option(
-          "--positions", options->positions,
-          "A:B for A, A+1, ..., B-1 (write --positions=-4:4 for a negative A), or a .npy file")
-      ->required();
-  add_angles_option(*verb, options->angles);
-  verb->add_option("-o,--output", options->output, "where the table goes")->required();
-  verb->add_flag("--json", options->json, "print shape and amplitude as one object");
-  verb->footer(
+  Verb& verb = line.verb("table", "cos and sin of a config's angles at chosen positions");
+  add_spec_options(verb, options->spec);
+  verb.flag("--positions", &options->positions,
+            "A:B for A, A+1, ..., B-1 (write --positions=-4:4 for a negative A), or a .npy file")
+      .required();
+  add_angles_option(verb, options->angles);
+  verb.flag("-o,--output", &options->output, "where the table goes").required();
+  verb.flag("--json", &options->json, "print shape and amplitude as one object");
+  verb.footer =
       "Writes the table that other engines can use in place of their own: every float32 value is\n"
       "the exact one, rounded once, at any position. The amplitude is inside.\n"
       "\n"
       "Shape    T.npy is float32 [2, positions, pairs]: cos, then sin\n"
       "         P.npy is [positions], or [axes, positions] for M-RoPE (3 axes) and images (2)\n"
       "\n"
-      "Example  phasor table --config model --positions 0:4096 -o T.npy");
-  verb->callback([&action, options] { action = [options] { return run_table(*options); }; });
+      "Example  phasor table --config model --positions 0:4096 -o T.npy";
+  verb.action = [options] { return run_table(*options); };
 }
 
 }  // namespace phasor::tools

@@ -1,0 +1,103 @@
+// What the command line looks like, as plain data: verbs, each with its flags and what it does.
+// Verbs describe themselves here and never see the parser, whose headers cost ten seconds of
+// compile time a file; command_line.cpp alone turns the description into one and runs it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace phasor::tools {
+
+namespace exit_code {
+inline constexpr int done = 0;
+inline constexpr int difference = 1;  // the check that was asked for found one
+inline constexpr int wrong = 2;       // the request or the input
+}  // namespace exit_code
+
+// Where a flag's value goes; the type says how it is read. A bool is a switch without a value, an
+// optional stays empty without its flag, a list takes the flag several times or with a delimiter.
+using Target =
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                 std::optional<std::int64_t>*, std::optional<double>*, std::optional<std::string>*,
+                 std::vector<std::int64_t>*, std::vector<std::string>*>;
+
+// Whole numbers that a flag takes.
+struct Bounds {
+  std::int64_t least = 0;
+  std::optional<std::int64_t> most;  // none: any from `least` on
+};
+
+// A flag, or an argument without a name on the command line. The functions set the field above them
+// and return the flag, so that a description reads as one sentence.
+struct Flag {
+  std::string names;  // "--json", "-o,--output"; "model", without dashes, is an argument
+  Target target;
+  std::string help;
+
+  std::string value_name;  // in place of the type's: MODEL; empty: TEXT, INT, ...
+  Flag& value(std::string_view name);
+
+  bool is_required = false;
+  Flag& required();
+
+  bool shows_default = false;  // help names what the target holds before parsing
+  Flag& show_default();
+
+  std::vector<std::string> choices;  // empty: any text
+  Flag& one_of(std::initializer_list<std::string_view> names_of_choices);
+
+  std::optional<Bounds> bounds;
+  Flag& at_least(std::int64_t least);
+  Flag& within(std::int64_t least, std::int64_t most);
+
+  char delimiter = '\0';  // between the elements of a list: "a,b"; '\0': none
+  Flag& separated_by(char character);
+
+  // Flags of the same verb, by one of their names, before or after this one.
+  std::vector<std::string> excluded;  // neither may be given with the other
+  Flag& excludes(std::string_view name);
+  std::vector<std::string> needed;  // this one is refused without them
+  Flag& needs(std::string_view name);
+
+  [[nodiscard]] bool is_argument() const noexcept { return !names.starts_with('-'); }
+};
+
+struct Verb {
+  std::string name;
+  std::string summary;  // one line, for the list of verbs
+  std::vector<Flag> flags;
+  std::string footer;  // what follows the flags in the verb's help: shapes, an example
+  // What the verb does once the whole command line has parsed. Returns the exit code; an exception
+  // becomes one line on stderr and exit_code::wrong. It owns what the targets point to.
+  std::function<int()> action;
+
+  // The reference holds until the next flag.
+  Flag& flag(std::string_view names, Target target, std::string_view help);
+  Flag& argument(std::string_view name, Target target, std::string_view help);
+};
+
+struct CommandLine {
+  std::string name;  // of the program
+  std::string summary;
+  std::string version;  // what --version prints
+  std::string footer;
+  std::vector<Verb> verbs;
+
+  // The reference holds until the next verb.
+  Verb& verb(std::string_view name, std::string_view summary);
+};
+
+// Parses the arguments, fills the targets and runs the verb's action, or prints help or version.
+// Whatever is wrong is one line on stderr: "phasor VERB: ...".
+//
+// throws   Error(internal) for a description that contradicts itself: a name given twice, an
+//          exclusion of a flag that is not there
+[[nodiscard]] int run(const CommandLine& line, int argc, const char* const* argv);
+
+}  // namespace phasor::tools
