@@ -58,6 +58,15 @@ std::size_t Sequence::bytes() const noexcept {
          core::size_of(*state_->options.cache);
 }
 
+const attention::KVCache& Sequence::cache(std::int64_t layer) const {
+  const auto layers = static_cast<std::int64_t>(state_->caches.size());
+  if (layer < 0 || layer >= layers) {
+    throw Error(ErrorCode::out_of_range,
+                message("sequence: layer must be from 0 to ", layers - 1, ", got ", layer));
+  }
+  return state_->caches[static_cast<std::size_t>(layer)];
+}
+
 void Sequence::truncate(std::int64_t tokens) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(tokens >= 0 && tokens <= count, count, "truncate", tokens);

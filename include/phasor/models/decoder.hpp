@@ -56,6 +56,10 @@ class Sequence {
   // The next token's position; ids().size() until a shift.
   [[nodiscard]] std::int64_t next_position() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;  // of the caches
+  // A layer's keys and values, to look at. Valid until the next call that changes the sequence.
+  //
+  // throws   Error(out_of_range)
+  [[nodiscard]] const attention::KVCache& cache(std::int64_t layer) const;
 
   // Keeps the first `tokens`: where a new prompt shares its beginning with the last one.
   //
