@@ -248,6 +248,7 @@ void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions,
   if (moves) {
     if (state.spare_keys.memory == nullptr)
       state.spare_keys = allocate_block(state.spec, state.spec.head_dim);
+    state.before_rerotate.reset();  // its keys are written over
     state.turn_to({rotary, fresh},
                   core::positions_per_row(old.data(), state.positions.axes(), 0, state.tokens),
                   state.view(state.spare_keys, 0, state.tokens), threads);

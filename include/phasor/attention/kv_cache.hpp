@@ -112,7 +112,8 @@ class KVCache {
   void rerotate(const core::Rotary& rotary, std::optional<core::Positions> positions = std::nullopt,
                 int threads = 0);
   // Takes back the last rerotate() and the tokens appended since, bit for bit: for a caller whose
-  // next step failed. Nothing happens without one, or after truncate, evict or shift.
+  // next step failed. Nothing happens without one, after one that threw, or after truncate, evict or
+  // shift.
   void undo_rerotate() noexcept;
   // An independent cache with the same tokens, of the same capacity or another.
   //
