@@ -144,26 +144,24 @@ void check_options(const char* where, const encodings::ScoreTerms& terms, const 
   }
 }
 
-std::vector<Sequence> sequences_of(const ConstHeadsView& q, const ConstHeadsView& k,
-                                   const AttentionOptions& options) {
-  std::vector<Sequence> sequences;
+void find_sequences(const ConstHeadsView& q, const ConstHeadsView& k,
+                    const AttentionOptions& options, std::vector<Sequence>& sequences) {
+  sequences.clear();
   const auto queries = options.query_boundaries, keys = options.key_boundaries;
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
     const std::int64_t query_count = queries[s + 1] - queries[s];
     const std::int64_t key_count = keys[s + 1] - keys[s];
     sequences.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count});
   }
-  if (!queries.empty()) return sequences;
+  if (!queries.empty()) return;
   for (std::int64_t b = 0; b < q.batch; ++b) {
     const std::int64_t length =
         options.key_lengths.empty() ? k.tokens : options.key_lengths[static_cast<std::size_t>(b)];
     sequences.push_back({b, 0, q.tokens, 0, length, length - q.tokens});
   }
-  return sequences;
 }
 
-DistanceRange distances_of(const std::vector<Sequence>& sequences,
-                           const AttentionOptions& options) {
+DistanceRange distances_of(std::span<const Sequence> sequences, const AttentionOptions& options) {
   DistanceRange range{0, 0};
   for (const Sequence& s : sequences) {
     if (s.queries == 0 || s.keys == 0) continue;
@@ -188,15 +186,15 @@ void check_distances(const char* where, const char* name, const std::optional<Re
 }
 
 // [axes][tokens of every batch row], the caller's or those of the sequences.
-std::vector<double> ids_of(const core::Rotary& rotary,
-                           const std::optional<core::Positions>& positions, const ConstHeadsView& x,
-                           const std::vector<Sequence>& sequences, core::Role role) {
+void find_ids(const core::Rotary& rotary, const std::optional<core::Positions>& positions,
+              const ConstHeadsView& x, std::span<const Sequence> sequences, core::Role role,
+              std::vector<double>& ids) {
   const int axes = rotary.frequencies.axis_count();
   const std::int64_t tokens = x.batch * x.tokens;
-  std::vector<double> ids(static_cast<std::size_t>(axes * tokens));
+  ids.assign(static_cast<std::size_t>(axes * tokens), 0.0);
   if (positions) {
     static_cast<void>(core::check_positions(*positions, axes, x.batch, x.tokens));
-    if (tokens == 0) return ids;
+    if (tokens == 0) return;
     core::PositionCursor cursor(*positions, axes, x.tokens, 0);
     double values[core::kMaxAxes];
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -204,7 +202,7 @@ std::vector<double> ids_of(const core::Rotary& rotary,
       for (int axis = 0; axis < axes; ++axis)
         ids[static_cast<std::size_t>(axis * tokens + t)] = values[axis];
     }
-    return ids;
+    return;
   }
   for (const Sequence& s : sequences) {
     const bool is_query = role == core::Role::query;
@@ -217,7 +215,6 @@ std::vector<double> ids_of(const core::Rotary& rotary,
       }
     }
   }
-  return ids;
 }
 
 }  // namespace
@@ -235,9 +232,11 @@ double Call::bias_of(std::int64_t head, std::int64_t distance) const noexcept {
 }
 
 Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHeadsView q,
-                  ConstHeadsView k, ConstHeadsView v, const AttentionOptions& options) {
+                  ConstHeadsView k, ConstHeadsView v, const AttentionOptions& options,
+                  CallMemory& memory) {
   check_shapes(where, q, k, v);
   check_options(where, terms, q, k, options);
+  find_sequences(q, k, options, memory.sequences);
   const std::int64_t extra = terms.extra_query.given() ? terms.extra_query.dim : 0;
   const std::int64_t first = terms.first_row.given() || terms.first_column.given() ? 2 : 0;
   Call call{.terms = terms,
@@ -254,7 +253,8 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
             .extra_dim = extra + first,
             .scale = options.scale.value_or(terms.scale),
             .threads = options.threads > 0 ? options.threads : core::available_threads(),
-            .sequences = sequences_of(q, k, options),
+            .memory = memory,
+            .sequences = memory.sequences,
             .distances = {},
             .query_turner = std::nullopt,
             .key_turner = std::nullopt};
@@ -279,14 +279,12 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
         options.angles, options.isa,
         options.keys == KeyState::turned ? FeatureOrder::as_written : FeatureOrder::any,
         call.is_wide() ? core::DType::f64 : core::DType::f32};
-    call.query_turner.emplace(
-        rotary, core::Role::query, choices,
-        ids_of(rotary, options.query_positions, q, call.sequences, core::Role::query));
+    find_ids(rotary, options.query_positions, q, call.sequences, core::Role::query,
+             memory.queries.ids);
+    call.query_turner.emplace(rotary, core::Role::query, choices, memory.queries);
     if (options.keys == KeyState::raw) {
-      call.key_turner.emplace(
-          rotary, core::Role::key, choices,
-          ids_of(rotary, options.key_positions, k, call.sequences, core::Role::key),
-          &*call.query_turner);
+      find_ids(rotary, options.key_positions, k, call.sequences, core::Role::key, memory.keys.ids);
+      call.key_turner.emplace(rotary, core::Role::key, choices, memory.keys, &*call.query_turner);
     }
   }
   return call;

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <span>
 
+#include "attention/call_memory.hpp"
 #include "attention/kernels/kernels.hpp"
 #include "attention/turner.hpp"
 #include "phasor/attention/softmax.hpp"
@@ -14,14 +15,6 @@ namespace phasor::attention {
 // Scores are powers of two inside the kernels, and natural outside.
 inline constexpr double kLog2e = 1.44269504088896340736;
 inline constexpr double kLn2 = 0.693147180559945309417;
-
-// Queries and keys that may meet: a batch row, or one packed sequence of batch row 0.
-struct Sequence {
-  std::int64_t batch = 0;
-  std::int64_t first_query = 0, queries = 0;
-  std::int64_t first_key = 0, keys = 0;  // keys that count
-  std::int64_t offset = 0;               // position of query 0: the last stands beside the last key
-};
 
 // Distances m - n that can meet in any sequence of the call.
 struct DistanceRange {
@@ -38,7 +31,8 @@ struct Call {
   std::int64_t extra_dim;  // extra features of each row, TUPE's first token included
   double scale;
   int threads;
-  std::vector<Sequence> sequences;
+  CallMemory& memory;
+  std::span<const Sequence> sequences;  // in memory
   DistanceRange distances;
   std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
   std::optional<Turner> query_turner, key_turner;
@@ -55,10 +49,13 @@ struct Call {
   [[nodiscard]] bool has_bias() const noexcept { return terms.bias || !terms.slopes.empty(); }
 };
 
+// `memory` must outlive the call and serve no other meanwhile.
+//
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) as attend()
 [[nodiscard]] Call checked_call(const char* where, const encodings::ScoreTerms& terms,
                                 core::ConstHeadsView q, core::ConstHeadsView k,
-                                core::ConstHeadsView v, const AttentionOptions& options);
+                                core::ConstHeadsView v, const AttentionOptions& options,
+                                CallMemory& memory);
 // throws   Error unless the view is a place to write [batch, tokens, heads, dim] to, apart from the
 //          inputs
 void check_output(const char* where, const char* name, const core::HeadsView& view,

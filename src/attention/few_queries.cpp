@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <vector>
+#include <span>
 
 #include "attention/head_side.hpp"
 #include "phasor/core/threads.hpp"
@@ -25,21 +25,40 @@ struct Row {
   std::int64_t head, i;
 };
 
+// A thread's memory, side by side: floats of each.
+struct Room {
+  std::int64_t content, raw, out;
+  std::int64_t score_row, scores;
+
+  [[nodiscard]] std::int64_t cleared() const noexcept { return content + raw + out; }
+  [[nodiscard]] std::int64_t all() const noexcept { return cleared() + scores; }
+};
+Room room_for(const Call& call, std::int64_t keys) {
+  const Strides strides = strides_of(call);
+  const std::int64_t score_row = rounded_up(keys, kWidest) + kWidest;
+  return {(kFewRows + kPanelRows) * strides.content, kPanelRows * strides.relative,
+          kFewRows * strides.value, score_row, kFewRows * score_row};
+}
+
 struct Decode {
   const Call& call;
   core::HeadsView out;
   const AttentionExtras& extras;
-  std::int64_t score_row;  // floats
+  Room room;
+  float* memory;  // of every part
   std::atomic<std::int64_t> next{0};
 };
 
 struct Memory {
-  Floats content, raw, scores, out;
-  explicit Memory(const Decode& decode)
-      : content((kFewRows + kPanelRows) * strides_of(decode.call).content),
-        raw(kPanelRows * strides_of(decode.call).relative),
-        scores(kFewRows * decode.score_row),
-        out(kFewRows * strides_of(decode.call).value) {}
+  float *content, *raw, *out, *scores;
+  Memory(const Decode& decode, int part)
+      : content(decode.memory + part * decode.room.all()),
+        raw(content + decode.room.content),
+        out(raw + decode.room.raw),
+        scores(out + decode.room.out) {
+    // Columns behind the last feature are read and never written; another call may have.
+    std::fill_n(content, decode.room.cleared(), 0.0F);
+  }
 };
 
 // The keys that a query at `position` may see: [first, last).
@@ -113,7 +132,7 @@ void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange
 }
 
 // Up to kFewRows rows that read one key head.
-void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>& rows,
+void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> rows,
                  const Memory& memory) {
   const Call& call = decode.call;
   const Strides strides = strides_of(call);
@@ -122,9 +141,8 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
   for (std::int64_t r = 0; r < count; ++r) {
     side.head = rows[static_cast<std::size_t>(r)].head;
     // Each clears the rest of its panel; the next row is written after it.
-    fill_queries(
-        call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
-        {memory.content.data() + r * strides.content, nullptr, nullptr, memory.raw.data()});
+    fill_queries(call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
+                 {memory.content + r * strides.content, nullptr, nullptr, memory.raw});
   }
   KeyRange all{s.keys, 0};
   for (const Row& row : rows) {
@@ -133,26 +151,26 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
   }
   const std::int64_t keys = std::max<std::int64_t>(0, all.last - all.first);
   const std::int64_t key_head = rows.front().head / call.group;
-  float* const scores = memory.scores.data();
-  call.kernels.score_rows(memory.content.data(), strides.content, count,
+  float* const scores = memory.scores;
+  call.kernels.score_rows(memory.content, strides.content, count,
                           rows_of(call.k, s.batch, key_head, s.first_key + all.first), keys,
-                          call.head_dim, scores, decode.score_row);
+                          call.head_dim, scores, decode.room.score_row);
   float maxima[kFewRows], sums[kFewRows];
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
-    float* const own = scores + r * decode.score_row;
+    float* const own = scores + r * decode.room.score_row;
     finish_scores(call, s, row, range_of(call, s, s.offset + row.i), all.first, all.first + keys,
                   own);
     call.kernels.exp_row(own, keys, &maxima[r], &sums[r]);
   }
-  std::fill_n(memory.out.data(), kFewRows * strides.value, 0.0F);
-  call.kernels.weigh_rows(scores, decode.score_row, count,
+  std::fill_n(memory.out, kFewRows * strides.value, 0.0F);
+  call.kernels.weigh_rows(scores, decode.room.score_row, count,
                           rows_of(call.v, s.batch, key_head, s.first_key + all.first), keys,
-                          call.value_dim, memory.out.data(), strides.value);
+                          call.value_dim, memory.out, strides.value);
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
     const std::int64_t query = s.first_query + row.i;
-    float* const out = memory.out.data() + r * strides.value;
+    float* const out = memory.out + r * strides.value;
     const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
     for (std::int64_t i = 0; i < call.value_dim; ++i)
       out[i] = sums[r] == 0.0F ? 0.0F : out[i] / sums[r];
@@ -167,25 +185,25 @@ void attend_rows(const Decode& decode, const Sequence& s, const std::vector<Row>
     if (decode.extras.probabilities == nullptr) continue;
     float* const to_row = decode.extras.probabilities + flat * call.k.tokens + s.first_key;
     for (std::int64_t j = 0; j < keys; ++j)
-      to_row[all.first + j] = scores[r * decode.score_row + j] * factor;
+      to_row[all.first + j] = scores[r * decode.room.score_row + j] * factor;
   }
 }
 
-void decode_part(void* context, int, int) {
+void decode_part(void* context, int part, int) {
   Decode& decode = *static_cast<Decode*>(context);
   const Call& call = decode.call;
-  const Memory memory(decode);
+  const Memory memory(decode, part);
   const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  std::vector<Row> rows;
+  Row rows[kFewRows];
   for (std::int64_t item = decode.next++; item < items; item = decode.next++) {
     const Sequence& s = call.sequences[static_cast<std::size_t>(item / call.key_heads)];
     const std::int64_t first = item % call.key_heads * call.group;
     const std::int64_t all = call.group * s.queries;
     for (std::int64_t at = 0; at < all; at += kFewRows) {
-      rows.clear();
-      for (std::int64_t r = at; r < std::min(all, at + kFewRows); ++r)
-        rows.push_back({first + r / s.queries, r % s.queries});
-      attend_rows(decode, s, rows, memory);
+      const std::int64_t count = std::min<std::int64_t>(kFewRows, all - at);
+      for (std::int64_t r = 0; r < count; ++r)
+        rows[r] = {first + (at + r) / s.queries, (at + r) % s.queries};
+      attend_rows(decode, s, {rows, static_cast<std::size_t>(count)}, memory);
     }
   }
 }
@@ -202,13 +220,17 @@ bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept
 }
 
 void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
-  Decode decode{call, out, extras, rounded_up(call.most_keys, kWidest) + kWidest, {}};
   const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const std::int64_t bytes = items * call.most_keys * (call.head_dim + call.value_dim) *
-                             static_cast<std::int64_t>(core::size_of(call.k.dtype));
-  const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
-  core::run_parts(static_cast<int>(std::min<std::int64_t>(call.threads, useful)), decode_part,
-                  &decode);
+  const auto parts_for = [&](std::int64_t keys) {
+    const std::int64_t bytes = items * keys * (call.head_dim + call.value_dim) *
+                               static_cast<std::int64_t>(core::size_of(call.k.dtype));
+    const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
+    return std::min<std::int64_t>(call.threads, useful);
+  };
+  const std::int64_t most = std::max(call.most_keys, call.memory.room_for_keys);
+  call.memory.few.reserve(parts_for(most) * room_for(call, most).all());
+  Decode decode{call, out, extras, room_for(call, call.most_keys), call.memory.few.data(), {}};
+  core::run_parts(static_cast<int>(parts_for(call.most_keys)), decode_part, &decode);
 }
 
 }  // namespace phasor::attention

@@ -16,4 +16,8 @@ Floats::Floats(std::int64_t count) : count_(count) {
   memory_ = std::shared_ptr<float[]>(std::move(memory), floats);
 }
 
+void Floats::reserve(std::int64_t count) {
+  if (count > count_) *this = Floats(count);
+}
+
 }  // namespace phasor::attention

@@ -13,6 +13,10 @@ class Floats {
   Floats() = default;
   // throws   std::bad_alloc
   explicit Floats(std::int64_t count);
+  // Room for `count` floats: what is there, whatever it holds, or fresh zeros where that is less.
+  //
+  // throws   std::bad_alloc
+  void reserve(std::int64_t count);
   [[nodiscard]] float* data() const noexcept { return memory_.get(); }
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }
 

@@ -19,6 +19,9 @@ using core::HeadsView;
 using core::Positions;
 using core::Rotary;
 
+// Floats in which keys are turned before they are rounded to sixteen bits: inside the first cache.
+constexpr std::int64_t kWideKeys = 4096;
+
 [[noreturn]] void refuse(ErrorCode code, const std::string& what) {
   throw Error(code, "cache: " + what);
 }
@@ -44,26 +47,6 @@ CacheBlock allocate_block(const CacheSpec& spec, std::int64_t dim) {
 std::int64_t head_offset(const ConstHeadsView& view, std::int64_t batch, std::int64_t head) {
   return (batch * view.batch_stride + head * view.head_stride) *
          static_cast<std::int64_t>(core::size_of(view.dtype));
-}
-
-// precondition  shapes and dtypes agree; out has a head's tokens side by side
-void copy_tokens(const ConstHeadsView& in, const HeadsView& out) {
-  const auto element = static_cast<std::int64_t>(core::size_of(in.dtype));
-  const std::int64_t bytes = in.head_dim * element;
-  for (std::int64_t b = 0; b < in.batch; ++b) {
-    for (std::int64_t h = 0; h < in.heads; ++h) {
-      const std::byte* from = static_cast<const std::byte*>(in.data) + head_offset(in, b, h);
-      std::byte* to = static_cast<std::byte*>(out.data) + head_offset(out, b, h);
-      if (in.token_stride == in.head_dim) {
-        std::memcpy(to, from, static_cast<std::size_t>(in.tokens * bytes));
-        continue;
-      }
-      for (std::int64_t t = 0; t < in.tokens; ++t) {
-        std::memcpy(to + t * bytes, from + t * in.token_stride * element,
-                    static_cast<std::size_t>(bytes));
-      }
-    }
-  }
 }
 
 void check_spec(const CacheSpec& spec) {
@@ -100,12 +83,6 @@ int axes_of(const std::optional<Rotary>& rotary) {
   return rotary ? rotary->frequencies.axis_count() : 1;
 }
 
-void turn_keys(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
-               int threads) {
-  const core::Turn turn{in, out, core::Role::key};
-  core::rotate(rotary, positions, {&turn, 1}, {.threads = threads});
-}
-
 bool is_drift_free(const CacheSpec& spec) { return spec.mode == CacheMode::drift_free; }
 
 void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec& spec,
@@ -116,9 +93,10 @@ void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec&
            message(name, " must be [", spec.batch, ", ", std::max<std::int64_t>(tokens, 0), ", ",
                    spec.key_heads, ", ", dim, "], got ", shape_text(view)));
   }
-  if (view.dtype != spec.dtype) {
+  if (view.dtype != spec.dtype && view.dtype != core::DType::f32) {
     refuse(ErrorCode::shape_mismatch,
-           message(name, " must have the cache's dtype ", core::name_of(spec.dtype), ", got ",
+           message(name, " must have the cache's dtype ", core::name_of(spec.dtype),
+                   spec.dtype == core::DType::f32 ? "" : " or f32", ", got ",
                    core::name_of(view.dtype)));
   }
   if (view.data == nullptr && tokens > 0) {
@@ -148,18 +126,6 @@ HeadsView KVCache::State::view(const CacheBlock& block, std::int64_t first,
   return view;
 }
 
-void KVCache::State::move_keys(std::int64_t first, std::int64_t count, const Positions& old,
-                               const Stance& to, int threads) const {
-  const HeadsView turned = view(keys, first, count);
-  if (is_drift_free(spec)) {
-    turn_keys(to.rotary, to.positions, view(raw_keys, first, count), turned, threads);
-  } else if (spec.rotary) {
-    attention::rerotate({*spec.rotary, old}, to, turned, threads);
-  } else {
-    turn_keys(to.rotary, to.positions, turned, turned, threads);
-  }
-}
-
 KVCache::KVCache(CacheSpec spec) {
   check_spec(spec);
   if (spec.rotary) check_rotary(*spec.rotary, spec.head_dim);
@@ -167,8 +133,17 @@ KVCache::KVCache(CacheSpec spec) {
              values = allocate_block(spec, spec.value_dim), raw_keys;
   if (is_drift_free(spec)) raw_keys = allocate_block(spec, spec.head_dim);
   PositionRows positions(axes_of(spec.rotary), spec.capacity);
-  state_ = std::make_unique<State>(State{std::move(spec), std::move(keys), std::move(values),
-                                         std::move(raw_keys), std::move(positions)});
+  std::vector<float> wide_keys;
+  if (spec.dtype != core::DType::f32) {
+    wide_keys.resize(static_cast<std::size_t>(
+        std::max<std::int64_t>(kWideKeys, spec.key_heads * spec.head_dim)));
+  }
+  state_ = std::make_unique<State>(State{.spec = std::move(spec),
+                                         .keys = std::move(keys),
+                                         .values = std::move(values),
+                                         .raw_keys = std::move(raw_keys),
+                                         .positions = std::move(positions),
+                                         .wide_keys = std::move(wide_keys)});
 }
 
 KVCache::~KVCache() = default;
@@ -202,19 +177,15 @@ void KVCache::append(ConstHeadsView k, ConstHeadsView v, std::optional<Positions
   // Behind the last token nothing is visible until `tokens` grows.
   state.positions.write(state.tokens, at, spec.batch, k.tokens, spec.rotary);
   if (k.tokens == 0) return;
-  const HeadsView keys = state.view(state.keys, state.tokens, k.tokens);
-  if (spec.rotary) {
-    turn_keys(*spec.rotary, at, k, keys, threads);
-  } else {
-    copy_tokens(k, keys);
-  }
-  if (is_drift_free(spec)) copy_tokens(k, state.view(state.raw_keys, state.tokens, k.tokens));
-  copy_tokens(v, state.view(state.values, state.tokens, k.tokens));
+  state.write_keys(k, at, threads);
+  if (is_drift_free(spec)) state.write_plain(k, state.raw_keys);
+  state.write_plain(v, state.values);
   state.tokens += k.tokens;
 }
 
 void KVCache::truncate(std::int64_t tokens) {
   check_tokens("truncate", state_->tokens, 0, tokens);
+  state_->before_rerotate.reset();
   state_->tokens = tokens;
 }
 
@@ -223,6 +194,7 @@ void KVCache::evict(std::int64_t first, std::int64_t last) {
   check_tokens("evict", state.tokens, first, last);
   const std::int64_t behind = state.tokens - last;
   if (first == last) return;
+  state.before_rerotate.reset();
   for (const CacheBlock* block : {&state.keys, &state.values, &state.raw_keys}) {
     if (!block->memory) continue;
     const HeadsView to = state.view(*block, first, behind);
@@ -246,17 +218,12 @@ void KVCache::shift(std::int64_t first, std::int64_t last, std::int64_t delta, i
   check_tokens("shift", state.tokens, first, last);
   if (delta == 0 || first == last) return;
   const std::int64_t count = last - first;
-  const std::vector<double> old = state.positions.dense(first, count);
-  std::vector<double> moved = old;
-  for (double& position : moved) position += static_cast<double>(delta);
-  const int axes = state.positions.axes();
-  const Positions fresh = core::positions_per_row(moved.data(), axes, 0, count);
-  check_position_range(fresh, axes, state.spec.batch, count, state.spec.rotary);
-  if (state.spec.rotary) {
-    state.move_keys(first, count, core::positions_per_row(old.data(), axes, 0, count),
-                    {*state.spec.rotary, fresh}, threads);
-  }
-  state.positions.assign(first, moved);
+  const auto step = static_cast<double>(delta);
+  const PositionRows::Bounds old = state.positions.bounds(first, count);
+  check_position_bounds(old.low + step, old.high + step, state.spec.rotary);
+  if (state.spec.rotary) state.turn_by(first, count, step, threads);
+  state.before_rerotate.reset();
+  state.positions.add(first, count, step);
 }
 
 void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions, int threads) {
@@ -277,13 +244,32 @@ void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions,
   check_position_range(fresh, axes, state.spec.batch, state.tokens, wanted);
   const bool stays =
       state.spec.rotary && old == moved && difference_of(*state.spec.rotary, rotary).empty();
-  if (state.tokens > 0 && !stays) {
-    state.move_keys(0, state.tokens,
-                    core::positions_per_row(old.data(), state.positions.axes(), 0, state.tokens),
-                    {rotary, fresh}, threads);
+  const bool moves = state.tokens > 0 && !stays;
+  if (moves) {
+    if (state.spare_keys.memory == nullptr)
+      state.spare_keys = allocate_block(state.spec, state.spec.head_dim);
+    state.before_rerotate.reset();  // its keys are written over
+    state.turn_to({rotary, fresh},
+                  core::positions_per_row(old.data(), state.positions.axes(), 0, state.tokens),
+                  state.view(state.spare_keys, 0, state.tokens), threads);
   }
+  // Nothing below can fail.
+  state.before_rerotate =
+      State::Before{std::move(state.spec.rotary), std::move(state.positions), state.tokens, moves};
   state.spec.rotary = std::move(wanted);
   state.positions = std::move(rows);
+  if (moves) std::swap(state.keys, state.spare_keys);
+}
+
+void KVCache::undo_rerotate() noexcept {
+  State& state = *state_;
+  if (!state.before_rerotate) return;
+  State::Before& before = *state.before_rerotate;
+  state.spec.rotary = std::move(before.rotary);
+  state.positions = std::move(before.positions);
+  state.tokens = before.tokens;
+  if (before.keys_moved) std::swap(state.keys, state.spare_keys);
+  state.before_rerotate.reset();
 }
 
 KVCache KVCache::fork() const { return fork(state_->spec.capacity); }
@@ -298,12 +284,10 @@ KVCache KVCache::fork(std::int64_t capacity) const {
   spec.capacity = capacity;
   KVCache copy(std::move(spec));
   State& to = *copy.state_;
-  const auto copy_block = [&](const CacheBlock& in, const CacheBlock& out) {
-    copy_tokens(from.view(in, 0, from.tokens), to.view(out, 0, from.tokens));
-  };
-  copy_block(from.keys, to.keys);
-  copy_block(from.values, to.values);
-  if (is_drift_free(from.spec)) copy_block(from.raw_keys, to.raw_keys);
+  to.write_plain(from.view(from.keys, 0, from.tokens), to.keys);
+  to.write_plain(from.view(from.values, 0, from.tokens), to.values);
+  if (is_drift_free(from.spec))
+    to.write_plain(from.view(from.raw_keys, 0, from.tokens), to.raw_keys);
   to.positions.assign(0, from.positions.dense(0, from.tokens));
   to.tokens = from.tokens;
   return copy;

@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "attention/call_memory.hpp"
 #include "attention/kv_cache_state.hpp"
 #include "attention/same_rotary.hpp"
 #include "phasor/attention/kv_cache.hpp"
@@ -30,16 +31,15 @@ void check_options(const AttentionOptions& options) {
 }
 
 // Query i of `queries` beside token tokens - queries + i; before the first token, one apart.
-std::vector<double> query_positions(const PositionRows& rows, std::int64_t tokens,
-                                    std::int64_t queries) {
-  std::vector<double> positions;
+void find_query_positions(const PositionRows& rows, std::int64_t tokens, std::int64_t queries,
+                          std::vector<double>& positions) {
+  positions.clear();
   for (int axis = 0; axis < rows.axes(); ++axis) {
     for (std::int64_t at = tokens - queries; at < tokens; ++at) {
       const double first = tokens > 0 ? *rows.from(axis, 0) : 0.0;
       positions.push_back(at >= 0 ? *rows.from(axis, at) : first + static_cast<double>(at));
     }
   }
-  return positions;
 }
 
 }  // namespace
@@ -49,13 +49,16 @@ void KVCache::attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
   const State& state = *state_;
   check_turn(state.spec.rotary, terms.turn);
   check_options(options);
-  std::vector<double> rows;  // outlives the call that reads it
+  std::vector<double> own;  // outlives the call that reads it
+  CallMemory* const kept = options.workspace == nullptr ? nullptr : &options.workspace->memory();
+  if (kept != nullptr) kept->room_for_keys = state.spec.capacity;
   if (state.spec.rotary) {
     options.keys = KeyState::turned;
     if (!options.query_positions) {
       const int axes = state.positions.axes();
       const bool in_place = axes == 1 && q.tokens >= 0 && q.tokens <= state.tokens;
-      if (!in_place) rows = query_positions(state.positions, state.tokens, q.tokens);
+      std::vector<double>& rows = kept == nullptr ? own : kept->positions;
+      if (!in_place) find_query_positions(state.positions, state.tokens, q.tokens, rows);
       options.query_positions = core::positions_per_row(
           in_place ? state.positions.from(0, state.tokens - q.tokens) : rows.data(), axes, 0,
           q.tokens);

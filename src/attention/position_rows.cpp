@@ -8,17 +8,20 @@
 
 namespace phasor::attention {
 
+void check_position_bounds(double low, double high, const std::optional<core::Rotary>& rotary) {
+  if (rotary) {
+    core::check_angle_range("cache", rotary->frequencies, low, high);
+  } else if (!(std::fmax(std::fabs(low), std::fabs(high)) < core::kMaxPosition)) {
+    throw Error(
+        ErrorCode::out_of_range,
+        message("cache: positions must be below 2^53 in magnitude, got ", low, " to ", high));
+  }
+}
+
 void check_position_range(const core::Positions& positions, int axes, std::int64_t batch,
                           std::int64_t tokens, const std::optional<core::Rotary>& rotary) {
   const core::PositionBounds bounds = core::check_positions(positions, axes, batch, tokens);
-  if (tokens == 0) return;
-  if (rotary) {
-    core::check_angle_range("cache", rotary->frequencies, bounds.low, bounds.high);
-  } else if (!(std::fmax(std::fabs(bounds.low), std::fabs(bounds.high)) < core::kMaxPosition)) {
-    throw Error(ErrorCode::out_of_range,
-                message("cache: positions must be below 2^53 in magnitude, got ", bounds.low,
-                        " to ", bounds.high));
-  }
+  if (tokens > 0) check_position_bounds(bounds.low, bounds.high, rotary);
 }
 
 PositionRows::PositionRows(int axes, std::int64_t capacity)
@@ -30,6 +33,20 @@ double PositionRows::largest(std::int64_t token) const noexcept {
   double largest = *from(0, token);
   for (int axis = 1; axis < axes_; ++axis) largest = std::max(largest, *from(axis, token));
   return largest;
+}
+
+PositionRows::Bounds PositionRows::bounds(std::int64_t first, std::int64_t count) const noexcept {
+  Bounds bounds{*from(0, first), *from(0, first)};
+  for (int axis = 0; axis < axes_; ++axis) {
+    const auto [low, high] = std::minmax_element(from(axis, first), from(axis, first) + count);
+    bounds = {std::min(bounds.low, *low), std::max(bounds.high, *high)};
+  }
+  return bounds;
+}
+
+void PositionRows::copy(std::int64_t first, std::int64_t count, double* out) const noexcept {
+  for (int axis = 0; axis < axes_; ++axis)
+    std::copy_n(from(axis, first), count, out + axis * count);
 }
 
 std::vector<double> PositionRows::dense(std::int64_t first, std::int64_t count) const {
@@ -83,6 +100,13 @@ void PositionRows::assign(std::int64_t first, const std::vector<double>& positio
   const auto count = static_cast<std::int64_t>(positions.size()) / axes_;
   for (int axis = 0; axis < axes_; ++axis) {
     std::copy_n(positions.begin() + axis * count, count, &at(axis, 0) + first);
+  }
+}
+
+void PositionRows::add(std::int64_t first, std::int64_t count, double delta) noexcept {
+  for (int axis = 0; axis < axes_; ++axis) {
+    double* const row = &at(axis, 0) + first;
+    for (std::int64_t t = 0; t < count; ++t) row[t] += delta;
   }
 }
 

@@ -9,9 +9,10 @@
 
 namespace phasor::attention {
 
+// throws   Error(out_of_range) unless positions from low to high give exact angles under the rotary
+void check_position_bounds(double low, double high, const std::optional<core::Rotary>& rotary);
 // throws   Error(shape_mismatch | invalid_argument | out_of_range) unless positions fit the shape,
-// are
-//          finite and give exact angles under the rotary
+//          are finite and give exact angles under the rotary
 void check_position_range(const core::Positions& positions, int axes, std::int64_t batch,
                           std::int64_t tokens, const std::optional<core::Rotary>& rotary);
 
@@ -23,6 +24,15 @@ class PositionRows {
   [[nodiscard]] int axes() const noexcept { return axes_; }
   // Over the axes of one token.
   [[nodiscard]] double largest(std::int64_t token) const noexcept;
+  // Over every axis of tokens [first, first + count).
+  //
+  // precondition  count > 0
+  struct Bounds {
+    double low, high;
+  };
+  [[nodiscard]] Bounds bounds(std::int64_t first, std::int64_t count) const noexcept;
+  // Tokens [first, first + count) as [axes, count], in the caller's memory.
+  void copy(std::int64_t first, std::int64_t count, double* out) const noexcept;
   // Tokens [first, first + count) as [axes, count].
   [[nodiscard]] std::vector<double> dense(std::int64_t first, std::int64_t count) const;
   // Tokens [0, count) as [axes, count] for another number of axes.
@@ -42,6 +52,7 @@ class PositionRows {
              std::int64_t count, const std::optional<core::Rotary>& rotary);
   // shape    positions [axes, count]
   void assign(std::int64_t first, const std::vector<double>& positions) noexcept;
+  void add(std::int64_t first, std::int64_t count, double delta) noexcept;
   // Moves `count` tokens from `last` on to `first`.
   void close_gap(std::int64_t first, std::int64_t last, std::int64_t count) noexcept;
 

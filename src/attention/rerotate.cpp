@@ -2,9 +2,13 @@
 
 #include <vector>
 
+#include "attention/rerotate_into.hpp"
+#include "core/window.hpp"
+
 namespace phasor::attention {
 namespace {
 
+using core::ConstHeadsView;
 using core::Direction;
 using core::HeadsView;
 using core::Rotary;
@@ -36,30 +40,27 @@ std::vector<double> composed_rows(const Stance& from, const Stance& to, const He
   return rows;
 }
 
-void turn_once(const Stance& from, const Stance& to, HeadsView keys, int threads) {
-  const std::vector<double> rows = composed_rows(from, to, keys, threads);
-  std::vector<float> cos(rows.size() / 2), sin(rows.size() / 2);
-  for (std::size_t i = 0; i < cos.size(); ++i) {
-    cos[i] = static_cast<float>(rows[2 * i]);
-    sin[i] = static_cast<float>(rows[2 * i + 1]);
-  }
-  const std::int64_t pairs = from.rotary.frequencies.pairs();
-  const auto table = core::CosSinTable::from_rows(cos, sin, pairs);
-  std::vector<std::int64_t> row_of(static_cast<std::size_t>(keys.batch * keys.tokens));
-  for (std::size_t i = 0; i < row_of.size(); ++i) row_of[i] = static_cast<std::int64_t>(i);
-  Rotary by_row = from.rotary;
+void turn_once(const Stance& from, const Stance& to, ConstHeadsView in, HeadsView out,
+               int threads) {
+  const std::vector<double> rows = composed_rows(from, to, out, threads);
+  core::Window window = core::window_of(from.rotary);
   // Cached keys lie in the pairs that the scheme wrote.
-  if (by_row.layout == core::PairLayout::interleaved_to_half)
-    by_row.layout = core::PairLayout::half;
-  by_row.frequencies = core::Frequencies(std::vector<double>(static_cast<std::size_t>(pairs), 0.0));
-  by_row.growth.reset();
-  core::rotate(by_row, core::positions_per_row(row_of.data(), 1, keys.batch, keys.tokens), keys,
-               {.table = &table, .threads = threads});
+  if (window.layout == core::PairLayout::interleaved_to_half)
+    window.layout = core::PairLayout::half;
+  const core::CosSinRows by_row{.cos = rows.data(),
+                                .sin = rows.data() + 1,
+                                .dtype = core::DType::f64,
+                                .pairs = window.pairs,
+                                .batch_stride = out.tokens * 2 * window.pairs,
+                                .token_stride = 2 * window.pairs,
+                                .pair_stride = 2};
+  const core::Turn turn{in, out, core::Role::key};
+  core::rotate_window(window, by_row, {&turn, 1}, {.threads = threads});
 }
 
 // Calls visit(index in view, index in a dense float64 copy) for every element.
 template <class Visit>
-void for_each_element(const HeadsView& view, const Visit& visit) {
+void for_each_element(const ConstHeadsView& view, const Visit& visit) {
   std::size_t dense = 0;
   for (std::int64_t b = 0; b < view.batch; ++b) {
     for (std::int64_t t = 0; t < view.tokens; ++t) {
@@ -73,35 +74,39 @@ void for_each_element(const HeadsView& view, const Visit& visit) {
 }
 
 // Other pairs: no single turn exists, so both are done in float64 and the result is rounded once.
-void turn_wide(const Stance& from, const Stance& to, HeadsView keys, int threads) {
-  std::vector<double> wide(
-      static_cast<std::size_t>(keys.batch * keys.tokens * keys.heads * keys.head_dim));
+void turn_wide(const Stance& from, const Stance& to, ConstHeadsView in, HeadsView out,
+               int threads) {
+  std::vector<double> wide(static_cast<std::size_t>(in.batch * in.tokens * in.heads * in.head_dim));
   for_each_element(
-      keys, [&](std::int64_t at, std::size_t dense) { wide[dense] = core::element_of(keys, at); });
+      in, [&](std::int64_t at, std::size_t dense) { wide[dense] = core::element_of(in, at); });
   turn_back_and_forth(
-      from, to, core::heads_view(wide.data(), keys.batch, keys.tokens, keys.heads, keys.head_dim),
-      threads);
+      from, to, core::heads_view(wide.data(), in.batch, in.tokens, in.heads, in.head_dim), threads);
   for_each_element(
-      keys, [&](std::int64_t at, std::size_t dense) { core::set_element(keys, at, wide[dense]); });
+      out, [&](std::int64_t at, std::size_t dense) { core::set_element(out, at, wide[dense]); });
 }
 
 }  // namespace
 
-void rerotate(const Stance& from, const Stance& to, core::HeadsView keys, int threads) {
+void rerotate_into(const Stance& from, const Stance& to, ConstHeadsView in, HeadsView out,
+                   int threads) {
   core::validate(from.rotary);
   core::validate(to.rotary);
   for (const Rotary* rotary : {&from.rotary, &to.rotary}) {
-    if (rotary->head_dim != keys.head_dim) {
-      throw Error(ErrorCode::shape_mismatch, message("rerotate: head_dim must be ",
-                                                     rotary->head_dim, ", got ", keys.head_dim));
+    if (rotary->head_dim != in.head_dim) {
+      throw Error(ErrorCode::shape_mismatch,
+                  message("rerotate: head_dim must be ", rotary->head_dim, ", got ", in.head_dim));
     }
   }
-  if (keys.batch * keys.tokens * keys.heads <= 0) return;
-  if (keys.dtype != core::DType::f64 && pairs_alike(from.rotary, to.rotary)) {
-    turn_once(from, to, keys, threads);
+  if (in.batch * in.tokens * in.heads <= 0) return;
+  if (in.dtype != core::DType::f64 && pairs_alike(from.rotary, to.rotary)) {
+    turn_once(from, to, in, out, threads);
   } else {
-    turn_wide(from, to, keys, threads);
+    turn_wide(from, to, in, out, threads);
   }
+}
+
+void rerotate(const Stance& from, const Stance& to, HeadsView keys, int threads) {
+  rerotate_into(from, to, keys, keys, threads);
 }
 
 }  // namespace phasor::attention

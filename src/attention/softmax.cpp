@@ -274,7 +274,9 @@ void clear_unmet(const Call& call, const AttentionExtras& extras) {
 void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
             core::ConstHeadsView v, core::HeadsView out, const AttentionOptions& options,
             const AttentionExtras& extras) {
-  const Call call = checked_call("attend", terms, q, k, v, options);
+  CallMemory own;
+  const Call call = checked_call("attend", terms, q, k, v, options,
+                                 options.workspace == nullptr ? own : options.workspace->memory());
   check_output("attend", "out", out, q.batch, q.tokens, q.heads, v.head_dim, call);
   if (extras.wide_log_sum_exp != nullptr && !call.is_wide()) {
     throw Error(

@@ -364,7 +364,8 @@ void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                 "attend_backward: keys must be raw where they are turned, got turned keys: their "
                 "gradient would be that of the cache");
   }
-  const Call call = checked_call(where, terms, q, k, v, options);
+  CallMemory memory;
+  const Call call = checked_call(where, terms, q, k, v, options, memory);
   check_output(where, "d_q", gradients.d_q, q.batch, q.tokens, q.heads, q.head_dim, call);
   check_output(where, "d_k", gradients.d_k, k.batch, k.tokens, k.heads, k.head_dim, call);
   check_output(where, "d_v", gradients.d_v, v.batch, v.tokens, v.heads, v.head_dim, call);

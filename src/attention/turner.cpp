@@ -1,7 +1,7 @@
 #include "attention/turner.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <vector>
 
 #include "core/angle_range.hpp"
 #include "core/dispatch.hpp"
@@ -9,24 +9,25 @@
 namespace phasor::attention {
 
 Turner::Turner(const core::Rotary& rotary, core::Role role, const TurnerChoices& choices,
-               std::vector<double> ids, const Turner* twin)
+               TurnerMemory& memory, const Turner* twin)
     : rotary_(&rotary),
       role_(role),
       choices_(choices),
-      ids_(std::move(ids)),
+      ids_(memory.ids),
       tokens_(static_cast<std::int64_t>(ids_.size()) / rotary.frequencies.axis_count()),
       turn_rows_(rotary, core::kernels_for(choices.isa)) {
   if (tokens_ == 0) return;
   const auto [low, high] = std::minmax_element(ids_.begin(), ids_.end());
   core::check_angle_range("attention", rotary.frequencies, *low, *high);
   if (!keeps_rows()) return;
-  if (twin != nullptr && !rotary.growth && twin->ids_ == ids_) {
+  if (twin != nullptr && !rotary.growth && std::ranges::equal(twin->ids_, ids_)) {
     rows_ = twin->rows_;
     return;
   }
-  rows_ = Floats(turn_rows_.floats_for(tokens_));
+  memory.rows.reserve(turn_rows_.floats_for(tokens_));
+  rows_ = memory.rows.data();
   turn_rows_.make(core::positions_per_row(ids_.data(), rotary.frequencies.axis_count(), 1, tokens_),
-                  tokens_, 0, 0, tokens_, role_, rows_.data());
+                  tokens_, 0, 0, tokens_, role_, memory.rows.data());
 }
 
 // A float32 engine makes its rows its own way; core::rotate knows it, and the order of its output.
@@ -39,7 +40,7 @@ bool Turner::keeps_rows() const noexcept {
 void Turner::turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
                   core::Direction direction) const {
   if (keeps_rows()) {
-    const float* cos_sin = rows_.data() + first * turn_rows_.row_floats();
+    const float* cos_sin = rows_ + first * turn_rows_.row_floats();
     std::vector<float> transposed;
     if (direction == core::Direction::transpose) {
       transposed.resize(static_cast<std::size_t>(turn_rows_.floats_for(count)));
@@ -49,19 +50,24 @@ void Turner::turn(std::int64_t first, std::int64_t count, float* rows, std::int6
     turn_rows_.turn(cos_sin, rows, rows, stride, count);
     return;
   }
+  // Some tokens at a time, their ids side by side on the stack.
+  constexpr std::int64_t kAtOnce = 64;
   const int axes = rotary_->frequencies.axis_count();
-  std::vector<double> ids(static_cast<std::size_t>(axes * count));
-  for (int axis = 0; axis < axes; ++axis)
-    std::copy_n(ids_.begin() + axis * tokens_ + first, count, ids.begin() + axis * count);
-  core::HeadsView view = core::heads_view(rows, 1, count, 1, rotary_->head_dim);
-  view.token_stride = stride;
-  const core::Turn in_place{view, view, role_};
-  core::rotate(*rotary_, core::positions_per_row(ids.data(), axes, 1, count), {&in_place, 1},
-               {.direction = direction,
-                .angles = choices_.angles,
-                .table = nullptr,
-                .threads = 1,
-                .isa = choices_.isa});
+  double ids[core::kMaxAxes * kAtOnce];
+  for (std::int64_t at = 0; at < count; at += kAtOnce) {
+    const std::int64_t some = std::min(kAtOnce, count - at);
+    for (int axis = 0; axis < axes; ++axis)
+      std::copy_n(ids_.begin() + axis * tokens_ + first + at, some, ids + axis * some);
+    core::HeadsView view = core::heads_view(rows + at * stride, 1, some, 1, rotary_->head_dim);
+    view.token_stride = stride;
+    const core::Turn in_place{view, view, role_};
+    core::rotate(*rotary_, core::positions_per_row(ids, axes, 1, some), {&in_place, 1},
+                 {.direction = direction,
+                  .angles = choices_.angles,
+                  .table = nullptr,
+                  .threads = 1,
+                  .isa = choices_.isa});
+  }
 }
 
 void Turner::turn_all(const core::HeadsView& x, int threads, core::Direction direction) const {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
-#include "attention/floats.hpp"
+#include "attention/call_memory.hpp"
 #include "attention/turn_rows.hpp"
 #include "phasor/core/rotate.hpp"
 
@@ -24,11 +24,11 @@ struct TurnerChoices {
 
 class Turner {
  public:
-  // ids      [axes][tokens], finite
+  // memory   its ids [axes][tokens], finite; rows are made in it. Outlives the turner
   // twin     another turner of the same rotary whose rows are taken where its tokens stand alike
   // throws   Error(out_of_range) for a position beyond the exact angles
   Turner(const core::Rotary& rotary, core::Role role, const TurnerChoices& choices,
-         std::vector<double> ids, const Turner* twin = nullptr);
+         TurnerMemory& memory, const Turner* twin = nullptr);
 
   // Turns tokens [first, first + count) in place: token t at rows + t * stride.
   void turn(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
@@ -45,10 +45,10 @@ class Turner {
   const core::Rotary* rotary_;
   core::Role role_;
   TurnerChoices choices_;
-  std::vector<double> ids_;
+  std::span<const double> ids_;
   std::int64_t tokens_;
   TurnRows turn_rows_;
-  Floats rows_;
+  const float* rows_ = nullptr;
 };
 
 }  // namespace phasor::attention

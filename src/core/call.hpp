@@ -5,13 +5,15 @@
 #include <span>
 
 #include "core/kernels/kernels.hpp"
+#include "core/window.hpp"
 #include "phasor/core/rotate.hpp"
 
 namespace phasor::core {
 
 // Everything that is the same for all tokens of a call.
 struct Call {
-  const Rotary& rotary;
+  Window window;
+  const Rotary* rotary;  // null where the caller gave rows
   const Positions& positions;
   std::span<const Turn> turns;
   const RotateOptions& options;
@@ -29,11 +31,12 @@ struct Call {
   double scale;                      // on cos and sin
   const CosSinRows* rows = nullptr;  // the caller's cos and sin, in place of angles
 
+  [[nodiscard]] bool grows() const { return rotary != nullptr && rotary->growth.has_value(); }
   // Reads one layout and writes the other.
-  [[nodiscard]] bool crosses() const { return rotary.layout == PairLayout::interleaved_to_half; }
+  [[nodiscard]] bool crosses() const { return window.layout == PairLayout::interleaved_to_half; }
   // The layout that the kernel works in.
   [[nodiscard]] PairLayout kernel_layout() const {
-    return crosses() ? PairLayout::half : rotary.layout;
+    return crosses() ? PairLayout::half : window.layout;
   }
 };
 

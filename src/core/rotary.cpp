@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/window.hpp"
+
 namespace phasor::core {
 
 std::string_view name_of(PairLayout layout) noexcept {
@@ -24,20 +26,26 @@ std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-void validate(const Rotary& rotary) {
-  const std::int64_t rotary_dim = rotary.rotary_dim();
-  if (rotary.offset < 0 || rotary.head_dim < rotary_dim ||
-      rotary.offset > rotary.head_dim - rotary_dim) {
+Window window_of(const Rotary& rotary) noexcept {
+  return {rotary.layout, rotary.head_dim, rotary.offset, rotary.blocks, rotary.frequencies.pairs()};
+}
+
+void check_window(const Window& window) {
+  const std::int64_t rotary_dim = window.rotary_dim();
+  if (window.offset < 0 || window.head_dim < rotary_dim ||
+      window.offset > window.head_dim - rotary_dim) {
     throw Error(ErrorCode::shape_mismatch,
-                message("rotate: rotary_dim ", rotary_dim, " at offset ", rotary.offset,
-                        " must lie inside head_dim, got head_dim ", rotary.head_dim));
+                message("rotate: rotary_dim ", rotary_dim, " at offset ", window.offset,
+                        " must lie inside head_dim, got head_dim ", window.head_dim));
   }
-  if (rotary.blocks != 1 &&
-      (rotary.blocks < 1 || rotary.frequencies.pairs() % rotary.blocks != 0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rotate: blocks must divide the ", rotary.frequencies.pairs(),
-                        " pairs, got ", rotary.blocks));
+  if (window.blocks != 1 && (window.blocks < 1 || window.pairs % window.blocks != 0)) {
+    throw Error(ErrorCode::invalid_argument, message("rotate: blocks must divide the ",
+                                                     window.pairs, " pairs, got ", window.blocks));
   }
+}
+
+void validate(const Rotary& rotary) {
+  check_window(window_of(rotary));
   if (rotary.growth) {
     if (static_cast<std::int64_t>(rotary.growth->rates.size()) != rotary.frequencies.pairs()) {
       throw Error(

@@ -39,8 +39,8 @@ Addresses addresses_of(const Call& call, const Turn& turn, Token at) {
 // block.
 template <class Row>
 void turn_heads(const Call& call, const Turn& turn, const char* in, char* out, const Row& row) {
-  for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
-    const std::int64_t start = (call.rotary.offset + block * 2 * call.block_pairs) * call.element;
+  for (std::int64_t block = 0; block < call.window.blocks; ++block) {
+    const std::int64_t start = (call.window.offset + block * 2 * call.block_pairs) * call.element;
     const kernels::Heads heads{in + start, out + start, turn.in.head_stride, turn.out.head_stride,
                                turn.in.heads};
     const auto [cos, sin] = row(block);
@@ -60,7 +60,7 @@ void turn_token_f64(const Call& call, Token at, const double* positions) {
   RowBuffersF64 rows;
   for (std::size_t i = 0; i < call.turns.size(); ++i) {
     const Turn& turn = call.turns[i];
-    if (i == 0 || call.rotary.growth) make_row_f64(call, turn.role, at, positions, rows);
+    if (i == 0 || call.grows()) make_row_f64(call, turn.role, at, positions, rows);
     turn_token(call, turn, at, [&](std::int64_t block) {
       return std::pair<const void*, const void*>(rows.cos + block * call.block_pairs,
                                                  rows.sin + block * call.block_pairs);
@@ -88,10 +88,10 @@ struct Run {
 
 // A head at a time: kernels move along its tokens.
 void turn_run_by_head(const Call& call, const Turn& turn, const Run& run) {
-  const std::int64_t pairs = call.rotary.frequencies.pairs();
+  const std::int64_t pairs = call.window.pairs;
   for (std::int64_t head = 0; head < turn.in.heads; ++head) {
-    for (std::int64_t block = 0; block < call.rotary.blocks; ++block) {
-      const std::int64_t start = call.rotary.offset + block * 2 * call.block_pairs;
+    for (std::int64_t block = 0; block < call.window.blocks; ++block) {
+      const std::int64_t start = call.window.offset + block * 2 * call.block_pairs;
       const float* cos = run.rows + block * call.block_pairs;
       turn_window(call,
                   {run.in + (head * turn.in.head_stride + start) * call.element,
@@ -104,7 +104,7 @@ void turn_run_by_head(const Call& call, const Turn& turn, const Run& run) {
 
 // A token of a few heads at a time: kernels move along these heads.
 void turn_run_by_heads(const Call& call, const Turn& turn, const Run& run) {
-  const std::int64_t pairs = call.rotary.frequencies.pairs();
+  const std::int64_t pairs = call.window.pairs;
   Turn few = turn;
   for (std::int64_t head = 0; head < turn.in.heads; head += kHeadsTogether) {
     few.in.heads = std::min(kHeadsTogether, turn.in.heads - head);
@@ -128,7 +128,7 @@ std::int64_t turn_tokens_heads_first(const Call& call, Token at, std::int64_t mo
   float* const many = call.many_tokens ? rows_of_this_thread() : nullptr;
   float* const rows = many == nullptr ? few : many;
   const TokensAtOnce& limit = many == nullptr ? kFewTokens : kManyTokens;
-  const std::int64_t pairs = call.rotary.frequencies.pairs();
+  const std::int64_t pairs = call.window.pairs;
   const std::int64_t count =
       std::min({most, call.tokens - at.token, limit.tokens, limit.floats / (2 * pairs)});
   for (std::int64_t t = 0; t < count; ++t) {
@@ -155,7 +155,7 @@ void turn_token_growing(const Call& call, Token at, const double* positions, Row
   for (const Turn& turn : call.turns) {
     RowBuffersF64 rows;
     make_row_f64(call, turn.role, at, positions, rows);
-    for (std::int64_t i = 0; i < call.rotary.frequencies.pairs(); ++i) {
+    for (std::int64_t i = 0; i < call.window.pairs; ++i) {
       buffers.cos[i] = static_cast<float>(rows.cos[i]);
       buffers.sin[i] = static_cast<float>(rows.sin[i]);
     }
@@ -170,14 +170,14 @@ void turn_part(void* context, int part, int parts) {
   const std::int64_t begin = parts == 1 ? 0 : rows * part / parts;
   const std::int64_t end = parts == 1 ? rows : rows * (part + 1) / parts;
   if (begin == end) return;
-  const int axes = call.rotary.frequencies.axis_count();
+  const int axes = call.rotary == nullptr ? 1 : call.rotary->frequencies.axis_count();
   PositionCursor cursor(call.positions, axes, call.tokens, begin);
   RowBuffers buffers;
   Token at{0, 0};
   if (begin != 0) at = {begin / call.tokens, begin % call.tokens};
   for (std::int64_t row = begin; row < end;) {
     std::int64_t done = 1;
-    if (call.dtype == DType::f64 || call.rotary.growth) {
+    if (call.dtype == DType::f64 || call.grows()) {
       double positions[kMaxAxes] = {};
       if (call.rows == nullptr) cursor.next(positions);
       call.dtype == DType::f64 ? turn_token_f64(call, at, positions)
@@ -244,7 +244,7 @@ bool is_aligned_output(const Call& call) {
   for (const Turn& turn : call.turns) {
     const HeadsView& out = turn.out;
     for (const std::int64_t count : {out.batch_stride, out.token_stride, out.head_stride,
-                                     call.rotary.offset, call.block_pairs}) {
+                                     call.window.offset, call.block_pairs}) {
       alignment |= count * call.element;
     }
     alignment |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data));
@@ -273,16 +273,18 @@ int thread_count(const RotateOptions& options, std::int64_t bytes, std::int64_t 
       std::min<std::int64_t>(options.threads > 0 ? options.threads : available_threads(), useful));
 }
 
-// precondition  everything was checked, and there is a token
-void run(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
-         const RotateOptions& options, const kernels::Kernels& kernels, const CosSinRows* given) {
+// precondition  everything was checked, and there is a token; one of rotary and given is null
+void run(const Window& window, const Rotary* rotary, const Positions& positions,
+         std::span<const Turn> turns, const RotateOptions& options, const kernels::Kernels& kernels,
+         const CosSinRows* given) {
   const ConstHeadsView& first = turns.front().in;
   const std::int64_t rows = first.batch * first.tokens;
   std::int64_t bytes = 0;
   const auto element = static_cast<std::int64_t>(size_of(first.dtype));
-  for (const Turn& turn : turns) bytes += rows * turn.in.heads * rotary.rotary_dim() * element;
-  const double amplitude = rotary.frequencies.amplitude();
+  for (const Turn& turn : turns) bytes += rows * turn.in.heads * window.rotary_dim() * element;
+  const double amplitude = rotary == nullptr ? 1.0 : rotary->frequencies.amplitude();
   Call call{
+      .window = window,
       .rotary = rotary,
       .positions = positions,
       .turns = turns,
@@ -292,8 +294,7 @@ void run(const Rotary& rotary, const Positions& positions, std::span<const Turn>
       .batch = first.batch,
       .tokens = first.tokens,
       .element = element,
-      .block_pairs = rotary.blocks == 1 ? rotary.frequencies.pairs()
-                                        : rotary.frequencies.pairs() / rotary.blocks,
+      .block_pairs = window.blocks == 1 ? window.pairs : window.pairs / window.blocks,
       .ahead = bytes >= kPrefetchBytes ? kPrefetchAhead : 0,
       .store = kernels::Store::cached,
       .staged = false,
@@ -328,11 +329,17 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Tu
   if (first.batch * first.tokens == 0) return;
   check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high);
   if (options.table != nullptr) check_table(rotary, options, first.dtype, bounds);
-  run(rotary, positions, turns, options, kernels, nullptr);
+  run(window_of(rotary), &rotary, positions, turns, options, kernels, nullptr);
 }
 
 void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
                std::span<const Turn> turns, const RotateOptions& options) {
+  if (turns.empty()) return;
+  rotate_window({layout, turns.front().in.head_dim, offset, 1, rows.pairs}, rows, turns, options);
+}
+
+void rotate_window(const Window& window, const CosSinRows& rows, std::span<const Turn> turns,
+                   const RotateOptions& options) {
   if (turns.empty()) return;
   if (options.direction == Direction::inverse) {
     throw Error(ErrorCode::unsupported,
@@ -343,23 +350,17 @@ void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
     throw Error(ErrorCode::shape_mismatch,
                 message("rotate_by: rows must have 1 to ", kMaxPairs, " pairs, got ", rows.pairs));
   }
-  const ConstHeadsView& first = turns.front().in;
-  // What the kernels ask a rotation for besides its angles.
-  const Rotary window{
-      .frequencies = Frequencies(std::vector<double>(static_cast<std::size_t>(rows.pairs), 1.0)),
-      .layout = layout,
-      .head_dim = first.head_dim,
-      .offset = offset};
-  validate(window);
+  check_window(window);
   check_turns(window.head_dim, turns);
   const kernels::Kernels& kernels = kernels_for(options.isa);
+  const ConstHeadsView& first = turns.front().in;
   if (first.batch * first.tokens == 0) return;
   if (rows.cos == nullptr || rows.sin == nullptr)
     throw Error(ErrorCode::invalid_argument, "rotate_by: cos and sin must be there, got null");
   RotateOptions by_rows = options;
   by_rows.table = nullptr;
   by_rows.angles = AngleMode::exact;
-  run(window, positions_from(0), turns, by_rows, kernels, &rows);
+  run(window, nullptr, positions_from(0), turns, by_rows, kernels, &rows);
 }
 
 void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,

@@ -12,8 +12,8 @@ namespace {
 
 // xPos: e^{+-rate (m - centre)}, the sign by role and direction.
 void apply_growth(const Call& call, Role role, double position, RowBuffersF64& row) {
-  if (!call.rotary.growth) return;
-  const Growth& growth = *call.rotary.growth;
+  if (!call.grows()) return;
+  const Growth& growth = *call.rotary->growth;
   const bool shrink = (role == Role::key) != (call.options.direction == Direction::inverse);
   const double distance = (position - growth.centre) * (shrink ? -1.0 : 1.0);
   for (std::size_t i = 0; i < growth.rates.size(); ++i) {
@@ -24,7 +24,7 @@ void apply_growth(const Call& call, Role role, double position, RowBuffersF64& r
 }
 
 void row_f64(const Call& call, Role role, const double* positions, RowBuffersF64& row) {
-  const Frequencies& frequencies = call.rotary.frequencies;
+  const Frequencies& frequencies = call.rotary->frequencies;
   if (call.options.angles == AngleMode::float32) {
     float cos[kMaxPairs], sin[kMaxPairs];
     float32_row(frequencies, positions, cos, sin);
@@ -44,7 +44,7 @@ void row_f64(const Call& call, Role role, const double* positions, RowBuffersF64
 // Rows out of a table: one row, or one entry per axis.
 RowPointers table_row(const Call& call, const std::int64_t* positions, RowBuffers& buffers) {
   const CosSinTable& table = *call.options.table;
-  const Frequencies& frequencies = call.rotary.frequencies;
+  const Frequencies& frequencies = call.rotary->frequencies;
   if (frequencies.axis_count() == 1)
     return {table.cos(positions[0]).data(), table.sin(positions[0]).data()};
   const auto axes = frequencies.axes();
@@ -95,7 +95,7 @@ RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
   if (call.options.direction == Direction::forward) return row;
   const auto scale = static_cast<float>(call.scale);
   const float sin_scale = scale * call.sin_sign;
-  for (std::int64_t i = 0; i < call.rotary.frequencies.pairs(); ++i) {
+  for (std::int64_t i = 0; i < call.window.pairs; ++i) {
     buffers.cos[i] = row.cos[i] * scale;
     buffers.sin[i] = row.sin[i] * sin_scale;
   }
@@ -117,9 +117,9 @@ RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuff
   double positions[kMaxAxes];
   cursor.next(positions);
   if (call.options.angles == AngleMode::float32) {
-    float32_row(call.rotary.frequencies, positions, buffers.cos, buffers.sin);
+    float32_row(call.rotary->frequencies, positions, buffers.cos, buffers.sin);
   } else {
-    call.kernels.row_f32(kernel_angles(call.rotary.frequencies), positions, buffers.cos,
+    call.kernels.row_f32(kernel_angles(call.rotary->frequencies), positions, buffers.cos,
                          buffers.sin);
   }
   return directed(call, {buffers.cos, buffers.sin}, buffers);

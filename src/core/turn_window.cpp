@@ -108,9 +108,9 @@ void turn_window(const Call& call, const kernels::Heads& heads, const void* cos,
 }
 
 void copy_the_rest(const Call& call, const Turn& turn, const char* in, char* out) {
-  const std::int64_t before = call.rotary.offset;
-  const std::int64_t turned = before + call.rotary.rotary_dim();
-  const std::int64_t after = call.rotary.head_dim - turned;
+  const std::int64_t before = call.window.offset;
+  const std::int64_t turned = before + call.window.rotary_dim();
+  const std::int64_t after = call.window.head_dim - turned;
   if (before + after == 0 || same_view(turn.in, turn.out)) return;
   for (std::int64_t head = 0; head < turn.in.heads; ++head) {
     const char* from = in + head * turn.in.head_stride * call.element;

@@ -3,22 +3,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "attention/call.hpp"
 #include "models/decoder_state.hpp"
 
 namespace phasor::models {
 namespace {
-
-// Tokens of one sequence in this call.
-struct Run {
-  Sequence::State* sequence = nullptr;
-  std::vector<std::int64_t> ids;  // to compute
-  std::int64_t skip = 0;          // of them, the first that nobody asked for: computed again
-  std::int64_t first_row = 0;     // of the call's activations
-  std::int64_t had = 0;           // tokens in the caches before
-
-  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(ids.size()); }
-};
 
 [[nodiscard]] float* sized(std::vector<float>& memory, std::int64_t count) {
   if (memory.size() < static_cast<std::size_t>(count)) {
@@ -29,12 +17,12 @@ struct Run {
 
 class Forward {
  public:
-  Forward(Decoder::State& state, std::vector<Run> runs)
+  explicit Forward(Decoder::State& state)
       : state_(state),
         facts_(state.settings.facts),
         family_(*state.settings.family),
         work_(state.work),
-        runs_(std::move(runs)) {
+        runs_(state.work.runs) {
     for (Run& run : runs_) {
       run.first_row = tokens_;
       tokens_ += run.count();
@@ -43,23 +31,23 @@ class Forward {
     key_width_ = facts_.key_heads * facts_.head_dim;
   }
 
-  [[nodiscard]] ForwardResult run(const ForwardOptions& options) {
-    ForwardResult result;
+  void run(const ForwardOptions& options, ForwardResult& result) {
+    result.logits.clear();
+    result.hidden_states.clear();
     embed();
     for (std::size_t layer = 0; layer < state_.layers.size(); ++layer) {
       if (options.hidden == HiddenStates::collect) collect(work_.x.data(), result);
       run_layer(layer);
     }
     const bool every = options.hidden == HiddenStates::collect;
-    const std::vector<std::int64_t> rows =
-        every ? asked_rows(LogitsOf::every_token) : asked_rows(options.logits);
+    const std::vector<std::int64_t>& rows =
+        find_rows(every ? LogitsOf::every_token : options.logits, work_.rows);
     float* const normed = final_rows(rows);
     if (every) {
       result.hidden_states.insert(result.hidden_states.end(), normed,
                                   normed + static_cast<std::int64_t>(rows.size()) * facts_.hidden);
     }
     make_logits(options.logits, rows, normed, result);
-    return result;
   }
 
  private:
@@ -166,11 +154,15 @@ class Forward {
     options.soft_cap = state_.settings.attention_soft_cap;
     options.threads = state_.compute.threads;
     options.isa = state_.compute.isa;
+    options.workspace = &work_.attention;
     for (const Run& run : runs_) {
-      attention::KVCache& cache = run.sequence->caches[index];
-      append(cache, key + run.first_row * key_width_, value + run.first_row * key_width_,
-             run.count());
-      cache.attend(run.sequence->turns.terms[layer.group],
+      attention::KVCache& cache = (*run.caches)[index];
+      const auto rows_of_run = [&](const float* rows) {
+        return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
+                                facts_.head_dim);
+      };
+      cache.append(rows_of_run(key), rows_of_run(value), std::nullopt, state_.compute.threads);
+      cache.attend(run.turns->terms[layer.group],
                    core::heads_view(const_cast<const float*>(query) + run.first_row * query_width_,
                                     1, run.count(), facts_.heads, facts_.head_dim),
                    core::heads_view(attended + run.first_row * query_width_, 1, run.count(),
@@ -179,25 +171,6 @@ class Forward {
     }
     const Product output = layer.output.into(out);
     multiply({&output, 1}, attended, tokens_, query_width_, state_.compute);
-  }
-
-  void append(attention::KVCache& cache, const float* key, const float* value, std::int64_t count) {
-    core::ConstHeadsView k = core::heads_view(key, 1, count, facts_.key_heads, facts_.head_dim);
-    core::ConstHeadsView v = core::heads_view(value, 1, count, facts_.key_heads, facts_.head_dim);
-    const core::DType dtype = cache.spec().dtype;
-    if (dtype != core::DType::f32) {
-      const auto size = static_cast<std::size_t>(count * key_width_);
-      work_.narrow.resize(2 * size);
-      const auto storage = dtype == core::DType::f16 ? attention::kernels::Storage::f16
-                                                     : attention::kernels::Storage::bf16;
-      const auto round = attention::kernels_for(state_.compute.isa).write_rows;
-      round(key, key_width_, count, key_width_, storage, work_.narrow.data(), key_width_);
-      round(value, key_width_, count, key_width_, storage, work_.narrow.data() + size, key_width_);
-      k.data = work_.narrow.data();
-      v.data = work_.narrow.data() + size;
-      k.dtype = v.dtype = dtype;
-    }
-    cache.append(k, v, std::nullopt, state_.compute.threads);
   }
 
   // down(f(gate x) * up x), or down(f(up x)) without a gate.
@@ -237,12 +210,10 @@ class Forward {
     float* const logits = sized(work_.router, tokens_ * facts_.experts);
     const Product router = layer.router.into(logits);
     multiply({&router, 1}, x, tokens_, hidden, state_.compute);
-    struct Share {
-      std::int64_t token;
-      float weight;
-    };
-    std::vector<std::vector<Share>> shares(static_cast<std::size_t>(facts_.experts));
-    std::vector<std::int64_t> order(static_cast<std::size_t>(facts_.experts));
+    std::vector<ExpertShare>& shares = work_.shares;
+    shares.clear();
+    std::vector<std::int64_t>& order = work_.expert_order;
+    order.resize(static_cast<std::size_t>(facts_.experts));
     for (std::int64_t t = 0; t < tokens_; ++t) {
       const float* const row = logits + t * facts_.experts;
       std::iota(order.begin(), order.end(), 0);
@@ -261,22 +232,27 @@ class Forward {
         const double weight =
             std::exp(static_cast<double>(row[expert]) - static_cast<double>(row[order.front()])) /
             sum;
-        shares[static_cast<std::size_t>(expert)].push_back({t, static_cast<float>(weight)});
+        shares.push_back({expert, t, static_cast<float>(weight)});
       }
     }
     std::fill(out, out + tokens_ * hidden, 0.0F);
-    for (std::size_t e = 0; e < shares.size(); ++e) {
-      if (shares[e].empty()) continue;
-      const auto count = static_cast<std::int64_t>(shares[e].size());
+    std::vector<ExpertShare>& taken = work_.taken;
+    for (std::int64_t e = 0; e < facts_.experts; ++e) {
+      taken.clear();
+      for (const ExpertShare& share : shares) {
+        if (share.expert == e) taken.push_back(share);
+      }
+      if (taken.empty()) continue;
+      const auto count = static_cast<std::int64_t>(taken.size());
       float* const gathered = sized(work_.gathered, count * hidden);
       float* const result = sized(work_.expert_out, count * hidden);
       for (std::int64_t i = 0; i < count; ++i) {
-        std::copy_n(x + shares[e][static_cast<std::size_t>(i)].token * hidden, hidden,
+        std::copy_n(x + taken[static_cast<std::size_t>(i)].token * hidden, hidden,
                     gathered + i * hidden);
       }
-      run_expert(layer.experts[e], gathered, count, result);
+      run_expert(layer.experts[static_cast<std::size_t>(e)], gathered, count, result);
       for (std::int64_t i = 0; i < count; ++i) {
-        const Share& share = shares[e][static_cast<std::size_t>(i)];
+        const ExpertShare& share = taken[static_cast<std::size_t>(i)];
         for (std::int64_t c = 0; c < hidden; ++c) {
           out[share.token * hidden + c] += share.weight * result[i * hidden + c];
         }
@@ -285,8 +261,9 @@ class Forward {
   }
 
   // Rows of the activations that the caller asked for, in order.
-  [[nodiscard]] std::vector<std::int64_t> asked_rows(LogitsOf logits) const {
-    std::vector<std::int64_t> rows;
+  const std::vector<std::int64_t>& find_rows(LogitsOf logits,
+                                             std::vector<std::int64_t>& rows) const {
+    rows.clear();
     for (const Run& run : runs_) {
       const std::int64_t end = run.first_row + run.count();
       const std::int64_t first = logits == LogitsOf::every_token  ? run.first_row + run.skip
@@ -298,7 +275,7 @@ class Forward {
   }
 
   void collect(const float* x, ForwardResult& result) const {
-    for (const std::int64_t row : asked_rows(LogitsOf::every_token)) {
+    for (const std::int64_t row : find_rows(LogitsOf::every_token, work_.rows)) {
       result.hidden_states.insert(result.hidden_states.end(), x + row * facts_.hidden,
                                   x + (row + 1) * facts_.hidden);
     }
@@ -318,7 +295,7 @@ class Forward {
 
   void make_logits(LogitsOf logits, const std::vector<std::int64_t>& rows, float* normed,
                    ForwardResult& result) {
-    const std::vector<std::int64_t> asked = asked_rows(logits);
+    const std::vector<std::int64_t>& asked = find_rows(logits, work_.asked_rows);
     if (asked.empty()) return;
     const std::int64_t hidden = facts_.hidden;
     // `rows` holds every asked row; with hidden states collected it may hold more.
@@ -345,7 +322,7 @@ class Forward {
   const DecoderFacts& facts_;
   const DecoderFamily& family_;
   Workspace& work_;
-  std::vector<Run> runs_;
+  std::vector<Run>& runs_;
   std::int64_t tokens_ = 0, query_width_ = 0, key_width_ = 0;
 };
 
@@ -391,43 +368,89 @@ void check_step(const Decoder::State& state, std::span<const Step> steps, std::s
                     right.values().end());
 }
 
-// Brings a sequence to the frequencies of this call's context: see Decoder::forward.
-void follow_context(Sequence::State& sequence, std::int64_t context, Run& run, int threads) {
-  const bool depends =
-      std::any_of(sequence.rope.begin(), sequence.rope.end(),
-                  [](const auto& rope) { return rope && encodings::depends_on_context(*rope); });
-  if (!depends) return;
-  GroupTurns turns = resolve_turns(sequence.rope, sequence.decoder->config, context);
+// Whether resolve() gives the same numbers for two contexts.
+[[nodiscard]] bool resolves_alike(const encodings::RopeSpec& rope, std::optional<std::int64_t> a,
+                                  std::int64_t b) {
+  if (!encodings::depends_on_context(rope)) return true;
+  if (a && *a == b) return true;
+  if (!encodings::depends_on_context(rope.scaling)) return false;  // xPos's centre
+  // Short contexts are alike to a dynamic scaling, short ones and long ones to longrope.
+  const std::int64_t original = encodings::original_length(rope.scaling).value_or(0);
+  const bool was_long = a && *a > original, is_long = b > original;
+  if (was_long != is_long || rope.xpos) return false;
+  return !is_long || std::holds_alternative<encodings::LongRopeScaling>(rope.scaling);
+}
+
+// What the context of this call changes for a sequence, if anything: see Decoder::forward. The
+// sequence stays as it is.
+void find_change(std::int64_t context, Run& run) {
+  const Sequence::State& sequence = *run.sequence;
+  const bool alike = std::all_of(sequence.rope.begin(), sequence.rope.end(), [&](const auto& rope) {
+    return !rope || resolves_alike(*rope, sequence.context, context);
+  });
+  if (alike) return;
+  ContextChange& change = run.change.emplace();
+  change.turns = resolve_turns(sequence.rope, sequence.decoder->config, context);
   bool again = false;
-  std::vector<bool> changed;
-  for (std::size_t g = 0; g < turns.terms.size(); ++g) {
-    changed.push_back(!same_turn(turns.terms[g], sequence.turns.terms[g]));
-    again = again || (changed[g] && std::holds_alternative<encodings::LongRopeScaling>(
-                                        sequence.rope[g]->scaling));
+  for (std::size_t g = 0; g < change.turns.terms.size(); ++g) {
+    const bool changed = !same_turn(change.turns.terms[g], sequence.turns.terms[g]);
+    change.changed.push_back(changed);
+    again =
+        again ||
+        (changed && std::holds_alternative<encodings::LongRopeScaling>(sequence.rope[g]->scaling));
   }
-  if (again) {
-    for (attention::KVCache& cache : sequence.caches) cache.truncate(0);
-    run.ids.insert(run.ids.begin(), sequence.ids.begin(), sequence.ids.end());
-    run.skip = static_cast<std::int64_t>(sequence.ids.size());
-    run.had = 0;
-    sequence.ids.clear();
+  run.turns = &change.turns;
+  if (!again || sequence.ids.empty()) return;
+  for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer)
+    change.caches.push_back(make_cache(sequence, change.turns, layer));
+  run.caches = &change.caches;
+  change.ids.assign(sequence.ids.begin(), sequence.ids.end());
+  change.ids.insert(change.ids.end(), run.asked.begin(), run.asked.end());
+  run.ids = change.ids;
+  run.skip = static_cast<std::int64_t>(sequence.ids.size());
+}
+
+// Turns the keys of a dynamic scaling again.
+void apply_change(Run& run, int threads) {
+  if (!run.change || !run.change->caches.empty()) return;
+  ContextChange& change = *run.change;
+  for (std::size_t& layer = change.rerotated; layer < run.caches->size(); ++layer) {
+    const std::size_t group = run.sequence->decoder->layers[layer].group;
+    if (change.changed[group])
+      (*run.caches)[layer].rerotate(*change.turns.terms[group].turn, std::nullopt, threads);
   }
+}
+
+void commit(Run& run, std::int64_t context) noexcept {
+  Sequence::State& sequence = *run.sequence;
+  sequence.ids.insert(sequence.ids.end(), run.asked.begin(), run.asked.end());  // has the room
+  sequence.context = context;
+  if (!run.change) return;
+  std::swap(sequence.turns, run.change->turns);
+  if (!run.change->caches.empty()) sequence.caches.swap(run.change->caches);
+}
+
+// The sequence as it was before the call.
+void roll_back(Run& run) noexcept {
+  Sequence::State& sequence = *run.sequence;
   for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer) {
-    const std::size_t group = sequence.decoder->layers[layer].group;
-    if (changed[group]) {
-      sequence.caches[layer].rerotate(*turns.terms[group].turn, std::nullopt, threads);
-    }
+    attention::KVCache& cache = sequence.caches[layer];
+    const bool rerotated = run.change && layer < run.change->rerotated &&
+                           run.change->changed[sequence.decoder->layers[layer].group];
+    if (rerotated) cache.undo_rerotate();
+    if (cache.tokens() > run.had) cache.truncate(run.had);
   }
-  sequence.turns = std::move(turns);
 }
 
 }  // namespace
 
-ForwardResult Decoder::forward(std::span<const Step> steps, const ForwardOptions& options) {
+void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options,
+                      ForwardResult& into) {
   if (steps.empty()) {
     throw Error(ErrorCode::invalid_argument, "forward: there must be a step, got none");
   }
-  std::vector<Run> runs;
+  std::vector<Run>& runs = state_->work.runs;
+  runs.clear();
   std::size_t context = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     Sequence::State* const sequence = steps[i].sequence->state_.get();
@@ -436,30 +459,32 @@ ForwardResult Decoder::forward(std::span<const Step> steps, const ForwardOptions
       throw Error(ErrorCode::invalid_argument,
                   "forward: all sequences must have one scaling, got two");
     }
-    Run run;
+    Run& run = runs.emplace_back();
     run.sequence = sequence;
-    run.ids.assign(steps[i].ids.begin(), steps[i].ids.end());
+    run.caches = &sequence->caches;
+    run.turns = &sequence->turns;
+    run.ids = run.asked = steps[i].ids;
     run.had = static_cast<std::int64_t>(sequence->ids.size());
     context = std::max(context, sequence->ids.size() + steps[i].ids.size());
-    runs.push_back(std::move(run));
   }
-  for (Run& run : runs) {
-    follow_context(*run.sequence, static_cast<std::int64_t>(context), run, state_->compute.threads);
-  }
+  const auto length = static_cast<std::int64_t>(context);
   try {
-    ForwardResult result = Forward(*state_, runs).run(options);
-    for (const Run& run : runs) {
-      run.sequence->ids.insert(run.sequence->ids.end(), run.ids.begin(), run.ids.end());
-    }
-    return result;
+    for (Run& run : runs) find_change(length, run);
+    for (Run& run : runs) apply_change(run, state_->compute.threads);
+    Forward(*state_).run(options, into);
   } catch (...) {
-    for (const Run& run : runs) {
-      for (attention::KVCache& cache : run.sequence->caches) {
-        if (cache.tokens() > run.had) cache.truncate(run.had);
-      }
-    }
+    for (Run& run : runs) roll_back(run);
+    runs.clear();
     throw;
   }
+  for (Run& run : runs) commit(run, length);
+  runs.clear();  // with the caches that were replaced
+}
+
+ForwardResult Decoder::forward(std::span<const Step> steps, const ForwardOptions& options) {
+  ForwardResult result;
+  forward(steps, options, result);
+  return result;
 }
 
 }  // namespace phasor::models

@@ -6,19 +6,6 @@
 namespace phasor::models {
 namespace {
 
-[[nodiscard]] attention::CacheSpec cache_spec(const Sequence::State& state, std::size_t layer,
-                                              std::int64_t capacity) {
-  const DecoderFacts& facts = state.decoder->settings.facts;
-  return {.batch = 1,
-          .key_heads = facts.key_heads,
-          .head_dim = facts.head_dim,
-          .value_dim = facts.head_dim,
-          .capacity = capacity,
-          .dtype = *state.options.cache,
-          .rotary = state.turns.terms[state.decoder->layers[layer].group].turn,
-          .mode = state.options.mode};
-}
-
 void require(bool holds, std::int64_t tokens, std::string_view what, std::int64_t got) {
   if (holds) return;
   throw Error(ErrorCode::out_of_range,
@@ -26,6 +13,19 @@ void require(bool holds, std::int64_t tokens, std::string_view what, std::int64_
 }
 
 }  // namespace
+
+attention::KVCache make_cache(const Sequence::State& state, const GroupTurns& turns,
+                              std::size_t layer) {
+  const DecoderFacts& facts = state.decoder->settings.facts;
+  return attention::KVCache({.batch = 1,
+                             .key_heads = facts.key_heads,
+                             .head_dim = facts.head_dim,
+                             .value_dim = facts.head_dim,
+                             .capacity = state.options.capacity,
+                             .dtype = *state.options.cache,
+                             .rotary = turns.terms[state.decoder->layers[layer].group].turn,
+                             .mode = state.options.mode});
+}
 
 GroupTurns resolve_turns(const std::vector<std::optional<encodings::RopeSpec>>& rope,
                          const config::ModelConfig& config, std::optional<std::int64_t> context) {
@@ -58,6 +58,15 @@ std::size_t Sequence::bytes() const noexcept {
          core::size_of(*state_->options.cache);
 }
 
+const attention::KVCache& Sequence::cache(std::int64_t layer) const {
+  const auto layers = static_cast<std::int64_t>(state_->caches.size());
+  if (layer < 0 || layer >= layers) {
+    throw Error(ErrorCode::out_of_range,
+                message("sequence: layer must be from 0 to ", layers - 1, ", got ", layer));
+  }
+  return state_->caches[static_cast<std::size_t>(layer)];
+}
+
 void Sequence::truncate(std::int64_t tokens) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(tokens >= 0 && tokens <= count, count, "truncate", tokens);
@@ -69,9 +78,11 @@ void Sequence::shift(std::int64_t keep, std::int64_t drop) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(keep >= 0 && keep <= count, count, "shift's kept tokens", keep);
   require(drop >= 0 && drop <= count - keep, count - keep, "shift's dropped tokens", drop);
+  // Only a turn can fail, and what makes it fail (a number of threads, a pool that will not start)
+  // does so in the first layer, before a key is touched.
   for (attention::KVCache& cache : state_->caches) {
+    cache.shift(keep + drop, cache.tokens(), -drop, state_->decoder->compute.threads);
     cache.evict(keep, keep + drop);
-    cache.shift(keep, cache.tokens(), -drop, state_->decoder->compute.threads);
   }
   state_->ids.erase(state_->ids.begin() + keep, state_->ids.begin() + keep + drop);
 }
@@ -88,6 +99,8 @@ Sequence Sequence::fork(std::int64_t capacity) const {
   state->options.capacity = capacity;
   state->rope = state_->rope;
   state->turns = state_->turns;
+  state->context = state_->context;
+  state->ids.reserve(static_cast<std::size_t>(capacity));
   state->ids = state_->ids;
   for (std::size_t layer = 0; layer < state_->caches.size(); ++layer) {
     state->caches.push_back(state_->caches[layer].fork(capacity));
@@ -110,8 +123,9 @@ Sequence Decoder::sequence(const SequenceOptions& options) const {
     if (group.rope && options.scaling) state->rope.back()->scaling = *options.scaling;
   }
   state->turns = resolve_turns(state->rope, state_->config, std::nullopt);
+  state->ids.reserve(static_cast<std::size_t>(options.capacity));
   for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {
-    state->caches.emplace_back(cache_spec(*state, layer, options.capacity));
+    state->caches.push_back(make_cache(*state, state->turns, layer));
   }
   return Sequence(std::move(state));
 }

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "models/decoder_settings.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/kv_cache.hpp"
+#include "phasor/attention/workspace.hpp"
 #include "phasor/encodings/score_terms.hpp"
 #include "phasor/models/decoder.hpp"
 
@@ -44,11 +46,62 @@ struct LayerWeights {
   std::size_t group = 0;  // of the config's layer groups
 };
 
-// Memory that one call of forward uses and the next one uses again.
+// One rotation for each layer group, as of the context that they were resolved for.
+struct GroupTurns {
+  std::vector<encodings::ScoreTerms> terms;
+};
+
+struct Sequence::State {
+  const Decoder::State* decoder = nullptr;
+  SequenceOptions options;
+  std::vector<std::optional<encodings::RopeSpec>> rope;  // by layer group
+  GroupTurns turns;
+  std::optional<std::int64_t> context = std::nullopt;  // that they were resolved for
+  std::vector<attention::KVCache> caches;              // by layer
+  std::vector<std::int64_t> ids;                       // room for the capacity from the start
+};
+
+// A call whose context asks for other frequencies: what replaces the sequence's own when the call
+// has succeeded.
+struct ContextChange {
+  GroupTurns turns;
+  std::vector<bool> changed;  // by layer group
+  // Longrope: the tokens are computed again, into caches of their own.
+  std::vector<attention::KVCache> caches;
+  std::vector<std::int64_t> ids;
+  std::size_t rerotated = 0;  // layers whose keys were turned again, to be undone on failure
+};
+
+// Tokens of one sequence in one call of forward.
+struct Run {
+  Sequence::State* sequence = nullptr;
+  std::vector<attention::KVCache>* caches = nullptr;  // the sequence's or the change's
+  const GroupTurns* turns = nullptr;
+  std::span<const std::int64_t> ids;    // to compute
+  std::int64_t skip = 0;                // of them, the first that nobody asked for: computed again
+  std::int64_t first_row = 0;           // of the call's activations
+  std::int64_t had = 0;                 // tokens in the sequence's caches before
+  std::span<const std::int64_t> asked;  // the step's
+  std::optional<ContextChange> change;
+
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(ids.size()); }
+};
+
+// A token's share of an expert.
+struct ExpertShare {
+  std::int64_t expert = 0, token = 0;
+  float weight = 0.0F;
+};
+
+// Memory that one call of forward uses and the next one uses again: a call like the last one
+// allocates nothing.
 struct Workspace {
   std::vector<float> x, normed, query, key, value, attended, branch, gate, up, router, gathered,
       expert_out;
-  std::vector<std::uint16_t> narrow;  // keys and values of sixteen bits
+  std::vector<std::int64_t> rows, asked_rows, expert_order;
+  std::vector<ExpertShare> shares, taken;
+  std::vector<Run> runs;
+  attention::AttentionWorkspace attention;
 };
 
 struct Decoder::State {
@@ -62,22 +115,12 @@ struct Decoder::State {
   Workspace work;
 };
 
-// One rotation for each layer group, as of the context that they were resolved for.
-struct GroupTurns {
-  std::vector<encodings::ScoreTerms> terms;
-};
-
-struct Sequence::State {
-  const Decoder::State* decoder = nullptr;
-  SequenceOptions options;
-  std::vector<std::optional<encodings::RopeSpec>> rope;  // by layer group
-  GroupTurns turns;
-  std::vector<attention::KVCache> caches;  // by layer
-  std::vector<std::int64_t> ids;
-};
-
 // throws   as Decoder::load refuses
 [[nodiscard]] std::unique_ptr<Decoder::State> load_decoder(Checkpoint& checkpoint);
+
+// The cache of a layer, empty, under one of the sequence's or of other rotations.
+[[nodiscard]] attention::KVCache make_cache(const Sequence::State& state, const GroupTurns& turns,
+                                            std::size_t layer);
 
 // Resolves every group's rotation for a context.
 [[nodiscard]] GroupTurns resolve_turns(const std::vector<std::optional<encodings::RopeSpec>>& rope,

@@ -97,12 +97,14 @@ struct Generator::State {
   std::int64_t untouched = 0;
   std::int64_t longest = 0;  // that the sequence ever was, since it was empty
   std::int64_t answers = 0;  // begun so far; the last one may go on
+  ForwardResult forward;     // of the last call; the next one uses its memory again
 
   [[nodiscard]] std::int64_t reusable(std::span<const std::int64_t> prompt) const;
   void prepare(std::int64_t cached, std::int64_t capacity);
-  [[nodiscard]] std::vector<float> run_prompt(std::span<const std::int64_t> rest,
-                                              std::int64_t chunk);
-  [[nodiscard]] std::vector<float> run(std::span<const std::int64_t> ids, LogitsOf logits);
+  // Logits, until the next call.
+  [[nodiscard]] std::span<const float> run_prompt(std::span<const std::int64_t> rest,
+                                                  std::int64_t chunk);
+  [[nodiscard]] std::span<const float> run(std::span<const std::int64_t> ids, LogitsOf logits);
   // The original length of a scaling that reads the context, or 0.
   [[nodiscard]] std::int64_t switching_length() const;
 };
@@ -148,22 +150,23 @@ void Generator::State::prepare(std::int64_t cached, std::int64_t capacity) {
   if (sequence->capacity() < capacity) sequence = sequence->fork(rounded_capacity(capacity));
 }
 
-std::vector<float> Generator::State::run(std::span<const std::int64_t> ids, LogitsOf logits) {
+std::span<const float> Generator::State::run(std::span<const std::int64_t> ids, LogitsOf logits) {
   const Step step{&*sequence, ids};
-  std::vector<float> row = decoder.forward({&step, 1}, {.logits = logits}).logits;
+  decoder.forward({&step, 1}, {.logits = logits}, forward);
   longest = std::max(longest, count_of(sequence->ids()));
-  return row;
+  return forward.logits;
 }
 
-std::vector<float> Generator::State::run_prompt(std::span<const std::int64_t> rest,
-                                                std::int64_t chunk) {
+std::span<const float> Generator::State::run_prompt(std::span<const std::int64_t> rest,
+                                                    std::int64_t chunk) {
   const auto size = static_cast<std::size_t>(chunk);
   for (; rest.size() > size; rest = rest.subspan(size)) (void)run(rest.first(size), LogitsOf::none);
   return run(rest, LogitsOf::last_token);
 }
 
 Generator::Generator(Decoder& decoder, SequenceOptions cache)
-    : state_(std::make_shared<State>(State{decoder, std::move(cache), std::nullopt})) {}
+    : state_(std::make_shared<State>(State{decoder, std::move(cache), std::nullopt, 0, 0, 0, {}})) {
+}
 Generator::~Generator() = default;
 
 std::span<const std::int64_t> Generator::cached_ids() const noexcept {
@@ -181,17 +184,17 @@ struct Generation::State {
   GenerateResult result;
   bool begun = false, over = false;
 
-  [[nodiscard]] std::vector<float> begin();
-  [[nodiscard]] std::vector<float> go_on();
+  [[nodiscard]] std::span<const float> begin();
+  [[nodiscard]] std::span<const float> go_on();
 };
 
-std::vector<float> Generation::State::begin() {
+std::span<const float> Generation::State::begin() {
   const Clock::time_point start = Clock::now();
   const std::span<const std::int64_t> prompt = seen;
   result.cached_tokens = generator->reusable(prompt);
   generator->prepare(result.cached_tokens,
                      std::min(context, result.prompt_tokens + options.tokens));
-  std::vector<float> logits = generator->run_prompt(
+  const std::span<const float> logits = generator->run_prompt(
       prompt.subspan(static_cast<std::size_t>(result.cached_tokens)), options.chunk);
   generator->untouched = result.prompt_tokens;
   begun = true;
@@ -200,14 +203,15 @@ std::vector<float> Generation::State::begin() {
 }
 
 // Runs the last token that was given out.
-std::vector<float> Generation::State::go_on() {
+std::span<const float> Generation::State::go_on() {
   const std::int64_t filled = count_of(generator->sequence->ids());
   if (filled >= context) {
     generator->sequence->shift(options.keep, (filled - options.keep) / 2);
     generator->untouched = std::min(generator->untouched, options.keep);
     ++result.shifts;
   }
-  std::vector<float> logits = generator->run(std::span(seen).last(1), LogitsOf::last_token);
+  const std::span<const float> logits =
+      generator->run(std::span(seen).last(1), LogitsOf::last_token);
   if (result.shifts == 0) ++generator->untouched;
   return logits;
 }
@@ -225,7 +229,7 @@ std::optional<std::int64_t> Generation::next() {
     throw Error(ErrorCode::invalid_argument,
                 "generate: an answer must end before its generator begins another, got one that "
                 "had not");
-  std::vector<float> logits;
+  std::span<const float> logits;
   if (!state.begun) logits = state.begin();
   const Clock::time_point start = Clock::now();
   if (!state.result.ids.empty()) logits = state.go_on();
@@ -260,6 +264,11 @@ Generation Generator::start(std::span<const std::int64_t> prompt, const Generate
                                                             .result = {},
                                                             .over = options.tokens == 0});
   state->result.prompt_tokens = count_of(prompt);
+  // Room for an answer that fills the window, so that a token of it allocates nothing.
+  constexpr std::int64_t kMostRoom = 65536;
+  const auto room = static_cast<std::size_t>(std::min({options.tokens, context, kMostRoom}));
+  state->seen.reserve(prompt.size() + room);
+  state->result.ids.reserve(room);
   ++state_->answers;
   return Generation(std::move(state));
 }
@@ -283,41 +292,36 @@ struct BatchRow {
   std::vector<std::int64_t> seen;
 };
 
-// Runs one piece of some rows; row i of the answer is that of `rows[i]`.
-[[nodiscard]] std::vector<float> run_rows(Decoder& decoder, const std::vector<BatchRow*>& rows,
-                                          const std::vector<std::span<const std::int64_t>>& pieces,
-                                          LogitsOf logits) {
+// Memory that the calls of a batch use again.
+struct BatchMemory {
   std::vector<Step> steps;
-  for (std::size_t i = 0; i < rows.size(); ++i) steps.push_back({&rows[i]->sequence, pieces[i]});
-  return decoder.forward(steps, {.logits = logits}).logits;
-}
+  ForwardResult forward;
+};
 
 // All prompts, right-aligned in pieces of at most `chunk` tokens in all, so that every row meets
 // its last token in the last call, as in a left-padded batch.
-[[nodiscard]] std::vector<float> run_prompts(Decoder& decoder, std::vector<BatchRow>& rows,
-                                             std::int64_t chunk) {
+void run_prompts(Decoder& decoder, std::vector<BatchRow>& rows, std::int64_t chunk,
+                 BatchMemory& memory) {
   std::int64_t longest = 0;
   for (const BatchRow& row : rows) longest = std::max(longest, count_of(row.prompt));
   const std::int64_t columns =
       std::max<std::int64_t>(1, chunk / static_cast<std::int64_t>(rows.size()));
-  std::vector<float> logits;
   for (std::int64_t left = longest; left > 0;) {
     // The columns [longest - left, longest - after) of the padded batch.
     const std::int64_t after = (left - 1) / columns * columns;
-    std::vector<BatchRow*> taking;
-    std::vector<std::span<const std::int64_t>> pieces;
+    memory.steps.clear();
     for (BatchRow& row : rows) {
       const std::int64_t length = count_of(row.prompt);
       const std::int64_t from = std::max<std::int64_t>(0, length - left);
       if (length - after <= from) continue;
-      taking.push_back(&row);
-      pieces.push_back(row.prompt.subspan(static_cast<std::size_t>(from),
-                                          static_cast<std::size_t>(length - after - from)));
+      memory.steps.push_back(
+          {&row.sequence, row.prompt.subspan(static_cast<std::size_t>(from),
+                                             static_cast<std::size_t>(length - after - from))});
     }
-    logits = run_rows(decoder, taking, pieces, after == 0 ? LogitsOf::last_token : LogitsOf::none);
+    decoder.forward(memory.steps, {.logits = after == 0 ? LogitsOf::last_token : LogitsOf::none},
+                    memory.forward);
     left = after;
   }
-  return logits;
 }
 
 // Takes the next token of a row from its logits; true when the row goes on.
@@ -354,29 +358,29 @@ std::vector<GenerateResult> generate_batch(Decoder& decoder,
     const SequenceOptions room{.capacity = rounded_capacity(count_of(prompt) + options.tokens)};
     rows.push_back({prompt, decoder.sequence(room), sampler, prompt});
   }
-  std::vector<float> logits = run_prompts(decoder, rows, options.chunk);
+  BatchMemory memory;
+  run_prompts(decoder, rows, options.chunk, memory);
   const double prompt_seconds = seconds_since(start);
   const Clock::time_point decode_start = Clock::now();
 
   const auto width = static_cast<std::size_t>(decoder.facts().vocabulary);
   std::vector<std::size_t> running(rows.size());
   std::iota(running.begin(), running.end(), std::size_t{0});
+  std::vector<std::size_t> going;
   for (;;) {
-    std::vector<std::size_t> going;
+    going.clear();
     for (std::size_t i = 0; i < running.size(); ++i) {
       const std::size_t row = running[i];
-      if (take_token(rows[row], std::span(logits).subspan(i * width, width), options, results[row]))
+      if (take_token(rows[row], std::span(memory.forward.logits).subspan(i * width, width), options,
+                     results[row]))
         going.push_back(row);
     }
-    running = std::move(going);
+    std::swap(running, going);
     if (running.empty()) break;
-    std::vector<BatchRow*> taking;
-    std::vector<std::span<const std::int64_t>> pieces;
-    for (const std::size_t row : running) {
-      taking.push_back(&rows[row]);
-      pieces.push_back(std::span(rows[row].seen).last(1));
-    }
-    logits = run_rows(decoder, taking, pieces, LogitsOf::last_token);
+    memory.steps.clear();
+    for (const std::size_t row : running)
+      memory.steps.push_back({&rows[row].sequence, std::span(rows[row].seen).last(1)});
+    decoder.forward(memory.steps, {.logits = LogitsOf::last_token}, memory.forward);
   }
   const double decode_seconds = seconds_since(decode_start);
   for (GenerateResult& result : results) {

@@ -12,6 +12,19 @@
 #include "phasor/core/threads.hpp"
 
 namespace phasor::models {
+
+std::byte* thread_scratch(std::size_t bytes) {
+  thread_local std::shared_ptr<std::byte[]> memory;
+  thread_local std::size_t size = 0;
+  if (bytes > size) {
+    memory.reset();
+    size = 0;
+    memory = core::allocate_large(bytes, 1);
+    size = bytes;
+  }
+  return memory.get();
+}
+
 namespace {
 
 using kernels::ActivationBlock;
@@ -32,20 +45,6 @@ enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, gemm, 
 
 constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
-}
-
-// Memory of the calling thread that its next call finds again: fresh pages would cost more than the
-// products of a small matrix.
-std::byte* scratch(std::size_t bytes) {
-  thread_local std::shared_ptr<std::byte[]> memory;
-  thread_local std::size_t size = 0;
-  if (bytes > size) {
-    memory.reset();
-    size = 0;
-    memory = core::allocate_large(bytes, 1);
-    size = bytes;
-  }
-  return memory.get();
 }
 
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
@@ -118,7 +117,7 @@ class Call {
     const std::int64_t heavy =
         tile ? rounded_up(slots / set * (blocks + 1) * std::int64_t{sizeof(std::int32_t)}, 64) : 0;
     room_ = rounded_up(room, 64);
-    codes_ = scratch(static_cast<std::size_t>(activations + second + heavy + parts * room_));
+    codes_ = thread_scratch(static_cast<std::size_t>(activations + second + heavy + parts * room_));
     tiles_ = {reinterpret_cast<TileBlock*>(codes_),
               reinterpret_cast<std::int8_t*>(codes_ + activations),
               reinterpret_cast<std::int32_t*>(codes_ + activations + second), blocks};

@@ -27,4 +27,10 @@ struct Matrix::Packed {
 void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t count,
                const std::byte* bytes);
 
+// Memory of the calling thread that its next call finds again: fresh pages would cost more than the
+// products of a small matrix. Valid until the thread's next call.
+//
+// throws   std::bad_alloc
+[[nodiscard]] std::byte* thread_scratch(std::size_t bytes);
+
 }  // namespace phasor::models

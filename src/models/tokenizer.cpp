@@ -26,10 +26,12 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, std::string_vie
 }
 
 std::string TextStream::push(std::string_view piece) {
-  pending_ += piece;
-  const std::size_t ready = pending_.size() - unicode::open_end(pending_);
-  std::string out = unicode::replace_invalid(std::string_view(pending_).substr(0, ready));
-  pending_.erase(0, ready);
+  std::string all = pending_;
+  all += piece;
+  const std::size_t ready = all.size() - unicode::open_end(all);
+  std::string out = unicode::replace_invalid(std::string_view(all).substr(0, ready));
+  all.erase(0, ready);
+  pending_.swap(all);
   return out;
 }
 

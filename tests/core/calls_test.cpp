@@ -94,7 +94,15 @@ TEST(Calls, DoNotAllocate) {
              {.direction = direction, .angles = AngleMode::float32});
       rotate(half, positions_from(0), heads_view(wide.data(), 1, 8, 32, 128),
              {.direction = direction});
+      if (direction == Direction::inverse) continue;
+      const Turn in_place{large, large};
+      rotate_by({.cos = table.cos(0).data(),
+                 .sin = table.sin(0).data(),
+                 .pairs = 64,
+                 .token_stride = 128},
+                PairLayout::half, 0, {&in_place, 1}, {.direction = direction});
     }
+    rotate(half, positions_from(0), heads_first_view(x.data(), 1, 32, 1024, 128));
   };
   calls();  // starts the threads
   const long before = allocations.load();

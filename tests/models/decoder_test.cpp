@@ -141,6 +141,46 @@ TEST(Decoder, KeepsSixteenBitCachesNearTheOthers) {
   EXPECT_LT(bf16, 8e-2);
 }
 
+// The first layer's keys are those of a float32 cache, rounded once: a rounding before the turn would
+// show in one key of three.
+TEST(Decoder, RoundsAKeyOnceIntoASixteenBitCache) {
+  for (const char* name :
+       {"qwen3_qk_norm", "gptj_interleaved_parallel", "glm_interleaved_partial"}) {
+    Decoder decoder = load(golden_model(name));
+    const std::vector<std::int64_t> ids = golden_ids(name);
+    const auto keys_of = [&](core::DType dtype) {
+      Sequence sequence = decoder.sequence({.capacity = 14, .cache = dtype});
+      // A prompt, then token by token.
+      const Step prompt{&sequence, std::span(ids).first(9)};
+      (void)decoder.forward({&prompt, 1});
+      for (std::size_t i = 9; i < ids.size(); ++i) {
+        const Step step{&sequence, {&ids[i], 1}};
+        (void)decoder.forward({&step, 1});
+      }
+      std::vector<double> keys, values;
+      const auto read = [](const core::ConstHeadsView& view, std::vector<double>& out) {
+        for (std::int64_t h = 0; h < view.heads; ++h) {
+          for (std::int64_t i = 0; i < view.tokens * view.head_dim; ++i)
+            out.push_back(core::element_of(view, h * view.head_stride + i));
+        }
+      };
+      read(sequence.cache(0).keys(), keys);
+      read(sequence.cache(0).values(), values);
+      keys.insert(keys.end(), values.begin(), values.end());
+      return keys;
+    };
+    const std::vector<double> exact = keys_of(core::DType::f32);
+    const std::vector<double> f16 = keys_of(core::DType::f16), bf16 = keys_of(core::DType::bf16);
+    ASSERT_EQ(exact.size(), f16.size());
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const auto key = static_cast<float>(exact[i]);
+      ASSERT_EQ(f16[i], static_cast<double>(core::to_float(core::to_half(key)))) << name << i;
+      ASSERT_EQ(bf16[i], static_cast<double>(core::to_float(core::to_bfloat16(key)))) << name << i;
+    }
+    EXPECT_THROW((void)decoder.sequence({.capacity = 4}).cache(decoder.facts().layers), Error);
+  }
+}
+
 // A scaling in place of the config's own turns keys and queries otherwise, and nothing else.
 TEST(Decoder, TakesAnotherScaling) {
   Decoder decoder = load(golden_model("qwen3_qk_norm"));

@@ -38,10 +38,20 @@ struct CacheSpec {
 // with h = 0 for f32 and epsilon(dtype) / 2, one rounding to storage, for f16 and bf16: each move
 // is one turn (core::kRotateErrorF32) of what was there. Moves by one distance, forth or back,
 // round alike each time, so that the growth is linear in truth; over many distances it is like a
-// square root. In a drift_free cache n counts as 0 for ever.
+// square root. In a drift_free cache n counts as 0 for ever; where keys of f32 came into sixteen bits,
+// the raw ones were rounded as well, and h counts twice after the first move.
 inline constexpr double kCacheMoveError = 2.0;
 
-// Every call that throws leaves the cache as it was. Calls that change a cache need the cache to
+// A key that is appended is rounded once, after its turn, whether it comes in the cache's dtype or in
+// f32. In f16 and bf16 it is then that of the float64 rotation, rounded, or its neighbour, where its
+// magnitude is above kCacheKeyFloor of the length of its pair; below, an error of float32
+// (kCacheMoveError) is more than a unit of the small number. At least kCacheKeysAlike of all keys are
+// the very same: the others lay next to the middle of two numbers.
+inline constexpr double kCacheKeyFloor = 1.0 / 1024;
+inline constexpr double kCacheKeysAlike = 0.999;
+
+// Every call that throws leaves the cache as it was, std::bad_alloc included: what can fail comes
+// before the first change, and rerotate() writes to a block of its own. Calls that change a cache need the cache to
 // themselves; calls that do not may run side by side. A cache that was moved from can be assigned
 // to or destroyed, nothing else.
 class KVCache {
@@ -68,7 +78,8 @@ class KVCache {
   // Positions that differ between batch rows are refused: rows that stand apart need a cache each.
   //
   // shape    k [batch, n, key_heads, head_dim], v [batch, n, key_heads, value_dim], any strides,
-  //          the cache's dtype; n = 0 does nothing
+  //          each of the cache's dtype or of f32; n = 0 does nothing
+  // error    f16 and bf16: one rounding, see kCacheKeyFloor; without a rotary, and of values, exact
   // throws   Error(out_of_range) naming capacity and tokens when it is full, or for positions
   //          beyond the exact angles; Error(shape_mismatch); Error(invalid_argument): positions
   //          that are not finite; Error(unsupported): positions that differ between batch rows
@@ -85,16 +96,25 @@ class KVCache {
   // Adds `delta` to the positions of tokens [first, last), every axis alike: one more turn of their
   // keys, the amplitude left as it is. By 0 nothing is touched.
   //
+  // error    in f16 and bf16 a compact cache rounds these keys once more: kCacheMoveError
   // throws   also Error(out_of_range) for positions beyond the exact angles
+  // cost     no allocation
   void shift(std::int64_t first, std::int64_t last, std::int64_t delta, int threads = 0);
   // The same tokens under another rotation (new base, longrope long factors, YaRN's amplitude ...),
   // at the same or at new positions: one turn. The spec's rotary is the new one from then on. A
   // cache without a rotary gets one. Where the number of axes changes, the same positions can be
   // kept if all axes of each token agree.
   //
-  // throws   Error(shape_mismatch | invalid_argument | out_of_range | unsupported) as append
+  // error    as shift()
+  // throws   Error(shape_mismatch | invalid_argument | out_of_range | unsupported) as append;
+  //          std::bad_alloc
+  // memory   a second block of keys from the first such call on, kept for the next
   void rerotate(const core::Rotary& rotary, std::optional<core::Positions> positions = std::nullopt,
                 int threads = 0);
+  // Takes back the last rerotate() and the tokens appended since, bit for bit: for a caller whose
+  // next step failed. Nothing happens without one, after one that threw, or after truncate, evict or
+  // shift.
+  void undo_rerotate() noexcept;
   // An independent cache with the same tokens, of the same capacity or another.
   //
   // throws   Error(out_of_range) for a capacity below tokens(); std::bad_alloc
@@ -115,6 +135,8 @@ class KVCache {
   //          rotary, none for none (a cache used after its spec changed), when
   //          options.key_positions are given (the cache has them), or when options.angles are not
   //          exact (the keys' are)
+  // cost     with options.workspace, up to four queries: no allocation once the workspace has served
+  //          a cache of this capacity
   void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::HeadsView out,
               AttentionOptions options = {}) const;
 

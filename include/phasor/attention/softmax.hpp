@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "phasor/attention/workspace.hpp"
 #include "phasor/core/instruction_set.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
@@ -74,6 +75,8 @@ struct AttentionOptions {
   std::span<const std::int32_t> query_segments = {}, key_segments = {};
   int threads = 0;  // as core::RotateOptions
   core::InstructionSet isa = core::InstructionSet::best;
+  // Scratch of earlier calls; none: the call allocates its own. Not read by backward.
+  AttentionWorkspace* workspace = nullptr;
 };
 
 // What attention may write beside its output; null: not wanted. [batch, heads, queries(, keys)],
@@ -107,8 +110,9 @@ struct AttentionExtras {
 //          type
 // error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) where the terms of a score
 //          come to 100 at most; extras of float: then one rounding
-// memory   keys, values and each table with a row per distance, once more as float32, for one key
-//          head per thread; f64: q and k where they turn, tables without `wide`, and a row of scores
+// memory   up to four queries and a term that needs no table of distances: a row of scores per
+//          thread, in the workspace where there is one. Otherwise keys, values and each table with a
+//          row per distance, once more as float32, for one key head per thread; f64: q and k where they turn, tables without `wide`, and a row of scores
 //          per thread; extras are the caller's
 // cost     f64: plain loops over every pair that meets, without vector instructions
 void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,

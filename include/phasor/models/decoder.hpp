@@ -44,6 +44,7 @@ struct SequenceOptions {
 
 class Decoder;
 
+// A call that throws leaves it as it was.
 class Sequence {
  public:
   ~Sequence();
@@ -55,6 +56,10 @@ class Sequence {
   // The next token's position; ids().size() until a shift.
   [[nodiscard]] std::int64_t next_position() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;  // of the caches
+  // A layer's keys and values, to look at. Valid until the next call that changes the sequence.
+  //
+  // throws   Error(out_of_range)
+  [[nodiscard]] const attention::KVCache& cache(std::int64_t layer) const;
 
   // Keeps the first `tokens`: where a new prompt shares its beginning with the last one.
   //
@@ -128,11 +133,21 @@ class Decoder {
   // change, the keys of a dynamic scaling are turned again; a sequence that crosses longrope's
   // original length is computed again from its ids, as the reference does.
   //
-  // One call at a time for a Decoder.
+  // One call at a time for a Decoder, whose memory the next call uses again.
   //
+  // into     holds the results alone afterwards, in the memory that it has where that is enough; when
+  //          the call throws, nothing to rely on
   // throws   Error(invalid_argument): no step, an empty step, a sequence twice or of another
   //          decoder, sequences of different scalings; Error(out_of_range): an id outside the
-  //          vocabulary, more tokens than a sequence has room for; before a cache is touched
+  //          vocabulary, more tokens than a sequence has room for; before a cache is touched.
+  //          std::bad_alloc, Error(internal): whatever it throws, every sequence is as it was, bit for
+  //          bit
+  // cost     a step of the size of an earlier one, on a sequence of the capacity of an earlier one,
+  //          allocates nothing, unless the context changes the frequencies: a dynamic scaling beyond
+  //          its original length, longrope where it crosses it
+  // memory   a sequence that crosses longrope's original length has its caches twice during the call;
+  //          one under a dynamic scaling has its keys twice from its first turn on
+  void forward(std::span<const Step> steps, const ForwardOptions& options, ForwardResult& into);
   [[nodiscard]] ForwardResult forward(std::span<const Step> steps,
                                       const ForwardOptions& options = {});
 

@@ -84,8 +84,10 @@ class Generation {
   // why.
   //
   // throws   Error(invalid_argument): the Generator began another answer; as Decoder::forward. The
-  //          answer has then ended
-  // cost     a pass through the decoder, which takes one call at a time
+  //          answer has then ended; the Generator keeps the tokens that ran, and answers the next
+  //          prompt as if this one had ended there
+  // cost     a pass through the decoder, which takes one call at a time; from the second token on,
+  //          greedy, no allocation where Decoder::forward makes none
   [[nodiscard]] std::optional<std::int64_t> next();
   // Ends the answer where it goes on: its reason is StopReason::cancelled.
   void cancel() noexcept;

@@ -52,6 +52,7 @@ class Matrix {
   // Row `index` as float32, the very values that to_floats() gives.
   //
   // throws   Error(out_of_range); Error(shape_mismatch) when out is not columns() wide
+  // cost     memory for 16 rows of floats, which stays with the calling thread, as multiply()'s does
   void row(std::int64_t index, std::span<float> out) const;
 
   struct Packed;

@@ -27,7 +27,8 @@ class Sampler {
   // The same seed, logits and seen tokens give the same token on every machine. A NaN is never
   // chosen, nor is -inf.
   //
-  // throws   Error(invalid_argument) for no logits, or logits of which none is a number above -inf
+  // throws   Error(invalid_argument) for no logits, or logits of which none is a number above -inf;
+  //          std::bad_alloc. No number was drawn then
   [[nodiscard]] std::int64_t next(std::span<const float> logits,
                                   std::span<const std::int64_t> seen);
   [[nodiscard]] const SamplerOptions& options() const noexcept { return options_; }

@@ -106,7 +106,7 @@ enum class LetterCase : std::uint8_t { keep, lower };  // lower also strips acce
 class TextStream {
  public:
   // The characters that are complete with this piece; bytes that can never be completed become
-  // U+FFFD.
+  // U+FFFD. Where it throws (std::bad_alloc) nothing was pushed.
   [[nodiscard]] std::string push(std::string_view piece);
   // What is left, as U+FFFD.
   [[nodiscard]] std::string finish();
