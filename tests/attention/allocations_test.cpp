@@ -190,7 +190,13 @@ TEST(Allocations, OfAttentionInDouble) {
 // Enough keys for two threads.
 TEST(Allocations, OfAttentionToManyKeysByOneQuery) {
   for (const Terms terms : {Terms::none, Terms::alibi, Terms::t5}) {
-    expect_attention_to_live_on({.terms = terms, .keys = 5000, .head_dim = 32, .value_dim = 32});
+    for (const int threads : {1, 2}) {
+      AttendCalls calls({.terms = terms, .keys = 1100, .head_dim = 64, .value_dim = 64}, threads);
+      const std::int64_t refused =
+          expect_to_live_on([&] { calls.forward(); }, [&] { return calls.forward_results(); },
+                            [&] { return calls.inputs(); });
+      EXPECT_GT(refused, 0) << name_of(terms);
+    }
   }
 }
 
