@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <thread>
 
 #include "attention/encodings.hpp"
 #include "attention/peak.hpp"
@@ -22,7 +23,7 @@ using Extent = AttentionPlan::Extent;
 
 // The ratios that we hold ourselves to.
 constexpr double kAgainstPeak = 1.0 / 0.65, kAgainstReading = 1.0 / 0.80;
-constexpr double kBackward = 2.7, kTwoThreads = 1.0 / 1.8, kFlat = 1.2;
+constexpr double kBackward = 2.7, kTwoThreads = 1.0 / 1.8, kTwoCallers = 1.15, kFlat = 1.2;
 double at_most_against_none(Kind kind) {
   switch (kind) {
     case Kind::none:
@@ -181,12 +182,32 @@ class Bench {
           forward, "1 thread", kTwoThreads, agrees_with_reference(Kind::none, shape, isa_, 2),
           [&] { problem.forward(isa_, 2); }, [&] { problem.forward(isa_, 1); });
     }
+    two_callers(shape);
     if (plan_.extent == Extent::brief || !wanted(backward)) return;
     problem.prepare_backward(isa_);
     report(
         backward, "1 thread", kTwoThreads,
         agrees_with_reference(Kind::none, shape, isa_, 2, Check::both),
         [&] { problem.backward(isa_, 2); }, [&] { problem.backward(isa_, 1); });
+  }
+
+  // Two threads that each attend with two threads, against one that makes both calls.
+  void two_callers(const Shape& shape) {
+    const std::string name = message("attend/none/f32/", shape_name(shape), "/callers2");
+    if (!wanted(name)) return;
+    const Problem one(Kind::none, shape), two(Kind::none, shape);
+    report(
+        name, "one caller, one call after the other", kTwoCallers,
+        agrees_with_reference(Kind::none, shape, isa_, 2),
+        [&] {
+          std::thread other([&] { two.forward(isa_, 2); });
+          one.forward(isa_, 2);
+          other.join();
+        },
+        [&] {
+          one.forward(isa_, 2);
+          two.forward(isa_, 2);
+        });
   }
 
   // One long sequence against as many tokens in sequences of 1024: 1 when the time of a token does

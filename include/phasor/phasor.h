@@ -437,6 +437,30 @@ phasor_status phasor_linear_attend(const phasor_rope* rope, const phasor_heads* 
                                    const phasor_heads* k, const phasor_heads* v,
                                    const phasor_heads* out, const phasor_linear_options* options);
 
+/* ---- Threads
+ * ---------------------------------------------------------------------------------------------- */
+
+/* The CPUs that this process may use: those of its affinity mask, and no more than the quota of its
+ * control group. While a parallel-for with `threads` is set, that number. */
+int32_t phasor_available_threads(void);
+
+/* A parallel-for of the program, so that one set of threads serves it and Phasor. `run` calls
+ * task(context, part, parts) exactly once for each part in [0, parts), on any threads and in any
+ * order, and returns when all are done. Several threads may call it at once, and a task may call it
+ * again. A call whose parts were not run once each fails with PHASOR_INTERNAL, its outputs
+ * undefined. */
+typedef struct {
+  uint32_t struct_size;
+  int32_t threads; /* what phasor_available_threads() says; 0: as without a parallel-for */
+  void (*run)(void* user, int32_t parts, void (*task)(void* context, int32_t part, int32_t parts),
+              void* context);
+  void* user;
+} phasor_parallel_for;
+
+/* Hands the parts of all later calls to `parallel_for`, or to Phasor's own threads when it is NULL.
+ * Calls under way end as they began: `user` must live until they have. */
+phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
+
 /* ---- Models
  * ---------------------------------------------------------------------------------------------- */
 

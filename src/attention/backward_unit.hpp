@@ -21,7 +21,7 @@ struct Unit {
   KeySide keys;
   QuerySide side;
   std::int64_t step = 0;  // which query head of the group
-  Floats content, raw, position, segments, d_out, out_rows, log_sum, delta, key_scratch;
+  Floats content, raw, position, segments, d_out, out_rows, log_sum, delta, key_scratch, block;
   Floats d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
   Floats d_bias, d_query_rows, d_key_rows, d_value_rows;
   Floats query_far, value_far, query_outside, key_outside, value_outside;

@@ -37,6 +37,7 @@ Unit make_unit(const Call& call) {
   unit.out_rows = Floats(kBlockRows * strides.value);
   unit.log_sum = Floats(queries);
   unit.delta = Floats(queries);
+  unit.block = Floats(std::max(kBlockRows, kTileKeys) * strides.relative);
   unit.key_scratch = Floats(kTileKeys * strides.content);
   unit.d_content = Floats(queries * strides.content);
   unit.d_keys = Floats(keys * strides.content);
@@ -166,19 +167,19 @@ void write_queries(const Backward& backward, Unit& unit) {
   const Sequence& s = *unit.keys.sequence;
   const std::int64_t head = unit.side.head;
   const auto scale = static_cast<float>(call.scale);
-  std::vector<float> block(static_cast<std::size_t>(kBlockRows * strides.relative));
+  float* const block = unit.block.data();
   for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
     const std::int64_t count = std::min(kBlockRows, s.queries - first);
     const std::int64_t token = s.first_query + first;
     call.kernels.scale_rows(unit.d_content.data() + first * strides.content, strides.content,
-                            nullptr, scale, count, call.head_dim, block.data(), strides.relative);
+                            nullptr, scale, count, call.head_dim, block, strides.relative);
     if (call.query_turner) {
-      call.query_turner->turn(s.batch * call.q.tokens + token, count, block.data(),
-                              strides.relative, core::Direction::transpose);
+      call.query_turner->turn(s.batch * call.q.tokens + token, count, block, strides.relative,
+                              core::Direction::transpose);
     }
     const bool has_more = unit.d_position.count() != 0 || unit.d_segments.count() != 0;
     for (std::int64_t r = 0; r < count && has_more; ++r) {
-      float* const row = block.data() + r * strides.relative;
+      float* const row = block + r * strides.relative;
       for (std::int64_t e = 0; e < call.head_dim; ++e) {
         if (unit.d_position.count() != 0)
           row[e] += scale * unit.d_position.data()[(first + r) * strides.relative + e];
@@ -189,8 +190,7 @@ void write_queries(const Backward& backward, Unit& unit) {
         }
       }
     }
-    write_gradient(call, backward.gradients.d_q, s, head, token, count, block.data(),
-                   strides.relative);
+    write_gradient(call, backward.gradients.d_q, s, head, token, count, block, strides.relative);
   }
 }
 
@@ -199,27 +199,27 @@ void write_keys(const Backward& backward, Unit& unit) {
   const Call& call = backward.call;
   const Strides strides = strides_of(call);
   const Sequence& s = *unit.keys.sequence;
-  std::vector<float> block(static_cast<std::size_t>(kTileKeys * strides.relative));
+  float* const block = unit.block.data();
   for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
     const std::int64_t count = std::min(kTileKeys, s.keys - first);
     const std::int64_t token = s.first_key + first;
     call.kernels.scale_rows(unit.d_keys.data() + first * strides.content, strides.content, nullptr,
-                            kNatural, count, call.head_dim, block.data(), strides.relative);
+                            kNatural, count, call.head_dim, block, strides.relative);
     if (call.key_turner) {
-      call.key_turner->turn(s.batch * call.k.tokens + token, count, block.data(), strides.relative,
+      call.key_turner->turn(s.batch * call.k.tokens + token, count, block, strides.relative,
                             core::Direction::transpose);
     }
     if (unit.d_raw_keys.count() != 0) {
       for (std::int64_t i = 0; i < count * strides.relative; ++i) {
-        block[static_cast<std::size_t>(i)] +=
+        block[i] +=
             static_cast<float>(call.scale) * unit.d_raw_keys.data()[first * strides.relative + i];
       }
     }
     for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
       if (unit.keys.padding.data()[first + j] == 0.0F) continue;
-      std::fill_n(block.data() + j * strides.relative, call.head_dim, 0.0F);
+      std::fill_n(block + j * strides.relative, call.head_dim, 0.0F);
     }
-    write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block.data(),
+    write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block,
                    strides.relative);
     write_gradient(call, backward.gradients.d_v, s, unit.keys.key_head, token, count,
                    unit.d_values.data() + first * strides.value, strides.value);

@@ -91,7 +91,7 @@ class LinearState {
 //          rounding to nearest even; f64: kLinearErrorF64 instead
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
 //          before out or state is touched; out must not overlap an input; unsupported: f64 beside
-//          another type
+//          another type. std::bad_alloc: the state is as it was, out holds any numbers
 // cost     about 3 d dv multiplications a token and head; scratch does not grow with N. f64: plain
 //          loops without vector instructions; q and k twice more
 void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
@@ -117,7 +117,7 @@ inline constexpr double kLinearErrorF64 = 1e-13;
 //
 // shape    as linear_attend; d_out like out, d_q like q, d_k like k, d_v like v; f32, f16 or bf16,
 //          or f64 as they are
-// throws   as linear_attend, before a gradient is touched
+// throws   as linear_attend, before a gradient is touched; std::bad_alloc: gradients hold any numbers
 // memory   two floats per query and head, sixteen bytes per key and key head at most, and two states
 //          per key head; f64: q and k three times more
 void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,

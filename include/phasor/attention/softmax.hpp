@@ -107,7 +107,7 @@ struct AttentionExtras {
 //          key_padding or key_lengths leave out
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
 //          before out is touched; out must not overlap an input; unsupported: f64 beside another
-//          type
+//          type. std::bad_alloc: out and extras hold any numbers
 // error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) where the terms of a score
 //          come to 100 at most; extras of float: then one rounding
 // memory   up to four queries and a term that needs no table of distances: a row of scores per
@@ -143,7 +143,7 @@ struct AttentionGradients {
 // Masks have no gradient.
 //
 // throws   as attend; also Error(unsupported) for KeyState::turned with a `turn`: the gradient
-//          would be that of the cache
+//          would be that of the cache. std::bad_alloc: all gradients hold any numbers
 // memory   as attend, three times over; f64: the gradients of the tables, for one key head per
 //          thread, and those of q and k where they turn and meet tables
 void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,

@@ -1,16 +1,43 @@
-// Fork and join over a pool that starts its threads on first use and keeps them.
+// Fork and join: over threads that Phasor starts on first use and keeps, or over the parallel-for
+// of the program that Phasor is part of.
 #pragma once
 
 #include <cstdint>
 
 namespace phasor::core {
 
-// The CPUs this process may use.
+// The CPUs that this process may use: those of its affinity mask, and no more than the quota of its
+// control group (cpu.max, rounded up). Read once, at the first call. While a parallel-for with
+// `threads` is set, that number.
 [[nodiscard]] int available_threads() noexcept;
 
-// Calls task(context, part, parts) once for each part in [0, parts), the caller taking part 0, and
-// returns when all are done. Runs everything on the caller when parts is 1, or while another thread
-// is inside this function. The task must not throw.
+// Calls task(context, part, parts) once for each part in [0, parts) and returns when all are done.
+// Any thread may run any part. Threads that call at the same time share the CPUs, and a task may
+// call run_parts itself: a caller works on its own parts until none is left to take, so it never
+// waits for a free thread. At most available_threads() threads are kept besides the callers; when
+// memory or the system allows fewer, fewer run all the parts.
+//
+// throws   what a part threw. Every part is called whatever the others do, and all have ended
+//          before the exception leaves; where several threw, the one of the lowest part does.
+//          Error(internal) when a parallel-for of the program did not call each part once
+// cost     about a microsecond with threads at work; no allocation once they are started
 void run_parts(int parts, void (*task)(void* context, int part, int parts), void* context);
+
+// A parallel-for of the embedding program, so that one set of threads serves both.
+struct ParallelFor {
+  // Calls task(context, part, parts) exactly once for each part in [0, parts), on any threads and
+  // in any order, and returns when all are done. Several threads may call it at once, and a task
+  // may call it again. No exception leaves a task, and none may leave this function: it can be
+  // written in C.
+  void (*run)(void* user, int parts, void (*task)(void* context, int part, int parts),
+              void* context) = nullptr;
+  void* user = nullptr;
+  int threads = 0;  // what available_threads() says; 0: as without a parallel-for
+};
+
+// Hands all later calls of run_parts to `parallel_for`, or to Phasor's own threads when it is null.
+// Calls under way end as they began: `user` must live until they have.
+// throws   Error(invalid_argument): run is null, threads negative
+void set_parallel_for(const ParallelFor* parallel_for);
 
 }  // namespace phasor::core
