@@ -19,14 +19,6 @@ using core::ConstHeadsView;
 using encodings::RelativeMap;
 using encodings::RelativeRows;
 
-std::string shape_text(const ConstHeadsView& view) {
-  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
-}
-
-[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what) {
-  throw Error(code, message(where, ": ", what));
-}
-
 // The text is made when it is needed: decoding checks its shapes thousands of times a second.
 template <class... Parts>
 void require_shape(bool holds, const char* where, const Parts&... parts) {
@@ -218,6 +210,14 @@ void find_ids(const core::Rotary& rotary, const std::optional<core::Positions>& 
 }
 
 }  // namespace
+
+std::string shape_text(const ConstHeadsView& view) {
+  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
+}
+
+void refuse(ErrorCode code, const char* where, const std::string& what) {
+  throw Error(code, message(where, ": ", what));
+}
 
 double Call::table_bias_of(std::int64_t head, std::int64_t distance) const noexcept {
   if (!terms.bias) return 0.0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "attention/call_memory.hpp"
 #include "attention/kernels/kernels.hpp"
@@ -48,6 +49,11 @@ struct Call {
   [[nodiscard]] double bias_of(std::int64_t head, std::int64_t distance) const noexcept;
   [[nodiscard]] bool has_bias() const noexcept { return terms.bias || !terms.slopes.empty(); }
 };
+
+// "[batch, tokens, heads, head_dim]" of a view, for messages.
+[[nodiscard]] std::string shape_text(const core::ConstHeadsView& view);
+// throws   Error(code, "where: what")
+[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what);
 
 // `memory` must outlive the call and serve no other meanwhile.
 //

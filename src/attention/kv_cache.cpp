@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "attention/call.hpp"
 #include "attention/kv_cache_state.hpp"
 #include "attention/same_rotary.hpp"
 #include "core/large_memory.hpp"
@@ -24,10 +25,6 @@ constexpr std::int64_t kWideKeys = 4096;
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& what) {
   throw Error(code, "cache: " + what);
-}
-
-std::string shape_text(const ConstHeadsView& view) {
-  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
 }
 
 CacheBlock allocate_block(const CacheSpec& spec, std::int64_t dim) {

@@ -44,7 +44,7 @@ namespace {
 constexpr const char* kWhere = "linear_attend";
 
 // What one thread works with.
-struct Workspace {
+struct LinearWorkspace {
   KeyChunk keys;
   QueryChunk queries;
   ChunkRows key_rows, query_rows;
@@ -58,7 +58,7 @@ struct Workspace {
   float* exponents;
 
   // slots    states that the thread needs of its own
-  Workspace(const LinearCall& call, std::int64_t slots, Carver& carver)
+  LinearWorkspace(const LinearCall& call, std::int64_t slots, Carver& carver)
       : keys(carve_keys(call, carver)), queries(carve_queries(call, carver)) {
     const std::int64_t rows = room_for(call.chunk);
     const std::int64_t columns = chunk_columns(call);
@@ -79,14 +79,14 @@ struct Workspace {
 };
 
 // A key head of a batch row, with some of the query heads that read it.
-struct Unit {
+struct LinearUnit {
   std::int64_t b, key_head;
   std::int64_t first_head, last_head;
   bool owns_state;
   Sums sums;
 };
 
-struct Forward {
+struct LinearForward {
   const LinearCall& call;
   core::HeadsView out;
   LinearState* state;
@@ -98,23 +98,23 @@ struct Forward {
   bool streams;  // the output goes past the caches
 
   [[nodiscard]] std::int64_t units() const noexcept { return call.q.batch * call.k.heads * shares; }
-  [[nodiscard]] Unit unit(std::int64_t index, std::int64_t slot, const Workspace& work) const;
-  void begin(const Unit& unit) const;
-  void run(std::int64_t first, std::int64_t last, Workspace& work) const;
-  void run_row(std::int64_t first, std::int64_t last, Workspace& work) const;
-  void add_keys(const Unit& unit, std::int64_t first, std::int64_t count, Workspace& work) const;
-  void attend_chunks(const Unit& unit, std::int64_t first, std::int64_t count,
-                     Workspace& work) const;
-  void attend_chunk(const Unit& unit, Workspace& work) const;
-  void attend_to_sums(const Unit& unit, std::int64_t first, std::int64_t count,
-                      Workspace& work) const;
-  void finish(const Unit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
-              Workspace& work) const;
+  [[nodiscard]] LinearUnit unit(std::int64_t index, std::int64_t slot, const LinearWorkspace& work) const;
+  void begin(const LinearUnit& unit) const;
+  void run(std::int64_t first, std::int64_t last, LinearWorkspace& work) const;
+  void run_row(std::int64_t first, std::int64_t last, LinearWorkspace& work) const;
+  void add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count, LinearWorkspace& work) const;
+  void attend_chunks(const LinearUnit& unit, std::int64_t first, std::int64_t count,
+                     LinearWorkspace& work) const;
+  void attend_chunk(const LinearUnit& unit, LinearWorkspace& work) const;
+  void attend_to_sums(const LinearUnit& unit, std::int64_t first, std::int64_t count,
+                      LinearWorkspace& work) const;
+  void finish(const LinearUnit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
+              LinearWorkspace& work) const;
 };
 
-Unit Forward::unit(std::int64_t index, std::int64_t slot, const Workspace& work) const {
+LinearUnit LinearForward::unit(std::int64_t index, std::int64_t slot, const LinearWorkspace& work) const {
   const std::int64_t head = index / shares, share = index % shares;
-  Unit unit;
+  LinearUnit unit;
   unit.b = head / call.k.heads;
   unit.key_head = head % call.k.heads;
   unit.first_head = unit.key_head * call.group + call.group * share / shares;
@@ -128,7 +128,7 @@ Unit Forward::unit(std::int64_t index, std::int64_t slot, const Workspace& work)
   return unit;
 }
 
-void Forward::begin(const Unit& unit) const {
+void LinearForward::begin(const LinearUnit& unit) const {
   if (unit.owns_state) return;
   if (state == nullptr) {
     std::fill_n(unit.sums.products, unit.sums.floats, 0.0F);
@@ -143,8 +143,8 @@ void Forward::begin(const Unit& unit) const {
 }
 
 // Keys that every query to come sees.
-void Forward::add_keys(const Unit& unit, std::int64_t first, std::int64_t count,
-                       Workspace& work) const {
+void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
+                       LinearWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
   change_exponent(call, ScaleOf::keys, exponent, unit.sums);
@@ -155,8 +155,8 @@ void Forward::add_keys(const Unit& unit, std::int64_t first, std::int64_t count,
 }
 
 // Causal: tokens [first, first + count) of the keys, and the queries beside them.
-void Forward::attend_chunks(const Unit& unit, std::int64_t first, std::int64_t count,
-                            Workspace& work) const {
+void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, std::int64_t count,
+                            LinearWorkspace& work) const {
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
     read_keys(call, unit.b, unit.key_head, at, end - at, work.keys);
@@ -169,10 +169,10 @@ void Forward::attend_chunks(const Unit& unit, std::int64_t first, std::int64_t c
 }
 
 // (19) for a chunk against the state and itself; then the state moves on.
-void Forward::attend_chunk(const Unit& unit, Workspace& work) const {
+void LinearForward::attend_chunk(const LinearUnit& unit, LinearWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const KeyChunk& keys = work.keys;
-  const std::int64_t columns = Workspace::chunk_columns(call);
+  const std::int64_t columns = LinearWorkspace::chunk_columns(call);
   kernels.running_sums(keys.features, call.width, keys.count, call.width, unit.sums.vectors,
                        work.key_sums, call.width, work.key_total);
   // One token sees all of its chunk: it is the state's.
@@ -204,8 +204,8 @@ void Forward::attend_chunk(const Unit& unit, Workspace& work) const {
 }
 
 // Not causal: queries [first, first + count) against the sums over all keys.
-void Forward::attend_to_sums(const Unit& unit, std::int64_t first, std::int64_t count,
-                             Workspace& work) const {
+void LinearForward::attend_to_sums(const LinearUnit& unit, std::int64_t first, std::int64_t count,
+                             LinearWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   for (std::int64_t h = unit.first_head; h < unit.last_head; ++h) {
     load_queries(call, unit.b, h, first, count, work.query_rows, work.queries);
@@ -219,8 +219,8 @@ void Forward::attend_to_sums(const Unit& unit, std::int64_t first, std::int64_t 
 }
 
 // Numerators over denominators, written.
-void Forward::finish(const Unit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
-                     Workspace& work) const {
+void LinearForward::finish(const LinearUnit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
+                     LinearWorkspace& work) const {
   invert(work.denominators, count);
   if (streams) {
     auto* rows = static_cast<float*>(const_cast<void*>(rows_of(out, unit.b, h, first).data));
@@ -234,7 +234,7 @@ void Forward::finish(const Unit& unit, std::int64_t h, std::int64_t first, std::
 }
 
 // Units [first, last) of one batch row, a chunk of tokens at a time.
-void Forward::run_row(std::int64_t first, std::int64_t last, Workspace& work) const {
+void LinearForward::run_row(std::int64_t first, std::int64_t last, LinearWorkspace& work) const {
   const std::int64_t b = first / (call.k.heads * shares);
   const auto for_each_unit = [&](const auto& visit) {
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, work));
@@ -243,30 +243,30 @@ void Forward::run_row(std::int64_t first, std::int64_t last, Workspace& work) co
     for (std::int64_t at = from; at < to; at += call.chunk)
       visit(at, std::min(call.chunk, to - at));
   };
-  for_each_unit([&](const Unit& u) { begin(u); });
+  for_each_unit([&](const LinearUnit& u) { begin(u); });
 
   const std::int64_t keys_before =
       call.is_causal() ? std::max<std::int64_t>(call.offset, 0) : call.k.tokens;
   for_each_chunk(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
-    for_each_unit([&](const Unit& u) { add_keys(u, at, count, work); });
+    for_each_unit([&](const LinearUnit& u) { add_keys(u, at, count, work); });
   });
   if (!call.is_causal()) {
     for_each_chunk(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
       make_query_rows(call, b, at, count, work.query_rows);
-      for_each_unit([&](const Unit& u) { attend_to_sums(u, at, count, work); });
+      for_each_unit([&](const LinearUnit& u) { attend_to_sums(u, at, count, work); });
     });
     return;
   }
   for_each_chunk(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
-    for_each_unit([&](const Unit& u) { attend_chunks(u, at, count, work); });
+    for_each_unit([&](const LinearUnit& u) { attend_chunks(u, at, count, work); });
   });
   // More queries than keys: the first see none.
   std::fill_n(work.numerators, room_for(call.chunk) * call.value_width, 0.0F);
   for (std::int64_t at = 0; at < -call.offset; at += call.chunk) {
-    for_each_unit([&](const Unit& u) {
+    for_each_unit([&](const LinearUnit& u) {
       for (std::int64_t h = u.first_head; h < u.last_head; ++h) {
         write_tokens(call, work.numerators, call.value_width,
                      std::min(call.chunk, -call.offset - at), out, b, h, at);
@@ -275,7 +275,7 @@ void Forward::run_row(std::int64_t first, std::int64_t last, Workspace& work) co
   }
 }
 
-void Forward::run(std::int64_t first, std::int64_t last, Workspace& work) const {
+void LinearForward::run(std::int64_t first, std::int64_t last, LinearWorkspace& work) const {
   const std::int64_t per_row = call.k.heads * shares;
   while (first < last) {
     const std::int64_t end = std::min(last, (first / per_row + 1) * per_row);
@@ -296,10 +296,10 @@ bool is_streamed(const core::HeadsView& out) {
   return alignment % kernels::kWidest == 0;
 }
 
-void run_part(void* context, int part, int parts) {
-  const Forward& forward = *static_cast<const Forward*>(context);
+void run_linear_part(void* context, int part, int parts) {
+  const LinearForward& forward = *static_cast<const LinearForward*>(context);
   Carver carver = forward.scratch->part(part);
-  Workspace work(forward.call, forward.slots, carver);
+  LinearWorkspace work(forward.call, forward.slots, carver);
   const std::int64_t units = forward.units();
   forward.run(units * part / parts, units * (part + 1) / parts, work);
   if (forward.streams) forward.call.kernels.linear.fence();
@@ -361,7 +361,7 @@ void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsVi
     const float* exponents = LinearStateAccess::exponents(*state);
     next_exponents.assign(exponents, exponents + heads);
   }
-  Forward forward{call, out, state, nullptr, nullptr, shares, nullptr, 0, is_streamed(out)};
+  LinearForward forward{call, out, state, nullptr, nullptr, shares, nullptr, 0, is_streamed(out)};
   if (state != nullptr) {
     forward.state_memory = shares > 1 ? next_sums.data() : LinearStateAccess::memory(*state);
     forward.state_exponents =
@@ -371,10 +371,10 @@ void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsVi
     forward.slots = std::min(k.heads * shares, (forward.units() + threads - 1) / threads);
   }
   Carver counter;
-  const Workspace measure(call, forward.slots, counter);
+  const LinearWorkspace measure(call, forward.slots, counter);
   Scratch scratch(threads, counter.used());
   forward.scratch = &scratch;
-  core::run_parts(threads, run_part, &forward);
+  core::run_parts(threads, run_linear_part, &forward);
   if (state == nullptr) return;
   if (shares > 1) {
     std::copy(next_sums.begin(), next_sums.end(), LinearStateAccess::memory(*state));

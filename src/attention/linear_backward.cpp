@@ -9,7 +9,7 @@
 namespace phasor::attention {
 namespace {
 
-constexpr const char* kWhere = "linear_attend_backward";
+constexpr const char* kBackwardWhere = "linear_attend_backward";
 
 // A chunk of a key head as the first pass cut it, for the second to meet again from the end.
 struct Cut {
@@ -18,7 +18,7 @@ struct Cut {
 };
 
 // What one thread works with.
-struct Workspace {
+struct LinearBackwardWorkspace {
   KeyChunk keys;
   QueryChunk queries;
   ChunkRows key_rows, query_rows;
@@ -40,7 +40,7 @@ struct Workspace {
   float* query_sums;      // and its mirror: sum g (R phi(q))^T and sum -D phi(q)
   float* exponents;       // of both
 
-  Workspace(const LinearCall& call, std::int64_t slots, Carver& carver)
+  LinearBackwardWorkspace(const LinearCall& call, std::int64_t slots, Carver& carver)
       : keys(carve_keys(call, carver)),
         queries(carve_queries(call, carver)),
         columns(kernels::rounded_up(call.chunk, kernels::kWidest)) {
@@ -72,14 +72,14 @@ struct Workspace {
 };
 
 // A key head of a batch row, with the query heads that read it.
-struct Unit {
+struct LinearBackwardUnit {
   std::int64_t b, key_head;
   Sums keys, queries;
   Cut* cuts;
   std::int64_t* cut_count;
 };
 
-struct Backward {
+struct LinearBackward {
   const LinearCall& call;
   core::ConstHeadsView d_out;
   core::HeadsView d_q, d_k, d_v;
@@ -90,53 +90,53 @@ struct Backward {
   Cut* cuts;              // [threads, slots, keys]
   std::int64_t* cut_counts;
 
-  [[nodiscard]] Unit unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
-                          const Workspace& work) const;
-  void begin(const Unit& unit) const;
-  void run_row(std::int64_t first, std::int64_t last, std::int64_t thread, Workspace& work) const;
+  [[nodiscard]] LinearBackwardUnit unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
+                          const LinearBackwardWorkspace& work) const;
+  void begin(const LinearBackwardUnit& unit) const;
+  void run_row(std::int64_t first, std::int64_t last, std::int64_t thread, LinearBackwardWorkspace& work) const;
 
   // Left to right: keys go into the sums, gradients of queries come out of them.
-  void add_keys(const Unit& unit, std::int64_t first, std::int64_t count, Workspace& work) const;
-  void causal_queries(const Unit& unit, std::int64_t first, std::int64_t count,
-                      Workspace& work) const;
-  void all_queries(const Unit& unit, std::int64_t first, std::int64_t count, Workspace& work) const;
+  void add_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
+  void causal_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                      LinearBackwardWorkspace& work) const;
+  void all_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
   // Right to left: queries go into the mirrored sums, gradients of keys and values come out.
-  void causal_keys(const Unit& unit, std::int64_t first, std::int64_t count, Workspace& work) const;
-  void all_keys(const Unit& unit, std::int64_t first, std::int64_t count, Workspace& work) const;
+  void causal_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
+  void all_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
 
  private:
   // The queries' own chunk of keys, besides the sums before it; none: the sums are all.
   enum class Own : std::uint8_t { none, chunk };
-  void flip_keys(Workspace& work) const;
-  void query_gradient(const Unit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
-                      Own own, Workspace& work) const;
-  void begin_keys(const Unit& unit, float exponent, Workspace& work) const;
-  void key_gradient_of_own(const Unit& unit, std::int64_t h, Workspace& work) const;
-  void end_keys(const Unit& unit, Workspace& work) const;
-  void add_query_products(const Unit& unit, std::int64_t count, Workspace& work) const;
+  void flip_keys(LinearBackwardWorkspace& work) const;
+  void query_gradient(const LinearBackwardUnit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
+                      Own own, LinearBackwardWorkspace& work) const;
+  void begin_keys(const LinearBackwardUnit& unit, float exponent, LinearBackwardWorkspace& work) const;
+  void key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h, LinearBackwardWorkspace& work) const;
+  void end_keys(const LinearBackwardUnit& unit, LinearBackwardWorkspace& work) const;
+  void add_query_products(const LinearBackwardUnit& unit, std::int64_t count, LinearBackwardWorkspace& work) const;
   void turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
                  float* gradient) const;
-  [[nodiscard]] std::int64_t query_index(const Unit& unit, std::int64_t h,
+  [[nodiscard]] std::int64_t query_index(const LinearBackwardUnit& unit, std::int64_t h,
                                          std::int64_t first) const noexcept {
     return (unit.b * call.q.heads + h) * call.q.tokens + first;
   }
 };
 
-Unit Backward::unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
-                    const Workspace& work) const {
+LinearBackwardUnit LinearBackward::unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
+                    const LinearBackwardWorkspace& work) const {
   const std::int64_t held = thread * slots + slot;
   return {
       .b = index / call.k.heads,
       .key_head = index % call.k.heads,
       .keys = Sums::at(work.key_sums + slot * call.sum_floats(), work.exponents + 2 * slot,
                        call.dim, call.value_width, call.width),
-      .queries = Sums::at(work.query_sums + slot * Workspace::query_sum_floats(call),
+      .queries = Sums::at(work.query_sums + slot * LinearBackwardWorkspace::query_sum_floats(call),
                           work.exponents + 2 * slot + 1, call.value_dim, call.width, call.width),
       .cuts = cuts + held * call.k.tokens,
       .cut_count = cut_counts + held};
 }
 
-void Backward::begin(const Unit& unit) const {
+void LinearBackward::begin(const LinearBackwardUnit& unit) const {
   for (const Sums* sums : {&unit.keys, &unit.queries}) {
     std::fill_n(sums->products, sums->floats, 0.0F);
     *sums->exponent = kNoExponent;
@@ -144,14 +144,14 @@ void Backward::begin(const Unit& unit) const {
   *unit.cut_count = 0;
 }
 
-void Backward::turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
+void LinearBackward::turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
                          float* gradient) const {
   if (!call.turns) return;
   call.turns->turn(rows.transposed + (first - rows.first) * call.turns->row_floats(), gradient,
                    gradient, call.width, count);
 }
 
-void Backward::flip_keys(Workspace& work) const {
+void LinearBackward::flip_keys(LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   kernels.transpose(work.keys.turned, call.width, work.keys.count, call.dim, work.key_columns,
                     work.columns);
@@ -159,8 +159,8 @@ void Backward::flip_keys(Workspace& work) const {
                     work.value_columns, work.columns);
 }
 
-void Backward::add_keys(const Unit& unit, std::int64_t first, std::int64_t count,
-                        Workspace& work) const {
+void LinearBackward::add_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                        LinearBackwardWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
   change_exponent(call, ScaleOf::keys, exponent, unit.keys);
@@ -175,8 +175,8 @@ void Backward::add_keys(const Unit& unit, std::int64_t first, std::int64_t count
 // d q of one head's chunk. precondition  flipped = the transpose of the sums' products
 //
 //   d phi(q_m) = R_m^T sum_n (R_n phi(k_n)) (v_n . g_m) - D_m sum_n phi(k_n)
-void Backward::query_gradient(const Unit& unit, std::int64_t h, std::int64_t first,
-                              std::int64_t count, Own own, Workspace& work) const {
+void LinearBackward::query_gradient(const LinearBackwardUnit& unit, std::int64_t h, std::int64_t first,
+                              std::int64_t count, Own own, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t width = call.width, value_width = call.value_width;
   const kernels::Matrix turned{work.queries.turned, width, 1};
@@ -220,8 +220,8 @@ void Backward::query_gradient(const Unit& unit, std::int64_t h, std::int64_t fir
 }
 
 // Keys [first, first + count) and the queries beside them.
-void Backward::causal_queries(const Unit& unit, std::int64_t first, std::int64_t count,
-                              Workspace& work) const {
+void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                              LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
@@ -248,7 +248,7 @@ void Backward::causal_queries(const Unit& unit, std::int64_t first, std::int64_t
 }
 
 // sum g (R phi(q))^T takes in a chunk of queries.
-void Backward::add_query_products(const Unit& unit, std::int64_t count, Workspace& work) const {
+void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int64_t count, LinearBackwardWorkspace& work) const {
   call.kernels.linear.add_product({work.d_numerators, 1, call.value_width},
                                   {work.queries.turned, call.width, 1},
                                   {unit.queries.products, unit.queries.columns, 1},
@@ -256,8 +256,8 @@ void Backward::add_query_products(const Unit& unit, std::int64_t count, Workspac
 }
 
 // Not causal: queries against the sums over all keys; they go into the mirrored sums at once.
-void Backward::all_queries(const Unit& unit, std::int64_t first, std::int64_t count,
-                           Workspace& work) const {
+void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                           LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   *unit.queries.exponent = *unit.keys.exponent;
   kernels.transpose(unit.keys.products, unit.keys.columns, call.dim, call.value_width, work.flipped,
@@ -278,7 +278,7 @@ void Backward::all_queries(const Unit& unit, std::int64_t first, std::int64_t co
 //
 //   R_n d phi(k_n) = sum_m (R_m phi(q_m)) (g_m . v_n)
 //   d v_n = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
-void Backward::begin_keys(const Unit& unit, float exponent, Workspace& work) const {
+void LinearBackward::begin_keys(const LinearBackwardUnit& unit, float exponent, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   map_keys(call, unit.b, exponent, work.key_rows, work.keys);
   change_exponent(call, ScaleOf::queries, exponent, unit.queries);
@@ -294,7 +294,7 @@ void Backward::begin_keys(const Unit& unit, float exponent, Workspace& work) con
 }
 
 // What the chunk's own queries of one head add; then they join the mirrored sums.
-void Backward::key_gradient_of_own(const Unit& unit, std::int64_t h, Workspace& work) const {
+void LinearBackward::key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t count = work.keys.count, first = work.keys.first - call.offset;
   const kernels::Matrix turned{work.queries.turned, call.width, 1};
@@ -319,7 +319,7 @@ void Backward::key_gradient_of_own(const Unit& unit, std::int64_t h, Workspace& 
 
 // d phi(k_n) = R_n^T (...) + sum_m -D_m phi(q_m), the sum running from the last query to this
 // token.
-void Backward::end_keys(const Unit& unit, Workspace& work) const {
+void LinearBackward::end_keys(const LinearBackwardUnit& unit, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t count = work.keys.count, last = (count - 1) * call.width;
   const float one = 1.0F;
@@ -337,8 +337,8 @@ void Backward::end_keys(const Unit& unit, Workspace& work) const {
                work.keys.first);
 }
 
-void Backward::causal_keys(const Unit& unit, std::int64_t first, std::int64_t count,
-                           Workspace& work) const {
+void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                           LinearBackwardWorkspace& work) const {
   for (std::int64_t end = first + count; end > first; end -= work.keys.count) {
     const Cut cut = unit.cuts[--*unit.cut_count];
     read_keys(call, unit.b, unit.key_head, end - cut.count, cut.count, work.keys);
@@ -353,16 +353,16 @@ void Backward::causal_keys(const Unit& unit, std::int64_t first, std::int64_t co
   }
 }
 
-void Backward::all_keys(const Unit& unit, std::int64_t first, std::int64_t count,
-                        Workspace& work) const {
+void LinearBackward::all_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                        LinearBackwardWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
   begin_keys(unit, *unit.queries.exponent, work);
   end_keys(unit, work);
 }
 
 // Units [first, last) of one batch row, a chunk of tokens at a time.
-void Backward::run_row(std::int64_t first, std::int64_t last, std::int64_t thread,
-                       Workspace& work) const {
+void LinearBackward::run_row(std::int64_t first, std::int64_t last, std::int64_t thread,
+                       LinearBackwardWorkspace& work) const {
   const std::int64_t b = first / call.k.heads;
   const auto for_each_unit = [&](const auto& visit) {
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, thread, work));
@@ -378,38 +378,38 @@ void Backward::run_row(std::int64_t first, std::int64_t last, std::int64_t threa
       end = at;
     }
   };
-  for_each_unit([&](const Unit& u) { begin(u); });
+  for_each_unit([&](const LinearBackwardUnit& u) { begin(u); });
 
   const std::int64_t keys_before =
       call.is_causal() ? std::max<std::int64_t>(call.offset, 0) : call.k.tokens;
   for_each_chunk(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
-    for_each_unit([&](const Unit& u) { add_keys(u, at, count, work); });
+    for_each_unit([&](const LinearBackwardUnit& u) { add_keys(u, at, count, work); });
   });
   if (!call.is_causal()) {
     for_each_chunk(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
       make_query_rows(call, b, at, count, work.query_rows);
-      for_each_unit([&](const Unit& u) { all_queries(u, at, count, work); });
+      for_each_unit([&](const LinearBackwardUnit& u) { all_queries(u, at, count, work); });
     });
     for_each_chunk(0, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
       make_key_rows(call, b, at, count, work.key_rows);
-      for_each_unit([&](const Unit& u) { all_keys(u, at, count, work); });
+      for_each_unit([&](const LinearBackwardUnit& u) { all_keys(u, at, count, work); });
     });
     return;
   }
   for_each_chunk(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
-    for_each_unit([&](const Unit& u) { causal_queries(u, at, count, work); });
+    for_each_unit([&](const LinearBackwardUnit& u) { causal_queries(u, at, count, work); });
   });
   for_each_chunk_back(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
-    for_each_unit([&](const Unit& u) { causal_keys(u, at, count, work); });
+    for_each_unit([&](const LinearBackwardUnit& u) { causal_keys(u, at, count, work); });
   });
   for_each_chunk_back(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
-    for_each_unit([&](const Unit& u) { causal_keys(u, at, count, work); });
+    for_each_unit([&](const LinearBackwardUnit& u) { causal_keys(u, at, count, work); });
   });
   // More queries than keys: the first see none.
   std::fill_n(work.d_features, room_for(call.chunk) * call.width, 0.0F);
@@ -422,10 +422,10 @@ void Backward::run_row(std::int64_t first, std::int64_t last, std::int64_t threa
   }
 }
 
-void run_part(void* context, int part, int parts) {
-  const Backward& backward = *static_cast<const Backward*>(context);
+void run_linear_backward_part(void* context, int part, int parts) {
+  const LinearBackward& backward = *static_cast<const LinearBackward*>(context);
   Carver carver = backward.scratch->part(part);
-  Workspace work(backward.call, backward.slots, carver);
+  LinearBackwardWorkspace work(backward.call, backward.slots, carver);
   const std::int64_t heads = backward.call.k.heads;
   const std::int64_t units = backward.call.k.batch * heads;
   const std::int64_t last = units * (part + 1) / parts;
@@ -442,14 +442,14 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
                             core::ConstHeadsView k, core::ConstHeadsView v,
                             core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
                             core::HeadsView d_v, const LinearOptions& options) {
-  const LinearCall call = checked_linear_call(kWhere, rotary, q, k, v, options, 0);
-  check_linear_shape(kWhere, "d_out", d_out, "q", q, v.head_dim);
-  check_linear_shape(kWhere, "d_q", d_q, "q", q, q.head_dim);
-  check_linear_shape(kWhere, "d_k", d_k, "k", k, k.head_dim);
-  check_linear_shape(kWhere, "d_v", d_v, "v", v, v.head_dim);
-  check_linear_output(kWhere, "d_q", d_q, {q, k, v, d_out, d_k, d_v});
-  check_linear_output(kWhere, "d_k", d_k, {q, k, v, d_out, d_v});
-  check_linear_output(kWhere, "d_v", d_v, {q, k, v, d_out});
+  const LinearCall call = checked_linear_call(kBackwardWhere, rotary, q, k, v, options, 0);
+  check_linear_shape(kBackwardWhere, "d_out", d_out, "q", q, v.head_dim);
+  check_linear_shape(kBackwardWhere, "d_q", d_q, "q", q, q.head_dim);
+  check_linear_shape(kBackwardWhere, "d_k", d_k, "k", k, k.head_dim);
+  check_linear_shape(kBackwardWhere, "d_v", d_v, "v", v, v.head_dim);
+  check_linear_output(kBackwardWhere, "d_q", d_q, {q, k, v, d_out, d_k, d_v});
+  check_linear_output(kBackwardWhere, "d_k", d_k, {q, k, v, d_out, d_v});
+  check_linear_output(kBackwardWhere, "d_v", d_v, {q, k, v, d_out});
   if (q.batch == 0 || (q.tokens == 0 && k.tokens == 0)) return;
   if (call.is_wide()) return linear_attend_backward_wide(rotary, call, d_out, d_q, d_k, d_v);
 
@@ -457,7 +457,7 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
   const int threads = linear_threads(call, units);
   const std::int64_t slots = std::min(k.heads, (units + threads - 1) / threads);
   Carver counter;
-  const Workspace measure(call, slots, counter);
+  const LinearBackwardWorkspace measure(call, slots, counter);
   Scratch scratch(threads, counter.used());
   const auto rows = static_cast<std::size_t>(call.is_causal() ? q.batch * q.heads * q.tokens : 0);
   std::vector<float> inverses(rows), d_denominators(rows);
@@ -466,7 +466,7 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
   const std::unique_ptr<Cut[]> cuts(
       new Cut[static_cast<std::size_t>(threads * slots * k.tokens) + 1]);
   std::vector<std::int64_t> cut_counts(static_cast<std::size_t>(threads * slots));
-  Backward backward{call,
+  LinearBackward backward{call,
                     d_out,
                     d_q,
                     d_k,
@@ -477,7 +477,7 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
                     d_denominators.data(),
                     cuts.get(),
                     cut_counts.data()};
-  core::run_parts(threads, run_part, &backward);
+  core::run_parts(threads, run_linear_backward_part, &backward);
 }
 
 }  // namespace phasor::attention

@@ -26,14 +26,7 @@ constexpr float kLargestKey = 1e6F;
 // Multiplications below which another thread costs more than it brings.
 constexpr std::int64_t kThreadWork = std::int64_t{1} << 19;
 
-[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what) {
-  throw Error(code, message(where, ": ", what));
-}
-std::string shape_text(const ConstHeadsView& view) {
-  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
-}
-
-void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
+void check_linear_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
                   const ConstHeadsView& v) {
   check_linear_input(where, "q", q);
   check_linear_input(where, "k", k);
@@ -147,7 +140,7 @@ LinearCall checked_linear_call(const char* where, const std::optional<core::Rota
                                const ConstHeadsView& q, const ConstHeadsView& k,
                                const ConstHeadsView& v, const LinearOptions& options,
                                std::int64_t tokens_before) {
-  check_shapes(where, q, k, v);
+  check_linear_shapes(where, q, k, v);
   if (!options.key_padding.empty() &&
       static_cast<std::int64_t>(options.key_padding.size()) != k.batch * k.tokens) {
     refuse(ErrorCode::shape_mismatch, where,

@@ -20,7 +20,7 @@ void map_query(FeatureMap features, double* row, std::int64_t dim) {
   for (std::int64_t i = 0; i < dim; ++i) row[i] /= sum;
 }
 
-struct Forward {
+struct WideLinearForward {
   const LinearCall& call;
   const WideFeatures& features;
   core::HeadsView out;
@@ -40,8 +40,8 @@ struct Forward {
   }
 };
 
-void run_part(void* context, int part, int parts) {
-  Forward& forward = *static_cast<Forward*>(context);
+void run_wide_linear_part(void* context, int part, int parts) {
+  WideLinearForward& forward = *static_cast<WideLinearForward*>(context);
   const std::int64_t heads = forward.call.k.heads, units = forward.call.k.batch * heads;
   for (std::int64_t unit = part; unit < units; unit += parts) {
     forward.run_key_head(unit / heads, unit % heads, forward.sums[static_cast<std::size_t>(part)]);
@@ -108,10 +108,10 @@ void linear_attend_wide(const std::optional<core::Rotary>& rotary, const LinearC
   clear_view(out);
   const WideFeatures features(rotary, call);
   const int threads = linear_threads(call, call.k.batch * call.k.heads);
-  Forward forward{
+  WideLinearForward forward{
       call, features, out,
       std::vector(static_cast<std::size_t>(threads), WideSums(call.dim, call.value_dim))};
-  core::run_parts(threads, run_part, &forward);
+  core::run_parts(threads, run_wide_linear_part, &forward);
 }
 
 }  // namespace phasor::attention

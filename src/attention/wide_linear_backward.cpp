@@ -19,7 +19,7 @@ struct Bench {
   std::vector<double> out;
 };
 
-struct Backward {
+struct WideLinearBackward {
   const LinearCall& call;
   const WideFeatures& features;
   core::ConstHeadsView d_out;
@@ -92,8 +92,8 @@ struct Backward {
   }
 };
 
-void run_part(void* context, int part, int parts) {
-  Backward& backward = *static_cast<Backward*>(context);
+void run_wide_linear_backward_part(void* context, int part, int parts) {
+  WideLinearBackward& backward = *static_cast<WideLinearBackward*>(context);
   Bench& bench = backward.benches[static_cast<std::size_t>(part)];
   const std::int64_t heads = backward.call.k.heads, units = backward.call.k.batch * heads;
   for (std::int64_t unit = part; unit < units; unit += parts) {
@@ -121,7 +121,7 @@ void linear_attend_backward_wide(const std::optional<core::Rotary>& rotary, cons
   const WideHeads below_q(call.q), below_k(call.k);
   const auto rows = static_cast<std::size_t>(call.q.batch * call.q.heads * call.q.tokens);
   const int threads = linear_threads(call, call.k.batch * call.k.heads);
-  Backward backward{call,
+  WideLinearBackward backward{call,
                     features,
                     d_out,
                     d_q,
@@ -132,7 +132,7 @@ void linear_attend_backward_wide(const std::optional<core::Rotary>& rotary, cons
                     std::vector<double>(rows),
                     std::vector<double>(rows),
                     std::vector(static_cast<std::size_t>(threads), Bench(call))};
-  core::run_parts(threads, run_part, &backward);
+  core::run_parts(threads, run_wide_linear_backward_part, &backward);
   if (rotary) {
     turn_wide(*rotary, call, core::Role::query, core::Direction::transpose, d_q);
     turn_wide(*rotary, call, core::Role::key, core::Direction::transpose, d_k);

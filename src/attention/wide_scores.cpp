@@ -8,7 +8,6 @@
 namespace phasor::attention {
 namespace {
 
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // x + bias, or x alone.
 void sum_of(const double* x, const WideTable& bias, std::int64_t head, std::vector<double>& out) {
@@ -166,16 +165,16 @@ double WideScores::masked(std::int64_t j, double capped_score) const noexcept {
   if (mask.kind == Mask::Kind::none) return capped_score;
   const Sequence& s = *query_.sequence;
   const std::int64_t key = s.first_key + j;
-  if (key >= mask.keys) return kHidden;
+  if (key >= mask.keys) return kWideHidden;
   const std::int64_t index = s.batch * mask.batch_stride + query_.head * mask.head_stride +
                              query_.token() * mask.query_stride + key * mask.key_stride;
   if (mask.kind == Mask::Kind::boolean) {
-    return static_cast<const std::uint8_t*>(mask.data)[index] == 0 ? kHidden : capped_score;
+    return static_cast<const std::uint8_t*>(mask.data)[index] == 0 ? kWideHidden : capped_score;
   }
   const double value = mask.kind == Mask::Kind::additive
                            ? static_cast<const float*>(mask.data)[index]
                            : static_cast<const double*>(mask.data)[index];
-  return value == kHidden ? kHidden : capped_score + value;  // hides a NaN too
+  return value == kWideHidden ? kWideHidden : capped_score + value;  // hides a NaN too
 }
 
 }  // namespace phasor::attention

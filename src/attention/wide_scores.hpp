@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "attention/wide_arithmetic.hpp"
 
 namespace phasor::attention {
+
+// The score of a pair that never meets.
+inline constexpr double kWideHidden = -std::numeric_limits<double>::infinity();
 
 // A table as float64: the caller's wide numbers where there are any, else the others widened.
 class WideTable {

@@ -12,11 +12,10 @@
 namespace phasor::attention {
 namespace {
 
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 // Queries that a thread takes at a time; rows do not depend on each other.
 constexpr std::int64_t kQueries = 16;
 
-struct Forward {
+struct WideForward {
   const WideCall& wide;
   core::HeadsView out;
   const AttentionExtras& extras;
@@ -32,13 +31,13 @@ struct Forward {
 };
 
 // Scores after masks into scores.row(), and into the extras on the way.
-void fill_row(const Forward& forward, const WideQuery& query, std::int64_t pairs_before,
+void fill_row(const WideForward& forward, const WideQuery& query, std::int64_t pairs_before,
               KeyRange visited, WideScores& scores) {
   const AttentionExtras& extras = forward.extras;
   const KeyRange reach = scores.reach();
   for (std::int64_t j = visited.first; j < visited.last; ++j) {
     const std::int64_t pair = pairs_before + query.sequence->first_key + j;
-    scores.row()[j] = kHidden;
+    scores.row()[j] = kWideHidden;
     if (scores.is_padding(j)) continue;  // whatever it holds
     const double score = scores.score(j);
     const double capped = scores.capped(score);
@@ -52,7 +51,7 @@ void fill_row(const Forward& forward, const WideQuery& query, std::int64_t pairs
 }
 
 // RoFormer (2): o_m = sum_n exp(s(m, n)) (v_n + C) / sum_n exp(s(m, n)).
-void attend_query(const Forward& forward, const WideQuery& query, WideScores& scores) {
+void attend_query(const WideForward& forward, const WideQuery& query, WideScores& scores) {
   const WideCall& wide = forward.wide;
   const Call& call = wide.call;
   const Sequence& s = *query.sequence;
@@ -66,11 +65,11 @@ void attend_query(const Forward& forward, const WideQuery& query, WideScores& sc
   fill_row(forward, query, pairs_before, visited, scores);
 
   double* const row = scores.row();
-  double largest = kHidden, sum = 0.0;
+  double largest = kWideHidden, sum = 0.0;
   for (std::int64_t j = visited.first; j < visited.last; ++j) largest = std::max(largest, row[j]);
   bool sees_a_key = false;
   for (std::int64_t j = visited.first; j < visited.last; ++j) {
-    if (row[j] == kHidden) continue;
+    if (row[j] == kWideHidden) continue;
     sees_a_key = true;
     row[j] = std::exp(row[j] - largest);
     sum += row[j];
@@ -82,7 +81,7 @@ void attend_query(const Forward& forward, const WideQuery& query, WideScores& sc
 
   double* const o = wide_row(forward.out, s.batch, query.token(), query.head);
   for (std::int64_t j = visited.first; j < visited.last; ++j) {
-    if (row[j] == kHidden) continue;
+    if (row[j] == kWideHidden) continue;
     const double probability = row[j] / sum;
     wide_add(o, probability, wide_row(call.v, s.batch, s.first_key + j, query.head / call.group),
              call.value_dim);
@@ -95,8 +94,8 @@ void attend_query(const Forward& forward, const WideQuery& query, WideScores& sc
   }
 }
 
-void run_part(void* context, int part, int) {
-  Forward& forward = *static_cast<Forward*>(context);
+void run_wide_part(void* context, int part, int) {
+  WideForward& forward = *static_cast<WideForward*>(context);
   WideScores& scores = forward.scores[static_cast<std::size_t>(part)];
   const std::int64_t blocks = forward.blocks(), heads = forward.wide.call.heads;
   for (std::int64_t item = forward.next++; item < forward.items(); item = forward.next++) {
@@ -113,10 +112,10 @@ void run_part(void* context, int part, int) {
 
 void attend_wide(const Call& call, const core::HeadsView& out, const AttentionExtras& extras) {
   const WideCall wide(call);
-  Forward forward{wide, out, extras, {}, {}};
+  WideForward forward{wide, out, extras, {}, {}};
   const auto threads = static_cast<int>(std::clamp<std::int64_t>(forward.items(), 1, call.threads));
   forward.scores.assign(static_cast<std::size_t>(threads), WideScores(wide));
-  core::run_parts(threads, run_part, &forward);
+  core::run_parts(threads, run_wide_part, &forward);
 }
 
 }  // namespace phasor::attention

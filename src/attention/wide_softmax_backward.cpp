@@ -12,12 +12,11 @@ namespace {
 
 using encodings::TableGradient;
 
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // What the query heads of one key head give to a table's gradient: dense [group or 1, rows, dim].
-class TableSum {
+class WideTableSum {
  public:
-  TableSum(const TableGradient& to, std::int64_t group)
+  WideTableSum(const TableGradient& to, std::int64_t group)
       : to_(to),
         values_(is_wanted()
                     ? static_cast<std::size_t>((to.heads == 1 ? 1 : group) * to.rows * to.dim)
@@ -74,11 +73,11 @@ struct TableSums {
         segment_rows(to.segment_rows, group),
         segment_bias(to.segment_bias, group),
         value_rows(to.value_rows, group) {}
-  TableSum content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
+  WideTableSum content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
       first_row, first_column, segment_rows, segment_bias, value_rows;
 
   void flush(std::int64_t first_head, std::int64_t group) noexcept {
-    for (TableSum* sum :
+    for (WideTableSum* sum :
          {&content_bias, &position_bias, &query_rows, &key_rows, &bias, &extra_query, &extra_key,
           &first_row, &first_column, &segment_rows, &segment_bias, &value_rows}) {
       sum->flush(first_head, group);
@@ -88,8 +87,8 @@ struct TableSums {
 
 // The memory of one thread, for one key head of one sequence: what tables get is added when a wave
 // of units has ended, in the order of the units, whatever the threads.
-struct Unit {
-  Unit(const WideCall& wide, const AttentionGradients& gradients)
+struct WideUnit {
+  WideUnit(const WideCall& wide, const AttentionGradients& gradients)
       : scores(wide),
         tables(gradients.terms, wide.call.group),
         by_relative(static_cast<std::size_t>(wide.call.head_dim)),
@@ -102,9 +101,9 @@ struct Unit {
   std::int64_t key_head = 0;
 };
 
-class Backward {
+class WideBackward {
  public:
-  Backward(const WideCall& wide, const AttentionForward& forward,
+  WideBackward(const WideCall& wide, const AttentionForward& forward,
            const AttentionGradients& gradients)
       : wide_(wide), call_(wide.call), forward_(forward), gradients_(gradients) {
     // What meets a table untouched is not turned back.
@@ -122,19 +121,19 @@ class Backward {
     for (std::int64_t first = 0; first < units; first += at_once) {
       const std::int64_t used = std::min(at_once, units - first);
       for (std::int64_t i = 0; i < used; ++i) {
-        Unit& unit = units_[static_cast<std::size_t>(i)];
+        WideUnit& unit = units_[static_cast<std::size_t>(i)];
         unit.sequence = &call_.sequences[static_cast<std::size_t>((first + i) / call_.key_heads)];
         unit.key_head = (first + i) % call_.key_heads;
       }
       core::run_parts(
           static_cast<int>(used),
           [](void* context, int part, int) {
-            auto& self = *static_cast<Backward*>(context);
+            auto& self = *static_cast<WideBackward*>(context);
             self.run_unit(self.units_[static_cast<std::size_t>(part)]);
           },
           this);
       for (std::int64_t i = 0; i < used; ++i) {
-        Unit& unit = units_[static_cast<std::size_t>(i)];
+        WideUnit& unit = units_[static_cast<std::size_t>(i)];
         unit.tables.flush(unit.key_head * call_.group, call_.group);
       }
     }
@@ -142,7 +141,7 @@ class Backward {
   }
 
  private:
-  void run_unit(Unit& unit) noexcept {
+  void run_unit(WideUnit& unit) noexcept {
     for (std::int64_t step = 0; step < call_.group; ++step) {
       for (std::int64_t i = 0; i < unit.sequence->queries; ++i) {
         run_query(unit, {unit.sequence, unit.key_head * call_.group + step, i}, step);
@@ -161,12 +160,12 @@ class Backward {
 
   // dP(m, n) = d_out_m . (v_n + C), D_m = d_out_m . out_m, dS = P (dP - D), and through the soft
   // cap d (c tanh(s / c)) / ds = 1 - tanh(s / c)^2.
-  void run_query(Unit& unit, const WideQuery& query, std::int64_t step) noexcept {
+  void run_query(WideUnit& unit, const WideQuery& query, std::int64_t step) noexcept {
     const Sequence& s = *query.sequence;
     const std::int64_t value_dim = call_.value_dim, head = query.head;
     const double log_sum =
         forward_.wide_log_sum_exp[(s.batch * call_.heads + head) * call_.q.tokens + query.token()];
-    if (log_sum == kHidden) return;  // it saw no key
+    if (log_sum == kWideHidden) return;  // it saw no key
     const double* const d_o = wide_row(forward_.d_out, s.batch, query.token(), head);
     const double mean =
         wide_dot(d_o, wide_row(forward_.out, s.batch, query.token(), head), value_dim);
@@ -180,7 +179,7 @@ class Backward {
       if (scores.is_padding(j)) continue;
       const double capped = scores.capped(scores.score(j));
       const double masked = scores.masked(j, capped);
-      if (masked == kHidden) continue;
+      if (masked == kWideHidden) continue;
       const double probability = std::exp(masked - log_sum);
       const std::int64_t key = s.first_key + j;
       double d_probability =
@@ -199,7 +198,7 @@ class Backward {
   }
 
   // The derivative of each term of s(m, n), times ds, but for what is the same for every key.
-  void add_score(Unit& unit, const WideQuery& query, std::int64_t step, std::int64_t j,
+  void add_score(WideUnit& unit, const WideQuery& query, std::int64_t step, std::int64_t j,
                  double ds) noexcept {
     const encodings::ScoreTerms& terms = call_.terms;
     const Sequence& s = *query.sequence;
@@ -246,7 +245,7 @@ class Backward {
   }
 
   // q_m, v and w stand in the same sums.
-  void add_query(Unit& unit, const WideQuery& query, std::int64_t step) noexcept {
+  void add_query(WideUnit& unit, const WideQuery& query, std::int64_t step) noexcept {
     const std::int64_t dim = call_.head_dim;
     double* const d_raw = d_raw_query(query.sequence->batch, query.token(), query.head);
     if (call_.terms.query_rows) {
@@ -277,7 +276,7 @@ class Backward {
   const AttentionForward& forward_;
   const AttentionGradients& gradients_;
   WideHeads raw_q_, raw_k_;  // empty: d_q and d_k serve
-  std::vector<Unit> units_;
+  std::vector<WideUnit> units_;
 };
 
 }  // namespace
@@ -285,7 +284,7 @@ class Backward {
 void attend_backward_wide(const Call& call, const AttentionForward& forward,
                           const AttentionGradients& gradients) {
   const WideCall wide(call);
-  Backward(wide, forward, gradients).run();
+  WideBackward(wide, forward, gradients).run();
 }
 
 }  // namespace phasor::attention

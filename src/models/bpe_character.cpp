@@ -8,7 +8,6 @@
 namespace phasor::models {
 namespace {
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581
 // Every place in a token is a place where two parts may meet, so that reading a longer one costs
 // time by the square of its length.
 constexpr std::size_t kMaxTokenBytes = 1024;
@@ -27,9 +26,9 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 
 // A space behind something else: where a merge would cross into the next word.
 bool crosses_words(std::string_view text) {
-  for (std::size_t at = text.find(kSpace); at != std::string_view::npos;
-       at = text.find(kSpace, at + kSpace.size())) {
-    if (at >= kSpace.size() && text.substr(at - kSpace.size(), kSpace.size()) == kSpace) continue;
+  for (std::size_t at = text.find(unicode::kVisibleSpace); at != std::string_view::npos;
+       at = text.find(unicode::kVisibleSpace, at + unicode::kVisibleSpace.size())) {
+    if (at >= unicode::kVisibleSpace.size() && text.substr(at - unicode::kVisibleSpace.size(), unicode::kVisibleSpace.size()) == unicode::kVisibleSpace) continue;
     if (at != 0) return true;
   }
   return false;
@@ -135,7 +134,7 @@ class CharacterBpe final : public BpeTokenizer {
     const SpacePrefix prefix = settings_.prefix;
     if (prefix == SpacePrefix::none || (prefix == SpacePrefix::first && place == Place::later))
       return out;
-    if (prefix == SpacePrefix::every_more || !out.starts_with(kSpace)) out.insert(0, kSpace);
+    if (prefix == SpacePrefix::every_more || !out.starts_with(unicode::kVisibleSpace)) out.insert(0, unicode::kVisibleSpace);
     return out;
   }
 
@@ -145,8 +144,8 @@ class CharacterBpe final : public BpeTokenizer {
       std::size_t end = begin;
       // All spaces of a run begin one word, unless every space begins its own.
       if (!settings_.split_words)
-        while (text.substr(end, kSpace.size()) == kSpace) end += kSpace.size();
-      end = std::min(text.find(kSpace, std::max(end, begin + 1)), text.size());
+        while (text.substr(end, unicode::kVisibleSpace.size()) == unicode::kVisibleSpace) end += unicode::kVisibleSpace.size();
+      end = std::min(text.find(unicode::kVisibleSpace, std::max(end, begin + 1)), text.size());
       encode_once(text.substr(begin, end - begin), session);
       begin = end;
     }
@@ -233,8 +232,8 @@ class CharacterBpe final : public BpeTokenizer {
 
 }  // namespace
 
-std::string to_visible_spaces(std::string_view text) { return replaced(text, " ", kSpace); }
-std::string from_visible_spaces(std::string_view text) { return replaced(text, kSpace, " "); }
+std::string to_visible_spaces(std::string_view text) { return replaced(text, " ", unicode::kVisibleSpace); }
+std::string from_visible_spaces(std::string_view text) { return replaced(text, unicode::kVisibleSpace, " "); }
 
 std::unique_ptr<Tokenizer> make_character_bpe(BpeParts parts, CharacterSettings settings) {
   if (!settings.scores.empty() && settings.scores.size() != parts.tokens.size()) {

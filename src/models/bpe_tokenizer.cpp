@@ -5,10 +5,6 @@
 namespace phasor::models {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 PairMap merges_of(const Vocabulary& vocabulary,
                   const std::vector<std::pair<std::string, std::string>>& merges) {
   PairMap map;

@@ -34,7 +34,7 @@ std::string all_names() {
   return text;
 }
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_chat(const std::string& text) {
   throw Error(ErrorCode::invalid_argument, "format_chat: " + text);
 }
 
@@ -66,27 +66,27 @@ bool alternates(ChatFormat format) noexcept {
 }
 
 void check(ChatFormat format, const std::vector<ChatMessage>& messages) {
-  if (messages.empty()) refuse("a conversation must have a message, got none");
+  if (messages.empty()) refuse_chat("a conversation must have a message, got none");
   std::optional<std::string_view> last;
   for (const ChatMessage& message_of : messages) {
     const std::string& role = message_of.role;
     if (role != "system" && role != "user" && role != "assistant") {
-      refuse(message("a role must be system, user or assistant, got '",
+      refuse_chat(message("a role must be system, user or assistant, got '",
                      io::one_line(unicode::replace_invalid(role)), "'"));
     }
     unicode::require_utf8(message_of.content, "format_chat");
     if (role == "system" && &message_of != &messages.front())
-      refuse("a system message must be the first, got it later");
+      refuse_chat("a system message must be the first, got it later");
     if (alternates(format) && role != "system") {
       const bool is_right = last == "user" ? role == "assistant" : role == "user";
       if (!is_right)
-        refuse(message(name_of(format), " must have user and assistant in turn, got ", role,
+        refuse_chat(message(name_of(format), " must have user and assistant in turn, got ", role,
                        last ? " again" : " first"));
       last = role;
     }
   }
   if (messages.back().role != "user")
-    refuse(message("a conversation must end with the user, got ", messages.back().role));
+    refuse_chat(message("a conversation must end with the user, got ", messages.back().role));
 }
 
 std::string chatml(const std::vector<ChatMessage>& messages) {

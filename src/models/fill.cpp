@@ -9,10 +9,6 @@
 namespace phasor::models {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, what);
-}
-
 // As the vocabulary writes it: piece() leaves out the mark of a piece inside a word.
 [[nodiscard]] std::string token_text(const Tokenizer& tokenizer, std::int64_t id) {
   std::string text = tokenizer.piece(id);

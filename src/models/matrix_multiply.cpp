@@ -43,10 +43,6 @@ constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
 
 enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, gemm, tile };
 
-constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
 
 // One call of multiply(), after the checks.

@@ -98,7 +98,7 @@ void put_upper_bits(std::byte* words, const Codes& codes) {
   }
 }
 
-std::uint8_t byte_of(const std::byte* bytes, unsigned index) {
+std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
 }
 
@@ -122,9 +122,9 @@ void pack_q5(const Row& to, std::int64_t unit, const std::byte* block, std::size
   const std::byte* const nibbles = block + 2 * halves + 4;
   Codes codes;
   for (unsigned j = 0; j < 16; ++j) {
-    codes[j] = static_cast<std::uint8_t>((byte_of(nibbles, j) & 15) | (fifth >> j & 1) << 4);
+    codes[j] = static_cast<std::uint8_t>((byte_at(nibbles, j) & 15) | (fifth >> j & 1) << 4);
     codes[j + 16] =
-        static_cast<std::uint8_t>(byte_of(nibbles, j) >> 4 | (fifth >> (j + 16) & 1) << 4);
+        static_cast<std::uint8_t>(byte_at(nibbles, j) >> 4 | (fifth >> (j + 16) & 1) << 4);
   }
   put_nibbles(to.codes(unit), codes);
   put_fifth_bits(to.codes(unit), codes);
@@ -142,9 +142,9 @@ void pack_super(const Row& to, std::int64_t unit, const std::byte* block, const 
     const std::byte* const bytes = nibbles + b / 2 * kBlockBytes;
     Codes codes;
     for (unsigned j = 0; j < kBlockBytes; ++j) {
-      codes[j] = static_cast<std::uint8_t>(byte_of(bytes, j) >> (b % 2 * 4) & 15);
+      codes[j] = static_cast<std::uint8_t>(byte_at(bytes, j) >> (b % 2 * 4) & 15);
       if (fifth != nullptr)
-        codes[j] = static_cast<std::uint8_t>(codes[j] | (byte_of(fifth, j) >> b & 1) << 4);
+        codes[j] = static_cast<std::uint8_t>(codes[j] | (byte_at(fifth, j) >> b & 1) << 4);
     }
     std::byte* const words = to.codes(unit, b, block_words);
     put_nibbles(words, codes);
@@ -164,8 +164,8 @@ void pack_q6_k(const Row& to, std::int64_t unit, const std::byte* block) {
     const std::byte* const two = high + b / 4 * kBlockBytes;
     Codes codes;
     for (unsigned j = 0; j < kBlockBytes; ++j)
-      codes[j] = static_cast<std::uint8_t>((byte_of(low, j) >> (quarter / 2 * 4) & 15) |
-                                           (byte_of(two, j) >> (2 * quarter) & 3) << 4);
+      codes[j] = static_cast<std::uint8_t>((byte_at(low, j) >> (quarter / 2 * 4) & 15) |
+                                           (byte_at(two, j) >> (2 * quarter) & 3) << 4);
     put_nibbles(to.codes(unit, b, 6), codes);
     put_upper_bits(to.codes(unit, b, 6), codes);
   }
@@ -225,10 +225,6 @@ void pack_row(TensorType type, const Row& to, std::int64_t columns, const std::b
       for (std::int64_t u = 0; u < to.weights.units; ++u, bytes += io::block_bytes(type))
         pack_block(to, u, bytes);
   }
-}
-
-constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
 }
 
 }  // namespace

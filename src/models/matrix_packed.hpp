@@ -16,6 +16,10 @@ struct Matrix::Packed {
   std::shared_ptr<std::byte[]> memory;
 };
 
+[[nodiscard]] constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
 // Weights of the shape, with memory whose content is up to the caller.
 //
 // throws   std::bad_alloc

@@ -12,7 +12,7 @@
 namespace phasor::models {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using EvalClock = std::chrono::steady_clock;
 
 // Mean and spread of numbers that come one by one (Welford), in double.
 class Mean {
@@ -159,7 +159,7 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
                                                    decoder.facts().vocabulary - 1, ", got ", id));
   }
 
-  const Clock::time_point start = Clock::now();
+  const EvalClock::time_point start = EvalClock::now();
   const std::vector<Window> windows =
       windows_of(static_cast<std::int64_t>(ids.size()) - 1, options.context, stride);
   std::int64_t done = 0, in_all = 0;
@@ -183,7 +183,7 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
   result.standard_error = scorer.all.standard_error();
   result.perplexity = std::exp(result.nats);
   result.last_quarter_nats = scorer.last_quarter.mean();
-  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  result.seconds = std::chrono::duration<double>(EvalClock::now() - start).count();
   return result;
 }
 

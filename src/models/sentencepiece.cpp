@@ -15,10 +15,6 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 std::unique_ptr<SentencePieceProcessor> load(const std::string& bytes) {
   auto processor = std::make_unique<SentencePieceProcessor>();
   const auto status = processor->LoadFromSerializedProto(bytes);

@@ -15,10 +15,6 @@ namespace {
 constexpr std::size_t kMaxModelBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxPieceBytes = 4096;
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 // A field of a protocol buffer message.
 struct Field {
   std::uint32_t number = 0;

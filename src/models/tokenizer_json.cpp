@@ -11,10 +11,6 @@ namespace {
 
 using io::Json;
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 // How far ids may lie apart: holes are allowed, a vocabulary of holes is not.
 std::int64_t most_ids(std::size_t tokens) { return 2 * static_cast<std::int64_t>(tokens) + 1024; }
 

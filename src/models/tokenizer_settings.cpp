@@ -11,10 +11,6 @@ namespace {
 
 using io::Json;
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 // A token is its text, or an object with the text as its content.
 std::optional<std::string> token_member(const Json& root, const char* key) {
   const Json* const value = member(root, key);

@@ -2,16 +2,13 @@
 
 #include <functional>
 
+#include "models/unicode.hpp"
+
 namespace phasor::models {
 namespace {
 
 using io::Json;
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581
-
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
 [[noreturn]] void refuse_unknown(std::string_view stage, const std::string& type,
                                  std::string_view known) {
   throw Error(ErrorCode::unsupported,
@@ -50,11 +47,11 @@ void read_normalizer(const Json& root, Stages& stages) {
   for_each_stage(root, "normalizer", "normalizers", [&](const Json& stage, const auto& type) {
     if (type == "NFC") {
       stages.bytes.normaliser = Normaliser::nfc;
-    } else if (type == "Prepend" && text_member(stage, "prepend") == kSpace) {
+    } else if (type == "Prepend" && text_member(stage, "prepend") == unicode::kVisibleSpace) {
       stages.prepends = true;
       stages.characters.prefix = SpacePrefix::every_more;
     } else if (type == "Replace" && pattern_of(stage, "String") == " " &&
-               text_member(stage, "content") == kSpace) {
+               text_member(stage, "content") == unicode::kVisibleSpace) {
       stages.visible_spaces = stages.normalises = true;
     } else {
       refuse_unknown("normalizer", type, "NFC, Prepend and Replace of spaces by U+2581");
@@ -89,7 +86,7 @@ void read_split(const Json& stage, Stages& stages) {
 }
 
 void read_metaspace(const Json& stage, Stages& stages) {
-  if (text_member(stage, "replacement").value_or(std::string(kSpace)) != kSpace)
+  if (text_member(stage, "replacement").value_or(std::string(unicode::kVisibleSpace)) != unicode::kVisibleSpace)
     refuse(message("pre_tokenizer: Metaspace must write U+2581, got ", io::shown(stage)));
   const bool old = flag_member(stage, "add_prefix_space").value_or(true);
   const std::string scheme =

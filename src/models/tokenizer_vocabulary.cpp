@@ -9,10 +9,6 @@
 namespace phasor::models {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
 // A word character right before `offset`, or right behind it.
 bool word_before(std::string_view text, std::size_t offset) noexcept {
   if (offset == 0) return false;
@@ -34,7 +30,7 @@ std::size_t spaces_begin(std::string_view text, std::size_t end, std::size_t lea
   }
   return end;
 }
-std::size_t spaces_end(std::string_view text, std::size_t begin) noexcept {
+std::size_t spaces_after(std::string_view text, std::size_t begin) noexcept {
   while (begin < text.size()) {
     std::size_t behind = begin;
     if (!unicode::is_space(unicode::next(text, behind))) break;
@@ -140,7 +136,7 @@ void AddedMatcher::split(std::string_view text, SpecialText special,
       continue;
     std::size_t begin = std::max(match.begin, done), end = match.end;
     if (found.left_strip) begin = spaces_begin(text, begin, done);
-    if (found.right_strip) end = spaces_end(text, end);
+    if (found.right_strip) end = spaces_after(text, end);
     if (begin > done) plain(text.substr(done, begin - done), done);
     token(found.id);
     done = end;

@@ -8,6 +8,9 @@
 
 namespace phasor::models::unicode {
 
+// What SentencePiece and its kin write for a space: U+2581.
+inline constexpr std::string_view kVisibleSpace = "\xe2\x96\x81";
+
 // In the order of scripts/make_unicode_tables.py.
 enum class Category : std::uint8_t {
   unassigned,

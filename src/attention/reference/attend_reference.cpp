@@ -22,7 +22,6 @@ using reference::Meeting;
 using reference::Problem;
 using reference::TableRow;
 
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // C[r(m - n)], or none.
 std::optional<TableRow> value_row(const Problem& problem, const Meeting& at) {
@@ -40,11 +39,11 @@ ReferenceResult attend(const Problem& problem) {
 
   ReferenceResult result;
   // Tokens of different packed sequences have no score.
-  result.scores.assign(pairs, kHidden);
-  result.capped_scores.assign(pairs, kHidden);
-  result.masked_scores.assign(pairs, kHidden);
+  result.scores.assign(pairs, reference::kHidden);
+  result.capped_scores.assign(pairs, reference::kHidden);
+  result.masked_scores.assign(pairs, reference::kHidden);
   result.probabilities.assign(pairs, 0.0);
-  result.log_sum_exp.assign(rows, kHidden);
+  result.log_sum_exp.assign(rows, reference::kHidden);
   for_each_meeting(problem, [&](const Meeting& at) {
     const std::size_t index = problem.index(at);
     result.scores[index] = problem.score(at);
@@ -55,12 +54,12 @@ ReferenceResult attend(const Problem& problem) {
   for (std::size_t row = 0; row < rows; ++row) {
     const double* scores = result.masked_scores.data() + row * static_cast<std::size_t>(keys);
     double* probabilities = result.probabilities.data() + row * static_cast<std::size_t>(keys);
-    double largest = kHidden;
+    double largest = reference::kHidden;
     for (std::int64_t j = 0; j < keys; ++j) largest = std::max(largest, scores[j]);
     double sum = 0.0;
     bool sees_a_key = false;
     for (std::int64_t j = 0; j < keys; ++j) {
-      if (scores[j] == kHidden) continue;
+      if (scores[j] == reference::kHidden) continue;
       sees_a_key = true;
       probabilities[j] = std::exp(scores[j] - largest);
       sum += probabilities[j];
@@ -68,14 +67,14 @@ ReferenceResult attend(const Problem& problem) {
     if (!sees_a_key) continue;
     result.log_sum_exp[row] = largest + std::log(sum);
     for (std::int64_t j = 0; j < keys; ++j) {
-      if (scores[j] != kHidden) probabilities[j] /= sum;  // a hidden key's stays 0, even of a NaN
+      if (scores[j] != reference::kHidden) probabilities[j] /= sum;  // a hidden key's stays 0, even of a NaN
     }
   }
 
   Dense out(batch, queries, heads, value_dim);
   for_each_meeting(problem, [&](const Meeting& at) {
     const std::size_t index = problem.index(at);
-    if (result.masked_scores[index] == kHidden) return;
+    if (result.masked_scores[index] == reference::kHidden) return;
     const std::int64_t b = at.sequence.batch;
     const double* v_n = problem.v.row(b, at.key(), problem.key_head(at.head));
     const std::optional<TableRow> c = value_row(problem, at);
@@ -255,7 +254,7 @@ ReferenceGradients attend_backward_reference(const ScoreTerms& terms, core::Cons
   };
   for_each_meeting(problem, [&](const Meeting& at) {
     const std::size_t index = problem.index(at);
-    if (forward.masked_scores[index] == kHidden) return;
+    if (forward.masked_scores[index] == reference::kHidden) return;
     const std::int64_t b = at.sequence.batch;
     const double* v_n = problem.v.row(b, at.key(), problem.key_head(at.head));
     const double* d_o_m = d_o.row(b, at.query(), at.head);
@@ -269,7 +268,7 @@ ReferenceGradients attend_backward_reference(const ScoreTerms& terms, core::Cons
   Backward backward(problem);
   for_each_meeting(problem, [&](const Meeting& at) {
     const std::size_t index = problem.index(at);
-    if (forward.masked_scores[index] == kHidden) return;
+    if (forward.masked_scores[index] == reference::kHidden) return;
     const double probability = forward.probabilities[index];
     backward.value(at, probability, d_o.row(at.sequence.batch, at.query(), at.head));
     const double d_capped = probability * (d_probabilities[index] - means[row_of(at)]);

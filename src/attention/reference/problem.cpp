@@ -15,7 +15,6 @@ using core::ConstHeadsView;
 using encodings::RelativeMap;
 using encodings::RelativeRows;
 
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 template <class X, class Y>
 double dot(const X& x, const Y& y, std::int64_t dim) {

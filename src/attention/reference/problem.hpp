@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "phasor/attention/softmax.hpp"
 
 namespace phasor::attention::reference {
+
+// The score of a pair that never meets.
+inline constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // [batch, tokens, heads, dim], dense.
 struct Dense {
