@@ -87,7 +87,9 @@ TEST(Json, lookup_in_objects_of_every_size) {
     parsed["added"] = "x";
     if (size > 0) parsed.erase(made.items().front().key);
     EXPECT_EQ(parsed.at("added"), "x");
-    if (size > 0) EXPECT_FALSE(parsed.contains(made.items().front().key));
+    if (size > 0) {
+      EXPECT_FALSE(parsed.contains(made.items().front().key));
+    }
     EXPECT_EQ(copy, made);
   }
 }
@@ -238,17 +240,27 @@ TEST(Json, parse_object_wants_an_object) {
 TEST(Json, another_type_than_asked_for_is_refused) {
   const std::vector<Json> all{nullptr, true, -1, 2.5, "text", Json::array({1}), {{"a", 1}}};
   for (Json value : all) {
-    if (!value.is_boolean()) EXPECT_THROW((void)value.get<bool>(), Error) << shown(value);
-    if (!value.is_number()) EXPECT_THROW((void)value.get<double>(), Error) << shown(value);
-    if (!value.is_number()) EXPECT_THROW((void)value.get<std::int64_t>(), Error) << shown(value);
-    if (!value.is_string()) EXPECT_THROW((void)value.text(), Error) << shown(value);
+    if (!value.is_boolean()) {
+      EXPECT_THROW((void)value.get<bool>(), Error) << shown(value);
+    }
+    if (!value.is_number()) {
+      EXPECT_THROW((void)value.get<double>(), Error) << shown(value);
+    }
+    if (!value.is_number()) {
+      EXPECT_THROW((void)value.get<std::int64_t>(), Error) << shown(value);
+    }
+    if (!value.is_string()) {
+      EXPECT_THROW((void)value.text(), Error) << shown(value);
+    }
     if (!value.is_array()) {
       EXPECT_THROW((void)value.get<std::vector<int>>(), Error) << shown(value);
       EXPECT_THROW((void)value.at(std::size_t{0}), Error) << shown(value);
       EXPECT_THROW(value.erase(std::size_t{0}), Error) << shown(value);
       EXPECT_THROW((void)value.back(), Error) << shown(value);
     }
-    if (!value.is_array() && !value.is_null()) EXPECT_THROW(value.push_back(1), Error);
+    if (!value.is_array() && !value.is_null()) {
+      EXPECT_THROW(value.push_back(1), Error);
+    }
     if (!value.is_object()) {
       EXPECT_THROW((void)value.at("a"), Error) << shown(value);
       EXPECT_THROW(value.erase("a"), Error) << shown(value);
