@@ -187,7 +187,7 @@ class Json {
     std::string* string;
     std::vector<Json>* array;
     Object* object;
-  } value_;
+  } value_{};
 };
 
 struct JsonMember {
