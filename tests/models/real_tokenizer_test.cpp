@@ -30,7 +30,7 @@ class RealTokenizer : public ::testing::Test {
   void SetUp() override {
     const char* const folder = std::getenv("PHASOR_MODELS");
     if (folder == nullptr) GTEST_SKIP() << "PHASOR_MODELS names no folder of models";
-    const std::string file = golden_case("smollm2_tokenizer").at("gguf");
+    const std::string file = golden_case("smollm2_tokenizer").at("gguf").text();
     tokenizer_ = read_tokenizer(std::filesystem::path(folder) / file).value_or_throw();
   }
   std::unique_ptr<Tokenizer> tokenizer_;
