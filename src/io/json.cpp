@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <ostream>
 
 #include "io/json_library.hpp"
 
@@ -51,11 +52,12 @@ namespace {
 
 }  // namespace
 
-Json::Json(std::string text) : kind_(Kind::string), string_(new std::string(std::move(text))) {}
+Json::Json(std::string text)
+    : kind_(Kind::string), value_{.string = new std::string(std::move(text))} {}
 Json::Json(std::string_view text) : Json(std::string(text)) {}
 Json::Json(const char* text) : Json(std::string(text)) {}
 
-Json::Json(std::initializer_list<Json> values) {
+Json::Json(std::initializer_list<Json> values) : Json() {
   const bool is_object = std::all_of(values.begin(), values.end(), [](const Json& value) {
     return value.is_array() && value.size() == 2 && value.front().is_string();
   });
@@ -67,10 +69,10 @@ Json::Json(std::initializer_list<Json> values) {
   for (const Json& value : values) (*this)[value.front().text()] = value.back();
 }
 
-Json::Json(const Json& other) : kind_(other.kind_), natural_(other.natural_) {
-  if (kind_ == Kind::string) string_ = new std::string(*other.string_);
-  if (kind_ == Kind::array) array_ = new std::vector<Json>(*other.array_);
-  if (kind_ == Kind::object) object_ = new Object(*other.object_);
+Json::Json(const Json& other) : kind_(other.kind_), value_(other.value_) {
+  if (kind_ == Kind::string) value_.string = new std::string(*other.value_.string);
+  if (kind_ == Kind::array) value_.array = new std::vector<Json>(*other.value_.array);
+  if (kind_ == Kind::object) value_.object = new Object(*other.value_.object);
 }
 Json::Json(Json&& other) noexcept { swap(other); }
 Json& Json::operator=(const Json& other) {
@@ -84,30 +86,30 @@ Json& Json::operator=(Json&& other) noexcept {
   return *this;
 }
 Json::~Json() {
-  if (kind_ == Kind::string) delete string_;
-  if (kind_ == Kind::array) delete array_;
-  if (kind_ == Kind::object) delete object_;
+  if (kind_ == Kind::string) delete value_.string;
+  if (kind_ == Kind::array) delete value_.array;
+  if (kind_ == Kind::object) delete value_.object;
 }
 
 void Json::swap(Json& other) noexcept {
   std::swap(kind_, other.kind_);
-  std::swap(natural_, other.natural_);
+  std::swap(value_, other.value_);
 }
 
 Json Json::array() {
   Json made;
-  made.array_ = new std::vector<Json>;
+  made.value_.array = new std::vector<Json>;
   made.kind_ = Kind::array;
   return made;
 }
 Json Json::array(std::initializer_list<Json> values) {
   Json made = array();
-  *made.array_ = values;
+  *made.value_.array = values;
   return made;
 }
 Json Json::object() {
   Json made;
-  made.object_ = new Object;
+  made.value_.object = new Object;
   made.kind_ = Kind::object;
   return made;
 }
@@ -118,23 +120,24 @@ void Json::refuse(std::string_view wanted) const {
 
 bool Json::as_boolean() const {
   if (!is_boolean()) refuse("true or false");
-  return boolean_;
+  return value_.boolean;
 }
 
 double Json::as_real() const {
-  if (kind_ == Kind::integer) return static_cast<double>(integer_);
-  if (kind_ == Kind::natural) return static_cast<double>(natural_);
+  if (kind_ == Kind::integer) return static_cast<double>(value_.integer);
+  if (kind_ == Kind::natural) return static_cast<double>(value_.natural);
   if (kind_ != Kind::real) refuse("a number");
-  return real_;
+  return value_.real;
 }
 
 std::int64_t Json::as_integer(std::int64_t least, std::int64_t greatest) const {
   std::optional<std::int64_t> value;
-  if (kind_ == Kind::integer) value = integer_;
-  if (kind_ == Kind::natural && std::in_range<std::int64_t>(natural_))
-    value = static_cast<std::int64_t>(natural_);
-  if (kind_ == Kind::real && real_ >= -0x1p63 && real_ < 0x1p63 && real_ == std::floor(real_))
-    value = static_cast<std::int64_t>(real_);
+  if (kind_ == Kind::integer) value = value_.integer;
+  if (kind_ == Kind::natural && std::in_range<std::int64_t>(value_.natural))
+    value = static_cast<std::int64_t>(value_.natural);
+  if (kind_ == Kind::real && value_.real >= -0x1p63 && value_.real < 0x1p63 &&
+      value_.real == std::floor(value_.real))
+    value = static_cast<std::int64_t>(value_.real);
   if (!value || *value < least || *value > greatest)
     refuse(message("an integer from ", least, " to ", greatest));
   return *value;
@@ -142,27 +145,29 @@ std::int64_t Json::as_integer(std::int64_t least, std::int64_t greatest) const {
 
 std::uint64_t Json::as_natural(std::uint64_t greatest) const {
   std::optional<std::uint64_t> value;
-  if (kind_ == Kind::natural) value = natural_;
-  if (kind_ == Kind::integer && integer_ >= 0) value = static_cast<std::uint64_t>(integer_);
-  if (kind_ == Kind::real && real_ >= 0.0 && real_ < 0x1p64 && real_ == std::floor(real_))
-    value = static_cast<std::uint64_t>(real_);
+  if (kind_ == Kind::natural) value = value_.natural;
+  if (kind_ == Kind::integer && value_.integer >= 0)
+    value = static_cast<std::uint64_t>(value_.integer);
+  if (kind_ == Kind::real && value_.real >= 0.0 && value_.real < 0x1p64 &&
+      value_.real == std::floor(value_.real))
+    value = static_cast<std::uint64_t>(value_.real);
   if (!value || *value > greatest) refuse(message("an integer from 0 to ", greatest));
   return *value;
 }
 
 const std::string& Json::text() const {
   if (!is_string()) refuse("a string");
-  return *string_;
+  return *value_.string;
 }
 
 const std::vector<Json>& Json::elements() const {
   if (!is_array()) refuse("a list");
-  return *array_;
+  return *value_.array;
 }
 
 std::size_t Json::size() const {
   if (is_null()) return 0;
-  if (is_array()) return array_->size();
+  if (is_array()) return value_.array->size();
   return items().size();
 }
 
@@ -170,51 +175,53 @@ const std::vector<JsonMember>& Json::items() const {
   static const std::vector<JsonMember> kNone;
   if (is_null()) return kNone;
   if (!is_object()) refuse("an object");
-  return object_->members;
+  return value_.object->members;
 }
 
 std::vector<const JsonMember*> Json::sorted_items() const {
   std::vector<const JsonMember*> sorted;
   sorted.reserve(items().size());
   if (is_object()) {
-    for (const std::size_t at : object_->sorted()) sorted.push_back(&object_->members[at]);
+    for (const std::size_t at : value_.object->sorted())
+      sorted.push_back(&value_.object->members[at]);
   }
   return sorted;
 }
 
 Json::const_iterator Json::begin() const {
-  if (is_array()) return const_iterator(array_->data());
+  if (is_array()) return const_iterator(value_.array->data());
   return const_iterator(items().data());
 }
 Json::const_iterator Json::end() const {
-  if (is_array()) return const_iterator(array_->data() + array_->size());
-  if (is_object()) return const_iterator(object_->members.data() + object_->members.size());
+  if (is_array()) return const_iterator(value_.array->data() + value_.array->size());
+  if (is_object())
+    return const_iterator(value_.object->members.data() + value_.object->members.size());
   return {};
 }
 Json::iterator Json::begin() {
-  if (is_array()) return iterator(array_->data());
-  if (is_object()) return iterator(object_->members.data());
+  if (is_array()) return iterator(value_.array->data());
+  if (is_object()) return iterator(value_.object->members.data());
   if (!is_null()) refuse("a list or an object");
   return {};
 }
 Json::iterator Json::end() {
-  if (is_array()) return iterator(array_->data() + array_->size());
-  if (is_object()) return iterator(object_->members.data() + object_->members.size());
+  if (is_array()) return iterator(value_.array->data() + value_.array->size());
+  if (is_object()) return iterator(value_.object->members.data() + value_.object->members.size());
   return {};
 }
 
 const Json* Json::member(std::string_view key) const {
   if (!is_object()) return nullptr;
-  const JsonMember* const found = object_->find(key);
+  const JsonMember* const found = value_.object->find(key);
   return found == nullptr ? nullptr : &found->value;
 }
 
 Json::const_iterator Json::find(std::string_view key) const {
-  const JsonMember* const found = is_object() ? object_->find(key) : nullptr;
+  const JsonMember* const found = is_object() ? value_.object->find(key) : nullptr;
   return found == nullptr ? end() : const_iterator(found);
 }
 Json::iterator Json::find(std::string_view key) {
-  const JsonMember* const found = is_object() ? object_->find(key) : nullptr;
+  const JsonMember* const found = is_object() ? value_.object->find(key) : nullptr;
   return found == nullptr ? end() : iterator(const_cast<JsonMember*>(found));
 }
 
@@ -226,7 +233,7 @@ const Json& Json::at(std::string_view key) const {
 Json& Json::at(std::string_view key) { return const_cast<Json&>(std::as_const(*this).at(key)); }
 const Json& Json::at(std::size_t index) const {
   if (index >= elements().size()) refuse(message("a list with the index ", index));
-  return (*array_)[index];
+  return (*value_.array)[index];
 }
 Json& Json::at(std::size_t index) { return const_cast<Json&>(std::as_const(*this).at(index)); }
 
@@ -234,43 +241,44 @@ Json& Json::operator[](std::string_view key) {
   if (is_null()) *this = object();
   if (!is_object()) refuse("an object");
   if (const Json* const found = member(key)) return const_cast<Json&>(*found);
-  object_->index.clear();
-  return object_->members.emplace_back(JsonMember{std::string(key), {}}).value;
+  value_.object->index.clear();
+  return value_.object->members.emplace_back(JsonMember{std::string(key), {}}).value;
 }
 
 void Json::push_back(Json value) {
   if (is_null()) *this = array();
   if (!is_array()) refuse("a list");
-  array_->push_back(std::move(value));
+  value_.array->push_back(std::move(value));
 }
 
 void Json::erase(std::string_view key) {
   if (!is_object()) refuse("an object");
-  const JsonMember* const found = object_->find(key);
+  const JsonMember* const found = value_.object->find(key);
   if (found == nullptr) return;
-  object_->index.clear();
-  object_->members.erase(object_->members.begin() + (found - object_->members.data()));
+  value_.object->index.clear();
+  value_.object->members.erase(value_.object->members.begin() +
+                               (found - value_.object->members.data()));
 }
 
 void Json::erase(std::size_t index) {
-  array_->erase(array_->begin() + (&at(index) - array_->data()));
+  value_.array->erase(value_.array->begin() + (&at(index) - value_.array->data()));
 }
 
 bool Json::equals(const Json& other) const {
   if (is_number() && other.is_number()) {
     if (kind_ == Kind::real || other.kind_ == Kind::real) return as_real() == other.as_real();
-    if (kind_ == other.kind_) return natural_ == other.natural_;
-    return kind_ == Kind::integer ? std::cmp_equal(integer_, other.natural_)
-                                  : std::cmp_equal(natural_, other.integer_);
+    if (kind_ == other.kind_) return value_.natural == other.value_.natural;
+    return kind_ == Kind::integer ? std::cmp_equal(value_.integer, other.value_.natural)
+                                  : std::cmp_equal(value_.natural, other.value_.integer);
   }
   if (kind_ != other.kind_) return false;
   switch (kind_) {
     case Kind::boolean:
-      return boolean_ == other.boolean_;
+      return value_.boolean == other.value_.boolean;
     case Kind::string:
-      return *string_ == *other.string_;
+      return *value_.string == *other.value_.string;
     case Kind::array:
-      return *array_ == *other.array_;
+      return *value_.array == *other.value_.array;
     case Kind::object:
       return size() == other.size() &&
              std::all_of(items().begin(), items().end(), [&](const JsonMember& mine) {
@@ -286,6 +294,10 @@ std::string Json::dump(const JsonStyle& style) const {
   std::string text;
   write(text, style, 0);
   return text;
+}
+
+std::ostream& operator<<(std::ostream& to, const Json& value) {
+  return to << value.dump({.bad_utf8 = JsonStyle::BadUtf8::replace});
 }
 
 void Json::write(std::string& to, const JsonStyle& style, int margin) const {
@@ -307,28 +319,28 @@ void Json::write(std::string& to, const JsonStyle& style, int margin) const {
       to += "null";
       return;
     case Kind::boolean:
-      to += boolean_ ? "true" : "false";
+      to += value_.boolean ? "true" : "false";
       return;
     case Kind::integer:
-      to += std::to_string(integer_);
+      to += std::to_string(value_.integer);
       return;
     case Kind::natural:
-      to += std::to_string(natural_);
+      to += std::to_string(value_.natural);
       return;
     case Kind::real:
-      append_json_number(to, real_);
+      append_json_number(to, value_.real);
       return;
     case Kind::string:
-      append_json_string(to, *string_, style);
+      append_json_string(to, *value_.string, style);
       return;
     case Kind::array:
       to += '[';
-      for (const Json& element : *array_) {
-        if (&element != array_->data()) to += ',';
+      for (const Json& element : *value_.array) {
+        if (&element != value_.array->data()) to += ',';
         new_line(inside);
         element.write(to, style, inside);
       }
-      if (!array_->empty()) new_line(margin);
+      if (!value_.array->empty()) new_line(margin);
       to += ']';
       return;
     case Kind::object:
@@ -336,7 +348,7 @@ void Json::write(std::string& to, const JsonStyle& style, int margin) const {
       if (style.keys == JsonStyle::Keys::sorted) {
         for (const JsonMember* const member : sorted_items()) write_member(*member);
       } else {
-        for (const JsonMember& member : object_->members) write_member(member);
+        for (const JsonMember& member : value_.object->members) write_member(member);
       }
       if (!empty()) new_line(margin);
       to += '}';
@@ -362,7 +374,7 @@ class JsonBuilder final : public JsonEvents {
     return true;
   }
   bool end_object() override {
-    finish(*open_.back().object_);
+    finish(*open_.back().value_.object);
     return leave();
   }
   bool start_array() override { return enter(Json::array()); }
@@ -410,9 +422,9 @@ class JsonBuilder final : public JsonEvents {
     if (open_.empty()) {
       root_ = std::move(value);
     } else if (open_.back().is_array()) {
-      open_.back().array_->push_back(std::move(value));
+      open_.back().value_.array->push_back(std::move(value));
     } else {
-      open_.back().object_->members.push_back({std::move(keys_.back()), std::move(value)});
+      open_.back().value_.object->members.push_back({std::move(keys_.back()), std::move(value)});
       keys_.pop_back();
     }
     return true;

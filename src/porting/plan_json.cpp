@@ -43,7 +43,7 @@ namespace {
                              {"most_compression", band.most_compression},
                              {"furthest", band.furthest}});
   }
-  made["trade_off"] = method.trade_off;
+  made["trade_off"] = {method.trade_off[0], method.trade_off[1]};
   made["fine_tuning"] = method.fine_tuning;
   made["engines"] = method.engines;
   made["rope_parameters"] = snippet_json(method.rope_parameters);

@@ -1,5 +1,4 @@
 // Conversions that were cut short, and those that are refused.
-#include "phasor/io/json.hpp"
 #include "phasor/porting/convert.hpp"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "phasor/io/json.hpp"
 #include "porting/convert_fixture.hpp"
 
 namespace phasor::porting::testing {
@@ -247,7 +247,7 @@ TEST_F(Convert, SummaryAsJson) {
   EXPECT_EQ(json["layers"], 3);
   EXPECT_EQ(json["tensors"], 12);
   EXPECT_EQ(json["files"], 2);
-  EXPECT_LT(json["proof"]["largest_difference"], 1e-12);
+  EXPECT_LT(json["proof"]["largest_difference"].get<double>(), 1e-12);
   const auto sidecar = io::Json::parse(io::testing::get(at("there") / "phasor_layout.json"));
   EXPECT_EQ(sidecar["layout"], "interleaved");
   EXPECT_EQ(sidecar["tensors"], 12);

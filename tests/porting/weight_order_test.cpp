@@ -1,12 +1,12 @@
 // The order of q and k told from weights alone: weights that look trained, put into every order,
 // wrong ones included, and weights that say nothing.
 #include "phasor/porting/weight_order.hpp"
-#include "phasor/io/json.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "phasor/io/json.hpp"
 #include "porting/checkpoints.hpp"
 
 namespace phasor::porting::testing {
@@ -256,7 +256,7 @@ TEST_F(Order, AsJson) {
   EXPECT_EQ(json["consistent"], true);
   EXPECT_EQ(json["candidates"].size(), 8U);
   EXPECT_EQ(json["candidates"][0]["queries"], "half");
-  EXPECT_GT(json["candidates"][0]["antisymmetry"], kOrderEffect);
+  EXPECT_GT(json["candidates"][0]["antisymmetry"].get<double>(), kOrderEffect);
 }
 
 }  // namespace

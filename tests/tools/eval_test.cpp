@@ -34,7 +34,7 @@ class EvalCommand : public Phasor {
   static double perplexity(const json& page, const std::string& scaling, std::int64_t context) {
     for (const json& cell : page.at("cells"))
       if (cell.at("scaling") == scaling && cell.at("context") == context)
-        return cell.at("perplexity");
+        return cell.at("perplexity").get<double>();
     ADD_FAILURE() << scaling << " at " << context;
     return 0.0;
   }

@@ -36,7 +36,7 @@ class RealRun : public Phasor {
 
 TEST_F(RealRun, TheGoldenTokensAsText) {
   for (const char* name : {"smollm2_short", "smollm2_passage"}) {
-    const std::string prompt = golden_case(name).at("text");
+    const std::string prompt = golden_case(name).at("text").text();
     const auto expected =
         tests::golden_array<std::int64_t>(std::string("real_models/") + name + "/generated.npy");
     const Outcome told = run({"run", model_, "--prompt", prompt, "--tokens", "32", "--json"});

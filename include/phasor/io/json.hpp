@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -53,20 +54,20 @@ class Json {
   Json() noexcept = default;
   Json(std::nullptr_t) noexcept {}
   template <std::same_as<bool> T>  // not of pointers, which would convert
-  Json(T value) noexcept : kind_(Kind::boolean), boolean_(value) {}
+  Json(T value) noexcept : kind_(Kind::boolean), value_{.boolean = value} {}
   template <std::integral T>
   requires(!std::same_as<T, bool>) Json(T value)
   noexcept {
     if constexpr (std::is_signed_v<T>) {
       kind_ = Kind::integer;
-      integer_ = value;
+      value_.integer = value;
     } else {
       kind_ = Kind::natural;
-      natural_ = value;
+      value_.natural = value;
     }
   }
   template <std::floating_point T>
-  Json(T value) noexcept : kind_(Kind::real), real_(static_cast<double>(value)) {}
+  Json(T value) noexcept : kind_(Kind::real), value_{.real = static_cast<double>(value)} {}
   Json(std::string text);
   Json(std::string_view text);
   Json(const char* text);
@@ -158,6 +159,8 @@ class Json {
 
   // Numbers by value (1 == 1.0), objects whatever their order.
   friend bool operator==(const Json& left, const Json& right) { return left.equals(right); }
+  // dump() with U+FFFD for what is not UTF-8; for the messages of failed tests.
+  friend std::ostream& operator<<(std::ostream& to, const Json& value);
 
  private:
   friend class JsonBuilder;
@@ -176,15 +179,15 @@ class Json {
   void swap(Json& other) noexcept;
 
   Kind kind_ = Kind::null;
-  union {
-    bool boolean_;
-    std::int64_t integer_ = 0;
-    std::uint64_t natural_;
-    double real_;
-    std::string* string_;
-    std::vector<Json>* array_;
-    Object* object_;
-  };
+  union Value {
+    std::int64_t integer = 0;
+    std::uint64_t natural;
+    double real;
+    bool boolean;
+    std::string* string;
+    std::vector<Json>* array;
+    Object* object;
+  } value_{};
 };
 
 struct JsonMember {
@@ -250,12 +253,6 @@ T Json::get() const {
     for (const Json& element : elements()) values.push_back(element.get<typename T::value_type>());
     return values;
   }
-}
-
-// For GoogleTest, which would print bytes.
-template <class Stream>
-void PrintTo(const Json& value, Stream* stream) {
-  *stream << value.dump(JsonStyle{.bad_utf8 = JsonStyle::BadUtf8::replace});
 }
 
 // Deeper nesting than any config has is refused. It also bounds how deep the recursion of a copy, a
