@@ -156,7 +156,9 @@ TEST(KVCacheAllocations, AWarmStepHasNone) {
       const std::int64_t before = allocation_count();
       cache.append(k.view(), v.view(), std::nullopt, 1);
       cache.attend(terms, q.view(), out.view(), options);
-      if (t > 0) EXPECT_EQ(allocation_count(), before) << "token " << t;
+      if (t > 0) {
+        EXPECT_EQ(allocation_count(), before) << "token " << t;
+      }
     }
     // The same numbers as without a workspace, and with one that served other shapes.
     const std::vector<double> kept = values_of(out.view());

@@ -83,7 +83,9 @@ TEST_P(Family, AWarmStepAllocatesNothing) {
         const std::int64_t made = allocation_count() - before;
         // Phi-3's longrope: token 41 is where the long factors begin.
         const bool crosses = name == "phi3_longrope_partial" && sequence.ids().size() == 41;
-        if (step > 0 && !crosses) EXPECT_EQ(made, 0) << "step " << step;
+        if (step > 0 && !crosses) {
+          EXPECT_EQ(made, 0) << "step " << step;
+        }
         ASSERT_EQ(result.logits.size(), 97U);
         id = std::max_element(result.logits.begin(), result.logits.end()) - result.logits.begin();
       }
@@ -113,7 +115,9 @@ TEST(DecoderAllocations, AWarmStepOfABatchHasNone) {
     const Step steps[] = {{&a, {&ids[0], 1}}, {&b, {&ids[1], 1}}};
     const std::int64_t before = allocation_count();
     decoder.forward(steps, {}, result);
-    if (step > 0) EXPECT_EQ(allocation_count(), before) << "step " << step;
+    if (step > 0) {
+      EXPECT_EQ(allocation_count(), before) << "step " << step;
+    }
   }
 }
 
@@ -130,7 +134,9 @@ TEST(GenerationAllocations, AWarmTokenHasNone) {
       const std::int64_t before = allocation_count();
       ASSERT_TRUE(answer.next().has_value());
       // A sampler's candidates may outgrow what it had.
-      if (sampler.temperature == 0.0) EXPECT_EQ(allocation_count(), before) << "token " << token;
+      if (sampler.temperature == 0.0) {
+        EXPECT_EQ(allocation_count(), before) << "token " << token;
+      }
     }
   }
 }
