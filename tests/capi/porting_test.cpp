@@ -99,13 +99,13 @@ TEST_F(CapiPorting, ExplainsDiffsAndPlansAsCppDoes) {
                              .value_or_throw()));
   EXPECT_EQ(text_of([&](phasor_text** out) { return phasor_dialects_json(out); }),
             porting::dialects_json());
-  EXPECT_EQ(
-      text_of([&](phasor_text** out) {
-        return phasor_plan_json(plain_.get(), 16384, 0, nullptr, out);
-      }),
-      porting::plan_json(
-          porting::plan(porting::parse_readable_config(kPlain).value_or_throw(), {.to = 16384})
-              .value_or_throw()));
+  porting::PlanOptions wanted;
+  wanted.to = 16384;
+  const porting::ReadableConfig plain = porting::parse_readable_config(kPlain).value_or_throw();
+  EXPECT_EQ(text_of([&](phasor_text** out) {
+              return phasor_plan_json(plain_.get(), 16384, 0, nullptr, out);
+            }),
+            porting::plan_json(porting::plan(plain, wanted).value_or_throw()));
 }
 
 TEST_F(CapiPorting, ARopeFromAConfigIsThatOfItsText) {
