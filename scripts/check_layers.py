@@ -27,6 +27,7 @@ class Layers:
         self.root = root
         self.rooms = table["rooms"]
         self.top_headers = table["top_headers"]
+        self.everywhere = set(table["everywhere"]["headers"])
         self.include_roots = table["include_roots"]
         self.edges = set(table["edges"]["folders"])
         self.shared_edges = set(table["edges"]["shared"])
@@ -69,6 +70,8 @@ class Layers:
             return kind in ("edge", "test") and target_name in self.shared_edges | {name}
         if kind == "edge" or (kind == "test" and name not in self.rooms):
             return True  # tools, examples and tests of the tools may use any room
+        if target_kind == "top" and target_name in self.everywhere:
+            return True
         if target_kind == "top":
             return kind != "top" and target_name in self.implements.get(name, []) or (
                 kind == "test" and name in self.implements)
@@ -99,7 +102,8 @@ class Layers:
                 elif in_kernels and target not in self.kernels["allowed"]:
                     problems.append(f"{where}: a kernel must include no standard template, got <{target}>")
                 elif source == ("top", "phasor.h") and target not in ("stdint.h", "stddef.h"):
-                    problems.append(f"{where}: phasor.h must include stdint.h and stddef.h only, got <{target}>")
+                    problems.append(f"{where}: phasor.h must include stdint.h, stddef.h and phasor/export.h only, "
+                                    f"got <{target}>")
                 continue
             if in_kernels and not self.is_kernel(found):
                 problems.append(f"{where}: a kernel must include kernel headers only, got {found}")

@@ -1,14 +1,29 @@
-/* Phasor in C11: rotary position embedding of any type, exact, at memory speed, and attention with
- * every encoding of position.
+/* Phasor in C11: rotary position embedding of any type, exact, at memory speed; attention with every
+ * encoding of position, caches, models, tokenizers, and the tools that explain a config.
  *
- * Every function that can fail returns a phasor_status and leaves its outputs untouched when it
- * does; phasor_last_error() then says what was expected and what came. No C++ exception crosses
- * this header. Handles are immutable: threads may share them, and destroy each once. Array lengths
- * are given as counts of elements.
- *
- * Structs that may grow begin with struct_size, which the caller sets to sizeof the struct (the
- * _init and phasor_positions_* functions do it). Choices are int32_t rather than enum types, so
- * that a number outside the list is refused instead of undefined.
+ * Failure   Every function that can fail returns a phasor_status and leaves its outputs untouched when
+ *           it does: the caller's arrays, *out and the handles it was given are as they were.
+ *           phasor_last_error() then says what was expected and what came. One exception: after
+ *           PHASOR_INTERNAL (memory ran out while numbers were computed) arrays of numbers may be
+ *           partly written; *out is untouched even then. No C++ exception crosses this header.
+ * Threads   A function that takes a handle as pointer to const only reads it: any number of such calls
+ *           may use one handle at the same time. A function that takes it as pointer to non-const
+ *           changes it and needs it to itself, as _destroy does. So phasor_rope, phasor_table,
+ *           phasor_encoding, phasor_config, phasor_tokenizer, phasor_text and phasor_ids never change
+ *           and are free to share; phasor_cache, phasor_linear_state and phasor_sequence are shared
+ *           while nobody changes them; phasor_model runs one forward or generate at a time.
+ * Memory    What a _create, _parse, _load or _fork function hands out belongs to the caller, who gives
+ *           it back once through the _destroy function of its type. A handle keeps no pointer to the
+ *           arrays and handles it was made from, with one exception: a phasor_sequence needs its
+ *           phasor_model.
+ * Arrays    Lengths are counts of elements.
+ * Structs   Those that may grow begin with struct_size, which the caller sets to sizeof the struct (the
+ *           _init and phasor_positions_* functions do it). A struct of any size from its first version
+ *           on is taken: members that an older caller does not have get the value that the comment
+ *           names, members that only a newer caller has must be 0, and of a struct that is filled in no
+ *           byte beyond the caller's size is written. Structs without struct_size never grow.
+ * Choices   int32_t rather than enum types, so that a number outside the list is refused instead of
+ *           undefined.
  */
 #ifndef PHASOR_PHASOR_H
 #define PHASOR_PHASOR_H
@@ -16,9 +31,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "phasor/export.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The version of this header; phasor_version() tells the library's. While MAJOR is 0, a library serves
+ * programs that were built with the same MINOR. */
+#define PHASOR_VERSION_MAJOR 0
+#define PHASOR_VERSION_MINOR 1
+#define PHASOR_VERSION_PATCH 0
+/* For comparisons in #if: 0.1.0 is 100, 1.2.3 is 10203. */
+#define PHASOR_VERSION_NUMBER \
+  (PHASOR_VERSION_MAJOR * 10000 + PHASOR_VERSION_MINOR * 100 + PHASOR_VERSION_PATCH)
 
 typedef enum {
   PHASOR_OK = 0,
@@ -32,15 +58,34 @@ typedef enum {
 
 /* This thread's last failure, as one line of text; "" before the first. Good until the thread's
  * next failure. */
-const char* phasor_last_error(void);
-const char* phasor_version(void); /* "0.1.0" */
+PHASOR_API const char* phasor_last_error(void);
+PHASOR_API const char* phasor_version(void);    /* "0.1.0" */
+PHASOR_API int32_t phasor_version_number(void); /* PHASOR_VERSION_NUMBER of the library */
+
+/* ---- Results whose length is known only when they are there
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Text made by the library: JSON, decoded tokens. A handle rather than a buffer of the caller, since
+ * the length is known only after the work, which nobody wants to do twice. */
+typedef struct phasor_text phasor_text;
+PHASOR_API const char* phasor_text_data(
+    const phasor_text* text);                                /* UTF-8, ends with a 0; "" for NULL */
+PHASOR_API size_t phasor_text_size(const phasor_text* text); /* bytes before that 0; 0 for NULL */
+PHASOR_API void phasor_text_destroy(phasor_text* text);      /* NULL is fine */
+
+/* Token ids made by the library. */
+typedef struct phasor_ids phasor_ids;
+PHASOR_API const int64_t* phasor_ids_data(
+    const phasor_ids* ids);                                /* NULL for NULL; not NULL for no id */
+PHASOR_API size_t phasor_ids_count(const phasor_ids* ids); /* 0 for NULL */
+PHASOR_API void phasor_ids_destroy(phasor_ids* ids);       /* NULL is fine */
 
 /* ---- Choices
  * ---------------------------------------------------------------------------------------------- */
 
 typedef int32_t phasor_pair_layout;
 enum {
-  PHASOR_LAYOUT_UNSET = -1,       /* nobody said: refused by whatever needs a layout */
+  PHASOR_LAYOUT_UNSET = -1,       /* not chosen: refused by whatever needs a layout */
   PHASOR_INTERLEAVED = 0,         /* pair i = features (2i, 2i + 1) */
   PHASOR_HALF = 1,                /* pair i = features (i, i + rotary_dim / 2) */
   PHASOR_INTERLEAVED_TO_HALF = 2, /* reads the first, writes the second (DeepSeek V3) */
@@ -61,6 +106,11 @@ enum {
 
 typedef int32_t phasor_dtype;
 enum { PHASOR_F64 = 0, PHASOR_F32 = 1, PHASOR_F16 = 2, PHASOR_BF16 = 3 };
+/* Sixteen-bit floats as their bits. From float: to nearest, ties to even; a NaN stays a NaN. */
+PHASOR_API float phasor_f16_to_float(uint16_t bits);
+PHASOR_API float phasor_bf16_to_float(uint16_t bits);
+PHASOR_API uint16_t phasor_float_to_f16(float value);
+PHASOR_API uint16_t phasor_float_to_bf16(float value);
 
 typedef int32_t phasor_role;
 enum { PHASOR_QUERY = 0, PHASOR_KEY = 1 }; /* only xPos tells them apart */
@@ -75,10 +125,10 @@ enum {
 };
 /* The level that a choice comes to here; PHASOR_UNSUPPORTED when this CPU or this build does not
  * have it. */
-phasor_status phasor_resolve_instruction_set(phasor_instruction_set isa,
-                                             phasor_instruction_set* out);
+PHASOR_API phasor_status phasor_resolve_instruction_set(phasor_instruction_set isa,
+                                                        phasor_instruction_set* out);
 
-/* ---- What to turn by: a rope
+/* ---- What to rotate by: a rope
  * ------------------------------------------------------------------------------ */
 
 typedef int32_t phasor_scaling;
@@ -119,7 +169,7 @@ enum {
 };
 
 /* Only the members that the scaling, axes and xpos name are read. "0: none" members are optional.
- */
+ * Pointers are read during the call alone. */
 typedef struct {
   uint32_t struct_size;
   phasor_pair_layout layout; /* init: PHASOR_LAYOUT_UNSET */
@@ -155,28 +205,29 @@ typedef struct {
   double xpos_centre;
 } phasor_rope_spec;
 
-/* Sets struct_size and the values named "init" above, the rest to 0. */
-phasor_status phasor_rope_spec_init(phasor_rope_spec* spec, size_t struct_size);
+/* Sets struct_size and the values named "init" above, the rest to 0; writes struct_size bytes. */
+PHASOR_API phasor_status phasor_rope_spec_init(phasor_rope_spec* spec, size_t struct_size);
 
 typedef struct phasor_rope
     phasor_rope; /* frequencies, amplitude, axes, layout: a spec at one context length */
 
 /* context: how many tokens the sequence has, for scalings that ask; 0: not given. */
-phasor_status phasor_rope_create(const phasor_rope_spec* spec, int64_t context, phasor_rope** out);
+PHASOR_API phasor_status phasor_rope_create(const phasor_rope_spec* spec, int64_t context,
+                                            phasor_rope** out);
 /* From the text of a Hugging Face config.json, or of a plain spec {"head_dim": 128, "layout":
  * "half", ...}. layer: an index ("3") or a layer type ("full_attention"); NULL while all layers are
  * alike. layout: overrides the config's; PHASOR_LAYOUT_UNSET: as the config says. */
-phasor_status phasor_rope_from_config_text(const char* text, size_t length, const char* layer,
-                                           phasor_pair_layout layout, int64_t context,
-                                           phasor_rope** out);
-/* The same from a file, or from a folder that holds config.json. */
-phasor_status phasor_rope_from_config_file(const char* path, const char* layer,
-                                           phasor_pair_layout layout, int64_t context,
-                                           phasor_rope** out);
-void phasor_rope_destroy(phasor_rope* rope); /* NULL is fine */
+PHASOR_API phasor_status phasor_rope_from_config_text(const char* text, size_t length,
+                                                      const char* layer, phasor_pair_layout layout,
+                                                      int64_t context, phasor_rope** out);
+/* The same from a file, or from a folder that holds config.json; also a GGUF file. */
+PHASOR_API phasor_status phasor_rope_from_config_file(const char* path, const char* layer,
+                                                      phasor_pair_layout layout, int64_t context,
+                                                      phasor_rope** out);
+PHASOR_API void phasor_rope_destroy(phasor_rope* rope); /* NULL is fine */
 
 typedef struct {
-  uint32_t struct_size; /* set by the caller; the rest is filled in */
+  uint32_t struct_size; /* set by the caller; the rest is filled in, unknown members with 0 */
   phasor_pair_layout layout;
   int64_t head_dim;
   int64_t rotary_dim;
@@ -186,18 +237,20 @@ typedef struct {
   int64_t blocks;     /* 2 where each half of the window is paired by itself, else 1 */
   double amplitude;
 } phasor_rope_info;
-phasor_status phasor_rope_describe(const phasor_rope* rope, phasor_rope_info* info);
+PHASOR_API phasor_status phasor_rope_describe(const phasor_rope* rope, phasor_rope_info* info);
 /* count must be `pairs`. */
-phasor_status phasor_rope_frequencies(const phasor_rope* rope, double* frequencies, size_t count);
-phasor_status phasor_rope_axes(const phasor_rope* rope, uint8_t* axes, size_t count);
+PHASOR_API phasor_status phasor_rope_frequencies(const phasor_rope* rope, double* frequencies,
+                                                 size_t count);
+PHASOR_API phasor_status phasor_rope_axes(const phasor_rope* rope, uint8_t* axes, size_t count);
 
 /* cos and sin of one token's angles, times the amplitude. positions [axis_count]; cos, sin [count],
  * count = pairs */
-phasor_status phasor_cos_sin_f32(const phasor_rope* rope, const double* positions,
-                                 size_t position_count, phasor_angle_mode angles, float* cos,
-                                 float* sin, size_t count);
-phasor_status phasor_cos_sin_f64(const phasor_rope* rope, const double* positions,
-                                 size_t position_count, double* cos, double* sin, size_t count);
+PHASOR_API phasor_status phasor_cos_sin_f32(const phasor_rope* rope, const double* positions,
+                                            size_t position_count, phasor_angle_mode angles,
+                                            float* cos, float* sin, size_t count);
+PHASOR_API phasor_status phasor_cos_sin_f64(const phasor_rope* rope, const double* positions,
+                                            size_t position_count, double* cos, double* sin,
+                                            size_t count);
 
 /* ---- Tables
  * -----------------------------------------------------------------------------------------------
@@ -206,22 +259,24 @@ phasor_status phasor_cos_sin_f64(const phasor_rope* rope, const double* position
 typedef struct phasor_table phasor_table; /* cos and sin of positions [first, first + count) */
 
 /* threads  0: as many as help; n: at most n */
-phasor_status phasor_table_create(const phasor_rope* rope, int64_t first, int64_t count,
-                                  phasor_angle_mode angles, int32_t threads, phasor_table** out);
+PHASOR_API phasor_status phasor_table_create(const phasor_rope* rope, int64_t first, int64_t count,
+                                             phasor_angle_mode angles, int32_t threads,
+                                             phasor_table** out);
 /* A new table of another range, sharing what both hold; the old one stays as it is. */
-phasor_status phasor_table_grow(const phasor_table* table, int64_t first, int64_t count,
-                                int32_t threads, phasor_table** out);
+PHASOR_API phasor_status phasor_table_grow(const phasor_table* table, int64_t first, int64_t count,
+                                           int32_t threads, phasor_table** out);
 /* From rows that the caller already has: cos, sin [rows, pairs]; row r serves position first + r.
  */
-phasor_status phasor_table_from_rows(const float* cos, const float* sin, size_t rows, size_t pairs,
-                                     int64_t first, phasor_table** out);
-phasor_status phasor_table_range(const phasor_table* table, int64_t* first, int64_t* count);
+PHASOR_API phasor_status phasor_table_from_rows(const float* cos, const float* sin, size_t rows,
+                                                size_t pairs, int64_t first, phasor_table** out);
+PHASOR_API phasor_status phasor_table_range(const phasor_table* table, int64_t* first,
+                                            int64_t* count);
 /* The rows of one position, [pairs] each, good while the table lives. */
-phasor_status phasor_table_rows(const phasor_table* table, int64_t position, const float** cos,
-                                const float** sin, size_t* pairs);
-void phasor_table_destroy(phasor_table* table); /* NULL is fine */
+PHASOR_API phasor_status phasor_table_rows(const phasor_table* table, int64_t position,
+                                           const float** cos, const float** sin, size_t* pairs);
+PHASOR_API void phasor_table_destroy(phasor_table* table); /* NULL is fine */
 
-/* ---- Turning
+/* ---- Rotation
  * ---------------------------------------------------------------------------------------------- */
 
 /* [batch, tokens, heads, head_dim]; strides count elements; features are contiguous. This struct
@@ -251,7 +306,7 @@ static inline phasor_heads phasor_dense_heads(void* data, phasor_dtype dtype, in
 
 typedef int32_t phasor_positions_kind;
 enum {
-  PHASOR_POSITIONS_OFFSET = 0, /* token t stands at offset + t */
+  PHASOR_POSITIONS_OFFSET = 0, /* token t is at offset + t */
   PHASOR_POSITIONS_INTEGERS,   /* integers [axes, batch, tokens]; batch 0: [axes, tokens] for every
                                   batch row */
   PHASOR_POSITIONS_FLOATS,     /* floats, likewise */
@@ -313,48 +368,70 @@ typedef struct {
   phasor_instruction_set isa;
 } phasor_rotate_options;
 
-/* One tensor to turn; in place when `in` is NULL or equal to `out`. This struct never grows. */
+/* One tensor to rotate; in place when `in` is NULL or equal to `out`. This struct never grows. */
 typedef struct {
   const phasor_heads* in; /* only read */
   const phasor_heads* out;
   phasor_role role;
 } phasor_turn;
 
-/* Turns queries, keys, or both in one call, RoFormer (34). options NULL: the defaults.
+/* Rotates queries, keys, or both in one call, RoFormer (34). options NULL: the defaults.
  * Views that overlap without being the same view are refused. Nothing is written on failure. */
-phasor_status phasor_rotate(const phasor_rope* rope, const phasor_positions* positions,
-                            const phasor_turn* turns, size_t turn_count,
-                            const phasor_rotate_options* options);
+PHASOR_API phasor_status phasor_rotate(const phasor_rope* rope, const phasor_positions* positions,
+                                       const phasor_turn* turns, size_t turn_count,
+                                       const phasor_rotate_options* options);
 /* q and k in place; k NULL: q alone. */
-phasor_status phasor_rotate_in_place(const phasor_rope* rope, const phasor_positions* positions,
-                                     const phasor_heads* q, const phasor_heads* k,
-                                     const phasor_rotate_options* options);
+PHASOR_API phasor_status phasor_rotate_in_place(const phasor_rope* rope,
+                                                const phasor_positions* positions,
+                                                const phasor_heads* q, const phasor_heads* k,
+                                                const phasor_rotate_options* options);
 
-/* Keys that were turned by `from` at from_positions, turned again to stand as if by `to` at
- * to_positions. */
-phasor_status phasor_rerotate(const phasor_rope* from, const phasor_positions* from_positions,
-                              const phasor_rope* to, const phasor_positions* to_positions,
-                              const phasor_heads* keys, int32_t threads);
+/* cos and sin that the caller has computed: element (batch b, token t, pair i) is at
+ * b * batch_stride + t * token_stride + i * pair_stride, counted in elements; stride 0: one row serves
+ * all. This struct never grows. */
+typedef struct {
+  const void* cos;
+  const void* sin;
+  phasor_dtype dtype; /* f16 and bf16 are widened; f64 is rounded once unless the data are f64 */
+  int64_t pairs;
+  int64_t batch_stride, token_stride, pair_stride;
+} phasor_cos_sin_rows;
+/* As phasor_rotate, by rows as they are: features [rotary_offset, rotary_offset + 2 pairs) of each head
+ * are rotated. PHASOR_INVERSE is refused, since rows do not tell their amplitude. options: table and
+ * angles are not read. */
+PHASOR_API phasor_status phasor_rotate_by(const phasor_cos_sin_rows* rows,
+                                          phasor_pair_layout layout, int64_t rotary_offset,
+                                          const phasor_turn* turns, size_t turn_count,
+                                          const phasor_rotate_options* options);
+
+/* Keys [batch, tokens, heads, head_dim] that were rotated by `from` at from_positions, rotated in place
+ * to what `to` makes of the same keys at to_positions. threads as in phasor_rotate_options. */
+PHASOR_API phasor_status phasor_rerotate(const phasor_rope* from,
+                                         const phasor_positions* from_positions,
+                                         const phasor_rope* to,
+                                         const phasor_positions* to_positions,
+                                         const phasor_heads* keys, int32_t threads);
 
 /* ---- Long-term decay, RoFormer (35)-(37): one value per distance
  * ------------------------------------------ */
 
-phasor_status phasor_mean_partial_sums(const phasor_rope* rope, const double* distances,
-                                       size_t count, double* out);
+PHASOR_API phasor_status phasor_mean_partial_sums(const phasor_rope* rope, const double* distances,
+                                                  size_t count, double* out);
 /* q, k [feature_count], feature_count = rotary_dim, pair i = features (2i, 2i + 1) */
-phasor_status phasor_abel_bounds(const phasor_rope* rope, const double* q, const double* k,
-                                 size_t feature_count, const double* distances, size_t count,
-                                 double* out);
-phasor_status phasor_rotated_scores(const phasor_rope* rope, const double* q, const double* k,
-                                    size_t feature_count, const double* distances, size_t count,
-                                    double* out);
+PHASOR_API phasor_status phasor_abel_bounds(const phasor_rope* rope, const double* q,
+                                            const double* k, size_t feature_count,
+                                            const double* distances, size_t count, double* out);
+PHASOR_API phasor_status phasor_rotated_scores(const phasor_rope* rope, const double* q,
+                                               const double* k, size_t feature_count,
+                                               const double* distances, size_t count, double* out);
 
 typedef int32_t phasor_query_key;
 enum { PHASOR_INDEPENDENT = 0, PHASOR_EQUAL = 1 };
 /* Mean score of queries and keys whose features have this mean and variance. */
-phasor_status phasor_mean_rotated_scores(const phasor_rope* rope, double mean, double variance,
-                                         phasor_query_key relation, const double* distances,
-                                         size_t count, double* out);
+PHASOR_API phasor_status phasor_mean_rotated_scores(const phasor_rope* rope, double mean,
+                                                    double variance, phasor_query_key relation,
+                                                    const double* distances, size_t count,
+                                                    double* out);
 
 /* ---- Attention
  * ---------------------------------------------------------------------------------------------- */
@@ -365,8 +442,9 @@ typedef struct phasor_encoding phasor_encoding; /* with the trained numbers of i
  * ends with a 0; tables named as .npy files are looked for in `folder` (NULL: the current one) and read
  * now. What depends on the number of tokens (XLNet's first_distance, how many rows are sinusoidal) must
  * be said. */
-phasor_status phasor_encoding_parse(const char* json, const char* folder, phasor_encoding** out);
-void phasor_encoding_destroy(phasor_encoding* encoding); /* NULL is fine */
+PHASOR_API phasor_status phasor_encoding_parse(const char* json, const char* folder,
+                                               phasor_encoding** out);
+PHASOR_API void phasor_encoding_destroy(phasor_encoding* encoding); /* NULL is fine */
 
 typedef int32_t phasor_causality;
 enum {
@@ -374,7 +452,47 @@ enum {
   PHASOR_CAUSAL = 1,     /* query i of Nq sees keys 0 .. Nk - Nq + i */
 };
 
-/* All zeros but struct_size: not causal, the encoding's own scale, threads where they help. */
+typedef int32_t phasor_mask_kind;
+enum {
+  PHASOR_MASK_BOOLEAN = 0,      /* uint8_t: 0 hides the key */
+  PHASOR_MASK_ADDITIVE = 1,     /* float: added to the score; -infinity hides the key */
+  PHASOR_MASK_ADDITIVE_F64 = 2, /* double, for q, k and v of f64 */
+};
+/* Values for (query, key): [batch, heads, Nq, Nk], strides counted in elements. An axis of length 1
+ * serves every index, its stride is not read; a mask of fewer keys than Nk hides the rest. This struct
+ * never grows. */
+typedef struct {
+  const void* data;
+  phasor_mask_kind kind;
+  int64_t batch, heads, queries, keys;
+  int64_t batch_stride, head_stride, query_stride, key_stride;
+} phasor_mask;
+/* A dense [batch, heads, queries, keys] mask. */
+static inline phasor_mask phasor_dense_mask(const void* data, phasor_mask_kind kind, int64_t batch,
+                                            int64_t heads, int64_t queries, int64_t keys) {
+  phasor_mask mask;
+  mask.data = data;
+  mask.kind = kind;
+  mask.batch = batch;
+  mask.heads = heads;
+  mask.queries = queries;
+  mask.keys = keys;
+  mask.batch_stride = heads * queries * keys;
+  mask.head_stride = queries * keys;
+  mask.query_stride = keys;
+  mask.key_stride = 1;
+  return mask;
+}
+
+typedef int32_t phasor_key_state;
+enum {
+  PHASOR_KEYS_RAW = 0,     /* rotated here, as the queries are */
+  PHASOR_KEYS_ROTATED = 1, /* rotated by the caller, as in a cache of its own */
+};
+
+/* All zeros but struct_size: not causal, the encoding's own scale, threads where they help, no mask, no
+ * padding, one sequence per batch row, positions 0, 1, ... A pointer that is not NULL comes with the
+ * count of its elements. */
 typedef struct {
   uint32_t struct_size;
   phasor_causality causality;
@@ -395,6 +513,35 @@ typedef struct {
   /* f64: in place of log_sum_exp, which phasor_attend writes too where it is not NULL. */
   double* wide_log_sum_exp;
   size_t wide_log_sum_exp_count;
+
+  const phasor_mask* mask; /* NULL: none */
+  /* [batch]: keys at or after the length are padding; the causal mask is aligned with the last key
+   * before it. */
+  const int64_t* key_lengths;
+  size_t key_length_count;
+  /* [batch, Nk]: 0 hides the key, left or right padding; positions do not move. */
+  const uint8_t* key_padding;
+  size_t key_padding_count;
+  /* Packed sequences, batch 1: 0, ..., Nq and 0, ..., Nk, one more than sequences. Sequence s of the
+   * queries sees sequence s of the keys alone; relative positions count inside a sequence. */
+  const int64_t* query_boundaries;
+  size_t query_boundary_count;
+  const int64_t* key_boundaries;
+  size_t key_boundary_count;
+  /* For encodings that rotate. NULL: keys at 0, 1, ..., queries aligned with the last keys, in each
+   * packed sequence by itself. */
+  const phasor_positions* query_positions;
+  const phasor_positions* key_positions;
+  phasor_key_state key_state;
+  phasor_angle_mode angles;
+  /* [batch, heads, Nq, Nk] each, score_count elements; written by phasor_attend where not NULL. Scores
+   * before soft cap and masks, and after the soft cap (both 0 for pairs that never meet: padding, other
+   * packed sequences); after both; and their softmax. */
+  float* scores;
+  float* capped_scores;
+  float* masked_scores;
+  float* probabilities;
+  size_t score_count;
 } phasor_attend_options;
 
 /* RoFormer (2) with the encoding's terms, in tiles: memory grows with the number of tokens, not with its
@@ -403,18 +550,20 @@ typedef struct {
  * out [batch, Nq, heads, dv]; heads a multiple of key_heads; f32, f16 or bf16, each its own, or all
  * f64: arithmetic is then float64, in plain loops.
  * A query that sees no key gets zeros. out must not overlap an input. */
-phasor_status phasor_attend(const phasor_encoding* encoding, const phasor_heads* q,
-                            const phasor_heads* k, const phasor_heads* v, const phasor_heads* out,
-                            const phasor_attend_options* options);
+PHASOR_API phasor_status phasor_attend(const phasor_encoding* encoding, const phasor_heads* q,
+                                       const phasor_heads* k, const phasor_heads* v,
+                                       const phasor_heads* out,
+                                       const phasor_attend_options* options);
 /* The gradients of sum(out * d_out) with respect to q, k and v, overwritten; types as phasor_attend.
  * `out` and log_sum_exp (f64: wide_log_sum_exp) are what phasor_attend wrote for the same arguments. The
  * gradients of the encoding's own tables are in
  * the C++ API alone: here an encoding is read, not trained. */
-phasor_status phasor_attend_backward(const phasor_encoding* encoding, const phasor_heads* q,
-                                     const phasor_heads* k, const phasor_heads* v,
-                                     const phasor_heads* out, const phasor_heads* d_out,
-                                     const phasor_heads* d_q, const phasor_heads* d_k,
-                                     const phasor_heads* d_v, const phasor_attend_options* options);
+PHASOR_API phasor_status phasor_attend_backward(const phasor_encoding* encoding,
+                                                const phasor_heads* q, const phasor_heads* k,
+                                                const phasor_heads* v, const phasor_heads* out,
+                                                const phasor_heads* d_out, const phasor_heads* d_q,
+                                                const phasor_heads* d_k, const phasor_heads* d_v,
+                                                const phasor_attend_options* options);
 
 typedef int32_t phasor_feature_map;
 enum {
@@ -422,20 +571,130 @@ enum {
   PHASOR_SOFTMAX_EXP = 1,  /* queries: softmax over the features; keys: exp */
 };
 
-/* All zeros but struct_size: not causal, elu + 1, threads where they help. */
+/* All zeros but struct_size: not causal, elu + 1, threads where they help, positions 0, 1, ... */
 typedef struct {
   uint32_t struct_size;
   phasor_causality causality;
   phasor_feature_map features;
   int32_t threads;
   phasor_instruction_set isa;
+  /* NULL: keys at 0, 1, ... (with a state: after its tokens), queries aligned with the last keys. */
+  const phasor_positions* query_positions;
+  const phasor_positions* key_positions;
+  /* [batch, Nk]: 0 leaves the key out of both sums; positions do not move. */
+  const uint8_t* key_padding;
+  size_t key_padding_count;
 } phasor_linear_options;
 
-/* RoFormer (19): the numerator turned by `rope` (NULL: (18), no turn), the denominator not. Shapes as
- * phasor_attend. */
-phasor_status phasor_linear_attend(const phasor_rope* rope, const phasor_heads* q,
-                                   const phasor_heads* k, const phasor_heads* v,
-                                   const phasor_heads* out, const phasor_linear_options* options);
+/* RoFormer (19): the numerator rotated by `rope` (NULL: (18), no rotation), the denominator not. Shapes
+ * and types as phasor_attend. A query that sees no key gets zeros. */
+PHASOR_API phasor_status phasor_linear_attend(const phasor_rope* rope, const phasor_heads* q,
+                                              const phasor_heads* k, const phasor_heads* v,
+                                              const phasor_heads* out,
+                                              const phasor_linear_options* options);
+/* The gradients of sum(out * d_out) with respect to q, k and v, overwritten; types as
+ * phasor_linear_attend. */
+PHASOR_API phasor_status phasor_linear_attend_backward(
+    const phasor_rope* rope, const phasor_heads* q, const phasor_heads* k, const phasor_heads* v,
+    const phasor_heads* d_out, const phasor_heads* d_q, const phasor_heads* d_k,
+    const phasor_heads* d_v, const phasor_linear_options* options);
+
+/* The sums over the keys so far, float32: what linear attention needs of the past, the same size for any
+ * number of tokens. */
+typedef struct phasor_linear_state phasor_linear_state;
+PHASOR_API phasor_status phasor_linear_state_create(int64_t batch, int64_t key_heads,
+                                                    int64_t head_dim, int64_t value_dim,
+                                                    phasor_linear_state** out);
+/* An independent state with the same past. */
+PHASOR_API phasor_status phasor_linear_state_fork(const phasor_linear_state* state,
+                                                  phasor_linear_state** out);
+/* As it was when it was made. */
+PHASOR_API phasor_status phasor_linear_state_reset(phasor_linear_state* state);
+/* How many tokens the calls so far have brought, padding included; 0 for NULL. */
+PHASOR_API int64_t phasor_linear_state_tokens(const phasor_linear_state* state);
+PHASOR_API void phasor_linear_state_destroy(phasor_linear_state* state); /* NULL is fine */
+/* phasor_linear_attend of the tokens that follow: keys of earlier calls count, and the state moves on.
+ * options must say PHASOR_CAUSAL; q has as many tokens as k; rope, sizes and features as in earlier
+ * calls; not f64. On failure the state is as it was. */
+PHASOR_API phasor_status phasor_linear_continue(phasor_linear_state* state, const phasor_rope* rope,
+                                                const phasor_heads* q, const phasor_heads* k,
+                                                const phasor_heads* v, const phasor_heads* out,
+                                                const phasor_linear_options* options);
+
+/* ---- KV cache
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Keys and values of the tokens so far. Keys are rotated when they are appended; when tokens move, their
+ * keys are rotated again. Every call that fails leaves the cache as it was. */
+typedef struct phasor_cache phasor_cache;
+
+typedef int32_t phasor_cache_mode;
+enum {
+  PHASOR_CACHE_COMPACT = 0,    /* rotated keys alone; the error grows with the number of moves */
+  PHASOR_CACHE_DRIFT_FREE = 1, /* raw keys too; the error is always that of one rotation */
+};
+
+typedef struct {
+  uint32_t struct_size;
+  phasor_dtype dtype; /* of keys and values: f32, f16 or bf16 */
+  int64_t batch, key_heads, head_dim, value_dim;
+  int64_t capacity;        /* tokens; fixed, allocated at once */
+  const phasor_rope* rope; /* NULL: keys are kept as they come; read during the call alone */
+  phasor_cache_mode mode;
+} phasor_cache_spec;
+
+PHASOR_API phasor_status phasor_cache_create(const phasor_cache_spec* spec, phasor_cache** out);
+/* An independent cache with the same tokens; capacity 0: the same, else at least its tokens. */
+PHASOR_API phasor_status phasor_cache_fork(const phasor_cache* cache, int64_t capacity,
+                                           phasor_cache** out);
+PHASOR_API void phasor_cache_destroy(phasor_cache* cache); /* NULL is fine */
+
+typedef struct {
+  uint32_t struct_size; /* set by the caller; the rest is filled in, unknown members with 0 */
+  phasor_dtype dtype;
+  int64_t batch, key_heads, head_dim, value_dim, capacity;
+  int64_t tokens;
+  int64_t next_position; /* of the next token when phasor_cache_append is not told one */
+  int64_t axis_count;    /* rows of positions: that of the rope, 1 without one */
+  phasor_cache_mode mode;
+  int32_t rotates; /* 1: keys are rotated by a rope; 0: kept as they come */
+} phasor_cache_info;
+PHASOR_API phasor_status phasor_cache_describe(const phasor_cache* cache, phasor_cache_info* info);
+/* Each token's position, [axis_count, tokens]; count = axis_count * tokens. */
+PHASOR_API phasor_status phasor_cache_positions(const phasor_cache* cache, double* positions,
+                                                size_t count);
+/* Rotated keys [batch, tokens, key_heads, head_dim] and values [batch, tokens, key_heads, value_dim] as
+ * views into the cache, to be read alone, good until the next call that changes it. Either may be NULL. */
+PHASOR_API phasor_status phasor_cache_views(const phasor_cache* cache, phasor_heads* keys,
+                                            phasor_heads* values);
+
+/* Rotates k [batch, n, key_heads, head_dim] from the caller's memory into the cache and copies v [batch,
+ * n, key_heads, value_dim], both of the cache's dtype. positions NULL: next_position and on; positions
+ * that differ between batch rows are refused. PHASOR_OUT_OF_RANGE when they do not fit. */
+PHASOR_API phasor_status phasor_cache_append(phasor_cache* cache, const phasor_heads* k,
+                                             const phasor_heads* v,
+                                             const phasor_positions* positions, int32_t threads);
+/* Keeps the first `tokens`. */
+PHASOR_API phasor_status phasor_cache_truncate(phasor_cache* cache, int64_t tokens);
+/* Drops tokens [first, last) and closes the gap in memory; later tokens keep their positions until
+ * phasor_cache_shift. */
+PHASOR_API phasor_status phasor_cache_evict(phasor_cache* cache, int64_t first, int64_t last);
+/* Adds delta to the positions of tokens [first, last), every axis alike, and rotates their keys so. */
+PHASOR_API phasor_status phasor_cache_shift(phasor_cache* cache, int64_t first, int64_t last,
+                                            int64_t delta, int32_t threads);
+/* The same tokens under another rope, at the same positions (NULL) or at new ones. */
+PHASOR_API phasor_status phasor_cache_rerotate(phasor_cache* cache, const phasor_rope* rope,
+                                               const phasor_positions* positions, int32_t threads);
+
+/* Attention of q [batch, Nq, heads, head_dim] over the cache into out [batch, Nq, heads, value_dim].
+ * Queries are rotated with the cache's rope, by default as the cache's last tokens. encoding: what is
+ * added to that; one that rotates must rotate as the cache does; NULL: nothing.
+ * options: as phasor_attend; key_positions, PHASOR_KEYS_ROTATED, float32 angles, log_sum_exp and scores
+ * are refused. */
+PHASOR_API phasor_status phasor_cache_attend(const phasor_cache* cache,
+                                             const phasor_encoding* encoding, const phasor_heads* q,
+                                             const phasor_heads* out,
+                                             const phasor_attend_options* options);
 
 /* ---- Threads
  * ---------------------------------------------------------------------------------------------- */
@@ -466,7 +725,8 @@ phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
 
 /* A decoder from a folder of config.json and safetensors, or from a GGUF file. */
 typedef struct phasor_model phasor_model;
-/* Keys and values of one sequence of a model; destroy it before the model. */
+/* Keys and values of one sequence of a model; destroy it before the model. A call that fails leaves it as
+ * it was. */
 typedef struct phasor_sequence phasor_sequence;
 
 typedef int32_t phasor_precision;
@@ -483,21 +743,194 @@ typedef struct {
   phasor_instruction_set isa;
 } phasor_model_options;
 
-phasor_status phasor_model_load(const char* path, const phasor_model_options* options,
-                                phasor_model** out);
-void phasor_model_destroy(phasor_model* model);             /* NULL is fine */
-int64_t phasor_model_vocabulary(const phasor_model* model); /* 0 for NULL */
+PHASOR_API phasor_status phasor_model_load(const char* path, const phasor_model_options* options,
+                                           phasor_model** out);
+PHASOR_API void phasor_model_destroy(phasor_model* model);             /* NULL is fine */
+PHASOR_API int64_t phasor_model_vocabulary(const phasor_model* model); /* 0 for NULL */
+
+typedef struct {
+  uint32_t struct_size; /* set by the caller; the rest is filled in, unknown members with 0 */
+  int64_t layers, hidden, vocabulary;
+  int64_t heads, key_heads, head_dim;
+  int64_t trained_length; /* tokens; 0: the config does not tell */
+  int64_t parameters;
+  int64_t weight_bytes; /* as kept in memory */
+} phasor_model_info;
+PHASOR_API phasor_status phasor_model_describe(const phasor_model* model, phasor_model_info* info);
+
 /* Room for `capacity` tokens. */
-phasor_status phasor_sequence_create(const phasor_model* model, int64_t capacity,
-                                     phasor_sequence** out);
-void phasor_sequence_destroy(phasor_sequence* sequence); /* NULL is fine */
+PHASOR_API phasor_status phasor_sequence_create(const phasor_model* model, int64_t capacity,
+                                                phasor_sequence** out);
+/* An independent sequence with the same tokens and room for `capacity`. */
+PHASOR_API phasor_status phasor_sequence_fork(const phasor_sequence* sequence, int64_t capacity,
+                                              phasor_sequence** out);
+PHASOR_API void phasor_sequence_destroy(phasor_sequence* sequence);         /* NULL is fine */
+PHASOR_API int64_t phasor_sequence_tokens(const phasor_sequence* sequence); /* 0 for NULL */
 /* Keeps the first `tokens`. */
-phasor_status phasor_sequence_truncate(phasor_sequence* sequence, int64_t tokens);
-/* Runs `count` ids behind those that the sequence has. The last token's logits, [vocabulary], are written
- * where logits is not NULL. One call at a time for a model. */
-phasor_status phasor_model_forward(phasor_model* model, phasor_sequence* sequence,
-                                   const int64_t* ids, size_t count, float* logits,
-                                   size_t logits_count);
+PHASOR_API phasor_status phasor_sequence_truncate(phasor_sequence* sequence, int64_t tokens);
+/* Drops tokens [keep, keep + drop) and moves the later ones to their places, their keys rotated again. */
+PHASOR_API phasor_status phasor_sequence_shift(phasor_sequence* sequence, int64_t keep,
+                                               int64_t drop);
+/* Runs `count` ids after those that the sequence has. The last token's logits, [vocabulary], are written
+ * where logits is not NULL. One call at a time for a model, of this and of phasor_generate. */
+PHASOR_API phasor_status phasor_model_forward(phasor_model* model, phasor_sequence* sequence,
+                                              const int64_t* ids, size_t count, float* logits,
+                                              size_t logits_count);
+
+typedef int32_t phasor_window_full;
+enum {
+  PHASOR_WINDOW_REFUSE =
+      0, /* a prompt and answer that do not fit are refused before anything runs */
+  PHASOR_WINDOW_SHIFT = 1, /* drop the oldest half after the first `keep` tokens */
+};
+
+/* Filters apply in this order: repetition penalty, temperature, top_k, top_p, min_p. */
+typedef struct {
+  uint32_t struct_size;
+  phasor_window_full when_full;
+  int64_t tokens;            /* at most; init: 128 */
+  double temperature;        /* init: 0, the largest logit */
+  int64_t top_k;             /* 0: all */
+  double top_p;              /* init: 1 */
+  double min_p;              /* init: 0 */
+  double repetition_penalty; /* init: 1 */
+  int64_t repetition_window; /* the last tokens that count as seen; 0: all; init: 64 */
+  uint64_t seed;
+  const int64_t*
+      stops; /* [stop_count] ids that end the answer, beside those of the model's config */
+  size_t stop_count;
+  int64_t context; /* the window; 0: the trained length, or what is needed */
+  int64_t keep;    /* the first tokens stay through every shift; init: 4 */
+  int64_t chunk;   /* tokens of a prompt that run at once; init: 512 */
+} phasor_generate_options;
+/* Sets struct_size and the values named "init" above, the rest to 0; writes struct_size bytes. */
+PHASOR_API phasor_status phasor_generate_options_init(phasor_generate_options* options,
+                                                      size_t struct_size);
+
+/* Called with each token as it comes; 0 ends the answer. It must not call into the same model. */
+typedef int32_t (*phasor_on_token)(void* user, int64_t id);
+/* Generates an answer to the ids of a prompt; the ids that end it are not given out. options NULL: the
+ * values named "init"; on_token NULL: none. The same seed gives the same answer on every machine. For a
+ * conversation whose past is kept, run phasor_model_forward over one sequence. */
+PHASOR_API phasor_status phasor_generate(phasor_model* model, const int64_t* prompt,
+                                         size_t prompt_count,
+                                         const phasor_generate_options* options,
+                                         phasor_on_token on_token, void* user, phasor_ids** out);
+
+/* ---- Tokenizers
+ * ---------------------------------------------------------------------------------------------- */
+
+typedef struct phasor_tokenizer phasor_tokenizer;
+
+/* From a GGUF file, or a folder that holds tokenizer.json, tokenizer.model or vocab.txt. */
+PHASOR_API phasor_status phasor_tokenizer_load(const char* path, phasor_tokenizer** out);
+/* From the text of a tokenizer.json. */
+PHASOR_API phasor_status phasor_tokenizer_parse(const char* json, size_t length,
+                                                phasor_tokenizer** out);
+PHASOR_API void phasor_tokenizer_destroy(phasor_tokenizer* tokenizer); /* NULL is fine */
+PHASOR_API int64_t phasor_tokenizer_vocabulary(const phasor_tokenizer* tokenizer); /* 0 for NULL */
+
+typedef int32_t phasor_special_text;
+enum {
+  PHASOR_SPECIAL_PARSE = 0,   /* "<|im_end|>" in the text is that token */
+  PHASOR_SPECIAL_AS_TEXT = 1, /* it is plain text: for untrusted input */
+};
+/* The ids of UTF-8 text; neither begin nor end tokens are added. */
+PHASOR_API phasor_status phasor_tokenizer_encode(const phasor_tokenizer* tokenizer,
+                                                 const char* text, size_t length,
+                                                 phasor_special_text special, phasor_ids** out);
+/* The ids of a prompt: special texts parsed, the begin token first where the model was trained so. */
+PHASOR_API phasor_status phasor_tokenizer_encode_prompt(const phasor_tokenizer* tokenizer,
+                                                        const char* text, size_t length,
+                                                        phasor_ids** out);
+/* The text of all ids as a reader sees it: special tokens left out, bytes that are not UTF-8 replaced by
+ * U+FFFD. */
+PHASOR_API phasor_status phasor_tokenizer_decode(const phasor_tokenizer* tokenizer,
+                                                 const int64_t* ids, size_t count,
+                                                 phasor_text** out);
+/* The bytes of one token, which may be a part of a character; a special token's own text. */
+PHASOR_API phasor_status phasor_tokenizer_piece(const phasor_tokenizer* tokenizer, int64_t id,
+                                                phasor_text** out);
+/* The id of a token by its exact text; -1 when there is none. */
+PHASOR_API phasor_status phasor_tokenizer_find(const phasor_tokenizer* tokenizer, const char* token,
+                                               size_t length, int64_t* id);
+
+typedef struct {
+  uint32_t struct_size; /* set by the caller; the rest is filled in, unknown members with 0 */
+  int32_t add_begin;    /* 1: a prompt starts with `begin` */
+  int64_t begin, end, pad, unknown, mask, classify, separate; /* -1: the vocabulary has none */
+} phasor_special_tokens;
+PHASOR_API phasor_status phasor_tokenizer_specials(const phasor_tokenizer* tokenizer,
+                                                   phasor_special_tokens* specials);
+/* The ids that end an answer: `end` and those that end a turn of a conversation. */
+PHASOR_API phasor_status phasor_tokenizer_stops(const phasor_tokenizer* tokenizer,
+                                                phasor_ids** out);
+
+/* ---- Porting: what `phasor VERB --json` prints, one JSON object each
+ * ---------------------------------------------------------------------------------------------- */
+
+/* A config as its author wrote it, with the keys that each number came from. */
+typedef struct phasor_config phasor_config;
+/* From the text of a config.json or of a plain spec; from a file, a folder or a GGUF file. */
+PHASOR_API phasor_status phasor_config_parse(const char* text, size_t length, phasor_config** out);
+PHASOR_API phasor_status phasor_config_read(const char* path, phasor_config** out);
+PHASOR_API void phasor_config_destroy(phasor_config* config); /* NULL is fine */
+/* As phasor_rope_from_config_text. */
+PHASOR_API phasor_status phasor_rope_from_config(const phasor_config* config, const char* layer,
+                                                 phasor_pair_layout layout, int64_t context,
+                                                 phasor_rope** out);
+
+/* Every layer's encoding, resolved. context 0: none. */
+PHASOR_API phasor_status phasor_explain_json(const phasor_config* config, int64_t context,
+                                             phasor_text** out);
+
+/* All zeros but struct_size: hf, vllm and llama.cpp, at the config's own length. */
+typedef struct {
+  uint32_t struct_size;
+  const char* between; /* names with commas between, as "hf,vllm"; NULL: "hf,vllm,llama.cpp" */
+  const char* layer;   /* as phasor_rope_from_config_text; NULL: every group that rotates */
+  int64_t context;     /* 0: max_position_embeddings */
+  int64_t max_length;  /* what a server was started for; 0: what the config gives */
+  int64_t shifts;      /* how often the stored keys were shifted */
+} phasor_diff_options;
+/* Where engines differ on a config. options NULL: the defaults. */
+PHASOR_API phasor_status phasor_diff_json(const phasor_config* config,
+                                          const phasor_diff_options* options, phasor_text** out);
+/* Every engine's rules that phasor_diff_json knows. */
+PHASOR_API phasor_status phasor_dialects_json(phasor_text** out);
+
+/* Ways to a context of `to` tokens. trained 0: as the config says; layer as phasor_rope_from_config_text,
+ * NULL: the only one, or full_attention. */
+PHASOR_API phasor_status phasor_plan_json(const phasor_config* config, int64_t to, int64_t trained,
+                                          const char* layer, phasor_text** out);
+
+/* What rotated `before` into `after`, two views of one shape, only read. positions: of one axis; NULL:
+ * ascending by one from an offset that is searched for. config: also say where the answer is not what
+ * this layer asks for; NULL: none. context: for scalings that ask; 0: from the last position. */
+PHASOR_API phasor_status phasor_diagnose_json(const phasor_heads* before, const phasor_heads* after,
+                                              const phasor_positions* positions,
+                                              const phasor_config* config, const char* layer,
+                                              int64_t context, phasor_text** out);
+
+/* How wrong another engine's table is. table: rows [row_count, pairs] with token_stride between rows,
+ * batch_stride not read. positions [row_count, axis_count]; NULL: 0, 1, ... on every axis. context 0:
+ * the largest position + 1 where the numbers depend on it. threshold: radians and relative amplitude,
+ * the command's default is 1e-3. */
+PHASOR_API phasor_status phasor_audit_json(const phasor_config* config, const char* layer,
+                                           const phasor_cos_sin_rows* table, size_t row_count,
+                                           const double* positions, size_t position_count,
+                                           int64_t context, double threshold, phasor_text** out);
+
+/* From a checkpoint's q and k weights alone, whether they are in interleaved or half order. */
+PHASOR_API phasor_status phasor_weight_order_json(const char* path, phasor_text** out);
+/* Tensors, types and sizes of a checkpoint, from its headers alone. */
+PHASOR_API phasor_status phasor_describe_json(const char* path, phasor_text** out);
+/* Copies a checkpoint's folder, its q and k weights put into the layout `to`. from:
+ * PHASOR_LAYOUT_UNSET: as the config says. A call that fails after it began to write leaves a folder
+ * marked as unfinished, which the same call continues. */
+PHASOR_API phasor_status phasor_convert_checkpoint(const char* source, const char* destination,
+                                                   phasor_pair_layout to, phasor_pair_layout from,
+                                                   phasor_text** out);
 
 #ifdef __cplusplus
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "phasor/core/instruction_set.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/phasor.h"
 
@@ -17,5 +19,15 @@ namespace phasor::capi {
 [[nodiscard]] int to_threads(std::int32_t threads, std::string_view where);
 [[nodiscard]] core::HeadsView to_view(const phasor_heads* heads, std::string_view where,
                                       std::string_view what);
+
+[[nodiscard]] core::AngleMode to_angles(phasor_angle_mode angles, std::string_view where);
+// They point into the caller's memory.
+[[nodiscard]] core::Positions positions_of(const phasor_positions* given, std::string_view where,
+                                           std::string_view what);
+[[nodiscard]] std::optional<core::Positions> optional_positions_of(const phasor_positions* given,
+                                                                   std::string_view where,
+                                                                   std::string_view what);
+[[nodiscard]] core::CosSinRows to_rows(const phasor_cos_sin_rows* rows, std::string_view where,
+                                       std::string_view what);
 
 }  // namespace phasor::capi

@@ -9,6 +9,7 @@
 #include <new>
 #include <string_view>
 
+#include "capi/struct_sizes.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/phasor.h"
 
@@ -28,25 +29,27 @@ phasor_status guarded(Body body) noexcept {
   } catch (const Error& error) {
     return fail(status_of(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(PHASOR_INTERNAL, "phasor: memory must suffice, got none for this request");
+    return fail(PHASOR_INTERNAL, "phasor: out of memory");
   } catch (const std::exception& error) {
     return fail(PHASOR_INTERNAL, error.what());
   } catch (...) {
-    return fail(PHASOR_INTERNAL,
-                "phasor: only exceptions of the standard library are known, got another");
+    return fail(PHASOR_INTERNAL, "phasor: an exception of an unknown type was thrown");
   }
 }
 
-inline void need(const void* pointer, std::string_view where, std::string_view what) {
+// The argument is named by `what`, its member by `member` (".data"): apart, so that a call that goes
+// well allocates no text.
+inline void need(const void* pointer, std::string_view where, std::string_view what,
+                 std::string_view member = {}) {
   if (pointer == nullptr) {
     throw Error(ErrorCode::invalid_argument,
-                message(where, ": ", what, " must not be NULL, got NULL"));
+                message(where, ": ", what, member, " must not be NULL, got NULL"));
   }
 }
 // An array may be NULL while it has no element.
 inline void need_array(const void* pointer, std::size_t count, std::string_view where,
-                       std::string_view what) {
-  if (count != 0) need(pointer, where, what);
+                       std::string_view what, std::string_view member = {}) {
+  if (count != 0) need(pointer, where, what, member);
 }
 
 inline void need_count(std::size_t count, std::int64_t expected, std::string_view where,
@@ -59,38 +62,73 @@ inline void need_count(std::size_t count, std::int64_t expected, std::string_vie
 
 // The enumerator of E that a number from outside stands for; E's enumerators are 0, 1, ..., last.
 template <class E>
-[[nodiscard]] E choice(std::int32_t number, E last, std::string_view where, std::string_view what) {
+[[nodiscard]] E choice(std::int32_t number, E last, std::string_view where, std::string_view what,
+                       std::string_view member = {}) {
   if (number < 0 || number > static_cast<std::int32_t>(last)) {
     throw Error(ErrorCode::invalid_argument,
-                message(where, ": ", what, " must be from 0 to ", static_cast<std::int32_t>(last),
-                        ", got ", number));
+                message(where, ": ", what, member, " must be from 0 to ",
+                        static_cast<std::int32_t>(last), ", got ", number));
   }
   return static_cast<E>(number);
+}
+
+// No struct of phasor.h will ever be this large; a size beyond it is memory that nobody set.
+inline constexpr std::size_t kLargestStruct = 65536;
+
+// throws   Error(invalid_argument) for a size below the struct's first one, or beyond any
+template <class T>
+void check_struct_size(std::size_t size, std::string_view where, std::string_view what) {
+  if (size < kFirstSize<T> || size > kLargestStruct) {
+    throw Error(ErrorCode::invalid_argument,
+                message(where, ": struct_size of ", what, " must be at least ", kFirstSize<T>,
+                        " and at most ", kLargestStruct, ", got ", size));
+  }
 }
 
 // A struct of a caller that may be older or newer than this library: members it does not have keep
 // their value in `known`; members that this library does not have must be zero, or they would be
 // ignored in silence.
 template <class T>
-[[nodiscard]] T take_struct(const T* given, T known, std::size_t least, std::string_view where,
+[[nodiscard]] T take_struct(const T* given, T known, std::string_view where,
                             std::string_view what) {
   need(given, where, what);
   std::uint32_t size = 0;
   std::memcpy(&size, given, sizeof(size));
-  if (size < least) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": struct_size of ", what,
-                                                     " must be at least ", least, ", got ", size));
-  }
+  check_struct_size<T>(size, where, what);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) {
       throw Error(ErrorCode::unsupported,
                   message(where, ": members of ", what, " beyond ", sizeof(T),
-                          " bytes must be 0 in this version, got another value"));
+                          " bytes must be 0 in this version, got ", int{bytes[i]}, " at byte ", i));
     }
   }
   std::memcpy(&known, given, std::min<std::size_t>(size, sizeof(T)));
   return known;
+}
+// Options that may be left out: NULL is `known`.
+template <class T>
+[[nodiscard]] T take_options(const T* given, T known, std::string_view where) {
+  return given == nullptr ? known : take_struct(given, known, where, "options");
+}
+
+// The other way: `values` into a struct of `size` bytes of a caller; members that only the caller
+// knows become 0. precondition  check_struct_size<T>(size)
+template <class T>
+void give_struct(T values, std::size_t size, T* out) noexcept {
+  values.struct_size = static_cast<std::uint32_t>(size);
+  std::memset(static_cast<void*>(out), 0, size);
+  std::memcpy(static_cast<void*>(out), &values, std::min(size, sizeof(T)));
+}
+// A struct that says its own size and is filled in.
+template <class T>
+[[nodiscard]] std::size_t size_to_fill(const T* out, std::string_view where,
+                                       std::string_view what) {
+  need(out, where, what);
+  std::uint32_t size = 0;
+  std::memcpy(&size, out, sizeof(size));
+  check_struct_size<T>(size, where, what);
+  return size;
 }
 
 }  // namespace phasor::capi

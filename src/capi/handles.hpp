@@ -1,9 +1,13 @@
 // What stands behind the opaque handles that several files of the C API read.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "phasor/config/encoding.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/core/table.hpp"
 #include "phasor/phasor.h"
@@ -14,10 +18,21 @@ struct phasor_rope {
 struct phasor_table {
   phasor::core::CosSinTable table;
 };
+struct phasor_encoding {
+  phasor::config::LoadedEncoding loaded;
+};
+struct phasor_text {
+  std::string text;
+};
+struct phasor_ids {
+  std::vector<std::int64_t> ids;
+};
 
 namespace phasor::capi {
 
-// Gives the caller a handle of its own. precondition  out != nullptr
+// Gives the caller a handle of its own; what throws on the way leaves *out untouched.
+//
+// precondition  out != nullptr
 template <class Handle, class Value>
 void hand_over(Value value, Handle** out) {
   *out = std::make_unique<Handle>(Handle{std::move(value)}).release();

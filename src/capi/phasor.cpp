@@ -1,7 +1,6 @@
 #include "phasor/phasor.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -14,105 +13,11 @@
 #include "capi/handles.hpp"
 #include "capi/spec.hpp"
 #include "phasor/attention/decay.hpp"
-#include "phasor/attention/rerotate.hpp"
 #include "phasor/config/config.hpp"
-#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::capi {
 namespace {
-
-constexpr std::size_t kTurnsWithoutAllocation = 8;
-
-core::AngleMode to_angles(phasor_angle_mode angles, std::string_view where) {
-  static_assert(static_cast<int>(core::AngleMode::exact) == PHASOR_ANGLES_EXACT);
-  static_assert(static_cast<int>(core::AngleMode::float32) == PHASOR_ANGLES_FLOAT32);
-  return choice(angles, core::AngleMode::float32, where, "angles");
-}
-
-core::Positions positions_of(const phasor_positions* given, std::string_view where) {
-  const phasor_positions from =
-      take_struct(given, phasor_positions_from(0), sizeof(phasor_positions), where, "positions");
-  using Kind = core::Positions::Kind;
-  static_assert(static_cast<int>(Kind::offset) == PHASOR_POSITIONS_OFFSET);
-  static_assert(static_cast<int>(Kind::integers) == PHASOR_POSITIONS_INTEGERS);
-  static_assert(static_cast<int>(Kind::floats) == PHASOR_POSITIONS_FLOATS);
-  static_assert(static_cast<int>(Kind::packed) == PHASOR_POSITIONS_PACKED);
-  core::Positions positions;
-  positions.kind = choice(from.kind, Kind::packed, where, "positions.kind");
-  for (const auto& [value, name] : {std::pair<std::int64_t, std::string_view>{from.axes, "axes"},
-                                    {from.batch, "batch"},
-                                    {from.tokens, "tokens"},
-                                    {from.sequences, "sequences"}}) {
-    if (value < 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  message(where, ": positions.", name, " must not be negative, got ", value));
-    }
-  }
-  if (from.axes > core::kMaxAxes) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": positions.axes must be at most ",
-                                                     core::kMaxAxes, ", got ", from.axes));
-  }
-  const auto tokens = static_cast<std::size_t>(from.tokens);
-  if (positions.kind == Kind::integers)
-    need_array(from.integers, tokens, where, "positions.integers");
-  if (positions.kind == Kind::floats) need_array(from.floats, tokens, where, "positions.floats");
-  if (positions.kind == Kind::packed) need(from.integers, where, "positions.integers");
-  positions.integers = from.integers;
-  positions.floats = from.floats;
-  positions.axes = static_cast<int>(std::max<std::int64_t>(from.axes, 1));
-  positions.batch = from.batch;
-  positions.tokens = from.tokens;
-  positions.offset = from.offset;
-  positions.sequences = from.sequences;
-  // As core::positions_packed makes them: the boundaries tell the number of tokens.
-  if (positions.kind == Kind::packed) {
-    positions = core::positions_packed(
-        {from.integers, static_cast<std::size_t>(from.sequences) + 1}, from.offset);
-  }
-  return positions;
-}
-
-core::RotateOptions to_options(const phasor_rotate_options* given, std::string_view where) {
-  core::RotateOptions options;
-  if (given == nullptr) return options;
-  const phasor_rotate_options from =
-      take_struct(given, phasor_rotate_options{}, sizeof(phasor_rotate_options), where, "options");
-  static_assert(static_cast<int>(core::Direction::forward) == PHASOR_FORWARD);
-  static_assert(static_cast<int>(core::Direction::transpose) == PHASOR_TRANSPOSE);
-  static_assert(static_cast<int>(core::Direction::inverse) == PHASOR_INVERSE);
-  options.direction = choice(from.direction, core::Direction::inverse, where, "direction");
-  options.angles = to_angles(from.angles, where);
-  options.table = from.table == nullptr ? nullptr : &from.table->table;
-  options.threads = to_threads(from.threads, where);
-  options.isa = to_isa(from.isa, where);
-  return options;
-}
-
-core::Turn to_turn(const phasor_turn& turn, std::string_view where) {
-  static_assert(static_cast<int>(core::Role::query) == PHASOR_QUERY);
-  static_assert(static_cast<int>(core::Role::key) == PHASOR_KEY);
-  const core::HeadsView out = to_view(turn.out, where, "out");
-  const core::Role role = choice(turn.role, core::Role::key, where, "role");
-  if (turn.in == nullptr) return {out, out, role};
-  return {to_view(turn.in, where, "in"), out, role};
-}
-
-core::Rotary rotary_of(const Result<config::ModelConfig>& config, const char* layer,
-                       phasor_pair_layout layout, std::int64_t context, std::string_view where) {
-  if (!config) throw Error(config.error());
-  const std::string_view selector = layer == nullptr ? "" : layer;
-  Result<config::LayerGroup> selected = config::select_layer(*config, selector);
-  if (!selected) throw Error(selected.error());
-  config::LayerGroup group = std::move(selected).value();
-  if (!group.rope) {
-    throw Error(ErrorCode::unsupported,
-                message(where, ": layer must rotate, got a layer without rotation (",
-                        selector.empty() ? "all" : selector, ")"));
-  }
-  if (const auto chosen = to_layout(layout, where)) group.rope->layout = chosen;
-  return encodings::resolve(*group.rope, to_context(context, where));
-}
 
 // The four functions of decay: one value out per distance, written only when all are there.
 template <class Compute>
@@ -136,6 +41,12 @@ using namespace phasor;  // NOLINT(google-build-using-namespace): the functions 
 using namespace phasor::capi;  // NOLINT(google-build-using-namespace)
 
 const char* phasor_version(void) { return PHASOR_VERSION; }
+int32_t phasor_version_number(void) { return PHASOR_VERSION_NUMBER; }
+
+float phasor_f16_to_float(uint16_t bits) { return core::to_float(core::Half{bits}); }
+float phasor_bf16_to_float(uint16_t bits) { return core::to_float(core::BFloat16{bits}); }
+uint16_t phasor_float_to_f16(float value) { return core::to_half(value).bits; }
+uint16_t phasor_float_to_bf16(float value) { return core::to_bfloat16(value).bits; }
 
 phasor_status phasor_resolve_instruction_set(phasor_instruction_set isa,
                                              phasor_instruction_set* out) {
@@ -150,16 +61,8 @@ phasor_status phasor_rope_spec_init(phasor_rope_spec* spec, size_t struct_size) 
   constexpr std::string_view kWhere = "phasor_rope_spec_init";
   return guarded([&] {
     need(spec, kWhere, "spec");
-    if (struct_size < sizeof(std::uint32_t) ||
-        struct_size > std::numeric_limits<std::uint32_t>::max()) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          message(kWhere, ": struct_size must be sizeof(phasor_rope_spec), got ", struct_size));
-    }
-    phasor_rope_spec values = default_spec();
-    values.struct_size = static_cast<std::uint32_t>(struct_size);
-    std::memset(static_cast<void*>(spec), 0, struct_size);
-    std::memcpy(spec, &values, std::min(struct_size, sizeof(values)));
+    check_struct_size<phasor_rope_spec>(struct_size, kWhere, "spec");
+    give_struct(default_spec(), struct_size, spec);
   });
 }
 
@@ -178,7 +81,9 @@ phasor_status phasor_rope_from_config_text(const char* text, size_t length, cons
   return guarded([&] {
     need(text, kWhere, "text");
     need(out, kWhere, "out");
-    hand_over(rotary_of(config::parse_config({text, length}), layer, layout, context, kWhere), out);
+    hand_over(layer_rotary(config::parse_config({text, length}).value_or_throw(), layer, layout,
+                           context, kWhere),
+              out);
   });
 }
 
@@ -189,7 +94,9 @@ phasor_status phasor_rope_from_config_file(const char* path, const char* layer,
   return guarded([&] {
     need(path, kWhere, "path");
     need(out, kWhere, "out");
-    hand_over(rotary_of(config::read_config(path), layer, layout, context, kWhere), out);
+    hand_over(
+        layer_rotary(config::read_config(path).value_or_throw(), layer, layout, context, kWhere),
+        out);
   });
 }
 
@@ -199,15 +106,9 @@ phasor_status phasor_rope_describe(const phasor_rope* rope, phasor_rope_info* in
   constexpr std::string_view kWhere = "phasor_rope_describe";
   return guarded([&] {
     need(rope, kWhere, "rope");
-    need(info, kWhere, "info");
-    const std::size_t size = info->struct_size;
-    if (size < sizeof(std::uint32_t)) {
-      throw Error(ErrorCode::invalid_argument,
-                  message(kWhere, ": struct_size must be sizeof(phasor_rope_info), got ", size));
-    }
+    const std::size_t size = size_to_fill(info, kWhere, "info");
     const core::Rotary& rotary = rope->rotary;
     phasor_rope_info filled{};
-    filled.struct_size = info->struct_size;
     filled.layout = static_cast<phasor_pair_layout>(rotary.layout);
     filled.head_dim = rotary.head_dim;
     filled.rotary_dim = rotary.rotary_dim();
@@ -216,8 +117,7 @@ phasor_status phasor_rope_describe(const phasor_rope* rope, phasor_rope_info* in
     filled.axis_count = rotary.frequencies.axis_count();
     filled.blocks = rotary.blocks;
     filled.amplitude = rotary.frequencies.amplitude();
-    std::memset(static_cast<void*>(info), 0, size);
-    std::memcpy(info, &filled, std::min(size, sizeof(filled)));
+    give_struct(filled, size, info);
   });
 }
 
@@ -351,42 +251,6 @@ phasor_status phasor_table_rows(const phasor_table* table, int64_t position, con
 }
 
 void phasor_table_destroy(phasor_table* table) { delete table; }
-
-phasor_status phasor_rotate(const phasor_rope* rope, const phasor_positions* positions,
-                            const phasor_turn* turns, size_t turn_count,
-                            const phasor_rotate_options* options) {
-  constexpr std::string_view kWhere = "phasor_rotate";
-  return guarded([&] {
-    need(rope, kWhere, "rope");
-    need_array(turns, turn_count, kWhere, "turns");
-    std::array<core::Turn, kTurnsWithoutAllocation> few;
-    std::vector<core::Turn> many(turn_count > few.size() ? turn_count : 0);
-    const std::span<core::Turn> all =
-        many.empty() ? std::span(few).first(turn_count) : std::span(many);
-    for (std::size_t i = 0; i < turn_count; ++i) all[i] = to_turn(turns[i], kWhere);
-    core::rotate(rope->rotary, positions_of(positions, kWhere), all, to_options(options, kWhere));
-  });
-}
-
-phasor_status phasor_rotate_in_place(const phasor_rope* rope, const phasor_positions* positions,
-                                     const phasor_heads* q, const phasor_heads* k,
-                                     const phasor_rotate_options* options) {
-  const phasor_turn turns[] = {{nullptr, q, PHASOR_QUERY}, {nullptr, k, PHASOR_KEY}};
-  return phasor_rotate(rope, positions, turns, k == nullptr ? 1 : 2, options);
-}
-
-phasor_status phasor_rerotate(const phasor_rope* from, const phasor_positions* from_positions,
-                              const phasor_rope* to, const phasor_positions* to_positions,
-                              const phasor_heads* keys, int32_t threads) {
-  constexpr std::string_view kWhere = "phasor_rerotate";
-  return guarded([&] {
-    need(from, kWhere, "from");
-    need(to, kWhere, "to");
-    attention::rerotate({from->rotary, positions_of(from_positions, kWhere)},
-                        {to->rotary, positions_of(to_positions, kWhere)},
-                        to_view(keys, kWhere, "keys"), to_threads(threads, kWhere));
-  });
-}
 
 phasor_status phasor_mean_partial_sums(const phasor_rope* rope, const double* distances,
                                        size_t count, double* out) {

@@ -158,8 +158,7 @@ phasor_rope_spec default_spec() noexcept {
 }
 
 encodings::RopeSpec to_rope_spec(const phasor_rope_spec* given, std::string_view where) {
-  const phasor_rope_spec spec = take_struct(
-      given, default_spec(), offsetof(phasor_rope_spec, base) + sizeof(double), where, "spec");
+  const phasor_rope_spec spec = take_struct(given, default_spec(), where, "spec");
   encodings::RopeSpec rope;
   rope.head_dim = spec.head_dim;
   rope.rotary_offset = spec.rotary_offset;
@@ -194,6 +193,27 @@ std::optional<std::int64_t> to_context(std::int64_t context, std::string_view wh
         message(where, ": context must be positive, or 0 where none is given, got ", context));
   }
   return context == 0 ? std::nullopt : std::optional<std::int64_t>(context);
+}
+
+encodings::RopeSpec layer_spec(const config::ModelConfig& config, const char* layer,
+                               std::string_view where) {
+  const std::string_view selector = layer == nullptr ? "" : layer;
+  Result<config::LayerGroup> selected = config::select_layer(config, selector);
+  if (!selected) throw Error(selected.error());
+  config::LayerGroup group = std::move(selected).value();
+  if (!group.rope) {
+    throw Error(ErrorCode::unsupported,
+                message(where, ": layer must rotate, got a layer without rotation (",
+                        selector.empty() ? "all" : selector, ")"));
+  }
+  return *std::move(group.rope);
+}
+
+core::Rotary layer_rotary(const config::ModelConfig& config, const char* layer,
+                          phasor_pair_layout layout, std::int64_t context, std::string_view where) {
+  encodings::RopeSpec spec = layer_spec(config, layer, where);
+  if (const auto chosen = to_layout(layout, where)) spec.layout = chosen;
+  return encodings::resolve(spec, to_context(context, where));
 }
 
 }  // namespace phasor::capi

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "phasor/config/config.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/phasor.h"
@@ -22,5 +23,15 @@ namespace phasor::capi {
                                                         std::string_view where);
 // None for 0.
 [[nodiscard]] std::optional<std::int64_t> to_context(std::int64_t context, std::string_view where);
+
+// What a layer of a config asks for, and what that comes down to. layer: an index or a layer type, NULL
+// while all layers that rotate do it alike. layout: in place of the config's own, where it is set.
+//
+// throws   Error as config::select_layer; Error(unsupported) for a layer that does not rotate
+[[nodiscard]] encodings::RopeSpec layer_spec(const config::ModelConfig& config, const char* layer,
+                                             std::string_view where);
+[[nodiscard]] core::Rotary layer_rotary(const config::ModelConfig& config, const char* layer,
+                                        phasor_pair_layout layout, std::int64_t context,
+                                        std::string_view where);
 
 }  // namespace phasor::capi

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "capi/c_only.h"
+#include "capi/support.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
@@ -22,16 +23,11 @@ namespace {
 
 constexpr std::int64_t kQueries = 5, kKeys = 9, kHeads = 4, kKeyHeads = 2, kDim = 8;
 
-struct EncodingDelete {
-  void operator()(phasor_encoding* encoding) const { phasor_encoding_destroy(encoding); }
-};
-using Encoding = std::unique_ptr<phasor_encoding, EncodingDelete>;
+using capi::testing::Encoding;
+using capi::testing::Tensor;
 
 Encoding parsed(const std::string& json, const char* folder = nullptr) {
-  phasor_encoding* encoding = nullptr;
-  EXPECT_EQ(phasor_encoding_parse(json.c_str(), folder, &encoding), PHASOR_OK)
-      << phasor_last_error();
-  return Encoding(encoding);
+  return capi::testing::parse_encoding(json, folder);
 }
 
 // A table [rows, columns] written inline.
@@ -60,23 +56,6 @@ const std::vector<std::string>& encodings_to_try() {
   return kAll;
 }
 
-// A tensor with both of its views.
-struct Tensor {
-  Tensor(std::int64_t tokens, std::int64_t heads, float phase, std::int64_t dim = kDim)
-      : values(static_cast<std::size_t>(tokens * heads * dim)),
-        c(phasor_dense_heads(values.data(), PHASOR_F32, 1, tokens, heads, dim)),
-        cpp(core::heads_view(values.data(), 1, tokens, heads, dim)) {
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = std::sin(0.7F * static_cast<float>(i) + phase);
-  }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
-
-  std::vector<float> values;
-  phasor_heads c;
-  core::HeadsView cpp;
-};
-
 class CapiAttention : public io::testing::TemporaryFolder {
  protected:
   CapiAttention() {
@@ -97,9 +76,9 @@ class CapiAttention : public io::testing::TemporaryFolder {
     EXPECT_EQ(before, out_.values);
   }
   static void expect_parse(const char* json, phasor_status expected, std::string_view text) {
-    phasor_encoding* encoding = nullptr;
+    auto* encoding = capi::testing::untouched<phasor_encoding>();
     expect(phasor_encoding_parse(json, nullptr, &encoding), expected, text);
-    EXPECT_EQ(encoding, nullptr);
+    EXPECT_EQ(encoding, capi::testing::untouched<phasor_encoding>());
   }
   [[nodiscard]] static encodings::AttentionShape shape() {
     return {.heads = kHeads,

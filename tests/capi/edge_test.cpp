@@ -29,7 +29,7 @@ TEST(CapiEdge, EveryCodeHasItsStatus) {
 
 TEST(CapiEdge, MemoryHasItsOwnMessage) {
   EXPECT_EQ(guarded([] { throw std::bad_alloc(); }), PHASOR_INTERNAL);
-  EXPECT_STREQ(phasor_last_error(), "phasor: memory must suffice, got none for this request");
+  EXPECT_STREQ(phasor_last_error(), "phasor: out of memory");
 }
 
 TEST(CapiEdge, OtherExceptionsStopToo) {

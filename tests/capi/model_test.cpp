@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "capi/support.hpp"
+#include "phasor/models/decoder.hpp"
 #include "phasor/phasor.h"
 #include "support/golden_array.hpp"
 
@@ -52,20 +54,125 @@ TEST_F(Model, RefusesBadArguments) {
             PHASOR_SHAPE_MISMATCH);
   EXPECT_EQ(phasor_model_forward(model_, nullptr, &id, 1, nullptr, 0), PHASOR_INVALID_ARGUMENT);
   EXPECT_EQ(phasor_sequence_truncate(sequence_, 1), PHASOR_OUT_OF_RANGE);
-  phasor_sequence* none = nullptr;
+  auto* const same_sequence = testing::untouched<phasor_sequence>();
+  phasor_sequence* none = same_sequence;
   EXPECT_EQ(phasor_sequence_create(model_, 0, &none), PHASOR_INVALID_ARGUMENT);
-  EXPECT_EQ(none, nullptr);
-  phasor_model* missing = nullptr;
+  EXPECT_EQ(phasor_sequence_create(nullptr, 4, &none), PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_sequence_fork(nullptr, 4, &none), PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_sequence_fork(sequence_, -1, &none), PHASOR_OUT_OF_RANGE);
+  EXPECT_EQ(none, same_sequence);
+  EXPECT_EQ(phasor_sequence_shift(sequence_, 0, 1), PHASOR_OUT_OF_RANGE);
+  EXPECT_EQ(phasor_sequence_shift(nullptr, 0, 1), PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_sequence_tokens(nullptr), 0);
+  auto* const same_model = testing::untouched<phasor_model>();
+  phasor_model* missing = same_model;
   EXPECT_EQ(phasor_model_load("/nowhere/at/all", nullptr, &missing), PHASOR_IO);
-  EXPECT_EQ(missing, nullptr);
+  EXPECT_EQ(phasor_model_load(nullptr, nullptr, &missing), PHASOR_INVALID_ARGUMENT);
   phasor_model_options options{};
   options.struct_size = sizeof options;
   options.precision = 7;
   EXPECT_EQ(phasor_model_load((kCase + "/model").c_str(), &options, &missing),
             PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(missing, same_model);
   EXPECT_EQ(phasor_model_vocabulary(nullptr), 0);
   phasor_model_destroy(nullptr);
   phasor_sequence_destroy(nullptr);
+}
+
+TEST_F(Model, TellsItsSizes) {
+  phasor_model_info info{};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(phasor_model_describe(model_, &info), PHASOR_OK) << phasor_last_error();
+  const models::Decoder decoder = models::Decoder::load(kCase + "/model").value_or_throw();
+  const models::DecoderFacts& facts = decoder.facts();
+  EXPECT_EQ(info.vocabulary, 97);
+  EXPECT_EQ(info.layers, facts.layers);
+  EXPECT_EQ(info.hidden, facts.hidden);
+  EXPECT_EQ(info.heads, facts.heads);
+  EXPECT_EQ(info.key_heads, facts.key_heads);
+  EXPECT_EQ(info.head_dim, facts.head_dim);
+  EXPECT_EQ(info.trained_length, facts.trained_length);
+  EXPECT_EQ(info.parameters, facts.parameters);
+  EXPECT_EQ(info.weight_bytes, static_cast<std::int64_t>(facts.weight_bytes));
+  EXPECT_EQ(phasor_model_describe(nullptr, &info), PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_model_describe(model_, nullptr), PHASOR_INVALID_ARGUMENT);
+}
+
+TEST_F(Model, SequencesForkAndShift) {
+  const auto ids = tests::golden_array<std::int64_t>("models/llama_gqa_llama3/input_ids.npy");
+  ASSERT_EQ(phasor_model_forward(model_, sequence_, ids.data(), 9, nullptr, 0), PHASOR_OK);
+  phasor_sequence* fork = nullptr;
+  ASSERT_EQ(phasor_sequence_fork(sequence_, 20, &fork), PHASOR_OK) << phasor_last_error();
+  std::vector<float> ours(97), forks(97);
+  ASSERT_EQ(phasor_model_forward(model_, sequence_, &ids[9], 1, ours.data(), 97), PHASOR_OK);
+  EXPECT_EQ(phasor_sequence_tokens(fork), 9);
+  EXPECT_EQ(phasor_sequence_tokens(sequence_), 10);
+  ASSERT_EQ(phasor_model_forward(model_, fork, &ids[9], 1, forks.data(), 97), PHASOR_OK);
+  EXPECT_EQ(ours, forks);
+  ASSERT_EQ(phasor_sequence_shift(fork, 2, 3), PHASOR_OK) << phasor_last_error();
+  EXPECT_EQ(phasor_sequence_tokens(fork), 7);
+  phasor_sequence_destroy(fork);
+}
+
+TEST_F(Model, GeneratesTheGoldenTokens) {
+  const auto prompt = tests::golden_array<std::int64_t>("models/llama_gqa_llama3/input_ids.npy");
+  const auto expected = tests::golden_array<std::int64_t>("models/llama_gqa_llama3/generated.npy");
+  phasor_generate_options options;
+  ASSERT_EQ(phasor_generate_options_init(&options, sizeof(options)), PHASOR_OK);
+  options.tokens = 16;
+  std::vector<std::int64_t> seen;
+  const phasor_on_token keep = [](void* user, std::int64_t id) -> std::int32_t {
+    static_cast<std::vector<std::int64_t>*>(user)->push_back(id);
+    return 1;
+  };
+  phasor_ids* ids = nullptr;
+  ASSERT_EQ(phasor_generate(model_, prompt.data(), prompt.size(), &options, keep, &seen, &ids),
+            PHASOR_OK)
+      << phasor_last_error();
+  EXPECT_EQ(testing::taken(ids), expected);
+  EXPECT_EQ(seen, expected);
+  // A stop ends the answer and is not given out; so does a callback that says 0.
+  options.stops = &expected[5];
+  options.stop_count = 1;
+  ASSERT_EQ(phasor_generate(model_, prompt.data(), prompt.size(), &options, nullptr, nullptr, &ids),
+            PHASOR_OK);
+  const std::vector<std::int64_t> stopped = testing::taken(ids);
+  EXPECT_LT(stopped.size(), 6U);
+  options.stop_count = 0;
+  const phasor_on_token end = [](void*, std::int64_t) -> std::int32_t { return 0; };
+  ASSERT_EQ(phasor_generate(model_, prompt.data(), prompt.size(), &options, end, nullptr, &ids),
+            PHASOR_OK);
+  EXPECT_EQ(testing::taken(ids).size(), 1U);
+}
+
+TEST_F(Model, GenerateRefusesAndLeavesOutAsItWas) {
+  const std::int64_t prompt[] = {1, 97};
+  phasor_ids* const same = testing::untouched<phasor_ids>();
+  phasor_ids* ids = same;
+  phasor_generate_options options;
+  ASSERT_EQ(phasor_generate_options_init(&options, sizeof(options)), PHASOR_OK);
+  EXPECT_EQ(phasor_generate(model_, prompt, 2, nullptr, nullptr, nullptr, &ids),
+            PHASOR_OUT_OF_RANGE);
+  EXPECT_EQ(phasor_generate(model_, prompt, 0, nullptr, nullptr, nullptr, &ids),
+            PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_generate(model_, nullptr, 1, nullptr, nullptr, nullptr, &ids),
+            PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_generate(nullptr, prompt, 1, nullptr, nullptr, nullptr, &ids),
+            PHASOR_INVALID_ARGUMENT);
+  EXPECT_EQ(phasor_generate(model_, prompt, 1, nullptr, nullptr, nullptr, nullptr),
+            PHASOR_INVALID_ARGUMENT);
+  options.top_p = 0.0;
+  testing::expect_status(phasor_generate(model_, prompt, 1, &options, nullptr, nullptr, &ids),
+                         PHASOR_INVALID_ARGUMENT, "top_p");
+  options.top_p = 1.0;
+  options.when_full = 2;
+  testing::expect_status(phasor_generate(model_, prompt, 1, &options, nullptr, nullptr, &ids),
+                         PHASOR_INVALID_ARGUMENT, "when_full must be from 0 to 1, got 2");
+  options.when_full = 0;
+  options.stop_count = 1;
+  testing::expect_status(phasor_generate(model_, prompt, 1, &options, nullptr, nullptr, &ids),
+                         PHASOR_INVALID_ARGUMENT, "stops must not be NULL");
+  EXPECT_EQ(ids, same);
 }
 
 }  // namespace

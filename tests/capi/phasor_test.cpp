@@ -89,7 +89,14 @@ void expect_failure(phasor_status got, phasor_status expected, std::string_view 
 
 TEST(Capi, WalksInC) { EXPECT_STREQ(phasor_c_walk(), nullptr); }
 
-TEST(Capi, TellsItsVersion) { EXPECT_STREQ(phasor_version(), "0.1.0"); }
+TEST(Capi, TellsItsVersion) {
+  EXPECT_STREQ(phasor_version(), PHASOR_TEST_PROJECT_VERSION);
+  EXPECT_EQ(message(PHASOR_VERSION_MAJOR, ".", PHASOR_VERSION_MINOR, ".", PHASOR_VERSION_PATCH),
+            PHASOR_TEST_PROJECT_VERSION);
+  EXPECT_EQ(phasor_version_number(), PHASOR_VERSION_NUMBER);
+  EXPECT_EQ(PHASOR_VERSION_NUMBER,
+            10000 * PHASOR_VERSION_MAJOR + 100 * PHASOR_VERSION_MINOR + PHASOR_VERSION_PATCH);
+}
 
 TEST(Capi, EveryScalingMatchesTheCppSide) {
   const std::vector<double> shorter(4, 1.5);

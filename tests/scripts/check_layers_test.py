@@ -19,8 +19,8 @@ class CheckLayers(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         for path in ["include/phasor/core/a.hpp", "include/phasor/io/a.hpp", "include/phasor/encodings/a.hpp",
-                     "include/phasor/config/a.hpp", "include/phasor/phasor.h", "src/core/private.hpp",
-                     "src/core/kernels/k.hpp", "tests/core/helper.hpp", "tests/support/helper.hpp",
+                     "include/phasor/config/a.hpp", "include/phasor/phasor.h", "include/phasor/export.h",
+                     "src/core/private.hpp", "src/core/kernels/k.hpp", "tests/core/helper.hpp", "tests/support/helper.hpp",
                      "tools/phasor/a.hpp", "bench/core/timing.hpp"]:
             self.write(path, "")
 
@@ -87,8 +87,18 @@ class CheckLayers(unittest.TestCase):
 
     def test_the_c_header_stays_alone(self):
         self.expect_fine("include/phasor/phasor.h", "#include <stdint.h>\n#include <stddef.h>\n")
-        self.expect_one("include/phasor/phasor.h", "#include <stdio.h>\n", "stdint.h and stddef.h only")
+        self.expect_one("include/phasor/phasor.h", "#include <stdio.h>\n",
+                        "stdint.h, stddef.h and phasor/export.h only")
         self.expect_one("include/phasor/phasor.h", '#include "phasor/core/a.hpp"\n', "phasor.h must")
+
+    def test_the_mark_of_exported_names_is_for_every_header(self):
+        include = '#include "phasor/export.h"\n'
+        self.expect_fine("include/phasor/phasor.h", include)
+        self.expect_fine("include/phasor/core/b.hpp", include)
+        self.expect_fine("src/io/x.cpp", include)
+        self.expect_one("src/core/kernels/x.cpp", include, "kernel headers only")
+        self.write("src/core/kernels/x.cpp", "")
+        self.expect_one("include/phasor/export.h", '#include "phasor/phasor.h"\n', "export.h must")
 
     def test_tests_use_their_room_and_those_below(self):
         self.expect_fine("tests/config/x.cpp", '#include "phasor/io/a.hpp"\n#include "support/helper.hpp"\n')

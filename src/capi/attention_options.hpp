@@ -1,0 +1,38 @@
+// Options of attention as C gives them; phasor_attend and phasor_cache_attend read the same.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/rotary.hpp"
+#include "phasor/phasor.h"
+
+namespace phasor::capi {
+
+[[nodiscard]] attention::Causality to_causality(phasor_causality causality, std::string_view where);
+// The caller's options, whatever version of phasor.h it was built with; NULL: the defaults.
+[[nodiscard]] phasor_attend_options attend_options(const phasor_attend_options* given,
+                                                   std::string_view where);
+
+// For queries q over keys k; spans and positions point into the caller's memory.
+//
+// throws   Error(invalid_argument | shape_mismatch): a number outside its list, NULL where elements
+//          are, a count that does not fit the shapes. Sizes themselves are judged by attention
+[[nodiscard]] attention::AttentionOptions to_options(const phasor_attend_options& from,
+                                                     const core::ConstHeadsView& q,
+                                                     const core::ConstHeadsView& k,
+                                                     std::string_view where);
+
+// What the encoding comes down to for these tensors; NULL: no encoding.
+[[nodiscard]] encodings::ScoreTerms terms_of(const phasor_encoding* encoding,
+                                             const core::ConstHeadsView& q,
+                                             const core::ConstHeadsView& k,
+                                             const core::ConstHeadsView& v);
+
+// A pointer that is not NULL must come with `expected` elements: a count that was forgotten would
+// leave the array out in silence.
+void need_elements(const void* pointer, std::size_t count, std::int64_t expected,
+                   std::string_view where, std::string_view what);
+
+}  // namespace phasor::capi

@@ -1,0 +1,87 @@
+// Memory that runs out inside a call: a status, *out as it was, and nothing lost. Rotation allocates
+// nothing.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "capi/support.hpp"
+#include "support/allocations.hpp"
+
+namespace phasor::capi {
+namespace {
+
+using testing::make_rope;
+using testing::Rope;
+using testing::Tensor;
+using testing::untouched;
+
+// Calls `create` with each of its allocations refused in turn.
+template <class Handle>
+void expect_out_untouched(const char* name, const std::function<phasor_status(Handle**)>& create,
+                          void (*destroy)(Handle*)) {
+  SCOPED_TRACE(name);
+  Handle* out = untouched<Handle>();
+  phasor_status status = PHASOR_OK;
+  const std::int64_t refusals = test::fail_each_allocation(
+      [&] { status = create(&out); },
+      [&](std::int64_t index) {
+        EXPECT_EQ(status, PHASOR_INTERNAL) << index;
+        EXPECT_EQ(out, untouched<Handle>()) << index;
+        EXPECT_STREQ(phasor_last_error(), "phasor: out of memory") << index;
+      });
+  EXPECT_GT(refusals, 0);
+  ASSERT_EQ(status, PHASOR_OK) << phasor_last_error();
+  destroy(out);
+}
+
+TEST(CapiOutOfMemory, LeavesOutAsItWas) {
+  // Room for the message itself, which is kept for the thread.
+  EXPECT_EQ(phasor_rope_create(nullptr, 0, nullptr), PHASOR_INVALID_ARGUMENT);
+  phasor_rope_spec spec;
+  ASSERT_EQ(phasor_rope_spec_init(&spec, sizeof(spec)), PHASOR_OK);
+  spec.head_dim = 8;
+  spec.layout = PHASOR_HALF;
+  expect_out_untouched<phasor_rope>(
+      "rope", [&](phasor_rope** out) { return phasor_rope_create(&spec, 0, out); },
+      phasor_rope_destroy);
+  const Rope rope = make_rope(8);
+  expect_out_untouched<phasor_table>(
+      "table",
+      [&](phasor_table** out) {
+        return phasor_table_create(rope.get(), 0, 4, PHASOR_ANGLES_EXACT, 1, out);
+      },
+      phasor_table_destroy);
+  phasor_cache_spec cache{};
+  cache.struct_size = sizeof(cache);
+  cache.dtype = PHASOR_F32;
+  cache.batch = cache.key_heads = 1;
+  cache.head_dim = cache.value_dim = 8;
+  cache.capacity = 4;
+  cache.rope = rope.get();
+  expect_out_untouched<phasor_cache>(
+      "cache", [&](phasor_cache** out) { return phasor_cache_create(&cache, out); },
+      phasor_cache_destroy);
+  expect_out_untouched<phasor_linear_state>(
+      "linear state",
+      [&](phasor_linear_state** out) { return phasor_linear_state_create(1, 1, 8, 8, out); },
+      phasor_linear_state_destroy);
+}
+
+TEST(CapiRotate, AllocatesNothing) {
+  const Rope rope = make_rope(8);
+  const Tensor x(16, 2, 0.1F);
+  const phasor_positions positions = phasor_positions_from(3);
+  ASSERT_EQ(phasor_rotate_in_place(rope.get(), &positions, &x.c, &x.c, nullptr),
+            PHASOR_INVALID_ARGUMENT);  // overlap; the thread's message has its room now
+  const Tensor y(16, 2, 0.1F);
+  ASSERT_EQ(phasor_rotate_in_place(rope.get(), &positions, &x.c, &y.c, nullptr), PHASOR_OK)
+      << phasor_last_error();
+  const std::int64_t before = test::allocation_count();
+  ASSERT_EQ(phasor_rotate_in_place(rope.get(), &positions, &x.c, &y.c, nullptr), PHASOR_OK);
+  EXPECT_EQ(test::allocation_count() - before, 0);
+}
+
+}  // namespace
+}  // namespace phasor::capi

@@ -1,0 +1,96 @@
+// Handles that give themselves back, and tensors with a view for each side of the edge.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/view.hpp"
+#include "phasor/phasor.h"
+
+namespace phasor::capi::testing {
+
+template <auto kDestroy>
+struct Destroy {
+  template <class Handle>
+  void operator()(Handle* handle) const {
+    kDestroy(handle);
+  }
+};
+using Rope = std::unique_ptr<phasor_rope, Destroy<phasor_rope_destroy>>;
+using Encoding = std::unique_ptr<phasor_encoding, Destroy<phasor_encoding_destroy>>;
+using Cache = std::unique_ptr<phasor_cache, Destroy<phasor_cache_destroy>>;
+using LinearState = std::unique_ptr<phasor_linear_state, Destroy<phasor_linear_state_destroy>>;
+using Tokenizer = std::unique_ptr<phasor_tokenizer, Destroy<phasor_tokenizer_destroy>>;
+using Config = std::unique_ptr<phasor_config, Destroy<phasor_config_destroy>>;
+
+// What a failing call must leave in *out.
+template <class Handle>
+[[nodiscard]] Handle* untouched() {
+  static char somewhere = 0;
+  return reinterpret_cast<Handle*>(&somewhere);
+}
+
+inline void expect_status(phasor_status got, phasor_status expected, std::string_view text) {
+  EXPECT_EQ(got, expected) << phasor_last_error();
+  const std::string_view said = phasor_last_error();
+  EXPECT_NE(said.find(text), std::string_view::npos) << said;
+  EXPECT_EQ(said.find('\n'), std::string_view::npos) << said;
+}
+
+inline Rope make_rope(std::int64_t head_dim, double base = 10000.0) {
+  phasor_rope_spec spec;
+  EXPECT_EQ(phasor_rope_spec_init(&spec, sizeof(spec)), PHASOR_OK);
+  spec.head_dim = head_dim;
+  spec.layout = PHASOR_HALF;
+  spec.base = base;
+  phasor_rope* rope = nullptr;
+  EXPECT_EQ(phasor_rope_create(&spec, 0, &rope), PHASOR_OK) << phasor_last_error();
+  return Rope(rope);
+}
+
+inline Encoding parse_encoding(const std::string& json, const char* folder = nullptr) {
+  phasor_encoding* encoding = nullptr;
+  EXPECT_EQ(phasor_encoding_parse(json.c_str(), folder, &encoding), PHASOR_OK)
+      << phasor_last_error();
+  return Encoding(encoding);
+}
+
+// The text, given back to the library.
+inline std::string taken(phasor_text* text) {
+  std::string copy(phasor_text_data(text), phasor_text_size(text));
+  EXPECT_EQ(phasor_text_data(text)[copy.size()], '\0');
+  phasor_text_destroy(text);
+  return copy;
+}
+inline std::vector<std::int64_t> taken(phasor_ids* ids) {
+  std::vector<std::int64_t> copy(phasor_ids_data(ids),
+                                 phasor_ids_data(ids) + phasor_ids_count(ids));
+  phasor_ids_destroy(ids);
+  return copy;
+}
+
+// [batch, tokens, heads, dim] of float32.
+struct Tensor {
+  Tensor(std::int64_t tokens, std::int64_t heads, float phase, std::int64_t dim = 8,
+         std::int64_t batch = 1)
+      : values(static_cast<std::size_t>(batch * tokens * heads * dim)),
+        c(phasor_dense_heads(values.data(), PHASOR_F32, batch, tokens, heads, dim)),
+        cpp(core::heads_view(values.data(), batch, tokens, heads, dim)) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = std::sin(0.7F * static_cast<float>(i) + phase);
+  }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  std::vector<float> values;
+  phasor_heads c;
+  core::HeadsView cpp;
+};
+
+}  // namespace phasor::capi::testing
