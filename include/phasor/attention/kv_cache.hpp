@@ -16,6 +16,7 @@
 #include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/export.h"
 
 namespace phasor::attention {
 
@@ -54,7 +55,7 @@ inline constexpr double kCacheKeysAlike = 0.999;
 // before the first change, and rerotate() writes to a block of its own. Calls that change a cache need the cache to
 // themselves; calls that do not may run side by side. A cache that was moved from can be assigned
 // to or destroyed, nothing else.
-class KVCache {
+class PHASOR_API KVCache {
  public:
   // throws   Error(invalid_argument): sizes that are not positive; Error(shape_mismatch): a rotary
   //          of another head_dim; Error(unsupported): f64; std::bad_alloc

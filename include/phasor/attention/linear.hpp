@@ -12,6 +12,7 @@
 #include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/export.h"
 
 namespace phasor::attention {
 
@@ -19,7 +20,7 @@ enum class FeatureMap : std::uint8_t {
   elu_plus_one,  // phi(x) = elu(x) + 1, for queries and keys
   softmax_exp,   // queries: softmax over the features; keys: exp
 };
-[[nodiscard]] std::string_view name_of(FeatureMap features) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(FeatureMap features) noexcept;
 
 struct LinearOptions {
   Causality causality = Causality::none;
@@ -39,7 +40,7 @@ struct LinearOptions {
 // FeatureMap::softmax_exp are kept as exp(k) 2^-e with one growing e per key head, which cancels in
 // (19), so that exp(200) is a number like any other. A copy is a fork: both go on from the same
 // past.
-class LinearState {
+class PHASOR_API LinearState {
  public:
   // throws   Error(shape_mismatch) unless batch >= 0 and the other sizes are positive
   LinearState(std::int64_t batch, std::int64_t key_heads, std::int64_t head_dim,
@@ -94,9 +95,9 @@ class LinearState {
 //          another type. std::bad_alloc: the state is as it was, out holds any numbers
 // cost     about 3 d dv multiplications a token and head; scratch does not grow with N. f64: plain
 //          loops without vector instructions; q and k twice more
-void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
-                   core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
-                   const LinearOptions& options = {}, LinearState* state = nullptr);
+PHASOR_API void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
+                              core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
+                              const LinearOptions& options = {}, LinearState* state = nullptr);
 
 // Feature map, turn and each chunk's sums round by a few epsilon(f32) of what is summed; the
 // state's carried errors keep the number of chunks out of it.
@@ -120,9 +121,10 @@ inline constexpr double kLinearErrorF64 = 1e-13;
 // throws   as linear_attend, before a gradient is touched; std::bad_alloc: gradients hold any numbers
 // memory   two floats per query and head, sixteen bytes per key and key head at most, and two states
 //          per key head; f64: q and k three times more
-void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
-                            core::ConstHeadsView k, core::ConstHeadsView v,
-                            core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
-                            core::HeadsView d_v, const LinearOptions& options = {});
+PHASOR_API void linear_attend_backward(const std::optional<core::Rotary>& rotary,
+                                       core::ConstHeadsView q, core::ConstHeadsView k,
+                                       core::ConstHeadsView v, core::ConstHeadsView d_out,
+                                       core::HeadsView d_q, core::HeadsView d_k,
+                                       core::HeadsView d_v, const LinearOptions& options = {});
 
 }  // namespace phasor::attention

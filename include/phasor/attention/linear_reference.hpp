@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "phasor/attention/linear.hpp"
+#include "phasor/export.h"
 
 namespace phasor::attention {
 
@@ -17,17 +18,15 @@ namespace phasor::attention {
 struct LinearReference {
   std::vector<double> out, magnitude;
 };
-[[nodiscard]] LinearReference linear_attend_reference(const std::optional<core::Rotary>& rotary,
-                                                      core::ConstHeadsView q,
-                                                      core::ConstHeadsView k,
-                                                      core::ConstHeadsView v,
-                                                      const LinearOptions& options = {});
+[[nodiscard]] PHASOR_API LinearReference linear_attend_reference(
+    const std::optional<core::Rotary>& rotary, core::ConstHeadsView q, core::ConstHeadsView k,
+    core::ConstHeadsView v, const LinearOptions& options = {});
 
 // The gradients of sum(out * d_out) by the chain rule over the whole matrix, dense like q, k and v.
 struct LinearReferenceGradients {
   std::vector<double> d_q, d_k, d_v;
 };
-[[nodiscard]] LinearReferenceGradients linear_attend_backward_reference(
+[[nodiscard]] PHASOR_API LinearReferenceGradients linear_attend_backward_reference(
     const std::optional<core::Rotary>& rotary, core::ConstHeadsView q, core::ConstHeadsView k,
     core::ConstHeadsView v, core::ConstHeadsView d_out, const LinearOptions& options = {});
 

@@ -7,21 +7,25 @@
 #include <string_view>
 #include <vector>
 
+#include "phasor/export.h"
+
 namespace phasor::attention {
 
 // Sequences of these lengths laid end to end: boundaries [0, l0, l0 + l1, ...].
 //
 // throws   Error(invalid_argument): a negative length; Error(out_of_range): a sum beyond 2^63
-[[nodiscard]] std::vector<std::int64_t> boundaries_of(std::span<const std::int64_t> lengths);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> boundaries_of(
+    std::span<const std::int64_t> lengths);
 // 0 .. l0-1, 0 .. l1-1, ...: each token's position inside its sequence, as core::positions_packed
 // has it.
 //
 // throws   Error(invalid_argument) unless boundaries begin with 0 and do not decrease
-[[nodiscard]] std::vector<std::int64_t> packed_ids(std::span<const std::int64_t> boundaries);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> packed_ids(
+    std::span<const std::int64_t> boundaries);
 // Which sequence each token belongs to.
 //
 // throws   as packed_ids
-[[nodiscard]] std::vector<std::int64_t> sequence_of_tokens(
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> sequence_of_tokens(
     std::span<const std::int64_t> boundaries);
 
 enum class PaddingPolicy : std::uint8_t {
@@ -33,9 +37,10 @@ enum class PaddingPolicy : std::uint8_t {
 //          before the first column
 // throws   Error(invalid_argument): batch < 1, past < 0; Error(shape_mismatch): a mask that is not
 //          `batch` rows
-[[nodiscard]] std::vector<std::int64_t> padded_ids(std::span<const std::uint8_t> mask,
-                                                   std::int64_t batch, PaddingPolicy policy,
-                                                   std::int64_t past = 0);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> padded_ids(std::span<const std::uint8_t> mask,
+                                                              std::int64_t batch,
+                                                              PaddingPolicy policy,
+                                                              std::int64_t past = 0);
 
 // How a sequence is cut between ranks.
 enum class Split : std::uint8_t {
@@ -43,18 +48,18 @@ enum class Split : std::uint8_t {
   zigzag,      // of 2 ranks chunks, rank r has r and 2 ranks - 1 - r: causal work is equal
   striped,     // token t goes to rank t mod ranks: causal work differs by rank keys a query
 };
-[[nodiscard]] std::string_view name_of(Split split) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(Split split) noexcept;
 // The tokens of one rank, ascending.
 //
 // throws   Error(invalid_argument): ranks outside [1, 2^31], rank outside [0, ranks), tokens
 //          negative or not a multiple of ranks (zigzag: of 2 ranks)
-[[nodiscard]] std::vector<std::int64_t> split_ids(Split split, std::int64_t tokens,
-                                                  std::int64_t rank, std::int64_t ranks);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> split_ids(Split split, std::int64_t tokens,
+                                                             std::int64_t rank, std::int64_t ranks);
 // order[t] = the place of token t in the ranks' shards laid end to end: the inverse of all
 // split_ids.
 //
 // throws   as split_ids
-[[nodiscard]] std::vector<std::int64_t> gather_order(Split split, std::int64_t tokens,
-                                                     std::int64_t ranks);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> gather_order(Split split, std::int64_t tokens,
+                                                                std::int64_t ranks);
 
 }  // namespace phasor::attention

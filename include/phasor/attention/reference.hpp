@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "phasor/attention/softmax.hpp"
+#include "phasor/export.h"
 
 namespace phasor::attention {
 
@@ -16,10 +17,11 @@ struct ReferenceResult {
   std::vector<double> scores, capped_scores, masked_scores, probabilities;
   std::vector<double> log_sum_exp;  // [batch, heads, Nq]
 };
-[[nodiscard]] ReferenceResult attend_reference(const encodings::ScoreTerms& terms,
-                                               core::ConstHeadsView q, core::ConstHeadsView k,
-                                               core::ConstHeadsView v,
-                                               const AttentionOptions& options = {});
+[[nodiscard]] PHASOR_API ReferenceResult attend_reference(const encodings::ScoreTerms& terms,
+                                                          core::ConstHeadsView q,
+                                                          core::ConstHeadsView k,
+                                                          core::ConstHeadsView v,
+                                                          const AttentionOptions& options = {});
 
 // The gradients of sum(out * d_out) by the chain rule over the whole matrix, float64. Tables'
 // gradients are dense [heads, rows, dim] of their table (heads = 1 where the table is shared),
@@ -29,7 +31,7 @@ struct ReferenceGradients {
   std::vector<double> content_bias, position_bias, query_rows, key_rows, bias, extra_query,
       extra_key, first_row, first_column, segment_rows, segment_bias, value_rows;
 };
-[[nodiscard]] ReferenceGradients attend_backward_reference(
+[[nodiscard]] PHASOR_API ReferenceGradients attend_backward_reference(
     const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
     core::ConstHeadsView v, core::ConstHeadsView d_out, const AttentionOptions& options = {});
 

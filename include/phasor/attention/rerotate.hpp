@@ -3,6 +3,7 @@
 #pragma once
 
 #include "phasor/core/rotate.hpp"
+#include "phasor/export.h"
 
 namespace phasor::attention {
 
@@ -18,6 +19,7 @@ struct Stance {
 //
 // shape    keys as core::rotate; both schemes have its head_dim
 // throws   as core::rotate, before keys are touched
-void rerotate(const Stance& from, const Stance& to, core::HeadsView keys, int threads = 0);
+PHASOR_API void rerotate(const Stance& from, const Stance& to, core::HeadsView keys,
+                         int threads = 0);
 
 }  // namespace phasor::attention

@@ -11,6 +11,7 @@
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/score_terms.hpp"
+#include "phasor/export.h"
 
 namespace phasor::attention {
 
@@ -41,15 +42,16 @@ struct Mask {
 // shape    mask of rank 2 ([queries, keys]), 3 ([heads, ...]) or 4 ([batch, ...]); an axis of length
 //          1 is broadcast
 // throws   Error(shape_mismatch) naming the shapes when the rank or an axis does not fit
-[[nodiscard]] Mask boolean_mask(const std::uint8_t* data, std::span<const std::int64_t> shape,
-                                std::int64_t batch, std::int64_t heads, std::int64_t queries,
-                                std::int64_t keys);
-[[nodiscard]] Mask additive_mask(const float* data, std::span<const std::int64_t> shape,
-                                 std::int64_t batch, std::int64_t heads, std::int64_t queries,
-                                 std::int64_t keys);
-[[nodiscard]] Mask additive_mask(const double* data, std::span<const std::int64_t> shape,
-                                 std::int64_t batch, std::int64_t heads, std::int64_t queries,
-                                 std::int64_t keys);
+[[nodiscard]] PHASOR_API Mask boolean_mask(const std::uint8_t* data,
+                                           std::span<const std::int64_t> shape, std::int64_t batch,
+                                           std::int64_t heads, std::int64_t queries,
+                                           std::int64_t keys);
+[[nodiscard]] PHASOR_API Mask additive_mask(const float* data, std::span<const std::int64_t> shape,
+                                            std::int64_t batch, std::int64_t heads,
+                                            std::int64_t queries, std::int64_t keys);
+[[nodiscard]] PHASOR_API Mask additive_mask(const double* data, std::span<const std::int64_t> shape,
+                                            std::int64_t batch, std::int64_t heads,
+                                            std::int64_t queries, std::int64_t keys);
 
 struct AttentionOptions {
   Causality causality = Causality::none;
@@ -115,9 +117,9 @@ struct AttentionExtras {
 //          row per distance, once more as float32, for one key head per thread; f64: q and k where they turn, tables without `wide`, and a row of scores
 //          per thread; extras are the caller's
 // cost     f64: plain loops over every pair that meets, without vector instructions
-void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
-            core::ConstHeadsView v, core::HeadsView out, const AttentionOptions& options = {},
-            const AttentionExtras& extras = {});
+PHASOR_API void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
+                       core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
+                       const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
 // A score of 100 rounds by 100 epsilon(f64) / 2 for each of some tens of additions that matter, and
 // its weight by as much in proportion.
@@ -146,9 +148,10 @@ struct AttentionGradients {
 //          would be that of the cache. std::bad_alloc: all gradients hold any numbers
 // memory   as attend, three times over; f64: the gradients of the tables, for one key head per
 //          thread, and those of q and k where they turn and meet tables
-void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
-                     core::ConstHeadsView k, core::ConstHeadsView v,
-                     const AttentionForward& forward, const AttentionGradients& gradients,
-                     const AttentionOptions& options = {});
+PHASOR_API void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
+                                core::ConstHeadsView k, core::ConstHeadsView v,
+                                const AttentionForward& forward,
+                                const AttentionGradients& gradients,
+                                const AttentionOptions& options = {});
 
 }  // namespace phasor::attention

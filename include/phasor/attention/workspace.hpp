@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "phasor/export.h"
+
 namespace phasor::attention {
 
 struct CallMemory;
@@ -11,7 +13,7 @@ struct CallMemory;
 // allocates nothing, and KVCache::attend makes it large enough for its whole capacity at once.
 // Holds no results and no reference to an input. One call at a time for a workspace. A call that
 // throws leaves it fit for the next.
-class AttentionWorkspace {
+class PHASOR_API AttentionWorkspace {
  public:
   AttentionWorkspace() noexcept;
   ~AttentionWorkspace();

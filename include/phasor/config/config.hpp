@@ -11,6 +11,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/export.h"
 #include "phasor/io/gguf.hpp"
 
 namespace phasor::config {
@@ -74,21 +75,22 @@ struct ModelConfig {
 // refuses      keys that repeat; unknown keys of a plain spec or a rope dictionary; unknown
 //              top-level keys that speak of positions; dictionaries, bases and widths that
 //              contradict each other; a missing base when the model_type has no known one
-[[nodiscard]] Result<ModelConfig> parse_config(std::string_view text,
-                                               std::string_view name = "config");
+[[nodiscard]] PHASOR_API Result<ModelConfig> parse_config(std::string_view text,
+                                                          std::string_view name = "config");
 // The rotation that GGUF metadata describes, as llama.cpp reads it: the layout is that of the
 // architecture's kernel, since converting to GGUF permutes q and k where the two differ. Tensors of
 // frequency factors (rope_freqs.weight, rope_factors_long.weight, rope_factors_short.weight) count.
 //
 // refuses  an architecture whose layout is not known; keys {arch}.rope.* that are not understood
-[[nodiscard]] Result<ModelConfig> config_of_gguf(const io::GgufFile& file);
+[[nodiscard]] PHASOR_API Result<ModelConfig> config_of_gguf(const io::GgufFile& file);
 
 // A config.json, a directory that holds one, or a GGUF file. A directory that `phasor convert`
 // wrote also holds the layout that its weights are in, and that one counts.
-[[nodiscard]] Result<ModelConfig> read_config(const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API Result<ModelConfig> read_config(const std::filesystem::path& path);
 
 // The group of a layer, given as an index ("0") or a layer type ("full_attention"). An empty
 // selector is fine while all groups that rotate do it alike; else the error lists them.
-[[nodiscard]] Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view selector);
+[[nodiscard]] PHASOR_API Result<LayerGroup> select_layer(const ModelConfig& config,
+                                                         std::string_view selector);
 
 }  // namespace phasor::config

@@ -13,6 +13,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/encoding.hpp"
+#include "phasor/export.h"
 
 namespace phasor::config {
 
@@ -97,18 +98,18 @@ struct EncodingRequest {
 //          are added to the input before the projections; tables of another rank or type; sizes
 //          that the file contradicts (num_buckets, max_position_embeddings, pos_att_type,
 //          reset_cls ...)
-[[nodiscard]] Result<LoadedEncoding> parse_encoding(std::string_view text,
-                                                    const std::filesystem::path& folder,
-                                                    std::string_view name = "encoding",
-                                                    const EncodingRequest& request = {});
+[[nodiscard]] PHASOR_API Result<LoadedEncoding> parse_encoding(std::string_view text,
+                                                               const std::filesystem::path& folder,
+                                                               std::string_view name = "encoding",
+                                                               const EncodingRequest& request = {});
 // A file, or a directory that holds config.json.
-[[nodiscard]] Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
-                                                   const EncodingRequest& request = {});
+[[nodiscard]] PHASOR_API Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
+                                                              const EncodingRequest& request = {});
 
 // As encodings::resolve(), with the file's own scale and slopes. The terms point into `loaded`.
 //
 // throws   as encodings::resolve()
-[[nodiscard]] encodings::ScoreTerms resolve(const LoadedEncoding& loaded,
-                                            const encodings::AttentionShape& shape);
+[[nodiscard]] PHASOR_API encodings::ScoreTerms resolve(const LoadedEncoding& loaded,
+                                                       const encodings::AttentionShape& shape);
 
 }  // namespace phasor::config

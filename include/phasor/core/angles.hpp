@@ -10,6 +10,7 @@
 
 #include "phasor/core/frequencies.hpp"
 #include "phasor/core/instruction_set.hpp"
+#include "phasor/export.h"
 
 namespace phasor::core {
 
@@ -40,11 +41,12 @@ inline constexpr double kCosSinErrorExactFrequency = 1e-7;
 // inputs   positions: one per axis of `frequencies`
 // shape    cos, sin [pairs]
 // throws   Error(shape_mismatch | out_of_range | invalid_argument), before anything is written
-void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
-             std::span<float> cos, std::span<float> sin, AngleMode mode = AngleMode::exact,
-             InstructionSet isa = InstructionSet::best);
-void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
-             std::span<double> cos, std::span<double> sin,
-             InstructionSet isa = InstructionSet::best);
+PHASOR_API void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
+                        std::span<float> cos, std::span<float> sin,
+                        AngleMode mode = AngleMode::exact,
+                        InstructionSet isa = InstructionSet::best);
+PHASOR_API void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
+                        std::span<double> cos, std::span<double> sin,
+                        InstructionSet isa = InstructionSet::best);
 
 }  // namespace phasor::core

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "phasor/export.h"
+
 namespace phasor::core {
 
 struct DoubleDouble {
@@ -52,8 +54,8 @@ struct DoubleDouble {
 }
 
 // Relative error below 1e-29 in the range where the result is a normal double far from the ends.
-[[nodiscard]] DoubleDouble exp(DoubleDouble x);
-[[nodiscard]] DoubleDouble log(DoubleDouble x);  // x > 0
+[[nodiscard]] PHASOR_API DoubleDouble exp(DoubleDouble x);
+[[nodiscard]] PHASOR_API DoubleDouble log(DoubleDouble x);  // x > 0
 [[nodiscard]] inline DoubleDouble pow(DoubleDouble base, DoubleDouble exponent) {
   return exp(exponent * log(base));
 }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <variant>
 
+#include "phasor/export.h"
+
 namespace phasor {
 
 enum class ErrorCode : std::uint8_t {
@@ -22,7 +24,7 @@ enum class ErrorCode : std::uint8_t {
 };
 
 // The message follows one grammar: `where: what must hold, got what came`.
-class Error : public std::runtime_error {
+class PHASOR_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
@@ -34,9 +36,9 @@ class Error : public std::runtime_error {
 namespace detail {
 
 // Compiled once: streams would cost every file that includes this header a second of compile time.
-void append_to(std::string& text, std::int64_t number);
-void append_to(std::string& text, std::uint64_t number);
-void append_to(std::string& text, double number);  // 17 digits, as `%.17g`
+PHASOR_API void append_to(std::string& text, std::int64_t number);
+PHASOR_API void append_to(std::string& text, std::uint64_t number);
+PHASOR_API void append_to(std::string& text, double number);  // 17 digits, as `%.17g`
 
 template <class Part>
 void append_part(std::string& text, const Part& part) {
@@ -65,7 +67,7 @@ template <class... Parts>
 }
 
 // Throws Error(invalid_argument, text).
-[[noreturn]] void refuse(const std::string& text);
+[[noreturn]] PHASOR_API void refuse(const std::string& text);
 
 // A value or the Error that stands in its place.
 template <class T>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 
 namespace phasor::core {
 
@@ -23,7 +24,7 @@ inline constexpr int kMaxAxes = 8;
 //
 // throws   Error(invalid_argument) if there is no value, more than kMaxRotaryDim / 2, one that is
 //          not finite, an amplitude that is not finite and positive, or axes that do not fit
-class Frequencies {
+class PHASOR_API Frequencies {
  public:
   explicit Frequencies(std::vector<double> values, double amplitude = 1.0,
                        std::vector<std::uint8_t> axes = {}, std::vector<float> float32_values = {});
@@ -66,6 +67,6 @@ struct FrequencySpec {
 //
 // throws   Error(invalid_argument): rotary_dim odd, not positive or above kMaxRotaryDim; base not
 //          positive
-[[nodiscard]] Frequencies make_frequencies(const FrequencySpec& spec);
+[[nodiscard]] PHASOR_API Frequencies make_frequencies(const FrequencySpec& spec);
 
 }  // namespace phasor::core

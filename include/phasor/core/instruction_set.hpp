@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "phasor/export.h"
+
 namespace phasor::core {
 
 enum class InstructionSet : std::uint8_t {
@@ -16,12 +18,13 @@ enum class InstructionSet : std::uint8_t {
   x86_64_v4,  // AVX-512 F, BW, CD, DQ, VL
 };
 
-[[nodiscard]] std::string_view name_of(InstructionSet isa) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(InstructionSet isa) noexcept;
 // The level of a name as name_of writes it ("x86-64-v3"); none for another.
-[[nodiscard]] std::optional<InstructionSet> instruction_set_of(std::string_view name) noexcept;
+[[nodiscard]] PHASOR_API std::optional<InstructionSet> instruction_set_of(
+    std::string_view name) noexcept;
 // The levels that this build has and this CPU can run, lowest first; never empty, never `best`.
-[[nodiscard]] const std::vector<InstructionSet>& available_instruction_sets();
+[[nodiscard]] PHASOR_API const std::vector<InstructionSet>& available_instruction_sets();
 // throws   Error(unsupported) for a level that this CPU or this build does not have
-[[nodiscard]] InstructionSet resolve_instruction_set(InstructionSet isa);
+[[nodiscard]] PHASOR_API InstructionSet resolve_instruction_set(InstructionSet isa);
 
 }  // namespace phasor::core

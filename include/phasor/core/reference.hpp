@@ -3,6 +3,7 @@
 #pragma once
 
 #include "phasor/core/rotate.hpp"
+#include "phasor/export.h"
 
 namespace phasor::core::reference {
 
@@ -10,7 +11,8 @@ namespace phasor::core::reference {
 //
 // Same arguments and checks as core::rotate, AngleMode::exact only; good to about 1e-12 for
 // |position| <= 2^24.
-void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
-            Direction direction = Direction::forward, Role role = Role::query);
+PHASOR_API void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in,
+                       HeadsView out, Direction direction = Direction::forward,
+                       Role role = Role::query);
 
 }  // namespace phasor::core::reference

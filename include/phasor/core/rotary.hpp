@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "phasor/core/frequencies.hpp"
+#include "phasor/export.h"
 
 namespace phasor::core {
 
@@ -16,8 +17,8 @@ enum class PairLayout : std::uint8_t {
   half,                 // reads and writes (i, i + R/2)        R = 8: [a a a a b b b b]
   interleaved_to_half,  // reads (2i, 2i+1), writes (i, i + R/2): DeepSeek V3
 };
-[[nodiscard]] std::string_view name_of(PairLayout layout) noexcept;
-[[nodiscard]] std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(PairLayout layout) noexcept;
+[[nodiscard]] PHASOR_API std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept;
 
 // xPos (position row 0): pair i of a query at position m grows by e^{rates[i] (m - centre)}, a
 // key's shrinks by it.
@@ -26,7 +27,7 @@ struct Growth {
   double centre = 0.0;        // the position where the factor is one
 };
 
-struct Rotary {
+struct PHASOR_API Rotary {
   Frequencies frequencies;
   PairLayout layout;  // no default: a wrong guess here is silent
   std::int64_t head_dim = 0;
@@ -41,6 +42,6 @@ struct Rotary {
 };
 
 // throws   Error(invalid_argument | shape_mismatch) naming the member that does not fit
-void validate(const Rotary& rotary);
+PHASOR_API void validate(const Rotary& rotary);
 
 }  // namespace phasor::core

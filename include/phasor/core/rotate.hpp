@@ -9,6 +9,7 @@
 #include "phasor/core/rotary.hpp"
 #include "phasor/core/table.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/export.h"
 
 namespace phasor::core {
 
@@ -32,19 +33,22 @@ struct Positions {
   std::int64_t sequences = 0;  // packed: `integers` are the sequences + 1 boundaries
 };
 // Token t of every batch row stands at offset + t.
-[[nodiscard]] Positions positions_from(std::int64_t offset) noexcept;
+[[nodiscard]] PHASOR_API Positions positions_from(std::int64_t offset) noexcept;
 // [tokens]: the same for every batch row.
-[[nodiscard]] Positions positions_per_token(std::span<const std::int64_t> positions) noexcept;
-[[nodiscard]] Positions positions_per_token(std::span<const double> positions) noexcept;
+[[nodiscard]] PHASOR_API Positions
+positions_per_token(std::span<const std::int64_t> positions) noexcept;
+[[nodiscard]] PHASOR_API Positions positions_per_token(std::span<const double> positions) noexcept;
 // [axes, batch, tokens]; axes = 1 for text, 3 for M-RoPE, 2 for images.
-[[nodiscard]] Positions positions_per_row(const std::int64_t* positions, int axes,
-                                          std::int64_t batch, std::int64_t tokens) noexcept;
-[[nodiscard]] Positions positions_per_row(const double* positions, int axes, std::int64_t batch,
-                                          std::int64_t tokens) noexcept;
+[[nodiscard]] PHASOR_API Positions positions_per_row(const std::int64_t* positions, int axes,
+                                                     std::int64_t batch,
+                                                     std::int64_t tokens) noexcept;
+[[nodiscard]] PHASOR_API Positions positions_per_row(const double* positions, int axes,
+                                                     std::int64_t batch,
+                                                     std::int64_t tokens) noexcept;
 // Sequences laid end to end: positions restart at `offset` at each boundary. boundaries = [0, ...,
 // tokens].
-[[nodiscard]] Positions positions_packed(std::span<const std::int64_t> boundaries,
-                                         std::int64_t offset = 0) noexcept;
+[[nodiscard]] PHASOR_API Positions positions_packed(std::span<const std::int64_t> boundaries,
+                                                    std::int64_t offset = 0) noexcept;
 
 struct RotateOptions {
   Direction direction = Direction::forward;
@@ -80,13 +84,13 @@ struct Turn {
 // throws   Error(invalid_argument | shape_mismatch | out_of_range | unsupported), before an output
 //          is touched; views that overlap without being the same view are refused
 // cost     one read and one write; no allocation; no thread for work below kThreadBytes per thread
-void rotate(const Rotary& rotary, const Positions& positions, std::span<const Turn> turns,
-            const RotateOptions& options = {});
+PHASOR_API void rotate(const Rotary& rotary, const Positions& positions,
+                       std::span<const Turn> turns, const RotateOptions& options = {});
 // In place.
-void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,
-            const RotateOptions& options = {});
-void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
-            const RotateOptions& options = {});
+PHASOR_API void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,
+                       const RotateOptions& options = {});
+PHASOR_API void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in,
+                       HeadsView out, const RotateOptions& options = {});
 // cos and sin that somebody computed: element (batch b, token t, pair i) lies at cos + b*batch_stride
 // + t*token_stride + i*pair_stride, counted in elements. Stride 0: one row serves all.
 struct CosSinRows {
@@ -101,11 +105,11 @@ struct CosSinRows {
 // 2 pairs) of each head turn; Direction::inverse is refused, since rows do not tell their amplitude.
 //
 // options  table and angles are not read
-void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
-               std::span<const Turn> turns, const RotateOptions& options = {});
+PHASOR_API void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
+                          std::span<const Turn> turns, const RotateOptions& options = {});
 // q and k in place.
-void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q, HeadsView k,
-               const RotateOptions& options = {});
+PHASOR_API void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q,
+                          HeadsView k, const RotateOptions& options = {});
 
 // Table entry, product and sum each round by at most epsilon/2 of the pair's length
 // (Cauchy-Schwarz): 1.5; the rest covers a table entry scaled by 1/a^2 for Direction::inverse.

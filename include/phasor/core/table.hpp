@@ -8,6 +8,7 @@
 
 #include "phasor/core/angles.hpp"
 #include "phasor/core/frequencies.hpp"
+#include "phasor/export.h"
 
 namespace phasor::core {
 
@@ -18,7 +19,7 @@ struct PositionRange {
 
 // Immutable after it is built and cheap to copy (copies share the rows), so threads may use one
 // freely. It grows by building the next: rows that both ranges hold are copied, not recomputed.
-class CosSinTable {
+class PHASOR_API CosSinTable {
  public:
   // throws   Error(invalid_argument | out_of_range); std::bad_alloc when the rows do not fit
   [[nodiscard]] static CosSinTable build(const Frequencies& frequencies, PositionRange range,

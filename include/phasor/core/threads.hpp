@@ -4,12 +4,14 @@
 
 #include <cstdint>
 
+#include "phasor/export.h"
+
 namespace phasor::core {
 
 // The CPUs that this process may use: those of its affinity mask, and no more than the quota of its
 // control group (cpu.max, rounded up). Read once, at the first call. While a parallel-for with
 // `threads` is set, that number.
-[[nodiscard]] int available_threads() noexcept;
+[[nodiscard]] PHASOR_API int available_threads() noexcept;
 
 // Calls task(context, part, parts) once for each part in [0, parts) and returns when all are done.
 // Any thread may run any part. Threads that call at the same time share the CPUs, and a task may
@@ -21,7 +23,8 @@ namespace phasor::core {
 //          before the exception leaves; where several threw, the one of the lowest part does.
 //          Error(internal) when a parallel-for of the program did not call each part once
 // cost     about a microsecond with threads at work; no allocation once they are started
-void run_parts(int parts, void (*task)(void* context, int part, int parts), void* context);
+PHASOR_API void run_parts(int parts, void (*task)(void* context, int part, int parts),
+                          void* context);
 
 // A parallel-for of the embedding program, so that one set of threads serves both.
 struct ParallelFor {
@@ -38,6 +41,6 @@ struct ParallelFor {
 // Hands all later calls of run_parts to `parallel_for`, or to Phasor's own threads when it is null.
 // Calls under way end as they began: `user` must live until they have.
 // throws   Error(invalid_argument): run is null, threads negative
-void set_parallel_for(const ParallelFor* parallel_for);
+PHASOR_API void set_parallel_for(const ParallelFor* parallel_for);
 
 }  // namespace phasor::core

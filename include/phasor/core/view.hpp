@@ -6,6 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "phasor/export.h"
+
 namespace phasor::core {
 
 enum class DType : std::uint8_t { f64, f32, f16, bf16 };
@@ -29,10 +31,10 @@ struct BFloat16 {
 };
 
 // Round to nearest, ties to even; NaN stays NaN.
-[[nodiscard]] float to_float(Half value) noexcept;
-[[nodiscard]] float to_float(BFloat16 value) noexcept;
-[[nodiscard]] Half to_half(float value) noexcept;
-[[nodiscard]] BFloat16 to_bfloat16(float value) noexcept;
+[[nodiscard]] PHASOR_API float to_float(Half value) noexcept;
+[[nodiscard]] PHASOR_API float to_float(BFloat16 value) noexcept;
+[[nodiscard]] PHASOR_API Half to_half(float value) noexcept;
+[[nodiscard]] PHASOR_API BFloat16 to_bfloat16(float value) noexcept;
 
 template <class T>
 [[nodiscard]] constexpr DType dtype_of() noexcept {
@@ -65,8 +67,8 @@ using ConstHeadsView = BasicHeadsView<const void>;
 
 // The element `index` elements behind data, whatever its type; writing rounds once. Slow: for
 // checks and odd corners.
-[[nodiscard]] double element_of(const ConstHeadsView& view, std::int64_t index) noexcept;
-void set_element(const HeadsView& view, std::int64_t index, double value) noexcept;
+[[nodiscard]] PHASOR_API double element_of(const ConstHeadsView& view, std::int64_t index) noexcept;
+PHASOR_API void set_element(const HeadsView& view, std::int64_t index, double value) noexcept;
 
 // A dense [batch, tokens, heads, head_dim] buffer.
 template <class T>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "phasor/encodings/trained_table.hpp"
+#include "phasor/export.h"
 
 namespace phasor::encodings {
 
@@ -25,35 +26,35 @@ struct Sinusoidal {
 
 // throws   Error(invalid_argument): dim < 1 (fairseq: < 4), base not positive, a padding row that
 //          is not fairseq's
-void validate(const Sinusoidal& encoding);
+PHASOR_API void validate(const Sinusoidal& encoding);
 
 // shape    out [positions, dim]; angles exact, each value rounded once
-void sinusoidal_rows(const Sinusoidal& encoding, std::span<const std::int64_t> positions,
-                     float* out);
-void sinusoidal_rows(const Sinusoidal& encoding, std::span<const std::int64_t> positions,
-                     double* out);
+PHASOR_API void sinusoidal_rows(const Sinusoidal& encoding, std::span<const std::int64_t> positions,
+                                float* out);
+PHASOR_API void sinusoidal_rows(const Sinusoidal& encoding, std::span<const std::int64_t> positions,
+                                double* out);
 
 // T(delta) with p(k + delta) = T(delta) p(k) for every k (seed: the shift is a rotation).
 //
 // shape    [dim, dim], row-major
 // throws   also Error(unsupported) for an odd dim of interleaved or concat: one sine has no
 //          cosine to turn with
-[[nodiscard]] std::vector<double> sinusoidal_shift(const Sinusoidal& encoding, std::int64_t delta);
+[[nodiscard]] PHASOR_API std::vector<double> sinusoidal_shift(const Sinusoidal& encoding,
+                                                              std::int64_t delta);
 
 // p(k) . p(k + delta) = sum_i cos(delta w_i): falls with distance, whatever k.
 //
 // throws   as sinusoidal_shift
-[[nodiscard]] std::vector<double> sinusoidal_products(const Sinusoidal& encoding,
-                                                      std::span<const std::int64_t> deltas);
+[[nodiscard]] PHASOR_API std::vector<double> sinusoidal_products(
+    const Sinusoidal& encoding, std::span<const std::int64_t> deltas);
 
 // fairseq's positions: padding_id stays itself, other tokens count on from padding_id + 1 (and from
 // what `past` tokens there were).
 //
 // shape    ids, result [batch, tokens]
-[[nodiscard]] std::vector<std::int64_t> fairseq_positions(std::span<const std::int64_t> ids,
-                                                          std::int64_t batch,
-                                                          std::int64_t padding_id,
-                                                          std::int64_t past = 0);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> fairseq_positions(
+    std::span<const std::int64_t> ids, std::int64_t batch, std::int64_t padding_id,
+    std::int64_t past = 0);
 
 // RoFormer (3): table[position + offset], trained. OPT's offset is 2.
 struct LearnedAbsolute {
@@ -62,11 +63,12 @@ struct LearnedAbsolute {
 };
 // shape    out [positions, dim]: copies of rows, to the bit
 // throws   Error(out_of_range) naming the position and the table's length; nothing is written
-void learned_rows(const LearnedAbsolute& encoding, std::span<const std::int64_t> positions,
-                  float* out);
+PHASOR_API void learned_rows(const LearnedAbsolute& encoding,
+                             std::span<const std::int64_t> positions, float* out);
 // d_rows += the rows of d_out at their positions.
-void learned_rows_backward(const LearnedAbsolute& encoding, std::span<const std::int64_t> positions,
-                           const float* d_out, TableGradient d_rows);
+PHASOR_API void learned_rows_backward(const LearnedAbsolute& encoding,
+                                      std::span<const std::int64_t> positions, const float* d_out,
+                                      TableGradient d_rows);
 
 // n trained rows p extended to n^2 positions: position i n + j is alpha u_i + (1 - alpha) u_j,
 // u_i = (p_i - alpha p_0) / (1 - alpha). The first n positions are p itself.
@@ -76,10 +78,10 @@ struct HierarchicalAbsolute {
 };
 // throws   Error(invalid_argument): alpha not in (0, 1);
 //          Error(out_of_range): position not in [0, n^2)
-void hierarchical_rows(const HierarchicalAbsolute& encoding,
-                       std::span<const std::int64_t> positions, float* out);
-void hierarchical_rows_backward(const HierarchicalAbsolute& encoding,
-                                std::span<const std::int64_t> positions, const float* d_out,
-                                TableGradient d_rows);
+PHASOR_API void hierarchical_rows(const HierarchicalAbsolute& encoding,
+                                  std::span<const std::int64_t> positions, float* out);
+PHASOR_API void hierarchical_rows_backward(const HierarchicalAbsolute& encoding,
+                                           std::span<const std::int64_t> positions,
+                                           const float* d_out, TableGradient d_rows);
 
 }  // namespace phasor::encodings

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "phasor/encodings/trained_table.hpp"
+#include "phasor/export.h"
 
 namespace phasor::encodings {
 
@@ -25,8 +26,9 @@ struct T5 {
 // powers are compared in integers.
 //
 // throws   Error(invalid_argument): too few buckets, max_distance not above the exact ones
-[[nodiscard]] std::int64_t t5_bucket(std::int64_t relative_position, std::int64_t buckets,
-                                     std::int64_t max_distance, BucketRange range);
+[[nodiscard]] PHASOR_API std::int64_t t5_bucket(std::int64_t relative_position,
+                                                std::int64_t buckets, std::int64_t max_distance,
+                                                BucketRange range);
 
 // -slope_h |m - n|; causal models see only m >= n.
 struct Alibi {
@@ -39,8 +41,8 @@ struct Alibi {
 //
 // throws   Error(invalid_argument): heads < 1, max_bias not finite and positive
 enum class SlopeOrder : std::uint8_t { bloom, mpt };
-[[nodiscard]] std::vector<double> alibi_slopes(std::int64_t heads, double max_bias = 8.0,
-                                               SlopeOrder order = SlopeOrder::bloom);
+[[nodiscard]] PHASOR_API std::vector<double> alibi_slopes(std::int64_t heads, double max_bias = 8.0,
+                                                          SlopeOrder order = SlopeOrder::bloom);
 
 // RoFormer (9): the position-position product beside q.k, both over sqrt(2 d), and a T5 bias.
 struct Tupe {

@@ -11,6 +11,7 @@
 #include "phasor/encodings/relative.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/encodings/score_terms.hpp"
+#include "phasor/export.h"
 
 namespace phasor::encodings {
 
@@ -18,7 +19,7 @@ struct NoEncoding {};  // RoFormer (2) alone
 
 using Encoding = std::variant<NoEncoding, RopeSpec, Shaw, BertRelative, TransformerXl, Xlnet, T5,
                               Tupe, Deberta, Alibi>;
-[[nodiscard]] std::string_view name_of(const Encoding& encoding) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(const Encoding& encoding) noexcept;
 
 // The attention that an encoding is to serve.
 struct AttentionShape {
@@ -35,14 +36,15 @@ struct AttentionShape {
 // throws   Error naming the table and the sizes: heads, rows or dims that do not fit the shape,
 //          rows that are not those of the clip range. Distances that have no row are left to
 //          attention, which knows the ones that no query sees
-[[nodiscard]] ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape);
+[[nodiscard]] PHASOR_API ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape);
 
 // Several encodings at once, such as RoPE with ALiBi.
 //
 // throws   also Error(unsupported) where two fill the same term or ask for different scales
-[[nodiscard]] ScoreTerms resolve(std::span<const Encoding> encodings, const AttentionShape& shape);
+[[nodiscard]] PHASOR_API ScoreTerms resolve(std::span<const Encoding> encodings,
+                                            const AttentionShape& shape);
 
 // Checks terms that were made by hand, as attention does before it starts.
-void validate(const ScoreTerms& terms, const AttentionShape& shape);
+PHASOR_API void validate(const ScoreTerms& terms, const AttentionShape& shape);
 
 }  // namespace phasor::encodings

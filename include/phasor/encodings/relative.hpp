@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "phasor/encodings/trained_table.hpp"
+#include "phasor/export.h"
 
 namespace phasor::encodings {
 
@@ -63,7 +64,8 @@ struct Deberta {
 // max_position. Exact: near the edge of a bucket powers are compared in integers.
 //
 // throws   Error(invalid_argument): buckets odd or < 4, max_position not above buckets / 2 + 1
-[[nodiscard]] std::int64_t deberta_log_bucket(std::int64_t distance, std::int64_t buckets,
-                                              std::int64_t max_position);
+[[nodiscard]] PHASOR_API std::int64_t deberta_log_bucket(std::int64_t distance,
+                                                         std::int64_t buckets,
+                                                         std::int64_t max_position);
 
 }  // namespace phasor::encodings

@@ -10,6 +10,7 @@
 
 #include "phasor/core/rotary.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/export.h"
 
 namespace phasor::encodings {
 
@@ -40,8 +41,8 @@ struct AxialAxes {
 };
 using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
 // As a plain spec writes them.
-[[nodiscard]] std::string_view name_of(MropeAxes::Order order) noexcept;
-[[nodiscard]] std::string_view name_of(AxialAxes::Kind kind) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(MropeAxes::Order order) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(AxialAxes::Kind kind) noexcept;
 
 // xPos: zeta_i = (2i/dim + gamma) / (1 + gamma); queries times zeta_i^p, keys times zeta_i^-p,
 // p = (position - centre) / scale_base.
@@ -73,27 +74,27 @@ struct RopeSpec {
 // throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a
 //          base, factor or length that is not positive, lists or sections of the wrong length,
 //          combinations that make no sense
-void validate(const RopeSpec& spec);
+PHASOR_API void validate(const RopeSpec& spec);
 
 // Frequencies, amplitude and axes at a context length; none: no length given (dynamic and longrope
 // then answer as for a sequence within the original length).
 //
 // throws   as validate(); Error(invalid_argument) for a negative context
-[[nodiscard]] core::Frequencies resolve_frequencies(
+[[nodiscard]] PHASOR_API core::Frequencies resolve_frequencies(
     const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
 // The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in
 // full, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even
 // and width the odd ones.
 //
 // throws   as validate(); Error(invalid_argument) when spec.axes are not AxialAxes
-[[nodiscard]] core::Frequencies axial_frequencies(const RopeSpec& spec);
+[[nodiscard]] PHASOR_API core::Frequencies axial_frequencies(const RopeSpec& spec);
 // As resolve_frequencies(), with layout, window, blocks and growth.
 //
 // throws   also Error(invalid_argument) when the layout is unknown, or xPos's centre needs a
 //          context and has none
-[[nodiscard]] core::Rotary resolve(const RopeSpec& spec,
-                                   std::optional<std::int64_t> context = std::nullopt);
+[[nodiscard]] PHASOR_API core::Rotary resolve(const RopeSpec& spec,
+                                              std::optional<std::int64_t> context = std::nullopt);
 // Whether resolve() gives other numbers at other lengths.
-[[nodiscard]] bool depends_on_context(const RopeSpec& spec) noexcept;
+[[nodiscard]] PHASOR_API bool depends_on_context(const RopeSpec& spec) noexcept;
 
 }  // namespace phasor::encodings

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "phasor/export.h"
+
 namespace phasor::encodings {
 
 // f_i
@@ -92,13 +94,14 @@ using RopeScaling =
 
 // The name a config uses: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn",
 // "longrope", "llama3", "proportional".
-[[nodiscard]] std::string_view name_of(const RopeScaling& scaling) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(const RopeScaling& scaling) noexcept;
 // Whether the frequencies or the amplitude change with the context length.
-[[nodiscard]] bool depends_on_context(const RopeScaling& scaling) noexcept;
+[[nodiscard]] PHASOR_API bool depends_on_context(const RopeScaling& scaling) noexcept;
 // The length of training that the formula reads; none for the types that read none.
-[[nodiscard]] std::optional<std::int64_t> original_length(const RopeScaling& scaling) noexcept;
+[[nodiscard]] PHASOR_API std::optional<std::int64_t> original_length(
+    const RopeScaling& scaling) noexcept;
 // YaRN's g(mscale) = 0.1 mscale ln(factor) + 1, or 1 when factor <= 1. Models with latent attention
 // multiply the softmax scale by its square.
-[[nodiscard]] double yarn_amplitude(double factor, double mscale) noexcept;
+[[nodiscard]] PHASOR_API double yarn_amplitude(double factor, double mscale) noexcept;
 
 }  // namespace phasor::encodings

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 #include "phasor/io/mapped_file.hpp"
 #include "phasor/io/tensor.hpp"
 
@@ -32,7 +33,7 @@ struct SkippedTensor {
   std::vector<std::int64_t> shape;  // outermost first
 };
 
-class GgufFile {
+class PHASOR_API GgufFile {
  public:
   // Refuses, naming the file, what was expected and what came: a wrong magic, another version, big
   // endian, counts and lengths that the file cannot hold, keys and names that repeat or are not 1 to
@@ -78,6 +79,6 @@ class GgufFile {
 };
 
 // Whether a file starts as a GGUF file does.
-[[nodiscard]] bool looks_like_gguf(const std::filesystem::path& path) noexcept;
+[[nodiscard]] PHASOR_API bool looks_like_gguf(const std::filesystem::path& path) noexcept;
 
 }  // namespace phasor::io

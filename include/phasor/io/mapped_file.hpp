@@ -7,12 +7,13 @@
 #include <string>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 
 namespace phasor::io {
 
 // Read-only. The bytes are the file's own: whoever shortens the file while it is mapped takes them
 // away (SIGBUS), so replace files by renaming, as replace_file() does.
-class MappedFile {
+class PHASOR_API MappedFile {
  public:
   // Error(io) for what is missing, unreadable or not a regular file. An empty file has no bytes.
   [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);

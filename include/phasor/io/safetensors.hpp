@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 #include "phasor/io/mapped_file.hpp"
 #include "phasor/io/tensor.hpp"
 
 namespace phasor::io {
 
-class SafetensorsFile {
+class PHASOR_API SafetensorsFile {
  public:
   // Refuses, naming the file, the tensor, what was expected and what came: a file shorter than its
   // header says, a header above 100 MB, one that is no JSON object or repeats a name, unknown
@@ -49,7 +50,7 @@ class SafetensorsFile {
 };
 
 // A checkpoint of one or more safetensors files.
-class SafetensorsCheckpoint {
+class PHASOR_API SafetensorsCheckpoint {
  public:
   // A .safetensors file, or a folder that holds model.safetensors.index.json with its shards, or
   // one model.safetensors, or exactly one other .safetensors file.
@@ -78,7 +79,7 @@ class SafetensorsCheckpoint {
 //
 // error    Error(invalid_argument): a name twice or "__metadata__", bytes that disagree with type
 //          and shape, a type that safetensors does not have; Error(io)
-[[nodiscard]] Result<Done> write_safetensors(
+[[nodiscard]] PHASOR_API Result<Done> write_safetensors(
     const std::filesystem::path& path, const std::vector<Tensor>& tensors,
     const std::map<std::string, std::string>& metadata = {});
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 
 namespace phasor::io {
 
@@ -40,12 +41,12 @@ enum class TensorType : std::uint8_t {
   q6_k,
 };
 
-[[nodiscard]] std::string_view name_of(TensorType type) noexcept;  // "f32", "q4_k", ...
+[[nodiscard]] PHASOR_API std::string_view name_of(TensorType type) noexcept;  // "f32", "q4_k", ...
 // Elements that share a block, and its bytes: 1 and the element's size for plain types.
-[[nodiscard]] std::int64_t block_elements(TensorType type) noexcept;
-[[nodiscard]] std::size_t block_bytes(TensorType type) noexcept;
+[[nodiscard]] PHASOR_API std::int64_t block_elements(TensorType type) noexcept;
+[[nodiscard]] PHASOR_API std::size_t block_bytes(TensorType type) noexcept;
 
-struct Tensor {
+struct PHASOR_API Tensor {
   std::string name;
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;   // outermost first, as NumPy; empty for a scalar
@@ -60,6 +61,6 @@ struct Tensor {
 // throws   Error(out_of_range) when the range leaves the tensor;
 //          Error(invalid_argument) when it does not start and end at a block;
 //          Error(unsupported) for the f8 types
-void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out);
+PHASOR_API void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out);
 
 }  // namespace phasor::io

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 
 namespace phasor::models {
 
@@ -28,16 +29,16 @@ enum class ChatFormat : unsigned char {
   glm4,
   command_r,
 };
-[[nodiscard]] std::string_view name_of(ChatFormat format) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(ChatFormat format) noexcept;
 // "chatml", "llama3", ...
-[[nodiscard]] Result<ChatFormat> chat_format_of(std::string_view name);
+[[nodiscard]] PHASOR_API Result<ChatFormat> chat_format_of(std::string_view name);
 // The format whose markers a checkpoint's template writes.
 //
 // refuses  a template with markers of none of them
-[[nodiscard]] Result<ChatFormat> recognise_chat_template(std::string_view jinja);
+[[nodiscard]] PHASOR_API Result<ChatFormat> recognise_chat_template(std::string_view jinja);
 // What the template puts before a conversation that has no system message ("You are a helpful AI
 // assistant named SmolLM, ..." of SmolLM2); empty: nothing.
-[[nodiscard]] std::string default_system_message(std::string_view jinja);
+[[nodiscard]] PHASOR_API std::string default_system_message(std::string_view jinja);
 
 // How a checkpoint's conversations are written: the format, and the system message that opens one
 // that has none; empty: no message.
@@ -50,8 +51,8 @@ class Tokenizer;
 //
 // throws   Error(unsupported) for a tokenizer without a template where no format is named; what
 //          chat_format_of() and recognise_chat_template() refuse
-[[nodiscard]] ChatStyle chat_style(const Tokenizer& tokenizer,
-                                   const std::optional<std::string>& format = std::nullopt);
+[[nodiscard]] PHASOR_API ChatStyle
+chat_style(const Tokenizer& tokenizer, const std::optional<std::string>& format = std::nullopt);
 
 // The conversation, open for the assistant's answer, as the families' own templates write it, but
 // without the begin token that some put first: SpecialTokens::add_begin says whether the ids start
@@ -60,6 +61,7 @@ class Tokenizer;
 // throws   Error(invalid_argument): no message, an unknown role, a system message that is not the
 //          first, a conversation that does not end with the user, turns that do not alternate
 //          where the format wants them to
-[[nodiscard]] std::string format_chat(ChatFormat format, const std::vector<ChatMessage>& messages);
+[[nodiscard]] PHASOR_API std::string format_chat(ChatFormat format,
+                                                 const std::vector<ChatMessage>& messages);
 
 }  // namespace phasor::models

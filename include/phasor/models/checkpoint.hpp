@@ -10,13 +10,14 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 #include "phasor/io/gguf.hpp"
 #include "phasor/io/tensor.hpp"
 
 namespace phasor::models {
 
 // A folder of config.json and safetensors, or a GGUF file; memory-mapped. Moves, does not copy.
-class Checkpoint {
+class PHASOR_API Checkpoint {
  public:
   // Refuses what the readers refuse (SafetensorsCheckpoint, GgufFile, read_config), a folder
   // without config.json, and a GGUF file with tensors of a type that Phasor does not read.

@@ -14,6 +14,7 @@
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/matrix.hpp"
 
@@ -45,7 +46,7 @@ struct SequenceOptions {
 class Decoder;
 
 // A call that throws leaves it as it was.
-class Sequence {
+class PHASOR_API Sequence {
  public:
   ~Sequence();
   Sequence(Sequence&&) noexcept;
@@ -106,7 +107,7 @@ struct ForwardResult {
   std::vector<float> hidden_states;
 };
 
-class Decoder {
+class PHASOR_API Decoder {
  public:
   // refuses  what Checkpoint::open refuses; a model_type without a row; settings that the row does
   //          not compute (an activation, a soft cap ...); a tensor that is missing, has another
@@ -165,8 +166,8 @@ struct MaskedBatch {
   // Where token i of row b stood: rows[b][i] was column slots[b][i].
   std::vector<std::vector<std::int64_t>> slots;
 };
-[[nodiscard]] MaskedBatch unpad(std::span<const std::int64_t> ids,
-                                std::span<const std::uint8_t> mask, std::int64_t batch);
+[[nodiscard]] PHASOR_API MaskedBatch unpad(std::span<const std::int64_t> ids,
+                                           std::span<const std::uint8_t> mask, std::int64_t batch);
 
 // A padded batch through the decoder, from its first token on: results stand where their tokens
 // stood, zeros at padding.
@@ -174,13 +175,15 @@ struct MaskedBatch {
 // shape    logits [batch, tokens, vocabulary], of LogitsOf::last_token [batch, vocabulary];
 //          hidden_states [layers + 1, batch, tokens, hidden]
 // throws   as unpad() and Decoder::forward
-[[nodiscard]] ForwardResult forward_padded(Decoder& decoder, std::span<const std::int64_t> ids,
-                                           std::span<const std::uint8_t> mask, std::int64_t batch,
-                                           const ForwardOptions& options = {});
+[[nodiscard]] PHASOR_API ForwardResult forward_padded(Decoder& decoder,
+                                                      std::span<const std::int64_t> ids,
+                                                      std::span<const std::uint8_t> mask,
+                                                      std::int64_t batch,
+                                                      const ForwardOptions& options = {});
 // Zeros in values [.., slots, width] at the slots whose mask is 0.
 //
 // precondition  a whole number of values for each slot
-void clear_padding(std::span<const std::uint8_t> mask, std::int64_t width,
-                   std::span<float> values) noexcept;
+PHASOR_API void clear_padding(std::span<const std::uint8_t> mask, std::int64_t width,
+                              std::span<float> values) noexcept;
 
 }  // namespace phasor::models

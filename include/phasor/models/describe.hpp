@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 
 namespace phasor::models {
 
@@ -31,11 +32,12 @@ struct ModelDescription {
 // Tensors are counted, not loaded: that each is there in its shape is seen when the model is.
 //
 // refuses  as Checkpoint::open, except that a family that cannot run is described too
-[[nodiscard]] Result<ModelDescription> describe(const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API Result<ModelDescription> describe(const std::filesystem::path& path);
 // describe() where there are weights; none for a config alone, and for weights that cannot be read.
-[[nodiscard]] std::optional<ModelDescription> describe_weights(const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API std::optional<ModelDescription> describe_weights(
+    const std::filesystem::path& path);
 // {"tensors", "parameters", "bytes", "types": [...], "runs_as", "refusal", "cache_bytes_per_token",
 // "tokenizer"}
-[[nodiscard]] std::string describe_json(const ModelDescription& description);
+[[nodiscard]] PHASOR_API std::string describe_json(const ModelDescription& description);
 
 }  // namespace phasor::models

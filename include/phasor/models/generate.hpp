@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/export.h"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/sampler.hpp"
 #include "phasor/models/tokenizer.hpp"
@@ -31,8 +32,8 @@ struct GenerateOptions {
 };
 
 // The ids that end an answer: those of the config and of the tokenizer, where there is one.
-[[nodiscard]] std::vector<std::int64_t> stop_tokens(const Decoder& decoder,
-                                                    const Tokenizer* tokenizer);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> stop_tokens(const Decoder& decoder,
+                                                               const Tokenizer* tokenizer);
 
 enum class StopReason : std::uint8_t { tokens, stop_token, cancelled };
 struct GenerateResult {
@@ -47,7 +48,7 @@ class Generation;
 
 // One conversation with a decoder, which must outlive it: keeps its cache between calls, so that a
 // prompt that begins as the last one ended is not computed again.
-class Generator {
+class PHASOR_API Generator {
  public:
   explicit Generator(Decoder& decoder, SequenceOptions cache = {});
   ~Generator();
@@ -74,7 +75,7 @@ class Generator {
 };
 
 // An answer under way. Outlives its Generator, not the Decoder; to drop one is to cancel it.
-class Generation {
+class PHASOR_API Generation {
  public:
   ~Generation();
   Generation(Generation&&) noexcept;
@@ -106,7 +107,7 @@ class Generation {
 // it would alone; seconds are those of the whole batch.
 //
 // throws   as Generator::generate; Error(invalid_argument) for WindowFull::shift
-[[nodiscard]] std::vector<GenerateResult> generate_batch(
+[[nodiscard]] PHASOR_API std::vector<GenerateResult> generate_batch(
     Decoder& decoder, const std::vector<std::vector<std::int64_t>>& prompts,
     const GenerateOptions& options);
 

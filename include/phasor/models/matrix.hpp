@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "phasor/core/instruction_set.hpp"
+#include "phasor/export.h"
 #include "phasor/io/tensor.hpp"
 
 namespace phasor::models {
@@ -16,7 +17,7 @@ enum class Precision : std::uint8_t {
   exact,  // as float32 activations would give: within the rounding of a float32 sum
   fast,   // activations rounded to eight bits a block of 32; see kFastProductError
 };
-[[nodiscard]] std::string_view name_of(Precision precision) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(Precision precision) noexcept;
 
 struct ComputeOptions {
   Precision precision = Precision::exact;
@@ -33,7 +34,7 @@ struct TensorRows {
 // Weights [rows, columns], copied once into the order that the kernels of this machine read; the
 // file's bytes are not needed afterwards. Every type keeps its own bits and size (rows are filled up
 // to 16 with zeros); f64 is rounded to f32. Copies share the weights.
-class Matrix {
+class PHASOR_API Matrix {
  public:
   Matrix() = default;
   // All parts have one type and one number of columns; they are laid below each other.
@@ -88,8 +89,8 @@ struct Product {
 //          0; Error(invalid_argument): a product without a matrix; before an output is touched
 // cost     no thread for less than core::kThreadBytes of weights times tokens a thread; memory for
 //          the prepared activations and a panel of rows stays with the calling thread
-void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
-              std::int64_t x_stride, const ComputeOptions& options = {});
+PHASOR_API void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
+                         std::int64_t x_stride, const ComputeOptions& options = {});
 inline constexpr double kExactProductError = 2e-6;
 inline constexpr double kFastProductError = 1.0 / 254;
 

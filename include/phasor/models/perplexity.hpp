@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/export.h"
 #include "phasor/models/decoder.hpp"
 
 namespace phasor::models {
@@ -41,9 +42,9 @@ struct Perplexity {
 //
 // throws   Error(invalid_argument): a context below 2, fewer than 2 tokens, a stride outside
 //          [1, context]; as Decoder::forward
-[[nodiscard]] Perplexity perplexity(
-    Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
-    const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
+[[nodiscard]] PHASOR_API Perplexity
+perplexity(Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
+           const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
 
 // The scaling of a name for a model trained to `trained` and asked for `context`: "none" keeps the
 // config's own; linear, ntk (base * factor^(dim / (dim - 2))), dynamic and yarn get the factor
@@ -51,7 +52,7 @@ struct Perplexity {
 // and refuses without them.
 //
 // error    an unknown name, listing the known ones; a model whose trained length is not known
-[[nodiscard]] Result<std::optional<encodings::RopeScaling>> scaling_for(
+[[nodiscard]] PHASOR_API Result<std::optional<encodings::RopeScaling>> scaling_for(
     std::string_view name, std::int64_t trained, std::int64_t context,
     const std::optional<encodings::LongRopeScaling>& longrope = std::nullopt);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/matrix.hpp"
@@ -42,7 +43,7 @@ struct RoFormerResult {
   std::vector<float> logits;
 };
 
-class RoFormer {
+class PHASOR_API RoFormer {
  public:
   // refuses  as Decoder::load: settings, names and shapes that it does not compute
   [[nodiscard]] static Result<RoFormer> load(const std::filesystem::path& path,
@@ -85,8 +86,8 @@ struct PairIds {
 // An empty b gives [CLS] a [SEP]. Special tokens are parsed as Tokenizer::encode does.
 //
 // throws   Error(invalid_argument): a tokenizer without [CLS] or [SEP], text that is not UTF-8
-[[nodiscard]] PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
-                                  std::string_view b = {});
+[[nodiscard]] PHASOR_API PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
+                                             std::string_view b = {});
 
 // [CLS] text [SEP] through the model: `count` tokens for every [MASK] of the text, each mask filled
 // for itself, as the model was trained. Probabilities are shares of the model's whole vocabulary.
@@ -94,7 +95,7 @@ struct PairIds {
 // throws   Error(invalid_argument): a text without a mask, a tokenizer without one or with more
 //          tokens than the model, a model without a masked-LM head, a count below 1; as
 //          RoFormer::forward
-[[nodiscard]] std::vector<Filling> fill(RoFormer& model, const Tokenizer& tokenizer,
-                                        std::string_view text, std::int64_t count);
+[[nodiscard]] PHASOR_API std::vector<Filling> fill(RoFormer& model, const Tokenizer& tokenizer,
+                                                   std::string_view text, std::int64_t count);
 
 }  // namespace phasor::models

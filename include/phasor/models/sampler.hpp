@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "phasor/export.h"
+
 namespace phasor::models {
 
 // The filters apply in this order: repetition penalty, temperature, top-k, top-p, min-p.
@@ -19,7 +21,7 @@ struct SamplerOptions {
   std::uint64_t seed = 0;
 };
 
-class Sampler {
+class PHASOR_API Sampler {
  public:
   // throws   Error(invalid_argument) naming the option: a negative or not finite temperature, top_k
   //          < 0, top_p outside (0, 1], min_p outside [0, 1), penalty not positive, window < 0

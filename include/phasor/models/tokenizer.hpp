@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/export.h"
 #include "phasor/io/gguf.hpp"
 
 namespace phasor::models {
@@ -27,7 +28,7 @@ struct SpecialTokens {
   bool add_begin = false;  // a prompt starts with `begin`
 };
 
-class Tokenizer {
+class PHASOR_API Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   Tokenizer(const Tokenizer&) = delete;
@@ -70,14 +71,16 @@ class Tokenizer {
 // and the chat template.
 //
 // refuses  a pre-tokenizer, normaliser or model that Phasor does not have, by its name
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> read_tokenizer(const std::filesystem::path& path);
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(const io::GgufFile& file);
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> read_tokenizer(
+    const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(
+    const io::GgufFile& file);
 // The text of a tokenizer.json; `name` stands in messages.
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view text,
-                                                                      std::string_view name);
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(
+    std::string_view text, std::string_view name);
 // A serialised SentencePiece model.
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view bytes,
-                                                                     std::string_view name);
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(
+    std::string_view bytes, std::string_view name);
 
 enum class BeginToken : std::uint8_t {
   as_wanted,  // first where specials().add_begin says so and the text did not write it itself
@@ -86,9 +89,8 @@ enum class BeginToken : std::uint8_t {
 // The ids of a prompt.
 //
 // throws   Error(invalid_argument) for a text without a token; as Tokenizer::encode
-[[nodiscard]] std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer,
-                                                   std::string_view text,
-                                                   BeginToken begin = BeginToken::as_wanted);
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> prompt_ids(
+    const Tokenizer& tokenizer, std::string_view text, BeginToken begin = BeginToken::as_wanted);
 
 // How text is cut before WordPiece.
 enum class Segmentation : std::uint8_t {
@@ -97,13 +99,12 @@ enum class Segmentation : std::uint8_t {
 };
 enum class LetterCase : std::uint8_t { keep, lower };  // lower also strips accents
 // A vocab.txt: one token a line, its id the line's number.
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_wordpiece(std::string_view vocabulary,
-                                                                 std::string_view name,
-                                                                 Segmentation segmentation,
-                                                                 LetterCase letters);
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_wordpiece(
+    std::string_view vocabulary, std::string_view name, Segmentation segmentation,
+    LetterCase letters);
 
 // Collects pieces and lets whole characters through: for writing tokens as they come.
-class TextStream {
+class PHASOR_API TextStream {
  public:
   // The characters that are complete with this piece; bytes that can never be completed become
   // U+FFFD. Where it throws (std::bad_alloc) nothing was pushed.

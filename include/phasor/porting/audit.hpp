@@ -10,6 +10,7 @@
 
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/export.h"
 
 namespace phasor::porting {
 
@@ -74,23 +75,23 @@ struct Audit {
 // throws   Error(shape_mismatch) when cos, sin or positions do not fit rows and pairs;
 //          Error as resolve_frequencies()
 // cost     one exact cos and sin per entry; causes are tried on at most a few hundred rows
-[[nodiscard]] Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
-                          const AuditOptions& options = {});
+[[nodiscard]] PHASOR_API Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
+                                     const AuditOptions& options = {});
 
 // The context to resolve a spec at where nobody names one: the largest position + 1 where the
 // numbers depend on it, else none.
-[[nodiscard]] std::optional<std::int64_t> context_of_positions(const encodings::RopeSpec& spec,
-                                                               std::optional<double> largest);
+[[nodiscard]] PHASOR_API std::optional<std::int64_t> context_of_positions(
+    const encodings::RopeSpec& spec, std::optional<double> largest);
 
 // The pairs with the largest angle errors, at most five, the worst first; none without an error.
-[[nodiscard]] std::vector<WorstEntry> worst_pairs(const Audit& findings);
+[[nodiscard]] PHASOR_API std::vector<WorstEntry> worst_pairs(const Audit& findings);
 // Positions for a full turn of a pair; infinite for one that stands still.
-[[nodiscard]] double wavelength_of(const Audit& findings, std::int64_t pair);
+[[nodiscard]] PHASOR_API double wavelength_of(const Audit& findings, std::int64_t pair);
 // NumPy's name of the type whose units in the last place are counted.
-[[nodiscard]] std::string_view unit_name(core::DType stored) noexcept;
+[[nodiscard]] PHASOR_API std::string_view unit_name(core::DType stored) noexcept;
 // One JSON object; `table` and `options` are those of the audit. An error that is not finite is
 // null.
-[[nodiscard]] std::string audit_json(const Audit& findings, const ForeignTable& table,
-                                     const AuditOptions& options);
+[[nodiscard]] PHASOR_API std::string audit_json(const Audit& findings, const ForeignTable& table,
+                                                const AuditOptions& options);
 
 }  // namespace phasor::porting

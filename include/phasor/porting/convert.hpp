@@ -10,6 +10,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotary.hpp"
+#include "phasor/export.h"
 
 namespace phasor::porting {
 
@@ -71,8 +72,8 @@ struct ConvertResult {
 // error    Error(io); Error(internal) when the proof fails, and then no sidecar is written and the
 //          folder stays marked as unfinished
 // memory   two buffers of 1 MiB, or of one head of a projection where that is more
-[[nodiscard]] Result<ConvertResult> convert_checkpoint(const ConvertOptions& options);
+[[nodiscard]] PHASOR_API Result<ConvertResult> convert_checkpoint(const ConvertOptions& options);
 
-[[nodiscard]] std::string convert_json(const ConvertResult& result);
+[[nodiscard]] PHASOR_API std::string convert_json(const ConvertResult& result);
 
 }  // namespace phasor::porting

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "phasor/encodings/rope.hpp"
+#include "phasor/export.h"
 #include "phasor/io/npy.hpp"
 
 namespace phasor::porting {
@@ -109,7 +110,7 @@ struct Diagnosis {
 //          head_dim, nothing to look at, types that are no floats, positions or axes that do not
 //          fit
 // cost     a few passes over the tensors; a search of at most 2^20 offsets
-[[nodiscard]] Diagnosis diagnose(const DiagnoseInput& input);
+[[nodiscard]] PHASOR_API Diagnosis diagnose(const DiagnoseInput& input);
 
 // Where what was found is not what a config asks for.
 struct ConfigDifference {
@@ -122,18 +123,17 @@ struct ConfigDifference {
 // compared. `context` as for encodings::resolve_frequencies().
 //
 // throws   Error as resolve_frequencies(); Error(unsupported) for specs of several position rows
-[[nodiscard]] std::vector<ConfigDifference> compare_with_config(
+[[nodiscard]] PHASOR_API std::vector<ConfigDifference> compare_with_config(
     const Diagnosis& found, const encodings::RopeSpec& spec,
     std::optional<std::int64_t> context = std::nullopt);
 
 // The context to compare at where nobody names one: the last position + 1 where the spec's numbers
 // depend on it and the positions ascend by one, else none. `shape` is that of the tensors.
-[[nodiscard]] std::optional<std::int64_t> context_of_tokens(const Diagnosis& found,
-                                                            const encodings::RopeSpec& spec,
-                                                            std::span<const std::int64_t> shape);
+[[nodiscard]] PHASOR_API std::optional<std::int64_t> context_of_tokens(
+    const Diagnosis& found, const encodings::RopeSpec& spec, std::span<const std::int64_t> shape);
 
 // One JSON object. Fields that the data do not determine are null and named under "undetermined".
-[[nodiscard]] std::string diagnose_json(const Diagnosis& found,
-                                        const std::vector<ConfigDifference>* differences = nullptr);
+[[nodiscard]] PHASOR_API std::string diagnose_json(
+    const Diagnosis& found, const std::vector<ConfigDifference>* differences = nullptr);
 
 }  // namespace phasor::porting

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
+#include "phasor/export.h"
 
 namespace phasor::porting {
 
@@ -23,14 +24,14 @@ enum class Touches : std::uint8_t {
   cached_keys,  // nothing in a fresh sequence, something once keys are stored
   rounding,     // the same rule in another arithmetic
 };
-[[nodiscard]] std::string_view name_of(Touches touches) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(Touches touches) noexcept;
 
 // How a rule is known.
 enum class Evidence : std::uint8_t {
   reported,  // by users, measured
   read,      // in the engine's public source, not run
 };
-[[nodiscard]] std::string_view name_of(Evidence evidence) noexcept;
+[[nodiscard]] PHASOR_API std::string_view name_of(Evidence evidence) noexcept;
 
 struct DialectRule {
   std::string_view id;        // stable, for programs
@@ -47,7 +48,7 @@ struct Dialect {
   std::vector<DialectRule> rules;
 };
 // Every rule set, in the order of `phasor diff --list`.
-[[nodiscard]] std::span<const Dialect> dialects();
+[[nodiscard]] PHASOR_API std::span<const Dialect> dialects();
 
 // How a config writes its rotation; some readers know one form only.
 enum class ConfigForm : std::uint8_t {
@@ -67,10 +68,11 @@ struct ReadableConfig {
   std::string legacy_problem;
   std::string text;  // JSON; empty for GGUF
 };
-[[nodiscard]] Result<ReadableConfig> parse_readable_config(std::string_view text,
-                                                           std::string_view name = "config");
+[[nodiscard]] PHASOR_API Result<ReadableConfig> parse_readable_config(
+    std::string_view text, std::string_view name = "config");
 // As config::read_config().
-[[nodiscard]] Result<ReadableConfig> read_readable_config(const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API Result<ReadableConfig> read_readable_config(
+    const std::filesystem::path& path);
 
 // Where in a run the engines are compared.
 struct RunState {
@@ -109,7 +111,7 @@ struct EngineView {
 
 // throws   Error(invalid_argument): the group does not rotate, no such dialect, a context below 1
 //          or from 2^40 on, a max_length below 1, negative shifts
-[[nodiscard]] EngineView view_of(std::string_view dialect, const ReadableConfig& config,
-                                 std::size_t group, const RunState& state);
+[[nodiscard]] PHASOR_API EngineView view_of(std::string_view dialect, const ReadableConfig& config,
+                                            std::size_t group, const RunState& state);
 
 }  // namespace phasor::porting

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/export.h"
 #include "phasor/porting/dialects.hpp"
 
 namespace phasor::porting {
@@ -96,10 +97,11 @@ struct DiffReport {
 // refuses  fewer than two engines, one named twice, an unknown one; a layer that is not there or
 //          does not rotate; no layer that rotates; what view_of() refuses
 // cost     one evaluation of the frequencies per engine and group
-[[nodiscard]] Result<DiffReport> diff(const ReadableConfig& config, const DiffOptions& options);
+[[nodiscard]] PHASOR_API Result<DiffReport> diff(const ReadableConfig& config,
+                                                 const DiffOptions& options);
 
-[[nodiscard]] std::string diff_json(const DiffReport& report);
+[[nodiscard]] PHASOR_API std::string diff_json(const DiffReport& report);
 // Every rule set, for programs.
-[[nodiscard]] std::string dialects_json();
+[[nodiscard]] PHASOR_API std::string dialects_json();
 
 }  // namespace phasor::porting

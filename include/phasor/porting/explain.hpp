@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/export.h"
 #include "phasor/porting/dialects.hpp"
 
 namespace phasor::porting {
@@ -40,19 +41,19 @@ struct Explanation {
 };
 
 // refuses  what view_of() and resolve_frequencies() refuse
-[[nodiscard]] Result<Explanation> explain(const ReadableConfig& config,
-                                          std::optional<std::int64_t> context = std::nullopt);
+[[nodiscard]] PHASOR_API Result<Explanation> explain(
+    const ReadableConfig& config, std::optional<std::int64_t> context = std::nullopt);
 
 // {"model_type", "layers": [{"layers", "layer_type", "encoding", "layout", "head_dim",
 // "rotary_dim", "base", "scaling": {"type", ...}, "amplitude", "softmax_scale", "frequencies",
 // "wavelengths", "turns", "window", "sources": {...}, ...}], "warnings": [...], ...}
-[[nodiscard]] std::string explain_json(const Explanation& explanation);
+[[nodiscard]] PHASOR_API std::string explain_json(const Explanation& explanation);
 
 // The parameters of a scaling in words: "yarn: factor 4, original_max_position_embeddings 32768,
 // ..."; lists are summed up by their ends.
-[[nodiscard]] std::string scaling_text(const encodings::RopeScaling& scaling);
+[[nodiscard]] PHASOR_API std::string scaling_text(const encodings::RopeScaling& scaling);
 // The plain spec that config::parse_config() reads as this value again, keys in one order: equal specs
 // give equal text.
-[[nodiscard]] std::string plain_spec_json(const encodings::RopeSpec& spec);
+[[nodiscard]] PHASOR_API std::string plain_spec_json(const encodings::RopeSpec& spec);
 
 }  // namespace phasor::porting

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "phasor/core/rotary.hpp"
+#include "phasor/export.h"
 
 namespace phasor::porting {
 
@@ -39,13 +40,14 @@ struct LayoutChange {
 //          axis, a rotary_dim that is odd or leaves the head, another layout, shapes or element
 //          sizes that differ, memory of `in` and `out` that may overlap; before `out` is touched
 // cost     one read and one write of the array
-void convert_layout(const LayoutChange& change, std::int64_t axis,
-                    const StridedArray<const std::byte>& in, const StridedArray<std::byte>& out);
+PHASOR_API void convert_layout(const LayoutChange& change, std::int64_t axis,
+                               const StridedArray<const std::byte>& in,
+                               const StridedArray<std::byte>& out);
 
 // The array row-major without gaps, in `out` of as many bytes.
 //
 // throws   Error(shape_mismatch | unsupported): another size of `out`, more axes than
 //          kMaxStridedRank
-void copy_dense(const StridedArray<const std::byte>& in, std::span<std::byte> out);
+PHASOR_API void copy_dense(const StridedArray<const std::byte>& in, std::span<std::byte> out);
 
 }  // namespace phasor::porting

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/export.h"
 #include "phasor/porting/dialects.hpp"
 
 namespace phasor::porting {
@@ -92,11 +93,12 @@ struct Plan {
 //          length that is not known, or below 2; a layer that is not there or does not rotate;
 //          images and xPos, which no config extends
 // cost     one evaluation of the frequencies per method, two parses of the config
-[[nodiscard]] Result<Plan> plan(const ReadableConfig& config, const PlanOptions& options);
+[[nodiscard]] PHASOR_API Result<Plan> plan(const ReadableConfig& config,
+                                           const PlanOptions& options);
 
-[[nodiscard]] std::string plan_json(const Plan& plan);
+[[nodiscard]] PHASOR_API std::string plan_json(const Plan& plan);
 // One row per method and pair: method, pair, wavelength, turns_trained, frequency, turns_at_n, ood,
 // compression.
-[[nodiscard]] std::string plan_csv(const Plan& plan);
+[[nodiscard]] PHASOR_API std::string plan_csv(const Plan& plan);
 
 }  // namespace phasor::porting

@@ -9,12 +9,13 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotary.hpp"
+#include "phasor/export.h"
 
 namespace phasor::porting {
 
 // An order that the weights may be in. Beside the two right ones: q and k in different ones, and k
 // permuted on its way from the other layout as if it had another number of heads.
-struct OrderCandidate {
+struct PHASOR_API OrderCandidate {
   core::PairLayout queries = core::PairLayout::half, keys = core::PairLayout::half;
   std::optional<std::int64_t> permuted_as_heads;  // k, and not its own number
   std::string text;                               // the same in words
@@ -60,8 +61,8 @@ inline constexpr double kOrderEffect = 0.02;
 //
 // refuses  what read_config() and the readers refuse; a checkpoint without q and k projections
 // cost     at most a few thousand million products: layers are left out where there are many
-[[nodiscard]] Result<WeightOrder> infer_weight_order(const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API Result<WeightOrder> infer_weight_order(const std::filesystem::path& path);
 
-[[nodiscard]] std::string weight_order_json(const WeightOrder& order);
+[[nodiscard]] PHASOR_API std::string weight_order_json(const WeightOrder& order);
 
 }  // namespace phasor::porting
