@@ -56,14 +56,14 @@ void check_set(const config::LayerGroup& group, const json& set, const Lengths& 
 
 void rope_freqs(const Case& golden, Comparison& comparison) {
   const Lengths lengths = lengths_of(golden);
-  const auto configs =
-      member<std::map<std::string, std::string>>(golden.json, "configs", "case.json");
+  const auto configs = member<json>(golden.json, "configs", "case.json");
   const auto sets = member<std::vector<json>>(golden.json, "sets", "case.json");
   if (configs.empty() || sets.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "case.json: 'configs' and 'sets' must not be empty, got an empty one");
   }
-  for (const auto& [form, file] : configs) {
+  for (const io::JsonMember* const form : configs.sorted_items()) {
+    const auto file = member<std::string>(configs, form->key.c_str(), "case.json: configs");
     const config::ModelConfig model = config::read_config(golden.directory / file).value_or_throw();
     for (const json& set : sets) {
       const std::string layer = optional_member<std::string>(set, "layer_type", file).value_or("");
