@@ -2,6 +2,8 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "core/large_memory.hpp"
 #include "models/dispatch.hpp"
@@ -34,19 +36,42 @@ constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// Memory of the calling thread that its next call finds again: fresh pages would cost more than the
-// products of a small matrix.
-std::byte* scratch(std::size_t bytes) {
-  thread_local std::shared_ptr<std::byte[]> memory;
-  thread_local std::size_t size = 0;
-  if (bytes > size) {
-    memory.reset();
-    size = 0;
-    memory = core::allocate_large(bytes, 1);
-    size = bytes;
+// Memory that the next call of this thread finds again: fresh pages would cost more than the
+// products of a small matrix. A call takes it away while it lasts, since a parallel-for of the
+// program may run another call on this thread while it waits.
+class Scratch {
+ public:
+  Scratch() noexcept : memory_(std::move(kept().memory)), size_(std::exchange(kept().size, 0)) {}
+  ~Scratch() {
+    kept().memory = std::move(memory_);
+    kept().size = size_;
   }
-  return memory.get();
-}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // throws   std::bad_alloc
+  [[nodiscard]] std::byte* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_ = core::allocate_large(bytes, 1);
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Kept {
+    std::shared_ptr<std::byte[]> memory;
+    std::size_t size = 0;
+  };
+  static Kept& kept() noexcept {
+    thread_local Kept kept;
+    return kept;
+  }
+  std::shared_ptr<std::byte[]> memory_;
+  std::size_t size_;
+};
 
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
 
@@ -118,7 +143,8 @@ class Call {
     const std::int64_t heavy =
         tile ? rounded_up(slots / set * (blocks + 1) * std::int64_t{sizeof(std::int32_t)}, 64) : 0;
     room_ = rounded_up(room, 64);
-    codes_ = scratch(static_cast<std::size_t>(activations + second + heavy + parts * room_));
+    codes_ =
+        scratch_.at_least(static_cast<std::size_t>(activations + second + heavy + parts * room_));
     tiles_ = {reinterpret_cast<TileBlock*>(codes_),
               reinterpret_cast<std::int8_t*>(codes_ + activations),
               reinterpret_cast<std::int32_t*>(codes_ + activations + second), blocks};
@@ -272,6 +298,7 @@ class Call {
   const ComputeOptions& options_;
   const Kernels& kernels_;
   std::int64_t bytes_ = 0;  // of all weights
+  Scratch scratch_;
   std::byte* codes_ = nullptr;
   kernels::TileTokens tiles_{};
   std::int64_t token_bytes_ = 0;  // of a token's codes
