@@ -25,7 +25,7 @@ namespace {
 constexpr int kSpins = 2000;
 // A caller whose parts run elsewhere yields so many times before it sleeps: waking up takes longer
 // than most parts that are still missing.
-constexpr int kYields = 50;
+constexpr int kYields = 400;
 
 inline void relax() {
 #if defined(__x86_64__)

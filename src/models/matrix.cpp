@@ -135,8 +135,9 @@ void Matrix::row(std::int64_t index, std::span<float> out) const {
                 message("row: out must have ", columns(), " elements, got ", out.size()));
   }
   // The whole group, since its rows lie side by side.
+  ThreadScratch scratch;
   auto* const group = reinterpret_cast<float*>(
-      thread_scratch(static_cast<std::size_t>(kernels::kGroupRows * columns()) * sizeof(float)));
+      scratch.at_least(static_cast<std::size_t>(kernels::kGroupRows * columns()) * sizeof(float)));
   kernels_for(core::InstructionSet::best)
       .dequantise(packed_->weights, index / kernels::kGroupRows, group, kernels::kGroupRows);
   const std::size_t lane = static_cast<std::size_t>(index % kernels::kGroupRows);

@@ -2,6 +2,8 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "core/large_memory.hpp"
 #include "models/dispatch.hpp"
@@ -12,19 +14,6 @@
 #include "phasor/core/threads.hpp"
 
 namespace phasor::models {
-
-std::byte* thread_scratch(std::size_t bytes) {
-  thread_local std::shared_ptr<std::byte[]> memory;
-  thread_local std::size_t size = 0;
-  if (bytes > size) {
-    memory.reset();
-    size = 0;
-    memory = core::allocate_large(bytes, 1);
-    size = bytes;
-  }
-  return memory.get();
-}
-
 namespace {
 
 using kernels::ActivationBlock;
@@ -113,7 +102,8 @@ class Call {
     const std::int64_t heavy =
         tile ? rounded_up(slots / set * (blocks + 1) * std::int64_t{sizeof(std::int32_t)}, 64) : 0;
     room_ = rounded_up(room, 64);
-    codes_ = thread_scratch(static_cast<std::size_t>(activations + second + heavy + parts * room_));
+    codes_ =
+        scratch_.at_least(static_cast<std::size_t>(activations + second + heavy + parts * room_));
     tiles_ = {reinterpret_cast<TileBlock*>(codes_),
               reinterpret_cast<std::int8_t*>(codes_ + activations),
               reinterpret_cast<std::int32_t*>(codes_ + activations + second), blocks};
@@ -267,6 +257,7 @@ class Call {
   const ComputeOptions& options_;
   const Kernels& kernels_;
   std::int64_t bytes_ = 0;  // of all weights
+  ThreadScratch scratch_;
   std::byte* codes_ = nullptr;
   kernels::TileTokens tiles_{};
   std::int64_t token_bytes_ = 0;  // of a token's codes

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
+#include "core/large_memory.hpp"
 #include "models/kernels/kernels.hpp"
 #include "phasor/models/matrix.hpp"
 
@@ -31,10 +33,42 @@ struct Matrix::Packed {
 void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t count,
                const std::byte* bytes);
 
-// Memory of the calling thread that its next call finds again: fresh pages would cost more than the
-// products of a small matrix. Valid until the thread's next call.
-//
-// throws   std::bad_alloc
-[[nodiscard]] std::byte* thread_scratch(std::size_t bytes);
+// Memory that the next call of this thread finds again: fresh pages would cost more than the
+// products of a small matrix. A call takes it away while it lasts, since a parallel-for of the
+// program may run another call on this thread while it waits.
+class ThreadScratch {
+ public:
+  ThreadScratch() noexcept
+      : memory_(std::move(kept().memory)), size_(std::exchange(kept().size, 0)) {}
+  ~ThreadScratch() {
+    kept().memory = std::move(memory_);
+    kept().size = size_;
+  }
+  ThreadScratch(const ThreadScratch&) = delete;
+  ThreadScratch& operator=(const ThreadScratch&) = delete;
+
+  // throws   std::bad_alloc
+  [[nodiscard]] std::byte* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_ = core::allocate_large(bytes, 1);
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Kept {
+    std::shared_ptr<std::byte[]> memory;
+    std::size_t size = 0;
+  };
+  static Kept& kept() noexcept {
+    thread_local Kept kept;
+    return kept;
+  }
+  std::shared_ptr<std::byte[]> memory_;
+  std::size_t size_;
+};
 
 }  // namespace phasor::models
