@@ -56,3 +56,5 @@ if(missing)
   endif()
   message(FATAL_ERROR "phasor: the libraries it is built on must be there, got a system without ${names}.\n${advice}")
 endif()
+
+include(${CMAKE_CURRENT_LIST_DIR}/static_link.cmake)
