@@ -54,3 +54,5 @@ if(missing)
   endif()
   message(FATAL_ERROR "phasor: missing libraries: ${names}.\n${advice}")
 endif()
+
+include(${CMAKE_CURRENT_LIST_DIR}/static_link.cmake)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Links a C program with libphasor.a through `pkg-config --static`, and a C++ program through find_package, from an install of
-# BUILD_DIR, and runs both. Fails when a library is missing from what the package says it needs.
+# BUILD_DIR, and runs both. Each takes the whole archive, so that a library missing from what the package says it needs is an
+# error even where the program itself calls nothing of it.
 #
 # usage: scripts/check_static_link.sh BUILD_DIR
 set -eu
@@ -35,7 +36,7 @@ cmake_minimum_required(VERSION 3.25)
 project(phasor_static_consumer LANGUAGES CXX)
 find_package(phasor REQUIRED)
 add_executable(consumer main.cpp)
-target_link_libraries(consumer PRIVATE phasor::static)
+target_link_libraries(consumer PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,phasor::static>)
 END
 {
   cmake -S "$scratch/source" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$prefix" &&
@@ -50,10 +51,11 @@ find "$prefix" -name 'libphasor.so*' -delete
 PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 libraries=$(pkg-config --static --libs phasor)
+whole=$(printf '%s\n' "$libraries" | sed 's/-lphasor/-Wl,--whole-archive -lphasor -Wl,--no-whole-archive/')
 # Word splitting is what pkg-config's output is made for.
 # shellcheck disable=SC2046,SC2086
 "${CC:-cc}" -std=c11 -Wall -Wextra -Werror "$root/examples/consumer/main.c" -o "$scratch/consumer" \
-  $(pkg-config --cflags phasor) $libraries 2>"$scratch/log" || {
+  $(pkg-config --cflags phasor) $whole 2>"$scratch/log" || {
   cat "$scratch/log" >&2
   die "a C program did not link with: $libraries"
 }

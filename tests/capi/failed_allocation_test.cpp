@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "capi/support.hpp"
 #include "support/allocations.hpp"
@@ -67,6 +68,68 @@ TEST(CapiOutOfMemory, LeavesOutAsItWas) {
       "linear state",
       [&](phasor_linear_state** out) { return phasor_linear_state_create(1, 1, 8, 8, out); },
       phasor_linear_state_destroy);
+}
+
+// The header promises it; the last attempt of each call meets no refusal and must still succeed.
+TEST(CapiOutOfMemory, LeavesCachesAndStatesAsTheyWere) {
+  EXPECT_EQ(phasor_rope_create(nullptr, 0, nullptr), PHASOR_INVALID_ARGUMENT);
+  const Rope rope = make_rope(8), other = make_rope(8, 500000.0);
+  phasor_cache_spec spec{};
+  spec.struct_size = sizeof(spec);
+  spec.dtype = PHASOR_F32;
+  spec.batch = spec.key_heads = 1;
+  spec.head_dim = spec.value_dim = 8;
+  spec.capacity = 64;
+  spec.rope = rope.get();
+  phasor_cache* raw = nullptr;
+  ASSERT_EQ(phasor_cache_create(&spec, &raw), PHASOR_OK);
+  const testing::Cache cache(raw);
+  const Tensor k(4, 1, 0.1F), v(4, 1, 0.2F);
+  ASSERT_EQ(phasor_cache_append(raw, &k.c, &v.c, nullptr, 1), PHASOR_OK);
+  const auto keys = [&] {
+    phasor_heads view;
+    EXPECT_EQ(phasor_cache_views(raw, &view, nullptr), PHASOR_OK);
+    const auto* const first = static_cast<const float*>(view.data);
+    return std::vector<float>(first, first + view.tokens * 8);
+  };
+  const std::vector<std::function<phasor_status()>> changes = {
+      [&] { return phasor_cache_append(raw, &k.c, &v.c, nullptr, 1); },
+      [&] { return phasor_cache_shift(raw, 1, 4, 3, 1); },
+      [&] { return phasor_cache_rerotate(raw, other.get(), nullptr, 1); },
+      [&] { return phasor_cache_evict(raw, 0, 2); }, [&] { return phasor_cache_truncate(raw, 3); }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const std::vector<float> before = keys();
+    phasor_status status = PHASOR_OK;
+    test::fail_each_allocation([&] { status = changes[i](); },
+                               [&](std::int64_t index) {
+                                 EXPECT_EQ(status, PHASOR_INTERNAL) << i << ", " << index;
+                                 EXPECT_EQ(keys(), before) << i << ", " << index;
+                               });
+    EXPECT_EQ(status, PHASOR_OK) << phasor_last_error();
+  }
+
+  phasor_linear_state* state = nullptr;
+  ASSERT_EQ(phasor_linear_state_create(1, 1, 8, 8, &state), PHASOR_OK);
+  const testing::LinearState owned(state);
+  phasor_linear_options options{};
+  options.struct_size = sizeof(options);
+  options.causality = PHASOR_CAUSAL;
+  options.threads = 1;
+  const Tensor out(4, 1, 0.3F), expected(4, 1, 0.4F);
+  ASSERT_EQ(phasor_linear_attend(rope.get(), &k.c, &k.c, &v.c, &expected.c, &options), PHASOR_OK);
+  phasor_status status = PHASOR_OK;
+  test::fail_each_allocation(
+      [&] {
+        status = phasor_linear_continue(state, rope.get(), &k.c, &k.c, &v.c, &out.c, &options);
+      },
+      [&](std::int64_t index) {
+        EXPECT_EQ(status, PHASOR_INTERNAL) << index;
+        EXPECT_EQ(phasor_linear_state_tokens(state), 0) << index;
+      });
+  ASSERT_EQ(status, PHASOR_OK) << phasor_last_error();
+  for (std::size_t i = 0; i < out.values.size(); ++i) {
+    EXPECT_NEAR(out.values[i], expected.values[i], 1e-6) << i;  // nothing was counted twice
+  }
 }
 
 TEST(CapiRotate, AllocatesNothing) {

@@ -291,7 +291,7 @@ TEST_F(CapiPorting, RefusesAndLeavesOutAsItWas) {
   options.between = "hf,nobody";
   expect_status(phasor_diff_json(plain_.get(), &options, &text), PHASOR_INVALID_ARGUMENT, "nobody");
   expect_status(phasor_rope_from_config(plain_.get(), "9", PHASOR_LAYOUT_UNSET, 0, &rope),
-                PHASOR_OUT_OF_RANGE, "9");
+                PHASOR_INVALID_ARGUMENT, "9");
   expect_status(phasor_diagnose_json(&x.c, &y.c, nullptr, nullptr, nullptr, 0, &text),
                 PHASOR_SHAPE_MISMATCH, "");
   const std::int64_t three[] = {0, 1, 2};
