@@ -91,7 +91,8 @@ class Report {
     positions_.token(row, per_axis);
     std::string text;
     for (const double position : per_axis) {
-      text += (text.empty() ? "" : ",") + fmt::format("{}", position);
+      if (!text.empty()) text += ',';
+      text += fmt::format("{}", position);
     }
     return text;
   }

@@ -23,7 +23,8 @@ inline constexpr std::size_t kPageWidth = 100;
       page += line + '\n' + indent;
       line.clear();
     }
-    line += (line.empty() ? "" : " ") + std::string(word);
+    if (!line.empty()) line += ' ';
+    line += word;
   }
   return page + line + '\n';
 }
@@ -35,8 +36,9 @@ inline constexpr std::size_t kPageWidth = 100;
   for (std::size_t first = 0; first < layers.size();) {
     std::size_t end = first + 1;
     while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
-    text += (text.empty() ? "layers " : ", ") + std::to_string(layers[first]);
-    if (end > first + 1) text += "-" + std::to_string(layers[end - 1]);
+    text += text.empty() ? "layers " : ", ";
+    text += std::to_string(layers[first]);
+    if (end > first + 1) text.append(1, '-').append(std::to_string(layers[end - 1]));
     first = end;
   }
   if (text.empty()) text = layer_type.empty() ? "all layers" : "layers";
