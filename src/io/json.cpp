@@ -261,7 +261,8 @@ void Json::erase(std::string_view key) {
 }
 
 void Json::erase(std::size_t index) {
-  value_.array->erase(value_.array->begin() + (&at(index) - value_.array->data()));
+  const std::ptrdiff_t place = &at(index) - elements().data();  // refuses before anything is read
+  value_.array->erase(value_.array->begin() + place);
 }
 
 bool Json::equals(const Json& other) const {
