@@ -50,6 +50,15 @@ json pasted(json config, const PlanSnippet& snippet) {
   return config;
 }
 
+// Python's json writes bare words; the text is read a second time for its snippets.
+TEST(Plan, ReadsConfigsWithBareWordsOfPython) {
+  std::string text = llama(4096).dump();
+  text.insert(text.size() - 1, R"(,"limits":[0.0,Infinity],"dropout":NaN)");
+  const Plan made = plan(parse_readable_config(text).value_or_throw(), {16384, std::nullopt, ""})
+                        .value_or_throw();
+  EXPECT_FALSE(method_of(made, "yarn").rope_parameters.json.empty());
+}
+
 TEST(Plan, BandsCountTurnsWithinTheTrainedLength) {
   const Plan made = plan_of(llama(4096), 16384);
   EXPECT_EQ(made.trained, 4096);

@@ -25,7 +25,8 @@ Attributes attributes_of(const Case& golden) {
   Attributes attributes;
   const auto given = golden.json.find("attributes");
   if (given == golden.json.end() || given->is_null()) return attributes;
-  for (const auto& [name, value] : given->items()) {
+  for (const io::JsonMember* const entry : given->sorted_items()) {
+    const std::string& name = entry->key;
     std::int64_t* const member_of = name == "interleaved" ? &attributes.interleaved
                                     : name == "num_heads" ? &attributes.num_heads
                                     : name == "rotary_embedding_dim"

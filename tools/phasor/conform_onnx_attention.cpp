@@ -31,8 +31,8 @@ Attributes attributes_of(const Case& golden) {
   Attributes attributes;
   const auto given = golden.json.find("attributes");
   if (given == golden.json.end() || given->is_null()) return attributes;
-  for (const auto& entry : given->items()) {
-    const std::string& name = entry.key();
+  for (const io::JsonMember* const entry : given->sorted_items()) {
+    const std::string& name = entry->key;
     if (name == "scale") {
       attributes.scale = member<double>(*given, "scale", "attributes");
       continue;
