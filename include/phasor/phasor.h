@@ -701,7 +701,7 @@ PHASOR_API phasor_status phasor_cache_attend(const phasor_cache* cache,
 
 /* The CPUs that this process may use: those of its affinity mask, and no more than the quota of its
  * control group. While a parallel-for with `threads` is set, that number. */
-int32_t phasor_available_threads(void);
+PHASOR_API int32_t phasor_available_threads(void);
 
 /* A parallel-for of the program, so that one set of threads serves it and Phasor. `run` calls
  * task(context, part, parts) exactly once for each part in [0, parts), on any threads and in any
@@ -718,7 +718,7 @@ typedef struct {
 
 /* Hands the parts of all later calls to `parallel_for`, or to Phasor's own threads when it is NULL.
  * Calls under way end as they began: `user` must live until they have. */
-phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
+PHASOR_API phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
 
 /* ---- Models
  * ---------------------------------------------------------------------------------------------- */

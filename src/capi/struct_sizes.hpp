@@ -67,6 +67,9 @@ template <>
 inline constexpr std::size_t kFirstSize<phasor_diff_options> = offsetof(phasor_diff_options,
                                                                         shifts) +
                                                                sizeof(std::int64_t);
+template <>
+inline constexpr std::size_t kFirstSize<phasor_parallel_for> = offsetof(phasor_parallel_for, user) +
+                                                               sizeof(void*);
 
 // The literal numbers, so that a member put into the middle, or a line above that follows a new
 // member, does not compile. Pointers and alignment differ elsewhere than on 64-bit machines.
@@ -83,5 +86,6 @@ static_assert(sizeof(void*) != 8 || kFirstSize<phasor_model_info> == 80);
 static_assert(sizeof(void*) != 8 || kFirstSize<phasor_generate_options> == 112);
 static_assert(sizeof(void*) != 8 || kFirstSize<phasor_special_tokens> == 64);
 static_assert(sizeof(void*) != 8 || kFirstSize<phasor_diff_options> == 48);
+static_assert(sizeof(void*) != 8 || kFirstSize<phasor_parallel_for> == 24);
 
 }  // namespace phasor::capi

@@ -17,8 +17,8 @@ phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for) {
   return phasor::capi::guarded([&] {
     if (parallel_for == nullptr) return phasor::core::set_parallel_for(nullptr);
     const char* const where = "phasor_set_parallel_for";
-    const phasor_parallel_for from = phasor::capi::take_struct(
-        parallel_for, phasor_parallel_for{}, sizeof(phasor_parallel_for), where, "parallel_for");
+    const phasor_parallel_for from =
+        phasor::capi::take_struct(parallel_for, phasor_parallel_for{}, where, "parallel_for");
     if (from.run == nullptr) {
       throw phasor::Error(phasor::ErrorCode::invalid_argument,
                           phasor::message(where, ": run must not be NULL, got NULL"));

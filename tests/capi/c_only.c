@@ -273,6 +273,8 @@ static void (*const kFunctions[])(void) = {
     FUNCTION(phasor_weight_order_json),
     FUNCTION(phasor_describe_json),
     FUNCTION(phasor_convert_checkpoint),
+    FUNCTION(phasor_available_threads),
+    FUNCTION(phasor_set_parallel_for),
 };
 
 int phasor_c_function_count(void) {

@@ -14,8 +14,6 @@
 namespace phasor::tools {
 namespace {
 
-constexpr std::string_view kCase = "case.json";
-
 // Dense float32 gradients like a view.
 struct Gradient {
   std::vector<float> values;
@@ -41,13 +39,13 @@ void attention_backward(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q", "k", "v");
   encodings::AttentionShape shape = heads.shape();
   const CaseEncoding encoding =
-      encoding_of(golden, member<std::string>(golden.json, "encoding", kCase), shape);
+      encoding_of(golden, member<std::string>(golden.json, "encoding", kCaseFile), shape);
 
   attention::AttentionOptions options;
-  options.window = optional_member<std::int64_t>(golden.json, "window", kCase);
+  options.window = optional_member<std::int64_t>(golden.json, "window", kCaseFile);
   // A window of these cases is 0 <= i - j < window: it looks back only.
   options.causality =
-      optional_member<bool>(golden.json, "causal", kCase).value_or(false) || options.window
+      optional_member<bool>(golden.json, "causal", kCaseFile).value_or(false) || options.window
           ? attention::Causality::bottom_right
           : attention::Causality::none;
   std::optional<CasePositions> positions;
@@ -55,7 +53,7 @@ void attention_backward(const Case& golden, Comparison& comparison) {
       spec != nullptr && golden.inputs.contains("position_ids")) {
     positions.emplace(golden.input("position_ids"), "position_ids", *spec, heads.q().batch,
                       shape.query_tokens);
-    shape.context = optional_member<std::int64_t>(golden.json, "seq_len", kCase);
+    shape.context = optional_member<std::int64_t>(golden.json, "seq_len", kCaseFile);
     if (!shape.context && encodings::depends_on_context(*spec)) shape.context = positions->length();
     options.query_positions = options.key_positions = positions->view();
   }

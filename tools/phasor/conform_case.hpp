@@ -19,6 +19,9 @@
 
 namespace phasor::tools {
 
+// What each folder of golden holds: the description of its case.
+inline constexpr std::string_view kCaseFile = "case.json";
+
 struct CaseArray {
   io::NpyArray data;              // bf16 where the case stores its bits as uint16
   std::vector<std::string> dims;  // the name of each axis; empty when the case does not say

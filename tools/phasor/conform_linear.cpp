@@ -12,27 +12,25 @@
 namespace phasor::tools {
 namespace {
 
-constexpr std::string_view kCase = "case.json";
-
 attention::FeatureMap features_of(const std::string& name) {
   if (name == "elu+1") return attention::FeatureMap::elu_plus_one;
   if (name == "softmax_exp") return attention::FeatureMap::softmax_exp;
   throw Error(ErrorCode::unsupported,
-              message(kCase, ": 'feature_map' must be elu+1 or softmax_exp, got ", name));
+              message(kCaseFile, ": 'feature_map' must be elu+1 or softmax_exp, got ", name));
 }
 
 core::Rotary rotary_of_case(const Case& golden, const encodings::AttentionShape& shape) {
   io::Json description = golden.json;
   if (!description.contains("config")) description["head_dim"] = shape.head_dim;
-  return encodings::resolve(spec_of(description, std::string(kCase)), shape.key_tokens);
+  return encodings::resolve(spec_of(description, std::string(kCaseFile)), shape.key_tokens);
 }
 
 attention::LinearOptions options_of(const Case& golden) {
   attention::LinearOptions options;
-  options.causality = member<bool>(golden.json, "causal", kCase)
+  options.causality = member<bool>(golden.json, "causal", kCaseFile)
                           ? attention::Causality::bottom_right
                           : attention::Causality::none;
-  options.features = features_of(member<std::string>(golden.json, "feature_map", kCase));
+  options.features = features_of(member<std::string>(golden.json, "feature_map", kCaseFile));
   return options;
 }
 

@@ -18,7 +18,7 @@
 namespace phasor::tools {
 namespace {
 
-struct Attributes {
+struct AttentionAttributes {
   std::int64_t is_causal = 0;
   std::int64_t q_num_heads = 0, kv_num_heads = 0;
   std::int64_t qk_matmul_output_mode = 0;
@@ -27,8 +27,8 @@ struct Attributes {
   double softcap = 0.0;
 };
 
-Attributes attributes_of(const Case& golden) {
-  Attributes attributes;
+AttentionAttributes attention_attributes(const Case& golden) {
+  AttentionAttributes attributes;
   const auto given = golden.json.find("attributes");
   if (given == golden.json.end() || given->is_null()) return attributes;
   for (const io::JsonMember* const entry : given->sorted_items()) {
@@ -210,7 +210,7 @@ Computed output_of(Attended& attended, std::size_t rank) {
 }
 
 void attention_node(const Case& golden, Comparison& comparison) {
-  const Attributes attributes = attributes_of(golden);
+  const AttentionAttributes attributes = attention_attributes(golden);
   CaseArray q_array = golden.input("Q"), k_array = golden.input("K"), v_array = golden.input("V");
   const core::HeadsView q = view_of(q_array.data, attributes.q_num_heads, "Q");
   const core::HeadsView new_k = view_of(k_array.data, attributes.kv_num_heads, "K");

@@ -16,8 +16,6 @@
 namespace phasor::tools {
 namespace {
 
-constexpr std::string_view kCase = "case.json";
-
 std::string without(const std::string& text, std::string_view end) {
   return text.substr(0, text.size() - end.size());
 }
@@ -63,8 +61,9 @@ std::vector<Plan> plan_turns(const Case& golden, core::Direction direction) {
                      is_key(input) ? core::Role::key : core::Role::query});
   }
   if (plans.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message(kCase, ": an input must be the source of an expected result, got none"));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message(kCaseFile, ": an input must be the source of an expected result, got none"));
   }
   return plans;
 }
@@ -98,7 +97,7 @@ Turned turn_case(const Case& golden, const encodings::RopeSpec& spec, core::Dire
   const core::HeadsView first = heads_of(plans.front().input, plans.front().result);
   CasePositions positions(golden.input("position_ids"), "position_ids", spec, first.batch,
                           first.tokens);
-  core::Rotary rotary = rotary_of(golden.json, spec, positions, std::string(kCase));
+  core::Rotary rotary = rotary_of(golden.json, spec, positions, std::string(kCaseFile));
   auto results = turn_all(std::move(plans), rotary, positions.view(), direction);
   return {std::move(rotary), std::move(positions), std::move(results)};
 }
@@ -109,12 +108,12 @@ void compare_turned(const Turned& turned, Comparison& comparison) {
 }
 
 void rope_apply(const Case& golden, Comparison& comparison) {
-  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCase));
+  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   compare_turned(turn_case(golden, spec, core::Direction::forward), comparison);
 }
 
 void rope_backward(const Case& golden, Comparison& comparison) {
-  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCase));
+  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   compare_turned(turn_case(golden, spec, core::Direction::transpose), comparison);
 }
 
@@ -154,7 +153,7 @@ Computed scores_of(CaseArray q, CaseArray k) {
 }
 
 void rope_apply_xpos(const Case& golden, Comparison& comparison) {
-  const std::string where(kCase);
+  const std::string where(kCaseFile);
   encodings::RopeSpec spec = spec_of(golden.json, where);
   encodings::Xpos xpos;
   xpos.scale_base = member<double>(golden.json, "scale_base", where);
@@ -193,12 +192,12 @@ CosSin cos_sin_of(const core::Frequencies& frequencies, const CasePositions& pos
 
 // Truth called X_exact and X_f32freq: X is cos, sin or the turned form of an input.
 void rope_accuracy(const Case& golden, Comparison& comparison) {
-  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCase));
+  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   CaseArray q = golden.input("q");
   const core::HeadsView heads = heads_of(q, "q");
   const CasePositions positions(golden.input("position_ids"), "position_ids", spec, heads.batch,
                                 heads.tokens);
-  const core::Rotary exact = rotary_of(golden.json, spec, positions, std::string(kCase));
+  const core::Rotary exact = rotary_of(golden.json, spec, positions, std::string(kCaseFile));
   core::Rotary rounded = exact;
   rounded.frequencies =
       core::Frequencies(io::to_doubles(golden.input("inv_freq").data).value_or_throw(),
@@ -226,7 +225,7 @@ void rope_accuracy(const Case& golden, Comparison& comparison) {
 
 // freqs_cis [seq, freq, 2] = (cos, sin), and xq, xk turned.
 void worked_example(const Case& golden, Comparison& comparison) {
-  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCase));
+  const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   const Turned turned = turn_case(golden, spec, core::Direction::forward);
   compare_turned(turned, comparison);
   const auto results = results_of(golden);

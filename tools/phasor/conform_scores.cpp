@@ -18,8 +18,6 @@ namespace {
 using attention::AttentionOptions;
 using encodings::Table;
 
-constexpr std::string_view kCase = "case.json";
-
 void compare_attended(const Case& golden, Comparison& comparison, Attended& attended) {
   for (const char* name : {"output", "context", "attn_vec"}) {
     compare_output(golden, comparison, name, attended);
@@ -37,11 +35,11 @@ void attend_case(const Case& golden, Comparison& comparison, const std::string& 
   const encodings::ScoreTerms terms =
       terms_of(golden, encoding_of(golden, encoding_name, shape), shape);
   AttentionOptions options;
-  options.causality = optional_member<bool>(golden.json, "causal", kCase)
+  options.causality = optional_member<bool>(golden.json, "causal", kCaseFile)
                               .value_or(causality == attention::Causality::bottom_right)
                           ? attention::Causality::bottom_right
                           : attention::Causality::none;
-  options.window = optional_member<std::int64_t>(golden.json, "window", kCase);
+  options.window = optional_member<std::int64_t>(golden.json, "window", kCaseFile);
   std::optional<CaseMask> mask;
   if (golden.inputs.contains("mask")) {
     mask.emplace(golden.input("mask"), "mask", shape, heads.q().batch);
@@ -73,10 +71,10 @@ std::vector<double> first_scores(const encodings::ScoreTerms& terms, const CaseH
 void t5_attention(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q", "k", "v");
   const encodings::AttentionShape shape = heads.shape();
-  const auto past = optional_member<std::int64_t>(golden.json, "past", kCase);
+  const auto past = optional_member<std::int64_t>(golden.json, "past", kCaseFile);
   if (past && *past != shape.key_tokens - shape.query_tokens) {
     throw Error(ErrorCode::unsupported,
-                message(kCase, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,
+                message(kCaseFile, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,
                         " keys before the first query, got ", *past));
   }
   attend_case(golden, comparison, "t5", attention::Causality::none);

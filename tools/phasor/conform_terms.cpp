@@ -20,7 +20,6 @@ using encodings::Table;
 using encodings::TransformerXl;
 using json = io::Json;
 
-const std::string kCase = "case.json";
 const std::vector<std::string> kHeadDim = {"head", "dim"};
 
 Table table_input(const Case& golden, const std::string& name,
@@ -43,17 +42,17 @@ CaseEncoding none(const Case& /*golden*/, const encodings::AttentionShape& /*sha
 CaseEncoding rope(const Case& golden, const encodings::AttentionShape& shape) {
   json description = golden.json;
   if (!description.contains("config")) description["head_dim"] = shape.head_dim;
-  return {spec_of(description, kCase), {}};
+  return {spec_of(description, std::string(kCaseFile)), {}};
 }
 
 CaseEncoding xpos(const Case& golden, const encodings::AttentionShape& shape) {
   json description = golden.json;
   description["head_dim"] = shape.head_dim;
-  encodings::RopeSpec spec = spec_of(description, kCase);
+  encodings::RopeSpec spec = spec_of(description, std::string(kCaseFile));
   encodings::Xpos growth;
-  growth.scale_base = member<double>(golden.json, "scale_base", kCase);
-  growth.gamma = member<double>(golden.json, "gamma", kCase);
-  growth.centre = member<double>(golden.json, "centre", kCase);
+  growth.scale_base = member<double>(golden.json, "scale_base", kCaseFile);
+  growth.gamma = member<double>(golden.json, "gamma", kCaseFile);
+  growth.centre = member<double>(golden.json, "centre", kCaseFile);
   spec.xpos = growth;
   return {std::move(spec), {}};
 }
@@ -61,14 +60,14 @@ CaseEncoding xpos(const Case& golden, const encodings::AttentionShape& shape) {
 encodings::T5 buckets_of(const Case& golden, const std::string& table) {
   encodings::T5 t5;
   t5.bias = table_input(golden, table);
-  const auto stated = optional_member<std::int64_t>(golden.json, "num_buckets", kCase);
+  const auto stated = optional_member<std::int64_t>(golden.json, "num_buckets", kCaseFile);
   if (stated && *stated != t5.bias.rows) {
     throw Error(ErrorCode::shape_mismatch,
                 message(table, ": must have the case's ", *stated, " buckets, got ", t5.bias.rows));
   }
-  t5.max_distance =
-      optional_member<std::int64_t>(golden.json, "max_distance", kCase).value_or(t5.max_distance);
-  const bool both = optional_member<bool>(golden.json, "bidirectional", kCase).value_or(true);
+  t5.max_distance = optional_member<std::int64_t>(golden.json, "max_distance", kCaseFile)
+                        .value_or(t5.max_distance);
+  const bool both = optional_member<bool>(golden.json, "bidirectional", kCaseFile).value_or(true);
   t5.range = both ? encodings::BucketRange::bidirectional : encodings::BucketRange::past_only;
   return t5;
 }
@@ -81,16 +80,16 @@ CaseEncoding t5(const Case& golden, const encodings::AttentionShape& /*shape*/) 
 CaseEncoding alibi(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::Alibi alibi;
   alibi.max_bias =
-      optional_member<double>(golden.json, "alibi_bias_max", kCase).value_or(alibi.max_bias);
+      optional_member<double>(golden.json, "alibi_bias_max", kCaseFile).value_or(alibi.max_bias);
   return {alibi, {}};
 }
 
 CaseEncoding shaw(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::Shaw shaw;
   CaseEncoding result;
-  const auto clip = optional_member<std::int64_t>(golden.json, "clip", kCase);
-  shaw.left = clip ? *clip : member<std::int64_t>(golden.json, "left", kCase);
-  shaw.right = clip ? *clip : member<std::int64_t>(golden.json, "right", kCase);
+  const auto clip = optional_member<std::int64_t>(golden.json, "clip", kCaseFile);
+  shaw.left = clip ? *clip : member<std::int64_t>(golden.json, "left", kCaseFile);
+  shaw.right = clip ? *clip : member<std::int64_t>(golden.json, "right", kCaseFile);
   const std::string keys = present(golden, {"rel_k", "distance_embedding"});
   const std::string values = present(golden, {"rel_v"});
   if (!keys.empty()) {
@@ -108,14 +107,14 @@ CaseEncoding shaw(const Case& golden, const encodings::AttentionShape& /*shape*/
 CaseEncoding bert_relative(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::BertRelative bert;
   bert.rows = table_input(golden, "distance_embedding");
-  bert.max_positions = member<std::int64_t>(golden.json, "max_position_embeddings", kCase);
+  bert.max_positions = member<std::int64_t>(golden.json, "max_position_embeddings", kCaseFile);
   TrainedInput trained{"distance_embedding", {&ScoreTermGradients::query_rows}};
-  const auto kind = member<std::string>(golden.json, "position_embedding_type", kCase);
+  const auto kind = member<std::string>(golden.json, "position_embedding_type", kCaseFile);
   if (kind == "relative_key_query") {
     bert.kind = encodings::BertRelative::Kind::key_query;
     trained.terms.push_back(&ScoreTermGradients::key_rows);
   } else if (kind != "relative_key") {
-    throw Error(ErrorCode::unsupported, message(kCase,
+    throw Error(ErrorCode::unsupported, message(kCaseFile,
                                                 ": 'position_embedding_type' must be relative_key "
                                                 "or relative_key_query, got ",
                                                 kind));
@@ -156,10 +155,11 @@ CaseEncoding deberta(const Case& golden, Deberta::Version version) {
   CaseEncoding result;
   deberta.version = version;
   deberta.max_relative_positions =
-      member<std::int64_t>(golden.json, "max_relative_positions", kCase);
+      member<std::int64_t>(golden.json, "max_relative_positions", kCaseFile);
   deberta.position_buckets =
-      optional_member<std::int64_t>(golden.json, "position_buckets", kCase).value_or(0);
-  for (const auto& type : member<std::vector<std::string>>(golden.json, "pos_att_type", kCase)) {
+      optional_member<std::int64_t>(golden.json, "position_buckets", kCaseFile).value_or(0);
+  for (const auto& type :
+       member<std::vector<std::string>>(golden.json, "pos_att_type", kCaseFile)) {
     if (type == "c2p") {
       deberta.keys = table_input(golden, "pos_k");
       result.trained.push_back({"pos_k", {&ScoreTermGradients::query_rows}});
@@ -168,7 +168,7 @@ CaseEncoding deberta(const Case& golden, Deberta::Version version) {
       result.trained.push_back({"pos_q", {&ScoreTermGradients::key_rows}});
     } else {
       throw Error(ErrorCode::unsupported,
-                  message(kCase, ": 'pos_att_type' must be of c2p and p2c, got ", type));
+                  message(kCaseFile, ": 'pos_att_type' must be of c2p and p2c, got ", type));
     }
   }
   result.encoding = deberta;
@@ -184,12 +184,12 @@ CaseEncoding tupe(const Case& golden, const encodings::AttentionShape& /*shape*/
   result.trained = {{"pos_q", {&ScoreTermGradients::extra_query}},
                     {"pos_k", {&ScoreTermGradients::extra_key}}};
   const bool given = golden.inputs.contains("bias_table");
-  if (optional_member<bool>(golden.json, "relative_bias", kCase).value_or(given)) {
+  if (optional_member<bool>(golden.json, "relative_bias", kCaseFile).value_or(given)) {
     tupe.bias = buckets_of(golden, "bias_table");
     result.trained.push_back({"bias_table", {&ScoreTermGradients::bias}});
   }
   const bool untied = golden.inputs.contains("theta1");
-  if (optional_member<bool>(golden.json, "reset_cls", kCase).value_or(untied)) {
+  if (optional_member<bool>(golden.json, "reset_cls", kCaseFile).value_or(untied)) {
     tupe.first_row = table_input(golden, "theta1", {"head"});
     tupe.first_column = table_input(golden, "theta2", {"head"});
     result.trained.push_back({"theta1", {&ScoreTermGradients::first_row}});
@@ -260,7 +260,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
   const auto found = kMakers.find(name);
   if (found == kMakers.end()) {
     throw Error(ErrorCode::unsupported,
-                message(kCase, ": 'encoding' must be one that attention knows, got ", name));
+                message(kCaseFile, ": 'encoding' must be one that attention knows, got ", name));
   }
   return found->second(golden, shape);
 }

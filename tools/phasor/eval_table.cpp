@@ -55,7 +55,8 @@ std::string perplexity_text(double perplexity) {
 }  // namespace
 
 std::string eval_csv(const std::vector<EvalCell>& cells) {
-  std::string text = std::string(kEvalHeader) + "\n";
+  std::string text(kEvalHeader);
+  text += '\n';
   for (const EvalCell& cell : cells) {
     const models::Perplexity& value = cell.value;
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.3f}\n", cell.model, cell.scaling,
