@@ -12,25 +12,28 @@ import re
 import subprocess
 import sys
 
-NAMESPACE = re.compile(r"^(?:inline )?namespace ([\w:]+) \{", re.MULTILINE)
-CLASS = re.compile(r"\b(?:class|struct) (?:\[\[nodiscard\]\] )?PHASOR_API (\w+)")
-FUNCTION = re.compile(r"\bPHASOR_API ([^;{}()]*?)\b(operator[^\s\w(]+|\w+)\(")
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+CLASS = r"\b(?:class|struct) (?:\[\[nodiscard\]\] )?PHASOR_API (?P<type>\w+)"
+FUNCTION = r"\bPHASOR_API [^;{}()]*?\b(?P<function>operator[^\s\w(]+|\w+)\("
+TOKEN = re.compile(rf"\bnamespace (?P<namespace>[\w:]+) \{{|{CLASS}|{FUNCTION}|(?P<open>\{{)|(?P<close>\}})")
+IGNORED = re.compile(r'//[^\n]*|/\*.*?\*/|^[ \t]*#[^\n]*|extern "C" \{', re.DOTALL | re.MULTILINE)
 ABOUT = re.compile(r"^(?:typeinfo|typeinfo name|vtable|VTT|guard variable) for ")
 
 
 def declared(text):
     """(classes, functions) that a header exports, with their namespaces."""
-    text = COMMENT.sub("", text)
-    classes, functions = set(), set()
-    ends = [match.start() for match in NAMESPACE.finditer(text)] + [len(text)]
-    pieces = [("", text[: ends[0]])] + [
-        (match.group(1) + "::", text[match.end() : end])
-        for match, end in zip(NAMESPACE.finditer(text), ends[1:], strict=True)
-    ]
-    for namespace, piece in pieces:
-        classes |= {namespace + match.group(1) for match in CLASS.finditer(piece)}
-        functions |= {namespace + match.group(2) for match in FUNCTION.finditer(piece)}
+    classes, functions, scopes = set(), set(), []
+    for token in TOKEN.finditer(IGNORED.sub("", text)):
+        prefix = "".join(scope + "::" for scope in scopes if scope)
+        if token["namespace"]:
+            scopes.append(token["namespace"])
+        elif token["open"]:
+            scopes.append("")
+        elif token["close"] and scopes:
+            scopes.pop()
+        elif token["type"]:
+            classes.add(prefix + token["type"])
+        elif token["function"]:
+            functions.add(prefix + token["function"])
     return classes, functions
 
 

@@ -17,9 +17,14 @@ struct Plain { int x; };  // PHASOR_API hidden(int) is only a comment
 [[nodiscard]] PHASOR_API std::vector<int> rotate(const Plain& x,
                                                  int y);
 }  // namespace phasor::core
+#define PHASOR_API __attribute__((visibility("default")))
 namespace phasor {
+namespace detail {
+PHASOR_API void append_to(std::string& text, double number);
+inline int twice(int x) { return 2 * x; }
+}  // namespace detail
 PHASOR_API void refuse(const std::string& text);
-}
+}  // namespace phasor
 """
 C_HEADER = "PHASOR_API const char* phasor_version(void);\n"
 GOOD = [
@@ -28,6 +33,7 @@ GOOD = [
     "typeinfo for phasor::core::Table",
     "phasor::core::rotate[abi:cxx11](phasor::core::Plain const&, int)",
     "phasor::refuse(std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const&)",
+    "phasor::detail::append_to(std::string&, double)",
     "phasor_version",
 ]
 
