@@ -1,6 +1,6 @@
 // A warm decode step allocates nothing, and a call that ran out of memory leaves every sequence as it
 // was. A program of its own, since it counts and refuses every allocation of the process.
-// threads = 2 belongs in kOneThread's place too once tasks of the pool may throw.
+// These models are too small for threads to share; real_allocations_test.cpp has one that is not.
 #include <gtest/gtest.h>
 
 #include <functional>
