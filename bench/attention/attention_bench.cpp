@@ -67,9 +67,9 @@ std::int64_t pairs_of(const Shape& shape) {
   return shape.heads * (shape.causality == Causality::none ? n * n : n * (n + 1) / 2);
 }
 
-class Bench {
+class AttentionBench {
  public:
-  Bench(const AttentionPlan& plan, const std::function<void(const Row&)>& done)
+  AttentionBench(const AttentionPlan& plan, const std::function<void(const Row&)>& done)
       : plan_(plan), done_(done) {}
 
   void run() {
@@ -290,7 +290,7 @@ class Bench {
 }  // namespace
 
 void run_attention_bench(const AttentionPlan& plan, const std::function<void(const Row&)>& done) {
-  Bench(plan, done).run();
+  AttentionBench(plan, done).run();
 }
 
 }  // namespace phasor::bench

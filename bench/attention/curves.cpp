@@ -12,7 +12,7 @@
 namespace phasor::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using CurveClock = std::chrono::steady_clock;
 
 constexpr double kMib = 1024.0 * 1024.0;
 
@@ -27,9 +27,9 @@ double median_ms(const std::function<void()>& work) {
   std::vector<double> times;
   double total = 0.0;
   while (times.size() < 3 || (total < 300.0 && times.size() < 25)) {
-    const Clock::time_point begin = Clock::now();
+    const CurveClock::time_point begin = CurveClock::now();
     work();
-    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    times.push_back(std::chrono::duration<double, std::milli>(CurveClock::now() - begin).count());
     total += times.back();
   }
   std::sort(times.begin(), times.end());

@@ -12,7 +12,7 @@ extern const PeakLoops peaks_x86_64_v4;
 
 namespace {
 
-const PeakLoops& loops_for(core::InstructionSet isa) {
+const PeakLoops& peak_loops_for(core::InstructionSet isa) {
   switch (core::resolve_instruction_set(isa)) {
 #if defined(PHASOR_X86_LEVELS)
     case core::InstructionSet::x86_64_v3:
@@ -30,11 +30,11 @@ volatile float sink = 0.0F;  // somebody wants the result
 }  // namespace
 
 void multiply_add(core::InstructionSet isa, std::int64_t floats) {
-  sink = loops_for(isa).multiply_add(floats);
+  sink = peak_loops_for(isa).multiply_add(floats);
 }
 
 void read_through(core::InstructionSet isa, const float* x, std::size_t count) {
-  sink = loops_for(isa).sum(x, count);
+  sink = peak_loops_for(isa).sum(x, count);
 }
 
 }  // namespace phasor::bench

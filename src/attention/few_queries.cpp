@@ -33,7 +33,7 @@ struct Room {
   [[nodiscard]] std::int64_t cleared() const noexcept { return content + raw + out; }
   [[nodiscard]] std::int64_t all() const noexcept { return cleared() + scores; }
 };
-Room room_for(const Call& call, std::int64_t keys) {
+Room decode_room(const Call& call, std::int64_t keys) {
   const Strides strides = strides_of(call);
   const std::int64_t score_row = rounded_up(keys, kWidest) + kWidest;
   return {(kFewRows + kPanelRows) * strides.content, kPanelRows * strides.relative,
@@ -228,8 +228,8 @@ void attend_few_queries(const Call& call, core::HeadsView out, const AttentionEx
     return std::min<std::int64_t>(call.threads, useful);
   };
   const std::int64_t most = std::max(call.most_keys, call.memory.room_for_keys);
-  call.memory.few.reserve(parts_for(most) * room_for(call, most).all());
-  Decode decode{call, out, extras, room_for(call, call.most_keys), call.memory.few.data(), {}};
+  call.memory.few.reserve(parts_for(most) * decode_room(call, most).all());
+  Decode decode{call, out, extras, decode_room(call, call.most_keys), call.memory.few.data(), {}};
   core::run_parts(static_cast<int>(parts_for(call.most_keys)), decode_part, &decode);
 }
 

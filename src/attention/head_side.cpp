@@ -54,7 +54,7 @@ void fill_spread(const Call& call, const encodings::RelativeRows& rows, std::int
 
 // TUPE's first token, in two features: 1 at the query against (theta1 - bias) of each key, and
 // (theta2 - bias) of each query against 1 at the key. What the bias term adds, they take away.
-struct FirstToken {
+struct FirstTokenScores {
   const Call& call;
   std::int64_t head;
 
@@ -81,7 +81,7 @@ void add_key_features(const Call& call, std::int64_t head, std::int64_t j, float
     for (std::int64_t i = 0; i < extra.dim; ++i) features[i] = replaced ? 0.0F : from[i];
   }
   if (!call.has_first_token()) return;
-  const FirstToken first{call, head};
+  const FirstTokenScores first{call, head};
   features[call.extra_dim - 2] = first.of_key(j);
   features[call.extra_dim - 1] = j == 0 && call.terms.first_column.given() ? 1.0F : 0.0F;
 }
@@ -97,7 +97,7 @@ void add_query_features(const Call& call, std::int64_t head, std::int64_t i, std
     for (std::int64_t e = 0; e < extra.dim; ++e) features[e] = replaced ? 0.0F : factor * from[e];
   }
   if (!call.has_first_token()) return;
-  const FirstToken first{call, head};
+  const FirstTokenScores first{call, head};
   features[call.extra_dim - 2] = replaced ? 1.0F : 0.0F;
   features[call.extra_dim - 1] = first.of_query(position);
 }

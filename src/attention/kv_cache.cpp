@@ -23,7 +23,7 @@ using core::Rotary;
 // Floats in which keys are turned before they are rounded to sixteen bits: inside the first cache.
 constexpr std::int64_t kWideKeys = 4096;
 
-[[noreturn]] void refuse(ErrorCode code, const std::string& what) {
+[[noreturn]] void refuse_cache(ErrorCode code, const std::string& what) {
   throw Error(code, "cache: " + what);
 }
 
@@ -54,25 +54,26 @@ void check_spec(const CacheSpec& spec) {
                                                         {"capacity", spec.capacity}};
   for (const auto& [name, size] : sizes) {
     if (size < 1) {
-      refuse(ErrorCode::invalid_argument, message(name, " must be at least 1, got ", size));
+      refuse_cache(ErrorCode::invalid_argument, message(name, " must be at least 1, got ", size));
     }
   }
   if (spec.dtype == core::DType::f64) {
-    refuse(ErrorCode::unsupported, "dtype must be f32, f16 or bf16, got f64");
+    refuse_cache(ErrorCode::unsupported, "dtype must be f32, f16 or bf16, got f64");
   }
 }
 
 void check_rotary(const Rotary& rotary, std::int64_t head_dim) {
   core::validate(rotary);
   if (rotary.head_dim != head_dim) {
-    refuse(ErrorCode::shape_mismatch, message("the rotary's head_dim must be the cache's ",
-                                              head_dim, ", got ", rotary.head_dim));
+    refuse_cache(ErrorCode::shape_mismatch, message("the rotary's head_dim must be the cache's ",
+                                                    head_dim, ", got ", rotary.head_dim));
   }
 }
 
 void check_threads(int threads) {
   if (threads < 0) {
-    refuse(ErrorCode::invalid_argument, message("threads must not be negative, got ", threads));
+    refuse_cache(ErrorCode::invalid_argument,
+                 message("threads must not be negative, got ", threads));
   }
 }
 
@@ -86,27 +87,27 @@ void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec&
                   std::int64_t tokens, std::int64_t dim) {
   if (tokens < 0 || view.batch != spec.batch || view.tokens != tokens ||
       view.heads != spec.key_heads || view.head_dim != dim) {
-    refuse(ErrorCode::shape_mismatch,
-           message(name, " must be [", spec.batch, ", ", std::max<std::int64_t>(tokens, 0), ", ",
-                   spec.key_heads, ", ", dim, "], got ", shape_text(view)));
+    refuse_cache(ErrorCode::shape_mismatch,
+                 message(name, " must be [", spec.batch, ", ", std::max<std::int64_t>(tokens, 0),
+                         ", ", spec.key_heads, ", ", dim, "], got ", shape_text(view)));
   }
   if (view.dtype != spec.dtype && view.dtype != core::DType::f32) {
-    refuse(ErrorCode::shape_mismatch,
-           message(name, " must have the cache's dtype ", core::name_of(spec.dtype),
-                   spec.dtype == core::DType::f32 ? "" : " or f32", ", got ",
-                   core::name_of(view.dtype)));
+    refuse_cache(ErrorCode::shape_mismatch,
+                 message(name, " must have the cache's dtype ", core::name_of(spec.dtype),
+                         spec.dtype == core::DType::f32 ? "" : " or f32", ", got ",
+                         core::name_of(view.dtype)));
   }
   if (view.data == nullptr && tokens > 0) {
-    refuse(ErrorCode::invalid_argument,
-           message(name, " must not be null, got null for shape ", shape_text(view)));
+    refuse_cache(ErrorCode::invalid_argument,
+                 message(name, " must not be null, got null for shape ", shape_text(view)));
   }
 }
 
 // Tokens [first, last) of a cache that has `tokens`.
 void check_tokens(const char* what, std::int64_t tokens, std::int64_t first, std::int64_t last) {
   if (first < 0 || last < first || last > tokens) {
-    refuse(ErrorCode::out_of_range, message(what, " must name tokens inside [0, ", tokens,
-                                            "), got [", first, ", ", last, ")"));
+    refuse_cache(ErrorCode::out_of_range, message(what, " must name tokens inside [0, ", tokens,
+                                                  "), got [", first, ", ", last, ")"));
   }
 }
 
@@ -167,8 +168,9 @@ void KVCache::append(ConstHeadsView k, ConstHeadsView v, std::optional<Positions
   check_tensor("k", k, spec, k.tokens, spec.head_dim);
   check_tensor("v", v, spec, k.tokens, spec.value_dim);
   if (k.tokens > spec.capacity - state.tokens) {
-    refuse(ErrorCode::out_of_range, message("tokens must fit the capacity ", spec.capacity,
-                                            ", got ", k.tokens, " more beside ", state.tokens));
+    refuse_cache(ErrorCode::out_of_range,
+                 message("tokens must fit the capacity ", spec.capacity, ", got ", k.tokens,
+                         " more beside ", state.tokens));
   }
   const Positions at = positions ? *positions : core::positions_from(next_position());
   // Behind the last token nothing is visible until `tokens` grows.

@@ -9,7 +9,7 @@
 namespace phasor::attention {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_cache(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, "cache: " + what);
 }
 
@@ -17,17 +17,18 @@ namespace {
 void check_turn(const std::optional<core::Rotary>& cached,
                 const std::optional<core::Rotary>& wanted) {
   if (!cached && !wanted) return;
-  if (!cached) refuse("terms must not turn queries over keys that were not turned, got a turn");
-  if (!wanted) refuse("terms must turn queries as the keys were turned, got no turn");
+  if (!cached)
+    refuse_cache("terms must not turn queries over keys that were not turned, got a turn");
+  if (!wanted) refuse_cache("terms must turn queries as the keys were turned, got no turn");
   const std::string difference = difference_of(*cached, *wanted);
-  if (!difference.empty()) refuse("terms must turn with the cache's " + difference);
+  if (!difference.empty()) refuse_cache("terms must turn with the cache's " + difference);
 }
 
 void check_options(const AttentionOptions& options) {
   if (options.key_positions)
-    refuse("the keys were turned when they were appended, got other key positions");
+    refuse_cache("the keys were turned when they were appended, got other key positions");
   if (options.angles != core::AngleMode::exact)
-    refuse("queries must be turned by exact angles as the keys were, got float32 angles");
+    refuse_cache("queries must be turned by exact angles as the keys were, got float32 angles");
 }
 
 // Query i of `queries` beside token tokens - queries + i; before the first token, one apart.

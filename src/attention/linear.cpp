@@ -98,11 +98,13 @@ struct LinearForward {
   bool streams;  // the output goes past the caches
 
   [[nodiscard]] std::int64_t units() const noexcept { return call.q.batch * call.k.heads * shares; }
-  [[nodiscard]] LinearUnit unit(std::int64_t index, std::int64_t slot, const LinearWorkspace& work) const;
+  [[nodiscard]] LinearUnit unit(std::int64_t index, std::int64_t slot,
+                                const LinearWorkspace& work) const;
   void begin(const LinearUnit& unit) const;
   void run(std::int64_t first, std::int64_t last, LinearWorkspace& work) const;
   void run_row(std::int64_t first, std::int64_t last, LinearWorkspace& work) const;
-  void add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count, LinearWorkspace& work) const;
+  void add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
+                LinearWorkspace& work) const;
   void attend_chunks(const LinearUnit& unit, std::int64_t first, std::int64_t count,
                      LinearWorkspace& work) const;
   void attend_chunk(const LinearUnit& unit, LinearWorkspace& work) const;
@@ -112,7 +114,8 @@ struct LinearForward {
               LinearWorkspace& work) const;
 };
 
-LinearUnit LinearForward::unit(std::int64_t index, std::int64_t slot, const LinearWorkspace& work) const {
+LinearUnit LinearForward::unit(std::int64_t index, std::int64_t slot,
+                               const LinearWorkspace& work) const {
   const std::int64_t head = index / shares, share = index % shares;
   LinearUnit unit;
   unit.b = head / call.k.heads;
@@ -144,7 +147,7 @@ void LinearForward::begin(const LinearUnit& unit) const {
 
 // Keys that every query to come sees.
 void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
-                       LinearWorkspace& work) const {
+                             LinearWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
   change_exponent(call, ScaleOf::keys, exponent, unit.sums);
@@ -156,7 +159,7 @@ void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::in
 
 // Causal: tokens [first, first + count) of the keys, and the queries beside them.
 void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, std::int64_t count,
-                            LinearWorkspace& work) const {
+                                  LinearWorkspace& work) const {
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
     read_keys(call, unit.b, unit.key_head, at, end - at, work.keys);
@@ -205,7 +208,7 @@ void LinearForward::attend_chunk(const LinearUnit& unit, LinearWorkspace& work) 
 
 // Not causal: queries [first, first + count) against the sums over all keys.
 void LinearForward::attend_to_sums(const LinearUnit& unit, std::int64_t first, std::int64_t count,
-                             LinearWorkspace& work) const {
+                                   LinearWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   for (std::int64_t h = unit.first_head; h < unit.last_head; ++h) {
     load_queries(call, unit.b, h, first, count, work.query_rows, work.queries);
@@ -219,8 +222,8 @@ void LinearForward::attend_to_sums(const LinearUnit& unit, std::int64_t first, s
 }
 
 // Numerators over denominators, written.
-void LinearForward::finish(const LinearUnit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
-                     LinearWorkspace& work) const {
+void LinearForward::finish(const LinearUnit& unit, std::int64_t h, std::int64_t first,
+                           std::int64_t count, LinearWorkspace& work) const {
   invert(work.denominators, count);
   if (streams) {
     auto* rows = static_cast<float*>(const_cast<void*>(rows_of(out, unit.b, h, first).data));

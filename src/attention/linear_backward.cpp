@@ -91,29 +91,37 @@ struct LinearBackward {
   std::int64_t* cut_counts;
 
   [[nodiscard]] LinearBackwardUnit unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
-                          const LinearBackwardWorkspace& work) const;
+                                        const LinearBackwardWorkspace& work) const;
   void begin(const LinearBackwardUnit& unit) const;
-  void run_row(std::int64_t first, std::int64_t last, std::int64_t thread, LinearBackwardWorkspace& work) const;
+  void run_row(std::int64_t first, std::int64_t last, std::int64_t thread,
+               LinearBackwardWorkspace& work) const;
 
   // Left to right: keys go into the sums, gradients of queries come out of them.
-  void add_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
+  void add_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                LinearBackwardWorkspace& work) const;
   void causal_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
                       LinearBackwardWorkspace& work) const;
-  void all_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
+  void all_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                   LinearBackwardWorkspace& work) const;
   // Right to left: queries go into the mirrored sums, gradients of keys and values come out.
-  void causal_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
-  void all_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count, LinearBackwardWorkspace& work) const;
+  void causal_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                   LinearBackwardWorkspace& work) const;
+  void all_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
+                LinearBackwardWorkspace& work) const;
 
  private:
   // The queries' own chunk of keys, besides the sums before it; none: the sums are all.
   enum class Own : std::uint8_t { none, chunk };
   void flip_keys(LinearBackwardWorkspace& work) const;
-  void query_gradient(const LinearBackwardUnit& unit, std::int64_t h, std::int64_t first, std::int64_t count,
-                      Own own, LinearBackwardWorkspace& work) const;
-  void begin_keys(const LinearBackwardUnit& unit, float exponent, LinearBackwardWorkspace& work) const;
-  void key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h, LinearBackwardWorkspace& work) const;
+  void query_gradient(const LinearBackwardUnit& unit, std::int64_t h, std::int64_t first,
+                      std::int64_t count, Own own, LinearBackwardWorkspace& work) const;
+  void begin_keys(const LinearBackwardUnit& unit, float exponent,
+                  LinearBackwardWorkspace& work) const;
+  void key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h,
+                           LinearBackwardWorkspace& work) const;
   void end_keys(const LinearBackwardUnit& unit, LinearBackwardWorkspace& work) const;
-  void add_query_products(const LinearBackwardUnit& unit, std::int64_t count, LinearBackwardWorkspace& work) const;
+  void add_query_products(const LinearBackwardUnit& unit, std::int64_t count,
+                          LinearBackwardWorkspace& work) const;
   void turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
                  float* gradient) const;
   [[nodiscard]] std::int64_t query_index(const LinearBackwardUnit& unit, std::int64_t h,
@@ -123,7 +131,7 @@ struct LinearBackward {
 };
 
 LinearBackwardUnit LinearBackward::unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
-                    const LinearBackwardWorkspace& work) const {
+                                        const LinearBackwardWorkspace& work) const {
   const std::int64_t held = thread * slots + slot;
   return {
       .b = index / call.k.heads,
@@ -145,7 +153,7 @@ void LinearBackward::begin(const LinearBackwardUnit& unit) const {
 }
 
 void LinearBackward::turn_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
-                         float* gradient) const {
+                               float* gradient) const {
   if (!call.turns) return;
   call.turns->turn(rows.transposed + (first - rows.first) * call.turns->row_floats(), gradient,
                    gradient, call.width, count);
@@ -159,8 +167,8 @@ void LinearBackward::flip_keys(LinearBackwardWorkspace& work) const {
                     work.value_columns, work.columns);
 }
 
-void LinearBackward::add_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
-                        LinearBackwardWorkspace& work) const {
+void LinearBackward::add_keys(const LinearBackwardUnit& unit, std::int64_t first,
+                              std::int64_t count, LinearBackwardWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
   change_exponent(call, ScaleOf::keys, exponent, unit.keys);
@@ -175,8 +183,9 @@ void LinearBackward::add_keys(const LinearBackwardUnit& unit, std::int64_t first
 // d q of one head's chunk. precondition  flipped = the transpose of the sums' products
 //
 //   d phi(q_m) = R_m^T sum_n (R_n phi(k_n)) (v_n . g_m) - D_m sum_n phi(k_n)
-void LinearBackward::query_gradient(const LinearBackwardUnit& unit, std::int64_t h, std::int64_t first,
-                              std::int64_t count, Own own, LinearBackwardWorkspace& work) const {
+void LinearBackward::query_gradient(const LinearBackwardUnit& unit, std::int64_t h,
+                                    std::int64_t first, std::int64_t count, Own own,
+                                    LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t width = call.width, value_width = call.value_width;
   const kernels::Matrix turned{work.queries.turned, width, 1};
@@ -220,8 +229,8 @@ void LinearBackward::query_gradient(const LinearBackwardUnit& unit, std::int64_t
 }
 
 // Keys [first, first + count) and the queries beside them.
-void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
-                              LinearBackwardWorkspace& work) const {
+void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t first,
+                                    std::int64_t count, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
@@ -248,7 +257,8 @@ void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t
 }
 
 // sum g (R phi(q))^T takes in a chunk of queries.
-void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int64_t count, LinearBackwardWorkspace& work) const {
+void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int64_t count,
+                                        LinearBackwardWorkspace& work) const {
   call.kernels.linear.add_product({work.d_numerators, 1, call.value_width},
                                   {work.queries.turned, call.width, 1},
                                   {unit.queries.products, unit.queries.columns, 1},
@@ -256,8 +266,8 @@ void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int
 }
 
 // Not causal: queries against the sums over all keys; they go into the mirrored sums at once.
-void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
-                           LinearBackwardWorkspace& work) const {
+void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t first,
+                                 std::int64_t count, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   *unit.queries.exponent = *unit.keys.exponent;
   kernels.transpose(unit.keys.products, unit.keys.columns, call.dim, call.value_width, work.flipped,
@@ -278,7 +288,8 @@ void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t fi
 //
 //   R_n d phi(k_n) = sum_m (R_m phi(q_m)) (g_m . v_n)
 //   d v_n = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
-void LinearBackward::begin_keys(const LinearBackwardUnit& unit, float exponent, LinearBackwardWorkspace& work) const {
+void LinearBackward::begin_keys(const LinearBackwardUnit& unit, float exponent,
+                                LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   map_keys(call, unit.b, exponent, work.key_rows, work.keys);
   change_exponent(call, ScaleOf::queries, exponent, unit.queries);
@@ -294,7 +305,8 @@ void LinearBackward::begin_keys(const LinearBackwardUnit& unit, float exponent, 
 }
 
 // What the chunk's own queries of one head add; then they join the mirrored sums.
-void LinearBackward::key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h, LinearBackwardWorkspace& work) const {
+void LinearBackward::key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h,
+                                         LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t count = work.keys.count, first = work.keys.first - call.offset;
   const kernels::Matrix turned{work.queries.turned, call.width, 1};
@@ -337,8 +349,8 @@ void LinearBackward::end_keys(const LinearBackwardUnit& unit, LinearBackwardWork
                work.keys.first);
 }
 
-void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
-                           LinearBackwardWorkspace& work) const {
+void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t first,
+                                 std::int64_t count, LinearBackwardWorkspace& work) const {
   for (std::int64_t end = first + count; end > first; end -= work.keys.count) {
     const Cut cut = unit.cuts[--*unit.cut_count];
     read_keys(call, unit.b, unit.key_head, end - cut.count, cut.count, work.keys);
@@ -353,8 +365,8 @@ void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t fi
   }
 }
 
-void LinearBackward::all_keys(const LinearBackwardUnit& unit, std::int64_t first, std::int64_t count,
-                        LinearBackwardWorkspace& work) const {
+void LinearBackward::all_keys(const LinearBackwardUnit& unit, std::int64_t first,
+                              std::int64_t count, LinearBackwardWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
   begin_keys(unit, *unit.queries.exponent, work);
   end_keys(unit, work);
@@ -362,7 +374,7 @@ void LinearBackward::all_keys(const LinearBackwardUnit& unit, std::int64_t first
 
 // Units [first, last) of one batch row, a chunk of tokens at a time.
 void LinearBackward::run_row(std::int64_t first, std::int64_t last, std::int64_t thread,
-                       LinearBackwardWorkspace& work) const {
+                             LinearBackwardWorkspace& work) const {
   const std::int64_t b = first / call.k.heads;
   const auto for_each_unit = [&](const auto& visit) {
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, thread, work));
@@ -467,16 +479,16 @@ void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::Con
       new Cut[static_cast<std::size_t>(threads * slots * k.tokens) + 1]);
   std::vector<std::int64_t> cut_counts(static_cast<std::size_t>(threads * slots));
   LinearBackward backward{call,
-                    d_out,
-                    d_q,
-                    d_k,
-                    d_v,
-                    slots,
-                    &scratch,
-                    inverses.data(),
-                    d_denominators.data(),
-                    cuts.get(),
-                    cut_counts.data()};
+                          d_out,
+                          d_q,
+                          d_k,
+                          d_v,
+                          slots,
+                          &scratch,
+                          inverses.data(),
+                          d_denominators.data(),
+                          cuts.get(),
+                          cut_counts.data()};
   core::run_parts(threads, run_linear_backward_part, &backward);
 }
 

@@ -27,7 +27,7 @@ constexpr float kLargestKey = 1e6F;
 constexpr std::int64_t kThreadWork = std::int64_t{1} << 19;
 
 void check_linear_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
-                  const ConstHeadsView& v) {
+                         const ConstHeadsView& v) {
   check_linear_input(where, "q", q);
   check_linear_input(where, "k", k);
   check_linear_input(where, "v", v);

@@ -122,16 +122,16 @@ void linear_attend_backward_wide(const std::optional<core::Rotary>& rotary, cons
   const auto rows = static_cast<std::size_t>(call.q.batch * call.q.heads * call.q.tokens);
   const int threads = linear_threads(call, call.k.batch * call.k.heads);
   WideLinearBackward backward{call,
-                    features,
-                    d_out,
-                    d_q,
-                    d_k,
-                    d_v,
-                    below_q.view(),
-                    below_k.view(),
-                    std::vector<double>(rows),
-                    std::vector<double>(rows),
-                    std::vector(static_cast<std::size_t>(threads), Bench(call))};
+                              features,
+                              d_out,
+                              d_q,
+                              d_k,
+                              d_v,
+                              below_q.view(),
+                              below_k.view(),
+                              std::vector<double>(rows),
+                              std::vector<double>(rows),
+                              std::vector(static_cast<std::size_t>(threads), Bench(call))};
   core::run_parts(threads, run_wide_linear_backward_part, &backward);
   if (rotary) {
     turn_wide(*rotary, call, core::Role::query, core::Direction::transpose, d_q);

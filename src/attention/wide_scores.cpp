@@ -8,7 +8,6 @@
 namespace phasor::attention {
 namespace {
 
-
 // x + bias, or x alone.
 void sum_of(const double* x, const WideTable& bias, std::int64_t head, std::vector<double>& out) {
   const auto dim = static_cast<std::int64_t>(out.size());
@@ -101,10 +100,10 @@ bool WideScores::is_padding(std::int64_t j) const noexcept {
          padding[static_cast<std::size_t>(s.batch * wide_->call.k.tokens + s.first_key + j)] == 0;
 }
 
-FirstToken WideScores::first_token(std::int64_t j) const noexcept {
-  if (wide_->first_row.given() && query_.position() == 0) return FirstToken::query;
-  if (wide_->first_column.given() && j == 0) return FirstToken::key;
-  return FirstToken::neither;
+WideFirstToken WideScores::first_token(std::int64_t j) const noexcept {
+  if (wide_->first_row.given() && query_.position() == 0) return WideFirstToken::query;
+  if (wide_->first_column.given() && j == 0) return WideFirstToken::key;
+  return WideFirstToken::neither;
 }
 
 std::int64_t WideScores::segment_row(std::int64_t j) const noexcept {
@@ -135,13 +134,13 @@ double WideScores::score(std::int64_t j) const noexcept {
 
   double added = 0.0;
   switch (first_token(j)) {
-    case FirstToken::query:
+    case WideFirstToken::query:
       added = *wide_->first_row.row(head, 0);
       break;
-    case FirstToken::key:
+    case WideFirstToken::key:
       added = *wide_->first_column.row(head, 0);
       break;
-    case FirstToken::neither:
+    case WideFirstToken::neither:
       if (wide_->extra_query.given()) {
         scaled += wide_dot(wide_->extra_query.row(head, query_.i), wide_->extra_key.row(head, j),
                            terms.extra_query.dim);

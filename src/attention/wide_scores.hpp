@@ -61,7 +61,7 @@ struct WideCall {
 };
 
 // How TUPE's first tokens replace the position part of a score.
-enum class FirstToken : std::uint8_t { neither, query, key };
+enum class WideFirstToken : std::uint8_t { neither, query, key };
 
 // One query of one head of one sequence.
 struct WideQuery {
@@ -88,7 +88,7 @@ class WideScores {
   // The keys that causality and window leave it.
   [[nodiscard]] KeyRange reach() const noexcept;
   [[nodiscard]] bool is_padding(std::int64_t j) const noexcept;
-  [[nodiscard]] FirstToken first_token(std::int64_t j) const noexcept;
+  [[nodiscard]] WideFirstToken first_token(std::int64_t j) const noexcept;
   [[nodiscard]] std::int64_t segment_row(std::int64_t j) const noexcept;
   // s(m, n) of encodings/score_terms.hpp.
   [[nodiscard]] double score(std::int64_t j) const noexcept;

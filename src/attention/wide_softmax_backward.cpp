@@ -12,7 +12,6 @@ namespace {
 
 using encodings::TableGradient;
 
-
 // What the query heads of one key head give to a table's gradient: dense [group or 1, rows, dim].
 class WideTableSum {
  public:
@@ -104,7 +103,7 @@ struct WideUnit {
 class WideBackward {
  public:
   WideBackward(const WideCall& wide, const AttentionForward& forward,
-           const AttentionGradients& gradients)
+               const AttentionGradients& gradients)
       : wide_(wide), call_(wide.call), forward_(forward), gradients_(gradients) {
     // What meets a table untouched is not turned back.
     const bool turns = call_.terms.turn.has_value();
@@ -228,13 +227,13 @@ class WideBackward {
       tables.segment_rows.add(step, r, g, scores.segment_query());
     }
     switch (scores.first_token(j)) {
-      case FirstToken::query:
+      case WideFirstToken::query:
         tables.first_row.add(step, 0, ds);
         break;
-      case FirstToken::key:
+      case WideFirstToken::key:
         tables.first_column.add(step, 0, ds);
         break;
-      case FirstToken::neither:
+      case WideFirstToken::neither:
         if (terms.extra_query.given()) {
           tables.extra_query.add(step, query.i, g, wide_.extra_key.row(head, j));
           tables.extra_key.add(step, j, g, wide_.extra_query.row(head, query.i));

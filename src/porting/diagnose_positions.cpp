@@ -44,7 +44,7 @@ Middle middle_of(const Gains& gains, const FrequencyFit& fit, std::int64_t seque
 }
 
 constexpr std::array kLikelyBases = {10000.0,   500000.0,   1000000.0, 150000.0,  5000000.0,
-                                    8000000.0, 10000000.0, 1000.0,    2000000.0, 100.0};
+                                     8000000.0, 10000000.0, 1000.0,    2000000.0, 100.0};
 
 std::vector<double> default_law(double base, std::int64_t pairs) {
   std::vector<double> frequencies;

@@ -264,7 +264,8 @@ const RuleEntry kVllmDeepseekYarn = {
 enum class ListAmplitudes : std::uint8_t { read, dropped };
 
 // The amplitude follows max / original; what the config says about it is not read.
-[[nodiscard]] Effect longrope_amplitude_from_lengths(EngineReading& reading, const Circumstances& given,
+[[nodiscard]] Effect longrope_amplitude_from_lengths(EngineReading& reading,
+                                                     const Circumstances& given,
                                                      ListAmplitudes per_list) {
   auto* longrope = std::get_if<LongRopeScaling>(&reading.rope.scaling);
   if (longrope == nullptr || !given.config.meaning.max_position) return {};

@@ -7,18 +7,12 @@
 #include "phasor/io/file.hpp"
 #include "phasor/io/json.hpp"
 #include "porting/dialects_reading.hpp"
+#include "porting/scaling_keys.hpp"
 
 namespace phasor::porting {
 namespace {
 
 using io::Json;
-
-constexpr std::int64_t kContextLimit = std::int64_t{1} << 40;
-
-[[nodiscard]] Json& text_part(Json& config) {
-  const auto text = config.find("text_config");
-  return text != config.end() && text->is_object() ? *text : config;
-}
 
 [[nodiscard]] ConfigForm form_of(const config::ModelConfig& meaning, const Json& part) {
   if (meaning.model_type.empty() && !part.contains("rope_parameters")) return ConfigForm::plain;

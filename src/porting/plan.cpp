@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "porting/plan_snippets.hpp"
+#include "porting/scaling_keys.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -14,8 +15,6 @@ namespace {
 using encodings::RopeSpec;
 
 constexpr double kTurn = 2.0 * std::numbers::pi;
-constexpr std::int64_t kContextLimit = std::int64_t{1} << 40;
-
 [[noreturn]] void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
 
 // What a method says of itself; its formulas stand in rope_scaling.hpp.

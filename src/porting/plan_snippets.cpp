@@ -68,11 +68,6 @@ void write_axes(const RopeSpec& rope, Json& to) {
   return made;
 }
 
-[[nodiscard]] Json& text_part(Json& config) {
-  const auto text = config.find("text_config");
-  return text != config.end() && text->is_object() ? *text : config;
-}
-
 // Everything a snippet is made from.
 struct Draft {
   const ReadableConfig& config;

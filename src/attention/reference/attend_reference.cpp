@@ -22,7 +22,6 @@ using reference::Meeting;
 using reference::Problem;
 using reference::TableRow;
 
-
 // C[r(m - n)], or none.
 std::optional<TableRow> value_row(const Problem& problem, const Meeting& at) {
   const auto& rows = problem.terms.value_rows;
@@ -67,7 +66,8 @@ ReferenceResult attend(const Problem& problem) {
     if (!sees_a_key) continue;
     result.log_sum_exp[row] = largest + std::log(sum);
     for (std::int64_t j = 0; j < keys; ++j) {
-      if (scores[j] != reference::kHidden) probabilities[j] /= sum;  // a hidden key's stays 0, even of a NaN
+      if (scores[j] != reference::kHidden)
+        probabilities[j] /= sum;  // a hidden key's stays 0, even of a NaN
     }
   }
 
@@ -111,7 +111,7 @@ void add(double* sum, double factor, const Row& x, std::int64_t dim) {
 }
 
 // The sums that make up the gradients, one meeting of a query and a key after the other.
-struct Backward {
+struct ReferenceBackward {
   const Problem& problem;
   const ScoreTerms& terms;
   Dense d_q, d_k, d_v;
@@ -123,7 +123,7 @@ struct Backward {
   TableSum segment_rows{terms.segment_rows}, segment_bias{terms.segment_bias};
   TableSum value_rows{terms.value_rows};
 
-  explicit Backward(const Problem& problem)
+  explicit ReferenceBackward(const Problem& problem)
       : problem(problem),
         terms(problem.terms),
         d_q(problem.q.batch, problem.q.tokens, problem.q.heads, problem.q.dim),
@@ -265,7 +265,7 @@ ReferenceGradients attend_backward_reference(const ScoreTerms& terms, core::Cons
     means[row_of(at)] += forward.probabilities[index] * d_probabilities[index];
   });
 
-  Backward backward(problem);
+  ReferenceBackward backward(problem);
   for_each_meeting(problem, [&](const Meeting& at) {
     const std::size_t index = problem.index(at);
     if (forward.masked_scores[index] == reference::kHidden) return;

@@ -15,7 +15,6 @@ using core::ConstHeadsView;
 using encodings::RelativeMap;
 using encodings::RelativeRows;
 
-
 template <class X, class Y>
 double dot(const X& x, const Y& y, std::int64_t dim) {
   double sum = 0.0;
