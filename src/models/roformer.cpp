@@ -133,12 +133,13 @@ class Pass {
                options_.isa);
   }
 
-  [[nodiscard]] static Product product(const Linear& linear, std::vector<float>& out,
+  [[nodiscard]] static Product product(const RoFormerLinear& linear, std::vector<float>& out,
                                        std::int64_t rows) {
     out.resize(size_of(rows, linear.weight.rows()));
     return {&linear.weight, out.data(), linear.weight.rows(), linear.bias.data()};
   }
-  void apply(const Linear& linear, const std::vector<float>& x, std::vector<float>& out) const {
+  void apply(const RoFormerLinear& linear, const std::vector<float>& x,
+             std::vector<float>& out) const {
     const std::int64_t columns = linear.weight.columns();
     const std::int64_t rows = static_cast<std::int64_t>(x.size()) / columns;
     const Product one = product(linear, out, rows);

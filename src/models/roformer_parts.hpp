@@ -31,7 +31,7 @@ struct RoFormerSettings {
 [[nodiscard]] RoFormerSettings roformer_settings(const Checkpoint& checkpoint);
 
 // y = W x + b
-struct Linear {
+struct RoFormerLinear {
   Matrix weight;
   std::vector<float> bias;
 };
@@ -40,18 +40,18 @@ struct LayerNorm {
 };
 
 struct RoFormerLayer {
-  Linear query, key, value, attention_output, intermediate, output;
+  RoFormerLinear query, key, value, attention_output, intermediate, output;
   LayerNorm attention_norm, output_norm;
 };
 
 struct RoFormerWeights {
   Matrix words, token_types;
   LayerNorm embedding_norm;
-  std::optional<Linear> project;  // where the embedding is narrower than the layers
+  std::optional<RoFormerLinear> project;  // where the embedding is narrower than the layers
   std::vector<RoFormerLayer> layers;
-  Linear transform, decoder;  // masked LM
+  RoFormerLinear transform, decoder;  // masked LM
   LayerNorm transform_norm;
-  Linear dense, labels;  // classification
+  RoFormerLinear dense, labels;  // classification
 };
 
 // Fills in facts.head where the config does not tell, and facts.parameters.

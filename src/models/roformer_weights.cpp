@@ -87,7 +87,8 @@ class Reading {
                                                            : RoFormerHead::none;
   }
 
-  [[nodiscard]] Linear linear(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  [[nodiscard]] RoFormerLinear linear(const std::string& name, std::int64_t rows,
+                                      std::int64_t columns) {
     return {reader_.matrix(name + ".weight", rows, columns), reader_.vector(name + ".bias", rows)};
   }
   [[nodiscard]] LayerNorm norm(const std::string& name, std::int64_t size) {
