@@ -25,7 +25,6 @@ constexpr std::string_view kEveryLength = "rope_freqs.weight";
 constexpr std::string_view kLong = "rope_factors_long.weight";
 constexpr std::string_view kShort = "rope_factors_short.weight";
 
-
 // Divisors of the frequencies, one per pair; empty when the file has no such tensor.
 [[nodiscard]] std::vector<double> read_factors(const io::GgufFile& file, std::string_view name,
                                                std::int64_t pairs) {
@@ -254,7 +253,8 @@ class ScalingReader {
     }
     if (!one_list) {
       if (!original_)
-        keys_.refuse(kOriginalLength, "must be given beside two lists, or context_length, got neither");
+        keys_.refuse(kOriginalLength,
+                     "must be given beside two lists, or context_length, got neither");
       source_original();
     }
     LongRopeScaling scaling;
@@ -268,7 +268,9 @@ class ScalingReader {
   }
 
   void source(std::string_view key) { result_.sources.push_back({"scaling", keys_.path_of(key)}); }
-  void source_original() { source(keys_.has(kOriginalLength) ? kOriginalLength : "context_length"); }
+  void source_original() {
+    source(keys_.has(kOriginalLength) ? kOriginalLength : "context_length");
+  }
 
   GgufKeys& keys_;
   const GgufArchitecture& architecture_;

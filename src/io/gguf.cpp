@@ -17,12 +17,13 @@ static_assert(std::endian::native == std::endian::little,
               "GGUF is read as it lies in memory, which must be little endian");
 
 constexpr std::array<std::byte, 4> kGgufMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
-                                             std::byte{'F'}};
+                                                 std::byte{'F'}};
 constexpr std::size_t kDefaultAlignment = 32;
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 
 [[nodiscard]] bool starts_with_magic(std::span<const std::byte> bytes) {
-  return bytes.size() >= kGgufMagic.size() && std::equal(kGgufMagic.begin(), kGgufMagic.end(), bytes.begin());
+  return bytes.size() >= kGgufMagic.size() &&
+         std::equal(kGgufMagic.begin(), kGgufMagic.end(), bytes.begin());
 }
 
 [[nodiscard]] std::uint32_t read_version(GgufCursor& cursor) {

@@ -76,15 +76,16 @@ struct DirectoryEntry {
 void read_shape(GgufCursor& cursor, DirectoryEntry& entry) {
   const auto dimensions = cursor.take<std::uint32_t>("dimension count");
   if (dimensions < 1 || dimensions > kMaxDimensions) {
-    refuse_entry(entry, message("dimensions must be from 1 to ", kMaxDimensions, ", got ", dimensions));
+    refuse_entry(entry,
+                 message("dimensions must be from 1 to ", kMaxDimensions, ", got ", dimensions));
   }
   std::uint64_t elements = 1;
   for (std::uint32_t i = 0; i < dimensions; ++i) {
     const auto extent = cursor.take<std::uint64_t>("dimension");
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
     if (extent < 1 || extent > kMost / elements) {
-      refuse_entry(entry, message("dimensions must be positive with a product below 2^63, got ", extent,
-                            " beside ", elements));
+      refuse_entry(entry, message("dimensions must be positive with a product below 2^63, got ",
+                                  extent, " beside ", elements));
     }
     elements *= extent;
     entry.shape.push_back(static_cast<std::int64_t>(extent));
@@ -106,14 +107,15 @@ void count_bytes(DirectoryEntry& entry) {
   const auto row = static_cast<std::uint64_t>(entry.shape.front());
   if (row % entry.type->elements != 0) {
     refuse_entry(entry, message("rows of type ", entry.type->name, " must be multiples of ",
-                          entry.type->elements, ", got ", row));
+                                entry.type->elements, ", got ", row));
   }
   std::uint64_t blocks = row / entry.type->elements;
   for (std::size_t i = 1; i < entry.shape.size(); ++i)
     blocks *= static_cast<std::uint64_t>(entry.shape[i]);
   // Blocks are no more than elements, below 2^63; their bytes may be more.
   if (blocks > std::numeric_limits<std::uint64_t>::max() / entry.type->bytes)
-    refuse_entry(entry, message("bytes must be below 2^64, got ", blocks, " times ", entry.type->bytes));
+    refuse_entry(entry,
+                 message("bytes must be below 2^64, got ", blocks, " times ", entry.type->bytes));
   entry.bytes = blocks * entry.type->bytes;
 }
 
@@ -126,7 +128,8 @@ void count_bytes(DirectoryEntry& entry) {
   std::reverse(entry.shape.begin(), entry.shape.end());
   entry.offset = cursor.take<std::uint64_t>("tensor offset");
   if (entry.offset % alignment != 0)
-    refuse_entry(entry, message("offset must be a multiple of ", alignment, ", got ", entry.offset));
+    refuse_entry(entry,
+                 message("offset must be a multiple of ", alignment, ", got ", entry.offset));
   return entry;
 }
 
@@ -139,9 +142,9 @@ void refuse_overlaps(const std::vector<DirectoryEntry>& entries) {
   for (std::size_t i = 1; i < order.size(); ++i) {
     const DirectoryEntry& before = *order[i - 1];
     if (before.offset + before.bytes > order[i]->offset) {
-      refuse_entry(*order[i],
-             message("offset must lie behind tensor '", brief(before.name), "', which ends at ",
-                     before.offset + before.bytes, ", got ", order[i]->offset));
+      refuse_entry(*order[i], message("offset must lie behind tensor '", brief(before.name),
+                                      "', which ends at ", before.offset + before.bytes, ", got ",
+                                      order[i]->offset));
     }
   }
 }
@@ -165,8 +168,9 @@ GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count, std::
   const std::span<const std::byte> data = file.subspan(start);
   for (const DirectoryEntry& entry : entries) {
     if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
-      refuse_entry(entry, message("its ", entry.bytes, " bytes at ", entry.offset,
-                            " must lie in the data section, got one of ", data.size(), " bytes"));
+      refuse_entry(entry,
+                   message("its ", entry.bytes, " bytes at ", entry.offset,
+                           " must lie in the data section, got one of ", data.size(), " bytes"));
     }
   }
   refuse_overlaps(entries);

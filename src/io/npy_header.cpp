@@ -184,8 +184,8 @@ class Parser {
 Result<NpyHeader> parse_npy_header(std::string_view text) { return Parser(text).header(); }
 
 std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape) {
-  const auto* const row =
-      std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const NpyTypeRow& r) { return r.type == type; });
+  const auto* const row = std::find_if(kNpyTypes.begin(), kNpyTypes.end(),
+                                       [&](const NpyTypeRow& r) { return r.type == type; });
   return message("{'descr': '", row->descr,
                  "', 'fortran_order': False, 'shape': ", shape_text(shape), ", }");
 }

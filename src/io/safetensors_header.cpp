@@ -38,14 +38,15 @@ constexpr std::array<SafetensorsTypeRow, 15> kSafetensorsTypes{{
 constexpr std::size_t kMaxMetadata = 100'000;
 
 std::optional<TensorType> type_of(std::string_view name) {
-  const auto* const row =
-      std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), [&](const SafetensorsTypeRow& r) { return r.name == name; });
+  const auto* const row = std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
+                                       [&](const SafetensorsTypeRow& r) { return r.name == name; });
   return row == kSafetensorsTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 std::string type_names() {
   std::string names;
-  for (const SafetensorsTypeRow& row : kSafetensorsTypes) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  for (const SafetensorsTypeRow& row : kSafetensorsTypes)
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names;
 }
 
@@ -329,8 +330,8 @@ std::string quoted_name(std::string_view name) {
 }
 
 std::string_view safetensors_name_of(TensorType type) noexcept {
-  const auto* const row =
-      std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), [&](const SafetensorsTypeRow& r) { return r.type == type; });
+  const auto* const row = std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
+                                       [&](const SafetensorsTypeRow& r) { return r.type == type; });
   return row == kSafetensorsTypes.end() ? std::string_view{} : row->name;
 }
 

@@ -28,7 +28,10 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 bool crosses_words(std::string_view text) {
   for (std::size_t at = text.find(unicode::kVisibleSpace); at != std::string_view::npos;
        at = text.find(unicode::kVisibleSpace, at + unicode::kVisibleSpace.size())) {
-    if (at >= unicode::kVisibleSpace.size() && text.substr(at - unicode::kVisibleSpace.size(), unicode::kVisibleSpace.size()) == unicode::kVisibleSpace) continue;
+    if (at >= unicode::kVisibleSpace.size() &&
+        text.substr(at - unicode::kVisibleSpace.size(), unicode::kVisibleSpace.size()) ==
+            unicode::kVisibleSpace)
+      continue;
     if (at != 0) return true;
   }
   return false;
@@ -134,7 +137,8 @@ class CharacterBpe final : public BpeTokenizer {
     const SpacePrefix prefix = settings_.prefix;
     if (prefix == SpacePrefix::none || (prefix == SpacePrefix::first && place == Place::later))
       return out;
-    if (prefix == SpacePrefix::every_more || !out.starts_with(unicode::kVisibleSpace)) out.insert(0, unicode::kVisibleSpace);
+    if (prefix == SpacePrefix::every_more || !out.starts_with(unicode::kVisibleSpace))
+      out.insert(0, unicode::kVisibleSpace);
     return out;
   }
 
@@ -144,7 +148,8 @@ class CharacterBpe final : public BpeTokenizer {
       std::size_t end = begin;
       // All spaces of a run begin one word, unless every space begins its own.
       if (!settings_.split_words)
-        while (text.substr(end, unicode::kVisibleSpace.size()) == unicode::kVisibleSpace) end += unicode::kVisibleSpace.size();
+        while (text.substr(end, unicode::kVisibleSpace.size()) == unicode::kVisibleSpace)
+          end += unicode::kVisibleSpace.size();
       end = std::min(text.find(unicode::kVisibleSpace, std::max(end, begin + 1)), text.size());
       encode_once(text.substr(begin, end - begin), session);
       begin = end;
@@ -232,8 +237,12 @@ class CharacterBpe final : public BpeTokenizer {
 
 }  // namespace
 
-std::string to_visible_spaces(std::string_view text) { return replaced(text, " ", unicode::kVisibleSpace); }
-std::string from_visible_spaces(std::string_view text) { return replaced(text, unicode::kVisibleSpace, " "); }
+std::string to_visible_spaces(std::string_view text) {
+  return replaced(text, " ", unicode::kVisibleSpace);
+}
+std::string from_visible_spaces(std::string_view text) {
+  return replaced(text, unicode::kVisibleSpace, " ");
+}
 
 std::unique_ptr<Tokenizer> make_character_bpe(BpeParts parts, CharacterSettings settings) {
   if (!settings.scores.empty() && settings.scores.size() != parts.tokens.size()) {

@@ -72,7 +72,7 @@ void check(ChatFormat format, const std::vector<ChatMessage>& messages) {
     const std::string& role = message_of.role;
     if (role != "system" && role != "user" && role != "assistant") {
       refuse_chat(message("a role must be system, user or assistant, got '",
-                     io::one_line(unicode::replace_invalid(role)), "'"));
+                          io::one_line(unicode::replace_invalid(role)), "'"));
     }
     unicode::require_utf8(message_of.content, "format_chat");
     if (role == "system" && &message_of != &messages.front())
@@ -81,7 +81,7 @@ void check(ChatFormat format, const std::vector<ChatMessage>& messages) {
       const bool is_right = last == "user" ? role == "assistant" : role == "user";
       if (!is_right)
         refuse_chat(message(name_of(format), " must have user and assistant in turn, got ", role,
-                       last ? " again" : " first"));
+                            last ? " again" : " first"));
       last = role;
     }
   }

@@ -86,7 +86,8 @@ void read_split(const Json& stage, Stages& stages) {
 }
 
 void read_metaspace(const Json& stage, Stages& stages) {
-  if (text_member(stage, "replacement").value_or(std::string(unicode::kVisibleSpace)) != unicode::kVisibleSpace)
+  if (text_member(stage, "replacement").value_or(std::string(unicode::kVisibleSpace)) !=
+      unicode::kVisibleSpace)
     refuse(message("pre_tokenizer: Metaspace must write U+2581, got ", io::shown(stage)));
   const bool old = flag_member(stage, "add_prefix_space").value_or(true);
   const std::string scheme =
