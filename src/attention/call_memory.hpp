@@ -14,7 +14,7 @@ struct Sequence {
   std::int64_t batch = 0;
   std::int64_t first_query = 0, queries = 0;
   std::int64_t first_key = 0, keys = 0;  // keys that count
-  std::int64_t offset = 0;               // position of query 0: the last stands beside the last key
+  std::int64_t offset = 0;               // position of query 0; the mask is aligned bottom-right
 };
 
 struct TurnerMemory {

@@ -1,4 +1,4 @@
-// Keys on their way into a cache, and turned again where they lie.
+// Rotates keys on append to a cache, and rotates cached keys again.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

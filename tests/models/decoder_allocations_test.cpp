@@ -93,13 +93,7 @@ TEST_P(Family, AWarmStepAllocatesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Family,
-                         ::testing::Values("cohere_interleaved", "gemma3_local_global",
-                                           "glm_interleaved_partial", "gpt_neox_partial",
-                                           "gptj_interleaved_parallel", "llama_gqa_llama3",
-                                           "mistral_sliding", "mixtral_moe_top2",
-                                           "palm_parallel_mqa", "phi3_longrope_partial",
-                                           "qwen2_bias_yarn", "qwen3_qk_norm"),
+INSTANTIATE_TEST_SUITE_P(Golden, Family, ::testing::ValuesIn(kGoldenFamilies),
                          [](const auto& info) { return std::string(info.param); });
 
 // Several sequences at once, as a server runs them.
