@@ -45,7 +45,7 @@ struct KVCache::State {
   void write_keys(const core::ConstHeadsView& k, const core::Positions& positions, int threads);
   // A tensor of the cache's dtype or of f32, as it is, to the tokens after the last.
   void write_plain(const core::ConstHeadsView& from, const CacheBlock& block) const noexcept;
-  // Tokens [0, tokens), which stand at `old` under the spec's rotary, turned to stand as in `to` and
+  // Keys of tokens [0, tokens), at positions `old` of the spec's rotary, rotated to those of `to` and
   // written to `out`.
   void turn_to(const Stance& to, const core::Positions& old, core::HeadsView out,
                int threads) const;
