@@ -55,6 +55,34 @@ std::vector<double> default_law(double base, std::int64_t pairs) {
   return frequencies;
 }
 
+// Phases that all turn by a position at a time, a hundred thousand times: plain numbers, since the
+// product of std::complex looks for infinities.
+class TurningPhases {
+ public:
+  void add(const Complex& phase, const Complex& step, double weight) {
+    phases_.push_back({phase.real(), phase.imag(), step.real(), step.imag(), weight});
+  }
+  void set_weight(std::size_t i, double weight) { phases_[i].weight = weight; }
+
+  // The weighted sum of the real parts; then each takes its step.
+  double sum_and_step() {
+    double sum = 0.0;
+    for (Phase& p : phases_) {
+      sum += p.weight * p.re;
+      const double re = p.re * p.step_re - p.im * p.step_im;
+      p.im = p.re * p.step_im + p.im * p.step_re;
+      p.re = re;
+    }
+    return sum;
+  }
+
+ private:
+  struct Phase {
+    double re, im, step_re, step_im, weight;
+  };
+  std::vector<Phase> phases_;
+};
+
 // The whole position from 0 on whose angles fit one row best, and how far it misses (mean square).
 struct RowMatch {
   double position = 0.0, miss = HUGE_VAL;
@@ -63,25 +91,20 @@ struct RowMatch {
 RowMatch match_row(const Gains& gains, std::int64_t row, const std::vector<double>& frequencies,
                    double sign) {
   constexpr std::int64_t kMostPositions = std::int64_t{1} << 16;
-  std::vector<Complex> left, step;
+  TurningPhases left;
   double weight = 0.0;
   for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
     const std::size_t at = gains.at(row, pair);
     const double length = std::abs(gains.gain[at]);
     if (length <= 0.0) continue;
-    left.push_back(gains.weight[at] * gains.gain[at] / length);
+    left.add(gains.weight[at] * gains.gain[at] / length,
+             std::polar(1.0, -sign * frequencies[static_cast<std::size_t>(pair)]), 1.0);
     weight += gains.weight[at];
-    step.push_back(std::polar(1.0, -sign * frequencies[static_cast<std::size_t>(pair)]));
   }
   RowMatch best;
   if (weight <= 0.0) return {0.0, 0.0};
   for (std::int64_t position = 0; position < kMostPositions; ++position) {
-    double sum = 0.0;
-    for (std::size_t k = 0; k < left.size(); ++k) {
-      sum += left[k].real();
-      left[k] *= step[k];
-    }
-    const double miss = 2.0 * (1.0 - sum / weight);
+    const double miss = 2.0 * (1.0 - left.sum_and_step() / weight);
     if (miss < best.miss) best = {static_cast<double>(position), miss};
   }
   return best;
@@ -98,10 +121,10 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
   const auto pairs = static_cast<std::size_t>(gains.pairs);
 
   const double start = middle.position + static_cast<double>(lowest);
-  std::vector<Complex> left(pairs), step(pairs);
+  TurningPhases left;
   for (std::size_t pair = 0; pair < pairs; ++pair) {
-    left[pair] = middle.direction[pair] * std::polar(1.0, -frequencies[pair] * start);
-    step[pair] = std::polar(1.0, -frequencies[pair]);
+    left.add(middle.direction[pair] * std::polar(1.0, -frequencies[pair] * start),
+             std::polar(1.0, -frequencies[pair]), 1.0);
   }
   // A pair whose frequency is not known well enough at a far position says nothing there.
   std::vector<double> trust(pairs, 1.0);
@@ -112,6 +135,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
       const double spread = std::min(errors[pair] * std::abs(position), 10.0);
       trust[pair] =
           std::norm(middle.direction[pair]) > 0.0 ? std::exp(-0.5 * spread * spread) : 0.0;
+      left.set_weight(pair, trust[pair]);
       allowed += trust[pair] * (middle.error * middle.error + std::min(spread * spread, 1.0));
     }
     // Far positions that nobody gave must show in all pairs; given ones only must not contradict.
@@ -127,12 +151,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
   for (std::int64_t shift = lowest; shift <= highest; ++shift) {
     const double position = middle.position + static_cast<double>(shift);
     if ((shift - lowest) % 256 == 0) weigh(position);
-    double sum = 0.0;
-    for (std::size_t pair = 0; pair < pairs; ++pair) {
-      sum += trust[pair] * left[pair].real();
-      left[pair] *= step[pair];
-    }
-    const Found found{static_cast<double>(shift), 2.0 * (1.0 - sum / all)};
+    const Found found{static_cast<double>(shift), 2.0 * (1.0 - left.sum_and_step() / all)};
     if (!best || found.mismatch < best->mismatch) best = found;
     if (found.mismatch <= allowed) acceptable.push_back(found);
   }

@@ -17,21 +17,21 @@ namespace {
 
 constexpr float kThere = 0.5F;  // in each table's gradient before the call, which adds to it
 
-struct Gradients {
+struct AttendGradients {
   Tensor d_q, d_k, d_v;
   std::vector<std::vector<float>> tables;  // in the order of tables_of()
 };
 enum class TablesWanted : std::uint8_t { all, none };
 
-Gradients run_backward(const Problem& p, const std::vector<TableSlot>& slots,
-                       core::InstructionSet isa, int threads,
-                       TablesWanted wanted = TablesWanted::all) {
+AttendGradients run_backward(const Problem& p, const std::vector<TableSlot>& slots,
+                             core::InstructionSet isa, int threads,
+                             TablesWanted wanted = TablesWanted::all) {
   const Case& c = p.what;
   Attended forward = run_attend(p, isa, threads, WithExtras::log_sum_exp);
-  Gradients got{Tensor(DType::f32, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 1),
-                Tensor(DType::f32, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 2),
-                Tensor(DType::f32, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 3),
-                {}};
+  AttendGradients got{Tensor(DType::f32, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 1),
+                      Tensor(DType::f32, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 2),
+                      Tensor(DType::f32, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 3),
+                      {}};
   AttentionGradients gradients{got.d_q.view(), got.d_k.view(), got.d_v.view(), {}};
   for (const TableSlot& slot : slots) {
     if (wanted == TablesWanted::none) break;
@@ -71,7 +71,7 @@ double relative_error(const Problem& p, const ReferenceResult& forward) {
 }
 
 void expect_near_reference(const Problem& p, const std::vector<TableSlot>& slots,
-                           const ReferenceGradients& expected, const Gradients& got,
+                           const ReferenceGradients& expected, const AttendGradients& got,
                            double relative, core::InstructionSet isa) {
   const Case& c = p.what;
   Differences differences(p, isa);
@@ -109,14 +109,10 @@ void expect_backward(const Problem& p) {
 }
 void expect_backward(const Case& c) { expect_backward(Problem(c)); }
 
-constexpr std::array<std::int64_t, 11> kSizes = {1, 6, 7, 16, 17, 95, 96, 97, 192, 193, 255};
-constexpr std::array<std::int64_t, 5> kDims = {16, 7, 64, 1, 33};
-constexpr std::array<std::int64_t, 4> kValueDims = {12, 1, 32, 17};
-
-template <class List>
-auto pick(const List& list, std::size_t index) {
-  return list[index % list.size()];
-}
+constexpr std::array<std::int64_t, 11> kBackwardSizes = {1,  6,  7,   16,  17, 95,
+                                                         96, 97, 192, 193, 255};
+constexpr std::array<std::int64_t, 5> kBackwardDims = {16, 7, 64, 1, 33};
+constexpr std::array<std::int64_t, 4> kBackwardValueDims = {12, 1, 32, 17};
 
 class AttendBackward : public ::testing::TestWithParam<Terms> {};
 INSTANTIATE_TEST_SUITE_P(Every, AttendBackward, ::testing::ValuesIn(kAllTerms),
@@ -124,13 +120,13 @@ INSTANTIATE_TEST_SUITE_P(Every, AttendBackward, ::testing::ValuesIn(kAllTerms),
 
 TEST_P(AttendBackward, IsTheReferenceAcrossEveryTileEdge) {
   const auto kind = static_cast<std::size_t>(GetParam());
-  for (std::size_t i = 0; i < kSizes.size(); ++i) {
+  for (std::size_t i = 0; i < kBackwardSizes.size(); ++i) {
     const std::size_t n = i + 13 * kind;
     Case c{.terms = GetParam()};
-    c.queries = pick(kSizes, i);
-    c.keys = pick(kSizes, 3 * i + kind);
-    c.head_dim = pick(kDims, n);
-    c.value_dim = pick(kValueDims, n);
+    c.queries = pick(kBackwardSizes, i);
+    c.keys = pick(kBackwardSizes, 3 * i + kind);
+    c.head_dim = pick(kBackwardDims, n);
+    c.value_dim = pick(kBackwardValueDims, n);
     c.heads = n % 3 == 2 ? 4 : 2;
     c.key_heads = n % 3 == 0 ? 2 : 1;
     c.causality = n % 2 == 0 ? Causality::none : Causality::bottom_right;
@@ -138,10 +134,6 @@ TEST_P(AttendBackward, IsTheReferenceAcrossEveryTileEdge) {
     c.seed = n + 1;
     expect_backward(c);
   }
-}
-
-Case around_tile_edges(Terms terms) {
-  return {.terms = terms, .batch = 2, .queries = 97, .keys = 193, .head_dim = 16, .value_dim = 12};
 }
 
 TEST_P(AttendBackward, SumsOverGroupedHeads) {
@@ -220,7 +212,8 @@ TEST_P(AttendBackward, GivesTheSameBitsWithAnyNumberOfThreads) {
   const ReferenceGradients expected = p.reference_gradients();
   const std::vector<TableSlot> slots = tables_of(p.terms, expected);
   const core::InstructionSet best = core::available_instruction_sets().back();
-  const Gradients one = run_backward(p, slots, best, 1), two = run_backward(p, slots, best, 2);
+  const AttendGradients one = run_backward(p, slots, best, 1),
+                        two = run_backward(p, slots, best, 2);
   EXPECT_EQ(one.d_q.bytes(), two.d_q.bytes()) << c;
   EXPECT_EQ(one.d_k.bytes(), two.d_k.bytes()) << c;
   EXPECT_EQ(one.d_v.bytes(), two.d_v.bytes()) << c;
@@ -232,7 +225,8 @@ TEST_P(AttendBackward, LeavesTablesThatAreNotWanted) {
   const Problem p(c);
   const ReferenceGradients expected = p.reference_gradients();
   const core::InstructionSet best = core::available_instruction_sets().back();
-  const Gradients got = run_backward(p, tables_of(p.terms, expected), best, 1, TablesWanted::none);
+  const AttendGradients got =
+      run_backward(p, tables_of(p.terms, expected), best, 1, TablesWanted::none);
   expect_near_reference(p, {}, expected, got, relative_error(p, p.reference()), best);
 }
 
@@ -334,10 +328,10 @@ TEST(AttendBackwardTerms, RandomCombinations) {
     std::mt19937_64 random(seed);
     const auto one_of = [&](const auto& list) { return pick(list, random()); };
     Case c{.terms = one_of(kAllTerms)};
-    c.queries = one_of(kSizes);
-    c.keys = one_of(kSizes);
-    c.head_dim = one_of(kDims);
-    c.value_dim = one_of(kValueDims);
+    c.queries = one_of(kBackwardSizes);
+    c.keys = one_of(kBackwardSizes);
+    c.head_dim = one_of(kBackwardDims);
+    c.value_dim = one_of(kBackwardValueDims);
     c.key_heads = one_of(std::array{1, 2});
     c.heads = c.key_heads * one_of(std::array{1, 2, 3});
     if (c.queries * c.keys > 20000) c.heads = c.key_heads = 1;

@@ -196,12 +196,20 @@ inline bool has_score(const Problem& p, std::size_t index) {
          (c.window == 0 || std::abs(at.distance(c)) < c.window);
 }
 
-inline void expect_near_reference(const Problem& p, const ReferenceResult& expected,
+// What is expected of every instruction set.
+struct Expectation {
+  explicit Expectation(const Problem& p)
+      : result(p.reference()), tolerances(row_tolerances(p, result)), largest(largest_value(p)) {}
+  ReferenceResult result;
+  std::vector<double> tolerances;
+  double largest;
+};
+
+inline void expect_near_reference(const Problem& p, const Expectation& expectation,
                                   const Attended& got, core::InstructionSet isa) {
   const Case& c = p.what;
+  const auto& [expected, tolerances, largest] = expectation;
   Differences differences(p, isa);
-  const std::vector<double> tolerances = row_tolerances(p, expected);
-  const double largest = largest_value(p);
   const auto row_of = [&](std::int64_t b, std::int64_t h, std::int64_t i) {
     return static_cast<std::size_t>((b * c.heads + h) * c.queries + i);
   };
@@ -255,9 +263,9 @@ inline void expect_near_reference(const Problem& p, const ReferenceResult& expec
 
 // Every instruction set against the reference.
 inline void expect_attends(const Problem& p, WithExtras wanted = WithExtras::none) {
-  const ReferenceResult expected = p.reference();
+  const Expectation expectation(p);
   for (const core::InstructionSet isa : core::available_instruction_sets()) {
-    expect_near_reference(p, expected, run_attend(p, isa, 1, wanted), isa);
+    expect_near_reference(p, expectation, run_attend(p, isa, 1, wanted), isa);
   }
 }
 inline void expect_attends(const Case& c, WithExtras wanted = WithExtras::none) {

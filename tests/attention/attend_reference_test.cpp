@@ -22,8 +22,8 @@ struct Matrix {
     return core::heads_view(values.data(), 1, tokens, 1, dim);
   }
 };
-ReferenceResult attend_reference(const ScoreTerms& terms, const Matrix& q, const Matrix& k,
-                                 const Matrix& v, const AttentionOptions& options = {}) {
+ReferenceResult reference_of(const ScoreTerms& terms, const Matrix& q, const Matrix& k,
+                             const Matrix& v, const AttentionOptions& options = {}) {
   return attention::attend_reference(terms, q.view(), k.view(), v.view(), options);
 }
 
@@ -45,7 +45,7 @@ const Matrix kThreeKeys{3, 2, {0.0, 5.0, std::log(2.0), -1.0, std::log(3.0), 7.0
 const Matrix kThreeValues{3, 1, {6.0, 60.0, 600.0}};
 
 TEST(AttendReference, WeighsValuesByTheSoftmaxOfTheScores) {
-  const ReferenceResult got = attend_reference({}, kOneQuery, kThreeKeys, kThreeValues);
+  const ReferenceResult got = reference_of({}, kOneQuery, kThreeKeys, kThreeValues);
   expect_near(got.probabilities, {1.0 / 6, 2.0 / 6, 3.0 / 6}, 1e-15);
   expect_near(got.out, {1.0 + 20.0 + 300.0}, 1e-12);
   expect_near(got.log_sum_exp, {std::log(6.0)}, 1e-15);
@@ -55,7 +55,7 @@ TEST(AttendReference, WeighsValuesByTheSoftmaxOfTheScores) {
 TEST(AttendReference, TakesTheCallersScaleBeforeTheEncodings) {
   ScoreTerms terms;
   terms.scale = 7.0;
-  const auto got = attend_reference(terms, kOneQuery, kThreeKeys, kThreeValues, {.scale = 2.0});
+  const auto got = reference_of(terms, kOneQuery, kThreeKeys, kThreeValues, {.scale = 2.0});
   expect_near(got.probabilities, {1.0 / 14, 4.0 / 14, 9.0 / 14}, 1e-15);  // e^(2 ln j) = j^2
 }
 
@@ -63,7 +63,7 @@ TEST(AttendReference, CapsScoresBeforeItMasksThem) {
   const std::vector<float> mask = {0.0F, -std::numeric_limits<float>::infinity(), 0.5F};
   AttentionOptions options{.soft_cap = 0.5};
   options.mask = additive_mask(mask.data(), std::vector<std::int64_t>{1, 3}, 1, 1, 1, 3);
-  const auto got = attend_reference({}, kOneQuery, kThreeKeys, kThreeValues, options);
+  const auto got = reference_of({}, kOneQuery, kThreeKeys, kThreeValues, options);
   const double third = 0.5 * std::tanh(std::log(3.0) / 0.5);
   expect_near(got.capped_scores, {0.0, 0.5 * std::tanh(std::log(2.0) / 0.5), third}, 1e-15);
   expect_near(got.masked_scores, {0.0, kHidden, third + 0.5}, 1e-15);
@@ -87,7 +87,7 @@ class Standing : public ::testing::Test {
                                        const AttentionOptions& options) const {
     const Matrix q{queries, 1, std::vector<double>(static_cast<std::size_t>(queries), 0.0)};
     const Matrix k{keys, 1, std::vector<double>(static_cast<std::size_t>(keys), 1.0)};
-    return tests::attend_reference(terms_, q, k, k, options);
+    return reference_of(terms_, q, k, k, options);
   }
   std::vector<float> values_;
   encodings::RelativeMap map_;
@@ -164,7 +164,7 @@ TEST(AttendReference, ReadsTheRowsOfTheTermsByDistance) {
   const std::vector<std::int32_t> query_segments = {0, 0, 1}, key_segments = {0, 1, 1};
   const AttentionOptions options{.query_segments = query_segments, .key_segments = key_segments};
   const Matrix ones{3, 1, {1.0, 1.0, 1.0}}, zeros{3, 1, {0.0, 0.0, 0.0}};
-  const auto got = attend_reference(terms, ones, ones, zeros, options);
+  const auto got = reference_of(terms, ones, ones, zeros, options);
   // Distances 0 -1 -2 / 1 0 -1 / 2 1 0 read rows 1 0 0 / 2 1 0 / 2 2 1; plus q.k = 1.
   expect_near(got.scores,
               {0.5 * 123, 0.5 * 212, 0.5 * 212,  //
@@ -181,7 +181,7 @@ TEST(AttendReference, TurnsByTheDistanceAlone) {
   const Matrix q{2, 4, {1.0, 2.0, -0.5, 0.25, 1.0, 2.0, -0.5, 0.25}};
   const Matrix k{3, 4, {0.5, -1.0, 2.0, 1.0, 0.5, -1.0, 2.0, 1.0, 0.5, -1.0, 2.0, 1.0}};
   const Matrix v{3, 1, {1.0, 2.0, 3.0}};
-  const auto got = attend_reference(terms, q, k, v);
+  const auto got = reference_of(terms, q, k, v);
   // Re(conj(k) q e^{i r θ}) over the pairs (0, 2) and (1, 3), RoFormer (16).
   const auto at = [](double r) {
     const double one =
@@ -196,11 +196,11 @@ TEST(AttendReference, TurnsByTheDistanceAlone) {
   Matrix turned = k;
   const auto view = core::heads_view(turned.values.data(), 1, 3, 1, 4);
   core::rotate(*terms.turn, core::positions_from(0), view);
-  const auto cached = attend_reference(terms, q, turned, v, {.keys = KeyState::turned});
+  const auto cached = reference_of(terms, q, turned, v, {.keys = KeyState::turned});
   expect_near(cached.scores, got.scores, 1e-13);
 
   // Both moved by 1000: nothing changes.
-  const auto moved = attend_reference(
+  const auto moved = reference_of(
       terms, q, k, v,
       {.query_positions = core::positions_from(1001), .key_positions = core::positions_from(1000)});
   expect_near(moved.scores, got.scores, 1e-12);
@@ -259,19 +259,19 @@ TEST(AttendReference, PackedIsSeparate) {
 TEST(AttendReference, NaNReachesOnlyTheRowsThatSeeIt) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Matrix q{2, 1, {nan, 1.0}}, k{2, 1, {1.0, 2.0}}, v{2, 1, {3.0, 4.0}};
-  const auto got = attend_reference({}, q, k, v);
+  const auto got = reference_of({}, q, k, v);
   EXPECT_TRUE(std::isnan(got.out[0]));
   EXPECT_TRUE(std::isfinite(got.out[1]));
   // A key that is hidden may hold anything.
   const Matrix bad{2, 1, {1.0, nan}}, good{2, 1, {1.0, 1.0}};
   const std::vector<std::int64_t> lengths = {1};
-  const auto hidden = attend_reference({}, good, bad, bad, {.key_lengths = lengths});
+  const auto hidden = reference_of({}, good, bad, bad, {.key_lengths = lengths});
   EXPECT_EQ(hidden.out, (std::vector<double>{1.0, 1.0}));
 }
 
 TEST(AttendReference, NoKeysGiveZeros) {
   const Matrix q{2, 1, {1.0, 2.0}}, none{0, 1, {}};
-  const auto got = attend_reference({}, q, none, none);
+  const auto got = reference_of({}, q, none, none);
   EXPECT_EQ(got.out, (std::vector<double>{0.0, 0.0}));
   EXPECT_EQ(got.log_sum_exp, (std::vector<double>{kHidden, kHidden}));
 }

@@ -459,4 +459,13 @@ inline std::vector<TableSlot> tables_of(const ScoreTerms& terms, const Reference
   return slots;
 }
 
+template <class List>
+auto pick(const List& list, std::size_t index) {
+  return list[index % list.size()];
+}
+
+inline Case around_tile_edges(Terms terms) {
+  return {.terms = terms, .batch = 2, .queries = 97, .keys = 193, .head_dim = 16, .value_dim = 12};
+}
+
 }  // namespace phasor::attention::tests

@@ -19,11 +19,6 @@ constexpr std::array<std::int64_t, 15> kSizes = {1,  5,  6,   7,   15,  16,  17,
 constexpr std::array<std::int64_t, 7> kDims = {64, 7, 16, 1, 33, 8, 128};
 constexpr std::array<std::int64_t, 6> kValueDims = {16, 1, 64, 9, 40, 17};
 
-template <class List>
-auto pick(const List& list, std::size_t index) {
-  return list[index % list.size()];
-}
-
 class Attend : public ::testing::TestWithParam<Terms> {};
 INSTANTIATE_TEST_SUITE_P(Every, Attend, ::testing::ValuesIn(kAllTerms),
                          [](const auto& info) { return name_of(info.param); });
@@ -51,10 +46,6 @@ TEST_P(Attend, IsTheReferenceAcrossEveryTileEdge) {
     c.seed = n + 1;
     expect_attends(c, i % 4 == 0 ? WithExtras::log_sum_exp : WithExtras::none);
   }
-}
-
-Case around_tile_edges(Terms terms) {
-  return {.terms = terms, .batch = 2, .queries = 97, .keys = 193, .head_dim = 16, .value_dim = 12};
 }
 
 TEST_P(Attend, SeesOnlyTheWindow) {

@@ -36,7 +36,7 @@ std::string text_of(const Kind& kind) {
          (kind.mode == CacheMode::compact ? " compact" : " drift_free");
 }
 
-KVCache filled(const Kind& kind, Tensor& k, Tensor& v) {
+KVCache filled(const Kind& kind, CacheTensor& k, CacheTensor& v) {
   KVCache cache(spec_of(kind.named.rotary, kind.mode, kind.dtype));
   cache.append(k.tokens(0, 9), v.tokens(0, 9), std::nullopt, 1);
   return cache;
@@ -45,7 +45,7 @@ KVCache filled(const Kind& kind, Tensor& k, Tensor& v) {
 // Fails each allocation of `call` on one cache in turn, then lets it succeed; a twin that met no
 // failure must agree before and after. Returns the allocations of the call.
 std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& call) {
-  Tensor k = random_keys(12), v = random_values(12);
+  CacheTensor k = random_keys(12), v = random_values(12);
   KVCache cache = filled(kind, k, v), twin = filled(kind, k, v);
   const Snapshot before = snapshot_of(cache);
   const std::int64_t count = fail_each_allocation(
@@ -73,8 +73,8 @@ std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& ca
 TEST(KVCacheFailures, EveryCallLeavesTheCacheAsItWas) {
   for (const Kind& kind : kinds()) {
     SCOPED_TRACE(text_of(kind));
-    Tensor k = random_keys(12, DType::f32, 7), v = random_values(12, DType::f32, 8);
-    Tensor own_k = random_keys(12, kind.dtype, 7), own_v = random_values(12, kind.dtype, 8);
+    CacheTensor k = random_keys(12, DType::f32, 7), v = random_values(12, DType::f32, 8);
+    CacheTensor own_k = random_keys(12, kind.dtype, 7), own_v = random_values(12, kind.dtype, 8);
     EXPECT_EQ(fail_each(kind,
                         [&](KVCache& cache) {
                           cache.append(k.tokens(0, 3), v.tokens(0, 3), std::nullopt, 1);
@@ -104,7 +104,7 @@ TEST(KVCacheFailures, EveryCallLeavesTheCacheAsItWas) {
 TEST(KVCacheFailures, RerotateCanBeTakenBackBitForBit) {
   for (const Kind& kind : kinds()) {
     SCOPED_TRACE(text_of(kind));
-    Tensor k = random_keys(12), v = random_values(12);
+    CacheTensor k = random_keys(12), v = random_values(12);
     KVCache cache = filled(kind, k, v), twin = filled(kind, k, v);
     const Snapshot before = snapshot_of(cache);
     cache.undo_rerotate();  // nothing to take back
@@ -141,9 +141,9 @@ TEST(KVCacheAllocations, AWarmStepHasNone) {
   for (const Kind& kind : kinds()) {
     SCOPED_TRACE(text_of(kind));
     KVCache cache(spec_of(kind.named.rotary, kind.mode, kind.dtype));
-    Tensor k = random_keys(1), v = random_values(1);
-    Tensor q = Tensor::random(DType::f32, kBatch, 1, 2 * kHeads, kDim, 5);
-    Tensor out(DType::f32, kBatch, 1, 2 * kHeads, kValueDim);
+    CacheTensor k = random_keys(1), v = random_values(1);
+    CacheTensor q = CacheTensor::random(DType::f32, kBatch, 1, 2 * kHeads, kDim, 5);
+    CacheTensor out(DType::f32, kBatch, 1, 2 * kHeads, kValueDim);
     encodings::ScoreTerms terms;
     terms.turn = kind.named.rotary;
     terms.scale = 0.2;
@@ -174,12 +174,12 @@ TEST(KVCacheAllocations, AWorkspaceServesEveryShape) {
   for (int round = 0; round < 2; ++round) {
     for (const std::int64_t dim : {24, 8, 33, 64, 5}) {
       for (const std::int64_t heads : {1, 3, 10}) {
-        Tensor q = Tensor::random(DType::f32, 2, 2, heads, dim, 1),
-               k = Tensor::random(DType::f16, 2, 40, 1, dim, 2),
-               v = Tensor::random(DType::bf16, 2, 40, 1, dim + 3, 3),
-               out(DType::f32, 2, 2, heads, dim + 3), other(DType::f32, 2, 2, heads, dim + 3);
+        CacheTensor q = CacheTensor::random(DType::f32, 2, 2, heads, dim, 1),
+                    k = CacheTensor::random(DType::f16, 2, 40, 1, dim, 2),
+                    v = CacheTensor::random(DType::bf16, 2, 40, 1, dim + 3, 3),
+                    out(DType::f32, 2, 2, heads, dim + 3), other(DType::f32, 2, 2, heads, dim + 3);
         if (round == 1) {  // what NaN leaves behind
-          Tensor nan(DType::f32, 2, 2, heads, dim);
+          CacheTensor nan(DType::f32, 2, 2, heads, dim);
           for (std::int64_t i = 0; i < 4 * heads * dim; ++i)
             core::set_element(nan.view(), i, std::nan(""));
           attend({}, nan.view(), k.view(), v.view(), other.view(),
@@ -195,13 +195,13 @@ TEST(KVCacheAllocations, AWorkspaceServesEveryShape) {
 }
 
 TEST(KVCacheFailures, AttendLeavesTheWorkspaceFit) {
-  Tensor k = random_keys(12), v = random_values(12);
+  CacheTensor k = random_keys(12), v = random_values(12);
   const Kind kind{rotaries(kDim)[6], CacheMode::compact, DType::f16};
   KVCache cache = filled(kind, k, v);
   const Snapshot before = snapshot_of(cache);
-  Tensor q = Tensor::random(DType::f32, kBatch, 2, kHeads, kDim, 5);
-  Tensor out(DType::f32, kBatch, 2, kHeads, kValueDim);
-  Tensor expected(DType::f32, kBatch, 2, kHeads, kValueDim);
+  CacheTensor q = CacheTensor::random(DType::f32, kBatch, 2, kHeads, kDim, 5);
+  CacheTensor out(DType::f32, kBatch, 2, kHeads, kValueDim);
+  CacheTensor expected(DType::f32, kBatch, 2, kHeads, kValueDim);
   encodings::ScoreTerms terms;
   terms.turn = kind.named.rotary;
   cache.attend(terms, q.view(), expected.view(), {.threads = 1});
@@ -222,10 +222,10 @@ TEST(KVCacheFailures, AttendLeavesTheWorkspaceFit) {
 TEST(LinearStateFailures, ACallLeavesTheStateAsItWas) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
   for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
-    Tensor k = random_keys(6), v = random_values(6);
-    Tensor q = Tensor::random(DType::f32, kBatch, 6, 2 * kHeads, kDim, 5);
-    Tensor out(DType::f32, kBatch, 3, 2 * kHeads, kValueDim);
-    Tensor expected(DType::f32, kBatch, 3, 2 * kHeads, kValueDim);
+    CacheTensor k = random_keys(6), v = random_values(6);
+    CacheTensor q = CacheTensor::random(DType::f32, kBatch, 6, 2 * kHeads, kDim, 5);
+    CacheTensor out(DType::f32, kBatch, 3, 2 * kHeads, kValueDim);
+    CacheTensor expected(DType::f32, kBatch, 3, 2 * kHeads, kValueDim);
     const LinearOptions options{
         .causality = Causality::bottom_right, .features = features, .threads = 1};
     LinearState state(kBatch, kHeads, kDim, kValueDim);

@@ -19,14 +19,14 @@ encodings::ScoreTerms terms_of(const std::optional<Rotary>& rotary) {
   terms.scale = 1.0 / std::sqrt(static_cast<double>(kDim));
   return terms;
 }
-Tensor random_queries(std::int64_t tokens, std::uint32_t seed = 8) {
-  return Tensor::random(DType::f32, kBatch, tokens, kQueryHeads, kDim, seed);
+CacheTensor random_queries(std::int64_t tokens, std::uint32_t seed = 8) {
+  return CacheTensor::random(DType::f32, kBatch, tokens, kQueryHeads, kDim, seed);
 }
-Tensor output(std::int64_t tokens) {
-  return Tensor(DType::f32, kBatch, tokens, kQueryHeads, kValueDim);
+CacheTensor output(std::int64_t tokens) {
+  return CacheTensor(DType::f32, kBatch, tokens, kQueryHeads, kValueDim);
 }
-void expect_near(const std::vector<double>& got, const std::vector<double>& want,
-                 double tolerance) {
+void expect_all_near(const std::vector<double>& got, const std::vector<double>& want,
+                     double tolerance) {
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance) << i;
 }
@@ -43,8 +43,8 @@ TEST(KVCacheAttend, StreamingIsBatch) {
   for (const auto& [name, rotary] : schemes()) {
     SCOPED_TRACE(name);
     const encodings::ScoreTerms terms = terms_of(rotary);
-    Tensor q = random_queries(kTokens), k = random_keys(kTokens), v = random_values(kTokens);
-    Tensor out = output(kTokens);
+    CacheTensor q = random_queries(kTokens), k = random_keys(kTokens), v = random_values(kTokens);
+    CacheTensor out = output(kTokens);
     KVCache cache(spec_of(rotary));
     const auto step = [&](std::int64_t first, std::int64_t count) {
       cache.append(k.tokens(first, count), v.tokens(first, count));
@@ -55,7 +55,7 @@ TEST(KVCacheAttend, StreamingIsBatch) {
     for (std::int64_t t = kPrefill; t < kTokens; ++t) step(t, 1);
     const ReferenceResult batch = attend_reference(terms, q.view(), k.view(), v.view(),
                                                    {.causality = Causality::bottom_right});
-    expect_near(values_of(out.view()), batch.out, 1e-5);
+    expect_all_near(values_of(out.view()), batch.out, 1e-5);
   }
 }
 
@@ -64,13 +64,13 @@ TEST(KVCacheAttend, AfterEvictionAndShiftIsAttentionOverKeysTurnedAfresh) {
     for (const CacheMode mode : {CacheMode::compact, CacheMode::drift_free}) {
       SCOPED_TRACE(name);
       const encodings::ScoreTerms terms = terms_of(rotary);
-      Tensor q = random_queries(3), k = random_keys(20), v = random_values(20);
+      CacheTensor q = random_queries(3), k = random_keys(20), v = random_values(20);
       KVCache cache(spec_of(rotary, mode));
       cache.append(k.view(), v.view());
       // Tokens 0..3 and 12..19 stay and stand at 0..11.
       cache.evict(4, 12);
       cache.shift(4, 12, -8);
-      Tensor out = output(3);
+      CacheTensor out = output(3);
       cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
 
       KVCache fresh(spec_of(std::nullopt));  // gathers the raw rows
@@ -78,7 +78,7 @@ TEST(KVCacheAttend, AfterEvictionAndShiftIsAttentionOverKeysTurnedAfresh) {
       fresh.append(k.tokens(12, 8), v.tokens(12, 8));
       const ReferenceResult want = attend_reference(terms, q.view(), fresh.keys(), fresh.values(),
                                                     {.causality = Causality::bottom_right});
-      expect_near(values_of(out.view()), want.out, 1e-5);
+      expect_all_near(values_of(out.view()), want.out, 1e-5);
     }
   }
 }
@@ -89,11 +89,11 @@ TEST(KVCacheAttend, QueriesStandWhereTheirKeysStand) {
     SCOPED_TRACE(name);
     const encodings::ScoreTerms terms = terms_of(rotary);
     const int axes = rotary->frequencies.axis_count();
-    Tensor q = random_queries(4), k = random_keys(9), v = random_values(9);
+    CacheTensor q = random_queries(4), k = random_keys(9), v = random_values(9);
     KVCache cache(spec_of(rotary));
     const std::vector<double> positions = spread_positions(axes, 9);
     cache.append(k.view(), v.view(), rows(positions, 9));
-    Tensor out = output(4);
+    CacheTensor out = output(4);
     cache.attend(terms, q.view(), out.view());
 
     std::vector<double> last;
@@ -104,7 +104,7 @@ TEST(KVCacheAttend, QueriesStandWhereTheirKeysStand) {
     const ReferenceResult want =
         attend_reference(terms, q.view(), k.view(), v.view(),
                          {.query_positions = rows(last, 4), .key_positions = rows(positions, 9)});
-    expect_near(values_of(out.view()), want.out, 1e-5);
+    expect_all_near(values_of(out.view()), want.out, 1e-5);
 
     // Somewhere else when asked.
     const std::vector<double> elsewhere = spread_positions(axes, 4);
@@ -112,43 +112,43 @@ TEST(KVCacheAttend, QueriesStandWhereTheirKeysStand) {
     const ReferenceResult there = attend_reference(
         terms, q.view(), k.view(), v.view(),
         {.query_positions = rows(elsewhere, 4), .key_positions = rows(positions, 9)});
-    expect_near(values_of(out.view()), there.out, 1e-5);
+    expect_all_near(values_of(out.view()), there.out, 1e-5);
   }
 }
 
 TEST(KVCacheAttend, MoreQueriesThanTokensAndNone) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
   const encodings::ScoreTerms terms = terms_of(rotary);
-  Tensor q = random_queries(5), k = random_keys(2), v = random_values(2);
+  CacheTensor q = random_queries(5), k = random_keys(2), v = random_values(2);
   KVCache cache(spec_of(rotary));
-  Tensor out = output(5);
+  CacheTensor out = output(5);
   cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
   for (const double value : values_of(out.view())) ASSERT_EQ(value, 0.0);
   cache.append(k.view(), v.view());
   cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
   const ReferenceResult want =
       attend_reference(terms, q.view(), k.view(), v.view(), {.causality = Causality::bottom_right});
-  expect_near(values_of(out.view()), want.out, 1e-5);
+  expect_all_near(values_of(out.view()), want.out, 1e-5);
 }
 
 TEST(KVCacheAttend, SixteenBitCachesServeFloatQueries) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
   const encodings::ScoreTerms terms = terms_of(rotary);
   for (const DType dtype : {DType::f16, DType::bf16}) {
-    Tensor q = random_queries(1), k = random_keys(20, dtype), v = random_values(20, dtype);
+    CacheTensor q = random_queries(1), k = random_keys(20, dtype), v = random_values(20, dtype);
     KVCache cache(spec_of(rotary, CacheMode::compact, dtype));
     cache.append(k.view(), v.view());
-    Tensor out = output(1);
+    CacheTensor out = output(1);
     cache.attend(terms, q.view(), out.view());
     const ReferenceResult want = attend_reference(terms, q.view(), k.view(), v.view());
-    expect_near(values_of(out.view()), want.out, 4 * epsilon_of(dtype));
+    expect_all_near(values_of(out.view()), want.out, 4 * epsilon_of(dtype));
   }
 }
 
 TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
   const Rotary plain = rotaries(kDim)[0].rotary;
-  Tensor q = random_queries(1), k = random_keys(3), v = random_values(3);
-  Tensor out = output(1);
+  CacheTensor q = random_queries(1), k = random_keys(3), v = random_values(3);
+  CacheTensor out = output(1);
   core::set_element(out.view(), 0, 42.0);
   const auto refuses = [&](const KVCache& cache, const std::optional<Rotary>& turn,
                            const std::string& word, const AttentionOptions& options = {}) {

@@ -11,7 +11,7 @@ namespace phasor::attention::tests {
 namespace {
 
 constexpr int kMoves = 10000;
-constexpr std::int64_t kTokens = 16, kWidth = 64;
+constexpr std::int64_t kDriftTokens = 16, kWidth = 64;
 
 struct History {
   const char* name;
@@ -24,21 +24,23 @@ std::vector<History> histories() {
 }
 
 CacheSpec drift_spec(CacheMode mode, DType dtype) {
-  return {1,   2, kWidth, 4, kTokens, dtype, Rotary{frequencies(kWidth), PairLayout::half, kWidth},
-          mode};
+  return {
+      1,   2, kWidth, 4, kDriftTokens, dtype, Rotary{frequencies(kWidth), PairLayout::half, kWidth},
+      mode};
 }
 
 // The error against keys turned afresh, after each of `stops` moves.
 std::vector<double> errors_after(const CacheSpec& spec, const History& history,
                                  const std::vector<int>& stops) {
   KVCache cache(spec);
-  Tensor k = Tensor::random(spec.dtype, 1, kTokens, spec.key_heads, kWidth, 11);
-  Tensor v = Tensor::random(spec.dtype, 1, kTokens, spec.key_heads, spec.value_dim, 12);
+  CacheTensor k = CacheTensor::random(spec.dtype, 1, kDriftTokens, spec.key_heads, kWidth, 11);
+  CacheTensor v =
+      CacheTensor::random(spec.dtype, 1, kDriftTokens, spec.key_heads, spec.value_dim, 12);
   cache.append(k.view(), v.view());
   std::vector<double> errors;
   int done = 0;
   for (const int stop : stops) {
-    for (; done < stop; ++done) cache.shift(0, kTokens, history.delta(done), 1);
+    for (; done < stop; ++done) cache.shift(0, kDriftTokens, history.delta(done), 1);
     errors.push_back(worst_error(values_of(cache.keys()),
                                  fresh_keys(k.view(), spec.rotary, cache.positions()),
                                  *spec.rotary));
@@ -118,8 +120,8 @@ void run_context_shifts(CacheMode mode) {
   constexpr std::int64_t kSlots = 40, kSinks = 4, kStep = 3;
   const Rotary rotary{frequencies(kWidth, 10000.0, 1.2), PairLayout::half, kWidth};
   KVCache cache({1, 1, kWidth, 4, kSlots, DType::f32, rotary, mode});
-  Tensor source = Tensor::random(DType::f32, 1, 3 * kSlots, 1, kWidth, 5);
-  Tensor v = Tensor::random(DType::f32, 1, 3 * kSlots, 1, 4, 6);
+  CacheTensor source = CacheTensor::random(DType::f32, 1, 3 * kSlots, 1, kWidth, 5);
+  CacheTensor v = CacheTensor::random(DType::f32, 1, 3 * kSlots, 1, 4, 6);
   std::vector<std::int64_t> held;  // the source's token in each slot
   std::int64_t next = 0;
   const auto append = [&](std::int64_t count) {
@@ -139,7 +141,7 @@ void run_context_shifts(CacheMode mode) {
   for (std::int64_t t = 0; t < kSlots; ++t) contiguous.push_back(static_cast<double>(t));
   EXPECT_EQ(cache.positions(), contiguous);
   EXPECT_EQ(cache.next_position(), kSlots);
-  Tensor raw(DType::f32, 1, kSlots, 1, kWidth);
+  CacheTensor raw(DType::f32, 1, kSlots, 1, kWidth);
   for (std::int64_t t = 0; t < kSlots; ++t) {
     for (std::int64_t d = 0; d < kWidth; ++d) {
       core::set_element(

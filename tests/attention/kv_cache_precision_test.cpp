@@ -59,8 +59,8 @@ TEST(KVCachePrecision, AKeyIsRoundedOnce) {
           SCOPED_TRACE(std::string(named.name) + " " + std::string(core::name_of(input)) + " to " +
                        std::string(core::name_of(dtype)));
           KVCache cache({2, 3, 64, 20, kTokens, dtype, named.rotary, mode});
-          Tensor k = Tensor::random(input, 2, kTokens, 3, 64, 11);
-          Tensor v = Tensor::random(input, 2, kTokens, 3, 20, 12);
+          CacheTensor k = CacheTensor::random(input, 2, kTokens, 3, 64, 11);
+          CacheTensor v = CacheTensor::random(input, 2, kTokens, 3, 20, 12);
           // One token, a few and many, as decoding and prompts bring them.
           cache.append(k.tokens(0, 1), v.tokens(0, 1));
           cache.append(k.tokens(1, 7), v.tokens(1, 7));
@@ -85,8 +85,8 @@ TEST(KVCachePrecision, ARoundingTooManyWouldShow) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const Rotary rotary = rotaries(kDim)[0].rotary;
     KVCache cache(spec_of(rotary, CacheMode::compact, dtype));
-    Tensor exact = random_keys(kCapacity), rounded_before = random_keys(kCapacity, dtype);
-    Tensor v = random_values(kCapacity);
+    CacheTensor exact = random_keys(kCapacity), rounded_before = random_keys(kCapacity, dtype);
+    CacheTensor v = random_values(kCapacity);
     cache.append(rounded_before.view(), v.view());
     Alike alike;
     compare(values_of(cache.keys()), fresh_keys(exact.view(), rotary, cache.positions()), rotary,
@@ -100,7 +100,7 @@ TEST(KVCachePrecision, ARoundingTooManyWouldShow) {
 TEST(KVCachePrecision, WithoutARotaryNothingButTheTypeChanges) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     KVCache cache(spec_of(std::nullopt, CacheMode::compact, dtype));
-    Tensor k = random_keys(5), v = random_values(5);
+    CacheTensor k = random_keys(5), v = random_values(5);
     cache.append(k.view(), v.view());
     std::vector<double> keys = values_of(k.view());
     for (double& key : keys) key = rounded(key, dtype);
@@ -114,10 +114,10 @@ TEST(KVCachePrecision, AMoveRoundsOnceMore) {
     for (const NamedRotary& named : rotaries(kDim)) {
       SCOPED_TRACE(std::string(named.name) + " " + std::string(core::name_of(dtype)));
       KVCache cache(spec_of(named.rotary, CacheMode::drift_free, dtype));
-      Tensor k = random_keys(12), v = random_values(12);
+      CacheTensor k = random_keys(12), v = random_values(12);
       cache.append(k.view(), v.view());
       cache.shift(0, 12, 5);
-      Tensor raw = random_keys(12, dtype);  // the same numbers, rounded
+      CacheTensor raw = random_keys(12, dtype);  // the same numbers, rounded
       Alike alike;
       compare(values_of(cache.keys()), fresh_keys(raw.view(), named.rotary, cache.positions()),
               named.rotary, dtype, alike);

@@ -11,7 +11,7 @@ namespace phasor::attention::tests {
 namespace {
 
 // What must be refused: the error's code, its words, and the call.
-struct Refusal {
+struct CacheRefusal {
   const char* name;
   ErrorCode code;
   std::vector<std::string> words;
@@ -20,11 +20,11 @@ struct Refusal {
 
 TEST(KVCacheRefusals, LeaveTheCacheAsItWas) {
   const Rotary plain = rotaries(kDim)[0].rotary;
-  Tensor k = random_keys(3), v = random_values(3);
-  Tensor many_k = random_keys(20), many_v = random_values(20);
-  Tensor half_k = random_keys(3, DType::f16), half_v = random_values(3, DType::f16);
-  Tensor narrow = Tensor::random(DType::f32, kBatch, 3, kHeads, 8, 1);
-  Tensor other_heads = Tensor::random(DType::f32, kBatch, 3, 2, kDim, 1);
+  CacheTensor k = random_keys(3), v = random_values(3);
+  CacheTensor many_k = random_keys(20), many_v = random_values(20);
+  CacheTensor half_k = random_keys(3, DType::f16), half_v = random_values(3, DType::f16);
+  CacheTensor narrow = CacheTensor::random(DType::f32, kBatch, 3, kHeads, 8, 1);
+  CacheTensor other_heads = CacheTensor::random(DType::f32, kBatch, 3, 2, kDim, 1);
   const std::vector<double> nan = {1.0, NAN, 3.0}, far = {1.0, 2.0, 1e17}, two = {1.0, 2.0};
   const std::vector<std::int64_t> unlike = {1, 2, 3, 1, 2, 4};
   const std::vector<double> axes3 = spread_positions(3, 3);
@@ -38,7 +38,7 @@ TEST(KVCacheRefusals, LeaveTheCacheAsItWas) {
   Rotary wide{frequencies(64), PairLayout::half, 64};
   Rotary outside{frequencies(kDim), PairLayout::half, kDim, 4};
 
-  const std::vector<Refusal> refusals = {
+  const std::vector<CacheRefusal> refusals = {
       {"full",
        ErrorCode::out_of_range,
        {"capacity 24", "20", "6"},
@@ -131,10 +131,10 @@ TEST(KVCacheRefusals, LeaveTheCacheAsItWas) {
   };
   for (const CacheMode mode : {CacheMode::compact, CacheMode::drift_free}) {
     KVCache cache(spec_of(plain, mode));
-    Tensor six_k = random_keys(6), six_v = random_values(6);
+    CacheTensor six_k = random_keys(6), six_v = random_values(6);
     cache.append(six_k.view(), six_v.view());
     const Snapshot before = snapshot_of(cache);
-    for (const Refusal& refusal : refusals) {
+    for (const CacheRefusal& refusal : refusals) {
       SCOPED_TRACE(refusal.name);
       try {
         refusal.call(cache);
@@ -160,7 +160,7 @@ TEST(KVCacheRefusals, LeaveTheCacheAsItWas) {
 TEST(KVCacheRefusals, PositionsThatAnotherSchemeCannotRead) {
   const Rotary axes = rotaries(kDim)[6].rotary, plain = rotaries(kDim)[0].rotary;
   KVCache cache(spec_of(axes));
-  Tensor k = random_keys(3), v = random_values(3);
+  CacheTensor k = random_keys(3), v = random_values(3);
   const std::vector<double> positions = spread_positions(3, 3);
   cache.append(k.view(), v.view(), rows(positions, 3));
   const Snapshot before = snapshot_of(cache);

@@ -26,16 +26,17 @@ using core::Positions;
 using core::Rotary;
 
 // A dense [batch, tokens, heads, dim] tensor.
-class Tensor {
+class CacheTensor {
  public:
-  Tensor(DType dtype, std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim)
+  CacheTensor(DType dtype, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
+              std::int64_t dim)
       : memory_(static_cast<std::size_t>(batch * tokens * heads * dim) * core::size_of(dtype)) {
     view_ = core::heads_view(static_cast<float*>(nullptr), batch, tokens, heads, dim);
     view_.dtype = dtype;
   }
-  static Tensor random(DType dtype, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
-                       std::int64_t dim, std::uint32_t seed) {
-    Tensor tensor(dtype, batch, tokens, heads, dim);
+  static CacheTensor random(DType dtype, std::int64_t batch, std::int64_t tokens,
+                            std::int64_t heads, std::int64_t dim, std::uint32_t seed) {
+    CacheTensor tensor(dtype, batch, tokens, heads, dim);
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
     for (std::int64_t i = 0; i < batch * tokens * heads * dim; ++i)
@@ -174,11 +175,13 @@ inline CacheSpec spec_of(std::optional<Rotary> rotary, CacheMode mode = CacheMod
                          DType dtype = DType::f32) {
   return {kBatch, kHeads, kDim, kValueDim, kCapacity, dtype, std::move(rotary), mode};
 }
-inline Tensor random_keys(std::int64_t tokens, DType dtype = DType::f32, std::uint32_t seed = 3) {
-  return Tensor::random(dtype, kBatch, tokens, kHeads, kDim, seed);
+inline CacheTensor random_keys(std::int64_t tokens, DType dtype = DType::f32,
+                               std::uint32_t seed = 3) {
+  return CacheTensor::random(dtype, kBatch, tokens, kHeads, kDim, seed);
 }
-inline Tensor random_values(std::int64_t tokens, DType dtype = DType::f32, std::uint32_t seed = 4) {
-  return Tensor::random(dtype, kBatch, tokens, kHeads, kValueDim, seed);
+inline CacheTensor random_values(std::int64_t tokens, DType dtype = DType::f32,
+                                 std::uint32_t seed = 4) {
+  return CacheTensor::random(dtype, kBatch, tokens, kHeads, kValueDim, seed);
 }
 // 10, 13, 16, ... and on the further axes others.
 inline std::vector<double> spread_positions(int axes, std::int64_t tokens) {

@@ -27,7 +27,7 @@ TEST(KVCache, KeepsKeysTurnedAndValuesAsTheyCame) {
   for (const NamedRotary& named : rotaries(kDim)) {
     for (const Choice& choice : kChoices) {
       SCOPED_TRACE(text_of(named, choice));
-      Tensor k = random_keys(11, choice.dtype), v = random_values(11, choice.dtype);
+      CacheTensor k = random_keys(11, choice.dtype), v = random_values(11, choice.dtype);
       KVCache cache(spec_of(named.rotary, choice.mode, choice.dtype));
       const int axes = named.rotary.frequencies.axis_count();
       const std::vector<double> first = spread_positions(axes, 4);
@@ -58,7 +58,7 @@ TEST(KVCache, KeepsKeysTurnedAndValuesAsTheyCame) {
 
 TEST(KVCache, WithoutARotaryKeepsBoth) {
   KVCache cache(spec_of(std::nullopt));
-  Tensor k = random_keys(5), v = random_values(5);
+  CacheTensor k = random_keys(5), v = random_values(5);
   cache.append(k.view(), v.view(), core::positions_from(7));
   EXPECT_EQ(values_of(cache.keys()), values_of(k.view()));
   EXPECT_EQ(cache.positions(), (std::vector<double>{7, 8, 9, 10, 11}));
@@ -70,7 +70,7 @@ TEST(KVCache, WithoutARotaryKeepsBoth) {
 TEST(KVCache, LaysHeadsBeforeTokensFromAnyStrides) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
   KVCache cache(spec_of(rotary));
-  Tensor k = random_keys(6), v = random_values(6);
+  CacheTensor k = random_keys(6), v = random_values(6);
   // Tokens last to first, heads last to first.
   const auto reversed = [](HeadsView view) {
     const std::int64_t last =
@@ -98,7 +98,7 @@ TEST(KVCache, DoesNotMoveItsMemory) {
   KVCache cache(spec_of(rotaries(kDim)[0].rotary));
   const void* keys = cache.keys().data;
   for (std::int64_t t = 0; t < kCapacity; ++t) {
-    Tensor k = random_keys(1), v = random_values(1);
+    CacheTensor k = random_keys(1), v = random_values(1);
     cache.append(k.view(), v.view());
   }
   EXPECT_EQ(cache.tokens(), kCapacity);
@@ -110,7 +110,7 @@ TEST(KVCache, LargeCachesKeepEveryToken) {
   const Rotary rotary{frequencies(128), PairLayout::half, 128};
   CacheSpec spec{1, 8, 128, 128, 4096, DType::f32, rotary, CacheMode::compact};
   KVCache cache(spec);
-  Tensor k = Tensor::random(DType::f32, 1, 4096, 8, 128, 9);
+  CacheTensor k = CacheTensor::random(DType::f32, 1, 4096, 8, 128, 9);
   cache.append(k.view(), k.view());
   EXPECT_LE(
       worst_error(values_of(cache.keys()), fresh_keys(k.view(), rotary, cache.positions()), rotary),
@@ -120,7 +120,7 @@ TEST(KVCache, LargeCachesKeepEveryToken) {
 
 TEST(KVCache, TruncatedTokensMakeRoom) {
   KVCache cache(spec_of(rotaries(kDim)[0].rotary));
-  Tensor k = random_keys(kCapacity), v = random_values(kCapacity);
+  CacheTensor k = random_keys(kCapacity), v = random_values(kCapacity);
   cache.append(k.view(), v.view());
   cache.truncate(5);
   EXPECT_EQ(cache.tokens(), 5);
@@ -138,7 +138,7 @@ TEST(KVCache, TruncatedTokensMakeRoom) {
 TEST(KVCache, EvictionClosesTheGapAndLeavesPositions) {
   for (const Choice& choice : kChoices) {
     KVCache cache(spec_of(rotaries(kDim)[6].rotary, choice.mode, choice.dtype));
-    Tensor k = random_keys(10, choice.dtype), v = random_values(10, choice.dtype);
+    CacheTensor k = random_keys(10, choice.dtype), v = random_values(10, choice.dtype);
     cache.append(k.view(), v.view());
     KVCache expected(spec_of(rotaries(kDim)[6].rotary, choice.mode, choice.dtype));
     expected.append(k.tokens(0, 2), v.tokens(0, 2));
@@ -165,7 +165,7 @@ TEST(KVCache, ShiftTurnsItsTokensAloneAndTheAmplitudeStays) {
     for (const Choice& choice : kChoices) {
       SCOPED_TRACE(text_of(named, choice));
       KVCache cache(spec_of(named.rotary, choice.mode, choice.dtype));
-      Tensor k = random_keys(9, choice.dtype), v = random_values(9, choice.dtype);
+      CacheTensor k = random_keys(9, choice.dtype), v = random_values(9, choice.dtype);
       const std::vector<double> positions =
           spread_positions(named.rotary.frequencies.axis_count(), 9);
       cache.append(k.view(), v.view(), rows(positions, 9));
@@ -194,7 +194,7 @@ TEST(KVCache, ShiftTurnsItsTokensAloneAndTheAmplitudeStays) {
 
 TEST(KVCache, AShiftByZeroTouchesNothing) {
   KVCache cache(spec_of(rotaries(kDim)[0].rotary));
-  Tensor k = random_keys(4), v = random_values(4);
+  CacheTensor k = random_keys(4), v = random_values(4);
   cache.append(k.view(), v.view());
   const Snapshot before = snapshot_of(cache);
   cache.shift(0, 4, 0);
@@ -209,7 +209,7 @@ TEST(KVCache, RerotatesFromAnySchemeToAnyOther) {
       for (const Choice& choice : kChoices) {
         SCOPED_TRACE(std::string(from.name) + " to " + text_of(to, choice));
         KVCache cache(spec_of(from.rotary, choice.mode, choice.dtype));
-        Tensor k = random_keys(6, choice.dtype), v = random_values(6, choice.dtype);
+        CacheTensor k = random_keys(6, choice.dtype), v = random_values(6, choice.dtype);
         cache.append(k.view(), v.view(),
                      core::positions_from(40));  // text positions: every axis alike
         std::vector<double> positions = cache.positions();
@@ -251,7 +251,7 @@ TEST(KVCache, RerotatesFromAnySchemeToAnyOther) {
 TEST(KVCache, RerotateToWhatItIsTouchesNothing) {
   const Rotary rotary = rotaries(kDim)[4].rotary;
   KVCache cache(spec_of(rotary));
-  Tensor k = random_keys(6), v = random_values(6);
+  CacheTensor k = random_keys(6), v = random_values(6);
   cache.append(k.view(), v.view(), core::positions_from(1000));
   const Snapshot before = snapshot_of(cache);
   cache.rerotate(rotary);
@@ -262,7 +262,7 @@ TEST(KVCache, RerotateToWhatItIsTouchesNothing) {
 TEST(KVCache, AYarnAmplitudeIsInTheKeysOnce) {
   const Rotary yarn = rotaries(kDim)[4].rotary;  // amplitude 1.25
   KVCache cache(spec_of(yarn));
-  Tensor k = random_keys(6), v = random_values(6);
+  CacheTensor k = random_keys(6), v = random_values(6);
   cache.append(k.view(), v.view());
   for (int i = 0; i < 8; ++i) cache.shift(0, 6, 5);
   cache.rerotate(yarn, core::positions_from(3));
@@ -279,7 +279,7 @@ TEST(KVCache, ARotarylessCacheCanBeTurned) {
   for (const CacheMode mode : {CacheMode::compact, CacheMode::drift_free}) {
     for (const NamedRotary& named : rotaries(kDim)) {
       KVCache cache(spec_of(std::nullopt, mode));
-      Tensor k = random_keys(6), v = random_values(6);
+      CacheTensor k = random_keys(6), v = random_values(6);
       cache.append(k.view(), v.view());
       cache.rerotate(named.rotary);
       EXPECT_LE(worst_error(values_of(cache.keys()),
@@ -294,7 +294,7 @@ TEST(KVCache, AnEmptyCacheTakesAnotherRotary) {
   KVCache cache(spec_of(rotaries(kDim)[0].rotary));
   const Rotary axes = rotaries(kDim)[6].rotary;
   cache.rerotate(axes);
-  Tensor k = random_keys(3), v = random_values(3);
+  CacheTensor k = random_keys(3), v = random_values(3);
   cache.append(k.view(), v.view());
   EXPECT_LE(
       worst_error(values_of(cache.keys()), fresh_keys(k.view(), axes, cache.positions()), axes),
@@ -304,7 +304,7 @@ TEST(KVCache, AnEmptyCacheTakesAnotherRotary) {
 TEST(KVCache, AForkIsACacheOfItsOwn) {
   for (const Choice& choice : kChoices) {
     KVCache cache(spec_of(rotaries(kDim)[0].rotary, choice.mode, choice.dtype));
-    Tensor k = random_keys(8, choice.dtype), v = random_values(8, choice.dtype);
+    CacheTensor k = random_keys(8, choice.dtype), v = random_values(8, choice.dtype);
     cache.append(k.tokens(0, 5), v.tokens(0, 5));
     KVCache fork = cache.fork();
     EXPECT_EQ(snapshot_of(fork), snapshot_of(cache));
@@ -327,7 +327,7 @@ TEST(KVCache, AForkIsACacheOfItsOwn) {
 TEST(KVCache, BatchRowsMayBeGivenOneByOneWhenTheyStandAlike) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
   KVCache cache(spec_of(rotary));
-  Tensor k = random_keys(3), v = random_values(3);
+  CacheTensor k = random_keys(3), v = random_values(3);
   const std::vector<std::int64_t> alike = {4, 5, 9, 4, 5, 9};
   cache.append(k.view(), v.view(), core::positions_per_row(alike.data(), 1, kBatch, 3));
   EXPECT_EQ(cache.positions(), (std::vector<double>{4, 5, 9}));
@@ -348,7 +348,7 @@ RC_GTEST_PROP(KVCacheLaws, AnyHistoryLeavesFreshlyTurnedKeys, ()) {
       std::vector<NamedRotary>{rotaries(kDim)[0], rotaries(kDim)[1], rotaries(kDim)[4]});
   const CacheMode mode = *rc::gen::element(CacheMode::compact, CacheMode::drift_free);
   KVCache cache(spec_of(named.rotary, mode));
-  Tensor k = random_keys(64), v = random_values(64);
+  CacheTensor k = random_keys(64), v = random_values(64);
   Model model;
   std::int64_t used = 0;
   const auto pick = [](std::int64_t low, std::int64_t high) {
@@ -393,7 +393,7 @@ RC_GTEST_PROP(KVCacheLaws, AnyHistoryLeavesFreshlyTurnedKeys, ()) {
   const auto size = static_cast<std::int64_t>(model.tokens.size());
   RC_ASSERT(cache.tokens() == size);
   RC_ASSERT(cache.positions() == model.positions);
-  Tensor raw(DType::f32, kBatch, size, kHeads, kDim);
+  CacheTensor raw(DType::f32, kBatch, size, kHeads, kDim);
   for (std::int64_t b = 0; b < kBatch; ++b) {
     for (std::int64_t t = 0; t < size; ++t) {
       for (std::int64_t i = 0; i < kHeads * kDim; ++i) {

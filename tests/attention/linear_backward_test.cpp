@@ -15,15 +15,14 @@ using core::DType;
 using core::InstructionSet;
 using tests::expect_gaps_untouched;
 using tests::Ids;
+using tests::kCausalities;
+using tests::kMaps;
 using tests::LinearCase;
 using tests::LinearProblem;
 using tests::Padding;
 using tests::Strides;
 using tests::Tensor;
 using tests::Turning;
-
-constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
-constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
 
 // Of the largest gradient of its tensor, or of 1: with a single key d_q and d_k are differences of
 // equal terms of about d_out . v.
@@ -48,7 +47,8 @@ Gradients backward(const LinearProblem& p, InstructionSet isa, int threads) {
   return got;
 }
 
-void expect_near(const char* name, const std::vector<double>& expected, const Tensor& got) {
+void expect_gradients_near(const char* name, const std::vector<double>& expected,
+                           const Tensor& got) {
   double largest = 1.0;
   for (const double value : expected) largest = std::max(largest, std::fabs(value));
   const std::vector<double> values = got.wide();
@@ -64,15 +64,15 @@ void expect_near(const char* name, const std::vector<double>& expected, const Te
   }
 }
 
-void expect_reference(const LinearProblem& p, InstructionSet isa = InstructionSet::best,
-                      int threads = 1) {
+void expect_reference_gradients(const LinearProblem& p, InstructionSet isa = InstructionSet::best,
+                                int threads = 1) {
   SCOPED_TRACE(testing::Message() << p.what << " " << core::name_of(isa) << " threads " << threads);
   const Gradients got = backward(p, isa, threads);
   const LinearReferenceGradients expected = linear_attend_backward_reference(
       p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(), p.options);
-  expect_near("d_q", expected.d_q, got.d_q);
-  expect_near("d_k", expected.d_k, got.d_k);
-  expect_near("d_v", expected.d_v, got.d_v);
+  expect_gradients_near("d_q", expected.d_q, got.d_q);
+  expect_gradients_near("d_k", expected.d_k, got.d_k);
+  expect_gradients_near("d_v", expected.d_v, got.d_v);
   const Gradients fresh = fresh_gradients(p);
   expect_gaps_untouched(fresh.d_q, got.d_q);
   expect_gaps_untouched(fresh.d_k, got.d_k);
@@ -98,7 +98,7 @@ TEST_P(LinearBackwardAtEveryLevel, ChunkedIsTheWholeMatrix) {
                                  .value_dim = value_dim,
                                  .strides = static_cast<Strides>(seed % 3),
                                  .seed = seed});
-          expect_reference(p, GetParam());
+          expect_reference_gradients(p, GetParam());
         }
       }
     }
@@ -131,7 +131,7 @@ TEST(LinearBackward, EveryTurningAndNone) {
                                .value_dim = 20,
                                .ids = features == kMaps[0] ? Ids::scattered : Ids::by_default,
                                .seed = 5});
-        expect_reference(p);
+        expect_reference_gradients(p);
       }
     }
   }
@@ -142,15 +142,15 @@ TEST(LinearBackward, QueriesAndKeysOfOtherNumbers) {
                                       std::pair(5, 0), std::pair(0, 5)}) {
     for (const Causality causality : kCausalities) {
       for (const FeatureMap features : kMaps) {
-        expect_reference(LinearProblem({.features = features,
-                                        .causality = causality,
-                                        .batch = 2,
-                                        .heads = 2,
-                                        .key_heads = 1,
-                                        .queries = queries,
-                                        .keys = keys,
-                                        .head_dim = 8,
-                                        .value_dim = 5}));
+        expect_reference_gradients(LinearProblem({.features = features,
+                                                  .causality = causality,
+                                                  .batch = 2,
+                                                  .heads = 2,
+                                                  .key_heads = 1,
+                                                  .queries = queries,
+                                                  .keys = keys,
+                                                  .head_dim = 8,
+                                                  .value_dim = 5}));
       }
     }
   }
@@ -160,16 +160,16 @@ TEST(LinearBackward, PaddedKeysGetNothingAndGiveNothing) {
   for (const Padding padding : {Padding::scattered, Padding::left, Padding::all}) {
     for (const Causality causality : kCausalities) {
       for (const FeatureMap features : kMaps) {
-        expect_reference(LinearProblem({.features = features,
-                                        .causality = causality,
-                                        .batch = 3,
-                                        .heads = 2,
-                                        .key_heads = 2,
-                                        .queries = 90,
-                                        .keys = 90,
-                                        .head_dim = 16,
-                                        .value_dim = 16,
-                                        .padding = padding}));
+        expect_reference_gradients(LinearProblem({.features = features,
+                                                  .causality = causality,
+                                                  .batch = 3,
+                                                  .heads = 2,
+                                                  .key_heads = 2,
+                                                  .queries = 90,
+                                                  .keys = 90,
+                                                  .head_dim = 16,
+                                                  .value_dim = 16,
+                                                  .padding = padding}));
       }
     }
   }
@@ -178,16 +178,16 @@ TEST(LinearBackward, PaddedKeysGetNothingAndGiveNothing) {
 TEST(LinearBackward, StoresHalfPrecision) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     for (const Causality causality : kCausalities) {
-      expect_reference(LinearProblem({.causality = causality,
-                                      .heads = 2,
-                                      .key_heads = 2,
-                                      .queries = 67,
-                                      .keys = 67,
-                                      .head_dim = 18,
-                                      .value_dim = 9,
-                                      .dtype = dtype,
-                                      .key_dtype = DType::f16,
-                                      .strides = Strides::padded}));
+      expect_reference_gradients(LinearProblem({.causality = causality,
+                                                .heads = 2,
+                                                .key_heads = 2,
+                                                .queries = 67,
+                                                .keys = 67,
+                                                .head_dim = 18,
+                                                .value_dim = 9,
+                                                .dtype = dtype,
+                                                .key_dtype = DType::f16,
+                                                .strides = Strides::padded}));
     }
   }
 }
@@ -203,7 +203,7 @@ TEST(LinearBackward, ThreadsShareTheWork) {
                            .head_dim = 32,
                            .value_dim = 40});
     const Gradients one = backward(p, InstructionSet::best, 1);
-    expect_reference(p, InstructionSet::best, 2);
+    expect_reference_gradients(p, InstructionSet::best, 2);
     for (const int threads : {2, 5, 9}) {
       const Gradients many = backward(p, InstructionSet::best, threads);
       EXPECT_EQ(many.d_q.bytes(), one.d_q.bytes());
@@ -230,7 +230,7 @@ TEST(LinearBackward, LargeKeys) {
         const double rise = step == 30.0 ? 30.0 * std::floor(token / 40.0) : step * token;
         core::set_element(p.k.view(), at, core::element_of(p.k.view(), at) + 200.0 + rise);
       });
-      expect_reference(p);
+      expect_reference_gradients(p);
     }
   }
 }
@@ -323,13 +323,13 @@ TEST(LinearBackward, IsTheSlopeOfTheForward) {
   }
 }
 
-struct Golden {
+struct GoldenBackward {
   const char* name;
   FeatureMap features;
   Causality causality;
   std::int64_t heads, tokens, dim, value_dim;
 };
-constexpr Golden kGolden[] = {
+constexpr GoldenBackward kGoldenBackward[] = {
     {"linear_attention_backward", FeatureMap::elu_plus_one, Causality::none, 2, 19, 8, 12},
     {"linear_attention_backward_causal_n70", FeatureMap::elu_plus_one, Causality::bottom_right, 2,
      70, 8, 8},
@@ -338,7 +338,7 @@ constexpr Golden kGolden[] = {
 };
 
 TEST(LinearBackward, GoldenCases) {
-  for (const Golden& g : kGolden) {
+  for (const GoldenBackward& g : kGoldenBackward) {
     SCOPED_TRACE(g.name);
     const std::string folder = std::string("gradients/") + g.name + "/";
     const auto q = phasor::tests::golden_array<float>(folder + "q.npy");

@@ -35,14 +35,14 @@ struct Arguments {
   void backward() { linear_attend_backward(rotary, q, k, v, d_out, d_q, d_k, d_v, options); }
 };
 
-struct Refusal {
+struct LinearRefusal {
   const char* name;
   std::function<void(Arguments&)> spoil;
   ErrorCode code;
   const char* says;
 };
 
-void expect_refusal(const Refusal& refusal, void (Arguments::*call)()) {
+void expect_refusal(const LinearRefusal& refusal, void (Arguments::*call)()) {
   SCOPED_TRACE(refusal.name);
   Arguments a;
   refusal.spoil(a);
@@ -61,8 +61,8 @@ void expect_refusal(const Refusal& refusal, void (Arguments::*call)()) {
 }
 
 // The caller's mistakes that both passes must refuse.
-const std::vector<Refusal>& shared_refusals() {
-  static const std::vector<Refusal> kRefusals = {
+const std::vector<LinearRefusal>& shared_refusals() {
+  static const std::vector<LinearRefusal> kRefusals = {
       {"batch", [](Arguments& a) { a.k.batch = 1; }, ErrorCode::shape_mismatch,
        "got [2, 5, 4, 8], [1, 5, 2, 8] and [2, 5, 2, 6]"},
       {"keys and values", [](Arguments& a) { a.v.tokens = 4; }, ErrorCode::shape_mismatch,
@@ -111,8 +111,9 @@ const std::vector<Refusal>& shared_refusals() {
 }
 
 TEST(LinearRefusals, Forward) {
-  for (const Refusal& refusal : shared_refusals()) expect_refusal(refusal, &Arguments::forward);
-  for (const Refusal& refusal : std::vector<Refusal>{
+  for (const LinearRefusal& refusal : shared_refusals())
+    expect_refusal(refusal, &Arguments::forward);
+  for (const LinearRefusal& refusal : std::vector<LinearRefusal>{
            {"out's shape", [](Arguments& a) { a.out.head_dim = 8; }, ErrorCode::shape_mismatch,
             "out must be [2, 5, 4, 6] beside q [2, 5, 4, 8], got [2, 5, 4, 8]"},
            {"out's type", [](Arguments& a) { a.out.dtype = DType::f64; }, ErrorCode::unsupported,
@@ -153,8 +154,9 @@ TEST(LinearRefusals, Forward) {
 }
 
 TEST(LinearRefusals, Backward) {
-  for (const Refusal& refusal : shared_refusals()) expect_refusal(refusal, &Arguments::backward);
-  for (const Refusal& refusal : std::vector<Refusal>{
+  for (const LinearRefusal& refusal : shared_refusals())
+    expect_refusal(refusal, &Arguments::backward);
+  for (const LinearRefusal& refusal : std::vector<LinearRefusal>{
            {"d_out", [](Arguments& a) { a.d_out.tokens = 4; }, ErrorCode::shape_mismatch,
             "d_out must be [2, 5, 4, 6]"},
            {"d_q", [](Arguments& a) { a.d_q.head_dim = 6; }, ErrorCode::shape_mismatch,

@@ -195,4 +195,7 @@ inline void expect_gaps_untouched(Tensor fresh, const Tensor& got) {
   EXPECT_EQ(fresh.bytes(), after.bytes()) << "written between the elements";
 }
 
+inline constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
+inline constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
+
 }  // namespace phasor::attention::tests

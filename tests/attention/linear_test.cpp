@@ -17,6 +17,8 @@ using core::InstructionSet;
 using tests::expect_gaps_untouched;
 using tests::expect_within_bound;
 using tests::Ids;
+using tests::kCausalities;
+using tests::kMaps;
 using tests::LinearCase;
 using tests::LinearProblem;
 using tests::Padding;
@@ -33,19 +35,17 @@ void expect_reference(const LinearCase& c, InstructionSet isa = InstructionSet::
   expect_gaps_untouched(p.new_out(), out);
 }
 
-constexpr std::array kTokens = {1, 2, 63, 64, 65, 129, 300};
+constexpr std::array kLinearTokens = {1, 2, 63, 64, 65, 129, 300};
 constexpr std::array kHeadDims = {2, 8, 12, 16, 64};
-constexpr std::array kValueDims = {1, 10, 64};
-constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
-constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
+constexpr std::array kLinearValueDims = {1, 10, 64};
 
 class LinearAtEveryLevel : public testing::TestWithParam<InstructionSet> {};
 
 TEST_P(LinearAtEveryLevel, ChunkedIsTheWholeMatrix) {
   std::uint64_t seed = 0;
-  for (const int tokens : kTokens) {
+  for (const int tokens : kLinearTokens) {
     for (const int dim : kHeadDims) {
-      for (const int value_dim : kValueDims) {
+      for (const int value_dim : kLinearValueDims) {
         for (const Causality causality : kCausalities) {
           ++seed;
           expect_reference({.turning = seed % 2 == 0 ? Turning::half : Turning::interleaved,

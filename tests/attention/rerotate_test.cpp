@@ -13,7 +13,7 @@ using core::Frequencies;
 using core::PairLayout;
 using core::Rotary;
 
-constexpr std::int64_t kBatch = 2, kTokens = 7, kHeads = 3, kDim = 32;
+constexpr std::int64_t kBatch = 2, kKeyTokens = 7, kHeads = 3, kDim = 32;
 
 Frequencies frequencies(double base, double amplitude = 1.0, std::int64_t dim = kDim) {
   const Frequencies plain = core::make_frequencies({dim, base});
@@ -22,27 +22,27 @@ Frequencies frequencies(double base, double amplitude = 1.0, std::int64_t dim = 
 std::vector<double> raw_keys() {
   std::mt19937_64 random(21);
   std::normal_distribution<double> normal;
-  std::vector<double> keys(kBatch * kTokens * kHeads * kDim);
+  std::vector<double> keys(kBatch * kKeyTokens * kHeads * kDim);
   for (double& key : keys) key = normal(random);
   return keys;
 }
 template <class T>
 core::HeadsView view(std::vector<T>& keys) {
-  return core::heads_view(keys.data(), kBatch, kTokens, kHeads, kDim);
+  return core::heads_view(keys.data(), kBatch, kKeyTokens, kHeads, kDim);
 }
 
-struct Schemes {
+struct ChangeOfScheme {
   const char* name;
   Rotary from, to;
 };
-std::vector<Schemes> schemes() {
+std::vector<ChangeOfScheme> changes_of_scheme() {
   const Frequencies plain = frequencies(10000.0);
   const Frequencies rows({plain.values().begin(), plain.values().end()}, 1.0,
                          {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0});
   const auto rotary = [](const Frequencies& f, PairLayout layout, std::int64_t offset = 0) {
     return Rotary{f, layout, kDim, offset};
   };
-  std::vector<Schemes> all = {
+  std::vector<ChangeOfScheme> all = {
       {"another base", rotary(plain, PairLayout::half),
        rotary(frequencies(500000.0), PairLayout::half)},
       {"amplitudes", rotary(frequencies(10000.0, 1.2), PairLayout::interleaved),
@@ -64,17 +64,18 @@ std::vector<Schemes> schemes() {
   return all;
 }
 
-// Schemes with several position rows included: M-RoPE caches can be shifted (llama.cpp #13865,
+// ChangeOfScheme with several position rows included: M-RoPE caches can be shifted (llama.cpp #13865,
 // #19928).
 TEST(Rerotate, LlamaCpp19928_GivesTheKeysThatTheOtherSchemeWouldHaveMade) {
-  std::vector<std::int64_t> before(2 * kBatch * kTokens), after(2 * kBatch * kTokens);
+  std::vector<std::int64_t> before(2 * kBatch * kKeyTokens), after(2 * kBatch * kKeyTokens);
   for (std::size_t i = 0; i < before.size(); ++i) {
     before[i] = static_cast<std::int64_t>(1000 + 37 * i);
     after[i] = static_cast<std::int64_t>(3 * i) - 5;
   }
-  for (const Schemes& s : schemes()) {
+  for (const ChangeOfScheme& s : changes_of_scheme()) {
     const auto at = [](const Rotary& rotary, const std::vector<std::int64_t>& ids) {
-      return core::positions_per_row(ids.data(), rotary.frequencies.axis_count(), kBatch, kTokens);
+      return core::positions_per_row(ids.data(), rotary.frequencies.axis_count(), kBatch,
+                                     kKeyTokens);
     };
     const auto positions_from_ = at(s.from, before), positions_to = at(s.to, after);
     std::vector<double> cached = raw_keys(), expected = raw_keys();
@@ -100,13 +101,13 @@ TEST(Rerotate, RefusesKeysOfAnotherWidthBeforeTouchingThem) {
   EXPECT_THROW(rerotate({rotary, core::positions_from(0)}, {rotary, core::positions_from(1)},
                         core::heads_view(keys.data(), 1, 1, 1, 16)),
                Error);
-  std::vector<float> right(kTokens * kDim, 1.0F);
+  std::vector<float> right(kKeyTokens * kDim, 1.0F);
   const std::vector<std::int64_t> short_ids = {1, 2};
   EXPECT_THROW(
       rerotate({rotary, core::positions_from(0)}, {rotary, core::positions_per_token(short_ids)},
-               core::heads_view(right.data(), 1, kTokens, 1, kDim)),
+               core::heads_view(right.data(), 1, kKeyTokens, 1, kDim)),
       Error);
-  EXPECT_EQ(right, std::vector<float>(kTokens * kDim, 1.0F));
+  EXPECT_EQ(right, std::vector<float>(kKeyTokens * kDim, 1.0F));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/parsed.hpp"
 #include "phasor/config/config.hpp"
 
 namespace phasor::config {
@@ -13,8 +14,8 @@ namespace {
 using encodings::AxialAxes;
 using encodings::MropeAxes;
 using encodings::RopeSpec;
+using testing::parsed;
 
-ModelConfig parsed(const std::string& text) { return parse_config(text, "test").value_or_throw(); }
 LayerGroup group_of(const ModelConfig& config, const std::string& selector) {
   return select_layer(config, selector).value_or_throw();
 }

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <string>
 
+#include "config/parsed.hpp"
+
 namespace phasor::config {
 namespace {
 
@@ -15,8 +17,7 @@ using encodings::AxialAxes;
 using encodings::MropeAxes;
 using encodings::RopeSpec;
 using encodings::Xpos;
-
-ModelConfig parsed(const std::string& text) { return parse_config(text, "test").value_or_throw(); }
+using testing::parsed;
 
 RopeSpec only_spec(const std::string& text) {
   const ModelConfig config = parsed(text);
@@ -94,25 +95,26 @@ TEST(PlainSpec, EveryScalingCanBeSaid) {
   EXPECT_EQ(longrope.long_mscale, 1.2);
 }
 
-std::string llama(const std::string& more) {
-  return R"({"model_type": "llama", "head_dim": 16, "max_position_embeddings": 512, )" + more + "}";
+std::string llama_of_16(const std::string& more) {
+  return R"({"model_type": "llama_of_16", "head_dim": 16, "max_position_embeddings": 512, )" +
+         more + "}";
 }
 
 TEST(RopeDictionaries, ANullFactorOfYarnIsTheRatioOfTheLengths) {
-  const auto yarn = scaling_of<encodings::YarnScaling>(llama(
+  const auto yarn = scaling_of<encodings::YarnScaling>(llama_of_16(
       R"("rope_scaling": {"type": "yarn", "factor": null, "original_max_position_embeddings": 64})"));
   EXPECT_EQ(yarn.factor, 8.0);
 }
 
 TEST(RopeDictionaries, TheOuterOriginalLengthWins) {
-  const auto yarn = scaling_of<encodings::YarnScaling>(llama(
+  const auto yarn = scaling_of<encodings::YarnScaling>(llama_of_16(
       R"("original_max_position_embeddings": 128,
          "rope_parameters": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 64})"));
   EXPECT_EQ(yarn.original_length, 128);
 }
 
 TEST(RopeDictionaries, HunyuanWritesYarnsKeysBesideAlpha) {
-  const auto dynamic = scaling_of<encodings::DynamicScaling>(llama(
+  const auto dynamic = scaling_of<encodings::DynamicScaling>(llama_of_16(
       R"("rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
                                 "mscale": 1.0, "mscale_all_dim": 1.0})"));
   EXPECT_EQ(dynamic.alpha, 1000.0);
@@ -128,7 +130,7 @@ TEST(RopeDictionaries, TypeAndRopeTypeMayBothBeThere) {
 
 TEST(RopeDictionaries, BothFormsMayAgree) {
   const auto linear = scaling_of<encodings::LinearScaling>(
-      llama(R"("rope_theta": 500, "rope_scaling": {"type": "linear", "factor": 4},
+      llama_of_16(R"("rope_theta": 500, "rope_scaling": {"type": "linear", "factor": 4},
                "rope_parameters": {"rope_type": "linear", "factor": 4, "rope_theta": 500})"));
   EXPECT_EQ(linear.factor, 4.0);
 }
@@ -142,7 +144,7 @@ TEST(RopeDictionaries, ExplicitKeysServeWithoutAModelType) {
 }
 
 TEST(RopeDictionaries, ANullKeyOfAFlatDictionaryIsAbsent) {
-  const auto yarn = scaling_of<encodings::YarnScaling>(llama(
+  const auto yarn = scaling_of<encodings::YarnScaling>(llama_of_16(
       R"("rope_parameters": {"rope_type": "yarn", "rope_theta": 100, "factor": 4, "attention_factor": null})"));
   EXPECT_FALSE(yarn.attention_factor.has_value());
 }
@@ -155,11 +157,11 @@ TEST(SelectLayer, ByNothingWhileOneGroupRotates) {
 }
 
 TEST(SelectLayer, ByNothingIndexOrType) {
-  const ModelConfig one = parsed(llama(R"("num_hidden_layers": 3)"));
+  const ModelConfig one = parsed(llama_of_16(R"("num_hidden_layers": 3)"));
   EXPECT_TRUE(select_layer(one, "").ok());
   EXPECT_TRUE(select_layer(one, "2").ok());
   EXPECT_FALSE(select_layer(one, "3").ok());
-  EXPECT_TRUE(select_layer(parsed(llama(R"("rope_theta": 5)")), "41").ok())
+  EXPECT_TRUE(select_layer(parsed(llama_of_16(R"("rope_theta": 5)")), "41").ok())
       << "one encoding, no layer count";
 
   const ModelConfig two = parsed(R"({"model_type": "gemma3_text", "num_hidden_layers": 8})");
@@ -188,7 +190,7 @@ RC_GTEST_PROP(ConfigLaws, AnyBytesAreAnsweredWithAValueOrAnError, ()) {
 
 RC_GTEST_PROP(ConfigLaws, AConfigCutShortIsRefused, ()) {
   const std::string whole =
-      llama(R"("rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": false})");
+      llama_of_16(R"("rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": false})");
   const auto length = *rc::gen::inRange<std::size_t>(0, whole.size());
   RC_ASSERT(!parse_config(whole.substr(0, length)).ok());
 }
@@ -197,10 +199,10 @@ RC_GTEST_PROP(ConfigLaws, OldAndNewFormsAgree, ()) {
   const int base = *rc::gen::inRange(2, 10000000);
   const int factor = *rc::gen::inRange(1, 100);
   const std::string keys = R"("factor": )" + std::to_string(factor) + R"(, "rope_type": "yarn")";
-  const RopeSpec old_form = only_spec(
-      llama(R"("rope_theta": )" + std::to_string(base) + R"(, "rope_scaling": {)" + keys + "}"));
-  const RopeSpec new_form = only_spec(
-      llama(R"("rope_parameters": {"rope_theta": )" + std::to_string(base) + ", " + keys + "}"));
+  const RopeSpec old_form = only_spec(llama_of_16(R"("rope_theta": )" + std::to_string(base) +
+                                                  R"(, "rope_scaling": {)" + keys + "}"));
+  const RopeSpec new_form = only_spec(llama_of_16(R"("rope_parameters": {"rope_theta": )" +
+                                                  std::to_string(base) + ", " + keys + "}"));
   RC_ASSERT(old_form.base == new_form.base);
   RC_ASSERT(old_form.scaling == new_form.scaling);
 }

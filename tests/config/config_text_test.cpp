@@ -14,7 +14,7 @@ std::string config_refusal(const std::string& text) {
   return parsed.ok() ? "" : parsed.error().what();
 }
 
-std::string encoding_refusal(const std::string& text) {
+std::string text_refusal(const std::string& text) {
   const auto parsed = parse_encoding(text, "/nonexistent", "e.json");
   return parsed.ok() ? "" : parsed.error().what();
 }
@@ -39,9 +39,9 @@ TEST(ConfigText, KeysAndWordsOfTheFileStayOnOneLine) {
     SCOPED_TRACE(text);
     expect_one_short_line(config_refusal(text));
   }
-  expect_one_short_line(encoding_refusal(R"({"encoding": "a\nb"})"));
-  expect_one_short_line(encoding_refusal(R"({"encoding": "rope", "config": "a\nb"})"));
-  expect_one_short_line(encoding_refusal(R"({"encoding": "shaw", "clip": 1, "rel_k": "a\nb"})"));
+  expect_one_short_line(text_refusal(R"({"encoding": "a\nb"})"));
+  expect_one_short_line(text_refusal(R"({"encoding": "rope", "config": "a\nb"})"));
+  expect_one_short_line(text_refusal(R"({"encoding": "shaw", "clip": 1, "rel_k": "a\nb"})"));
 }
 
 TEST(ConfigText, LongKeysAndWordsAreCut) {
@@ -66,7 +66,7 @@ TEST(ConfigText, NothingHidesBehindANul) {
 TEST(ConfigText, AListOfManyObjectsIsReadInOnePass) {
   std::string many = R"({"encoding": [{"encoding": "none"})";
   for (int i = 0; i < 50'000; ++i) many += R"(, {"encoding": "none"})";
-  EXPECT_EQ(encoding_refusal(many + "]}"), "");
+  EXPECT_EQ(text_refusal(many + "]}"), "");
 }
 
 TEST(ConfigText, NamesThatCouldNotStandInAPageAreRefused) {

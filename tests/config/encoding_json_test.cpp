@@ -45,7 +45,7 @@ T only_part(const LoadedEncoding& loaded) {
   return std::get<T>(loaded.parts.at(0));
 }
 
-std::string refusal_of(const std::string& text, const EncodingRequest& request = {}) {
+std::string encoding_refusal(const std::string& text, const EncodingRequest& request = {}) {
   const Result<LoadedEncoding> loaded = parse_encoding(text, ".", "e.json", request);
   return loaded.ok() ? "" : loaded.error().what();
 }
@@ -194,7 +194,7 @@ TEST(EncodingJson, FirstDistances) {
   EXPECT_EQ(only_part<encodings::Xlnet>(loaded_of(xlnet + R"(, "first_distance": 4})"))
                 .relative.first_distance,
             4);
-  EXPECT_EQ(refusal_of(xlnet + "}"),
+  EXPECT_EQ(encoding_refusal(xlnet + "}"),
             "e.json: first_distance: expected the distance of the first row, got nothing");
 }
 
@@ -371,7 +371,7 @@ TEST(EncodingJson, Refusals) {
       {"{", "e.json: expected JSON, got something else at line 1, column 2"},
   };
   for (const Refusal& refusal : refusals)
-    EXPECT_EQ(refusal_of(refusal.text), refusal.message) << refusal.text;
+    EXPECT_EQ(encoding_refusal(refusal.text), refusal.message) << refusal.text;
 }
 
 TEST(EncodingJson, EveryExampleFitsThreeTokens) {

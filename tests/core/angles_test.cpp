@@ -191,8 +191,8 @@ TEST(Angles, CarryTheAmplitude) {
   EXPECT_FLOAT_EQ(sin[0], static_cast<float>(1.25 * std::sin(1.2)));
 }
 
-std::string refusal(const Frequencies& frequencies, const std::vector<double>& positions,
-                    std::size_t size) {
+std::string cos_sin_refusal(const Frequencies& frequencies, const std::vector<double>& positions,
+                            std::size_t size) {
   std::vector<float> cos(size), sin(size);
   try {
     cos_sin(frequencies, positions, cos, sin);
@@ -204,17 +204,19 @@ std::string refusal(const Frequencies& frequencies, const std::vector<double>& p
 
 TEST(Angles, RefuseWhatCannotBeExact) {
   const Frequencies one({1.0});
-  EXPECT_EQ(refusal(one, {std::nan("")}, 1), "cos_sin: positions must be finite, got nan");
-  EXPECT_EQ(refusal(one, {std::numeric_limits<double>::infinity()}, 1),
+  EXPECT_EQ(cos_sin_refusal(one, {std::nan("")}, 1), "cos_sin: positions must be finite, got nan");
+  EXPECT_EQ(cos_sin_refusal(one, {std::numeric_limits<double>::infinity()}, 1),
             "cos_sin: positions must be finite, got inf");
-  EXPECT_EQ(refusal(one, {0x1p53}, 1),
+  EXPECT_EQ(cos_sin_refusal(one, {0x1p53}, 1),
             "cos_sin: positions must be below 2^53 in magnitude, got 9007199254740992");
   EXPECT_EQ(
-      refusal(one, {0x1p50}, 1),
+      cos_sin_refusal(one, {0x1p50}, 1),
       "cos_sin: position x frequency must be at most 2^48 rad, got position 1125899906842624 with "
       "frequency 1");
-  EXPECT_EQ(refusal(one, {1.0, 2.0}, 1), "cos_sin: expected 1 positions, one per axis, got 2");
-  EXPECT_EQ(refusal(one, {1.0}, 2), "cos_sin: cos and sin must have 1 entries, got 2 and 2");
+  EXPECT_EQ(cos_sin_refusal(one, {1.0, 2.0}, 1),
+            "cos_sin: expected 1 positions, one per axis, got 2");
+  EXPECT_EQ(cos_sin_refusal(one, {1.0}, 2),
+            "cos_sin: cos and sin must have 1 entries, got 2 and 2");
 }
 
 }  // namespace

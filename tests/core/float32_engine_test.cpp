@@ -34,7 +34,7 @@ std::vector<T> golden_as(const std::string& group_and_case, const std::string& n
   return values;
 }
 
-struct Case {
+struct EngineCase {
   const char* name;
   const char* output;
   DType dtype;
@@ -48,10 +48,10 @@ struct Case {
 // The largest difference of the others: a last place of cos or sin times values up to 4.
 constexpr double kLastPlace = 5e-7;
 
-class Float32Engine : public testing::TestWithParam<Case> {};
+class Float32Engine : public testing::TestWithParam<EngineCase> {};
 
 TEST_P(Float32Engine, RepeatsTheEnginesRounding) {
-  const Case& c = GetParam();
+  const EngineCase& c = GetParam();
   const std::string folder = std::string("rope_apply/") + c.name;
   const auto float_frequencies = golden_as<float>(folder, "inv_freq");
   const auto positions = golden_as<std::int64_t>(folder, "position_ids");
@@ -86,19 +86,23 @@ TEST_P(Float32Engine, RepeatsTheEnginesRounding) {
 INSTANTIATE_TEST_SUITE_P(
     Golden, Float32Engine,
     testing::Values(
-        Case{"half_llama_contiguous", "q_out", DType::f32, PairLayout::half, 2, 4, 8, 64, 0.9},
-        Case{"half_llama_random_ids", "q_out", DType::f32, PairLayout::half, 2, 3, 9, 64, 0.9},
-        Case{"half_llama_left_padded", "q_out", DType::f32, PairLayout::half, 2, 4, 10, 64, 0.9},
-        Case{"half_d6_tail", "q_out", DType::f32, PairLayout::half, 1, 2, 5, 6, 0.9},
-        Case{"interleaved_cohere", "q_out", DType::f32, PairLayout::interleaved, 2, 4, 8, 64, 0.9},
-        Case{"accuracy_theta10000_d128", "hf_float32", DType::f32, PairLayout::half, 1, 2, 10, 128,
-             0.9},
-        Case{"accuracy_theta500000_d64", "hf_float32", DType::f32, PairLayout::half, 1, 2, 8, 64,
-             0.9},
-        Case{"half_llama_f16", "q_out", DType::f16, PairLayout::half, 1, 4, 8, 64, 1.0},
-        Case{"half_llama_bf16", "q_out", DType::bf16, PairLayout::half, 1, 4, 8, 64, 1.0},
-        Case{"interleaved_cohere_bf16", "q_out", DType::bf16, PairLayout::interleaved, 1, 4, 8, 64,
-             1.0}),
+        EngineCase{"half_llama_contiguous", "q_out", DType::f32, PairLayout::half, 2, 4, 8, 64,
+                   0.9},
+        EngineCase{"half_llama_random_ids", "q_out", DType::f32, PairLayout::half, 2, 3, 9, 64,
+                   0.9},
+        EngineCase{"half_llama_left_padded", "q_out", DType::f32, PairLayout::half, 2, 4, 10, 64,
+                   0.9},
+        EngineCase{"half_d6_tail", "q_out", DType::f32, PairLayout::half, 1, 2, 5, 6, 0.9},
+        EngineCase{"interleaved_cohere", "q_out", DType::f32, PairLayout::interleaved, 2, 4, 8, 64,
+                   0.9},
+        EngineCase{"accuracy_theta10000_d128", "hf_float32", DType::f32, PairLayout::half, 1, 2, 10,
+                   128, 0.9},
+        EngineCase{"accuracy_theta500000_d64", "hf_float32", DType::f32, PairLayout::half, 1, 2, 8,
+                   64, 0.9},
+        EngineCase{"half_llama_f16", "q_out", DType::f16, PairLayout::half, 1, 4, 8, 64, 1.0},
+        EngineCase{"half_llama_bf16", "q_out", DType::bf16, PairLayout::half, 1, 4, 8, 64, 1.0},
+        EngineCase{"interleaved_cohere_bf16", "q_out", DType::bf16, PairLayout::interleaved, 1, 4,
+                   8, 64, 1.0}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Float32Angles, AreOffByAHundredthOfARadianFarOut) {

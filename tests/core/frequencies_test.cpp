@@ -50,7 +50,7 @@ TEST(Frequencies, RefuseBadSpecs) {
 }
 
 template <class... Arguments>
-std::string refusal(Arguments... arguments) {
+std::string frequencies_refusal(Arguments... arguments) {
   try {
     const Frequencies frequencies(arguments...);
   } catch (const Error& error) {
@@ -62,17 +62,21 @@ std::string refusal(Arguments... arguments) {
 TEST(Frequencies, RefuseValuesThatCannotTurnAnything) {
   using Values = std::vector<double>;
   using Axes = std::vector<std::uint8_t>;
-  EXPECT_EQ(refusal(Values{}), "frequencies: expected at least one frequency, got none");
-  EXPECT_EQ(refusal(Values(1025, 1.0)), "frequencies: expected at most 1024 frequencies, got 1025");
-  EXPECT_EQ(refusal(Values{1.0, std::nan("")}), "frequencies: frequency 1 must be finite, got nan");
-  EXPECT_EQ(refusal(Values{std::numeric_limits<double>::infinity()}),
+  EXPECT_EQ(frequencies_refusal(Values{}),
+            "frequencies: expected at least one frequency, got none");
+  EXPECT_EQ(frequencies_refusal(Values(1025, 1.0)),
+            "frequencies: expected at most 1024 frequencies, got 1025");
+  EXPECT_EQ(frequencies_refusal(Values{1.0, std::nan("")}),
+            "frequencies: frequency 1 must be finite, got nan");
+  EXPECT_EQ(frequencies_refusal(Values{std::numeric_limits<double>::infinity()}),
             "frequencies: frequency 0 must be finite, got inf");
-  EXPECT_EQ(refusal(Values{1.0}, 0.0),
+  EXPECT_EQ(frequencies_refusal(Values{1.0}, 0.0),
             "frequencies: the amplitude must be finite and positive, got 0");
-  EXPECT_EQ(refusal(Values{1.0}, 1.0, Axes{0, 1}),
+  EXPECT_EQ(frequencies_refusal(Values{1.0}, 1.0, Axes{0, 1}),
             "frequencies: expected one axis per frequency, got 2 axes for 1 frequencies");
-  EXPECT_EQ(refusal(Values{1.0}, 1.0, Axes{8}), "frequencies: an axis must be below 8, got 8");
-  EXPECT_EQ(refusal(Values{1.0}, 1.0, Axes{}, std::vector<float>{1.0F, 2.0F}),
+  EXPECT_EQ(frequencies_refusal(Values{1.0}, 1.0, Axes{8}),
+            "frequencies: an axis must be below 8, got 8");
+  EXPECT_EQ(frequencies_refusal(Values{1.0}, 1.0, Axes{}, std::vector<float>{1.0F, 2.0F}),
             "frequencies: expected 1 float32 values, got 2");
 }
 

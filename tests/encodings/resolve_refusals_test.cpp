@@ -7,6 +7,7 @@
 
 #include "encodings/refusal.hpp"
 #include "encodings/rope_specs.hpp"
+#include "encodings/table_shapes.hpp"
 #include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
@@ -14,13 +15,9 @@ namespace {
 
 using testing::Refusal;
 using testing::refusal;
+using testing::table_of;
 
 constexpr AttentionShape kShape{4, 2, 8, 6, 5, 9};
-
-Table table_of(std::int64_t heads, std::int64_t rows, std::int64_t dim) {
-  static const float kNumber = 0.0F;
-  return {&kNumber, heads, rows, dim, 0, 0};
-}
 
 std::string text_of(const Encoding& encoding, const AttentionShape& shape = kShape) {
   return refusal([&] { static_cast<void>(resolve(encoding, shape)); }).text;

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "encodings/rope_specs.hpp"
+#include "encodings/table_shapes.hpp"
 #include "phasor/encodings/encoding.hpp"
 #include "support/golden_array.hpp"
 
 namespace phasor::encodings {
 namespace {
 
+using testing::table_of;
 using tests::golden_array;
 
 constexpr std::int64_t kHeads = 4, kDim = 8, kValueDim = 6;
@@ -25,12 +27,6 @@ AttentionShape shape_of(std::int64_t queries, std::int64_t keys) {
 const std::vector<AttentionShape> kShapes = {shape_of(1, 1),  shape_of(7, 7),  shape_of(1, 300),
                                              shape_of(5, 40), shape_of(40, 5), shape_of(300, 300),
                                              shape_of(0, 0),  shape_of(0, 9),  shape_of(9, 0)};
-
-// resolve() looks at a table's shape, never at its numbers.
-Table table_of(std::int64_t heads, std::int64_t rows, std::int64_t dim) {
-  static const float kNumber = 0.0F;
-  return {&kNumber, heads, rows, dim, 0, 0};
-}
 
 // Every distance of the shape reads the row of the formula, and so does every other one that the
 // map does not refuse.

@@ -16,7 +16,7 @@ using testing::spec_of;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Refusal {
+struct SpoiledSpec {
   std::string message;
   std::function<void(RopeSpec&)> spoil;
 };
@@ -48,7 +48,7 @@ std::string refusal_of(const RopeSpec& spec, std::optional<std::int64_t> context
 }
 
 TEST(RopeRefusals, EachNamesTheMemberAndWhatCame) {
-  const std::vector<Refusal> refusals = {
+  const std::vector<SpoiledSpec> refusals = {
       {"rope: head_dim must be positive, got 0", [](RopeSpec& s) { s.head_dim = 0; }},
       {"rope: rotary_dim must be even, got 7", [](RopeSpec& s) { s.rotary_dim = 7; }},
       {"rope: rotary_dim must be positive, got 0", [](RopeSpec& s) { s.rotary_dim = 0; }},
@@ -198,7 +198,7 @@ TEST(RopeRefusals, EachNamesTheMemberAndWhatCame) {
        }},
   };
   ASSERT_EQ(refusal_of(spec_of(16, 10000.0)), "");
-  for (const Refusal& refusal : refusals) {
+  for (const SpoiledSpec& refusal : refusals) {
     RopeSpec spec = spec_of(16, 10000.0);
     refusal.spoil(spec);
     EXPECT_EQ(refusal_of(spec), refusal.message);

@@ -16,7 +16,7 @@ namespace {
 using testing::spec_of;
 
 // long double carries 64 bits and the sums below lose a few: far below one float64 rounding.
-constexpr double kRelative = 4e-16;
+constexpr double kScalingRelative = 4e-16;
 constexpr long double kPi = 3.141592653589793238462643383279502884L;
 
 long double log_frequency(long double base, int i, int width) {
@@ -29,7 +29,7 @@ void expect_frequencies(const RopeSpec& spec, std::optional<std::int64_t> contex
   ASSERT_EQ(frequencies.pairs(), spec.rotary_dim / 2);
   for (int i = 0; i < frequencies.pairs(); ++i) {
     const auto want = static_cast<double>(expected(i));
-    EXPECT_NEAR(frequencies.values()[i], want, kRelative * std::fabs(want)) << "pair " << i;
+    EXPECT_NEAR(frequencies.values()[i], want, kScalingRelative * std::fabs(want)) << "pair " << i;
     // Each float32 step rounds by half a unit; a dozen of them is generous.
     EXPECT_NEAR(frequencies.float32_values()[i], want, 2e-6 * std::fabs(want)) << "pair " << i;
   }

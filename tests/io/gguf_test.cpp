@@ -32,14 +32,14 @@ struct Parsed {
   GgufFile file;
 };
 
-void expect_refused(const std::string& bytes, const std::string& what) {
+void expect_gguf_refused(const std::string& bytes, const std::string& what) {
   const Result<GgufFile> file = GgufFile::parse(bytes_of(bytes), "f");
   ASSERT_FALSE(file.ok()) << "expected " << what;
   EXPECT_EQ(file.error().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(std::string(file.error().what()), what);
 }
-void expect_refused(const GgufWriter& writer, const std::string& what) {
-  expect_refused(writer.bytes(), what);
+void expect_gguf_refused(const GgufWriter& writer, const std::string& what) {
+  expect_gguf_refused(writer.bytes(), what);
 }
 
 std::string zeros(std::size_t count) { return std::string(count, '\0'); }
@@ -163,9 +163,10 @@ TEST_F(Gguf, SkipsTypesThatItDoesNotReadAndStillChecksThem) {
   EXPECT_EQ(parsed.file.skipped()[0].type, "Q2_K");
   EXPECT_EQ(parsed.file.skipped()[0].shape, (std::vector<std::int64_t>{3, 256}));
   EXPECT_EQ(parsed.file.find("coarse"), nullptr);
-  expect_refused(GgufWriter().tensor("coarse", 10, {256, 3}, zeros(251)),
-                 "f: tensor 'coarse': its 252 bytes at 0 must lie in the data section, got one of "
-                 "251 bytes");
+  expect_gguf_refused(
+      GgufWriter().tensor("coarse", 10, {256, 3}, zeros(251)),
+      "f: tensor 'coarse': its 252 bytes at 0 must lie in the data section, got one of "
+      "251 bytes");
 }
 
 TEST_F(Gguf, HonoursTheAlignmentOfTheFile) {
@@ -203,70 +204,72 @@ TEST_F(Gguf, OpensAFileAndLooksAtItsStart) {
 TEST_F(Gguf, RefusesAnotherHeader) {
   GgufWriter writer;
   writer.magic = "GGML";
-  expect_refused(writer, "f: a GGUF file must start with \"GGUF\", got something else");
-  expect_refused("", "f: a GGUF file must start with \"GGUF\", got something else");
-  expect_refused("GGUF\x03",
-                 "f: version must have 4 bytes at byte 4, got the end of the file after 1");
+  expect_gguf_refused(writer, "f: a GGUF file must start with \"GGUF\", got something else");
+  expect_gguf_refused("", "f: a GGUF file must start with \"GGUF\", got something else");
+  expect_gguf_refused("GGUF\x03",
+                      "f: version must have 4 bytes at byte 4, got the end of the file after 1");
   writer = {};
   writer.version = 1;
-  expect_refused(writer, "f: version must be 2 or 3, got 1");
+  expect_gguf_refused(writer, "f: version must be 2 or 3, got 1");
   writer.version = 4;
-  expect_refused(writer, "f: version must be 2 or 3, got 4");
+  expect_gguf_refused(writer, "f: version must be 2 or 3, got 4");
   writer.version = 0x03000000;
-  expect_refused(writer, "f: version must be little endian, got a file of big endian");
+  expect_gguf_refused(writer, "f: version must be little endian, got a file of big endian");
 }
 
 TEST_F(Gguf, RefusesCountsThatTheFileCannotHold) {
   const std::uint64_t huge = std::uint64_t{1} << 60;
   GgufWriter writer;
   writer.pair_count = huge;
-  expect_refused(writer, "f: metadata must fit the 0 bytes left at byte 24, got " +
-                             std::to_string(huge) + " items");
+  expect_gguf_refused(writer, "f: metadata must fit the 0 bytes left at byte 24, got " +
+                                  std::to_string(huge) + " items");
   writer = {};
   writer.tensor_count = huge;
-  expect_refused(writer, "f: tensor directory must fit the 0 bytes left at byte 24, got " +
-                             std::to_string(huge) + " items");
-  expect_refused(GgufWriter().raw("k", GgufType::array, GgufWriter::array_head(GgufType::u8, huge)),
-                 "f: array of key 'k' must fit the 0 bytes left at byte 49, got " +
-                     std::to_string(huge) + " bytes");
-  expect_refused(GgufWriter().raw("k", GgufType::array,
-                                  GgufWriter::array_head(GgufType::string, 2) + zeros(8)),
-                 "f: array of key 'k' must fit the 8 bytes left at byte 49, got 2 items");
+  expect_gguf_refused(writer, "f: tensor directory must fit the 0 bytes left at byte 24, got " +
+                                  std::to_string(huge) + " items");
+  expect_gguf_refused(
+      GgufWriter().raw("k", GgufType::array, GgufWriter::array_head(GgufType::u8, huge)),
+      "f: array of key 'k' must fit the 0 bytes left at byte 49, got " + std::to_string(huge) +
+          " bytes");
+  expect_gguf_refused(GgufWriter().raw("k", GgufType::array,
+                                       GgufWriter::array_head(GgufType::string, 2) + zeros(8)),
+                      "f: array of key 'k' must fit the 8 bytes left at byte 49, got 2 items");
   std::string text;
   append<std::uint64_t>(text, std::numeric_limits<std::uint64_t>::max());
-  expect_refused(GgufWriter().raw("k", GgufType::string, text),
-                 "f: value of key 'k' must fit the 0 bytes left at byte 45, got "
-                 "18446744073709551615 bytes");
+  expect_gguf_refused(GgufWriter().raw("k", GgufType::string, text),
+                      "f: value of key 'k' must fit the 0 bytes left at byte 45, got "
+                      "18446744073709551615 bytes");
 }
 
 TEST_F(Gguf, RefusesMoreArrayElementsThanAnyVocabularyHas) {
   const std::uint64_t count = (std::uint64_t{1} << 25) + 1;
-  expect_refused(GgufWriter().raw("k", GgufType::array,
-                                  GgufWriter::array_head(GgufType::u8, count) + zeros(count)),
-                 "f: key 'k': the file's arrays must have at most 33554432 elements together, got "
-                 "33554433 beside 0");
+  expect_gguf_refused(
+      GgufWriter().raw("k", GgufType::array,
+                       GgufWriter::array_head(GgufType::u8, count) + zeros(count)),
+      "f: key 'k': the file's arrays must have at most 33554432 elements together, got "
+      "33554433 beside 0");
 }
 
 TEST_F(Gguf, RefusesWrongKeysAndValues) {
   const GgufWriter one = GgufWriter().number<std::uint8_t>("k", 1);
-  expect_refused(GgufWriter(one).number<std::uint8_t>("k", 2),
-                 "f: key 'k' must stand once, got it again");
-  expect_refused(GgufWriter().number<std::uint64_t>("", 1),
-                 "f: key at byte 24 must have from 1 to 65535 bytes, got 0");
-  expect_refused(GgufWriter().number<std::uint8_t>(std::string(65536, 'k'), 1),
-                 "f: key at byte 24 must have from 1 to 65535 bytes, got 65536");
-  expect_refused(GgufWriter().number<std::uint8_t>("a\nb", 1),
-                 "f: key at byte 24 must be printable ASCII, got byte 10");
-  expect_refused(GgufWriter().number<std::uint8_t>("\xc3\xa9", 1),
-                 "f: key at byte 24 must be printable ASCII, got byte 195");
-  expect_refused(GgufWriter().raw("k", static_cast<GgufType>(13), zeros(16)),
-                 "f: key 'k': value type must be from 0 to 12, got 13");
-  expect_refused(GgufWriter().raw("k", GgufType::boolean, "\x02"),
-                 "f: key 'k': a bool must be 0 or 1, got 2");
-  expect_refused(GgufWriter().raw("k", GgufType::array,
-                                  GgufWriter::array_head(GgufType::array, 1) + zeros(16)),
-                 "f: key 'k': array elements must be plain, got arrays");
-  expect_refused(
+  expect_gguf_refused(GgufWriter(one).number<std::uint8_t>("k", 2),
+                      "f: key 'k' must stand once, got it again");
+  expect_gguf_refused(GgufWriter().number<std::uint64_t>("", 1),
+                      "f: key at byte 24 must have from 1 to 65535 bytes, got 0");
+  expect_gguf_refused(GgufWriter().number<std::uint8_t>(std::string(65536, 'k'), 1),
+                      "f: key at byte 24 must have from 1 to 65535 bytes, got 65536");
+  expect_gguf_refused(GgufWriter().number<std::uint8_t>("a\nb", 1),
+                      "f: key at byte 24 must be printable ASCII, got byte 10");
+  expect_gguf_refused(GgufWriter().number<std::uint8_t>("\xc3\xa9", 1),
+                      "f: key at byte 24 must be printable ASCII, got byte 195");
+  expect_gguf_refused(GgufWriter().raw("k", static_cast<GgufType>(13), zeros(16)),
+                      "f: key 'k': value type must be from 0 to 12, got 13");
+  expect_gguf_refused(GgufWriter().raw("k", GgufType::boolean, "\x02"),
+                      "f: key 'k': a bool must be 0 or 1, got 2");
+  expect_gguf_refused(GgufWriter().raw("k", GgufType::array,
+                                       GgufWriter::array_head(GgufType::array, 1) + zeros(16)),
+                      "f: key 'k': array elements must be plain, got arrays");
+  expect_gguf_refused(
       GgufWriter().raw("k", GgufType::u64, zeros(4)),
       "f: value of key 'k' must have 8 bytes at byte 37, got the end of the file after 4");
   EXPECT_TRUE(
@@ -278,56 +281,61 @@ TEST_F(Gguf, RefusesWrongKeysAndValues) {
 TEST_F(Gguf, RefusesAnAlignmentThatIsNone) {
   const auto with = [](auto value) { return GgufWriter().number("general.alignment", value); };
   const std::string must = "f: general.alignment must be a power of two up to 1073741824, got ";
-  expect_refused(with(std::uint32_t{0}), must + "0");
-  expect_refused(with(std::uint32_t{48}), must + "48");
-  expect_refused(with(std::uint64_t{1} << 31), must + "2147483648");
-  expect_refused(with(32.0F), must + "a number");
+  expect_gguf_refused(with(std::uint32_t{0}), must + "0");
+  expect_gguf_refused(with(std::uint32_t{48}), must + "48");
+  expect_gguf_refused(with(std::uint64_t{1} << 31), must + "2147483648");
+  expect_gguf_refused(with(32.0F), must + "a number");
 }
 
 TEST_F(Gguf, RefusesWrongShapesAndTypes) {
   const auto shaped = [](const std::vector<std::uint64_t>& extents) {
     return GgufWriter().tensor("t", 0, extents, zeros(64));
   };
-  expect_refused(shaped({}), "f: tensor 't': dimensions must be from 1 to 4, got 0");
-  expect_refused(shaped({1, 1, 1, 1, 1}), "f: tensor 't': dimensions must be from 1 to 4, got 5");
-  expect_refused(shaped({0}),
-                 "f: tensor 't': dimensions must be positive with a product below 2^63, got 0 "
-                 "beside 1");
-  expect_refused(shaped({std::uint64_t{1} << 32, std::uint64_t{1} << 31}),
-                 "f: tensor 't': dimensions must be positive with a product below 2^63, got "
-                 "2147483648 beside 4294967296");
-  expect_refused(shaped({(std::uint64_t{1} << 62) + 1}),
-                 "f: tensor 't': bytes must be below 2^64, got 4611686018427387905 times 4");
-  expect_refused(GgufWriter().tensor("t", 2, {48}, zeros(64)),
-                 "f: tensor 't': rows of type Q4_0 must be multiples of 32, got 48");
+  expect_gguf_refused(shaped({}), "f: tensor 't': dimensions must be from 1 to 4, got 0");
+  expect_gguf_refused(shaped({1, 1, 1, 1, 1}),
+                      "f: tensor 't': dimensions must be from 1 to 4, got 5");
+  expect_gguf_refused(shaped({0}),
+                      "f: tensor 't': dimensions must be positive with a product below 2^63, got 0 "
+                      "beside 1");
+  expect_gguf_refused(shaped({std::uint64_t{1} << 32, std::uint64_t{1} << 31}),
+                      "f: tensor 't': dimensions must be positive with a product below 2^63, got "
+                      "2147483648 beside 4294967296");
+  expect_gguf_refused(shaped({(std::uint64_t{1} << 62) + 1}),
+                      "f: tensor 't': bytes must be below 2^64, got 4611686018427387905 times 4");
+  expect_gguf_refused(GgufWriter().tensor("t", 2, {48}, zeros(64)),
+                      "f: tensor 't': rows of type Q4_0 must be multiples of 32, got 48");
   // 4 x 16 elements would fill two blocks, but a block may not span rows.
-  expect_refused(GgufWriter().tensor("t", 2, {16, 4}, zeros(64)),
-                 "f: tensor 't': rows of type Q4_0 must be multiples of 32, got 16");
+  expect_gguf_refused(GgufWriter().tensor("t", 2, {16, 4}, zeros(64)),
+                      "f: tensor 't': rows of type Q4_0 must be multiples of 32, got 16");
   for (const std::uint32_t type : {4U, 31U, 36U, 42U, 0xffffffffU}) {
-    expect_refused(
+    expect_gguf_refused(
         GgufWriter().tensor("t", type, {32}, zeros(64)),
         "f: tensor 't': type must be a number that ggml gives to one, got " + std::to_string(type));
   }
 }
 
 TEST_F(Gguf, RefusesWrongNamesAndPlaces) {
-  expect_refused(GgufWriter().floats("t", {1.0F}).floats("t", {1.0F}),
-                 "f: tensor 't': name must stand once, got it again");
-  expect_refused(GgufWriter().floats("", {1.0F}).floats("t", {1.0F}),
-                 "f: tensor name at byte 24 must have from 1 to 65535 bytes, got 0");
-  expect_refused(GgufWriter().tensor("t", 0, {1}, zeros(64), 16),
-                 "f: tensor 't': offset must be a multiple of 32, got 16");
-  expect_refused(GgufWriter().tensor("t", 0, {16}, zeros(64), 32),
-                 "f: tensor 't': its 64 bytes at 32 must lie in the data section, got one of 64 "
-                 "bytes");
-  expect_refused(GgufWriter().tensor("t", 0, {1}, zeros(4), std::uint64_t{0} - 32),
-                 "f: tensor 't': its 4 bytes at 18446744073709551584 must lie in the data section, "
-                 "got one of 4 bytes");
-  expect_refused(GgufWriter().tensor("a", 0, {16}, zeros(64)).tensor("b", 0, {1}, zeros(4), 32),
-                 "f: tensor 'b': offset must lie behind tensor 'a', which ends at 64, got 32");
+  expect_gguf_refused(GgufWriter().floats("t", {1.0F}).floats("t", {1.0F}),
+                      "f: tensor 't': name must stand once, got it again");
+  expect_gguf_refused(GgufWriter().floats("", {1.0F}).floats("t", {1.0F}),
+                      "f: tensor name at byte 24 must have from 1 to 65535 bytes, got 0");
+  expect_gguf_refused(GgufWriter().tensor("t", 0, {1}, zeros(64), 16),
+                      "f: tensor 't': offset must be a multiple of 32, got 16");
+  expect_gguf_refused(
+      GgufWriter().tensor("t", 0, {16}, zeros(64), 32),
+      "f: tensor 't': its 64 bytes at 32 must lie in the data section, got one of 64 "
+      "bytes");
+  expect_gguf_refused(
+      GgufWriter().tensor("t", 0, {1}, zeros(4), std::uint64_t{0} - 32),
+      "f: tensor 't': its 4 bytes at 18446744073709551584 must lie in the data section, "
+      "got one of 4 bytes");
+  expect_gguf_refused(
+      GgufWriter().tensor("a", 0, {16}, zeros(64)).tensor("b", 0, {1}, zeros(4), 32),
+      "f: tensor 'b': offset must lie behind tensor 'a', which ends at 64, got 32");
   // Beside one of a type that is skipped, too.
-  expect_refused(GgufWriter().tensor("a", 10, {256}, zeros(84)).tensor("b", 0, {1}, zeros(4), 64),
-                 "f: tensor 'b': offset must lie behind tensor 'a', which ends at 84, got 64");
+  expect_gguf_refused(
+      GgufWriter().tensor("a", 10, {256}, zeros(84)).tensor("b", 0, {1}, zeros(4), 64),
+      "f: tensor 'b': offset must lie behind tensor 'a', which ends at 84, got 64");
 }
 
 TEST_F(Gguf, NeedsNoDataSectionWithoutTensors) {

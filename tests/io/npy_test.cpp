@@ -19,10 +19,10 @@ using testing::put;
 
 class Npy : public testing::TemporaryFolder {};
 
-constexpr NpyType kAll[] = {NpyType::f64,    NpyType::f32, NpyType::f16, NpyType::bf16,
-                            NpyType::i64,    NpyType::i32, NpyType::i16, NpyType::i8,
-                            NpyType::u64,    NpyType::u32, NpyType::u16, NpyType::u8,
-                            NpyType::boolean};
+constexpr NpyType kNpyTypes[] = {NpyType::f64,    NpyType::f32, NpyType::f16, NpyType::bf16,
+                                 NpyType::i64,    NpyType::i32, NpyType::i16, NpyType::i8,
+                                 NpyType::u64,    NpyType::u32, NpyType::u16, NpyType::u8,
+                                 NpyType::boolean};
 
 std::string file_with(std::string_view header, std::string_view data, char major = 1) {
   std::string out = "\x93NUMPY";
@@ -45,7 +45,7 @@ NpyArray array_of(NpyType type, const std::vector<T>& values) {
 }
 
 TEST_F(Npy, EveryTypeAndShapeComesBack) {
-  for (const NpyType type : kAll) {
+  for (const NpyType type : kNpyTypes) {
     for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{
              {}, {0}, {1}, {7}, {2, 3, 4}, {3, 0, 5}, {1, 1, 1, 1, 2}}) {
       NpyArray array = make_npy(type, shape);

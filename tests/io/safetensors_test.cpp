@@ -25,7 +25,7 @@ using testing::safetensors_text;
 
 class Safetensors : public testing::TemporaryFolder {};
 
-constexpr std::array kAll{
+constexpr std::array kTensorTypes{
     TensorType::f64,     TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::f8_e4m3,
     TensorType::f8_e5m2, TensorType::i64, TensorType::i32, TensorType::i16,  TensorType::i8,
     TensorType::u64,     TensorType::u32, TensorType::u16, TensorType::u8,   TensorType::boolean};
@@ -51,7 +51,7 @@ TEST_F(Safetensors, EveryTypeAndShapeComesBack) {
     return filled;
   }();
   std::vector<Tensor> tensors;
-  for (const TensorType type : kAll) {
+  for (const TensorType type : kTensorTypes) {
     for (const std::vector<std::int64_t>& shape :
          std::vector<std::vector<std::int64_t>>{{}, {0}, {7}, {2, 3, 4}, {3, 0, 5}}) {
       Tensor tensor;

@@ -9,7 +9,7 @@
 namespace phasor::models {
 namespace {
 
-struct Case {
+struct ChatCase {
   ChatFormat format;
   std::string with_system, without;
   std::string jinja;  // enough of the family's template to know it by
@@ -18,8 +18,8 @@ struct Case {
 const std::vector<ChatMessage> kChat{
     {"system", "Be brief."}, {"user", " Hi there "}, {"assistant", " Hello! "}, {"user", "Bye\n"}};
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+const std::vector<ChatCase>& chat_cases() {
+  static const std::vector<ChatCase> all = {
       {ChatFormat::chatml,
        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi there "
        "<|im_end|>\n<|im_start|>assistant\n Hello! "
@@ -93,14 +93,14 @@ const std::vector<Case>& cases() {
 
 TEST(Chat, WritesWhatTheTemplatesWrite) {
   const std::vector<ChatMessage> plain(kChat.begin() + 1, kChat.end());
-  for (const Case& c : cases()) {
+  for (const ChatCase& c : chat_cases()) {
     EXPECT_EQ(format_chat(c.format, kChat), c.with_system) << name_of(c.format);
     EXPECT_EQ(format_chat(c.format, plain), c.without) << name_of(c.format);
   }
 }
 
 TEST(Chat, KnowsFormatsByTheirMarkersAndNames) {
-  for (const Case& c : cases()) {
+  for (const ChatCase& c : chat_cases()) {
     const Result<ChatFormat> found = recognise_chat_template(c.jinja);
     ASSERT_TRUE(found.ok()) << found.error().what();
     EXPECT_EQ(*found, c.format) << c.jinja;
@@ -139,8 +139,8 @@ TEST(Chat, FindsTheSystemMessageOfTheTemplate) {
   EXPECT_EQ(default_system_message(""), "");
 }
 
-void expect_refusal(ChatFormat format, const std::vector<ChatMessage>& messages,
-                    const std::string& part) {
+void expect_chat_refused(ChatFormat format, const std::vector<ChatMessage>& messages,
+                         const std::string& part) {
   try {
     (void)format_chat(format, messages);
     ADD_FAILURE() << part;
@@ -152,14 +152,14 @@ void expect_refusal(ChatFormat format, const std::vector<ChatMessage>& messages,
 
 TEST(Chat, RefusesConversationsThatAreNone) {
   const ChatMessage user{"user", "a"}, assistant{"assistant", "b"}, system{"system", "c"};
-  expect_refusal(ChatFormat::chatml, {}, "must have a message");
-  expect_refusal(ChatFormat::chatml, {{"tool\n", "x"}}, "got 'tool?'");
-  expect_refusal(ChatFormat::chatml, {user, system, user}, "must be the first");
-  expect_refusal(ChatFormat::chatml, {user, assistant}, "must end with the user");
-  expect_refusal(ChatFormat::chatml, {system}, "must end with the user");
-  expect_refusal(ChatFormat::chatml, {{"user", "\xff"}}, "at offset 0");
-  expect_refusal(ChatFormat::llama2, {user, user}, "in turn");
-  expect_refusal(ChatFormat::gemma, {assistant, user}, "in turn");
+  expect_chat_refused(ChatFormat::chatml, {}, "must have a message");
+  expect_chat_refused(ChatFormat::chatml, {{"tool\n", "x"}}, "got 'tool?'");
+  expect_chat_refused(ChatFormat::chatml, {user, system, user}, "must be the first");
+  expect_chat_refused(ChatFormat::chatml, {user, assistant}, "must end with the user");
+  expect_chat_refused(ChatFormat::chatml, {system}, "must end with the user");
+  expect_chat_refused(ChatFormat::chatml, {{"user", "\xff"}}, "at offset 0");
+  expect_chat_refused(ChatFormat::llama2, {user, user}, "in turn");
+  expect_chat_refused(ChatFormat::gemma, {assistant, user}, "in turn");
   EXPECT_NO_THROW((void)format_chat(ChatFormat::chatml, {user, user}));
 }
 

@@ -20,18 +20,7 @@ using phasor::test::allocation_count;
 using phasor::test::fail_each_allocation;
 using phasor::test::FailingAllocation;
 
-using Ids = std::vector<std::int64_t>;
-
 const ComputeOptions kOneThread{.threads = 1};
-
-Ids some_ids(std::size_t count, std::uint32_t seed) {
-  Ids ids;
-  for (std::size_t i = 0; i < count; ++i) {
-    seed = seed * 1664525U + 1013904223U;
-    ids.push_back((seed >> 16U) % 97);
-  }
-  return ids;
-}
 
 // Everything that a sequence is: its ids, and each layer's keys, values and positions, bit for bit.
 struct Content {

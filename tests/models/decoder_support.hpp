@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "models/ids.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "support/golden_array.hpp"
@@ -35,6 +36,7 @@ inline std::vector<std::int64_t> golden_ids(const std::string& name) {
 inline Decoder load(const std::filesystem::path& path, const ComputeOptions& options = {}) {
   return Decoder::load(path, options).value_or_throw();
 }
+inline Decoder decoder_of(const std::string& name) { return load(golden_model(name)); }
 
 inline std::vector<float> logits_of(Decoder& decoder, const std::vector<std::int64_t>& ids,
                                     const SequenceOptions& options = {.capacity = 256}) {

@@ -13,20 +13,12 @@
 namespace phasor::models {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
+using testing::decoder_of;
+using testing::Ids;
+using testing::some_ids;
 
-Decoder decoder_of(const std::string& name) { return testing::load(testing::golden_model(name)); }
 Ids golden_array(const std::string& path) {
   return tests::golden_array<std::int64_t>("models/" + path + ".npy");
-}
-// Ids without a pattern, below the golden vocabulary of 97.
-Ids some_ids(std::size_t count, std::uint32_t seed = 1) {
-  Ids ids;
-  for (std::size_t i = 0; i < count; ++i) {
-    seed = seed * 1664525U + 1013904223U;
-    ids.push_back((seed >> 16U) % 97);
-  }
-  return ids;
 }
 
 class GenerateGolden : public ::testing::TestWithParam<const char*> {};

@@ -3,24 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <numbers>
-#include <random>
 #include <vector>
+
+#include "models/numbers.hpp"
 
 namespace phasor::models {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> normal_numbers(std::size_t count, std::uint32_t seed, float mean = 0.0F) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(mean);
-  std::vector<float> numbers(count);
-  for (float& number : numbers) number = normal(random);
-  return numbers;
-}
+using testing::kInfinity;
+using testing::kNan;
+using testing::normal_numbers;
 
 // The definitions, in double; erfc where 1 + erf would cancel.
 double value_of(Activation f, double x) {
@@ -39,7 +32,7 @@ double value_of(Activation f, double x) {
   return 0;
 }
 
-class LayerOps : public testing::TestWithParam<core::InstructionSet> {};
+class LayerOps : public ::testing::TestWithParam<core::InstructionSet> {};
 
 TEST_P(LayerOps, ActivationsAgreeWithDouble) {
   std::vector<float> x = {0.0F, -0.0F, 1e-30F, -1e-30F, 88.0F, -88.0F, 3e38F, -3e38F};
@@ -121,7 +114,7 @@ TEST_P(LayerOps, AddsEveryElement) {
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, LayerOps,
-                         testing::ValuesIn(core::available_instruction_sets()));
+                         ::testing::ValuesIn(core::available_instruction_sets()));
 
 TEST(LogSumExp, AgreesWithDouble) {
   for (const std::size_t count : {1U, 15U, 16U, 1000U, 49152U}) {

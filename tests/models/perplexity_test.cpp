@@ -13,18 +13,9 @@
 namespace phasor::models {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
-
-Decoder decoder_of(const std::string& name) { return testing::load(testing::golden_model(name)); }
-Ids some_ids(std::size_t count) {
-  Ids ids;
-  std::uint32_t seed = 5;
-  for (std::size_t i = 0; i < count; ++i) {
-    seed = seed * 1664525U + 1013904223U;
-    ids.push_back((seed >> 16U) % 97);
-  }
-  return ids;
-}
+using testing::decoder_of;
+using testing::Ids;
+using testing::some_ids;
 
 // -ln softmax(row)[target], plainly.
 double nats_of(const float* row, std::int64_t target) {
@@ -88,7 +79,7 @@ double direct(Decoder& decoder, const Ids& ids, std::int64_t context, std::int64
 
 TEST(Perplexity, SlidingWindowsScoreEveryTokenOnce) {
   Decoder decoder = decoder_of("llama_gqa_llama3");
-  const Ids ids = some_ids(70);
+  const Ids ids = some_ids(70, 5);
   for (const std::int64_t stride : {1, 5, 8, 16}) {
     std::int64_t scored = 0;
     const double mean = direct(decoder, ids, 16, stride, scored);
@@ -126,7 +117,7 @@ TEST(Perplexity, WindowsBeyondTheOriginalLengthOfLongropeAreTheReference) {
 
 TEST(Perplexity, DynamicScalingIsThatOfTheWholeWindow) {
   Decoder decoder = decoder_of("llama_gqa_llama3");
-  const Ids ids = some_ids(49);
+  const Ids ids = some_ids(49, 5);
   const auto scaling = scaling_for("dynamic", 16, 48).value_or_throw();
   const double pieces =
       perplexity(decoder, ids, {.context = 48, .scaling = scaling, .chunk = 5}).nats;
@@ -168,7 +159,7 @@ TEST(ScalingFor, NamesAndFactors) {
 
 TEST(Perplexity, Refusals) {
   Decoder decoder = decoder_of("llama_gqa_llama3");
-  const Ids ids = some_ids(20);
+  const Ids ids = some_ids(20, 5);
   const auto refused = [&](const Ids& text, const PerplexityOptions& options,
                            const std::string& words) {
     try {

@@ -12,14 +12,14 @@ namespace {
 
 using testing::JsonParts;
 
-struct Case {
+struct WordsCase {
   std::string text;
   std::vector<std::string> words;
 };
 
 // Every word is a token and is taken whole; a wrong cut shows as single bytes or other words.
-void expect_words(const std::string& pre_tokenizer, const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
+void expect_words(const std::string& pre_tokenizer, const std::vector<WordsCase>& cases) {
+  for (const WordsCase& c : cases) {
     std::vector<std::string> tokens;
     for (const std::string& word : c.words) {
       const std::string token = testing::byte_characters(word);
@@ -54,7 +54,7 @@ const std::string kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-const std::vector<Case> kGpt2Cases = {
+const std::vector<WordsCase> kGpt2Cases = {
     {"Hello world", {"Hello", " world"}},
     {"I'm sure they'll've done it, don't YOU'RE I'D",
      {"I", "'m", " sure", " they", "'ll", "'ve", " done", " it", ",", " don", "'t", " YOU", "'",
@@ -89,7 +89,7 @@ const std::vector<Case> kGpt2Cases = {
       "\340\245\200"}},
 };
 
-const std::vector<Case> kLlama3Cases = {
+const std::vector<WordsCase> kLlama3Cases = {
     {"Hello world", {"Hello", " world"}},
     {"I'm sure they'll've done it, don't YOU'RE I'D",
      {"I", "'m", " sure", " they", "'ll", "'ve", " done", " it", ",", " don", "'t", " YOU", "'RE",

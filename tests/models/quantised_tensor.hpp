@@ -12,7 +12,7 @@
 #include "phasor/core/view.hpp"
 #include "phasor/io/tensor.hpp"
 
-namespace phasor::models::tests {
+namespace phasor::models::testing {
 
 using io::TensorType;
 
@@ -127,4 +127,4 @@ class QuantisedTensor {
   io::Tensor tensor_;
 };
 
-}  // namespace phasor::models::tests
+}  // namespace phasor::models::testing

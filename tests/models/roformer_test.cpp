@@ -17,7 +17,7 @@ using testing::Files;
 using testing::golden_case;
 using testing::integers;
 
-RoFormer load(const std::filesystem::path& folder) {
+RoFormer load_roformer(const std::filesystem::path& folder) {
   return RoFormer::load(folder).value_or_throw();
 }
 
@@ -28,7 +28,7 @@ class RoFormerGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RoFormerGolden, HiddenStatesAndLogits) {
   const std::filesystem::path golden = golden_case(GetParam());
-  RoFormer model = load(golden / "model");
+  RoFormer model = load_roformer(golden / "model");
   const std::vector<std::int64_t> ids = integers(golden / "input_ids.npy");
   const RoFormerResult result = model.forward({.ids = ids}, HiddenStates::collect);
   const std::vector<double> states = doubles(golden / "hidden_states.npy");
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, RoFormerGolden,
 
 TEST(RoFormer, ClassifiesPairsOfSentences) {
   const std::filesystem::path golden = golden_case("roformer_classification");
-  RoFormer model = load(golden / "model");
+  RoFormer model = load_roformer(golden / "model");
   const RoFormerFacts& facts = model.facts();
   EXPECT_EQ(facts.head, RoFormerHead::classification);
   EXPECT_EQ(facts.label_names, (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2"}));
@@ -72,7 +72,7 @@ TEST(RoFormer, ClassifiesPairsOfSentences) {
 // later ones.
 TEST(RoFormer, PaddingOnEitherSideIsNotSeen) {
   for (const std::string name : {"roformer_mlm", "roformer_mlm_rotary_value"}) {
-    RoFormer model = load(golden_case(name) / "model");
+    RoFormer model = load_roformer(golden_case(name) / "model");
     const std::vector<std::int64_t> alone = {5, 17, 90, 3, 41};
     const std::vector<std::int64_t> ids = {5, 17, 90, 3, 41, 7,  8, 9,    // right
                                            7, 8,  9,  5, 17, 90, 3, 41};  // left
@@ -97,7 +97,7 @@ TEST(RoFormer, PaddingOnEitherSideIsNotSeen) {
 }
 
 TEST(RoFormer, LogitsOfChosenSlots) {
-  RoFormer model = load(golden_case("roformer_mlm") / "model");
+  RoFormer model = load_roformer(golden_case("roformer_mlm") / "model");
   const std::vector<std::int64_t> ids = {5, 17, 90, 3, 41, 7, 8, 9}, slots = {3, 0};
   const RoFormerResult all = model.forward({.batch = 2, .ids = ids});
   const RoFormerResult some = model.forward({.batch = 2, .ids = ids, .logit_slots = slots});
@@ -280,7 +280,7 @@ using RoFormerFiles = io::testing::TemporaryFolder;
 TEST_F(RoFormerFiles, EqualsAPlainForwardInDouble) {
   const Files files = random_files();
   files.write(at("model"));
-  RoFormer model = load(at("model"));
+  RoFormer model = load_roformer(at("model"));
   EXPECT_EQ(model.facts().head, RoFormerHead::masked_lm);  // by the tensors: no architectures
   const std::vector<std::int64_t> ids = {3, 10, 0, 7, 7, 1, 2, 9, 4},
                                   types = {0, 0, 2, 1, 1, 0, 2, 0, 1};
@@ -295,7 +295,8 @@ TEST_F(RoFormerFiles, NamesWithAndWithoutPrefix) {
   for (const auto& [name, weight] : golden.weights) prefixed.weights["roformer." + name] = weight;
   prefixed.write(at("model"));
   const std::vector<std::int64_t> ids = {5, 17, 90, 3};
-  RoFormer plain = load(golden_case("roformer_base") / "model"), named = load(at("model"));
+  RoFormer plain = load_roformer(golden_case("roformer_base") / "model"),
+           named = load_roformer(at("model"));
   EXPECT_EQ(plain.forward({.ids = ids}).last_hidden_state,
             named.forward({.ids = ids}).last_hidden_state);
 }
@@ -317,11 +318,11 @@ TEST_F(RoFormerFiles, ADecoderOfItsOwn) {
   const std::vector<std::int64_t> ids = {5, 17, 90, 3};
   Files files = Files::of_golden("roformer_mlm");
   const std::vector<float> tied =
-      load(golden_case("roformer_mlm") / "model").forward({.ids = ids}).logits;
+      load_roformer(golden_case("roformer_mlm") / "model").forward({.ids = ids}).logits;
   files.weights[weight] = files.weights["roformer.embeddings.word_embeddings.weight"];
   files.weights[bias] = files.weights["cls.predictions.bias"];
   files.write(at("equal"));
-  EXPECT_EQ(load(at("equal")).forward({.ids = ids}).logits, tied);
+  EXPECT_EQ(load_roformer(at("equal")).forward({.ids = ids}).logits, tied);
 
   for (float& value : files.weights[weight].values) value *= 2.0F;
   for (float& value : files.weights[bias].values) value *= 2.0F;
@@ -333,7 +334,7 @@ TEST_F(RoFormerFiles, ADecoderOfItsOwn) {
 
   files.change_config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
   files.write(at("untied"));
-  const std::vector<float> own = load(at("untied")).forward({.ids = ids}).logits;
+  const std::vector<float> own = load_roformer(at("untied")).forward({.ids = ids}).logits;
   std::vector<double> twice;
   for (const float logit : tied) twice.push_back(2.0 * logit);
   expect_near(own, twice, 1e-4, 1e-5);

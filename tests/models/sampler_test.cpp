@@ -9,16 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "models/numbers.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::models {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInfinity;
+using testing::kNan;
 
 // Logits whose softmax is `probabilities`.
-std::vector<float> logits_of(const std::vector<double>& probabilities) {
+std::vector<float> logits_for(const std::vector<double>& probabilities) {
   std::vector<float> logits;
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
   return logits;
@@ -51,7 +52,7 @@ void expect_distribution(const std::map<std::int64_t, int>& counts,
   }
 }
 
-using Ids = std::set<std::int64_t>;
+using IdSet = std::set<std::int64_t>;
 
 TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
   Sampler sampler({});
@@ -62,50 +63,50 @@ TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
 TEST(Sampler, NanAndMinusInfinityAreNeverChosen) {
   const std::vector<float> logits = {kNan, -kInfinity, 1.0F, kNan, 0.0F};
   EXPECT_EQ(Sampler({}).next(logits, {}), 2);
-  EXPECT_EQ(drawn({.temperature = 5.0}, logits), (Ids{2, 4}));
-  EXPECT_EQ(drawn({.temperature = 5.0, .top_k = 4}, logits), (Ids{2, 4}));
+  EXPECT_EQ(drawn({.temperature = 5.0}, logits), (IdSet{2, 4}));
+  EXPECT_EQ(drawn({.temperature = 5.0, .top_k = 4}, logits), (IdSet{2, 4}));
   // A penalty must not turn a NaN into a number.
-  EXPECT_EQ(drawn({.temperature = 5.0, .repetition_penalty = 2.0}, logits, {0, 1}), (Ids{2, 4}));
+  EXPECT_EQ(drawn({.temperature = 5.0, .repetition_penalty = 2.0}, logits, {0, 1}), (IdSet{2, 4}));
 }
 
 TEST(Sampler, InfiniteLogitsShareAllProbability) {
   const std::vector<float> logits = {1.0F, kInfinity, 3.0F, kInfinity};
   EXPECT_EQ(Sampler({}).next(logits, {}), 1);
-  EXPECT_EQ(drawn({.temperature = 1.0}, logits), (Ids{1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1.0}, logits), (IdSet{1, 3}));
 }
 
 TEST(Sampler, DrawsFollowTheSoftmax) {
   const std::vector<double> p = {0.5, 0.05, 0.2, 0.0625, 0.1875};
   constexpr int kCount = 40000;
-  expect_distribution(draws({.temperature = 1.0, .seed = 7}, logits_of(p), kCount), p, kCount);
+  expect_distribution(draws({.temperature = 1.0, .seed = 7}, logits_for(p), kCount), p, kCount);
   // Temperature 2 takes the square root of every probability.
   std::vector<double> flat;
   double sum = 0.0;
   for (const double value : p) sum += std::sqrt(value);
   for (const double value : p) flat.push_back(std::sqrt(value) / sum);
-  expect_distribution(draws({.temperature = 2.0, .seed = 7}, logits_of(p), kCount), flat, kCount);
+  expect_distribution(draws({.temperature = 2.0, .seed = 7}, logits_for(p), kCount), flat, kCount);
 }
 
 TEST(Sampler, TopKKeepsExactlyKAndTheirRatios) {
   const std::vector<double> p = {0.1, 0.4, 0.1, 0.3, 0.1};
   constexpr int kCount = 20000;
   const SamplerOptions two{.temperature = 1.0, .top_k = 2, .seed = 3};
-  expect_distribution(draws(two, logits_of(p), kCount), {0, 4.0 / 7, 0, 3.0 / 7, 0}, kCount);
+  expect_distribution(draws(two, logits_for(p), kCount), {0, 4.0 / 7, 0, 3.0 / 7, 0}, kCount);
   // Of equals, the first.
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 3}, logits_of(p)), (Ids{0, 1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 99}, logits_of(p)), (Ids{0, 1, 2, 3, 4}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 3}, logits_for(p)), (IdSet{0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 99}, logits_for(p)), (IdSet{0, 1, 2, 3, 4}));
 }
 
 TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
-  const std::vector<float> logits = logits_of({0.1, 0.45, 0.05, 0.3, 0.1});
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.01}, logits), (Ids{1}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.44}, logits), (Ids{1}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.46}, logits), (Ids{1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.80}, logits), (Ids{0, 1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.90}, logits), (Ids{0, 1, 3, 4}));
+  const std::vector<float> logits = logits_for({0.1, 0.45, 0.05, 0.3, 0.1});
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.01}, logits), (IdSet{1}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.44}, logits), (IdSet{1}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.46}, logits), (IdSet{1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.80}, logits), (IdSet{0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_p = 0.90}, logits), (IdSet{0, 1, 3, 4}));
   // After top-k the rest counts as the whole: 0.45 and 0.3 of 0.75.
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 2, .top_p = 0.59}, logits), (Ids{1}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 2, .top_p = 0.61}, logits), (Ids{1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 2, .top_p = 0.59}, logits), (IdSet{1}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .top_k = 2, .top_p = 0.61}, logits), (IdSet{1, 3}));
 }
 
 TEST(Sampler, TopPOverMoreTokensThanOnePartialSort) {
@@ -119,12 +120,12 @@ TEST(Sampler, TopPOverMoreTokensThanOnePartialSort) {
 }
 
 TEST(Sampler, MinPComparesWithTheLargest) {
-  const std::vector<float> logits = logits_of({0.5, 0.26, 0.2, 0.04});
-  EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.39}, logits), (Ids{0, 1, 2}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.41}, logits), (Ids{0, 1}));
-  EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.99}, logits), (Ids{0}));
+  const std::vector<float> logits = logits_for({0.5, 0.26, 0.2, 0.04});
+  EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.39}, logits), (IdSet{0, 1, 2}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.41}, logits), (IdSet{0, 1}));
+  EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.99}, logits), (IdSet{0}));
   // Behind the temperature: at 0.5 the ratios are squared, 0.26 / 0.5 becomes 0.27.
-  EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.3}, logits), (Ids{0}));
+  EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.3}, logits), (IdSet{0}));
 }
 
 TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
@@ -161,7 +162,7 @@ TEST(Sampler, TheSameSeedGivesTheSameTokens) {
   // The draw itself, so that no standard library can move it: mt19937_64(0) gives
   // 2947667278772165694 first, u = 0.1598 of the way.
   Sampler sampler({.temperature = 1.0});
-  EXPECT_EQ(sampler.next(logits_of({0.15, 0.02, 0.83}), {}), 1);
+  EXPECT_EQ(sampler.next(logits_for({0.15, 0.02, 0.83}), {}), 1);
 }
 
 TEST(Sampler, RefusesWhatMakesNoSense) {

@@ -18,20 +18,20 @@ namespace {
 
 using testing::Ids;
 
-std::string bytes_of(const std::string& name) {
+std::string model_bytes(const std::string& name) {
   return io::read_text(std::filesystem::path(PHASOR_MODELS_DATA_DIR) / name).value_or_throw();
 }
 
 // Null, with the test skipped by the caller, in a build without the library.
-std::unique_ptr<Tokenizer> load(const std::string& name) {
-  Result<std::unique_ptr<Tokenizer>> read = parse_sentencepiece(bytes_of(name), name);
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& name) {
+  Result<std::unique_ptr<Tokenizer>> read = parse_sentencepiece(model_bytes(name), name);
   if (!read && std::string(read.error().what()).find("PHASOR_SENTENCEPIECE") != std::string::npos)
     return nullptr;
   return std::move(read).value_or_throw();
 }
 
-#define LOAD_OR_SKIP(variable, name) \
-  const auto variable = load(name);  \
+#define LOAD_OR_SKIP(variable, name)              \
+  const auto variable = load_sentencepiece(name); \
   if (variable == nullptr) GTEST_SKIP() << "built without PHASOR_SENTENCEPIECE"
 
 // Expected ids by the Python package.
@@ -118,7 +118,7 @@ TEST(SentencePiece, RefusesModelsThatLie) {
   };
   refused("", "must have pieces");
   refused("\xff\xff", "protocol buffer");
-  refused(bytes_of("unigram.model").substr(0, 700), "protocol buffer");
+  refused(model_bytes("unigram.model").substr(0, 700), "protocol buffer");
   // One piece: field 1 of 9 bytes with the text in its field 1.
   const auto piece = [](const std::string& text, const std::string& rest = "") {
     const std::string body = "\x0a" + std::string(1, static_cast<char>(text.size())) + text + rest;
@@ -145,7 +145,7 @@ TEST(SentencePiece, RefusesModelsThatLie) {
 // Whatever a byte turns into: refused, or a tokenizer that encodes.
 TEST(SentencePiece, SurvivesChangedBytes) {
   LOAD_OR_SKIP(unchanged, "unigram.model");
-  const std::string model = bytes_of("unigram.model");
+  const std::string model = model_bytes("unigram.model");
   std::mt19937 random(7);
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {

@@ -18,7 +18,7 @@ using testing::Ids;
 using testing::pieces_of;
 using Pieces = std::vector<std::string>;
 
-Result<std::unique_ptr<Tokenizer>> read(const GgufWriter& writer) {
+Result<std::unique_ptr<Tokenizer>> read_gguf_tokenizer(const GgufWriter& writer) {
   const std::string bytes = writer.bytes();
   const io::GgufFile file =
       io::GgufFile::parse(std::as_bytes(std::span(bytes)), "m.gguf").value_or_throw();
@@ -57,7 +57,7 @@ TEST(TokenizerGguf, ReadsByteLevelBpe) {
     out.number<std::uint32_t>("tokenizer.ggml.padding_token_id", 0xffffffff);
     out.text("tokenizer.chat_template", "{{ x }}");
   };
-  const auto tokenizer = read(file.writer()).value_or_throw();
+  const auto tokenizer = read_gguf_tokenizer(file.writer()).value_or_throw();
   EXPECT_EQ(tokenizer->description(), "bpe/smollm");
   EXPECT_EQ(pieces_of(*tokenizer, "hello<|im_end|><user>"),
             (Pieces{"he", "ll", "o", "<|im_end|>", "<user>"}));
@@ -81,7 +81,7 @@ TEST(TokenizerGguf, KnowsPretokenizersByName) {
     // A cut in between keeps a pair from merging.
     file.tokens = testing::byte_tokens({"12", "-a", "<|im_end|>", "<user>"});
     file.merges = {"1 2", "- a"};
-    return pieces_of(*read(file.writer()).value_or_throw(), "12-a");
+    return pieces_of(*read_gguf_tokenizer(file.writer()).value_or_throw(), "12-a");
   };
   for (const std::string name : {"gpt-2", "olmo", "mpt"})
     EXPECT_EQ(words(name), (Pieces{"12", "-", "a"})) << name;
@@ -97,7 +97,7 @@ TEST(TokenizerGguf, RefusesHostileMetadata) {
   const auto refused = [](const std::function<void(Gpt2&)>& change, std::string_view part) {
     Gpt2 file;
     change(file);
-    testing::expect_refusal(read(file.writer()), part);
+    testing::expect_refusal(read_gguf_tokenizer(file.writer()), part);
   };
   refused([](Gpt2& f) { f.model = "bert"; }, "got 'bert'");
   refused([](Gpt2& f) { f.pre = "x\ny"; }, "got 'x?y'");
@@ -126,9 +126,9 @@ TEST(TokenizerGguf, RefusesHostileMetadata) {
       "must come with bos_token_id");
   GgufWriter empty;
   empty.text("general.architecture", "llama");
-  testing::expect_refusal(read(empty), "tokenizer.ggml.model' must be");
+  testing::expect_refusal(read_gguf_tokenizer(empty), "tokenizer.ggml.model' must be");
   empty.text("tokenizer.ggml.model", "gpt2").number<std::uint32_t>("tokenizer.ggml.tokens", 3);
-  testing::expect_refusal(read(empty), "must be a list of strings");
+  testing::expect_refusal(read_gguf_tokenizer(empty), "must be a list of strings");
 }
 
 struct Llama {
@@ -149,7 +149,7 @@ struct Llama {
 };
 
 TEST(TokenizerGguf, MergesByScore) {
-  const auto tokenizer = read(Llama{}.writer()).value_or_throw();
+  const auto tokenizer = read_gguf_tokenizer(Llama{}.writer()).value_or_throw();
   EXPECT_EQ(tokenizer->description(), "bpe/llama");
   // "ab" (-1) goes before U+2581 "a" (-2); of two pairs with one score, the left.
   EXPECT_EQ(tokenizer->encode("ab"), (Ids{3, 6}));
@@ -160,7 +160,7 @@ TEST(TokenizerGguf, MergesByScore) {
 }
 
 TEST(TokenizerGguf, FallsBackToBytesAndTheUnknownToken) {
-  const auto tokenizer = read(Llama{}.writer()).value_or_throw();
+  const auto tokenizer = read_gguf_tokenizer(Llama{}.writer()).value_or_throw();
   EXPECT_EQ(tokenizer->encode("\u00e9"), (Ids{3, 9, 10}));
   EXPECT_EQ(tokenizer->decode(Ids{3, 9, 10}), "\u00e9");
   EXPECT_EQ(tokenizer->encode("xyzb"), (Ids{3, 0, 5}));
@@ -168,7 +168,7 @@ TEST(TokenizerGguf, FallsBackToBytesAndTheUnknownToken) {
 }
 
 TEST(TokenizerGguf, CutsOutSpecialAndUserTokens) {
-  const auto tokenizer = read(Llama{}.writer()).value_or_throw();
+  const auto tokenizer = read_gguf_tokenizer(Llama{}.writer()).value_or_throw();
   // A space comes behind a special token, none behind a token of the user's.
   EXPECT_EQ(tokenizer->encode("a</s>b"), (Ids{7, 2, 3, 5}));
   EXPECT_EQ(tokenizer->encode("a<x y>b"), (Ids{7, 11, 5}));
@@ -184,7 +184,7 @@ TEST(TokenizerGguf, CutsOutSpecialAndUserTokens) {
     out.number<bool>("tokenizer.ggml.add_space_prefix", false);
     out.number<bool>("tokenizer.ggml.add_bos_token", false);
   };
-  const auto other = read(bare.writer()).value_or_throw();
+  const auto other = read_gguf_tokenizer(bare.writer()).value_or_throw();
   EXPECT_EQ(other->encode("ab"), Ids{6});
   EXPECT_FALSE(other->specials().add_begin);
 }
@@ -193,19 +193,20 @@ TEST(TokenizerGguf, CutsOutSpecialAndUserTokens) {
 TEST(TokenizerGguf, WritesNoUnusedToken) {
   Llama file;
   file.kinds[6] = 5;
-  EXPECT_EQ(read(file.writer()).value_or_throw()->encode("ab"), (Ids{3, 4, 5}));
-  EXPECT_EQ(read(file.writer()).value_or_throw()->encode("b ab"), (Ids{3, 5, 3, 4, 5}));
+  EXPECT_EQ(read_gguf_tokenizer(file.writer()).value_or_throw()->encode("ab"), (Ids{3, 4, 5}));
+  EXPECT_EQ(read_gguf_tokenizer(file.writer()).value_or_throw()->encode("b ab"),
+            (Ids{3, 5, 3, 4, 5}));
   file.tokens.push_back("abb");
   file.scores.push_back(-3);
   file.kinds.push_back(1);
-  EXPECT_EQ(read(file.writer()).value_or_throw()->encode("abb"), (Ids{3, 12}));
+  EXPECT_EQ(read_gguf_tokenizer(file.writer()).value_or_throw()->encode("abb"), (Ids{3, 12}));
 }
 
 TEST(TokenizerGguf, RefusesHostileScores) {
   const auto refused = [](const std::function<void(Llama&)>& change, std::string_view part) {
     Llama file;
     change(file);
-    testing::expect_refusal(read(file.writer()), part);
+    testing::expect_refusal(read_gguf_tokenizer(file.writer()), part);
   };
   refused([](Llama& f) { f.scores.pop_back(); }, "one entry a token");
   refused([](Llama& f) { f.scores[3] = std::numeric_limits<float>::quiet_NaN(); }, "finite");
@@ -222,7 +223,7 @@ TEST(TokenizerGguf, RefusesHostileScores) {
   GgufWriter no_scores;
   no_scores.text("general.architecture", "llama").text("tokenizer.ggml.model", "llama");
   no_scores.texts("tokenizer.ggml.tokens", {"a"});
-  testing::expect_refusal(read(no_scores), "scores' must be there");
+  testing::expect_refusal(read_gguf_tokenizer(no_scores), "scores' must be there");
 }
 
 }  // namespace

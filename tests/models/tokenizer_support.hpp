@@ -9,11 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "models/ids.hpp"
 #include "phasor/models/tokenizer.hpp"
 
 namespace phasor::models::testing {
-
-using Ids = std::vector<std::int64_t>;
 
 inline void append_character(std::string& out, unsigned c) {
   if (c < 0x80) {

@@ -14,7 +14,7 @@
 namespace phasor::models {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
+using testing::Ids;
 constexpr std::int64_t kUnknown = 1, kClassify = 2, kSeparate = 3, kMask = 4;
 
 std::unique_ptr<Tokenizer> tokenizer(const std::vector<std::string>& words,

@@ -95,25 +95,25 @@ TEST_P(GoldenExplain, EveryLayerIsAnswered) {
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenExplain, ::testing::ValuesIn(golden_configs()),
                          [](const auto& tested) { return tested.param.name; });
 
-constexpr std::string_view kLlama = R"({"model_type": "llama", "hidden_size": 128,
+constexpr std::string_view kLlama = R"({"model_type": "small_llama", "hidden_size": 128,
   "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3,
   "max_position_embeddings": 2048, "rope_theta": 500000.0, "vocab_size": 97})";
 
-Json llama() { return Json::parse(kLlama); }
+Json small_llama() { return Json::parse(kLlama); }
 
 TEST(Explain, SaysWhichKeyEachNumberCameFrom) {
-  const Explanation explanation = explain_text(llama().dump());
+  const Explanation explanation = explain_text(small_llama().dump());
   ASSERT_EQ(explanation.layers.size(), 1U);
   const LayerExplanation& layer = explanation.layers[0];
   EXPECT_EQ(source_of(layer, "base"), "rope_theta");
   EXPECT_EQ(source_of(layer, "head_dim"), "hidden_size / num_attention_heads");
-  EXPECT_EQ(source_of(layer, "layout"), "model_type llama");
+  EXPECT_EQ(source_of(layer, "layout"), "model_type small_llama");
   EXPECT_EQ(layer.trained_length, 2048);
   EXPECT_EQ(explanation.config.unread_keys, std::vector<std::string>{"vocab_size"});
 }
 
 TEST(Explain, CountsTurnsWithinTheTrainedLength) {
-  const Explanation explanation = explain_text(llama().dump());
+  const Explanation explanation = explain_text(small_llama().dump());
   const LayerExplanation& layer = explanation.layers[0];
   ASSERT_EQ(layer.pairs.size(), 16U);
   EXPECT_NEAR(*layer.pairs[0].turns, 2048.0 / 6.283185307179586, 1e-9);
@@ -122,19 +122,20 @@ TEST(Explain, CountsTurnsWithinTheTrainedLength) {
 
 // MarinFold #184, DeepSpeed #8345: a base nobody gave falls back to 10000 without a word.
 TEST(Explain, MarinFold184_BaseThatNoKeyGivesIsWarnedOf) {
-  Json config = llama();
+  Json config = small_llama();
   config.erase("rope_theta");
   EXPECT_TRUE(warns_of(explain_text(config.dump()), "base: no key gives it; 10000"));
-  EXPECT_FALSE(warns_of(explain_text(llama().dump()), "base: no key gives it"));
+  EXPECT_FALSE(warns_of(explain_text(small_llama().dump()), "base: no key gives it"));
 }
 
 TEST(Explain, ContextBeyondTheTrainedOneIsWarnedOf) {
-  EXPECT_TRUE(warns_of(explain_text(llama().dump(), 4096), "context 4096 is beyond the 2048"));
-  EXPECT_FALSE(warns_of(explain_text(llama().dump(), 2048), "is beyond"));
+  EXPECT_TRUE(
+      warns_of(explain_text(small_llama().dump(), 4096), "context 4096 is beyond the 2048"));
+  EXPECT_FALSE(warns_of(explain_text(small_llama().dump(), 2048), "is beyond"));
 }
 
 TEST(Explain, KeysThatChangeNothingAreNamed) {
-  Json config = llama();
+  Json config = small_llama();
   config["rope_scaling"] = {{"rope_type", "yarn"},
                             {"factor", 4.0},
                             {"original_max_position_embeddings", 2048},
@@ -146,14 +147,14 @@ TEST(Explain, KeysThatChangeNothingAreNamed) {
 }
 
 TEST(Explain, LengthsThatContradictTheFactorAreWarnedOf) {
-  Json config = llama();
+  Json config = small_llama();
   config["rope_scaling"] = {
       {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}};
   EXPECT_TRUE(warns_of(explain_text(config.dump()), "is not factor 4 times the original 2048"));
 }
 
 TEST(Explain, WindowOfMistralHoldsForEveryLayer) {
-  Json config = llama();
+  Json config = small_llama();
   config["model_type"] = "mistral";
   config["sliding_window"] = 512;
   const Explanation explanation = explain_text(config.dump());
@@ -163,7 +164,7 @@ TEST(Explain, WindowOfMistralHoldsForEveryLayer) {
 }
 
 TEST(Explain, WindowOfQwen2IsOffUnlessItsFlagIsSet) {
-  Json config = llama();
+  Json config = small_llama();
   config["model_type"] = "qwen2";
   config["sliding_window"] = 512;
   config["use_sliding_window"] = false;
@@ -182,7 +183,7 @@ TEST(Explain, WindowOfQwen2IsOffUnlessItsFlagIsSet) {
 }
 
 TEST(Explain, LayersWithoutRotationSayWhy) {
-  Json config = llama();
+  Json config = small_llama();
   config["model_type"] = "smollm3";
   config["num_hidden_layers"] = 4;
   const Explanation explanation = explain_text(config.dump());
@@ -213,14 +214,14 @@ TEST(Explain, ContextBelowOneIsRefused) {
 
 // vLLM #48621: an engine that leaves out YaRN's amplitude is told before anybody runs it.
 TEST(Explain, EnginesThatReadAKeyDifferentlyAreNamed) {
-  Json config = llama();
+  Json config = small_llama();
   config["rope_scaling"] = {{"rope_type", "yarn"},
                             {"factor", 4.0},
                             {"original_max_position_embeddings", 2048},
                             {"attention_factor", 1.25}};
   config["max_position_embeddings"] = 8192;
   const Explanation explanation = explain_text(config.dump());
-  EXPECT_TRUE(warns_of(explanation, "llama.cpp reads it differently"));
+  EXPECT_TRUE(warns_of(explanation, "small_llama.cpp reads it differently"));
 }
 
 }  // namespace

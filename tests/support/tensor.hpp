@@ -1,10 +1,8 @@
 // Tensors with strides, of every storage type, filled with normal numbers.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "phasor/core/view.hpp"
@@ -20,25 +18,7 @@ enum class Strides : std::uint8_t { dense, padded, heads_first };
 
 class Tensor {
  public:
-  Tensor(DType dtype, Shape shape, Strides strides, std::uint64_t seed)
-      : view_{nullptr, dtype, shape.batch, shape.tokens, shape.heads, shape.head_dim, 0, 0, 0} {
-    const std::int64_t gap = strides == Strides::padded ? 3 : 0;
-    if (strides == Strides::heads_first) {
-      view_.token_stride = shape.head_dim;
-      view_.head_stride = shape.tokens * shape.head_dim;
-      view_.batch_stride = shape.heads * view_.head_stride;
-    } else {
-      view_.head_stride = shape.head_dim + gap;
-      view_.token_stride = shape.heads * view_.head_stride + gap;
-      view_.batch_stride = shape.tokens * view_.token_stride + gap;
-    }
-    size_ = shape.batch * std::max(view_.batch_stride, std::int64_t{1}) + 1;
-    bytes_.resize(static_cast<std::size_t>(size_) * size_of(dtype));
-    view_.data = bytes_.data();
-    std::mt19937_64 random(seed);
-    std::normal_distribution<double> normal;
-    for (std::int64_t i = 0; i < size_; ++i) set_element(view_, i, normal(random));
-  }
+  Tensor(DType dtype, Shape shape, Strides strides, std::uint64_t seed);
   Tensor(const Tensor& other) : view_(other.view_), size_(other.size_), bytes_(other.bytes_) {
     view_.data = bytes_.data();
   }
@@ -50,11 +30,7 @@ class Tensor {
   [[nodiscard]] std::int64_t size() const { return size_; }
 
   // The same numbers as float64, dense: what the reference works on.
-  [[nodiscard]] std::vector<double> wide() const {
-    std::vector<double> numbers;
-    for_each([&](std::int64_t at) { numbers.push_back(element_of(view_, at)); });
-    return numbers;
-  }
+  [[nodiscard]] std::vector<double> wide() const;
   template <class Visit>
   void for_each(const Visit& visit) const {
     for (std::int64_t b = 0; b < view_.batch; ++b) {

@@ -12,14 +12,14 @@ namespace {
 
 using io::Json;
 
-constexpr std::string_view kLlama = R"({"model_type": "llama", "hidden_size": 64,
+constexpr std::string_view kLlamaConfig = R"({"model_type": "llama", "hidden_size": 64,
   "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 2048,
   "rope_theta": 500000.0})";
 
 class ExplainCommand : public Phasor {};
 
 TEST_F(ExplainCommand, PageNamesTheNumbersAndTheirKeys) {
-  const Outcome outcome = run({"explain", put_text("config.json", kLlama)});
+  const Outcome outcome = run({"explain", put_text("config.json", kLlamaConfig)});
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   for (const char* words : {"layers 0-1: rotary position embedding", "500000", "from rope_theta",
                             "16 of 16", "from model_type llama", "turns within the trained 2048"}) {
@@ -28,7 +28,7 @@ TEST_F(ExplainCommand, PageNamesTheNumbersAndTheirKeys) {
 }
 
 TEST_F(ExplainCommand, FolderAndContextAreTaken) {
-  (void)put_text("config.json", kLlama);
+  (void)put_text("config.json", kLlamaConfig);
   const Outcome outcome = run({"explain", at("").string(), "--context", "4096", "--json"});
   ASSERT_EQ(outcome.exit, 0) << outcome.err;
   const Json answer = Json::parse(outcome.out);
@@ -42,7 +42,7 @@ TEST_F(ExplainCommand, FolderAndContextAreTaken) {
 }
 
 TEST_F(ExplainCommand, EveryPairIsListedWhenAsked) {
-  const Outcome outcome = run({"explain", put_text("config.json", kLlama), "--pairs"});
+  const Outcome outcome = run({"explain", put_text("config.json", kLlamaConfig), "--pairs"});
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("frequency, rad"), std::string::npos) << outcome.out;
 }
@@ -75,7 +75,7 @@ TEST_F(ExplainCommand, BadFilesGiveOneLine) {
                  "explain", "rope_thetta");
   std::filesystem::create_directory(at("folder"));
   expect_refusal(run({"explain", file("folder")}), "explain", "config.json");
-  const std::string good = put_text("good.json", kLlama);
+  const std::string good = put_text("good.json", kLlamaConfig);
   expect_refusal(run({"explain", good, "--context", "0"}), "explain", "at least 1, got 0");
 }
 

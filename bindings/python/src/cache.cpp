@@ -143,11 +143,11 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   return array;
 }
 
-[[nodiscard]] nb::object attend(PyCache& self, nb::handle q, nb::handle encoding, bool causal,
-                                std::optional<std::int64_t> window, std::optional<double> scale,
-                                double soft_cap, nb::handle mask, nb::handle key_padding,
-                                nb::handle query_positions, std::string_view order_name,
-                                int threads, nb::handle out) {
+[[nodiscard]] nb::object attend_cache(PyCache& self, nb::handle q, nb::handle encoding, bool causal,
+                                      std::optional<std::int64_t> window,
+                                      std::optional<double> scale, double soft_cap, nb::handle mask,
+                                      nb::handle key_padding, nb::handle query_positions,
+                                      std::string_view order_name, int threads, nb::handle out) {
   const Order order = order_of(order_name);
   const Busy::Reading reading(self.busy, "KVCache");
   const Array array(q, "KVCache.attention: q");
@@ -181,7 +181,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   return {capacity ? self.value.fork(*capacity) : self.value.fork(), self.spec};
 }
 
-[[nodiscard]] std::string repr_of(const PyCache& self) {
+[[nodiscard]] std::string cache_repr(const PyCache& self) {
   const attention::CacheSpec& spec = self.value.spec();
   return message("KVCache(key_heads=", spec.key_heads, ", head_dim=", spec.head_dim,
                  ", capacity=", spec.capacity, ", value_dim=", spec.value_dim,
@@ -200,7 +200,7 @@ void add_cache(nb::module_& module) {
            "value_dim"_a = nb::none(), "batch"_a = 1, "dtype"_a = "float32", "spec"_a = nb::none(),
            "context"_a = nb::none(), "mode"_a = "compact")
       .def("__len__", [](const PyCache& self) { return self.value.tokens(); })
-      .def("__repr__", [](const PyCache& self) { return nb::str(repr_of(self).c_str()); })
+      .def("__repr__", [](const PyCache& self) { return nb::str(cache_repr(self).c_str()); })
       .def_prop_ro("capacity", [](const PyCache& self) { return self.value.spec().capacity; })
       .def_prop_ro("next_position", [](const PyCache& self) { return self.value.next_position(); })
       .def_prop_ro("spec",
@@ -249,7 +249,7 @@ void add_cache(nb::module_& module) {
                      const Busy::Reading reading(self.busy, "KVCache");
                      return numpy_copy(self.value.values());
                    })
-      .def("attention", &attend, "q"_a.none(), nb::kw_only(), "encoding"_a = nb::none(),
+      .def("attention", &attend_cache, "q"_a.none(), nb::kw_only(), "encoding"_a = nb::none(),
            "causal"_a = true, "window"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
            "mask"_a = nb::none(), "key_padding"_a = nb::none(), "query_positions"_a = nb::none(),
            "order"_a = "tokens_first", "threads"_a = 0, "out"_a = nb::none());

@@ -25,8 +25,6 @@ constexpr const char* kWhere = "encoding";
 // Widths and counts that an encoding may leave open, before there is attention to measure it by.
 constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
 
-[[noreturn]] void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
-
 [[nodiscard]] bool has(nb::handle object, const char* attribute) {
   return PyObject_HasAttrString(object.ptr(), attribute) != 0;
 }
@@ -52,7 +50,7 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
   if (is_mapping(value)) return as_dict(value);
   if (has(value, "__fspath__")) return value.attr("__fspath__")();
   if (!has(value, "__dlpack__") && PyObject_CheckBuffer(value.ptr()) == 0) {
-    refuse(
+    throw Error(
         ErrorCode::invalid_argument,
         message("encoding: ", name,
                 " must be a number, text, a list, a dictionary or an array, got ", kind_of(value)));
@@ -75,8 +73,8 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
   nb::dict plain;
   for (const auto& [key, value] : members) {
     if (!nb::isinstance<nb::str>(key)) {
-      refuse(ErrorCode::invalid_argument,
-             message("encoding: members must have names, got a key of type ", kind_of(key)));
+      throw Error(ErrorCode::invalid_argument,
+                  message("encoding: members must have names, got a key of type ", kind_of(key)));
     }
     const auto name = nb::cast<std::string>(key);
     if (name != "encoding" || !is_list(value)) {
@@ -195,8 +193,8 @@ PyEncoding PyEncoding::from_file(const std::filesystem::path& path) {
 
 PyEncoding PyEncoding::with_tables(nb::handle others) const {
   if (!is_mapping(others)) {
-    refuse(ErrorCode::invalid_argument,
-           message("with_tables: tables must be a mapping, got ", kind_of(others)));
+    throw Error(ErrorCode::invalid_argument,
+                message("with_tables: tables must be a mapping, got ", kind_of(others)));
   }
   PyEncoding encoding;
   encoding.name = name;
@@ -209,7 +207,7 @@ PyEncoding PyEncoding::with_tables(nb::handle others) const {
     const auto found = std::find_if(encoding.tables.begin(), encoding.tables.end(),
                                     [&](const auto& table) { return table.first == member; });
     if (found == encoding.tables.end()) {
-      refuse(
+      throw Error(
           ErrorCode::invalid_argument,
           message("with_tables: tables must replace arrays of the encoding, got \"", member, "\""));
     }
@@ -307,8 +305,8 @@ void add_encoding(nb::module_& module) {
             nb::dict all;
             all["encoding"] = name;
             if (members.contains("encoding")) {
-              refuse(ErrorCode::invalid_argument,
-                     "Encoding: the name must come once, got a member named encoding too");
+              throw Error(ErrorCode::invalid_argument,
+                          "Encoding: the name must come once, got a member named encoding too");
             }
             for (const auto& [key, value] : members) all[key] = value;
             if (scale) all["scale"] = *scale;

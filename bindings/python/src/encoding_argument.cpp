@@ -16,8 +16,6 @@ using config::LoadedEncoding;
 using config::NamedTable;
 using encodings::AttentionShape;
 
-[[noreturn]] void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
-
 }  // namespace
 
 EncodingArgument::Held::Held(const Part& of, const std::string& with, nb::handle object)
@@ -43,10 +41,11 @@ void EncodingArgument::add(nb::handle object, std::string prefix) {
     part.encoding = &made_.emplace_back(
         PyEncoding::from_file(nb::cast<std::string>(nb::str(nb::object(nb::borrow(object))))));
   } else {
-    refuse(ErrorCode::invalid_argument,
-           message("encoding: must be a RopeSpec, an Encoding, a dictionary, a path, a list of "
-                   "those or None, got ",
-                   kind_of(object)));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("encoding: must be a RopeSpec, an Encoding, a dictionary, a path, a list of "
+                "those or None, got ",
+                kind_of(object)));
   }
   for (const auto& [member, array] : part.encoding->tables) held_.emplace_back(part, member, array);
 }
@@ -67,9 +66,9 @@ encodings::ScoreTerms EncodingArgument::resolve(
     const LoadedEncoding& one = *loaded.emplace_back(part.encoding->load(shape_, arrays));
     all.parts.insert(all.parts.end(), one.parts.begin(), one.parts.end());
     if (one.scale && all.scale && *one.scale != *all.scale) {
-      refuse(ErrorCode::unsupported,
-             message("encoding: encodings used together must have one scale, got ", *all.scale,
-                     " and ", *one.scale));
+      throw Error(ErrorCode::unsupported,
+                  message("encoding: encodings used together must have one scale, got ", *all.scale,
+                          " and ", *one.scale));
     }
     if (one.scale) all.scale = one.scale;
     if (!one.slopes.empty()) all.slopes = one.slopes;
@@ -87,7 +86,8 @@ EncodingArgument::EncodingArgument(nb::handle object, const AttentionShape& shap
     std::size_t index = 0;
     for (const nb::handle item : object) add(item, message(index++, "."));
     if (parts_.empty())
-      refuse(ErrorCode::invalid_argument, "encoding: must list at least one encoding, got none");
+      throw Error(ErrorCode::invalid_argument,
+                  "encoding: must list at least one encoding, got none");
   } else {
     add(object, "");
   }
@@ -95,8 +95,9 @@ EncodingArgument::EncodingArgument(nb::handle object, const AttentionShape& shap
     // The spec keeps what it resolved to last, so that a decode step resolves nothing.
     const PySpec& spec = *parts_.front().spec;
     if (spec.value.head_dim != shape.head_dim) {
-      refuse(ErrorCode::shape_mismatch, message("rope: head_dim must be that of q, ",
-                                                shape.head_dim, ", got ", spec.value.head_dim));
+      throw Error(ErrorCode::shape_mismatch,
+                  message("rope: head_dim must be that of q, ", shape.head_dim, ", got ",
+                          spec.value.head_dim));
     }
     terms_ = encodings::resolve(encodings::NoEncoding{}, shape);
     std::optional<std::int64_t> context = shape.context;
@@ -133,24 +134,24 @@ void TableGradients::add(const EncodingArgument& encoding, nb::handle key, nb::h
   if (held == encoding.held_.end()) {
     std::string known;
     for (const auto& table : encoding.held_) known += (known.empty() ? "" : ", ") + table.name;
-    refuse(ErrorCode::invalid_argument,
-           message("attention_backward: d_tables must name arrays of the encoding (",
-                   known.empty() ? "it has none" : known, "), got \"", name, "\""));
+    throw Error(ErrorCode::invalid_argument,
+                message("attention_backward: d_tables must name arrays of the encoding (",
+                        known.empty() ? "it has none" : known, "), got \"", name, "\""));
   }
   Target& target = targets_.emplace_back(*held, value);
   const Array& array = target.array;
   if (array.element() != Element::f32 && array.element() != Element::f64) {
-    refuse(ErrorCode::unsupported,
-           message(target.where, " must be float32 or float64, got ", array.text()));
+    throw Error(ErrorCode::unsupported,
+                message(target.where, " must be float32 or float64, got ", array.text()));
   }
   if (!std::ranges::equal(array.shape(), held->array.shape())) {
-    refuse(ErrorCode::shape_mismatch, message(target.where, " must have the shape of ",
-                                              held->array.text(), ", got ", array.text()));
+    throw Error(ErrorCode::shape_mismatch, message(target.where, " must have the shape of ",
+                                                   held->array.text(), ", got ", array.text()));
   }
   for (const auto& table : encoding.held_) {
     if (table.array.data() == array.data())
-      refuse(ErrorCode::invalid_argument,
-             message(target.where, " must not be a table itself, got ", table.name));
+      throw Error(ErrorCode::invalid_argument,
+                  message(target.where, " must not be a table itself, got ", table.name));
   }
   const bool wide = arithmetic == Arithmetic::f64;
   if (array.dense() && (array.element() == Element::f32 || wide)) return;
@@ -165,10 +166,11 @@ TableGradients::TableGradients(nb::handle d_tables, const EncodingArgument& enco
                                Arithmetic arithmetic) {
   if (d_tables.is_none()) return;
   if (!is_mapping(d_tables)) {
-    refuse(ErrorCode::invalid_argument,
-           message("attention_backward: d_tables must be a mapping from names of tables to arrays, "
-                   "got ",
-                   kind_of(d_tables)));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("attention_backward: d_tables must be a mapping from names of tables to arrays, "
+                "got ",
+                kind_of(d_tables)));
   }
   for (const auto& [key, value] : as_dict(d_tables)) add(encoding, key, value, arithmetic);
   // The same terms over the gradients' arrays: what each table became shows where its gradient goes.

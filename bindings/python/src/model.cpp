@@ -131,7 +131,7 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
   return out;
 }
 
-[[nodiscard]] std::string repr_of(const PyModel& model) {
+[[nodiscard]] std::string model_repr(const PyModel& model) {
   const nb::dict facts = facts_of(model);
   const auto word = [&](const char* key) {
     const nb::object value = facts[key];
@@ -325,7 +325,7 @@ void add_model(nb::module_& module) {
       .def("fill", &fill, nb::arg("text"), nb::kw_only(), nb::arg("count") = 5,
            "What could stand at each [MASK]: {\"slot\", \"choices\": [{\"id\", \"token\",\n"
            "\"probability\", \"logit\"}]}, likeliest first.")
-      .def("__repr__", &repr_of);
+      .def("__repr__", &model_repr);
   add_generate(module, model);
 }
 

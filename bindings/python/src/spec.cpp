@@ -70,7 +70,7 @@ void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
   return nb::cast<nb::dict>(from_json(spec.plain));
 }
 
-[[nodiscard]] std::string repr_of(const PySpec& spec) {
+[[nodiscard]] std::string spec_repr(const PySpec& spec) {
   std::string text = "RopeSpec(";
   for (const auto& [key, value] : members_of(spec)) {
     if (text.back() != '(') text += ", ";
@@ -180,7 +180,7 @@ void add_spec(nb::module_& module) {
            [](const PySpec& spec) {
              return static_cast<Py_ssize_t>(std::hash<std::string>()(spec.plain) >> 1);
            })
-      .def("__repr__", &repr_of)
+      .def("__repr__", &spec_repr)
       .def("__getstate__", [](const PySpec& spec) { return spec.plain; })
       .def("__setstate__", [](PySpec& spec, const std::string& plain) {
         new (&spec) PySpec(spec_from(config::parse_config(plain, "RopeSpec").value_or_throw(), ""));
