@@ -96,7 +96,7 @@ TEST(PlainSpec, EveryScalingCanBeSaid) {
 }
 
 std::string llama_of_16(const std::string& more) {
-  return R"({"model_type": "llama_of_16", "head_dim": 16, "max_position_embeddings": 512, )" +
+  return R"({"model_type": "llama", "head_dim": 16, "max_position_embeddings": 512, )" +
          more + "}";
 }
 

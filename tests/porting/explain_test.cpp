@@ -95,7 +95,7 @@ TEST_P(GoldenExplain, EveryLayerIsAnswered) {
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenExplain, ::testing::ValuesIn(golden_configs()),
                          [](const auto& tested) { return tested.param.name; });
 
-constexpr std::string_view kLlama = R"({"model_type": "small_llama", "hidden_size": 128,
+constexpr std::string_view kLlama = R"({"model_type": "llama", "hidden_size": 128,
   "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3,
   "max_position_embeddings": 2048, "rope_theta": 500000.0, "vocab_size": 97})";
 
@@ -107,7 +107,7 @@ TEST(Explain, SaysWhichKeyEachNumberCameFrom) {
   const LayerExplanation& layer = explanation.layers[0];
   EXPECT_EQ(source_of(layer, "base"), "rope_theta");
   EXPECT_EQ(source_of(layer, "head_dim"), "hidden_size / num_attention_heads");
-  EXPECT_EQ(source_of(layer, "layout"), "model_type small_llama");
+  EXPECT_EQ(source_of(layer, "layout"), "model_type llama");
   EXPECT_EQ(layer.trained_length, 2048);
   EXPECT_EQ(explanation.config.unread_keys, std::vector<std::string>{"vocab_size"});
 }
@@ -221,7 +221,7 @@ TEST(Explain, EnginesThatReadAKeyDifferentlyAreNamed) {
                             {"attention_factor", 1.25}};
   config["max_position_embeddings"] = 8192;
   const Explanation explanation = explain_text(config.dump());
-  EXPECT_TRUE(warns_of(explanation, "small_llama.cpp reads it differently"));
+  EXPECT_TRUE(warns_of(explanation, "llama.cpp reads it differently"));
 }
 
 }  // namespace
