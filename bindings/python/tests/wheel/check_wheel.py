@@ -95,7 +95,7 @@ def main() -> None:
         venv.create(folder / "venv", with_pip=False)
         programs = folder / "venv/bin"
         # This environment's pip installs into that one: an empty environment needs none of its own.
-        run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet", wheel, folder=folder)
+        run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet", "--no-compile", wheel, folder=folder)
 
         version = run(programs / "python", "-c", USE, clone, folder=folder)
         told = run(programs / "phasor", "--version", folder=folder)
