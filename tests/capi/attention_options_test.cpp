@@ -16,10 +16,13 @@ namespace {
 
 using testing::Encoding;
 using testing::expect_status;
+using testing::kDim;
+using testing::kHeads;
+using testing::kKeyHeads;
 using testing::parse_encoding;
 using testing::Tensor;
 
-constexpr std::int64_t kBatch = 2, kQueries = 3, kKeys = 5, kHeads = 4, kKeyHeads = 2, kDim = 8;
+constexpr std::int64_t kBatch = 2, kFewQueries = 3, kFewKeys = 5;
 constexpr const char* kRope = R"({"encoding": "rope", "head_dim": 8, "layout": "half"})";
 
 class AttendOptions : public ::testing::Test {
@@ -61,28 +64,30 @@ class AttendOptions : public ::testing::Test {
   std::unique_ptr<Tensor> q_, k_, v_, out_, expected_;
   phasor_attend_options options_{};
 
-  void SetUp() override { make(kBatch, kQueries, kKeys); }
+  void SetUp() override { make(kBatch, kFewQueries, kFewKeys); }
 };
 
 TEST_F(AttendOptions, MasksOfEveryKindAndShape) {
-  std::vector<std::uint8_t> hidden(kBatch * kHeads * kQueries * kKeys);
+  std::vector<std::uint8_t> hidden(kBatch * kHeads * kFewQueries * kFewKeys);
   for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = i % 3 != 0;
   std::vector<float> added(hidden.size());
   for (std::size_t i = 0; i < added.size(); ++i) added[i] = static_cast<float>(i % 7) - 3.0F;
   added[4] = -std::numeric_limits<float>::infinity();
-  const std::vector<std::vector<std::int64_t>> shapes = {{kBatch, kHeads, kQueries, kKeys},
-                                                         {1, 1, kQueries, kKeys},
-                                                         {kBatch, 1, 1, kKeys},
-                                                         {1, kHeads, kQueries, 1},
-                                                         {1, 1, kQueries, kKeys - 1}};
+  const std::vector<std::vector<std::int64_t>> shapes = {{kBatch, kHeads, kFewQueries, kFewKeys},
+                                                         {1, 1, kFewQueries, kFewKeys},
+                                                         {kBatch, 1, 1, kFewKeys},
+                                                         {1, kHeads, kFewQueries, 1},
+                                                         {1, 1, kFewQueries, kFewKeys - 1}};
   for (const auto& shape : shapes) {
     attention::AttentionOptions options;
-    options.mask = attention::boolean_mask(hidden.data(), shape, kBatch, kHeads, kQueries, kKeys);
+    options.mask =
+        attention::boolean_mask(hidden.data(), shape, kBatch, kHeads, kFewQueries, kFewKeys);
     phasor_mask mask = phasor_dense_mask(hidden.data(), PHASOR_MASK_BOOLEAN, shape[0], shape[1],
                                          shape[2], shape[3]);
     options_.mask = &mask;
     expect_same(options);
-    options.mask = attention::additive_mask(added.data(), shape, kBatch, kHeads, kQueries, kKeys);
+    options.mask =
+        attention::additive_mask(added.data(), shape, kBatch, kHeads, kFewQueries, kFewKeys);
     mask.data = added.data();
     mask.kind = PHASOR_MASK_ADDITIVE;
     expect_same(options);
@@ -91,22 +96,24 @@ TEST_F(AttendOptions, MasksOfEveryKindAndShape) {
 
 TEST_F(AttendOptions, AMaskWithStridesOfItsOwn) {
   // [Nk, Nq] in memory, read across.
-  std::vector<std::uint8_t> across(kKeys * kQueries);
+  std::vector<std::uint8_t> across(kFewKeys * kFewQueries);
   std::vector<std::uint8_t> along(across.size());
-  for (std::int64_t i = 0; i < kQueries; ++i) {
-    for (std::int64_t j = 0; j < kKeys; ++j) {
+  for (std::int64_t i = 0; i < kFewQueries; ++i) {
+    for (std::int64_t j = 0; j < kFewKeys; ++j) {
       const std::uint8_t seen = (i + 2 * j) % 3 != 0;
-      across[static_cast<std::size_t>(j * kQueries + i)] = seen;
-      along[static_cast<std::size_t>(i * kKeys + j)] = seen;
+      across[static_cast<std::size_t>(j * kFewQueries + i)] = seen;
+      along[static_cast<std::size_t>(i * kFewKeys + j)] = seen;
     }
   }
-  phasor_mask mask = phasor_dense_mask(across.data(), PHASOR_MASK_BOOLEAN, 1, 1, kQueries, kKeys);
+  phasor_mask mask =
+      phasor_dense_mask(across.data(), PHASOR_MASK_BOOLEAN, 1, 1, kFewQueries, kFewKeys);
   mask.query_stride = 1;
-  mask.key_stride = kQueries;
+  mask.key_stride = kFewQueries;
   options_.mask = &mask;
-  const std::vector<std::int64_t> shape = {kQueries, kKeys};
+  const std::vector<std::int64_t> shape = {kFewQueries, kFewKeys};
   attention::AttentionOptions options;
-  options.mask = attention::boolean_mask(along.data(), shape, kBatch, kHeads, kQueries, kKeys);
+  options.mask =
+      attention::boolean_mask(along.data(), shape, kBatch, kHeads, kFewQueries, kFewKeys);
   expect_same(options);
 }
 
@@ -146,8 +153,8 @@ TEST_F(AttendOptions, PackedSequences) {
 TEST_F(AttendOptions, PositionsKeyStateAndAngles) {
   const std::vector<std::int64_t> at = {4, 9, 11};
   const std::vector<double> keys_at = {0.0, 0.5, 2.0, 3.0, 8.0};
-  const phasor_positions query_positions = phasor_positions_integers(at.data(), 1, 0, kQueries);
-  const phasor_positions key_positions = phasor_positions_floats(keys_at.data(), 1, 0, kKeys);
+  const phasor_positions query_positions = phasor_positions_integers(at.data(), 1, 0, kFewQueries);
+  const phasor_positions key_positions = phasor_positions_floats(keys_at.data(), 1, 0, kFewKeys);
   attention::AttentionOptions options;
   options.query_positions = core::positions_per_token(at);
   options.key_positions = core::positions_per_token(keys_at);
@@ -165,7 +172,7 @@ TEST_F(AttendOptions, PositionsKeyStateAndAngles) {
 }
 
 TEST_F(AttendOptions, ScoresOfEveryStage) {
-  constexpr std::size_t kCount = kBatch * kHeads * kQueries * kKeys;
+  constexpr std::size_t kCount = kBatch * kHeads * kFewQueries * kFewKeys;
   std::vector<float> ours[4], theirs[4];
   for (int i = 0; i < 4; ++i) {
     ours[i].assign(kCount, -1.0F);
@@ -215,16 +222,16 @@ TEST_F(AttendOptions, RefusesCountsThatDoNotFit) {
 
 TEST_F(AttendOptions, RefusesWrongMasksAndChoices) {
   const std::vector<std::uint8_t> bytes(200, 1);
-  phasor_mask mask = phasor_dense_mask(bytes.data(), 3, 1, 1, kQueries, kKeys);
+  phasor_mask mask = phasor_dense_mask(bytes.data(), 3, 1, 1, kFewQueries, kFewKeys);
   options_.mask = &mask;
   expect_refused(PHASOR_INVALID_ARGUMENT, "mask.kind must be from 0 to 2, got 3");
-  mask = phasor_dense_mask(nullptr, PHASOR_MASK_BOOLEAN, 1, 1, kQueries, kKeys);
+  mask = phasor_dense_mask(nullptr, PHASOR_MASK_BOOLEAN, 1, 1, kFewQueries, kFewKeys);
   expect_refused(PHASOR_INVALID_ARGUMENT, "mask.data must not be NULL");
-  mask = phasor_dense_mask(bytes.data(), PHASOR_MASK_BOOLEAN, 1, 1, kQueries + 1, kKeys);
+  mask = phasor_dense_mask(bytes.data(), PHASOR_MASK_BOOLEAN, 1, 1, kFewQueries + 1, kFewKeys);
   expect_refused(PHASOR_SHAPE_MISMATCH, "got 4");
-  mask = phasor_dense_mask(bytes.data(), PHASOR_MASK_BOOLEAN, 1, 1, kQueries, kKeys + 1);
+  mask = phasor_dense_mask(bytes.data(), PHASOR_MASK_BOOLEAN, 1, 1, kFewQueries, kFewKeys + 1);
   expect_refused(PHASOR_SHAPE_MISMATCH, "got 6");
-  mask = phasor_dense_mask(bytes.data(), PHASOR_MASK_ADDITIVE_F64, 1, 1, 1, kKeys);
+  mask = phasor_dense_mask(bytes.data(), PHASOR_MASK_ADDITIVE_F64, 1, 1, 1, kFewKeys);
   expect_refused(PHASOR_UNSUPPORTED, "f64");
   reset();
   options_.key_state = 2;

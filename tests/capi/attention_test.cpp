@@ -21,9 +21,12 @@
 namespace phasor {
 namespace {
 
-constexpr std::int64_t kQueries = 5, kKeys = 9, kHeads = 4, kKeyHeads = 2, kDim = 8;
+constexpr std::int64_t kQueries = 5, kKeys = 9;
 
 using capi::testing::Encoding;
+using capi::testing::kDim;
+using capi::testing::kHeads;
+using capi::testing::kKeyHeads;
 using capi::testing::Tensor;
 
 Encoding parsed(const std::string& json, const char* folder = nullptr) {

@@ -16,13 +16,16 @@ namespace {
 using testing::Cache;
 using testing::Encoding;
 using testing::expect_status;
+using testing::kDim;
+using testing::kHeads;
+using testing::kKeyHeads;
 using testing::make_rope;
 using testing::parse_encoding;
 using testing::Rope;
 using testing::Tensor;
 using testing::untouched;
 
-constexpr std::int64_t kCapacity = 12, kKeyHeads = 2, kHeads = 4, kDim = 8, kValueDim = 6;
+constexpr std::int64_t kCapacity = 12, kValueDim = 6;
 
 core::Rotary rotary_of_base(double base) {
   return {core::make_frequencies({kDim, base}), core::PairLayout::half, kDim};

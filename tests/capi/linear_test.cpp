@@ -11,13 +11,16 @@ namespace phasor::capi {
 namespace {
 
 using testing::expect_status;
+using testing::kDim;
+using testing::kHeads;
+using testing::kKeyHeads;
 using testing::LinearState;
 using testing::make_rope;
 using testing::Rope;
 using testing::Tensor;
 using testing::untouched;
 
-constexpr std::int64_t kTokens = 6, kHeads = 4, kKeyHeads = 2, kDim = 8;
+constexpr std::int64_t kTokens = 6;
 
 core::Rotary rotary() { return {core::make_frequencies({kDim}), core::PairLayout::half, kDim}; }
 

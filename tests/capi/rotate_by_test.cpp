@@ -15,7 +15,7 @@ namespace {
 using testing::expect_status;
 using testing::Tensor;
 
-constexpr std::int64_t kTokens = 3, kPairs = 3, kOffset = 2;
+constexpr std::int64_t kRowTokens = 3, kPairs = 3, kOffset = 2;
 
 class CapiRotateBy : public ::testing::Test {
  protected:
@@ -36,10 +36,10 @@ class CapiRotateBy : public ::testing::Test {
     return phasor_rotate_by(&rows_, layout_, kOffset, &turn_, 1, options);
   }
 
-  std::vector<double> cos_ = std::vector<double>(kTokens * kPairs), sin_ = cos_;
+  std::vector<double> cos_ = std::vector<double>(kRowTokens * kPairs), sin_ = cos_;
   phasor_cos_sin_rows rows_{};
   phasor_pair_layout layout_ = PHASOR_INTERLEAVED;
-  Tensor x_{kTokens, 2, 0.1F, 8, 2}, y_{kTokens, 2, 0.2F, 8, 2};
+  Tensor x_{kRowTokens, 2, 0.1F, 8, 2}, y_{kRowTokens, 2, 0.2F, 8, 2};
   phasor_turn turn_{&x_.c, &y_.c, PHASOR_QUERY};
 };
 
@@ -47,7 +47,7 @@ TEST_F(CapiRotateBy, GivesTheCoresOwnBits) {
   const core::CosSinRows rows{cos_.data(), sin_.data(), core::DType::f64, kPairs, 0, kPairs, 1};
   for (const auto layout : {core::PairLayout::interleaved, core::PairLayout::half}) {
     for (const auto direction : {core::Direction::forward, core::Direction::transpose}) {
-      Tensor expected(kTokens, 2, 0.3F, 8, 2);
+      Tensor expected(kRowTokens, 2, 0.3F, 8, 2);
       const core::Turn turn{x_.cpp, expected.cpp, core::Role::query};
       core::rotate_by(rows, layout, kOffset, {&turn, 1}, {.direction = direction});
       layout_ = static_cast<phasor_pair_layout>(layout);

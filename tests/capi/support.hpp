@@ -29,6 +29,9 @@ using LinearState = std::unique_ptr<phasor_linear_state, Destroy<phasor_linear_s
 using Tokenizer = std::unique_ptr<phasor_tokenizer, Destroy<phasor_tokenizer_destroy>>;
 using Config = std::unique_ptr<phasor_config, Destroy<phasor_config_destroy>>;
 
+// The heads of most tests.
+inline constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kDim = 8;
+
 // What a failing call must leave in *out.
 template <class Handle>
 [[nodiscard]] Handle* untouched() {

@@ -4,6 +4,15 @@
 #include <random>
 
 namespace phasor::core::tests {
+namespace {
+
+// A type of this file alone: of functions that tests instantiate too, the linker may keep theirs,
+// which are not optimised.
+struct Random : std::mt19937_64 {
+  using std::mt19937_64::mt19937_64;
+};
+
+}  // namespace
 
 Tensor::Tensor(DType dtype, Shape shape, Strides strides, std::uint64_t seed)
     : view_{nullptr, dtype, shape.batch, shape.tokens, shape.heads, shape.head_dim, 0, 0, 0} {
@@ -20,7 +29,7 @@ Tensor::Tensor(DType dtype, Shape shape, Strides strides, std::uint64_t seed)
   size_ = shape.batch * std::max(view_.batch_stride, std::int64_t{1}) + 1;
   bytes_.resize(static_cast<std::size_t>(size_) * size_of(dtype));
   view_.data = bytes_.data();
-  std::mt19937_64 random(seed);
+  Random random(seed);
   std::normal_distribution<double> normal;
   for (std::int64_t i = 0; i < size_; ++i) set_element(view_, i, normal(random));
 }
