@@ -37,6 +37,13 @@ def declared(text):
     return classes, functions
 
 
+def polymorphic(text):
+    """The exported classes of a header, without namespaces, that have a base or a virtual function."""
+    parts = re.split(CLASS, IGNORED.sub("", text))  # text, name, text, name, ...
+    return {name for name, rest in zip(parts[1::2], parts[2::2])
+            if re.match(r"(?: final)? :", rest) or re.search(r"\bvirtual\b", rest.split("\n};")[0])}
+
+
 def bare(symbol):
     """A demangled name without arguments, return type and tags: phasor::io::Json::dump."""
     name = ABOUT.sub("", symbol).replace("[abi:cxx11]", "").replace("(anonymous namespace)", "{anonymous}")
@@ -63,6 +70,10 @@ def problems(symbols, texts):
         if name not in functions and not any(name == owner or name.startswith(owner + "::") for owner in classes)
     ]
     found += [f"PHASOR_API marks it, but it is not exported: {name}" for name in sorted(functions - set(names))]
+    # A program that catches or derives from a class needs its typeinfo.
+    known = {symbol.rsplit("::", 1)[-1] for symbol in symbols if symbol.startswith("typeinfo for ")}
+    found += [f"its typeinfo is not exported: {name}"
+              for name in sorted({name for text in texts for name in polymorphic(text)} - known)]
     return found
 
 

@@ -59,6 +59,15 @@ class CheckSymbols(unittest.TestCase):
         found = check_symbols.problems(GOOD[:-1], [HEADER, C_HEADER])
         self.assertEqual(found, ["PHASOR_API marks it, but it is not exported: phasor_version"])
 
+    def test_classes_to_catch_or_derive_from_need_their_typeinfo(self):
+        base = "class PHASOR_API Reader {\n public:\n  virtual ~Reader() = default;\n};\n"
+        failure = "class PHASOR_API Failure : public std::runtime_error {\n};\n"
+        texts = [HEADER, C_HEADER, "namespace phasor {\n" + base + failure + "}\n"]
+        both = ["typeinfo for phasor::Reader", "typeinfo for phasor::Failure"]
+        self.assertEqual(check_symbols.problems(GOOD + both, texts), [])
+        self.assertEqual(check_symbols.problems(GOOD + both[:1], texts), ["its typeinfo is not exported: Failure"])
+        self.assertEqual(check_symbols.problems(GOOD + both[1:], texts), ["its typeinfo is not exported: Reader"])
+
 
 if __name__ == "__main__":
     unittest.main()
