@@ -299,8 +299,13 @@ TEST(LinearBackward, IsTheSlopeOfTheForward) {
       for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
       return sum;
     };
-    for (const auto& [x, gradient] :
-         {std::pair(&p.q, &got.d_q), std::pair(&p.k, &got.d_k), std::pair(&p.v, &got.d_v)}) {
+    struct Input {
+      Tensor* x;
+      const Tensor* gradient;
+    };
+    for (const Input& input : {Input{&p.q, &got.d_q}, {&p.k, &got.d_k}, {&p.v, &got.d_v}}) {
+      Tensor* const x = input.x;
+      const Tensor* const gradient = input.gradient;
       const Tensor original = *x;
       const Tensor direction(DType::f32, {1, 80, original.view().heads, 8}, Strides::dense, 77);
       const auto moved = [&](double by) {

@@ -13,29 +13,29 @@
 namespace phasor::attention {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
+using IdList = std::vector<std::int64_t>;
 
 TEST(PositionIds, OfPackedSequences) {
-  const Ids boundaries = boundaries_of(Ids{3, 0, 2, 1});
-  EXPECT_EQ(boundaries, (Ids{0, 3, 3, 5, 6}));
-  EXPECT_EQ(packed_ids(boundaries), (Ids{0, 1, 2, 0, 1, 0}));
-  EXPECT_EQ(sequence_of_tokens(boundaries), (Ids{0, 0, 0, 2, 2, 3}));
-  EXPECT_EQ(boundaries_of({}), Ids{0});
-  EXPECT_TRUE(packed_ids(Ids{0}).empty());
+  const IdList boundaries = boundaries_of(IdList{3, 0, 2, 1});
+  EXPECT_EQ(boundaries, (IdList{0, 3, 3, 5, 6}));
+  EXPECT_EQ(packed_ids(boundaries), (IdList{0, 1, 2, 0, 1, 0}));
+  EXPECT_EQ(sequence_of_tokens(boundaries), (IdList{0, 0, 0, 2, 2, 3}));
+  EXPECT_EQ(boundaries_of({}), IdList{0});
+  EXPECT_TRUE(packed_ids(IdList{0}).empty());
 }
 
 TEST(PositionIds, RefuseBoundariesThatAreNone) {
-  for (const Ids& bad : {Ids{}, Ids{1, 2}, Ids{0, 3, 2}, Ids{-1, 2}}) {
+  for (const IdList& bad : {IdList{}, IdList{1, 2}, IdList{0, 3, 2}, IdList{-1, 2}}) {
     EXPECT_THROW(static_cast<void>(packed_ids(bad)), Error);
     EXPECT_THROW(static_cast<void>(sequence_of_tokens(bad)), Error);
   }
-  EXPECT_THROW(static_cast<void>(boundaries_of(Ids{2, -1})), Error);
-  EXPECT_THROW(static_cast<void>(boundaries_of(Ids{INT64_MAX, 1})), Error);
+  EXPECT_THROW(static_cast<void>(boundaries_of(IdList{2, -1})), Error);
+  EXPECT_THROW(static_cast<void>(boundaries_of(IdList{INT64_MAX, 1})), Error);
 }
 
 RC_GTEST_PROP(PositionIdsLaws, PackedIdsTurnAsPackedPositionsDo, ()) {
-  const auto lengths = *rc::gen::container<Ids>(rc::gen::inRange<std::int64_t>(0, 9));
-  const Ids boundaries = boundaries_of(lengths), ids = packed_ids(boundaries);
+  const auto lengths = *rc::gen::container<IdList>(rc::gen::inRange<std::int64_t>(0, 9));
+  const IdList boundaries = boundaries_of(lengths), ids = packed_ids(boundaries);
   const std::int64_t tokens = boundaries.back();
   RC_ASSERT(static_cast<std::int64_t>(ids.size()) == tokens);
   const core::Rotary rotary{core::make_frequencies({16, 10000.0}), core::PairLayout::half, 16};
@@ -55,19 +55,19 @@ TEST(PositionIds, OfLeftPaddingAsOtherImplementationsCount) {
   const std::vector<std::uint8_t> llama = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1,
                                            1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   EXPECT_EQ(padded_ids(llama, 2, PaddingPolicy::count_tokens),
-            (Ids{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+            (IdList{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(padded_ids(llama, 2, PaddingPolicy::count_slots),
-            (Ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+            (IdList{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   const std::vector<std::uint8_t> opt = {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1};
   EXPECT_EQ(padded_ids(opt, 2, PaddingPolicy::mark_padding),
-            (Ids{0, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1, -1, 0, 1, 2, 3, 4, 5}));
+            (IdList{0, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1, -1, 0, 1, 2, 3, 4, 5}));
 }
 
 TEST(PositionIds, OfPaddingBehindAPast) {
   const std::vector<std::uint8_t> mask = {0, 7, 1, 0};  // anything but 0 is a token
-  EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::count_tokens, 5), (Ids{0, 5, 6, 0}));
-  EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::mark_padding, 5), (Ids{-1, 5, 6, -1}));
-  EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::count_slots, 5), (Ids{5, 6, 7, 8}));
+  EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::count_tokens, 5), (IdList{0, 5, 6, 0}));
+  EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::mark_padding, 5), (IdList{-1, 5, 6, -1}));
+  EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::count_slots, 5), (IdList{5, 6, 7, 8}));
   EXPECT_TRUE(padded_ids({}, 3, PaddingPolicy::count_tokens).empty());
   EXPECT_THROW(static_cast<void>(padded_ids(mask, 3, PaddingPolicy::count_tokens)), Error);
   EXPECT_THROW(static_cast<void>(padded_ids(mask, 0, PaddingPolicy::count_tokens)), Error);
@@ -75,11 +75,11 @@ TEST(PositionIds, OfPaddingBehindAPast) {
 }
 
 TEST(PositionIds, OfTheSplits) {
-  EXPECT_EQ(split_ids(Split::contiguous, 8, 1, 2), (Ids{4, 5, 6, 7}));
-  EXPECT_EQ(split_ids(Split::zigzag, 8, 0, 2), (Ids{0, 1, 6, 7}));
-  EXPECT_EQ(split_ids(Split::zigzag, 8, 1, 2), (Ids{2, 3, 4, 5}));
-  EXPECT_EQ(split_ids(Split::striped, 8, 1, 2), (Ids{1, 3, 5, 7}));
-  EXPECT_EQ(gather_order(Split::zigzag, 8, 2), (Ids{0, 1, 4, 5, 6, 7, 2, 3}));
+  EXPECT_EQ(split_ids(Split::contiguous, 8, 1, 2), (IdList{4, 5, 6, 7}));
+  EXPECT_EQ(split_ids(Split::zigzag, 8, 0, 2), (IdList{0, 1, 6, 7}));
+  EXPECT_EQ(split_ids(Split::zigzag, 8, 1, 2), (IdList{2, 3, 4, 5}));
+  EXPECT_EQ(split_ids(Split::striped, 8, 1, 2), (IdList{1, 3, 5, 7}));
+  EXPECT_EQ(gather_order(Split::zigzag, 8, 2), (IdList{0, 1, 4, 5, 6, 7, 2, 3}));
   EXPECT_TRUE(gather_order(Split::striped, 0, 1 << 30).empty());
 }
 
@@ -108,18 +108,18 @@ RC_GTEST_PROP(PositionIdsLaws, ShardsAreAPermutationAndGatherOrderItsInverse, ()
   const Split split = *rc::gen::element(Split::contiguous, Split::zigzag, Split::striped);
   const std::int64_t ranks = *rc::gen::inRange<std::int64_t>(1, 9);
   const std::int64_t tokens = 2 * ranks * *rc::gen::inRange<std::int64_t>(0, 12);
-  Ids shards;
+  IdList shards;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const Ids ids = split_ids(split, tokens, rank, ranks);
+    const IdList ids = split_ids(split, tokens, rank, ranks);
     RC_ASSERT(static_cast<std::int64_t>(ids.size()) == tokens / ranks);
     RC_ASSERT(std::is_sorted(ids.begin(), ids.end()));
     shards.insert(shards.end(), ids.begin(), ids.end());
   }
-  const Ids order = gather_order(split, tokens, ranks);
+  const IdList order = gather_order(split, tokens, ranks);
   RC_ASSERT(order.size() == shards.size());
   for (std::size_t t = 0; t < order.size(); ++t)
     RC_ASSERT(shards[static_cast<std::size_t>(order[t])] == static_cast<std::int64_t>(t));
-  Ids sorted = shards, all(shards.size());
+  IdList sorted = shards, all(shards.size());
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
   RC_ASSERT(sorted == all);
