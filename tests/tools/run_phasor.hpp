@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,17 @@ struct Outcome {
 
 class Phasor : public io::testing::TemporaryFolder {
  protected:
+  // The built command, behind the emulator's words where it is built for another machine.
+  [[nodiscard]] static std::vector<std::string> command() {
+    std::vector<std::string> words;
+    std::istringstream emulator(PHASOR_EMULATOR);
+    for (std::string word; std::getline(emulator, word, '|');) words.push_back(word);
+    words.emplace_back(PHASOR_BINARY);
+    return words;
+  }
   // Paths in `arguments` are used as they are; file() makes one in the test's folder.
   [[nodiscard]] Outcome run(const std::vector<std::string>& arguments) const {
-    std::vector<std::string> words = {PHASOR_BINARY};
+    std::vector<std::string> words = command();
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -43,7 +52,7 @@ class Phasor : public io::testing::TemporaryFolder {
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), flags, 0600);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), flags, 0600);
     pid_t child = 0;
-    const int failed = posix_spawn(&child, PHASOR_BINARY, &actions, nullptr, argv.data(), environ);
+    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     Outcome outcome;
     if (failed != 0) return outcome;
