@@ -55,12 +55,12 @@ std::vector<double> default_law(double base, std::int64_t pairs) {
   return frequencies;
 }
 
-// Phases that all turn by a position at a time, a hundred thousand times: plain numbers, since the
-// product of std::complex looks for infinities.
-class TurningPhases {
+// Phases that rotate by one position per step, over a hundred thousand steps: plain numbers, since
+// the product of std::complex checks for infinities.
+class RotatingPhases {
  public:
-  void add(const Complex& phase, const Complex& step, double weight) {
-    phases_.push_back({phase.real(), phase.imag(), step.real(), step.imag(), weight});
+  void add(const Complex& phase, const Complex& step) {
+    phases_.push_back({phase.real(), phase.imag(), step.real(), step.imag()});
   }
   void set_weight(std::size_t i, double weight) { phases_[i].weight = weight; }
 
@@ -78,7 +78,7 @@ class TurningPhases {
 
  private:
   struct Phase {
-    double re, im, step_re, step_im, weight;
+    double re, im, step_re, step_im, weight = 1.0;
   };
   std::vector<Phase> phases_;
 };
@@ -91,14 +91,14 @@ struct RowMatch {
 RowMatch match_row(const Gains& gains, std::int64_t row, const std::vector<double>& frequencies,
                    double sign) {
   constexpr std::int64_t kMostPositions = std::int64_t{1} << 16;
-  TurningPhases left;
+  RotatingPhases left;
   double weight = 0.0;
   for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
     const std::size_t at = gains.at(row, pair);
     const double length = std::abs(gains.gain[at]);
     if (length <= 0.0) continue;
     left.add(gains.weight[at] * gains.gain[at] / length,
-             std::polar(1.0, -sign * frequencies[static_cast<std::size_t>(pair)]), 1.0);
+             std::polar(1.0, -sign * frequencies[static_cast<std::size_t>(pair)]));
     weight += gains.weight[at];
   }
   RowMatch best;
@@ -121,10 +121,10 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
   const auto pairs = static_cast<std::size_t>(gains.pairs);
 
   const double start = middle.position + static_cast<double>(lowest);
-  TurningPhases left;
+  RotatingPhases left;
   for (std::size_t pair = 0; pair < pairs; ++pair) {
     left.add(middle.direction[pair] * std::polar(1.0, -frequencies[pair] * start),
-             std::polar(1.0, -frequencies[pair]), 1.0);
+             std::polar(1.0, -frequencies[pair]));
   }
   // A pair whose frequency is not known well enough at a far position says nothing there.
   std::vector<double> trust(pairs, 1.0);
