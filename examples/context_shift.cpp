@@ -95,9 +95,9 @@ int main() {
   for (const int moves : {1, 10, 100, 1000, 10000}) {
     const double compact = move_often(CacheMode::compact, moves);
     const double drift_free = move_often(CacheMode::drift_free, moves);
-    const double turn = phasor::attention::kCacheMoveError * 0x1p-23;
-    std::printf("%23d %18.1e %12.1e %19.1e\n", moves, compact, drift_free, turn * (moves + 1));
-    holds = holds && compact <= turn * (moves + 1) && drift_free <= turn;
+    const double rotation = phasor::attention::kCacheMoveError * 0x1p-23;
+    std::printf("%23d %18.1e %12.1e %19.1e\n", moves, compact, drift_free, rotation * (moves + 1));
+    holds = holds && compact <= rotation * (moves + 1) && drift_free <= rotation;
   }
   return holds ? 0 : 1;
 }

@@ -1,22 +1,22 @@
 // tokenizer.json, SentencePiece models and text. A file that parses must encode any text; byte-level
 // BPE must give any UTF-8 back, whatever the pre-tokenizer; the rest is refused in one line.
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 #include <array>
 #include <memory>
 #include <string>
 
 #include "input.hpp"
-#include "models/bpe_tokenizer.hpp"
-#include "models/unicode.hpp"
+#include "text/bpe/tokenizer.hpp"
+#include "text/unicode/unicode.hpp"
 
 using namespace phasor;
-using models::Tokenizer;
+using text::Tokenizer;
 
 namespace {
 
 void use(const Tokenizer& tokenizer, std::string_view text) {
-  for (const auto special : {models::SpecialText::parse, models::SpecialText::as_text}) {
+  for (const auto special : {text::SpecialText::parse, text::SpecialText::as_text}) {
     fuzz::allow_refusal([&] {
       const std::vector<std::int64_t> ids = tokenizer.encode(text, special);
       for (const std::int64_t id : ids) fuzz::require(id >= 0 && id < tokenizer.size());
@@ -60,13 +60,13 @@ void round_trip(const Tokenizer& tokenizer, std::string_view text) {
   fuzz::allow_refusal([&] {
     const std::vector<std::int64_t> ids = tokenizer.encode(text);
     fuzz::require(tokenizer.decode(ids) == text);
-    models::TextStream stream;
+    text::TextStream stream;
     std::string streamed;
     for (const std::int64_t id : ids) streamed += stream.push(tokenizer.piece(id));
     fuzz::require(streamed + stream.finish() == text);
   });
   // A stream of any bytes writes what replacing all that is wrong at once writes.
-  models::TextStream stream;
+  text::TextStream stream;
   std::string streamed;
   for (const char byte : text) streamed += stream.push(std::string_view(&byte, 1));
   fuzz::require(streamed + stream.finish() == models::unicode::replace_invalid(text));
@@ -80,9 +80,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0 || size > fuzz::kMaxInput) return 0;
   const std::string_view input = fuzz::text_of(data, size);
   if (input.front() == '{') {
-    use(models::parse_tokenizer_json(input, "file"));
+    use(text::parse_tokenizer_json(input, "file"));
   } else if (input.front() == 'S') {
-    use(models::parse_sentencepiece(input.substr(1), "file"));
+    use(text::parse_sentencepiece(input.substr(1), "file"));
   } else {
     const std::string_view text = input.substr(1);
     round_trip(byte_level(data[0]), text);

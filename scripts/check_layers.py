@@ -33,6 +33,7 @@ class Layers:
         self.shared_edges = set(table["edges"]["shared"])
         self.implements = table.get("implements", {})
         self.kernels = table["kernels"]
+        self.private = table.get("private", {})
         self.compiled_once = table.get("compiled_once", {})
         self.shared_tests = set(table["tests"]["shared"])
         for room, below in self.rooms.items():
@@ -78,6 +79,16 @@ class Layers:
         below = self.top_headers[name] if kind == "top" else self.rooms[name] + [name]
         return target_name in below
 
+    def may_see(self, path, found):
+        """A header of src/ belongs to its room: the room itself, its tests and the files listed as exceptions see it."""
+        if found.parts[0] != "src":
+            return True
+        kind, name = self.place(path)
+        return (kind in ("room", "test") and name == found.parts[1]) or str(path) in self.private.get("exceptions", [])
+
+    def is_installed(self, path):
+        return path.parts[:2] == ("include", "phasor") and "internal" not in path.parts
+
     def is_kernel(self, path):
         return any(path.is_relative_to(folder) for folder in self.kernels["folders"])
 
@@ -108,7 +119,11 @@ class Layers:
             if in_kernels and not self.is_kernel(found):
                 problems.append(f"{where}: a kernel must include kernel headers only, got {found}")
             elif not self.allowed(source, self.place(found)):
-                problems.append(f"{where}: {source[1]} must include only what lies below it, got {found}")
+                problems.append(f"{where}: {source[1]} must include only rooms below it, got {found}")
+            elif not self.may_see(path, found):
+                problems.append(f"{where}: {found} is private; include a header of include/phasor/{found.parts[1]}")
+            elif self.is_installed(path) and not self.is_installed(found):
+                problems.append(f"{where}: an installed header must not include {found}, which is not installed")
         return problems
 
     def files(self):

@@ -8,10 +8,10 @@
 #include "attention/encodings.hpp"
 #include "attention/peak.hpp"
 #include "core/buffer.hpp"
+#include "phasor/attention/internal/linear_reference.hpp"
+#include "phasor/attention/internal/reference.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/linear.hpp"
-#include "phasor/attention/linear_reference.hpp"
-#include "phasor/attention/reference.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::bench {
@@ -220,7 +220,7 @@ class AttentionBench {
     const Problem small(Kind::rope, {.tokens = kShort, .causality = causality});
     const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
     const auto attend = [&options](const Problem& problem) {
-      attention::linear_attend(problem.terms().turn, problem.q(), problem.k(), problem.v(),
+      attention::linear_attend(problem.terms().rotation, problem.q(), problem.k(), problem.v(),
                                problem.out(), options);
     };
     report(
@@ -234,10 +234,10 @@ class AttentionBench {
   [[nodiscard]] bool linear_agrees(Causality causality) const {
     const Problem problem(Kind::rope, {.tokens = 203, .causality = causality});
     const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
-    attention::linear_attend(problem.terms().turn, problem.q(), problem.k(), problem.v(),
+    attention::linear_attend(problem.terms().rotation, problem.q(), problem.k(), problem.v(),
                              problem.out(), options);
     const attention::LinearReference expected = attention::linear_attend_reference(
-        problem.terms().turn, problem.q(), problem.k(), problem.v(), options);
+        problem.terms().rotation, problem.q(), problem.k(), problem.v(), options);
     const auto dim = static_cast<std::size_t>(problem.shape().dim);
     for (std::size_t i = 0; i < expected.out.size(); ++i) {
       const double got = core::element_of(problem.out(), static_cast<std::int64_t>(i));
@@ -259,7 +259,7 @@ class AttentionBench {
                               .head_dim = kDim,
                               .value_dim = kDim,
                               .capacity = kTokens,
-                              .rotary = past.terms().turn});
+                              .rotary = past.terms().rotation});
     cache.append(past.k(), past.v());
     const Buffer q(kHeads * kDim * sizeof(float)), out(kHeads * kDim * sizeof(float));
     fill_normal(q.floats(), q.count(), 5);

@@ -92,7 +92,7 @@ void write_attention_curves(const CurvePlan& plan, std::ostream& csv,
     const attention::LinearOptions options{
         .causality = attention::Causality::bottom_right, .threads = 1, .isa = plan.isa};
     write(curve_line("linear_rope", shape, [&] {
-      attention::linear_attend(problem.terms().turn, problem.q(), problem.k(), problem.v(),
+      attention::linear_attend(problem.terms().rotation, problem.q(), problem.k(), problem.v(),
                                problem.out(), options);
     }));
   }

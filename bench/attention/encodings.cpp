@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "phasor/attention/reference.hpp"
+#include "phasor/attention/internal/reference.hpp"
 
 namespace phasor::bench {
 namespace {

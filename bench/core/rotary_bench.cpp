@@ -6,7 +6,7 @@
 
 #include "core/buffer.hpp"
 #include "core/limits.hpp"
-#include "phasor/core/reference.hpp"
+#include "phasor/core/internal/reference.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/threads.hpp"
 
@@ -96,7 +96,7 @@ class Bench {
   void against_scale(std::string_view how, DType dtype, PairLayout layout, std::int64_t tokens,
                      int threads, const core::CosSinTable* table, double at_most, const Buffer& x,
                      const Buffer& limit_buffer) {
-    const core::Rotary turning = rotary(layout);
+    const core::Rotary rotating = rotary(layout);
     const core::RotateOptions options{.table = table, .threads = threads, .isa = isa_};
     const core::HeadsView view = heads(x, dtype, tokens, how);
     const std::size_t floats =
@@ -104,8 +104,8 @@ class Bench {
     report(
         message("rotate/", core::name_of(layout), "/", core::name_of(dtype), "/",
                 shape_name(tokens), how, "/threads", threads),
-        "in-place scale", at_most, agrees_with_reference(turning, dtype, options),
-        [&] { core::rotate(turning, core::positions_from(0), view, options); },
+        "in-place scale", at_most, agrees_with_reference(rotating, dtype, options),
+        [&] { core::rotate(rotating, core::positions_from(0), view, options); },
         [&] { scale_in_place(isa_, threads, limit_buffer.floats(), floats); });
   }
 
@@ -146,13 +146,13 @@ class Bench {
     const Buffer from(static_cast<std::size_t>(kTokens * kHeads * kDim) * 4);
     const Buffer to(static_cast<std::size_t>(kTokens * kHeads * kDim) * 4);
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
-      const core::Rotary turning = rotary(layout);
+      const core::Rotary rotating = rotary(layout);
       const core::RotateOptions options{.table = &table, .threads = 1, .isa = isa_};
       report(
           message("rotate_out_of_place/", core::name_of(layout), "/f32/", shape_name(kTokens)),
-          "streaming-store copy", 1.20, agrees_with_reference(turning, DType::f32, options),
+          "streaming-store copy", 1.20, agrees_with_reference(rotating, DType::f32, options),
           [&] {
-            core::rotate(turning, core::positions_from(0), heads(from, DType::f32, kTokens),
+            core::rotate(rotating, core::positions_from(0), heads(from, DType::f32, kTokens),
                          heads(to, DType::f32, kTokens), options);
           },
           [&] { stream_copy(isa_, 1, from.floats(), to.floats(), from.count()); });

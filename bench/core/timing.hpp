@@ -16,6 +16,6 @@ struct Contest {
 // until it takes about `turn_us`, so that the clock does not show.
 [[nodiscard]] Contest compare(const std::function<void()>& ours,
                               const std::function<void()>& against, int rounds,
-                              double turn_us = 500.0);
+                              double rotate_us = 500.0);
 
 }  // namespace phasor::bench

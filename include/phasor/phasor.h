@@ -373,12 +373,12 @@ typedef struct {
   const phasor_heads* in; /* only read */
   const phasor_heads* out;
   phasor_role role;
-} phasor_turn;
+} phasor_rotation;
 
 /* Rotates queries, keys, or both in one call, RoFormer (34). options NULL: the defaults.
  * Views that overlap without being the same view are refused. Nothing is written on failure. */
 PHASOR_API phasor_status phasor_rotate(const phasor_rope* rope, const phasor_positions* positions,
-                                       const phasor_turn* turns, size_t turn_count,
+                                       const phasor_rotation* rotations, size_t rotation_count,
                                        const phasor_rotate_options* options);
 /* q and k in place; k NULL: q alone. */
 PHASOR_API phasor_status phasor_rotate_in_place(const phasor_rope* rope,
@@ -401,7 +401,7 @@ typedef struct {
  * angles are not read. */
 PHASOR_API phasor_status phasor_rotate_by(const phasor_cos_sin_rows* rows,
                                           phasor_pair_layout layout, int64_t rotary_offset,
-                                          const phasor_turn* turns, size_t turn_count,
+                                          const phasor_rotation* rotations, size_t rotation_count,
                                           const phasor_rotate_options* options);
 
 /* Keys [batch, tokens, heads, head_dim] that were rotated by `from` at from_positions, rotated in place

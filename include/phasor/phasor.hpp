@@ -29,7 +29,7 @@
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/generate.hpp"
 #include "phasor/models/roformer.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor {
 
@@ -68,7 +68,7 @@ using core::Rotary;
 
 // Turning.
 using attention::rerotate;
-using attention::Stance;
+using attention::RotaryAt;
 using core::BFloat16;
 using core::ConstHeadsView;
 using core::Direction;
@@ -87,7 +87,7 @@ using core::Role;
 using core::rotate;
 using core::rotate_qk;
 using core::RotateOptions;
-using core::Turn;
+using core::Rotation;
 
 // Other encodings, and what they add to attention.
 using encodings::Alibi;
@@ -157,9 +157,9 @@ using models::Decoder;
 using models::GenerateOptions;
 using models::Generation;
 using models::Generator;
-using models::read_tokenizer;
 using models::RoFormer;
 using models::SamplerOptions;
-using models::Tokenizer;
+using text::read_tokenizer;
+using text::Tokenizer;
 
 }  // namespace phasor

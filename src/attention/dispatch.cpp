@@ -1,4 +1,4 @@
-#include "attention/call.hpp"
+#include "attention/softmax/call.hpp"
 #include "phasor/core/instruction_set.hpp"
 
 namespace phasor::attention {

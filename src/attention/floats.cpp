@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "attention/kernels/kernels.hpp"
-#include "core/large_memory.hpp"
+#include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::attention {
 

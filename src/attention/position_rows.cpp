@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/angle_range.hpp"
-#include "core/positions.hpp"
+#include "phasor/core/internal/angle_range.hpp"
+#include "phasor/core/internal/positions.hpp"
 
 namespace phasor::attention {
 

@@ -5,8 +5,8 @@
 
 #include <optional>
 
-#include "attention/call.hpp"
-#include "attention/linear_call.hpp"
+#include "attention/linear/linear_call.hpp"
+#include "attention/softmax/call.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
 

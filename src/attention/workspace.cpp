@@ -1,6 +1,6 @@
 #include "phasor/attention/workspace.hpp"
 
-#include "attention/call_memory.hpp"
+#include "attention/softmax/call_memory.hpp"
 
 namespace phasor::attention {
 

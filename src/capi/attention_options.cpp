@@ -103,8 +103,8 @@ attention::AttentionOptions to_options(const phasor_attend_options& from,
   options.query_positions = optional_positions_of(from.query_positions, where, "query_positions");
   options.key_positions = optional_positions_of(from.key_positions, where, "key_positions");
   static_assert(static_cast<int>(attention::KeyState::raw) == PHASOR_KEYS_RAW);
-  static_assert(static_cast<int>(attention::KeyState::turned) == PHASOR_KEYS_ROTATED);
-  options.keys = choice(from.key_state, attention::KeyState::turned, where, "key_state");
+  static_assert(static_cast<int>(attention::KeyState::rotated) == PHASOR_KEYS_ROTATED);
+  options.keys = choice(from.key_state, attention::KeyState::rotated, where, "key_state");
   options.angles = to_angles(from.angles, where);
   return options;
 }

@@ -192,7 +192,7 @@ phasor_status phasor_cache_attend(const phasor_cache* cache, const phasor_encodi
     const core::ConstHeadsView keys = cache->cache.keys();
     encodings::ScoreTerms terms = terms_of(encoding, queries, keys, cache->cache.values());
     // The cache has rotated its keys already: the queries rotate with them, whatever else is added.
-    if (!terms.turn) terms.turn = cache->cache.spec().rotary;
+    if (!terms.rotation) terms.rotation = cache->cache.spec().rotary;
     cache->cache.attend(terms, queries, target, to_options(given, queries, keys, kWhere));
   });
 }

@@ -30,32 +30,32 @@ core::RotateOptions to_options(const phasor_rotate_options* given, std::string_v
   return options;
 }
 
-core::Turn to_turn(const phasor_turn& turn, std::string_view where) {
+core::Rotation to_rotation(const phasor_rotation& rotation, std::string_view where) {
   static_assert(static_cast<int>(core::Role::query) == PHASOR_QUERY);
   static_assert(static_cast<int>(core::Role::key) == PHASOR_KEY);
-  const core::HeadsView out = to_view(turn.out, where, "out");
-  const core::Role role = choice(turn.role, core::Role::key, where, "role");
-  if (turn.in == nullptr) return {out, out, role};
-  return {to_view(turn.in, where, "in"), out, role};
+  const core::HeadsView out = to_view(rotation.out, where, "out");
+  const core::Role role = choice(rotation.role, core::Role::key, where, "role");
+  if (rotation.in == nullptr) return {out, out, role};
+  return {to_view(rotation.in, where, "in"), out, role};
 }
 
 // The caller's turns as the core takes them; a few need no allocation.
-class Turns {
+class Rotations {
  public:
-  Turns(const phasor_turn* turns, std::size_t count, std::string_view where)
+  Rotations(const phasor_rotation* rotations, std::size_t count, std::string_view where)
       : many_(count > kFew ? count : 0), count_(count) {
-    need_array(turns, count, where, "turns");
-    core::Turn* const all = many_.empty() ? few_.data() : many_.data();
-    for (std::size_t i = 0; i < count; ++i) all[i] = to_turn(turns[i], where);
+    need_array(rotations, count, where, "turns");
+    core::Rotation* const all = many_.empty() ? few_.data() : many_.data();
+    for (std::size_t i = 0; i < count; ++i) all[i] = to_rotation(rotations[i], where);
   }
-  [[nodiscard]] std::span<const core::Turn> get() const noexcept {
+  [[nodiscard]] std::span<const core::Rotation> get() const noexcept {
     return {many_.empty() ? few_.data() : many_.data(), count_};
   }
 
  private:
   static constexpr std::size_t kFew = 8;
-  std::array<core::Turn, kFew> few_;
-  std::vector<core::Turn> many_;
+  std::array<core::Rotation, kFew> few_;
+  std::vector<core::Rotation> many_;
   std::size_t count_;
 };
 
@@ -67,20 +67,20 @@ using namespace phasor;  // NOLINT(google-build-using-namespace): the functions 
 using namespace phasor::capi;  // NOLINT(google-build-using-namespace)
 
 phasor_status phasor_rotate(const phasor_rope* rope, const phasor_positions* positions,
-                            const phasor_turn* turns, size_t turn_count,
+                            const phasor_rotation* rotations, size_t rotation_count,
                             const phasor_rotate_options* options) {
   constexpr std::string_view kWhere = "phasor_rotate";
   return guarded([&] {
     need(rope, kWhere, "rope");
-    const Turns all(turns, turn_count, kWhere);
+    const Rotations all(rotations, rotation_count, kWhere);
     core::rotate(rope->rotary, positions_of(positions, kWhere, "positions"), all.get(),
                  to_options(options, kWhere));
   });
 }
 
 phasor_status phasor_rotate_by(const phasor_cos_sin_rows* rows, phasor_pair_layout layout,
-                               int64_t rotary_offset, const phasor_turn* turns, size_t turn_count,
-                               const phasor_rotate_options* options) {
+                               int64_t rotary_offset, const phasor_rotation* rotations,
+                               size_t rotation_count, const phasor_rotate_options* options) {
   constexpr std::string_view kWhere = "phasor_rotate_by";
   return guarded([&] {
     const core::CosSinRows given = to_rows(rows, kWhere, "rows");
@@ -89,7 +89,7 @@ phasor_status phasor_rotate_by(const phasor_cos_sin_rows* rows, phasor_pair_layo
       throw Error(ErrorCode::invalid_argument,
                   message(kWhere, ": layout must be chosen, got PHASOR_LAYOUT_UNSET"));
     }
-    const Turns all(turns, turn_count, kWhere);
+    const Rotations all(rotations, rotation_count, kWhere);
     core::rotate_by(given, *chosen, rotary_offset, all.get(), to_options(options, kWhere));
   });
 }
@@ -97,8 +97,8 @@ phasor_status phasor_rotate_by(const phasor_cos_sin_rows* rows, phasor_pair_layo
 phasor_status phasor_rotate_in_place(const phasor_rope* rope, const phasor_positions* positions,
                                      const phasor_heads* q, const phasor_heads* k,
                                      const phasor_rotate_options* options) {
-  const phasor_turn turns[] = {{nullptr, q, PHASOR_QUERY}, {nullptr, k, PHASOR_KEY}};
-  return phasor_rotate(rope, positions, turns, k == nullptr ? 1 : 2, options);
+  const phasor_rotation rotations[] = {{nullptr, q, PHASOR_QUERY}, {nullptr, k, PHASOR_KEY}};
+  return phasor_rotate(rope, positions, rotations, k == nullptr ? 1 : 2, options);
 }
 
 phasor_status phasor_rerotate(const phasor_rope* from, const phasor_positions* from_positions,

@@ -5,11 +5,11 @@
 
 #include "capi/edge.hpp"
 #include "capi/handles.hpp"
-#include "phasor/models/tokenizer.hpp"
 #include "phasor/phasor.h"
+#include "phasor/text/tokenizer.hpp"
 
 struct phasor_tokenizer {
-  std::unique_ptr<phasor::models::Tokenizer> tokenizer;
+  std::unique_ptr<phasor::text::Tokenizer> tokenizer;
 };
 
 namespace phasor::capi {
@@ -32,7 +32,7 @@ phasor_status phasor_tokenizer_load(const char* path, phasor_tokenizer** out) {
   return guarded([&] {
     need(path, "phasor_tokenizer_load", "path");
     need(out, "phasor_tokenizer_load", "out");
-    hand_over(models::read_tokenizer(path).value_or_throw(), out);
+    hand_over(text::read_tokenizer(path).value_or_throw(), out);
   });
 }
 
@@ -40,7 +40,7 @@ phasor_status phasor_tokenizer_parse(const char* json, size_t length, phasor_tok
   return guarded([&] {
     need(json, "phasor_tokenizer_parse", "json");
     need(out, "phasor_tokenizer_parse", "out");
-    hand_over(models::parse_tokenizer_json({json, length}, "tokenizer.json").value_or_throw(), out);
+    hand_over(text::parse_tokenizer_json({json, length}, "tokenizer.json").value_or_throw(), out);
   });
 }
 
@@ -55,13 +55,13 @@ phasor_status phasor_tokenizer_encode(const phasor_tokenizer* tokenizer, const c
                                       phasor_ids** out) {
   constexpr std::string_view kWhere = "phasor_tokenizer_encode";
   return guarded([&] {
-    static_assert(static_cast<int>(models::SpecialText::parse) == PHASOR_SPECIAL_PARSE);
-    static_assert(static_cast<int>(models::SpecialText::as_text) == PHASOR_SPECIAL_AS_TEXT);
+    static_assert(static_cast<int>(text::SpecialText::parse) == PHASOR_SPECIAL_PARSE);
+    static_assert(static_cast<int>(text::SpecialText::as_text) == PHASOR_SPECIAL_AS_TEXT);
     need(tokenizer, kWhere, "tokenizer");
     need(out, kWhere, "out");
     hand_over(tokenizer->tokenizer->encode(
                   to_text(text, length, kWhere, "text"),
-                  choice(special, models::SpecialText::as_text, kWhere, "special")),
+                  choice(special, text::SpecialText::as_text, kWhere, "special")),
               out);
   });
 }
@@ -72,8 +72,7 @@ phasor_status phasor_tokenizer_encode_prompt(const phasor_tokenizer* tokenizer, 
   return guarded([&] {
     need(tokenizer, kWhere, "tokenizer");
     need(out, kWhere, "out");
-    hand_over(models::prompt_ids(*tokenizer->tokenizer, to_text(text, length, kWhere, "text")),
-              out);
+    hand_over(text::prompt_ids(*tokenizer->tokenizer, to_text(text, length, kWhere, "text")), out);
   });
 }
 
@@ -114,7 +113,7 @@ phasor_status phasor_tokenizer_specials(const phasor_tokenizer* tokenizer,
   return guarded([&] {
     need(tokenizer, kWhere, "tokenizer");
     const std::size_t size = size_to_fill(specials, kWhere, "specials");
-    const models::SpecialTokens& known = tokenizer->tokenizer->specials();
+    const text::SpecialTokens& known = tokenizer->tokenizer->specials();
     phasor_special_tokens filled{};
     filled.add_begin = known.add_begin ? 1 : 0;
     filled.begin = known.begin.value_or(-1);

@@ -5,10 +5,10 @@
 #include <system_error>
 #include <utility>
 
-#include "config/json_reader.hpp"
-#include "config/layout_sidecar.hpp"
-#include "config/model_config.hpp"
+#include "config/hf/model_config.hpp"
 #include "config/plain_spec.hpp"
+#include "phasor/config/internal/json_reader.hpp"
+#include "phasor/config/internal/layout_sidecar.hpp"
 #include "phasor/io/file.hpp"
 
 namespace phasor::config {

@@ -1,4 +1,4 @@
-#include "config/json_reader.hpp"
+#include "phasor/config/internal/json_reader.hpp"
 
 #include <cmath>
 #include <utility>

@@ -1,8 +1,8 @@
-#include "config/layout_sidecar.hpp"
+#include "phasor/config/internal/layout_sidecar.hpp"
 
 #include <system_error>
 
-#include "config/json_reader.hpp"
+#include "phasor/config/internal/json_reader.hpp"
 #include "phasor/io/file.hpp"
 
 namespace phasor::config {

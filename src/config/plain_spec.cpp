@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "config/rope_dictionary.hpp"
+#include "config/hf/rope_dictionary.hpp"
 
 namespace phasor::config {
 namespace {

@@ -1,8 +1,8 @@
 // The plain spec: {"head_dim": 8, "base": 10000, "layout": "interleaved", ...}.
 #pragma once
 
-#include "config/json_reader.hpp"
 #include "phasor/config/config.hpp"
+#include "phasor/config/internal/json_reader.hpp"
 
 namespace phasor::config {
 

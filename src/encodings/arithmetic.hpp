@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "phasor/core/double_double.hpp"
+#include "phasor/core/internal/double_double.hpp"
 
 namespace phasor::encodings {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <optional>
 
-#include "encodings/terms.hpp"
+#include "encodings/relative/terms.hpp"
 
 namespace phasor::encodings {
 namespace {
@@ -19,7 +19,7 @@ class Merger {
  public:
   void add(const Encoding& encoding, ScoreTerms terms) {
     name_ = name_of(encoding);
-    take("turn", merged_.turn, terms.turn);
+    take("turn", merged_.rotation, terms.rotation);
     take("content_bias", merged_.content_bias, terms.content_bias);
     take("position_bias", merged_.position_bias, terms.position_bias);
     take("query_rows", merged_.query_rows, terms.query_rows);
@@ -92,7 +92,7 @@ ScoreTerms terms_of(const RopeSpec& encoding, const AttentionShape& shape) {
   std::optional<std::int64_t> context = shape.context;
   if (!context && depends_on_context(encoding)) context = shape.key_tokens;
   ScoreTerms terms;
-  terms.turn = resolve(encoding, context);  // RoFormer (14)
+  terms.rotation = resolve(encoding, context);  // RoFormer (14)
   terms.scale = plain_scale(shape);
   return terms;
 }

@@ -1,4 +1,4 @@
-#include "io/shape.hpp"
+#include "phasor/io/internal/shape.hpp"
 
 namespace phasor::io {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "io/dequantise.hpp"
+#include "io/gguf/dequantise.hpp"
 #include "phasor/core/view.hpp"
 
 namespace phasor::io {

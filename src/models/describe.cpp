@@ -4,12 +4,12 @@
 #include <map>
 #include <system_error>
 
-#include "models/decoder_settings.hpp"
+#include "models/decoder/settings.hpp"
 #include "phasor/io/gguf.hpp"
 #include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::models {
 namespace {
@@ -57,7 +57,7 @@ Result<ModelDescription> describe(const std::filesystem::path& path) {
   ModelDescription out;
   count_tensors(*checkpoint, out);
   say_how_it_runs(*checkpoint, out);
-  const Result<std::unique_ptr<Tokenizer>> tokenizer = read_tokenizer(path);
+  const Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::read_tokenizer(path);
   out.tokenizer = tokenizer
                       ? message((*tokenizer)->description(), ", ", (*tokenizer)->size(), " tokens")
                       : message("none: ", tokenizer.error().what());

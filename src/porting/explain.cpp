@@ -12,7 +12,7 @@
 #include "phasor/io/json.hpp"
 #include "phasor/porting/diff.hpp"
 #include "porting/json_values.hpp"
-#include "porting/scaling_keys.hpp"
+#include "porting/plan/scaling_keys.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -39,12 +39,12 @@ using encodings::RopeSpec;
   const core::Frequencies frequencies = frequencies_of(rope, context);
   layer.amplitude = frequencies.amplitude();
   for (const double frequency : frequencies.values()) {
-    PairTurns pair;
+    PairRotations pair;
     pair.frequency = frequency;
     pair.wavelength = frequency == 0.0 ? std::numeric_limits<double>::infinity()
                                        : 2.0 * std::numbers::pi / std::abs(frequency);
     if (layer.trained_length)
-      pair.turns = static_cast<double>(*layer.trained_length) / pair.wavelength;
+      pair.rotations = static_cast<double>(*layer.trained_length) / pair.wavelength;
     layer.pairs.push_back(pair);
   }
   return layer;
@@ -113,7 +113,7 @@ class Warnings {
  private:
   void beyond_training(const LayerExplanation& layer, std::int64_t offered) {
     const auto slow = std::count_if(layer.pairs.begin(), layer.pairs.end(), [](const auto& pair) {
-      return pair.turns && *pair.turns < 1.0 && *pair.turns > 0.0;
+      return pair.rotations && *pair.rotations < 1.0 && *pair.rotations > 0.0;
     });
     const std::string& type = layer.group.layer_type;
     add(message("context ", *to_.context, " is beyond the ", offered,
@@ -170,15 +170,15 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["amplitude"] = layer.amplitude;
   to["depends_on_context"] = encodings::depends_on_context(rope);
   to["trained_length"] = json_of(layer.trained_length);
-  Json frequencies = Json::array(), wavelengths = Json::array(), turns = Json::array();
-  for (const PairTurns& pair : layer.pairs) {
+  Json frequencies = Json::array(), wavelengths = Json::array(), rotations = Json::array();
+  for (const PairRotations& pair : layer.pairs) {
     frequencies.push_back(pair.frequency);
     wavelengths.push_back(json_of(pair.wavelength));
-    turns.push_back(json_of(pair.turns));
+    rotations.push_back(json_of(pair.rotations));
   }
   to["frequencies"] = std::move(frequencies);
   to["wavelengths"] = std::move(wavelengths);
-  to["turns"] = std::move(turns);
+  to["turns"] = std::move(rotations);
 }
 
 [[nodiscard]] Json layer_json(const LayerExplanation& layer, const config::ModelConfig& config) {

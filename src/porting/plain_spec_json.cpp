@@ -1,6 +1,6 @@
 #include "phasor/porting/explain.hpp"
 #include "porting/json_values.hpp"
-#include "porting/scaling_keys.hpp"
+#include "porting/plan/scaling_keys.hpp"
 
 namespace phasor::porting {
 namespace {

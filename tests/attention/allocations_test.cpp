@@ -9,8 +9,8 @@
 #include <new>
 #include <vector>
 
-#include "attention/attend_support.hpp"
-#include "attention/linear_support.hpp"
+#include "attention/linear/linear_support.hpp"
+#include "attention/softmax/attend_support.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"

@@ -73,7 +73,7 @@ RC_GTEST_PROP(DecayLaws, NoScorePassesTheAbelBound, ()) {
     RC_ASSERT(std::fabs(scores[i]) <= bounds[i] * (1 + 1e-12));
 }
 
-RC_GTEST_PROP(DecayLaws, TheScoreIsTheInnerProductOfTurnedVectors, ()) {  // (35)
+RC_GTEST_PROP(DecayLaws, TheScoreIsTheInnerProductOfRotatedVectors, ()) {  // (35)
   const std::int64_t dim = 2 * *rc::gen::inRange<std::int64_t>(1, 40);
   const core::Frequencies plain = core::make_frequencies({dim, 10000.0});
   const core::Frequencies frequencies({plain.values().begin(), plain.values().end()},

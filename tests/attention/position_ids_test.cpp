@@ -33,7 +33,7 @@ TEST(PositionIds, RefuseBoundariesThatAreNone) {
   EXPECT_THROW(static_cast<void>(boundaries_of(IdList{INT64_MAX, 1})), Error);
 }
 
-RC_GTEST_PROP(PositionIdsLaws, PackedIdsTurnAsPackedPositionsDo, ()) {
+RC_GTEST_PROP(PositionIdsLaws, PackedIdsRotateAsPackedPositionsDo, ()) {
   const auto lengths = *rc::gen::container<IdList>(rc::gen::inRange<std::int64_t>(0, 9));
   const IdList boundaries = boundaries_of(lengths), ids = packed_ids(boundaries);
   const std::int64_t tokens = boundaries.back();

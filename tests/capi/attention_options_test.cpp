@@ -166,7 +166,7 @@ TEST_F(AttendOptions, PositionsKeyStateAndAngles) {
   expect_same(options);
   reset();
   options = {};
-  options.keys = attention::KeyState::turned;
+  options.keys = attention::KeyState::rotated;
   options_.key_state = PHASOR_KEYS_ROTATED;
   expect_same(options);
 }

@@ -131,8 +131,8 @@ const char* phasor_c_cache_walk(void) {
   const float cos[2] = {0.0F, 0.0F}, sin[2] = {1.0F, 1.0F};
   const phasor_cos_sin_rows rows = {
       .cos = cos, .sin = sin, .dtype = PHASOR_F32, .pairs = 2, .pair_stride = 1};
-  const phasor_turn turn = {.in = NULL, .out = &q_view, .role = PHASOR_QUERY};
-  CHECK(phasor_rotate_by(&rows, PHASOR_HALF, 0, &turn, 1, NULL) == PHASOR_OK);
+  const phasor_rotation rotation = {.in = NULL, .out = &q_view, .role = PHASOR_QUERY};
+  CHECK(phasor_rotate_by(&rows, PHASOR_HALF, 0, &rotation, 1, NULL) == PHASOR_OK);
   CHECK(q[0] == -3.0F && q[1] == -4.0F && q[2] == 1.0F && q[3] == 2.0F);
 
   /* Linear attention in two calls: the second token weighs both values alike. */

@@ -159,7 +159,7 @@ TEST_F(CapiCache, AttendsLikeTheRoom) {
       expected(2, kHeads, 0.6F, kValueDim);
   encodings::ScoreTerms terms = encodings::resolve(
       encodings::NoEncoding{}, {kHeads, kKeyHeads, kDim, kValueDim, 2, theirs_.tokens()});
-  terms.turn = theirs_.spec().rotary;
+  terms.rotation = theirs_.spec().rotary;
   attention::AttentionOptions options;
   options.causality = attention::Causality::bottom_right;
   options.threads = 1;

@@ -273,7 +273,7 @@ TEST(Capi, CosSinAndTablesAgree) {
       PHASOR_OUT_OF_RANGE);
 }
 
-TEST(Capi, ATableOfTheCallersOwnRowsTurns) {
+TEST(Capi, ATableOfTheCallersOwnRowsRotates) {
   const Rope rope = make(spec_of(2, PHASOR_INTERLEAVED));
   const float cos[] = {1.0F, 0.0F};
   const float sin[] = {0.0F, 1.0F};
@@ -327,9 +327,9 @@ TEST(Capi, EveryKindOfPositionsMatchesTheCppSide) {
           phasor_dense_heads(in.data(), PHASOR_F32, batch, kTokens, kHeads, kDim);
       const phasor_heads to =
           phasor_dense_heads(ours.data(), PHASOR_F32, batch, kTokens, kHeads, kDim);
-      const phasor_turn turn{&from, &to, PHASOR_QUERY};
+      const phasor_rotation rotation{&from, &to, PHASOR_QUERY};
       const phasor_rotate_options options = options_of(direction);
-      ASSERT_EQ(phasor_rotate(rope.get(), &c.c, &turn, 1, &options), PHASOR_OK)
+      ASSERT_EQ(phasor_rotate(rope.get(), &c.c, &rotation, 1, &options), PHASOR_OK)
           << phasor_last_error();
       RotateOptions same;
       same.direction = static_cast<Direction>(direction);
@@ -339,7 +339,7 @@ TEST(Capi, EveryKindOfPositionsMatchesTheCppSide) {
   }
 }
 
-TEST(Capi, EveryDtypeAndLevelTurns) {
+TEST(Capi, EveryDtypeAndLevelRotates) {
   const Rope rope = make(spec_of(2, PHASOR_INTERLEAVED));
   const phasor_positions positions = phasor_positions_from(1);
   for (phasor_instruction_set isa = PHASOR_ISA_BEST; isa <= PHASOR_ISA_X86_64_V4; ++isa) {

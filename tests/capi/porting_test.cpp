@@ -133,8 +133,8 @@ TEST_F(CapiPorting, DiagnosesStridedTensors) {
   Tensor after(kTokens, kHeads, 0.0F, kDim);
   const Rope rope = testing::make_rope(kDim);
   const phasor_positions positions = phasor_positions_from(5);
-  const phasor_turn turn{&before.c, &after.c, PHASOR_QUERY};
-  ASSERT_EQ(phasor_rotate(rope.get(), &positions, &turn, 1, nullptr), PHASOR_OK);
+  const phasor_rotation rotation{&before.c, &after.c, PHASOR_QUERY};
+  ASSERT_EQ(phasor_rotate(rope.get(), &positions, &rotation, 1, nullptr), PHASOR_OK);
 
   const auto array_of = [&](const Tensor& tensor) {
     io::NpyArray array = io::make_npy(io::NpyType::f32, {1, kTokens, kHeads, kDim});

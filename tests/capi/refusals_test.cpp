@@ -69,8 +69,8 @@ TEST_F(CapiRefuses, NullEverywhere) {
   std::int64_t integer = 0;
   std::size_t size = 0;
   const float* row = nullptr;
-  const phasor_turn turn{nullptr, &view_, PHASOR_QUERY};
-  const phasor_turn nothing{nullptr, nullptr, PHASOR_QUERY};
+  const phasor_rotation rotation{nullptr, &view_, PHASOR_QUERY};
+  const phasor_rotation nothing{nullptr, nullptr, PHASOR_QUERY};
   const phasor_status all[] = {
       phasor_resolve_instruction_set(PHASOR_ISA_BEST, nullptr),
       phasor_rope_spec_init(nullptr, sizeof(phasor_rope_spec)),
@@ -108,8 +108,8 @@ TEST_F(CapiRefuses, NullEverywhere) {
       phasor_table_rows(table_, 0, nullptr, &row, &size),
       phasor_table_rows(table_, 0, &row, nullptr, &size),
       phasor_table_rows(table_, 0, &row, &row, nullptr),
-      phasor_rotate(nullptr, &positions_, &turn, 1, nullptr),
-      phasor_rotate(rope_, nullptr, &turn, 1, nullptr),
+      phasor_rotate(nullptr, &positions_, &rotation, 1, nullptr),
+      phasor_rotate(rope_, nullptr, &rotation, 1, nullptr),
       phasor_rotate(rope_, &positions_, nullptr, 1, nullptr),
       phasor_rotate(rope_, &positions_, &nothing, 1, nullptr),
       phasor_rotate_in_place(rope_, &positions_, nullptr, nullptr, nullptr),

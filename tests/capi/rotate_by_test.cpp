@@ -33,14 +33,14 @@ class CapiRotateBy : public ::testing::Test {
              .pair_stride = 1};
   }
   phasor_status rotate(const phasor_rotate_options* options = nullptr) {
-    return phasor_rotate_by(&rows_, layout_, kOffset, &turn_, 1, options);
+    return phasor_rotate_by(&rows_, layout_, kOffset, &rotate_, 1, options);
   }
 
   std::vector<double> cos_ = std::vector<double>(kRowTokens * kPairs), sin_ = cos_;
   phasor_cos_sin_rows rows_{};
   phasor_pair_layout layout_ = PHASOR_INTERLEAVED;
   Tensor x_{kRowTokens, 2, 0.1F, 8, 2}, y_{kRowTokens, 2, 0.2F, 8, 2};
-  phasor_turn turn_{&x_.c, &y_.c, PHASOR_QUERY};
+  phasor_rotation rotate_{&x_.c, &y_.c, PHASOR_QUERY};
 };
 
 TEST_F(CapiRotateBy, GivesTheCoresOwnBits) {
@@ -48,8 +48,8 @@ TEST_F(CapiRotateBy, GivesTheCoresOwnBits) {
   for (const auto layout : {core::PairLayout::interleaved, core::PairLayout::half}) {
     for (const auto direction : {core::Direction::forward, core::Direction::transpose}) {
       Tensor expected(kRowTokens, 2, 0.3F, 8, 2);
-      const core::Turn turn{x_.cpp, expected.cpp, core::Role::query};
-      core::rotate_by(rows, layout, kOffset, {&turn, 1}, {.direction = direction});
+      const core::Rotation rotation{x_.cpp, expected.cpp, core::Role::query};
+      core::rotate_by(rows, layout, kOffset, {&rotation, 1}, {.direction = direction});
       layout_ = static_cast<phasor_pair_layout>(layout);
       phasor_rotate_options options{};
       options.struct_size = sizeof(options);
@@ -83,8 +83,8 @@ TEST_F(CapiRotateBy, RefusesBeforeWriting) {
   rows_.sin = nullptr;
   expect_status(rotate(), PHASOR_INVALID_ARGUMENT, "rows.sin must not be NULL");
   rows_.sin = sin_.data();
-  expect_status(phasor_rotate_by(nullptr, layout_, 0, &turn_, 1, nullptr), PHASOR_INVALID_ARGUMENT,
-                "rows must not be NULL");
+  expect_status(phasor_rotate_by(nullptr, layout_, 0, &rotate_, 1, nullptr),
+                PHASOR_INVALID_ARGUMENT, "rows must not be NULL");
   expect_status(phasor_rotate_by(&rows_, layout_, 0, nullptr, 1, nullptr), PHASOR_INVALID_ARGUMENT,
                 "turns must not be NULL");
   EXPECT_EQ(y_.values, before);

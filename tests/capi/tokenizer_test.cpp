@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "capi/support.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::capi {
@@ -35,7 +35,7 @@ class CapiTokenizer : public io::testing::TemporaryFolder {
     phasor_tokenizer* tokenizer = nullptr;
     EXPECT_EQ(phasor_tokenizer_load(at("").c_str(), &tokenizer), PHASOR_OK) << phasor_last_error();
     tokenizer_.reset(tokenizer);
-    theirs_ = models::read_tokenizer(at("")).value_or_throw();
+    theirs_ = text::read_tokenizer(at("")).value_or_throw();
   }
   [[nodiscard]] Ids encode(std::string_view text, phasor_special_text special) const {
     phasor_ids* ids = nullptr;
@@ -52,7 +52,7 @@ class CapiTokenizer : public io::testing::TemporaryFolder {
   }
 
   Tokenizer tokenizer_;
-  std::unique_ptr<models::Tokenizer> theirs_;
+  std::unique_ptr<text::Tokenizer> theirs_;
 };
 
 TEST_F(CapiTokenizer, EncodesAndDecodesAsTheRoomDoes) {

@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "core/rotate_support.hpp"
+#include "core/rotate/rotate_support.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/threads.hpp"
@@ -112,8 +112,8 @@ TEST(Allocations, OfRotateBy) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor fresh(dtype, kShape, Strides::dense, 7);
     const auto call = [&](Tensor& x, int threads) {
-      const Turn turn{fresh.view(), x.view()};
-      rotate_by(rows, PairLayout::half, 0, {&turn, 1}, {.threads = threads});
+      const Rotation rotation{fresh.view(), x.view()};
+      rotate_by(rows, PairLayout::half, 0, {&rotation, 1}, {.threads = threads});
     };
     Tensor expected = fresh;
     call(expected, 1);

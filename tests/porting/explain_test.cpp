@@ -112,12 +112,12 @@ TEST(Explain, SaysWhichKeyEachNumberCameFrom) {
   EXPECT_EQ(explanation.config.unread_keys, std::vector<std::string>{"vocab_size"});
 }
 
-TEST(Explain, CountsTurnsWithinTheTrainedLength) {
+TEST(Explain, CountsRotationsWithinTheTrainedLength) {
   const Explanation explanation = explain_text(small_llama().dump());
   const LayerExplanation& layer = explanation.layers[0];
   ASSERT_EQ(layer.pairs.size(), 16U);
-  EXPECT_NEAR(*layer.pairs[0].turns, 2048.0 / 6.283185307179586, 1e-9);
-  EXPECT_LT(*layer.pairs[15].turns, 1.0);
+  EXPECT_NEAR(*layer.pairs[0].rotations, 2048.0 / 6.283185307179586, 1e-9);
+  EXPECT_LT(*layer.pairs[15].rotations, 1.0);
 }
 
 // MarinFold #184, DeepSpeed #8345: a base nobody gave falls back to 10000 without a word.

@@ -57,11 +57,21 @@ class CheckLayers(unittest.TestCase):
     def test_sideways(self):
         self.expect_one("src/io/x.cpp", '#include "phasor/encodings/a.hpp"\n', "io must")
 
-    def test_another_rooms_private_header_counts_as_that_room(self):
-        self.expect_fine("src/io/x.cpp", '#include "core/private.hpp"\n')
+    def test_private_headers_belong_to_their_room_and_its_tests(self):
+        self.expect_one("src/io/x.cpp", '#include "core/private.hpp"\n', "core/private.hpp is private")
+        self.write("src/io/x.cpp", "")
+        self.expect_fine("tests/core/x.cpp", '#include "core/private.hpp"\n')
+        self.expect_one("tools/phasor/x.cpp", '#include "core/private.hpp"\n', "is private")
+        self.write("tools/phasor/x.cpp", "")
         self.expect_one("src/core/x.cpp", '#include "../io/p.hpp"\n', "must name a file")
         self.write("src/io/p.hpp", "")
         self.expect_one("src/core/x.cpp", '#include "../io/p.hpp"\n', "core must")
+
+    def test_installed_headers_include_installed_headers_only(self):
+        self.write("include/phasor/core/internal/i.hpp", "")
+        self.expect_fine("src/io/x.cpp", '#include "phasor/core/internal/i.hpp"\n')
+        self.expect_fine("include/phasor/io/internal/j.hpp", '#include "phasor/core/internal/i.hpp"\n')
+        self.expect_one("include/phasor/core/b.hpp", '#include "phasor/core/internal/i.hpp"\n', "not installed")
 
     def test_rooms_include_neither_tests_nor_tools(self):
         self.expect_one("src/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
@@ -74,10 +84,10 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("src/core/x.cpp", '#include "core/timing.hpp"\n', "core must")
 
     def test_costly_headers_are_compiled_once(self):
-        self.expect_fine("src/io/json_library.cpp", "#include <nlohmann/json.hpp>\n")
+        self.expect_fine("src/io/json/library.cpp", "#include <nlohmann/json.hpp>\n")
         for path in ["src/io/x.cpp", "tools/phasor/x.cpp", "tests/core/x.cpp", "include/phasor/io/b.hpp"]:
             self.expect_one(path, "#include <vector>\n#include <nlohmann/json_fwd.hpp>\n",
-                            ":2: only src/io/json_library.cpp may include")
+                            ":2: only src/io/json/library.cpp may include")
             self.write(path, "")
 
     def test_top_headers_are_for_the_edges(self):
@@ -107,7 +117,8 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("tests/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
 
     def test_every_folder_of_kernels_is_one(self):
-        self.expect_fine("src/attention/kernels/x.cpp", '#include "core/kernels/k.hpp"\n')
+        self.write("include/phasor/core/internal/kernels/k.hpp", "")
+        self.expect_fine("src/attention/kernels/x.cpp", '#include "phasor/core/internal/kernels/k.hpp"\n')
         self.expect_one("src/attention/kernels/x.cpp", "#include <vector>\n", "no standard template")
 
     def test_kernels_hold_no_standard_template(self):

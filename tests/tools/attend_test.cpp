@@ -266,7 +266,7 @@ TEST_F(Attend, float64_is_computed_in_float64) {
   EXPECT_EQ(written("Y.npy"), out);
   EXPECT_EQ(written("L.npy"), log_sum_exp);
   expect_done(attend(rope_, {"--kind", "linear"}));
-  attention::linear_attend(terms.turn, views[0], views[1], views[2], out_view);
+  attention::linear_attend(terms.rotation, views[0], views[1], views[2], out_view);
   EXPECT_EQ(written("Y.npy"), out);
 }
 
@@ -274,11 +274,11 @@ TEST_F(Attend, linear) {
   config::EncodingRequest request;
   request.shape = shape();
   const core::Rotary rotary =
-      *config::resolve(config::read_encoding(rope_, request).value_or_throw(), shape()).turn;
+      *config::resolve(config::read_encoding(rope_, request).value_or_throw(), shape()).rotation;
   std::vector<float> out(q_.size());
-  const auto compare = [&](const std::optional<core::Rotary>& turn,
+  const auto compare = [&](const std::optional<core::Rotary>& rotation,
                            const attention::LinearOptions& options) {
-    attention::linear_attend(turn, view(q_), view(k_), view(v_),
+    attention::linear_attend(rotation, view(q_), view(k_), view(v_),
                              core::heads_view(out.data(), kBatch, kTokens, kHeads, kDim), options);
     EXPECT_EQ(output(), out);
   };

@@ -28,7 +28,7 @@ class Diagnose : public Phasor {
     return run(arguments);
   }
   // Random vectors [tokens, 2, 8] and what `phasor rotate` makes of them.
-  void turn(const std::string& config, const std::vector<std::string>& more = {}) const {
+  void rotate(const std::string& config, const std::vector<std::string>& more = {}) const {
     std::mt19937 generator(7);
     std::normal_distribution<float> normal;
     std::vector<float> values(12 * 2 * 8);
@@ -88,7 +88,7 @@ TEST_F(Diagnose, ThePageStartsWithTheAnswer) {
 
 TEST_F(Diagnose, WhatRotateDidIsWhatTheConfigAsks) {
   const std::string config = put_text("spec.json", kPlainSpec);
-  turn(config, {"--offset", "5"});
+  rotate(config, {"--offset", "5"});
   const Outcome same =
       run({"diagnose", file("X.npy"), file("Y.npy"), "--config", config, "--positions", "5:17"});
   EXPECT_EQ(same.exit, 0) << same.out << same.err;

@@ -28,8 +28,8 @@ std::vector<double> doubles(const io::NpyArray& array) {
 }
 
 // RoFormer (34) in double, for pairs (first, second) of a head of 8 at position m, base 10000.
-std::vector<double> turned(const std::vector<float>& x, std::size_t token, double position,
-                           bool interleaved, double direction = 1.0) {
+std::vector<double> rotated(const std::vector<float>& x, std::size_t token, double position,
+                            bool interleaved, double direction = 1.0) {
   std::vector<double> y(8);
   for (std::size_t i = 0; i < 4; ++i) {
     const std::size_t a = interleaved ? 2 * i : i;
@@ -43,12 +43,12 @@ std::vector<double> turned(const std::vector<float>& x, std::size_t token, doubl
   return y;
 }
 
-void expect_turned(const std::vector<double>& got, const std::vector<float>& x,
-                   const std::vector<double>& positions, bool interleaved, double direction = 1.0,
-                   double tolerance = 1e-5) {
+void expect_rotated(const std::vector<double>& got, const std::vector<float>& x,
+                    const std::vector<double>& positions, bool interleaved, double direction = 1.0,
+                    double tolerance = 1e-5) {
   ASSERT_EQ(got.size(), 8 * positions.size());
   for (std::size_t token = 0; token < positions.size(); ++token) {
-    const std::vector<double> y = turned(x, token, positions[token], interleaved, direction);
+    const std::vector<double> y = rotated(x, token, positions[token], interleaved, direction);
     for (std::size_t i = 0; i < 8; ++i) {
       EXPECT_NEAR(got[token * 8 + i], y[i], tolerance) << "token " << token << " feature " << i;
     }
@@ -192,16 +192,16 @@ TEST_F(Verbs, table_refuses_ranges_that_are_none) {
       "table", "none.npy");
 }
 
-TEST_F(Verbs, rotate_turns_with_and_without_batch) {
+TEST_F(Verbs, rotates_with_and_without_batch) {
   const std::vector<float> x = counting(2 * 3 * 8);
   (void)put_array("X.npy", NpyType::f32, {2, 3, 1, 8}, x);
   ASSERT_EQ(rotate({}).exit, 0);
   EXPECT_EQ(read("Y.npy").shape, (std::vector<std::int64_t>{2, 3, 1, 8}));
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2, 0, 1, 2}, true);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2, 0, 1, 2}, true);
 
   (void)put_array("X.npy", NpyType::f32, {6, 1, 8}, x);
   ASSERT_EQ(rotate({"--offset", "10"}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {10, 11, 12, 13, 14, 15}, true);
+  expect_rotated(doubles(read("Y.npy")), x, {10, 11, 12, 13, 14, 15}, true);
 }
 
 TEST_F(Verbs, rotate_takes_every_position_shape) {
@@ -209,26 +209,26 @@ TEST_F(Verbs, rotate_takes_every_position_shape) {
   (void)put_array("X.npy", NpyType::f32, {2, 3, 1, 8}, x);
   const std::string row = put_array<std::int64_t>("row.npy", NpyType::i64, {3}, {4, 9, 2});
   ASSERT_EQ(rotate({"--positions", row}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {4, 9, 2, 4, 9, 2}, true);
+  expect_rotated(doubles(read("Y.npy")), x, {4, 9, 2, 4, 9, 2}, true);
   const std::string rows =
       put_array<std::int32_t>("rows.npy", NpyType::i32, {2, 3}, {4, 9, 2, 7, 0, 1});
   ASSERT_EQ(rotate({"--positions", rows}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {4, 9, 2, 7, 0, 1}, true);
+  expect_rotated(doubles(read("Y.npy")), x, {4, 9, 2, 7, 0, 1}, true);
   const std::string floats =
       put_array<float>("floats.npy", NpyType::f32, {3}, {0.5F, 1.25F, -3.0F});
   ASSERT_EQ(rotate({"--positions", floats}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {0.5, 1.25, -3.0, 0.5, 1.25, -3.0}, true);
+  expect_rotated(doubles(read("Y.npy")), x, {0.5, 1.25, -3.0, 0.5, 1.25, -3.0}, true);
 }
 
 TEST_F(Verbs, rotate_honours_layout_and_direction) {
   const std::vector<float> x = counting(3 * 8);
   (void)put_array("X.npy", NpyType::f32, {3, 1, 8}, x);
   ASSERT_EQ(rotate({"--layout", "half"}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2}, false);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, false);
   ASSERT_EQ(rotate({"--inverse"}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2}, true, -1.0);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, true, -1.0);
   ASSERT_EQ(rotate({"--transpose"}).exit, 0);
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2}, true, -1.0);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, true, -1.0);
 }
 
 TEST_F(Verbs, inverse_undoes_the_amplitude_and_transpose_keeps_it) {
@@ -239,16 +239,16 @@ TEST_F(Verbs, inverse_undoes_the_amplitude_and_transpose_keeps_it) {
           "factor": 4.0, "original_max_position_embeddings": 16}})");
   const std::vector<float> x = counting(3 * 8);
   (void)put_array("X.npy", NpyType::f32, {3, 1, 8}, x);
-  const auto turn = [&](const std::string& from, const std::string& to, const std::string& flag) {
+  const auto rotate = [&](const std::string& from, const std::string& to, const std::string& flag) {
     std::vector<std::string> words = {"rotate",   "--config", config,  "-i",
                                       file(from), "-o",       file(to)};
     if (!flag.empty()) words.push_back(flag);
     const Outcome outcome = run(words);
     ASSERT_EQ(outcome.exit, 0) << outcome.err;
   };
-  turn("X.npy", "Y.npy", "");
-  turn("Y.npy", "back.npy", "--inverse");
-  turn("Y.npy", "scaled.npy", "--transpose");
+  rotate("X.npy", "Y.npy", "");
+  rotate("Y.npy", "back.npy", "--inverse");
+  rotate("Y.npy", "scaled.npy", "--transpose");
   const double amplitude = 0.1 * std::log(4.0) + 1.0;
   const std::vector<double> back = doubles(read("back.npy")), scaled = doubles(read("scaled.npy"));
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -268,15 +268,15 @@ TEST_F(Verbs, rotate_keeps_the_dtype) {
   (void)put_array("X.npy", NpyType::f64, {3, 1, 8}, wide);
   ASSERT_EQ(rotate({}).exit, 0);
   EXPECT_EQ(read("Y.npy").type, NpyType::f64);
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 1e-12);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 1e-12);
   (void)put_array("X.npy", NpyType::f16, {3, 1, 8}, half);
   ASSERT_EQ(rotate({}).exit, 0);
   EXPECT_EQ(read("Y.npy").type, NpyType::f16);
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 0.01);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 0.01);
   (void)put_array("X.npy", NpyType::bf16, {3, 1, 8}, brain);
   ASSERT_EQ(rotate({}).exit, 0);
   EXPECT_EQ(read("Y.npy").type, NpyType::bf16);
-  expect_turned(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 0.08);
+  expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 0.08);
 }
 
 TEST_F(Verbs, rotate_may_replace_its_input_and_speaks_json) {
@@ -285,7 +285,7 @@ TEST_F(Verbs, rotate_may_replace_its_input_and_speaks_json) {
   const Outcome outcome = run({"rotate", "--config", config_, "-i", file("X.npy"), "-o",
                                file("X.npy"), "--json", "--threads", "1"});
   ASSERT_EQ(outcome.exit, 0) << outcome.err;
-  expect_turned(doubles(read("X.npy")), x, {0, 1, 2}, true);
+  expect_rotated(doubles(read("X.npy")), x, {0, 1, 2}, true);
   const json answer = json::parse(outcome.out);
   EXPECT_EQ(answer["dtype"], "float32");
   EXPECT_EQ(answer["shape"], (std::vector<int>{3, 1, 8}));
@@ -332,18 +332,18 @@ TEST_F(Verbs, mrope_reads_three_rows) {
   (void)put_array("X.npy", NpyType::f32, {4, 2, 64}, x);
   const std::string same = put_array<std::int64_t>("same.npy", NpyType::i64, {3, 4},
                                                    {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
-  const auto turn = [&](const std::string& to, std::vector<std::string> more) {
+  const auto rotate = [&](const std::string& to, std::vector<std::string> more) {
     std::vector<std::string> words = {"rotate",      "--config", path,    "-i",
                                       file("X.npy"), "-o",       file(to)};
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
   };
-  ASSERT_EQ(turn("text.npy", {}).exit, 0);
-  ASSERT_EQ(turn("rows.npy", {"--positions", same}).exit, 0);
+  ASSERT_EQ(rotate("text.npy", {}).exit, 0);
+  ASSERT_EQ(rotate("rows.npy", {"--positions", same}).exit, 0);
   EXPECT_EQ(read("text.npy").bytes, read("rows.npy").bytes);
   const std::string wrong =
       put_array<std::int64_t>("two.npy", NpyType::i64, {2, 4}, {0, 1, 2, 3, 0, 1, 2, 3});
-  expect_refusal(turn("Y.npy", {"--positions", wrong}), "rotate", "[3, 4]");
+  expect_refusal(rotate("Y.npy", {"--positions", wrong}), "rotate", "[3, 4]");
 }
 
 TEST_F(Verbs, rows_that_no_frequency_reads_may_still_come) {
@@ -362,17 +362,17 @@ TEST_F(Verbs, xpos_scales_queries_and_keys_apart) {
       "xpos.json", R"({"head_dim": 8, "layout": "interleaved", "xpos": {"scale_base": 4.0}})");
   const std::vector<float> x = counting(3 * 8);
   (void)put_array("X.npy", NpyType::f32, {3, 1, 8}, x);
-  const auto turn = [&](const std::string& to, std::vector<std::string> more) {
+  const auto rotate = [&](const std::string& to, std::vector<std::string> more) {
     std::vector<std::string> words = {"rotate",      "--config", config,  "-i",
                                       file("X.npy"), "-o",       file(to)};
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
   };
-  const Outcome unsaid = turn("Y.npy", {});
+  const Outcome unsaid = rotate("Y.npy", {});
   ASSERT_EQ(unsaid.exit, 0) << unsaid.err;
   EXPECT_NE(unsaid.err.find("--role"), std::string::npos) << unsaid.err;
-  EXPECT_TRUE(turn("Q.npy", {"--role", "query"}).err.empty());
-  EXPECT_TRUE(turn("K.npy", {"--role", "key"}).err.empty());
+  EXPECT_TRUE(rotate("Q.npy", {"--role", "query"}).err.empty());
+  EXPECT_TRUE(rotate("K.npy", {"--role", "key"}).err.empty());
   EXPECT_EQ(read("Y.npy").bytes, read("Q.npy").bytes);
   // The query grows by what the key shrinks, so that the product of their lengths stays.
   const std::vector<double> q = doubles(read("Q.npy")), k = doubles(read("K.npy"));

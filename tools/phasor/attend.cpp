@@ -170,13 +170,13 @@ RawPositions last_tokens(const RawPositions& all, std::int64_t tokens) {
 
 // Where the tokens stand for a rope: keys as given, queries beside the last of them unless given
 // too.
-struct TurnPositions {
+struct RotationPositions {
   std::optional<PositionGrid> queries, keys;
 };
 
-TurnPositions positions_of(const AttendOptions& options, const encodings::RopeSpec& spec,
-                           const Inputs& inputs) {
-  TurnPositions positions;
+RotationPositions positions_of(const AttendOptions& options, const encodings::RopeSpec& spec,
+                               const Inputs& inputs) {
+  RotationPositions positions;
   const bool given =
       !options.positions.empty() || !options.query_positions.empty() || options.offset;
   const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
@@ -287,7 +287,7 @@ core::HeadsView output_view(const Inputs& inputs, io::NpyArray& output) {
 }
 
 void attend_softmax(const AttendOptions& options, const Inputs& inputs,
-                    const encodings::ScoreTerms& terms, const TurnPositions& positions,
+                    const encodings::ScoreTerms& terms, const RotationPositions& positions,
                     Answer& answer) {
   CallStorage storage;
   attention::AttentionOptions call;
@@ -341,7 +341,7 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
 }
 
 void attend_linear(const AttendOptions& options, const Inputs& inputs,
-                   const encodings::ScoreTerms& terms, const TurnPositions& positions,
+                   const encodings::ScoreTerms& terms, const RotationPositions& positions,
                    Answer& answer) {
   attention::LinearOptions call;
   call.causality = options.causal ? attention::Causality::bottom_right : attention::Causality::none;
@@ -356,7 +356,7 @@ void attend_linear(const AttendOptions& options, const Inputs& inputs,
                                      {inputs.q.view.batch, inputs.k.view.tokens}));
     call.key_padding = key_padding;
   }
-  attention::linear_attend(terms.turn, inputs.q.view, inputs.k.view, inputs.v.view,
+  attention::linear_attend(terms.rotation, inputs.q.view, inputs.k.view, inputs.v.view,
                            output_view(inputs, answer.output), call);
 }
 
@@ -385,7 +385,7 @@ int run_attend(const AttendOptions& options) {
   config::LoadedEncoding loaded = config::read_encoding(options.encoding, request).value_or_throw();
 
   encodings::RopeSpec* const spec = rope_of(loaded);
-  TurnPositions positions;
+  RotationPositions positions;
   if (spec != nullptr) {
     if (!options.layout.empty()) spec->layout = core::pair_layout_of(options.layout);
     positions = positions_of(options, *spec, inputs);

@@ -20,7 +20,7 @@
 #include "phasor/io/json.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/perplexity.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 #include "spec.hpp"
 #include "text_lines.hpp"
 
@@ -302,10 +302,10 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   if (flags.ids.empty()) {
     constexpr std::size_t kLimit = std::size_t{1} << 30;
     const std::string text = io::read_text(flags.text, kLimit).value_or_throw();
-    const std::unique_ptr<models::Tokenizer> tokenizer =
-        models::read_tokenizer(flags.model.model).value_or_throw();
+    const std::unique_ptr<text::Tokenizer> tokenizer =
+        text::read_tokenizer(flags.model.model).value_or_throw();
     // A text about models may well spell "<|im_end|>": here it is text.
-    ids = tokenizer->encode(text, models::SpecialText::as_text);
+    ids = tokenizer->encode(text, text::SpecialText::as_text);
     if (tokenizer->specials().add_begin && tokenizer->specials().begin)
       ids.insert(ids.begin(), *tokenizer->specials().begin);
   } else {

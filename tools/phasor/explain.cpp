@@ -56,10 +56,11 @@ std::string pair_range(std::size_t first, std::size_t last) {
 // Neighbouring pairs of one band in a line.
 void print_bands(const porting::LayerExplanation& layer) {
   if (layer.pairs.empty() || !layer.trained_length) return;
-  const auto band_of = [](const porting::PairTurns& pair) {
+  const auto band_of = [](const porting::PairRotations& pair) {
     std::size_t band = 0;
-    while (band < porting::kBandTurns.size() && *pair.turns < porting::kBandTurns[band]) ++band;
-    return *pair.turns == 0.0 ? porting::kBands : band;
+    while (band < porting::kBandRotations.size() && *pair.rotations < porting::kBandRotations[band])
+      ++band;
+    return *pair.rotations == 0.0 ? porting::kBands : band;
   };
   static constexpr std::array<std::string_view, porting::kBands + 1> kNames = {
       "at least 32", "8 to 32", "1 to 8", "no full turn", "stands still"};
@@ -73,11 +74,12 @@ void print_bands(const porting::LayerExplanation& layer) {
         first == last ? wavelength_text(layer.pairs[first].wavelength)
                       : fmt::format("{} to {}", wavelength_text(layer.pairs[first].wavelength),
                                     wavelength_text(layer.pairs[last].wavelength));
-    const std::string turns = band == porting::kBands
-                                  ? std::string(kNames[band])
-                                  : fmt::format("{:.3g} to {:.3g} ({})", *layer.pairs[first].turns,
-                                                *layer.pairs[last].turns, kNames[band]);
-    fmt::print("  {:<15}{:<10}{:<30}{}\n", "", pair_range(first, last), waves, turns);
+    const std::string rotations =
+        band == porting::kBands
+            ? std::string(kNames[band])
+            : fmt::format("{:.3g} to {:.3g} ({})", *layer.pairs[first].rotations,
+                          *layer.pairs[last].rotations, kNames[band]);
+    fmt::print("  {:<15}{:<10}{:<30}{}\n", "", pair_range(first, last), waves, rotations);
     first = last + 1;
   }
 }
@@ -86,10 +88,10 @@ void print_every_pair(const porting::LayerExplanation& layer) {
   fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "pairs", "pair", "frequency, rad",
              "wavelength", "turns");
   for (std::size_t pair = 0; pair < layer.pairs.size(); ++pair) {
-    const porting::PairTurns& turns = layer.pairs[pair];
-    fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "", pair, turns.frequency,
-               wavelength_text(turns.wavelength),
-               turns.turns ? fmt::format("{:.6g}", *turns.turns) : "-");
+    const porting::PairRotations& rotations = layer.pairs[pair];
+    fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "", pair, rotations.frequency,
+               wavelength_text(rotations.wavelength),
+               rotations.rotations ? fmt::format("{:.6g}", *rotations.rotations) : "-");
   }
 }
 

@@ -11,7 +11,7 @@
 #include "commands.hpp"
 #include "phasor/io/json.hpp"
 #include "phasor/models/roformer.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -39,14 +39,14 @@ void require_flags(const FillFlags& flags) {
   }
 }
 
-std::unique_ptr<models::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
+std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
   const std::filesystem::path vocabulary = folder / "vocab.txt";
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
     throw Error(ErrorCode::io,
                 message(vocabulary.string(), ": must hold one token a line, got no such file"));
   }
-  return models::read_tokenizer(folder).value_or_throw();
+  return text::read_tokenizer(folder).value_or_throw();
 }
 
 // The user's own text with the likeliest token at each mask; a piece of a word goes to the word
@@ -108,7 +108,7 @@ int run_fill(const FillFlags& flags) {
   require_flags(flags);
   models::RoFormer model =
       models::RoFormer::load(flags.model, {.threads = flags.threads}).value_or_throw();
-  const std::unique_ptr<models::Tokenizer> tokenizer = tokenizer_of(flags.model);
+  const std::unique_ptr<text::Tokenizer> tokenizer = tokenizer_of(flags.model);
   const std::vector<models::Filling> fillings =
       models::fill(model, *tokenizer, flags.text, flags.top);
   const std::string filled = filled_text(flags.text, fillings);

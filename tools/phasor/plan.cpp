@@ -26,9 +26,10 @@ struct PlanFlags {
 };
 
 std::string band_name(const porting::PlanBand& band) {
-  if (!band.to_turns) return fmt::format("{:g} or more", band.from_turns);
-  return band.from_turns == 0.0 ? fmt::format("less than {:g}", *band.to_turns)
-                                : fmt::format("{:g} to {:g}", band.from_turns, *band.to_turns);
+  if (!band.to_rotations) return fmt::format("{:g} or more", band.from_rotations);
+  return band.from_rotations == 0.0
+             ? fmt::format("less than {:g}", *band.to_rotations)
+             : fmt::format("{:g} to {:g}", band.from_rotations, *band.to_rotations);
 }
 
 void print_bands(const porting::Plan& plan) {

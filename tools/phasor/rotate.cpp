@@ -99,8 +99,8 @@ int run_rotate(const CommandOptions& options) {
   const PositionGrid positions(spec, raw, heads.batch, heads.view.tokens);
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "rotate");
   const core::Rotary rotary = encodings::resolve(spec, context);
-  const core::Turn turn{heads.view, heads.view, role_of(options, spec)};
-  core::rotate(rotary, positions.view(), std::span(&turn, 1), how);
+  const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
+  core::rotate(rotary, positions.view(), std::span(&rotation, 1), how);
   or_throw(io::write_npy(options.output, array));
 
   if (options.json) {

@@ -43,14 +43,14 @@ models::SequenceOptions cache_options(const RunFlags& flags) {
   return options;
 }
 
-std::vector<std::int64_t> prompt_ids(const RunFlags& flags, const models::Tokenizer& tokenizer,
+std::vector<std::int64_t> prompt_ids(const RunFlags& flags, const text::Tokenizer& tokenizer,
                                      const std::string& text) {
-  return models::prompt_ids(
-      tokenizer, text, flags.raw ? models::BeginToken::leave_out : models::BeginToken::as_wanted);
+  return text::prompt_ids(tokenizer, text,
+                          flags.raw ? text::BeginToken::leave_out : text::BeginToken::as_wanted);
 }
 
-models::ChatStyle chat_style(const RunFlags& flags, const models::Tokenizer& tokenizer) {
-  models::ChatStyle style = models::chat_style(tokenizer, flags.chat_format);
+text::ChatStyle chat_style(const RunFlags& flags, const text::Tokenizer& tokenizer) {
+  text::ChatStyle style = text::chat_style(tokenizer, flags.chat_format);
   if (flags.system) style.system = *flags.system;
   return style;
 }
@@ -91,8 +91,8 @@ std::string prompt_text(const RunFlags& flags) {
 
 LoadedModel load(const RunFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
-  std::unique_ptr<models::Tokenizer> tokenizer;
-  if (flags.ids.empty()) tokenizer = models::read_tokenizer(flags.model.model).value_or_throw();
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  if (flags.ids.empty()) tokenizer = text::read_tokenizer(flags.model.model).value_or_throw();
   LoadedModel model{
       models::Decoder::load(flags.model.model, compute_options(flags.model)).value_or_throw(),
       std::move(tokenizer)};
@@ -189,11 +189,11 @@ int run_run(const RunFlags& flags) {
     throw Error(ErrorCode::invalid_argument, "the prompt must have some text, got an empty one");
   LoadedModel model = load(flags);
   if (!flags.chat) return run_one(flags, model, prompt_ids(flags, *model.tokenizer, text), text);
-  const models::ChatStyle style = chat_style(flags, *model.tokenizer);
-  std::vector<models::ChatMessage> messages;
+  const text::ChatStyle style = chat_style(flags, *model.tokenizer);
+  std::vector<text::ChatMessage> messages;
   if (!style.system.empty()) messages.push_back({"system", style.system});
   messages.push_back({"user", text});
-  const std::string conversation = models::format_chat(style.format, messages);
+  const std::string conversation = text::format_chat(style.format, messages);
   return run_one(flags, model, prompt_ids(flags, *model.tokenizer, conversation), "");
 }
 

@@ -50,7 +50,7 @@ Written write_answer(LoadedModel& model, models::Generator& generator,
                      const std::vector<std::int64_t>& prompt, const RunFlags& flags,
                      const models::GenerateOptions& options, const std::string& before) {
   Written written;
-  models::TextStream stream;
+  text::TextStream stream;
   bool first = true, taken = true;
   const auto give = [&](const std::string& text) {
     written.text += text;

@@ -45,7 +45,7 @@ class Conversation {
   [[nodiscard]] std::vector<std::int64_t> fitting_prompt() {
     for (;;) {
       std::vector<std::int64_t> ids =
-          prompt_ids(flags_, *model_.tokenizer, models::format_chat(style_.format, messages_));
+          prompt_ids(flags_, *model_.tokenizer, text::format_chat(style_.format, messages_));
       if (context() == 0 || static_cast<std::int64_t>(ids.size()) < context()) return ids;
       if (messages_.size() < first_turn_ + 3)
         throw Error(ErrorCode::out_of_range, message("the turn must fit the context of ", context(),
@@ -60,10 +60,10 @@ class Conversation {
 
   const RunFlags& flags_;
   LoadedModel& model_;
-  models::ChatStyle style_;
+  text::ChatStyle style_;
   models::GenerateOptions options_;
   models::Generator generator_;
-  std::vector<models::ChatMessage> messages_;
+  std::vector<text::ChatMessage> messages_;
   std::size_t first_turn_ = 0;
 };
 

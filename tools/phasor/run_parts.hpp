@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "model_options.hpp"
-#include "phasor/models/chat.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/generate.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::tools {
 
@@ -28,7 +28,7 @@ struct RunFlags {
 
 struct LoadedModel {
   models::Decoder decoder;
-  std::unique_ptr<models::Tokenizer> tokenizer;  // null where ids are asked for
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null where ids are asked for
   double load_seconds = 0.0;
 };
 
@@ -40,11 +40,10 @@ struct LoadedModel {
 
 // The ids of a prompt: --raw leaves the begin token out.
 [[nodiscard]] std::vector<std::int64_t> prompt_ids(const RunFlags& flags,
-                                                   const models::Tokenizer& tokenizer,
+                                                   const text::Tokenizer& tokenizer,
                                                    const std::string& text);
 // The model's own style, or that of --chat-format and --system.
-[[nodiscard]] models::ChatStyle chat_style(const RunFlags& flags,
-                                           const models::Tokenizer& tokenizer);
+[[nodiscard]] text::ChatStyle chat_style(const RunFlags& flags, const text::Tokenizer& tokenizer);
 
 // Ctrl-C while an object lives: the first stops the answer, a second one, or one before the answer
 // began, ends the program with kExitCode.

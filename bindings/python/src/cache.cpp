@@ -168,7 +168,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   const core::HeadsView target = writable_heads_of(output.array(), order);
   encodings::ScoreTerms terms = argument.terms();
   // The cache has turned its keys already: the queries turn with them, whatever else is added.
-  if (!terms.turn) terms.turn = self.value.spec().rotary;
+  if (!terms.rotation) terms.rotation = self.value.spec().rotary;
   {
     const nb::gil_scoped_release released;
     self.value.attend(terms, view, target, options.get());

@@ -105,7 +105,7 @@ EncodingArgument::EncodingArgument(nb::handle object, const AttentionShape& shap
       context = std::nullopt;
     else if (!context)
       context = shape.key_tokens;
-    terms_.turn = *spec.rotary(context);
+    terms_.rotation = *spec.rotary(context);
     return;
   }
   terms_ = resolve([](const Held& held) { return named(*held.member, held.array); }, loaded_);

@@ -15,7 +15,7 @@
 
 #include "arrays.hpp"
 #include "module.hpp"
-#include "phasor/models/chat.hpp"
+#include "phasor/text/chat.hpp"
 
 namespace phasor::python {
 
@@ -32,7 +32,7 @@ models::RoFormer& LoadedModel::roformer(const char* where) {
                       std::get<models::Decoder>(network).facts().model_type));
 }
 
-const models::Tokenizer& LoadedModel::text(const char* where) const {
+const text::Tokenizer& LoadedModel::text(const char* where) const {
   if (tokenizer) return *tokenizer;
   throw Error(ErrorCode::unsupported,
               message(where, ": the model must have a tokenizer, got none: ", no_tokenizer));
@@ -62,11 +62,11 @@ namespace {
     throw Error(ErrorCode::invalid_argument,
                 message("Model.load: threads must be 0 (as many as help) or more, got ", threads));
   const nb::gil_scoped_release released;
-  Result<std::unique_ptr<models::Tokenizer>> tokenizer = models::read_tokenizer(path);
+  Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::read_tokenizer(path);
   std::string missing = tokenizer ? std::string() : tokenizer.error().what();
   return {std::make_shared<LoadedModel>(
       network_of(path, options),
-      tokenizer ? std::move(tokenizer).value() : std::unique_ptr<models::Tokenizer>(),
+      tokenizer ? std::move(tokenizer).value() : std::unique_ptr<text::Tokenizer>(),
       std::move(missing))};
 }
 
@@ -125,7 +125,7 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
             facts.trained_length > 0 ? nb::object(nb::int_(facts.trained_length)) : nb::none();
       },
       model.loaded->network);
-  const models::Tokenizer* tokenizer = model.loaded->tokenizer.get();
+  const text::Tokenizer* tokenizer = model.loaded->tokenizer.get();
   out["tokenizer"] = tokenizer == nullptr ? nb::object(nb::none())
                                           : nb::object(nb::str(tokenizer->description().c_str()));
   return out;
@@ -146,14 +146,14 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
   if (special != "parse" && special != "as_text")
     throw Error(ErrorCode::invalid_argument,
                 message("Model.encode: special must be parse or as_text, got ", special));
-  const models::Tokenizer& tokenizer = model.loaded->text("Model.encode");
+  const text::Tokenizer& tokenizer = model.loaded->text("Model.encode");
   const nb::gil_scoped_release released;
   return tokenizer.encode(
-      text, special == "parse" ? models::SpecialText::parse : models::SpecialText::as_text);
+      text, special == "parse" ? text::SpecialText::parse : text::SpecialText::as_text);
 }
 
 [[nodiscard]] std::string decode(const PyModel& model, nb::handle ids) {
-  const models::Tokenizer& tokenizer = model.loaded->text("Model.decode");
+  const text::Tokenizer& tokenizer = model.loaded->text("Model.decode");
   const Numbers<std::int64_t> numbers(ids, "Model.decode: ids");
   return tokenizer.decode(numbers.get());
 }
@@ -238,8 +238,8 @@ struct Logits {
   return array;
 }
 
-[[nodiscard]] models::ChatMessage message_of(nb::handle object) {
-  models::ChatMessage read;
+[[nodiscard]] text::ChatMessage message_of(nb::handle object) {
+  text::ChatMessage read;
   for (const auto& [name, member] : {std::pair{"role", &read.role}, {"content", &read.content}}) {
     nb::object value = nb::none();
     if (nb::isinstance<nb::dict>(object)) value = object.attr("get")(name);
@@ -255,18 +255,18 @@ struct Logits {
 
 [[nodiscard]] std::string chat(const PyModel& model, nb::handle messages,
                                const std::optional<std::string>& format) {
-  const models::ChatStyle style = models::chat_style(model.loaded->text("Model.chat"), format);
-  std::vector<models::ChatMessage> conversation;
+  const text::ChatStyle style = text::chat_style(model.loaded->text("Model.chat"), format);
+  std::vector<text::ChatMessage> conversation;
   for (const nb::handle entry : nb::iter(messages)) conversation.push_back(message_of(entry));
   if (!style.system.empty() && !conversation.empty() && conversation.front().role != "system")
     conversation.insert(conversation.begin(), {"system", style.system});
-  return models::format_chat(style.format, conversation);
+  return text::format_chat(style.format, conversation);
 }
 
 [[nodiscard]] nb::list fill(const PyModel& model, const std::string& text, std::int64_t count) {
   LoadedModel& loaded = *model.loaded;
   models::RoFormer& roformer = loaded.roformer("Model.fill");
-  const models::Tokenizer& tokenizer = loaded.text("Model.fill");
+  const text::Tokenizer& tokenizer = loaded.text("Model.fill");
   std::vector<models::Filling> fillings;
   {
     const nb::gil_scoped_release released;

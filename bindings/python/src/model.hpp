@@ -11,21 +11,20 @@
 
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/roformer.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::python {
 
 struct LoadedModel {
   using Network = std::variant<models::Decoder, models::RoFormer>;
-  LoadedModel(Network network, std::unique_ptr<models::Tokenizer> tokenizer,
-              std::string no_tokenizer)
+  LoadedModel(Network network, std::unique_ptr<text::Tokenizer> tokenizer, std::string no_tokenizer)
       : network(std::move(network)),
         tokenizer(std::move(tokenizer)),
         no_tokenizer(std::move(no_tokenizer)) {}
 
   Network network;
-  std::unique_ptr<models::Tokenizer> tokenizer;  // null: none
-  std::string no_tokenizer;                      // why there is none
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null: none
+  std::string no_tokenizer;                    // why there is none
   // A network takes one call at a time. Locked with the GIL released, never the other way round.
   std::mutex busy;
 
@@ -33,7 +32,7 @@ struct LoadedModel {
   [[nodiscard]] models::Decoder& decoder(const char* where);
   [[nodiscard]] models::RoFormer& roformer(const char* where);
   // throws   Error(unsupported) without one
-  [[nodiscard]] const models::Tokenizer& text(const char* where) const;
+  [[nodiscard]] const text::Tokenizer& text(const char* where) const;
 };
 
 struct PyModel {

@@ -59,7 +59,7 @@ class TextAnswer {
  private:
   // Whole characters: a token that ends inside one gives nothing yet.
   [[nodiscard]] std::string next_piece() {
-    const models::Tokenizer& tokenizer = *loaded_->tokenizer;
+    const text::Tokenizer& tokenizer = *loaded_->tokenizer;
     while (const std::optional<std::int64_t> id = generation_.next()) {
       if (tokenizer.is_special(*id)) continue;
       std::string text = stream_.push(tokenizer.piece(*id));
@@ -70,7 +70,7 @@ class TextAnswer {
 
   std::shared_ptr<LoadedModel> loaded_;
   models::Generation generation_;
-  models::TextStream stream_;
+  text::TextStream stream_;
 };
 
 [[nodiscard]] models::WindowFull window_full_of(std::string_view name) {
@@ -82,7 +82,7 @@ class TextAnswer {
 
 [[nodiscard]] std::vector<std::int64_t> ids_of(const LoadedModel& loaded, nb::handle prompt) {
   if (nb::isinstance<nb::str>(prompt)) {
-    return models::prompt_ids(loaded.text("Model.generate"), nb::cast<std::string>(prompt));
+    return text::prompt_ids(loaded.text("Model.generate"), nb::cast<std::string>(prompt));
   }
   const Numbers<std::int64_t> numbers(prompt, "Model.generate: prompt");
   if (!numbers.given() || numbers.shape().size() != 1)

@@ -62,7 +62,7 @@ class Tensor {
   void gather() const {
     if (gathers_) copy_elements(in_, out_.array());
   }
-  [[nodiscard]] core::Turn turn(core::Role role) const { return {view_, target_, role}; }
+  [[nodiscard]] core::Rotation rotate(core::Role role) const { return {view_, target_, role}; }
   [[nodiscard]] const core::ConstHeadsView& view() const noexcept { return view_; }
   [[nodiscard]] nb::object finish() { return out_.finish(); }
 
@@ -86,11 +86,11 @@ class Tensor {
   Tensor tensor(x, out, "rotate: x", "rotate: out", order_of(order));
   const PositionsArgument where(positions, "rotate: positions");
   const auto rotary = resolve(spec, context, where, tensor.view().tokens);
-  const core::Turn turn = tensor.turn(role_of(role));
+  const core::Rotation rotation = tensor.rotate(role_of(role));
   {
     const nb::gil_scoped_release released;
     tensor.gather();
-    core::rotate(*rotary, where.get(), {&turn, 1}, options);
+    core::rotate(*rotary, where.get(), {&rotation, 1}, options);
   }
   return tensor.finish();
 }
@@ -117,12 +117,12 @@ class Tensor {
   Tensor key(k, out_k, "rotate_qk: k", "rotate_qk: out[1]", order_of(order));
   const PositionsArgument where(positions, "rotate_qk: positions");
   const auto rotary = resolve(spec, context, where, query.view().tokens);
-  const core::Turn turns[] = {query.turn(core::Role::query), key.turn(core::Role::key)};
+  const core::Rotation rotations[] = {query.rotate(core::Role::query), key.rotate(core::Role::key)};
   {
     const nb::gil_scoped_release released;
     query.gather();
     key.gather();
-    core::rotate(*rotary, where.get(), turns, options);
+    core::rotate(*rotary, where.get(), rotations, options);
   }
   return nb::make_tuple(query.finish(), key.finish());
 }
@@ -168,11 +168,11 @@ class Tensor {
   Tensor tensor(x, out, "rotate_by: x", "rotate_by: out", order_of(order));
   const Array cos_array(cos, "rotate_by: cos"), sin_array(sin, "rotate_by: sin");
   const core::CosSinRows rows = rows_of(cos_array, sin_array, tensor.view());
-  const core::Turn turn = tensor.turn(core::Role::query);
+  const core::Rotation rotation = tensor.rotate(core::Role::query);
   {
     const nb::gil_scoped_release released;
     tensor.gather();
-    core::rotate_by(rows, *pairs, rotary_offset, {&turn, 1}, options);
+    core::rotate_by(rows, *pairs, rotary_offset, {&rotation, 1}, options);
   }
   return tensor.finish();
 }

@@ -8,7 +8,7 @@
 namespace phasor::attention {
 
 // A scheme and where its tokens stand.
-struct Stance {
+struct RotaryAt {
   const core::Rotary& rotary;
   core::Positions positions;
 };
@@ -19,7 +19,7 @@ struct Stance {
 //
 // shape    keys as core::rotate; both schemes have its head_dim
 // throws   as core::rotate, before keys are touched
-PHASOR_API void rerotate(const Stance& from, const Stance& to, core::HeadsView keys,
+PHASOR_API void rerotate(const RotaryAt& from, const RotaryAt& to, core::HeadsView keys,
                          int threads = 0);
 
 }  // namespace phasor::attention

@@ -21,8 +21,8 @@ enum class Causality : std::uint8_t {
 };
 // What attention is given as keys.
 enum class KeyState : std::uint8_t {
-  raw,     // turned here, as the queries are
-  turned,  // turned when they were appended to a cache
+  raw,      // turned here, as the queries are
+  rotated,  // turned when they were appended to a cache
 };
 
 // Values for (query, key), broadcast where a stride is 0; element (b, h, i, j) lies at data +

@@ -63,7 +63,7 @@ struct RotateOptions {
 };
 
 // One tensor to turn: in place when in and out are the same view.
-struct Turn {
+struct Rotation {
   ConstHeadsView in;
   HeadsView out;
   Role role = Role::query;
@@ -85,7 +85,7 @@ struct Turn {
 //          is touched; views that overlap without being the same view are refused
 // cost     one read and one write; no allocation; no thread for work below kThreadBytes per thread
 PHASOR_API void rotate(const Rotary& rotary, const Positions& positions,
-                       std::span<const Turn> turns, const RotateOptions& options = {});
+                       std::span<const Rotation> rotations, const RotateOptions& options = {});
 // In place.
 PHASOR_API void rotate(const Rotary& rotary, const Positions& positions, HeadsView x,
                        const RotateOptions& options = {});
@@ -106,7 +106,7 @@ struct CosSinRows {
 //
 // options  table and angles are not read
 PHASOR_API void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,
-                          std::span<const Turn> turns, const RotateOptions& options = {});
+                          std::span<const Rotation> rotations, const RotateOptions& options = {});
 // q and k in place.
 PHASOR_API void rotate_qk(const Rotary& rotary, const Positions& positions, HeadsView q,
                           HeadsView k, const RotateOptions& options = {});

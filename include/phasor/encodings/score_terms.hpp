@@ -48,7 +48,7 @@ struct RelativeRows {
 };
 
 struct ScoreTerms {
-  std::optional<core::Rotary> turn = std::nullopt;        // RoFormer (14), (34)
+  std::optional<core::Rotary> rotation = std::nullopt;    // RoFormer (14), (34)
   Table content_bias;                                     // u: [heads, 1, head_dim]
   Table position_bias;                                    // v: [heads, 1, head_dim]
   std::optional<RelativeRows> query_rows = std::nullopt;  // A: dim = head_dim

@@ -12,7 +12,7 @@
 #include "phasor/export.h"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/sampler.hpp"
-#include "phasor/models/tokenizer.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::models {
 
@@ -33,7 +33,7 @@ struct GenerateOptions {
 
 // The ids that end an answer: those of the config and of the tokenizer, where there is one.
 [[nodiscard]] PHASOR_API std::vector<std::int64_t> stop_tokens(const Decoder& decoder,
-                                                               const Tokenizer* tokenizer);
+                                                               const text::Tokenizer* tokenizer);
 
 enum class StopReason : std::uint8_t { tokens, stop_token, cancelled };
 struct GenerateResult {

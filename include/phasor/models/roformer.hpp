@@ -14,6 +14,7 @@
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/matrix.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::models {
 
@@ -77,25 +78,14 @@ struct Filling {
   };
   std::vector<Choice> choices;
 };
-class Tokenizer;
-
-struct PairIds {
-  std::vector<std::int64_t> ids, token_types;
-};
-// Two sentences as one row: [CLS] a [SEP] b [SEP], token type 0 up to the first [SEP], 1 behind it.
-// An empty b gives [CLS] a [SEP]. Special tokens are parsed as Tokenizer::encode does.
-//
-// throws   Error(invalid_argument): a tokenizer without [CLS] or [SEP], text that is not UTF-8
-[[nodiscard]] PHASOR_API PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
-                                             std::string_view b = {});
-
 // [CLS] text [SEP] through the model: `count` tokens for every [MASK] of the text, each mask filled
 // for itself, as the model was trained. Probabilities are shares of the model's whole vocabulary.
 //
 // throws   Error(invalid_argument): a text without a mask, a tokenizer without one or with more
 //          tokens than the model, a model without a masked-LM head, a count below 1; as
 //          RoFormer::forward
-[[nodiscard]] PHASOR_API std::vector<Filling> fill(RoFormer& model, const Tokenizer& tokenizer,
+[[nodiscard]] PHASOR_API std::vector<Filling> fill(RoFormer& model,
+                                                   const text::Tokenizer& tokenizer,
                                                    std::string_view text, std::int64_t count);
 
 }  // namespace phasor::models

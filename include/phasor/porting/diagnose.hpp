@@ -16,7 +16,7 @@ namespace phasor::porting {
 
 // A rotation leaves at most this part of the tensor's energy (root mean square, relative)
 // unexplained: all arithmetic in bfloat16 leaves 0.006, a wrong layout 0.3.
-inline constexpr double kTurnedResidual = 0.05;
+inline constexpr double kRotatedResidual = 0.05;
 // Offsets are searched from -kLowestOffset to kHighestOffset when no positions are given, or those
 // given do not fit.
 inline constexpr std::int64_t kLowestOffset = 2048;

@@ -13,11 +13,11 @@
 namespace phasor::porting {
 
 // One pair of a layer that rotates.
-struct PairTurns {
+struct PairRotations {
   double frequency = 0.0;   // radians per position
   double wavelength = 0.0;  // 2 pi / frequency, positions; infinite for a pair that stands still
   // Turns within the trained length; none when that is not known.
-  std::optional<double> turns;
+  std::optional<double> rotations;
 };
 
 // Layers that share an encoding.
@@ -25,7 +25,7 @@ struct LayerExplanation {
   config::LayerGroup group;
   double amplitude = 1.0;
   // At the context that was asked for; images: the list that both axes share.
-  std::vector<PairTurns> pairs;
+  std::vector<PairRotations> pairs;
   // The length that the frequencies were trained at: the original one of a scaling that has one,
   // else max_position_embeddings.
   std::optional<std::int64_t> trained_length;

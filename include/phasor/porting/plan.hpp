@@ -15,8 +15,8 @@ namespace phasor::porting {
 
 // Pairs are put into bands by the turns they make within the trained length: at least 32, 8 to 32,
 // 1 to 8, and less than one: those never showed their whole circle.
-inline constexpr std::array<double, 3> kBandTurns = {32.0, 8.0, 1.0};
-inline constexpr std::size_t kBands = kBandTurns.size() + 1;
+inline constexpr std::array<double, 3> kBandRotations = {32.0, 8.0, 1.0};
+inline constexpr std::size_t kBands = kBandRotations.size() + 1;
 
 struct PlanOptions {
   std::int64_t to = 0;  // the longer context
@@ -27,10 +27,10 @@ struct PlanOptions {
 
 // One pair under one method. f: unscaled frequency, f': the method's, L: trained length, N: to.
 struct PlanPair {
-  double wavelength = 0.0;     // 2 pi / f, positions; infinite for a pair that never turns
-  double turns_trained = 0.0;  // L f / 2 pi
-  double frequency = 0.0;      // f'
-  double turns_at_to = 0.0;    // N f' / 2 pi
+  double wavelength = 0.0;         // 2 pi / f, positions; infinite for a pair that never turns
+  double rotations_trained = 0.0;  // L f / 2 pi
+  double frequency = 0.0;          // f'
+  double rotations_at_to = 0.0;    // N f' / 2 pi
   // f' / f: 1 keeps neighbours as far apart as in training, less moves them together.
   double compression = 1.0;
   // Reaches angles that training never showed: L f < 2 pi and N f' > L f.
@@ -38,8 +38,8 @@ struct PlanPair {
 };
 
 struct PlanBand {
-  double from_turns = 0.0;
-  std::optional<double> to_turns;  // none: no upper end
+  double from_rotations = 0.0;
+  std::optional<double> to_rotations;  // none: no upper end
   std::int64_t pairs = 0;
 };
 

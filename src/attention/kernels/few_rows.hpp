@@ -2,8 +2,8 @@
 // packing would read it twice.
 #pragma once
 
-#include "attention/kernels/exponential.hpp"
 #include "attention/kernels/pack.hpp"
+#include "phasor/attention/internal/kernels/exponential.hpp"
 
 namespace {
 

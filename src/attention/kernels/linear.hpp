@@ -2,10 +2,10 @@
 // everything has internal linkage.
 #pragma once
 
-#include "attention/kernels/exponential.hpp"
 #include "attention/kernels/kernels.hpp"
 #include "attention/kernels/linear_kernels.hpp"
-#include "attention/kernels/product.hpp"
+#include "phasor/attention/internal/kernels/exponential.hpp"
+#include "phasor/attention/internal/kernels/product.hpp"
 
 namespace {
 namespace linear {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/kernels/kernels.hpp"
-#include "attention/kernels/product.hpp"
+#include "phasor/attention/internal/kernels/product.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // The scores of six queries against one tile of keys, with every term and every mask.
 #pragma once
 
-#include "attention/kernels/exponential.hpp"
 #include "attention/kernels/kernels.hpp"
+#include "phasor/attention/internal/kernels/exponential.hpp"
 
 namespace {
 

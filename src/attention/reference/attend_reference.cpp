@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "attention/reference/problem.hpp"
-#include "phasor/attention/reference.hpp"
+#include "phasor/attention/internal/reference.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::attention {
@@ -115,7 +115,7 @@ struct ReferenceBackward {
   const Problem& problem;
   const ScoreTerms& terms;
   Dense d_q, d_k, d_v;
-  Dense d_turned_q, d_turned_k;
+  Dense d_rotated_q, d_rotated_k;
   TableSum content_bias{terms.content_bias}, position_bias{terms.position_bias};
   TableSum query_rows{terms.query_rows}, key_rows{terms.key_rows}, bias{terms.bias};
   TableSum extra_query{terms.extra_query}, extra_key{terms.extra_key};
@@ -129,8 +129,8 @@ struct ReferenceBackward {
         d_q(problem.q.batch, problem.q.tokens, problem.q.heads, problem.q.dim),
         d_k(problem.k.batch, problem.k.tokens, problem.k.heads, problem.k.dim),
         d_v(problem.v.batch, problem.v.tokens, problem.v.heads, problem.v.dim),
-        d_turned_q(d_q),
-        d_turned_k(d_k) {}
+        d_rotated_q(d_q),
+        d_rotated_k(d_k) {}
 
   // Of o_m = sum_n P (v_n + C), times d_out.
   void value(const Meeting& at, double probability, const double* d_out) {
@@ -148,17 +148,17 @@ struct ReferenceBackward {
     const std::int64_t key_head = problem.key_head(head), distance = at.distance();
     const double* q_m = problem.q.row(b, at.query(), head);
     const double* k_n = problem.k.row(b, at.key(), key_head);
-    const double* turned_q_m = problem.turned_q.row(b, at.query(), head);
-    const double* turned_k_n = problem.turned_k.row(b, at.key(), key_head);
+    const double* rotated_q_m = problem.rotated_q.row(b, at.query(), head);
+    const double* rotated_k_n = problem.rotated_k.row(b, at.key(), key_head);
     double* d_q_m = d_q.row(b, at.query(), head);
-    double* d_turned_k_n = d_turned_k.row(b, at.key(), key_head);
+    double* d_rotated_k_n = d_rotated_k.row(b, at.key(), key_head);
     const double g = problem.scale * ds;
 
-    add(d_turned_q.row(b, at.query(), head), g, turned_k_n, d);
-    add(d_turned_k_n, g, turned_q_m, d);
+    add(d_rotated_q.row(b, at.query(), head), g, rotated_k_n, d);
+    add(d_rotated_k_n, g, rotated_q_m, d);
     if (terms.content_bias.given()) {
-      add(content_bias.row(head, 0), g, turned_k_n, d);
-      add(d_turned_k_n, g, TableRow(terms.content_bias, head, 0), d);
+      add(content_bias.row(head, 0), g, rotated_k_n, d);
+      add(d_rotated_k_n, g, TableRow(terms.content_bias, head, 0), d);
     }
     if (terms.query_rows) {
       const std::int64_t r = terms.query_rows->map.row_of(distance);
@@ -204,12 +204,12 @@ struct ReferenceBackward {
   }
 
   ReferenceGradients finish() {
-    if (terms.turn) {  // d(T x) = T^T d
-      problem.turn(d_turned_q, core::Role::query, core::Direction::transpose);
-      problem.turn(d_turned_k, core::Role::key, core::Direction::transpose);
+    if (terms.rotation) {  // d(T x) = T^T d
+      problem.rotate(d_rotated_q, core::Role::query, core::Direction::transpose);
+      problem.rotate(d_rotated_k, core::Role::key, core::Direction::transpose);
     }
-    for (std::size_t i = 0; i < d_q.values.size(); ++i) d_q.values[i] += d_turned_q.values[i];
-    for (std::size_t i = 0; i < d_k.values.size(); ++i) d_k.values[i] += d_turned_k.values[i];
+    for (std::size_t i = 0; i < d_q.values.size(); ++i) d_q.values[i] += d_rotated_q.values[i];
+    for (std::size_t i = 0; i < d_k.values.size(); ++i) d_k.values[i] += d_rotated_k.values[i];
     return {d_q.values,           d_k.values,          d_v.values,       content_bias.values,
             position_bias.values, query_rows.values,   key_rows.values,  bias.values,
             extra_query.values,   extra_key.values,    first_row.values, first_column.values,
@@ -230,7 +230,7 @@ ReferenceGradients attend_backward_reference(const ScoreTerms& terms, core::Cons
                                              core::ConstHeadsView d_out,
                                              const AttentionOptions& options) {
   const char* where = "attend_backward_reference";
-  if (terms.turn && options.keys == KeyState::turned) {
+  if (terms.rotation && options.keys == KeyState::rotated) {
     throw Error(ErrorCode::unsupported,
                 message(where, ": keys must be raw where the terms turn them, got turned keys"));
   }

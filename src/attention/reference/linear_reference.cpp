@@ -1,10 +1,10 @@
-#include "phasor/attention/linear_reference.hpp"
+#include "phasor/attention/internal/linear_reference.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/reference.hpp"
+#include "phasor/core/internal/reference.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -92,13 +92,13 @@ void unmap_keys(FeatureMap features, const Heads& phi, Heads& gradient) {
 struct Reference {
   const std::optional<core::Rotary>& rotary;
   const LinearOptions& options;
-  Heads q, k, v;             // phi(q), phi(k), v
-  Heads turned_q, turned_k;  // R phi
+  Heads q, k, v;               // phi(q), phi(k), v
+  Heads rotated_q, rotated_k;  // R phi
   std::int64_t group = 1;
 
   Reference(const std::optional<core::Rotary>& rotary_, const ConstHeadsView& q_,
             const ConstHeadsView& k_, const ConstHeadsView& v_, const LinearOptions& options_)
-      : rotary(rotary_), options(options_), q(q_), k(k_), v(v_), turned_q(q), turned_k(k) {
+      : rotary(rotary_), options(options_), q(q_), k(k_), v(v_), rotated_q(q), rotated_k(k) {
     if (q.batch != k.batch || q.batch != v.batch || k.tokens != v.tokens || k.heads != v.heads ||
         q.dim != k.dim || k.heads < 1 || q.heads % k.heads != 0) {
       throw Error(
@@ -110,13 +110,13 @@ struct Reference {
     group = q.heads / k.heads;
     map_queries(options.features, q);
     map_keys(options.features, k);
-    turned_q = q;
-    turned_k = k;
-    turn(turned_q, core::Role::query, core::Direction::forward);
-    turn(turned_k, core::Role::key, core::Direction::forward);
+    rotated_q = q;
+    rotated_k = k;
+    rotate(rotated_q, core::Role::query, core::Direction::forward);
+    rotate(rotated_k, core::Role::key, core::Direction::forward);
   }
 
-  void turn(Heads& x, core::Role role, core::Direction direction) const {
+  void rotate(Heads& x, core::Role role, core::Direction direction) const {
     if (!rotary) return;
     const bool is_query = role == core::Role::query;
     const auto& given = is_query ? options.query_positions : options.key_positions;
@@ -152,11 +152,11 @@ LinearReference linear_attend_reference(const std::optional<core::Rotary>& rotar
     for (std::int64_t m = 0; m < q.tokens; ++m) {
       for (std::int64_t h = 0; h < q.heads; ++h) {
         const double denominator = r.denominator(b, m, h);
-        const double* query = r.turned_q.row(b, m, h);
+        const double* query = r.rotated_q.row(b, m, h);
         double magnitude = 0.0;
         for (std::int64_t n = 0; n < k.tokens && denominator != 0.0; ++n) {
           if (!r.sees(b, m, n)) continue;
-          const double* key = r.turned_k.row(b, n, h / r.group);
+          const double* key = r.rotated_k.row(b, n, h / r.group);
           const double* value = r.v.row(b, n, h / r.group);
           const double weight = dot(query, key, r.q.dim) / denominator;
           for (std::int64_t j = 0; j < out.dim; ++j) out.row(b, m, h)[j] += weight * value[j];
@@ -194,10 +194,10 @@ LinearReferenceGradients linear_attend_backward_reference(
         for (std::int64_t n = 0; n < k.tokens; ++n) {
           if (!r.sees(b, m, n)) continue;
           const double d_weight = dot(gradient, r.v.row(b, n, g), v.head_dim) / denominator;
-          const double weight = dot(r.turned_q.row(b, m, h), r.turned_k.row(b, n, g), q.head_dim);
+          const double weight = dot(r.rotated_q.row(b, m, h), r.rotated_k.row(b, n, g), q.head_dim);
           for (std::int64_t i = 0; i < q.head_dim; ++i) {
-            above_q.row(b, m, h)[i] += d_weight * r.turned_k.row(b, n, g)[i];
-            above_k.row(b, n, g)[i] += d_weight * r.turned_q.row(b, m, h)[i];
+            above_q.row(b, m, h)[i] += d_weight * r.rotated_k.row(b, n, g)[i];
+            above_k.row(b, n, g)[i] += d_weight * r.rotated_q.row(b, m, h)[i];
             below_q.row(b, m, h)[i] += d_denominator * r.k.row(b, n, g)[i];
             below_k.row(b, n, g)[i] += d_denominator * r.q.row(b, m, h)[i];
           }
@@ -208,8 +208,8 @@ LinearReferenceGradients linear_attend_backward_reference(
       }
     }
   }
-  r.turn(above_q, core::Role::query, core::Direction::transpose);
-  r.turn(above_k, core::Role::key, core::Direction::transpose);
+  r.rotate(above_q, core::Role::query, core::Direction::transpose);
+  r.rotate(above_k, core::Role::key, core::Direction::transpose);
   for (std::size_t i = 0; i < above_q.values.size(); ++i) above_q.values[i] += below_q.values[i];
   for (std::size_t i = 0; i < above_k.values.size(); ++i) above_k.values[i] += below_k.values[i];
   unmap_queries(options.features, r.q, above_q);

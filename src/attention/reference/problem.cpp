@@ -6,7 +6,7 @@
 #include <string>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/reference.hpp"
+#include "phasor/core/internal/reference.hpp"
 
 namespace phasor::attention::reference {
 namespace {
@@ -100,16 +100,16 @@ Problem::Problem(const char* where, const encodings::ScoreTerms& terms, ConstHea
       q(dense_of(q_view)),
       k(dense_of(k_view)),
       v(dense_of(v_view)),
-      turned_q(q),
-      turned_k(k),
+      rotated_q(q),
+      rotated_k(k),
       scale(options.scale.value_or(terms.scale)) {
   check_shapes(where, q, k, v, options);
   sequences = sequences_of(q, k, options);
   check_distances(where);
-  if (!terms.turn) return;
-  turn(turned_q, core::Role::query, core::Direction::forward);
+  if (!terms.rotation) return;
+  rotate(rotated_q, core::Role::query, core::Direction::forward);
   if (options.keys == KeyState::raw) {
-    turn(turned_k, core::Role::key, core::Direction::forward);
+    rotate(rotated_k, core::Role::key, core::Direction::forward);
   }
 }
 
@@ -131,9 +131,9 @@ void Problem::check_distances(const char* where) const {
   check("value_rows", terms.value_rows);
 }
 
-void Problem::turn(Dense& x, core::Role role, core::Direction direction) const {
+void Problem::rotate(Dense& x, core::Role role, core::Direction direction) const {
   const bool is_query = role == core::Role::query;
-  const int axes = terms.turn->frequencies.axis_count();
+  const int axes = terms.rotation->frequencies.axis_count();
   std::vector<std::int64_t> ids(static_cast<std::size_t>(axes * x.batch * x.tokens));
   for (int axis = 0; axis < axes; ++axis) {
     for (const Sequence& sequence : sequences) {
@@ -151,10 +151,10 @@ void Problem::turn(Dense& x, core::Role role, core::Direction direction) const {
   const core::HeadsView view = core::heads_view(x.values.data(), x.batch, x.tokens, x.heads, x.dim);
   if (x.values.empty()) return;
   if (options.angles == core::AngleMode::exact) {
-    core::reference::rotate(*terms.turn, positions, view, view, direction, role);
+    core::reference::rotate(*terms.rotation, positions, view, view, direction, role);
   } else {
-    const core::Turn in_place{view, view, role};
-    core::rotate(*terms.turn, positions, {&in_place, 1},
+    const core::Rotation in_place{view, view, role};
+    core::rotate(*terms.rotation, positions, {&in_place, 1},
                  {.direction = direction, .angles = options.angles});
   }
 }
@@ -177,14 +177,14 @@ double Problem::score(const Meeting& at) const noexcept {
   const std::int64_t d = q.dim;
   const double* q_m = q.row(sequence.batch, at.query(), head);
   const double* k_n = k.row(sequence.batch, at.key(), key_head(head));
-  const double* turned_q_m = turned_q.row(sequence.batch, at.query(), head);
-  const double* turned_k_n = turned_k.row(sequence.batch, at.key(), key_head(head));
+  const double* rotated_q_m = rotated_q.row(sequence.batch, at.query(), head);
+  const double* rotated_k_n = rotated_k.row(sequence.batch, at.key(), key_head(head));
   const std::int64_t distance = at.distance();
 
   // (T_m q_m + u) . (T_n k_n)
-  double scaled = dot(turned_q_m, turned_k_n, d);
+  double scaled = dot(rotated_q_m, rotated_k_n, d);
   if (terms.content_bias.given())
-    scaled += dot(turned_k_n, TableRow(terms.content_bias, head, 0), d);
+    scaled += dot(rotated_k_n, TableRow(terms.content_bias, head, 0), d);
   // (q_m + v) . A[r(m - n)]
   if (terms.query_rows) {
     const TableRow row(terms.query_rows->table, head, terms.query_rows->map.row_of(distance));

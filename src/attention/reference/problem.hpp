@@ -80,7 +80,7 @@ struct Problem {
   const encodings::ScoreTerms& terms;
   const AttentionOptions& options;
   Dense q, k, v;
-  Dense turned_q, turned_k;  // T_m q_m and T_n k_n
+  Dense rotated_q, rotated_k;  // T_m q_m and T_n k_n
   std::vector<Sequence> sequences;
   double scale;
 
@@ -106,7 +106,7 @@ struct Problem {
   [[nodiscard]] double masked(const Meeting& at, double capped_score) const noexcept;
 
   // Turns x at the positions of queries or keys, or turns gradients back.
-  void turn(Dense& x, core::Role role, core::Direction direction) const;
+  void rotate(Dense& x, core::Role role, core::Direction direction) const;
 
  private:
   [[nodiscard]] bool within_reach(const Meeting& at) const noexcept;

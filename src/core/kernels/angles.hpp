@@ -1,8 +1,8 @@
 // cos and sin of exact products, a vector of doubles at a time. Included by kernels.cpp alone.
 #pragma once
 
-#include "core/kernels/kernels.hpp"
-#include "core/kernels/vector.hpp"
+#include "phasor/core/internal/kernels/kernels.hpp"
+#include "phasor/core/internal/kernels/vector.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Compiled once per instruction set with PHASOR_KERNEL_LEVEL as its name.
-#include "core/kernels/kernels.hpp"
+#include "phasor/core/internal/kernels/kernels.hpp"
 
 #include "core/kernels/angles.hpp"
 #include "core/kernels/rotate.hpp"

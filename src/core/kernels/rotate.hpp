@@ -4,8 +4,8 @@
 // one load, two multiplications and one store.
 #pragma once
 
-#include "core/kernels/kernels.hpp"
-#include "core/kernels/vector.hpp"
+#include "phasor/core/internal/kernels/kernels.hpp"
+#include "phasor/core/internal/kernels/vector.hpp"
 
 namespace {
 

@@ -3,9 +3,9 @@
 #include <numbers>
 #include <vector>
 
-#include "core/positions.hpp"
-#include "core/turns.hpp"
-#include "phasor/core/reference.hpp"
+#include "phasor/core/internal/positions.hpp"
+#include "phasor/core/internal/reference.hpp"
+#include "phasor/core/internal/rotations.hpp"
 
 namespace phasor::core::reference {
 namespace {
@@ -42,14 +42,14 @@ Complex phase(const Rotary& rotary, std::int64_t pair, const double* positions, 
   const long double angle =
       std::fmod(position * static_cast<long double>(rotary.frequencies.values()[i]),
                 2 * std::numbers::pi_v<long double>);
-  const Complex turn = std::polar(1.0L, direction == Direction::forward ? angle : -angle);
+  const Complex rotation = std::polar(1.0L, direction == Direction::forward ? angle : -angle);
   long double length = rotary.frequencies.amplitude();
   if (rotary.growth) {
     const long double distance = position - static_cast<long double>(rotary.growth->centre);
     const long double exponent = static_cast<long double>(rotary.growth->rates[i]) * distance;
     length *= std::exp(role == Role::query ? exponent : -exponent);
   }
-  return turn * (direction == Direction::inverse ? 1.0L / length : length);
+  return rotation * (direction == Direction::inverse ? 1.0L / length : length);
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ Complex phase(const Rotary& rotary, std::int64_t pair, const double* positions, 
 void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
             Direction direction, Role role) {
   validate(rotary);
-  const Turn turn{in, out, role};
-  check_turns(rotary.head_dim, {&turn, 1});
+  const Rotation rotation{in, out, role};
+  check_rotations(rotary.head_dim, {&rotation, 1});
   const int axes = rotary.frequencies.axis_count();
   static_cast<void>(check_positions(positions, axes, in.batch, in.tokens));
   if (in.batch * in.tokens == 0) return;

@@ -1,8 +1,8 @@
 // Activations as bytes: x = scale (c0 + c1 / 254 + c2 / 254^2), a scale for each 32 columns.
 #pragma once
 
-#include "attention/kernels/exponential.hpp"
 #include "models/kernels/formats.hpp"
+#include "phasor/attention/internal/kernels/exponential.hpp"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // instructions by name (docs/adr/0008-integer-dots.md). Included by kernels.cpp alone.
 #pragma once
 
-#include "attention/kernels/product.hpp"
+#include "phasor/attention/internal/kernels/product.hpp"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // The operations between the products: norms, activations, sums.
 #pragma once
 
-#include "attention/kernels/exponential.hpp"
 #include "models/kernels/dot.hpp"
 #include "models/kernels/kernels.hpp"
+#include "phasor/attention/internal/kernels/exponential.hpp"
 
 namespace {
 

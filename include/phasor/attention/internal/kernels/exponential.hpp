@@ -1,0 +1,126 @@
+// 2^x and the soft cap, on vectors of float.
+#pragma once
+
+#include "phasor/attention/internal/kernels/product.hpp"
+
+namespace {
+
+// Weights below this are exact zeros: a product with subnormal numbers costs a hundred cycles.
+constexpr float kSmallestExponent = -100.0F;
+
+// 2^x for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
+// polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value.
+inline Float exp2_of(Float x) {
+  const Float magic = splat(0x1.8p23F);
+  const Float shifted = x + magic;
+  const Float whole = shifted - magic;
+  const Float part = x - whole;
+  Float p = splat(1.3264727e-3F);
+  p = mul_add(p, part, splat(9.671513e-3F));
+  p = mul_add(p, part, splat(5.5507336e-2F));
+  p = mul_add(p, part, splat(2.4022242e-1F));
+  p = mul_add(p, part, splat(6.93147e-1F));
+  p = mul_add(p, part, splat(1.0F));
+  // The low bits of `shifted` are the integer; a product, not an addition to the exponent, so that
+  // NaN stays what it is.
+  const Bits exponent = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
+  const Float scaled = p * reinterpret_cast<Float>(exponent);
+  return x < splat(kSmallestExponent) ? Float{} : scaled;
+}
+
+// c tanh(x / c).
+inline Float soft_capped(Float x, float cap) {
+  const Float y = x * splat(1.0F / cap);
+  const Float magnitude = y < Float{} ? -y : y;
+  // 1 - 2 / (e^2y + 1) loses digits near 0, where the series of tanh has them.
+  const Float square = y * y;
+  Float series = splat(62.0F / 2835.0F);
+  series = mul_add(series, square, splat(-17.0F / 315.0F));
+  series = mul_add(series, square, splat(2.0F / 15.0F));
+  series = mul_add(series, square, splat(-1.0F / 3.0F));
+  series = mul_add(series * square, magnitude, magnitude);
+  const Float bounded = magnitude > splat(20.0F) ? splat(20.0F) : magnitude;
+  const Float power = exp2_of(bounded * splat(-2.8853900817779268F));  // e^(-2|y|)
+  const Float large = (splat(1.0F) - power) / (splat(1.0F) + power);
+  const Float size = magnitude < splat(0.35F) ? series : large;
+  return splat(cap) * (y < Float{} ? -size : size);
+}
+
+// The larger of each lane; b where either is NaN.
+inline Float larger(Float a, Float b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Float>(
+      _mm512_maskz_max_ps(kAllLanes, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Float>(
+      _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+#else
+  return a > b ? a : b;
+#endif
+}
+
+// The vector with its lanes turned by kBy: (lane + kBy) mod kFloats.
+template <int kBy, int... Lane>
+inline Float rotated_lanes(Float x, Lanes<Lane...>) {
+  return __builtin_shufflevector(x, x, ((Lane + kBy) % kFloats)...);
+}
+template <int kBy>
+inline Float rotated_lanes(Float x) {
+  return rotated_lanes<kBy>(x, FloatLanes{});
+}
+inline float sum_of_lanes(Float x) {
+  if constexpr (kFloats >= 16) x += rotated_lanes<8>(x);
+  if constexpr (kFloats >= 8) x += rotated_lanes<4>(x);
+  x += rotated_lanes<2>(x);
+  x += rotated_lanes<1>(x);
+  return x[0];
+}
+inline float largest_of_lanes(Float x) {
+  if constexpr (kFloats >= 16) x = larger(x, rotated_lanes<8>(x));
+  if constexpr (kFloats >= 8) x = larger(x, rotated_lanes<4>(x));
+  x = larger(x, rotated_lanes<2>(x));
+  x = larger(x, rotated_lanes<1>(x));
+  return x[0];
+}
+
+// The sum of row[begin .. end).
+inline float sum_of(const float* row, std::int64_t begin, std::int64_t end) {
+  Float sums{};
+  std::int64_t i = begin;
+  for (; i + kFloats <= end; i += kFloats) sums += load<Float>(row + i);
+  float sum = sum_of_lanes(sums);
+  for (; i < end; ++i) sum += row[i];
+  return sum;
+}
+
+// Lanes whose bit kStep is clear come from a, the others from b; with kOther = 1 each is the
+// neighbour across that bit. Both added are one level of a reduction.
+template <int kStep, int kOther, int... Lane>
+inline Float paired_lanes(Float a, Float b, Lanes<Lane...>) {
+  return __builtin_shufflevector(
+      a, b, ((Lane ^ (kOther * kStep)) + ((Lane & kStep) == 0 ? 0 : kFloats))...);
+}
+// sums[i] summed over its lanes, in lane i: half the shuffles of kFloats single sums.
+inline Float sums_of_lanes(Float* sums) {
+  PHASOR_UNROLL
+  for (int i = 0; i < kFloats; i += 2)
+    sums[i / 2] = paired_lanes<1, 0>(sums[i], sums[i + 1], FloatLanes{}) +
+                  paired_lanes<1, 1>(sums[i], sums[i + 1], FloatLanes{});
+  PHASOR_UNROLL
+  for (int i = 0; i < kFloats / 2; i += 2)
+    sums[i / 2] = paired_lanes<2, 0>(sums[i], sums[i + 1], FloatLanes{}) +
+                  paired_lanes<2, 1>(sums[i], sums[i + 1], FloatLanes{});
+  if constexpr (kFloats >= 8) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kFloats / 4; i += 2)
+      sums[i / 2] = paired_lanes<4, 0>(sums[i], sums[i + 1], FloatLanes{}) +
+                    paired_lanes<4, 1>(sums[i], sums[i + 1], FloatLanes{});
+  }
+  if constexpr (kFloats >= 16) {
+    sums[0] = paired_lanes<8, 0>(sums[0], sums[1], FloatLanes{}) +
+              paired_lanes<8, 1>(sums[0], sums[1], FloatLanes{});
+  }
+  return sums[0];
+}
+
+}  // namespace

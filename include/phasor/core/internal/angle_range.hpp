@@ -1,0 +1,15 @@
+// The range in which angles are exact, and frequencies as kernels take them.
+#pragma once
+
+#include "phasor/core/frequencies.hpp"
+#include "phasor/core/internal/kernels/kernels.hpp"
+
+namespace phasor::core {
+
+// throws   Error(out_of_range) unless every position in [low, high] gives an angle that the kernels
+//          reduce exactly
+void check_angle_range(const char* where, const Frequencies& frequencies, double low, double high);
+
+[[nodiscard]] kernels::Angles kernel_angles(const Frequencies& frequencies) noexcept;
+
+}  // namespace phasor::core

@@ -1,0 +1,12 @@
+// From an instruction set to its kernels.
+#pragma once
+
+#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/internal/kernels/kernels.hpp"
+
+namespace phasor::core {
+
+// throws   Error(unsupported) for a level that this CPU or this build does not have
+[[nodiscard]] const kernels::Kernels& kernels_for(InstructionSet isa);
+
+}  // namespace phasor::core

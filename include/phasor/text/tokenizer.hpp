@@ -1,0 +1,129 @@
+// Text to token ids and back.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/core/error.hpp"
+#include "phasor/export.h"
+#include "phasor/io/gguf.hpp"
+
+namespace phasor::text {
+
+enum class SpecialText : std::uint8_t {
+  parse,    // "<|im_end|>" in the text is that token
+  as_text,  // it is plain text, cut like any other: for text of strangers
+};
+
+struct SpecialTokens {
+  std::optional<std::int64_t> begin, end, pad, unknown, mask, classify, separate;
+  // Tokens that end an answer: `end`, and those that end a turn (<|im_end|>, <|eot_id|>, ...).
+  std::vector<std::int64_t> stops;
+  bool add_begin = false;  // a prompt starts with `begin`
+};
+
+class PHASOR_API Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Neither begin nor end tokens are added: see specials().add_begin.
+  //
+  // throws   Error(invalid_argument) naming the byte offset for text that is not UTF-8
+  [[nodiscard]] virtual std::vector<std::int64_t> encode(
+      std::string_view text, SpecialText special = SpecialText::parse) const = 0;
+  // The bytes that a token stands for; a part of a character is possible. Special tokens read as
+  // their own text.
+  //
+  // throws   Error(out_of_range) naming the vocabulary for ids outside it
+  [[nodiscard]] virtual std::string piece(std::int64_t id) const = 0;
+  // Whether the token is a control token, which a reader of the answer does not see.
+  [[nodiscard]] virtual bool is_special(std::int64_t id) const = 0;
+  // The text of all ids, as a reader sees it: special tokens left out, bytes that are not UTF-8
+  // replaced by U+FFFD.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int64_t> ids) const;
+
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] const SpecialTokens& specials() const noexcept { return specials_; }
+  // The id of a token by its exact text.
+  [[nodiscard]] virtual std::optional<std::int64_t> find(std::string_view token) const = 0;
+  // "bpe/smollm", "sentencepiece", "wordpiece", ...: for people.
+  [[nodiscard]] virtual std::string description() const = 0;
+  // A Jinja chat template that came with the tokenizer; empty when none did.
+  [[nodiscard]] const std::string& chat_template() const noexcept { return chat_template_; }
+
+ protected:
+  Tokenizer() = default;
+  SpecialTokens specials_;
+  std::string chat_template_;
+};
+
+// A GGUF file, or a folder that holds tokenizer.json (byte-level BPE), tokenizer.model
+// (SentencePiece) or vocab.txt (WordPiece; config.json's model_type roformer adds its
+// pre-segmentation). tokenizer_config.json and generation_config.json, where present, give the special tokens
+// and the chat template.
+//
+// refuses  a pre-tokenizer, normaliser or model that Phasor does not have, by its name
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> read_tokenizer(
+    const std::filesystem::path& path);
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(
+    const io::GgufFile& file);
+// The text of a tokenizer.json; `name` stands in messages.
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(
+    std::string_view text, std::string_view name);
+// A serialised SentencePiece model.
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(
+    std::string_view bytes, std::string_view name);
+
+enum class BeginToken : std::uint8_t {
+  as_wanted,  // first where specials().add_begin says so and the text did not write it itself
+  leave_out,
+};
+// The ids of a prompt.
+//
+// throws   Error(invalid_argument) for a text without a token; as Tokenizer::encode
+[[nodiscard]] PHASOR_API std::vector<std::int64_t> prompt_ids(
+    const Tokenizer& tokenizer, std::string_view text, BeginToken begin = BeginToken::as_wanted);
+
+struct PairIds {
+  std::vector<std::int64_t> ids, token_types;
+};
+// Two sentences as one row: [CLS] a [SEP] b [SEP], token type 0 up to the first [SEP], 1 behind it.
+// An empty b gives [CLS] a [SEP]. Special tokens are parsed as Tokenizer::encode does.
+//
+// throws   Error(invalid_argument): a tokenizer without [CLS] or [SEP], text that is not UTF-8
+[[nodiscard]] PHASOR_API PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
+                                             std::string_view b = {});
+
+// How text is cut before WordPiece.
+enum class Segmentation : std::uint8_t {
+  bert,      // at spaces, punctuation and every CJK character
+  roformer,  // runs of CJK text first into the vocabulary's own words, then as bert
+};
+enum class LetterCase : std::uint8_t { keep, lower };  // lower also strips accents
+// A vocab.txt: one token a line, its id the line's number.
+[[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_wordpiece(
+    std::string_view vocabulary, std::string_view name, Segmentation segmentation,
+    LetterCase letters);
+
+// Collects pieces and lets whole characters through: for writing tokens as they come.
+class PHASOR_API TextStream {
+ public:
+  // The characters that are complete with this piece; bytes that can never be completed become
+  // U+FFFD. Where it throws (std::bad_alloc) nothing was pushed.
+  [[nodiscard]] std::string push(std::string_view piece);
+  // What is left, as U+FFFD.
+  [[nodiscard]] std::string finish();
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace phasor::text

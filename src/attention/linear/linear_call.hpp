@@ -1,0 +1,202 @@
+// A call of linear attention, checked, and what its passes share: scratch, the running sums, and
+// chunks of keys and queries on their way into products.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+#include "attention/kernels/kernels.hpp"
+#include "attention/rotation_rows.hpp"
+#include "phasor/attention/linear.hpp"
+
+namespace phasor::attention {
+
+// Tokens that meet in one product, and whose rows of cos and sin are made at once for all heads of
+// a thread. Larger chunks do more work against themselves, d + dv a token for half of them; smaller
+// ones touch the state more often. The next chunk of tokens begins when every head has done with
+// one: what tokens hold of the other heads is then still in the cache that it was brought to.
+inline constexpr std::int64_t kChunk = 64;
+
+// Rows of scratch for a matrix of n: products work on whole panels, transposes on whole vectors.
+[[nodiscard]] constexpr std::int64_t room_for(std::int64_t n) noexcept {
+  const std::int64_t panels = kernels::rounded_up(n, kernels::kPanelRows);
+  const std::int64_t vectors = kernels::rounded_up(n, kernels::kWidest);
+  return panels > vectors ? panels : vectors;
+}
+
+// Hands out aligned pieces of one allocation; without memory it only counts.
+class Carver {
+ public:
+  explicit Carver(float* memory = nullptr) noexcept : memory_(memory) {}
+  [[nodiscard]] float* take(std::int64_t floats) noexcept {
+    const std::int64_t at = used_;
+    used_ += kernels::rounded_up(floats, kernels::kWidest);
+    return memory_ == nullptr ? nullptr : memory_ + at;
+  }
+  [[nodiscard]] std::int64_t used() const noexcept { return used_; }
+
+ private:
+  float* memory_;
+  std::int64_t used_ = 0;
+};
+
+// `parts` pieces of zeros, each aligned to a cache line.
+class Scratch {
+ public:
+  Scratch(std::int64_t parts, std::int64_t floats);
+  [[nodiscard]] Carver part(std::int64_t index) noexcept;
+
+ private:
+  std::int64_t floats_;
+  std::vector<float> memory_;
+};
+
+// One head's sum of outer products a b^T [rows, columns] and of vectors [width], with what their
+// additions rounded away. The memory behind `products` holds all four, one after the other.
+struct Sums {
+  float* products = nullptr;
+  float* products_carry = nullptr;
+  float* vectors = nullptr;
+  float* vectors_carry = nullptr;
+  float* exponent = nullptr;  // softmax_exp: keys are in units of 2^e
+  std::int64_t columns = 0;   // floats of a row of products
+  std::int64_t floats = 0;    // of all four
+
+  [[nodiscard]] static std::int64_t floats_for(std::int64_t rows, std::int64_t columns,
+                                               std::int64_t width) noexcept;
+  [[nodiscard]] static Sums at(float* memory, float* exponent, std::int64_t rows,
+                               std::int64_t columns, std::int64_t width) noexcept;
+};
+
+// No key has come yet.
+inline constexpr float kNoExponent = -3.402823466e38F;
+
+// Where the state of a batch row and key head lies.
+struct LinearStateAccess {
+  [[nodiscard]] static Sums sums(const LinearState& state, float* memory, float* exponents,
+                                 std::int64_t head) noexcept;
+  static float* memory(LinearState& state) noexcept { return state.sums_.data(); }
+  static float* exponents(LinearState& state) noexcept { return state.exponents_.data(); }
+  static void advance(LinearState& state, std::int64_t tokens, FeatureMap features) noexcept {
+    state.tokens_ += tokens;
+    state.features_ = features;
+  }
+};
+
+struct LinearCall {
+  core::ConstHeadsView q, k, v;
+  const LinearOptions& options;
+  const kernels::Kernels& kernels;
+  std::optional<RotationRows> rotations;
+  core::Positions query_positions, key_positions;
+  bool rows_are_shared;  // one row of cos and sin serves a token's query and its key
+  std::int64_t group;    // query heads of a key head
+  std::int64_t offset;   // query i stands beside key offset + i
+  std::int64_t dim, value_dim;
+  std::int64_t width, value_width;  // floats of a row of scratch
+  std::int64_t chunk;               // the most tokens of a chunk in this call
+
+  // Float64 views: wide.hpp, not the kernels.
+  [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }
+  [[nodiscard]] bool is_causal() const noexcept {
+    return options.causality == Causality::bottom_right;
+  }
+  [[nodiscard]] bool is_exp() const noexcept { return options.features == FeatureMap::softmax_exp; }
+  [[nodiscard]] std::int64_t sum_floats() const noexcept {
+    return Sums::floats_for(dim, value_width, width);
+  }
+  [[nodiscard]] std::int64_t row_floats() const noexcept {
+    return rotations ? rotations->floats_for(chunk) : 0;
+  }
+  [[nodiscard]] bool is_padding(std::int64_t b, std::int64_t key) const noexcept {
+    return !options.key_padding.empty() &&
+           options.key_padding[static_cast<std::size_t>(b * k.tokens + key)] == 0;
+  }
+};
+
+// throws   Error as linear_attend
+[[nodiscard]] LinearCall checked_linear_call(
+    const char* where, const std::optional<core::Rotary>& rotary, const core::ConstHeadsView& q,
+    const core::ConstHeadsView& k, const core::ConstHeadsView& v, const LinearOptions& options,
+    std::int64_t tokens_before);
+void check_linear_input(const char* where, const char* name, const core::ConstHeadsView& view);
+// throws   Error unless `view` has the shape of `like` with `dim` features, and, being an output,
+//          lies apart from the inputs and from `others`
+void check_linear_shape(const char* where, const char* name, const core::ConstHeadsView& view,
+                        const char* like_name, const core::ConstHeadsView& like, std::int64_t dim);
+void check_linear_output(const char* where, const char* name, const core::HeadsView& view,
+                         std::initializer_list<core::ConstHeadsView> others);
+// How many threads pay, at most `units`.
+[[nodiscard]] int linear_threads(const LinearCall& call, std::int64_t units);
+
+// Rows of cos and sin of a chunk; null where nothing turns.
+struct ChunkRows {
+  std::int64_t first = 0;  // token
+  float* forward = nullptr;
+  float* transposed = nullptr;
+};
+void make_key_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
+                   ChunkRows& rows);
+void make_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
+                     ChunkRows& rows);
+
+// The rows of the queries beside keys [first, first + count), causal.
+void make_rows_beside(const LinearCall& call, std::int64_t b, std::int64_t first,
+                      std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows);
+
+// A chunk of keys and values in scratch, rows of call.width and call.value_width.
+struct KeyChunk {
+  float* features = nullptr;  // phi(k)
+  float* rotated = nullptr;   // R phi(k); the same memory where nothing turns
+  float* values = nullptr;
+  float* largest = nullptr;  // of each row
+  std::int64_t first = 0, count = 0;
+  float exponent = 0.0F;
+};
+[[nodiscard]] KeyChunk carve_keys(const LinearCall& call, Carver& carver);
+// Reads keys and values [first, first + count) of key head g; features are not mapped yet.
+void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int64_t first,
+               std::int64_t count, KeyChunk& keys);
+// How many of the keys that were read may share a chunk, so that no query is touched by keys that
+// it does not see: a key that is not finite stands alone, and exponents grow by kExponentGrowth at
+// most.
+[[nodiscard]] std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys,
+                                        float exponent);
+// The exponent that keys [0, count) of the chunk need, `before` or more.
+[[nodiscard]] float exponent_for(const LinearCall& call, const KeyChunk& keys, float before);
+// phi and R phi, in units of 2^exponent.
+void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
+              KeyChunk& keys);
+// Brings sums in units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it
+// grows, sums of queries shrink when it falls.
+enum class ScaleOf : std::uint8_t { keys, queries };
+void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, const Sums& sums);
+
+// sum (R phi(k)) v^T and sum phi(k) take in the chunk, whose own sum of phi(k) is `total`.
+void add_keys_to_sums(const LinearCall& call, const KeyChunk& keys, const float* total,
+                      const Sums& sums);
+
+struct QueryChunk {
+  float* features = nullptr;
+  float* rotated = nullptr;
+  float* exponents = nullptr;  // of each row; cancels in (19)
+};
+[[nodiscard]] QueryChunk carve_queries(const LinearCall& call, Carver& carver);
+void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::int64_t first,
+                  std::int64_t count, const ChunkRows& rows, QueryChunk& queries);
+
+// d x from d phi(x), in place.
+void unmap(const LinearCall& call, const float* features, float* gradient, std::int64_t count);
+
+// Rows of `stride` floats, zeros behind the last feature.
+void read_tokens(const LinearCall& call, const core::ConstHeadsView& view, std::int64_t b,
+                 std::int64_t h, std::int64_t first, std::int64_t count, float* out,
+                 std::int64_t stride);
+void write_tokens(const LinearCall& call, const float* in, std::int64_t stride, std::int64_t count,
+                  const core::HeadsView& view, std::int64_t b, std::int64_t h, std::int64_t first);
+// 1 / x, and 0 for 0: no key counts.
+void invert(float* x, std::int64_t count) noexcept;
+
+}  // namespace phasor::attention

@@ -1,0 +1,117 @@
+#include "attention/linear/wide_linear.hpp"
+
+#include "attention/softmax/call.hpp"
+#include "attention/wide.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::attention {
+namespace {
+
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+
+void map_query(FeatureMap features, double* row, std::int64_t dim) {
+  if (features == FeatureMap::elu_plus_one) {
+    for (std::int64_t i = 0; i < dim; ++i) row[i] = row[i] > 0.0 ? row[i] + 1.0 : std::exp(row[i]);
+    return;
+  }
+  double largest = kNone, sum = 0.0;
+  for (std::int64_t i = 0; i < dim; ++i) largest = std::max(largest, row[i]);
+  for (std::int64_t i = 0; i < dim; ++i) sum += row[i] = std::exp(row[i] - largest);
+  for (std::int64_t i = 0; i < dim; ++i) row[i] /= sum;
+}
+
+struct WideLinearForward {
+  const LinearCall& call;
+  const WideFeatures& features;
+  core::HeadsView out;
+  std::vector<WideSums> sums;  // one per thread
+
+  void run_key_head(std::int64_t b, std::int64_t g, WideSums& state) const {
+    for_each_query(call, features, b, g, state, [&](std::int64_t i) {
+      for (std::int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+        const double denominator =
+            wide_dot(features.query(b, i, h), state.vectors.data(), call.dim);
+        if (denominator == 0.0) continue;  // no key counts
+        double* const o = wide_row(out, b, i, h);
+        state.times_rows(features.rotated_query(b, i, h), o);
+        for (std::int64_t d = 0; d < call.value_dim; ++d) o[d] /= denominator;
+      }
+    });
+  }
+};
+
+void run_wide_linear_part(void* context, int part, int parts) {
+  WideLinearForward& forward = *static_cast<WideLinearForward*>(context);
+  const std::int64_t heads = forward.call.k.heads, units = forward.call.k.batch * heads;
+  for (std::int64_t unit = part; unit < units; unit += parts) {
+    forward.run_key_head(unit / heads, unit % heads, forward.sums[static_cast<std::size_t>(part)]);
+  }
+}
+
+}  // namespace
+
+WideFeatures::WideFeatures(const std::optional<core::Rotary>& rotary, const LinearCall& call)
+    : q_(WideHeads::copy_of(call.q)),
+      k_(WideHeads::copy_of(call.k)),
+      exponents_(static_cast<std::size_t>(call.k.batch * call.k.heads * call.k.tokens)),
+      rotations_(rotary.has_value()) {
+  q_.for_each_row([&](std::int64_t, std::int64_t, std::int64_t, double* row) {
+    map_query(call.options.features, row, call.dim);
+  });
+  for (std::int64_t b = 0; b < call.k.batch; ++b) {
+    for (std::int64_t g = 0; g < call.k.heads; ++g) map_keys(call, b, g);
+  }
+  if (!rotary) return;
+  rotated_q_ = WideHeads::copy_of(q_.view());
+  rotated_k_ = WideHeads::copy_of(k_.view());
+  rotate_wide(*rotary, call, core::Role::query, core::Direction::forward, rotated_q_.view());
+  rotate_wide(*rotary, call, core::Role::key, core::Direction::forward, rotated_k_.view());
+}
+
+void WideFeatures::map_keys(const LinearCall& call, std::int64_t b, std::int64_t g) {
+  const std::int64_t tokens = call.k.tokens;
+  double* const exponents = exponents_.data() + (b * call.k.heads + g) * tokens;
+  double largest = call.is_exp() ? kNone : 0.0;
+  for (std::int64_t n = 0; n < tokens; ++n) {
+    if (call.is_exp() && !call.is_padding(b, n)) {
+      const double* const row = wide_row(k_.view(), b, n, g);
+      for (std::int64_t i = 0; i < call.dim; ++i) largest = std::max(largest, row[i]);
+    }
+    exponents[n] = largest;
+  }
+  for (std::int64_t n = 0; n < tokens; ++n) {
+    double* const row = wide_row(k_.view(), b, n, g);
+    const double exponent = exponents[n] == kNone ? 0.0 : exponents[n];
+    for (std::int64_t i = 0; i < call.dim; ++i) {
+      row[i] = call.is_padding(b, n)            ? 0.0
+               : !call.is_exp() && row[i] > 0.0 ? row[i] + 1.0
+                                                : std::exp(row[i] - exponent);
+    }
+  }
+}
+
+void rotate_wide(const core::Rotary& rotary, const LinearCall& call, core::Role role,
+                 core::Direction direction, const core::HeadsView& x) {
+  if (x.batch * x.tokens == 0) return;
+  const core::Rotation in_place{x, x, role};
+  core::rotate(rotary, role == core::Role::query ? call.query_positions : call.key_positions,
+               {&in_place, 1},
+               {.direction = direction,
+                .angles = core::AngleMode::exact,
+                .table = nullptr,
+                .threads = call.options.threads,
+                .isa = call.options.isa});
+}
+
+void linear_attend_wide(const std::optional<core::Rotary>& rotary, const LinearCall& call,
+                        const core::HeadsView& out) {
+  clear_view(out);
+  const WideFeatures features(rotary, call);
+  const int threads = linear_threads(call, call.k.batch * call.k.heads);
+  WideLinearForward forward{
+      call, features, out,
+      std::vector(static_cast<std::size_t>(threads), WideSums(call.dim, call.value_dim))};
+  core::run_parts(threads, run_wide_linear_part, &forward);
+}
+
+}  // namespace phasor::attention

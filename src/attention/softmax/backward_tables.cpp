@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "attention/softmax/backward_unit.hpp"
+
+namespace phasor::attention {
+namespace {
+
+// table[row of column x] += factor * rows[x]: several columns may read one row, and are then summed
+// in double; a table as long as the sequence has one row for each and needs no such sums.
+void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Floats& rows,
+                  std::int64_t stride, std::int64_t head, double factor, TableSums& to) {
+  if (!to.wanted()) return;
+  const std::vector<std::int32_t>& map = relative.map.rows;
+  const bool one_to_one =
+      std::adjacent_find(map.begin(), map.end(), std::less_equal<>()) == map.end() ||
+      std::adjacent_find(map.begin(), map.end(), std::greater_equal<>()) == map.end();
+  if (one_to_one) {
+    for (std::int64_t x = 0; x < spread.count; ++x) {
+      to.add_row(head, relative.map.row_of(-(spread.first + x)), rows.data() + x * stride, factor);
+    }
+    return;
+  }
+  const std::int64_t dim = relative.table.dim;
+  std::vector<double> sums(static_cast<std::size_t>(relative.table.rows * dim), 0.0);
+  for (std::int64_t x = 0; x < spread.count; ++x) {
+    const std::int64_t row = relative.map.row_of(-(spread.first + x));
+    for (std::int64_t e = 0; e < dim; ++e) {
+      sums[static_cast<std::size_t>(row * dim + e)] +=
+          static_cast<double>(rows.data()[x * stride + e]);
+    }
+  }
+  for (std::int64_t i = 0; i < relative.table.rows * dim; ++i)
+    to.add(head, i / dim, i % dim, factor * sums[static_cast<std::size_t>(i)]);
+}
+
+// The one row of a table += factor * the sum of `count` rows' first `dim` features.
+void add_column_sums(const Floats& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
+                     std::int64_t head, double factor, TableSums& to) {
+  for (std::int64_t e = 0; e < dim && to.wanted(); ++e) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < count; ++i)
+      sum += static_cast<double>(rows.data()[i * stride + e]);
+    to.add(head, 0, e, factor * sum);
+  }
+}
+
+void add_bias(const Call& call, const Unit& unit, TableSums& to) {
+  if (!to.wanted() || !call.terms.bias) return;
+  const encodings::RelativeRows& bias = *call.terms.bias;
+  const Sequence& s = *unit.keys.sequence;
+  std::vector<double> sums(static_cast<std::size_t>(bias.table.rows), 0.0);
+  const auto add = [&](std::int64_t distance, float value) {
+    sums[static_cast<std::size_t>(bias.map.row_of(distance))] += static_cast<double>(value);
+  };
+  for (std::int64_t c = -(s.keys - 1); c < s.queries; ++c) add(-c, unit.bias_gradient[c]);
+  if (call.has_first_token()) {
+    // The first token's features hold the bias with a minus sign.
+    const Strides strides = strides_of(call);
+    const std::int64_t feature = call.depth() - 2;
+    for (std::int64_t j = 0; j < s.keys && call.terms.first_row.given(); ++j)
+      add(-j, -unit.d_keys.data()[j * strides.content + feature]);
+    for (std::int64_t i = 0; i < s.queries && call.terms.first_column.given(); ++i) {
+      if (s.offset + i == 0 && call.terms.first_row.given()) continue;
+      add(s.offset + i, -unit.d_content.data()[i * strides.content + feature + 1]);
+    }
+  }
+  for (std::int64_t row = 0; row < bias.table.rows; ++row)
+    to.add(unit.side.head, row, 0, sums[static_cast<std::size_t>(row)]);
+}
+
+void add_features(const Call& call, const Unit& unit, AllSums& to) {
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const auto query = [&](std::int64_t i, std::int64_t feature) {
+    return static_cast<double>(unit.d_content.data()[i * strides.content + feature]);
+  };
+  const auto key = [&](std::int64_t j, std::int64_t feature) {
+    return static_cast<double>(unit.d_keys.data()[j * strides.content + feature]);
+  };
+  const auto is_first = [&](std::int64_t i) {
+    return s.offset + i == 0 && call.terms.first_row.given();
+  };
+  for (std::int64_t i = 0; i < s.queries && to.extra_query.wanted(); ++i) {
+    if (is_first(i)) continue;
+    to.extra_query.add_row(head, i, unit.d_content.data() + i * strides.content + call.head_dim,
+                           call.scale);
+  }
+  for (std::int64_t j = 0; j < s.keys && to.extra_key.wanted(); ++j) {
+    if (j == 0 && call.terms.first_column.given()) continue;
+    to.extra_key.add_row(head, j, unit.d_keys.data() + j * strides.content + call.head_dim,
+                         static_cast<double>(kNatural));
+  }
+  const std::int64_t feature = call.depth() - 2;
+  for (std::int64_t j = 0; j < s.keys && to.first_row.wanted(); ++j)
+    to.first_row.add(head, 0, 0, key(j, feature));
+  for (std::int64_t i = 0; i < s.queries && to.first_column.wanted(); ++i)
+    if (!is_first(i)) to.first_column.add(head, 0, 0, query(i, feature + 1));
+}
+
+void add_segments(Backward& backward, const Unit& unit) {
+  const Call& call = backward.call;
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  std::vector<float> q(static_cast<std::size_t>(call.head_dim));
+  std::vector<double> rows(static_cast<std::size_t>(2 * call.head_dim), 0.0);
+  double sums[2] = {0.0, 0.0};
+  for (std::int64_t i = 0; i < s.queries; ++i) {
+    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + i), 1, call.head_dim,
+                           q.data(), call.head_dim);
+    for (int different = 0; different < 2; ++different) {
+      const double sum = static_cast<double>(unit.d_segments.data()[i * 2 + different]);
+      sums[different] += sum;
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        rows[static_cast<std::size_t>(different * call.head_dim + e)] +=
+            sum * static_cast<double>(q[static_cast<std::size_t>(e)]);
+      }
+    }
+  }
+  AllSums& to = backward.sums;
+  for (int different = 0; different < 2; ++different) {
+    for (std::int64_t e = 0; e < call.head_dim; ++e) {
+      const double bias = call.terms.segment_bias.given()
+                              ? static_cast<double>(call.terms.segment_bias.row(head, 0)[e])
+                              : 0.0;
+      const double row = rows[static_cast<std::size_t>(different * call.head_dim + e)];
+      if (to.segment_rows.wanted())
+        to.segment_rows.add(head, different, e, call.scale * (row + sums[different] * bias));
+      if (to.segment_bias.wanted()) {
+        const auto value = static_cast<double>(call.terms.segment_rows.row(head, different)[e]);
+        to.segment_bias.add(head, 0, e, call.scale * sums[different] * value);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_tables(Backward& backward, const Unit& unit) {
+  const Call& call = backward.call;
+  AllSums& to = backward.sums;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  if (call.terms.query_rows) {
+    add_to_table(*call.terms.query_rows, unit.side.query_rows, unit.d_query_rows, strides.relative,
+                 head, static_cast<double>(kNatural), to.query_rows);
+  }
+  if (call.terms.key_rows) {
+    add_to_table(*call.terms.key_rows, unit.side.key_rows, unit.d_key_rows, strides.relative, head,
+                 call.scale, to.key_rows);
+  }
+  if (call.terms.value_rows) {
+    add_to_table(*call.terms.value_rows, unit.side.value_rows, unit.d_value_rows, strides.value,
+                 head, 1.0, to.value_rows);
+  }
+  add_bias(call, unit, to.bias);
+  add_column_sums(unit.d_content, strides.content, s.queries, call.head_dim, head, call.scale,
+                  to.content_bias);
+  add_column_sums(unit.d_position, strides.relative, s.queries, call.head_dim, head, call.scale,
+                  to.position_bias);
+  if (call.extra_dim != 0) add_features(call, unit, to);
+  if (call.terms.segment_rows.given()) add_segments(backward, unit);
+}
+
+}  // namespace phasor::attention

@@ -1,0 +1,85 @@
+// A call of attention, checked: shapes, sequences, and where its tokens stand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "attention/kernels/kernels.hpp"
+#include "attention/rotator.hpp"
+#include "attention/softmax/call_memory.hpp"
+#include "phasor/attention/softmax.hpp"
+
+namespace phasor::attention {
+
+// Scores are powers of two inside the kernels, and natural outside.
+inline constexpr double kLog2e = 1.44269504088896340736;
+inline constexpr double kLn2 = 0.693147180559945309417;
+
+// Distances m - n that can meet in any sequence of the call.
+struct DistanceRange {
+  std::int64_t low = 0, high = 0;
+};
+
+struct Call {
+  const encodings::ScoreTerms& terms;
+  core::ConstHeadsView q, k, v;
+  const AttentionOptions& options;
+  const kernels::Kernels& kernels;
+  std::int64_t heads, key_heads, group;
+  std::int64_t head_dim, value_dim;
+  std::int64_t extra_dim;  // extra features of each row, TUPE's first token included
+  double scale;
+  int threads;
+  CallMemory& memory;
+  std::span<const Sequence> sequences;  // in memory
+  DistanceRange distances;
+  std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
+  std::optional<Rotator> query_rotator, key_rotator;
+
+  // Float64 views: wide.hpp, not the kernels.
+  [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }
+  [[nodiscard]] std::int64_t depth() const noexcept { return head_dim + extra_dim; }
+  [[nodiscard]] bool has_first_token() const noexcept {
+    return terms.first_row.given() || terms.first_column.given();
+  }
+  // b[r(distance)], and with it - slope |distance|; natural.
+  [[nodiscard]] double table_bias_of(std::int64_t head, std::int64_t distance) const noexcept;
+  [[nodiscard]] double bias_of(std::int64_t head, std::int64_t distance) const noexcept;
+  [[nodiscard]] bool has_bias() const noexcept { return terms.bias || !terms.slopes.empty(); }
+};
+
+// "[batch, tokens, heads, head_dim]" of a view, for messages.
+[[nodiscard]] std::string shape_text(const core::ConstHeadsView& view);
+// throws   Error(code, "where: what")
+[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what);
+
+// `memory` must outlive the call and serve no other meanwhile.
+//
+// throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) as attend()
+[[nodiscard]] Call checked_call(const char* where, const encodings::ScoreTerms& terms,
+                                core::ConstHeadsView q, core::ConstHeadsView k,
+                                core::ConstHeadsView v, const AttentionOptions& options,
+                                CallMemory& memory);
+// throws   Error unless the view is a place to write [batch, tokens, heads, dim] to, apart from the
+//          inputs
+void check_output(const char* where, const char* name, const core::HeadsView& view,
+                  std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
+                  const Call& call);
+
+// throws   Error(unsupported) where one of the two is f64 and the other is not: the arithmetic of a
+//          call is float64 or float32, and nothing is widened or narrowed in between
+void check_width(const char* where, const char* name, core::DType dtype, const char* like_name,
+                 core::DType like);
+
+// Every element becomes zero.
+void clear_view(const core::HeadsView& view);
+
+[[nodiscard]] kernels::Storage storage_of(core::DType dtype) noexcept;
+// The rows of one head from `token` on.
+[[nodiscard]] kernels::Rows rows_of(const core::ConstHeadsView& view, std::int64_t batch,
+                                    std::int64_t head, std::int64_t token) noexcept;
+[[nodiscard]] const kernels::Kernels& kernels_for(core::InstructionSet isa);
+
+}  // namespace phasor::attention

@@ -1,0 +1,236 @@
+#include "attention/softmax/few_queries.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "attention/softmax/head_side.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using kernels::kFewRows;
+using kernels::kPanelRows;
+using kernels::kWidest;
+using kernels::rounded_up;
+
+constexpr std::int64_t kFewQueries = 4;
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+// One row of scores: query `i` of a sequence at `head`.
+struct Row {
+  std::int64_t head, i;
+};
+
+// A thread's memory, side by side: floats of each.
+struct Room {
+  std::int64_t content, raw, out;
+  std::int64_t score_row, scores;
+
+  [[nodiscard]] std::int64_t cleared() const noexcept { return content + raw + out; }
+  [[nodiscard]] std::int64_t all() const noexcept { return cleared() + scores; }
+};
+Room decode_room(const Call& call, std::int64_t keys) {
+  const Strides strides = strides_of(call);
+  const std::int64_t score_row = rounded_up(keys, kWidest) + kWidest;
+  return {(kFewRows + kPanelRows) * strides.content, kPanelRows * strides.relative,
+          kFewRows * strides.value, score_row, kFewRows * score_row};
+}
+
+struct Decode {
+  const Call& call;
+  core::HeadsView out;
+  const AttentionExtras& extras;
+  Room room;
+  float* memory;  // of every part
+  std::atomic<std::int64_t> next{0};
+};
+
+struct Memory {
+  float *content, *raw, *out, *scores;
+  Memory(const Decode& decode, int part)
+      : content(decode.memory + part * decode.room.all()),
+        raw(content + decode.room.content),
+        out(raw + decode.room.raw),
+        scores(out + decode.room.out) {
+    // Columns behind the last feature are read and never written; another call may have.
+    std::fill_n(content, decode.room.cleared(), 0.0F);
+  }
+};
+
+// The keys that a query at `position` may see: [first, last).
+struct KeyRange {
+  std::int64_t first, last;
+};
+KeyRange range_of(const Call& call, const Sequence& s, std::int64_t position) {
+  KeyRange range{0, s.keys};
+  if (call.options.causality == Causality::bottom_right)
+    range.last = std::min(range.last, position + 1);
+  if (call.options.window) {
+    range.first = std::max(range.first, position - *call.options.window + 1);
+    range.last = std::min(range.last, position + *call.options.window);
+  }
+  return range;
+}
+
+// A table's bias is constant beyond the ends of its map, a slope's is a line on either side of the
+// query: only the distances between have a value of their own. scores[0] belongs to key `first`.
+void add_bias(const Call& call, std::int64_t head, std::int64_t position, std::int64_t first,
+              std::int64_t last, float* scores) {
+  if (first >= last) return;
+  if (call.terms.bias) {
+    const encodings::RelativeMap& map = call.terms.bias->map;
+    const auto bias = [&](std::int64_t j) {
+      return static_cast<float>(call.table_bias_of(head, position - j) * kLog2e);
+    };
+    const std::int64_t begin = std::clamp(position - map.last(), first, last);
+    const std::int64_t end = std::clamp(position - map.first + 1, begin, last);
+    const float before = bias(first), behind = bias(last - 1);
+    for (std::int64_t j = first; j < begin; ++j) scores[j - first] += before;
+    for (std::int64_t j = begin; j < end; ++j) scores[j - first] += bias(j);
+    for (std::int64_t j = end; j < last; ++j) scores[j - first] += behind;
+  }
+  if (call.terms.slopes.empty()) return;
+  const auto slope = static_cast<float>(call.terms.slopes[static_cast<std::size_t>(head)] * kLog2e);
+  const std::int64_t middle = std::clamp(position, first, last);
+  call.kernels.add_line(scores, middle - first, slope, first - position);
+  call.kernels.add_line(scores + middle - first, last - middle, -slope, middle - position);
+}
+
+// Bias, soft cap and masks of one row; scores[0] belongs to key `first`.
+void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange seen,
+                   std::int64_t first, std::int64_t last, float* scores) {
+  const std::int64_t position = s.offset + row.i;
+  add_bias(call, row.head, position, first, last, scores);
+  if (call.options.soft_cap != 0.0) {
+    call.kernels.soft_cap_row(scores, last - first,
+                              static_cast<float>(call.options.soft_cap * kLog2e));
+  }
+  const Mask& mask = call.options.mask;
+  if (mask.kind != Mask::Kind::none) {
+    const std::int64_t at = s.batch * mask.batch_stride + row.head * mask.head_stride +
+                            (s.first_query + row.i) * mask.query_stride;
+    for (std::int64_t j = first; j < last; ++j) {
+      const std::int64_t key = s.first_key + j;
+      float& score = scores[j - first];
+      if (key >= mask.keys) {
+        score = kHidden;
+      } else if (mask.kind == Mask::Kind::boolean) {
+        if (static_cast<const std::uint8_t*>(mask.data)[at + key * mask.key_stride] == 0)
+          score = kHidden;
+      } else {
+        const float value = static_cast<const float*>(mask.data)[at + key * mask.key_stride];
+        score = value == kHidden ? kHidden : score + value * static_cast<float>(kLog2e);
+      }
+    }
+  }
+  std::fill(scores, scores + std::clamp(seen.first, first, last) - first, kHidden);
+  std::fill(scores + std::clamp(seen.last, first, last) - first, scores + last - first, kHidden);
+}
+
+// Up to kFewRows rows that read one key head.
+void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> rows,
+                 const Memory& memory) {
+  const Call& call = decode.call;
+  const Strides strides = strides_of(call);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  QuerySide side;
+  for (std::int64_t r = 0; r < count; ++r) {
+    side.head = rows[static_cast<std::size_t>(r)].head;
+    // Each clears the rest of its panel; the next row is written after it.
+    fill_queries(call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
+                 {memory.content + r * strides.content, nullptr, nullptr, memory.raw});
+  }
+  KeyRange all{s.keys, 0};
+  for (const Row& row : rows) {
+    const KeyRange seen = range_of(call, s, s.offset + row.i);
+    all = {std::min(all.first, seen.first), std::max(all.last, seen.last)};
+  }
+  const std::int64_t keys = std::max<std::int64_t>(0, all.last - all.first);
+  const std::int64_t key_head = rows.front().head / call.group;
+  float* const scores = memory.scores;
+  call.kernels.score_rows(memory.content, strides.content, count,
+                          rows_of(call.k, s.batch, key_head, s.first_key + all.first), keys,
+                          call.head_dim, scores, decode.room.score_row);
+  float maxima[kFewRows], sums[kFewRows];
+  for (std::int64_t r = 0; r < count; ++r) {
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    float* const own = scores + r * decode.room.score_row;
+    finish_scores(call, s, row, range_of(call, s, s.offset + row.i), all.first, all.first + keys,
+                  own);
+    call.kernels.exp_row(own, keys, &maxima[r], &sums[r]);
+  }
+  std::fill_n(memory.out, kFewRows * strides.value, 0.0F);
+  call.kernels.weigh_rows(scores, decode.room.score_row, count,
+                          rows_of(call.v, s.batch, key_head, s.first_key + all.first), keys,
+                          call.value_dim, memory.out, strides.value);
+  for (std::int64_t r = 0; r < count; ++r) {
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    const std::int64_t query = s.first_query + row.i;
+    float* const out = memory.out + r * strides.value;
+    const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
+    for (std::int64_t i = 0; i < call.value_dim; ++i)
+      out[i] = sums[r] == 0.0F ? 0.0F : out[i] / sums[r];
+    const kernels::Rows to = rows_of(decode.out, s.batch, row.head, query);
+    call.kernels.write_rows(out, strides.value, 1, call.value_dim, to.storage,
+                            const_cast<void*>(to.data), to.stride);
+    const std::int64_t flat = (s.batch * call.heads + row.head) * call.q.tokens + query;
+    if (decode.extras.log_sum_exp != nullptr && sums[r] != 0.0F) {
+      decode.extras.log_sum_exp[flat] = static_cast<float>(static_cast<double>(maxima[r]) * kLn2 +
+                                                           std::log(static_cast<double>(sums[r])));
+    }
+    if (decode.extras.probabilities == nullptr) continue;
+    float* const to_row = decode.extras.probabilities + flat * call.k.tokens + s.first_key;
+    for (std::int64_t j = 0; j < keys; ++j)
+      to_row[all.first + j] = scores[r * decode.room.score_row + j] * factor;
+  }
+}
+
+void decode_part(void* context, int part, int) {
+  Decode& decode = *static_cast<Decode*>(context);
+  const Call& call = decode.call;
+  const Memory memory(decode, part);
+  const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  Row rows[kFewRows];
+  for (std::int64_t item = decode.next++; item < items; item = decode.next++) {
+    const Sequence& s = call.sequences[static_cast<std::size_t>(item / call.key_heads)];
+    const std::int64_t first = item % call.key_heads * call.group;
+    const std::int64_t all = call.group * s.queries;
+    for (std::int64_t at = 0; at < all; at += kFewRows) {
+      const std::int64_t count = std::min<std::int64_t>(kFewRows, all - at);
+      for (std::int64_t r = 0; r < count; ++r)
+        rows[r] = {first + (at + r) / s.queries, (at + r) % s.queries};
+      attend_rows(decode, s, {rows, static_cast<std::size_t>(count)}, memory);
+    }
+  }
+}
+
+}  // namespace
+
+bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept {
+  const encodings::ScoreTerms& terms = call.terms;
+  // Padding may hold anything, NaN included; only the tiled path reads it as zeros.
+  return call.most_queries <= kFewQueries && call.options.key_padding.empty() &&
+         !call.key_rotator && call.extra_dim == 0 && !terms.query_rows && !terms.key_rows &&
+         !terms.value_rows && !terms.segment_rows.given() && extras.scores == nullptr &&
+         extras.capped_scores == nullptr && extras.masked_scores == nullptr;
+}
+
+void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
+  const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const auto parts_for = [&](std::int64_t keys) {
+    const std::int64_t bytes = items * keys * (call.head_dim + call.value_dim) *
+                               static_cast<std::int64_t>(core::size_of(call.k.dtype));
+    const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
+    return std::min<std::int64_t>(call.threads, useful);
+  };
+  const std::int64_t most = std::max(call.most_keys, call.memory.room_for_keys);
+  call.memory.few.reserve(parts_for(most) * decode_room(call, most).all());
+  Decode decode{call, out, extras, decode_room(call, call.most_keys), call.memory.few.data(), {}};
+  core::run_parts(static_cast<int>(parts_for(call.most_keys)), decode_part, &decode);
+}
+
+}  // namespace phasor::attention

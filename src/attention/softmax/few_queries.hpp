@@ -1,0 +1,14 @@
+// Decoding: a few queries over a cache, whose keys are read once, as they lie.
+#pragma once
+
+#include "attention/softmax/call.hpp"
+
+namespace phasor::attention {
+
+// Whether the call has so few queries that packing the keys would cost more than it saves, and only
+// terms that need no packed table.
+[[nodiscard]] bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept;
+// precondition  suits_few_queries()
+void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras);
+
+}  // namespace phasor::attention

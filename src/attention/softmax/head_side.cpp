@@ -1,0 +1,324 @@
+#include "attention/softmax/head_side.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace phasor::attention {
+namespace {
+
+using kernels::kPanelRows;
+using kernels::kTileKeys;
+using kernels::kWidest;
+using kernels::rounded_up;
+
+Spread make_spread(const Call& call, const std::optional<encodings::RelativeRows>& rows,
+                   std::int64_t stride, bool wants_columns, bool wants_rows) {
+  Spread spread;
+  if (!rows) return spread;
+  // Columns rise where distances fall. Where the map ends inside the call's distances, the column
+  // at its end stands for all beyond.
+  const std::int64_t low = std::clamp(rows->map.first, call.distances.low, call.distances.high);
+  const std::int64_t high = std::clamp(rows->map.last(), call.distances.low, call.distances.high);
+  spread.first = -high;
+  spread.count = high - low + 1;
+  // Gradients work on whole panels of rows.
+  const std::int64_t padded = rounded_up(spread.count, kWidest) + kPanelRows;
+  if (wants_columns) spread.columns = Floats(rounded_up(spread.count, kWidest) * rows->table.dim);
+  if (wants_rows) spread.rows = Floats(padded * stride);
+  return spread;
+}
+
+void fill_spread(const Call& call, const encodings::RelativeRows& rows, std::int64_t head,
+                 std::int64_t stride, float factor, Spread& spread) {
+  std::vector<float> chunk;
+  const std::int64_t dim = rows.table.dim;
+  for (std::int64_t first = 0; first < spread.count; first += kTileKeys) {
+    const std::int64_t count = std::min(kTileKeys, spread.count - first);
+    float* out = spread.rows.data() + first * stride;
+    if (spread.rows.count() == 0) {
+      chunk.resize(static_cast<std::size_t>(kTileKeys * stride));
+      out = chunk.data();
+    }
+    for (std::int64_t x = 0; x < count; ++x) {
+      const std::int64_t distance = -(spread.first + first + x);
+      std::memcpy(out + x * stride, rows.table.row(head, rows.map.row_of(distance)),
+                  static_cast<std::size_t>(dim) * sizeof(float));
+    }
+    if (spread.columns.count() != 0) {
+      call.kernels.pack_columns(out, stride, count, dim, factor,
+                                spread.columns.data() + first * dim);
+    }
+  }
+}
+
+// TUPE's first token, in two features: 1 at the query against (theta1 - bias) of each key, and
+// (theta2 - bias) of each query against 1 at the key. What the bias term adds, they take away.
+struct FirstTokenScores {
+  const Call& call;
+  std::int64_t head;
+
+  [[nodiscard]] float of_key(std::int64_t j) const {
+    if (!call.terms.first_row.given()) return 0.0F;
+    const double theta = static_cast<double>(*call.terms.first_row.row(head, 0));
+    return static_cast<float>((theta - call.table_bias_of(head, -j)) * kLog2e);
+  }
+  [[nodiscard]] float of_query(std::int64_t position) const {
+    if (!call.terms.first_column.given()) return 0.0F;
+    if (position == 0 && call.terms.first_row.given()) return 0.0F;
+    const double theta = static_cast<double>(*call.terms.first_column.row(head, 0));
+    return static_cast<float>((theta - call.table_bias_of(head, position)) * kLog2e);
+  }
+};
+
+void add_key_features(const Call& call, std::int64_t head, std::int64_t j, float* row) {
+  if (call.extra_dim == 0) return;
+  const encodings::Table& extra = call.terms.extra_key;
+  float* const features = row + call.head_dim;
+  const bool replaced = j == 0 && call.terms.first_column.given();
+  if (extra.given()) {
+    const float* const from = extra.row(head, j);
+    for (std::int64_t i = 0; i < extra.dim; ++i) features[i] = replaced ? 0.0F : from[i];
+  }
+  if (!call.has_first_token()) return;
+  const FirstTokenScores first{call, head};
+  features[call.extra_dim - 2] = first.of_key(j);
+  features[call.extra_dim - 1] = j == 0 && call.terms.first_column.given() ? 1.0F : 0.0F;
+}
+
+void add_query_features(const Call& call, std::int64_t head, std::int64_t i, std::int64_t position,
+                        float factor, float* row) {
+  if (call.extra_dim == 0) return;
+  const encodings::Table& extra = call.terms.extra_query;
+  float* const features = row + call.head_dim;
+  const bool replaced = position == 0 && call.terms.first_row.given();
+  if (extra.given()) {
+    const float* const from = extra.row(head, i);
+    for (std::int64_t e = 0; e < extra.dim; ++e) features[e] = replaced ? 0.0F : factor * from[e];
+  }
+  if (!call.has_first_token()) return;
+  const FirstTokenScores first{call, head};
+  features[call.extra_dim - 2] = replaced ? 1.0F : 0.0F;
+  features[call.extra_dim - 1] = first.of_query(position);
+}
+
+float dot(const float* a, const float* b, std::int64_t dim) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < dim; ++i)
+    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return static_cast<float>(sum);
+}
+
+}  // namespace
+
+Strides strides_of(const Call& call) noexcept {
+  return {call.depth(), rounded_up(call.depth(), kWidest), rounded_up(call.head_dim, kWidest),
+          rounded_up(call.value_dim, kWidest)};
+}
+
+KeySide make_key_side(const Call& call, Pass pass) {
+  const Strides strides = strides_of(call);
+  const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
+  KeySide side;
+  side.columns = Floats(keys * strides.depth);
+  // Backward reads values as columns alone; the rows of one tile are enough to pack them from.
+  side.values = Floats((pass == Pass::backward ? kTileKeys : keys) * strides.value);
+  // A panel of keys may begin at any key and is read whole.
+  if (call.terms.key_rows) side.raw = Floats((keys + kPanelRows) * strides.relative);
+  if (pass == Pass::backward) {
+    side.rows = Floats(keys * strides.content);
+    side.value_columns = Floats(keys * call.value_dim);
+  }
+  if (!call.options.key_padding.empty()) side.padding = Floats(keys);
+  if (call.terms.segment_rows.given()) side.segments.resize(static_cast<std::size_t>(keys));
+  return side;
+}
+
+void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t last,
+               float* scratch) {
+  const Strides strides = strides_of(call);
+  const Sequence& s = *side.sequence;
+  const std::int64_t count = last - first;
+  const std::int64_t token = s.first_key + first;
+  float* const rows = side.rows.count() == 0 ? scratch : side.rows.data() + first * strides.content;
+  float* const values =
+      side.values.data() + (side.value_columns.count() == 0 ? first * strides.value : 0);
+  call.kernels.read_rows(rows_of(call.k, s.batch, side.key_head, token), count, call.head_dim, rows,
+                         strides.content);
+  call.kernels.read_rows(rows_of(call.v, s.batch, side.key_head, token), count, call.value_dim,
+                         values, strides.value);
+  for (std::int64_t j = 0; j < count; ++j) {
+    if (!call.options.key_padding.empty()) {
+      // Padding may hold anything: a zero weight times a NaN would be one.
+      const bool hidden =
+          call.options.key_padding[static_cast<std::size_t>(s.batch * call.k.tokens + token + j)] ==
+          0;
+      side.padding.data()[first + j] = hidden ? -std::numeric_limits<float>::infinity() : 0.0F;
+      if (hidden) {
+        std::fill_n(rows + j * strides.content, call.head_dim, 0.0F);
+        std::fill_n(values + j * strides.value, call.value_dim, 0.0F);
+      }
+    }
+    if (side.raw.count() != 0) {
+      std::copy_n(rows + j * strides.content, call.head_dim,
+                  side.raw.data() + (first + j) * strides.relative);
+    }
+    if (!side.segments.empty()) {
+      side.segments[static_cast<std::size_t>(first + j)] =
+          call.options.key_segments[static_cast<std::size_t>(s.batch * call.k.tokens + token + j)];
+    }
+  }
+  if (call.key_rotator)
+    call.key_rotator->rotate(s.batch * call.k.tokens + token, count, rows, strides.content);
+  for (std::int64_t j = 0; j < count; ++j)
+    add_key_features(call, side.first_head, first + j, rows + j * strides.content);
+  call.kernels.pack_columns(rows, strides.content, count, strides.depth, 1.0F,
+                            side.columns.data() + first * strides.depth);
+  if (side.value_columns.count() != 0) {
+    call.kernels.pack_columns(values, strides.value, count, call.value_dim, 1.0F,
+                              side.value_columns.data() + first * call.value_dim);
+  }
+}
+
+QuerySide make_query_side(const Call& call, Pass pass) {
+  const Strides strides = strides_of(call);
+  const bool backward = pass == Pass::backward;
+  QuerySide side;
+  if (call.has_bias())
+    side.bias_memory = Floats(call.most_queries + call.most_keys + 2 * kTileKeys);
+  side.query_rows = make_spread(call, call.terms.query_rows, strides.relative, true, backward);
+  side.key_rows = make_spread(call, call.terms.key_rows, strides.relative, true, true);
+  side.value_rows = make_spread(call, call.terms.value_rows, strides.value, backward, true);
+  if (call.terms.key_rows) {
+    side.far_left = Floats(rounded_up(call.most_keys, kTileKeys));
+    side.far_right = Floats(rounded_up(call.most_keys, kTileKeys));
+  }
+  return side;
+}
+
+void fill_tables(const Call& call, QuerySide& side, std::int64_t head) {
+  const Strides strides = strides_of(call);
+  side.head = head;
+  if (call.has_bias()) {
+    // Columns from the last query's first key to the first query's last, and a tile's width beyond.
+    const std::int64_t first = -(call.most_keys - 1) - kTileKeys;
+    for (std::int64_t x = 0; x < side.bias_memory.count(); ++x) {
+      side.bias_memory.data()[x] = static_cast<float>(call.bias_of(head, -(first + x)) * kLog2e);
+    }
+    side.bias = side.bias_memory.data() - first;
+  }
+  const auto factor = static_cast<float>(call.scale * kLog2e);
+  if (call.terms.query_rows)
+    fill_spread(call, *call.terms.query_rows, head, strides.relative, 1.0F, side.query_rows);
+  if (call.terms.key_rows)
+    fill_spread(call, *call.terms.key_rows, head, strides.relative, factor, side.key_rows);
+  if (call.terms.value_rows)
+    fill_spread(call, *call.terms.value_rows, head, strides.value, 1.0F, side.value_rows);
+}
+
+void fill_far_keys(const Call& call, const KeySide& keys, QuerySide& side) {
+  if (!call.terms.key_rows) return;
+  const Strides strides = strides_of(call);
+  const auto factor = static_cast<float>(call.scale * kLog2e);
+  const float* const left = side.key_rows.rows.data();
+  const float* const right = left + (side.key_rows.count - 1) * strides.relative;
+  for (std::int64_t j = 0; j < keys.sequence->keys; ++j) {
+    const float* const key = keys.raw.data() + j * strides.relative;
+    side.far_left.data()[j] = factor * dot(key, left, call.head_dim);
+    side.far_right.data()[j] = factor * dot(key, right, call.head_dim);
+  }
+}
+
+kernels::Head head_of(const Call& call, const KeySide& keys, const QuerySide& side) {
+  const Strides strides = strides_of(call);
+  const Sequence& s = *keys.sequence;
+  const AttentionOptions& options = call.options;
+  const auto relative = [](const Spread& spread, std::int64_t stride) {
+    return kernels::Relative{spread.columns.data(), spread.rows.data(), stride, spread.first,
+                             spread.count};
+  };
+  kernels::Head head{};
+  head.queries = s.queries;
+  head.keys = s.keys;
+  head.offset = s.offset;
+  head.depth = strides.depth;
+  head.content_stride = strides.content;
+  head.relative_depth = call.head_dim;
+  head.relative_stride = strides.relative;
+  head.value_dim = call.value_dim;
+  head.value_stride = strides.value;
+  head.key_columns = keys.columns.data();
+  head.values = keys.values.data();
+  head.bias = side.bias;
+  head.query_rows = relative(side.query_rows, strides.relative);
+  head.key_rows = relative(side.key_rows, strides.relative);
+  head.value_rows = relative(side.value_rows, strides.value);
+  head.raw_keys = keys.raw.data();
+  head.key_far_left = side.far_left.data();
+  head.key_far_right = side.far_right.data();
+  if (!keys.segments.empty()) {
+    head.query_segments = options.query_segments.data() + s.batch * call.q.tokens + s.first_query;
+    head.key_segments = keys.segments.data();
+  }
+  head.key_padding = keys.padding.data();
+  if (options.mask.kind != Mask::Kind::none) {
+    const Mask& mask = options.mask;
+    const bool additive = mask.kind == Mask::Kind::additive;
+    const std::int64_t offset = s.batch * mask.batch_stride + side.head * mask.head_stride +
+                                s.first_query * mask.query_stride + s.first_key * mask.key_stride;
+    head.mask = {additive ? kernels::HeadMask::Kind::additive : kernels::HeadMask::Kind::boolean,
+                 static_cast<const char*>(mask.data) +
+                     offset * static_cast<std::int64_t>(additive ? sizeof(float) : 1),
+                 mask.query_stride, mask.key_stride, mask.keys - s.first_key};
+  }
+  head.causal = options.causality == Causality::bottom_right ? 1 : 0;
+  head.window = options.window.value_or(0);
+  head.soft_cap = static_cast<float>(options.soft_cap * kLog2e);
+  return head;
+}
+
+void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& side,
+                  std::int64_t first, std::int64_t count, const QueryRows& rows) {
+  const Strides strides = strides_of(call);
+  const std::int64_t padded = rounded_up(count, kPanelRows);
+  const std::int64_t token = sequence.first_query + first;
+  const auto factor = static_cast<float>(call.scale * kLog2e);
+  const std::int64_t head = side.head;
+  const auto row_or_null = [&](const encodings::Table& table) {
+    return table.given() ? table.row(head, 0) : nullptr;
+  };
+  call.kernels.read_rows(rows_of(call.q, sequence.batch, head, token), count, call.head_dim,
+                         rows.raw, strides.relative);
+  if (rows.position != nullptr) {
+    call.kernels.scale_rows(rows.raw, strides.relative, row_or_null(call.terms.position_bias),
+                            factor, count, call.head_dim, rows.position, strides.relative);
+    std::fill(rows.position + count * strides.relative, rows.position + padded * strides.relative,
+              0.0F);
+  }
+  if (rows.segments != nullptr) {
+    std::vector<float> biased(static_cast<std::size_t>(call.head_dim));
+    for (std::int64_t r = 0; r < count; ++r) {
+      call.kernels.scale_rows(rows.raw + r * strides.relative, 0,
+                              row_or_null(call.terms.segment_bias), factor, 1, call.head_dim,
+                              biased.data(), 0);
+      for (int different = 0; different < 2; ++different) {
+        rows.segments[r * 2 + different] =
+            dot(biased.data(), call.terms.segment_rows.row(head, different), call.head_dim);
+      }
+    }
+    std::fill(rows.segments + count * 2, rows.segments + padded * 2, 0.0F);
+  }
+  if (call.query_rotator) {
+    call.query_rotator->rotate(sequence.batch * call.q.tokens + token, count, rows.raw,
+                               strides.relative);
+  }
+  call.kernels.scale_rows(rows.raw, strides.relative, row_or_null(call.terms.content_bias), factor,
+                          count, call.head_dim, rows.content, strides.content);
+  for (std::int64_t r = 0; r < count; ++r) {
+    add_query_features(call, head, first + r, sequence.offset + first + r, factor,
+                       rows.content + r * strides.content);
+  }
+  std::fill(rows.content + count * strides.content, rows.content + padded * strides.content, 0.0F);
+}
+
+}  // namespace phasor::attention

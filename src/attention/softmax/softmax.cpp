@@ -1,0 +1,304 @@
+#include "phasor/attention/softmax.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/softmax/call.hpp"
+#include "attention/softmax/few_queries.hpp"
+#include "attention/softmax/head_side.hpp"
+#include "attention/wide.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using kernels::kBlockRows;
+using kernels::kPanelRows;
+using kernels::kStripPad;
+using kernels::kStripRow;
+using kernels::kTileKeys;
+using kernels::kWidest;
+using kernels::rounded_up;
+
+// The memory of one thread.
+class Workbench {
+ public:
+  Workbench(const Call& call, const QuerySide& side)
+      : strides_(strides_of(call)),
+        content_(kBlockRows * strides_.content),
+        raw_(kBlockRows * strides_.relative),
+        rows_(kTileKeys * strides_.content),
+        strip_(kPanelRows * kStripRow + kStripPad),
+        terms_(kPanelRows * kStripRow + kStripPad),
+        state_(2 * (kBlockRows + kWidest)),
+        out_(kBlockRows * strides_.value) {
+    if (side.query_rows.count != 0) {
+      position_ = Floats(kBlockRows * strides_.relative);
+      far_ = Floats(kBlockRows * 2);
+    }
+    if (call.terms.segment_rows.given()) segments_ = Floats(kBlockRows * 2);
+    if (side.key_rows.count != 0)
+      band_ = Floats(kBlockRows * rounded_up(side.key_rows.count, kWidest));
+    if (side.value_rows.count != 0) {
+      near_ = Floats(kBlockRows * rounded_up(side.value_rows.count, kWidest));
+      outside_ = Floats(kBlockRows * 2);
+    }
+    scratch_ = {.strip = strip_.data(),
+                .terms = terms_.data(),
+                .far = far_.data(),
+                .band = band_.data(),
+                .band_stride = rounded_up(side.key_rows.count, kWidest),
+                .near = near_.data(),
+                .near_stride = rounded_up(side.value_rows.count, kWidest),
+                .outside = outside_.data(),
+                .maximum = state_.data(),
+                .sum = state_.data() + kBlockRows + kWidest,
+                .out = out_.data()};
+  }
+  [[nodiscard]] float* key_rows() const noexcept { return rows_.data(); }
+  [[nodiscard]] const kernels::BlockScratch& scratch() const noexcept { return scratch_; }
+  [[nodiscard]] QueryRows query_rows() const noexcept {
+    return {content_.data(), position_.data(), segments_.data(), raw_.data()};
+  }
+
+ private:
+  Strides strides_;
+  Floats content_, raw_, rows_, strip_, terms_, state_, out_;
+  Floats position_, far_, segments_, band_, near_, outside_;
+  kernels::BlockScratch scratch_{};
+};
+
+// Some key heads at a time, so that the memory of a call does not grow with its heads: as many as
+// keep every thread busy.
+struct Wave {
+  const Call& call;
+  core::HeadsView out;
+  const AttentionExtras& extras;
+  std::vector<KeySide> keys;
+  std::vector<QuerySide> queries;  // [keys][heads of a key side]
+  std::vector<Workbench> benches;  // one per thread
+  std::int64_t used = 0;           // key sides of this wave
+  std::int64_t heads_per_side = 1;
+  std::atomic<std::int64_t> next{0};
+
+  [[nodiscard]] QuerySide& query_side(std::int64_t side, std::int64_t head) {
+    return queries[static_cast<std::size_t>(side * heads_per_side + head)];
+  }
+};
+
+std::int64_t tiles_of(const Call& call) { return (call.most_keys + kTileKeys - 1) / kTileKeys; }
+std::int64_t blocks_of(const Call& call) {
+  return (call.most_queries + kBlockRows - 1) / kBlockRows;
+}
+
+void prepare(void* context, int part, int) {
+  Wave& wave = *static_cast<Wave*>(context);
+  const Call& call = wave.call;
+  const std::int64_t tiles = tiles_of(call);
+  // A key side's tiles, then the tables of its heads.
+  const std::int64_t per_side = tiles + wave.heads_per_side;
+  for (std::int64_t item = wave.next++; item < wave.used * per_side; item = wave.next++) {
+    const std::int64_t side = item / per_side;
+    const std::int64_t step = item % per_side;
+    KeySide& keys = wave.keys[static_cast<std::size_t>(side)];
+    if (step < tiles) {
+      const std::int64_t first = step * kTileKeys;
+      const std::int64_t last = std::min(first + kTileKeys, keys.sequence->keys);
+      if (first < last) {
+        fill_keys(call, keys, first, last, wave.benches[static_cast<std::size_t>(part)].key_rows());
+      }
+    } else {
+      const std::int64_t head = step - tiles;
+      fill_tables(call, wave.query_side(side, head), keys.first_head + head);
+    }
+  }
+}
+
+void prepare_far_keys(void* context, int, int) {
+  Wave& wave = *static_cast<Wave*>(context);
+  for (std::int64_t item = wave.next++; item < wave.used * wave.heads_per_side;
+       item = wave.next++) {
+    const std::int64_t side = item / wave.heads_per_side;
+    fill_far_keys(wave.call, wave.keys[static_cast<std::size_t>(side)],
+                  wave.query_side(side, item % wave.heads_per_side));
+  }
+}
+
+// Dense [batch, heads, queries, keys]: where query 0 and key 0 of a sequence lie.
+struct Dense {
+  std::int64_t row, offset;
+};
+Dense dense_of(const Call& call, const Sequence& s, std::int64_t head) {
+  const std::int64_t rows = (s.batch * call.heads + head) * call.q.tokens + s.first_query;
+  return {call.k.tokens, rows * call.k.tokens + s.first_key};
+}
+
+kernels::Taps taps_of(const Call& call, const AttentionExtras& extras, const Sequence& s,
+                      std::int64_t head) {
+  const Dense dense = dense_of(call, s, head);
+  const auto at = [&](float* data) { return data == nullptr ? nullptr : data + dense.offset; };
+  // Probabilities are made of the masked scores once the row's sum is known.
+  float* const masked =
+      extras.masked_scores != nullptr ? extras.masked_scores : extras.probabilities;
+  return {at(extras.scores), at(extras.capped_scores), at(masked), dense.row};
+}
+
+void finish_block(const Wave& wave, const Sequence& s, std::int64_t head,
+                  const kernels::Block& block, const kernels::BlockScratch& scratch) {
+  const Call& call = wave.call;
+  const std::int64_t query = s.first_query + block.first;
+  const kernels::Rows to = rows_of(wave.out, s.batch, head, query);
+  call.kernels.write_rows(scratch.out, strides_of(call).value, block.count, call.value_dim,
+                          to.storage, const_cast<void*>(to.data), to.stride);
+  const AttentionExtras& extras = wave.extras;
+  for (std::int64_t r = 0; r < block.count; ++r) {
+    const double sum = static_cast<double>(scratch.sum[r]);
+    const double log_sum = sum == 0.0
+                               ? -std::numeric_limits<double>::infinity()
+                               : static_cast<double>(scratch.maximum[r]) * kLn2 + std::log(sum);
+    if (extras.log_sum_exp != nullptr) {
+      extras.log_sum_exp[(s.batch * call.heads + head) * call.q.tokens + query + r] =
+          static_cast<float>(log_sum);
+    }
+    if (extras.probabilities == nullptr) continue;
+    const Dense dense = dense_of(call, s, head);
+    const std::int64_t offset = dense.offset + (block.first + r) * dense.row;
+    const float* const scores =
+        (extras.masked_scores != nullptr ? extras.masked_scores : extras.probabilities) + offset;
+    for (std::int64_t j = 0; j < s.keys; ++j) {
+      extras.probabilities[offset + j] =
+          sum == 0.0 ? 0.0F
+                     : static_cast<float>(std::exp(static_cast<double>(scores[j]) - log_sum));
+    }
+  }
+}
+
+void run_blocks(void* context, int part, int) {
+  Wave& wave = *static_cast<Wave*>(context);
+  const Call& call = wave.call;
+  const std::int64_t blocks = blocks_of(call);
+  const Workbench& bench = wave.benches[static_cast<std::size_t>(part)];
+  const std::int64_t per_side = wave.heads_per_side * blocks;
+  for (std::int64_t item = wave.next++; item < wave.used * per_side; item = wave.next++) {
+    const KeySide& keys = wave.keys[static_cast<std::size_t>(item / per_side)];
+    const Sequence& s = *keys.sequence;
+    // The last blocks of a causal sequence see the most keys: they go first.
+    const std::int64_t first = (blocks - 1 - item % blocks) * kBlockRows;
+    if (first >= s.queries) continue;
+    const QuerySide& side = wave.query_side(item / per_side, item % per_side / blocks);
+    const QueryRows rows = bench.query_rows();
+    const std::int64_t count = std::min(kBlockRows, s.queries - first);
+    fill_queries(call, s, side, first, count, rows);
+    kernels::Head head = head_of(call, keys, side);
+    const kernels::Taps taps = taps_of(call, wave.extras, s, side.head);
+    head.visit_all = taps.scores != nullptr || taps.capped != nullptr ? 1 : 0;
+    const kernels::Block block{first, count, rows.content, rows.position, rows.segments};
+    call.kernels.attend_block(head, block, taps, bench.scratch());
+    finish_block(wave, s, side.head, block, bench.scratch());
+  }
+}
+
+void run(Wave& wave, void (*task)(void*, int, int)) {
+  wave.next = 0;
+  core::run_parts(static_cast<int>(wave.benches.size()), task, &wave);
+}
+
+// Key sides: one for each key head of each sequence, or for each query head where extra features
+// differ by query head.
+std::int64_t sides_per_sequence(const Call& call) {
+  return call.extra_dim != 0 ? call.heads : call.key_heads;
+}
+
+void attend_in_tiles(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
+  const std::int64_t per_sequence = sides_per_sequence(call);
+  const std::int64_t sides = static_cast<std::int64_t>(call.sequences.size()) * per_sequence;
+  const std::int64_t heads_per_side = call.heads / per_sequence;
+  const std::int64_t work = sides * heads_per_side * blocks_of(call);
+  const std::int64_t threads = std::clamp<std::int64_t>(work, 1, call.threads);
+  const std::int64_t at_once = std::min(sides, threads);
+  Wave wave{call, out, extras, {}, {}, {}, 0, heads_per_side, {}};
+  for (std::int64_t i = 0; i < at_once; ++i)
+    wave.keys.push_back(make_key_side(call, Pass::forward));
+  for (std::int64_t i = 0; i < at_once * heads_per_side; ++i)
+    wave.queries.push_back(make_query_side(call, Pass::forward));
+  for (std::int64_t i = 0; i < threads; ++i) wave.benches.emplace_back(call, wave.queries.front());
+  for (std::int64_t first = 0; first < sides; first += at_once) {
+    wave.used = std::min(at_once, sides - first);
+    for (std::int64_t i = 0; i < wave.used; ++i) {
+      KeySide& keys = wave.keys[static_cast<std::size_t>(i)];
+      keys.sequence = &call.sequences[static_cast<std::size_t>((first + i) / per_sequence)];
+      keys.first_head = (first + i) % per_sequence * heads_per_side;
+      keys.key_head = keys.first_head / call.group;
+    }
+    run(wave, prepare);
+    if (call.terms.key_rows) run(wave, prepare_far_keys);
+    run(wave, run_blocks);
+  }
+}
+
+void fill_extras(const Call& call, const AttentionExtras& extras) {
+  const std::int64_t rows = call.q.batch * call.heads * call.q.tokens;
+  const float hidden = -std::numeric_limits<float>::infinity();
+  const auto fill = [&](float* data, std::int64_t count, float value) {
+    if (data != nullptr) std::fill_n(data, count, value);
+  };
+  const std::int64_t all = rows * call.k.tokens;
+  fill(extras.log_sum_exp, rows, hidden);
+  if (extras.wide_log_sum_exp != nullptr) {
+    std::fill_n(extras.wide_log_sum_exp, rows, -std::numeric_limits<double>::infinity());
+  }
+  // What meets no query (another packed sequence, keys that do not count) has no score.
+  fill(extras.scores, all, 0.0F);
+  fill(extras.capped_scores, all, 0.0F);
+  fill(extras.masked_scores, all, hidden);
+  const bool holds_scores = extras.masked_scores == nullptr;
+  fill(extras.probabilities, all, holds_scores ? hidden : 0.0F);
+}
+
+// Keys that no query of a sequence met still hold -infinity where probabilities were made in place.
+void clear_unmet(const Call& call, const AttentionExtras& extras) {
+  if (extras.probabilities == nullptr || extras.masked_scores != nullptr) return;
+  const std::int64_t all = call.q.batch * call.heads * call.q.tokens * call.k.tokens;
+  for (std::int64_t i = 0; i < all; ++i) {
+    float& value = extras.probabilities[i];
+    if (value == -std::numeric_limits<float>::infinity()) value = 0.0F;
+  }
+}
+
+}  // namespace
+
+void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
+            core::ConstHeadsView v, core::HeadsView out, const AttentionOptions& options,
+            const AttentionExtras& extras) {
+  CallMemory own;
+  const Call call = checked_call("attend", terms, q, k, v, options,
+                                 options.workspace == nullptr ? own : options.workspace->memory());
+  check_output("attend", "out", out, q.batch, q.tokens, q.heads, v.head_dim, call);
+  if (extras.wide_log_sum_exp != nullptr && !call.is_wide()) {
+    throw Error(
+        ErrorCode::unsupported,
+        message("attend: wide_log_sum_exp must come with f64 views, got ", core::name_of(q.dtype)));
+  }
+  if (q.batch == 0 || q.tokens == 0) return;
+  fill_extras(call, extras);
+  if (call.most_keys == 0) {
+    clear_view(out);
+    clear_unmet(call, extras);
+    return;
+  }
+  if (call.is_wide()) {
+    clear_view(out);
+    attend_wide(call, out, extras);
+  } else if (suits_few_queries(call, extras)) {
+    attend_few_queries(call, out, extras);
+  } else {
+    attend_in_tiles(call, out, extras);
+  }
+  clear_unmet(call, extras);
+}
+
+}  // namespace phasor::attention

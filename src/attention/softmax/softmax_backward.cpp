@@ -1,0 +1,405 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/softmax/backward_unit.hpp"
+#include "attention/softmax/call.hpp"
+#include "attention/softmax/head_side.hpp"
+#include "attention/wide.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/internal/rotations.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using kernels::kBlockRows;
+using kernels::kGuardRows;
+using kernels::kPanelRows;
+using kernels::kStripPad;
+using kernels::kStripRow;
+using kernels::kTileKeys;
+using kernels::kWidest;
+using kernels::rounded_up;
+
+Unit make_unit(const Call& call) {
+  const Strides strides = strides_of(call);
+  const std::int64_t queries = rounded_up(call.most_queries, kBlockRows);
+  const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
+  Unit unit;
+  unit.keys = make_key_side(call, Pass::backward);
+  unit.side = make_query_side(call, Pass::backward);
+  unit.content = Floats(queries * strides.content);
+  unit.raw = Floats(kBlockRows * strides.relative);
+  unit.d_out = Floats(queries * strides.value);
+  unit.out_rows = Floats(kBlockRows * strides.value);
+  unit.log_sum = Floats(queries);
+  unit.delta = Floats(queries);
+  unit.block = Floats(std::max(kBlockRows, kTileKeys) * strides.relative);
+  unit.key_scratch = Floats(kTileKeys * strides.content);
+  unit.d_content = Floats(queries * strides.content);
+  unit.d_keys = Floats(keys * strides.content);
+  unit.d_values = Floats(keys * strides.value);
+  unit.strip = Floats(kPanelRows * kStripRow + kStripPad);
+  unit.terms = Floats(kPanelRows * kStripRow + kStripPad);
+  unit.weights = Floats((kBlockRows + 2 * kGuardRows) * kStripRow);
+  unit.d_scores = Floats((kBlockRows + 2 * kGuardRows) * kStripRow);
+  if (call.terms.query_rows) {
+    unit.position = Floats(queries * strides.relative);
+    unit.d_position = Floats(queries * strides.relative);
+    unit.query_far = Floats(queries * 2);
+    unit.query_outside = Floats(queries * 2);
+    unit.d_query_rows = Floats((unit.side.query_rows.count + kPanelRows) * strides.relative);
+  }
+  if (call.terms.key_rows) {
+    unit.d_raw_keys = Floats(keys * strides.relative);
+    unit.key_outside = Floats(keys * 2);
+    unit.d_key_rows = Floats((unit.side.key_rows.count + kPanelRows) * strides.relative);
+    unit.band = Floats(kBlockRows * rounded_up(unit.side.key_rows.count, kWidest));
+  }
+  if (call.terms.value_rows) {
+    unit.value_far = Floats(queries * 2);
+    unit.value_outside = Floats(queries * 2);
+    unit.d_value_rows = Floats((unit.side.value_rows.count + kPanelRows) * strides.value);
+  }
+  if (call.terms.segment_rows.given()) {
+    unit.segments = Floats(queries * 2);
+    unit.d_segments = Floats(queries * 2);
+  }
+  if (call.terms.bias) unit.d_bias = Floats(unit.side.bias_memory.count());
+  return unit;
+}
+
+void clear(const Floats& floats) { std::fill_n(floats.data(), floats.count(), 0.0F); }
+
+void fill_rows_of_queries(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const auto at = [](const Floats& floats, std::int64_t offset) {
+    return floats.count() == 0 ? nullptr : floats.data() + offset;
+  };
+  for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
+    const std::int64_t count = std::min(kBlockRows, s.queries - first);
+    fill_queries(
+        call, s, unit.side, first, count,
+        {unit.content.data() + first * strides.content, at(unit.position, first * strides.relative),
+         at(unit.segments, first * 2), unit.raw.data()});
+    const std::int64_t query = s.first_query + first;
+    call.kernels.read_rows(rows_of(backward.forward.d_out, s.batch, head, query), count,
+                           call.value_dim, unit.d_out.data() + first * strides.value,
+                           strides.value);
+    call.kernels.read_rows(rows_of(backward.forward.out, s.batch, head, query), count,
+                           call.value_dim, unit.out_rows.data(), strides.value);
+    call.kernels.linear.dots(unit.out_rows.data(), strides.value,
+                             unit.d_out.data() + first * strides.value, strides.value, count,
+                             strides.value, unit.delta.data() + first);
+  }
+  const float* const log_sums =
+      backward.forward.log_sum_exp + (s.batch * call.heads + head) * call.q.tokens + s.first_query;
+  for (std::int64_t i = 0; i < s.queries; ++i) {
+    const double log_sum = static_cast<double>(log_sums[i]);
+    // A row that sees no key has no weights: 2^(s - infinity).
+    unit.log_sum.data()[i] = log_sum == -std::numeric_limits<double>::infinity()
+                                 ? std::numeric_limits<float>::infinity()
+                                 : static_cast<float>(log_sum * kLog2e);
+  }
+}
+
+// Rows of queries behind the sequence's last must be zeros: another sequence may have been longer.
+void clear_for_head(const Call& call, Unit& unit) {
+  for (const Floats* floats :
+       {&unit.content, &unit.position, &unit.segments, &unit.d_out, &unit.d_content,
+        &unit.d_position, &unit.d_segments, &unit.d_bias, &unit.d_query_rows, &unit.d_key_rows,
+        &unit.d_value_rows, &unit.query_outside, &unit.key_outside, &unit.value_outside}) {
+    if (floats->count() != 0) clear(*floats);
+  }
+  if (unit.step == 0) {
+    clear(unit.d_keys);
+    clear(unit.d_values);
+    if (unit.d_raw_keys.count() != 0) clear(unit.d_raw_keys);
+  }
+  if (call.extra_dim == 0) return;
+  // Gradients of extra features belong to one head.
+  const Strides strides = strides_of(call);
+  const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
+  for (std::int64_t j = 0; j < keys; ++j)
+    std::fill_n(unit.d_keys.data() + j * strides.content + call.head_dim, call.extra_dim, 0.0F);
+}
+
+// What the columns outside a table add to the rows' gradients and to those of the table's ends.
+// Sum i of a side lies at outside + i * step + side * side_step.
+struct Outside {
+  const float* sums;
+  std::int64_t step, side_step;
+};
+void add_ends(const Outside& outside, std::int64_t count, const float* rows, std::int64_t stride,
+              std::int64_t dim, const Spread& spread, float* d_rows, float* d_table) {
+  const std::int64_t last = (spread.count - 1) * stride;
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (int side = 0; side < 2; ++side) {
+      const float sum = outside.sums[i * outside.step + side * outside.side_step];
+      if (sum == 0.0F) continue;
+      const std::int64_t end = side == 0 ? 0 : last;
+      for (std::int64_t e = 0; e < dim; ++e) {
+        if (d_rows != nullptr) d_rows[i * stride + e] += sum * spread.rows.data()[end + e];
+        d_table[end + e] += sum * rows[i * stride + e];
+      }
+    }
+  }
+}
+
+void write_gradient(const Call& call, const core::HeadsView& to, const Sequence& s,
+                    std::int64_t head, std::int64_t token, std::int64_t count, const float* rows,
+                    std::int64_t stride) {
+  const kernels::Rows out = rows_of(to, s.batch, head, token);
+  call.kernels.write_rows(rows, stride, count, to.head_dim, out.storage,
+                          const_cast<void*>(out.data), out.stride);
+}
+
+// dq = T^T (scale dS K) + scale dS A + scale dS E.
+void write_queries(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.side.head;
+  const auto scale = static_cast<float>(call.scale);
+  float* const block = unit.block.data();
+  for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
+    const std::int64_t count = std::min(kBlockRows, s.queries - first);
+    const std::int64_t token = s.first_query + first;
+    call.kernels.scale_rows(unit.d_content.data() + first * strides.content, strides.content,
+                            nullptr, scale, count, call.head_dim, block, strides.relative);
+    if (call.query_rotator) {
+      call.query_rotator->rotate(s.batch * call.q.tokens + token, count, block, strides.relative,
+                                 core::Direction::transpose);
+    }
+    const bool has_more = unit.d_position.count() != 0 || unit.d_segments.count() != 0;
+    for (std::int64_t r = 0; r < count && has_more; ++r) {
+      float* const row = block + r * strides.relative;
+      for (std::int64_t e = 0; e < call.head_dim; ++e) {
+        if (unit.d_position.count() != 0)
+          row[e] += scale * unit.d_position.data()[(first + r) * strides.relative + e];
+        if (unit.d_segments.count() == 0) continue;
+        for (int different = 0; different < 2; ++different) {
+          row[e] += scale * unit.d_segments.data()[(first + r) * 2 + different] *
+                    call.terms.segment_rows.row(head, different)[e];
+        }
+      }
+    }
+    write_gradient(call, backward.gradients.d_q, s, head, token, count, block, strides.relative);
+  }
+}
+
+// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, once all heads of the group are in.
+void write_keys(const Backward& backward, Unit& unit) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const Sequence& s = *unit.keys.sequence;
+  float* const block = unit.block.data();
+  for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+    const std::int64_t count = std::min(kTileKeys, s.keys - first);
+    const std::int64_t token = s.first_key + first;
+    call.kernels.scale_rows(unit.d_keys.data() + first * strides.content, strides.content, nullptr,
+                            kNatural, count, call.head_dim, block, strides.relative);
+    if (call.key_rotator) {
+      call.key_rotator->rotate(s.batch * call.k.tokens + token, count, block, strides.relative,
+                               core::Direction::transpose);
+    }
+    if (unit.d_raw_keys.count() != 0) {
+      for (std::int64_t i = 0; i < count * strides.relative; ++i) {
+        block[i] +=
+            static_cast<float>(call.scale) * unit.d_raw_keys.data()[first * strides.relative + i];
+      }
+    }
+    for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
+      if (unit.keys.padding.data()[first + j] == 0.0F) continue;
+      std::fill_n(block + j * strides.relative, call.head_dim, 0.0F);
+    }
+    write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block,
+                   strides.relative);
+    write_gradient(call, backward.gradients.d_v, s, unit.keys.key_head, token, count,
+                   unit.d_values.data() + first * strides.value, strides.value);
+  }
+}
+
+void run_head(void* context, int part, int parts) {
+  Backward& backward = *static_cast<Backward*>(context);
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  for (std::int64_t at = part; at < backward.used; at += parts) {
+    Unit& unit = backward.units[static_cast<std::size_t>(at)];
+    const Sequence& s = *unit.keys.sequence;
+    const std::int64_t head = unit.keys.key_head * call.group + unit.step;
+    unit.keys.first_head = head;
+    clear_for_head(call, unit);
+    if (s.queries == 0 || s.keys == 0) continue;
+    fill_tables(call, unit.side, head);
+    if (unit.step == 0 || call.extra_dim != 0) {
+      for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+        fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
+                  unit.key_scratch.data());
+      }
+    }
+    fill_far_keys(call, unit.keys, unit.side);
+    fill_rows_of_queries(backward, unit);
+    unit.bias_gradient = nullptr;
+    if (unit.d_bias.count() != 0)
+      unit.bias_gradient = unit.d_bias.data() + (unit.side.bias - unit.side.bias_memory.data());
+    const kernels::BackwardHead rows{.content = unit.content.data(),
+                                     .position = unit.position.data(),
+                                     .segments = unit.segments.data(),
+                                     .d_out = unit.d_out.data(),
+                                     .log_sum = unit.log_sum.data(),
+                                     .delta = unit.delta.data(),
+                                     .value_columns = unit.keys.value_columns.data(),
+                                     .key_rows = unit.keys.rows.data(),
+                                     .d_content = unit.d_content.data(),
+                                     .d_position = unit.d_position.data(),
+                                     .d_segments = unit.d_segments.data(),
+                                     .d_keys = unit.d_keys.data(),
+                                     .d_raw_keys = unit.d_raw_keys.data(),
+                                     .d_values = unit.d_values.data(),
+                                     .d_bias = unit.bias_gradient,
+                                     .d_query_rows = unit.d_query_rows.data(),
+                                     .d_key_rows = unit.d_key_rows.data(),
+                                     .d_value_rows = unit.d_value_rows.data(),
+                                     .query_far = unit.query_far.data(),
+                                     .value_far = unit.value_far.data(),
+                                     .query_outside = unit.query_outside.data(),
+                                     .key_outside = unit.key_outside.data(),
+                                     .key_outside_side = unit.key_outside.count() / 2,
+                                     .value_outside = unit.value_outside.data()};
+    kernels::BackwardScratch scratch{};
+    scratch.block.strip = unit.strip.data();
+    scratch.block.terms = unit.terms.data();
+    scratch.block.band = unit.band.data();
+    scratch.block.band_stride = rounded_up(unit.side.key_rows.count, kWidest);
+    scratch.weights = unit.weights.data();
+    scratch.d_scores = unit.d_scores.data();
+    call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
+    if (call.terms.query_rows) {
+      add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
+               call.head_dim, unit.side.query_rows, unit.d_position.data(),
+               unit.d_query_rows.data());
+    }
+    if (call.terms.key_rows) {
+      add_ends({unit.key_outside.data(), 1, unit.key_outside.count() / 2}, s.keys,
+               unit.keys.raw.data(), strides.relative, call.head_dim, unit.side.key_rows,
+               unit.d_raw_keys.data(), unit.d_key_rows.data());
+    }
+    if (call.terms.value_rows) {
+      add_ends({unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
+               call.value_dim, unit.side.value_rows, nullptr, unit.d_value_rows.data());
+    }
+    write_queries(backward, unit);
+    if (unit.step + 1 == call.group) write_keys(backward, unit);
+  }
+}
+
+void check_gradient(const char* name, const encodings::TableGradient& gradient,
+                    const encodings::Table& table) {
+  if (!gradient.given() && gradient.wide == nullptr) return;
+  const bool fits = table.given() && gradient.heads == table.heads && gradient.rows == table.rows &&
+                    gradient.dim == table.dim;
+  if (fits) return;
+  throw Error(ErrorCode::shape_mismatch,
+              message("attend_backward: the gradient of ", name, " must be [", table.heads, ", ",
+                      table.rows, ", ", table.dim, "] like its table, got [", gradient.heads, ", ",
+                      gradient.rows, ", ", gradient.dim, "]"));
+}
+
+void check_gradients(const encodings::ScoreTerms& terms, const encodings::ScoreTermGradients& to) {
+  const auto table_of = [](const std::optional<encodings::RelativeRows>& rows) {
+    return rows ? rows->table : encodings::Table{};
+  };
+  check_gradient("content_bias", to.content_bias, terms.content_bias);
+  check_gradient("position_bias", to.position_bias, terms.position_bias);
+  check_gradient("query_rows", to.query_rows, table_of(terms.query_rows));
+  check_gradient("key_rows", to.key_rows, table_of(terms.key_rows));
+  check_gradient("bias", to.bias, table_of(terms.bias));
+  check_gradient("extra_query", to.extra_query, terms.extra_query);
+  check_gradient("extra_key", to.extra_key, terms.extra_key);
+  check_gradient("first_row", to.first_row, terms.first_row);
+  check_gradient("first_column", to.first_column, terms.first_column);
+  check_gradient("segment_rows", to.segment_rows, terms.segment_rows);
+  check_gradient("segment_bias", to.segment_bias, terms.segment_bias);
+  check_gradient("value_rows", to.value_rows, table_of(terms.value_rows));
+}
+
+void check_forward(const Call& call, const AttentionForward& forward) {
+  const auto check = [&](const char* name, const core::ConstHeadsView& view) {
+    check_width("attend_backward", name, view.dtype, "q", call.q.dtype);
+    const bool fits = view.batch == call.q.batch && view.tokens == call.q.tokens &&
+                      view.heads == call.heads && view.head_dim == call.value_dim;
+    if (fits && view.data != nullptr) return;
+    throw Error(ErrorCode::shape_mismatch,
+                message("attend_backward: ", name, " must be [", call.q.batch, ", ", call.q.tokens,
+                        ", ", call.heads, ", ", call.value_dim, "] with data, got [", view.batch,
+                        ", ", view.tokens, ", ", view.heads, ", ", view.head_dim,
+                        view.data == nullptr ? "] and null" : "]"));
+  };
+  check("out", forward.out);
+  check("d_out", forward.d_out);
+  const bool is_given =
+      call.is_wide() ? forward.wide_log_sum_exp != nullptr : forward.log_sum_exp != nullptr;
+  if (is_given) return;
+  throw Error(ErrorCode::invalid_argument,
+              message("attend_backward: ", call.is_wide() ? "wide_log_sum_exp" : "log_sum_exp",
+                      " of the forward pass must be given, got null"));
+}
+
+}  // namespace
+
+void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
+                     core::ConstHeadsView k, core::ConstHeadsView v,
+                     const AttentionForward& forward, const AttentionGradients& gradients,
+                     const AttentionOptions& options) {
+  const char* const where = "attend_backward";
+  if (terms.rotation && options.keys == KeyState::rotated) {
+    throw Error(ErrorCode::unsupported,
+                "attend_backward: keys must be raw where they are turned, got turned keys: their "
+                "gradient would be that of the cache");
+  }
+  CallMemory memory;
+  const Call call = checked_call(where, terms, q, k, v, options, memory);
+  check_output(where, "d_q", gradients.d_q, q.batch, q.tokens, q.heads, q.head_dim, call);
+  check_output(where, "d_k", gradients.d_k, k.batch, k.tokens, k.heads, k.head_dim, call);
+  check_output(where, "d_v", gradients.d_v, v.batch, v.tokens, v.heads, v.head_dim, call);
+  check_gradients(terms, gradients.terms);
+  if (q.batch * q.tokens > 0) check_forward(call, forward);
+  // Keys that no query met, and queries that met no key, have gradients of zero.
+  clear_view(gradients.d_q);
+  clear_view(gradients.d_k);
+  clear_view(gradients.d_v);
+  if (call.most_queries == 0 || call.most_keys == 0) return;
+  if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
+  const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const std::int64_t at_once = std::min<std::int64_t>(units, call.threads);
+  Backward backward{call, forward, gradients, AllSums(gradients.terms), {}, 0};
+  for (std::int64_t i = 0; i < at_once; ++i) backward.units.push_back(make_unit(call));
+  for (std::int64_t first = 0; first < units; first += at_once) {
+    backward.used = std::min(at_once, units - first);
+    for (std::int64_t step = 0; step < call.group; ++step) {
+      for (std::int64_t i = 0; i < backward.used; ++i) {
+        Unit& unit = backward.units[static_cast<std::size_t>(i)];
+        unit.keys.sequence =
+            &call.sequences[static_cast<std::size_t>((first + i) / call.key_heads)];
+        unit.keys.key_head = (first + i) % call.key_heads;
+        unit.step = step;
+      }
+      core::run_parts(static_cast<int>(backward.used), run_head, &backward);
+      for (std::int64_t i = 0; i < backward.used; ++i) {
+        Unit& unit = backward.units[static_cast<std::size_t>(i)];
+        if (unit.keys.sequence->queries == 0 || unit.keys.sequence->keys == 0) continue;
+        add_tables(backward, unit);
+      }
+    }
+  }
+  backward.sums.finish();
+}
+
+}  // namespace phasor::attention

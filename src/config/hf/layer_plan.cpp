@@ -1,0 +1,112 @@
+#include "config/hf/layer_plan.hpp"
+
+#include <algorithm>
+
+namespace phasor::config {
+namespace {
+
+// Far more layers than any model has; keeps a damaged config from filling the memory.
+[[nodiscard]] std::optional<std::int64_t> layer_count(const ObjectReader& top) {
+  for (const std::string_view key : {"num_hidden_layers", "n_layer", "num_layers"}) {
+    if (const std::optional<std::int64_t> count = top.integer(key)) {
+      if (*count < 1 || *count > kMaxLayers) {
+        top.refuse(key, message("expected from 1 to ", kMaxLayers, " layers, got ", *count));
+      }
+      return count;
+    }
+  }
+  return std::nullopt;
+}
+
+[[nodiscard]] std::int64_t interval_of(const ObjectReader& top, const Family& family) {
+  for (const std::string_view key : {"no_rope_layer_interval", "sliding_window_pattern",
+                                     "_sliding_window_pattern", "global_attn_every_n_layers"}) {
+    // EXAONE 4 writes "LLLG": local layers, then a global one.
+    if (top.value(key).is_string()) {
+      const std::string pattern = *top.text(key);
+      if (pattern.empty() || pattern.find_first_not_of('L') != pattern.size() - 1 ||
+          pattern.back() != 'G') {
+        top.refuse(key, message("expected an integer or a pattern like LLLG, got ",
+                                shown(top.value(key))));
+      }
+      return static_cast<std::int64_t>(pattern.size());
+    }
+    if (const std::optional<std::int64_t> interval = top.integer(key)) {
+      if (*interval < 1) top.refuse(key, message("expected a positive integer, got ", *interval));
+      return *interval;
+    }
+  }
+  return family.layer_interval;
+}
+
+// 1 where a layer rotates, as Llama 4 and SmolLM3 write it; an empty list stands for the interval.
+[[nodiscard]] LayerPlan read_unrotated(const ObjectReader& top, const Family& family,
+                                       std::optional<std::int64_t> count) {
+  constexpr std::string_view kKey = "no_rope_layers";
+  LayerPlan plan;
+  const std::int64_t interval = interval_of(top, family);
+  const std::vector<std::int64_t> listed = top.integers(kKey).value_or(std::vector<std::int64_t>{});
+  if (!listed.empty()) {
+    if (count && *count != static_cast<std::int64_t>(listed.size())) {
+      top.refuse(kKey, message("expected one entry per layer (", *count, "), got ", listed.size()));
+    }
+    for (const std::int64_t rotates : listed) {
+      if (rotates != 0 && rotates != 1)
+        top.refuse(kKey, message("expected entries 0 or 1, got ", rotates));
+      plan.types.emplace_back(rotates == 1 ? "rope" : "no_rope");
+    }
+    return plan;
+  }
+  for (std::int64_t layer = 0; layer < count.value_or(0); ++layer) {
+    plan.types.emplace_back((layer + 1) % interval == 0 ? "no_rope" : "rope");
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> LayerPlan::layers_of(std::string_view type) const {
+  std::vector<std::int64_t> layers;
+  for (std::size_t layer = 0; layer < types.size(); ++layer) {
+    if (types[layer] == type) layers.push_back(static_cast<std::int64_t>(layer));
+  }
+  return layers;
+}
+
+bool LayerPlan::uses(std::string_view type) const {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
+
+LayerPlan read_layer_plan(const ObjectReader& top, const Family* family) {
+  const std::optional<std::int64_t> count = layer_count(top);
+  if (family != nullptr && family->layers == LayerRule::skip_interval)
+    return read_unrotated(top, *family, count);
+
+  LayerPlan plan;
+  if (std::optional<std::vector<std::string>> types = top.texts("layer_types")) {
+    if (count && *count != static_cast<std::int64_t>(types->size())) {
+      top.refuse("layer_types",
+                 message("expected one entry per layer (", *count, "), got ", types->size()));
+    }
+    for (const std::string& type : *types) top.require_name("layer_types", type);
+    plan.types = *std::move(types);
+    return plan;
+  }
+  const LayerRule rule = family == nullptr ? LayerRule::all_alike : family->layers;
+  const std::int64_t interval = rule == LayerRule::all_alike ? 0 : interval_of(top, *family);
+  // ModernBERT counts from its first layer, the others up to each n-th.
+  const std::int64_t full =
+      family != nullptr && family->model_type == "modernbert" ? 0 : interval - 1;
+  for (std::int64_t layer = 0; layer < count.value_or(0); ++layer) {
+    const bool is_full = rule == LayerRule::all_alike || layer % interval == full;
+    plan.types.emplace_back(is_full ? kFullAttention : kSlidingAttention);
+  }
+  return plan;
+}
+
+bool never_rotates(std::string_view layer_type) noexcept {
+  return layer_type == "linear_attention" || layer_type == "conv" || layer_type == "mamba" ||
+         layer_type == "recurrent";
+}
+
+}  // namespace phasor::config

@@ -1,0 +1,36 @@
+// Which layers are of which type.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/hf/families.hpp"
+#include "phasor/config/internal/json_reader.hpp"
+
+namespace phasor::config {
+
+// More layers than any model has are refused before anything is allocated for them.
+inline constexpr std::int64_t kMaxLayers = 100000;
+
+inline constexpr std::string_view kFullAttention = "full_attention";
+inline constexpr std::string_view kSlidingAttention = "sliding_attention";
+
+// One name per layer; empty when the config tells neither the types nor how many layers there are.
+// Where some layers do not rotate by rule, the names are "rope" and "no_rope".
+struct LayerPlan {
+  std::vector<std::string> types;
+
+  // Indices of the layers of a type, ascending.
+  [[nodiscard]] std::vector<std::int64_t> layers_of(std::string_view type) const;
+  [[nodiscard]] bool uses(std::string_view type) const;
+};
+
+// throws   Error(invalid_argument)
+[[nodiscard]] LayerPlan read_layer_plan(const ObjectReader& top, const Family* family);
+
+// Layers of these types mix tokens without rotating anything.
+[[nodiscard]] bool never_rotates(std::string_view layer_type) noexcept;
+
+}  // namespace phasor::config

@@ -1,0 +1,272 @@
+#include "config/hf/model_keys.hpp"
+
+#include <array>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+namespace phasor::config {
+namespace {
+
+using encodings::AxialAxes;
+
+[[nodiscard]] bool has_quirk(const ModelKeys& keys, Quirk quirk) noexcept {
+  return keys.family != nullptr && keys.family->quirk == quirk;
+}
+
+struct NamedNumber {
+  double value = 0.0;
+  std::string_view key;
+};
+
+// The number that goes by one of several names; where it is given twice, both must agree.
+[[nodiscard]] std::optional<NamedNumber> one_of(const ObjectReader& top,
+                                                std::initializer_list<std::string_view> names) {
+  std::optional<NamedNumber> first;
+  for (const std::string_view key : names) {
+    const std::optional<double> value = top.number(key);
+    if (!value) continue;
+    if (first && first->value != *value) {
+      top.refuse(key,
+                 message("expected the same as ", first->key, " ", first->value, ", got ", *value));
+    }
+    if (!first) first = NamedNumber{*value, key};
+  }
+  return first;
+}
+
+// `found`, if given, learns which name it was.
+[[nodiscard]] std::optional<std::int64_t> first_integer(
+    const ObjectReader& top, std::initializer_list<std::string_view> names,
+    std::string* found = nullptr) {
+  for (const std::string_view key : names) {
+    if (const std::optional<std::int64_t> value = top.integer(key)) {
+      if (*value <= 0) top.refuse(key, message("expected a positive integer, got ", *value));
+      if (found != nullptr) *found = top.path_of(key);
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+void read_lengths(const ObjectReader& top, ModelKeys& keys) {
+  keys.lengths.max_position =
+      first_integer(top, {"max_position_embeddings", "n_positions"}, &keys.length_key);
+  if (!keys.lengths.max_position && has_quirk(keys, Quirk::rope_ratio)) {
+    keys.lengths.max_position =
+        first_integer(top, {"seq_length", "max_sequence_length"}, &keys.length_key);
+  }
+  keys.lengths.original = first_integer(top, {"original_max_position_embeddings"});
+}
+
+void read_heads(const ObjectReader& top, ModelKeys& keys) {
+  keys.heads = first_integer(top, {"num_attention_heads", "n_head", "num_heads"}, &keys.heads_key);
+  keys.key_heads = first_integer(top, {"num_key_value_heads", "multi_query_group_num"});
+  const bool latent_family = keys.family != nullptr && keys.family->softmax == SoftmaxRule::latent;
+  if (latent_family || top.has("qk_rope_head_dim")) {
+    const std::optional<std::int64_t> rotating =
+        first_integer(top, {"qk_rope_head_dim"}, &keys.head_dim_key);
+    if (!rotating) top.refuse("qk_rope_head_dim", "expected a positive integer, got nothing");
+    keys.head_dim = *rotating;
+    keys.latent_width = *rotating + top.integer("qk_nope_head_dim").value_or(0);
+    if (!top.has("qk_nope_head_dim")) keys.latent_width = 0;
+    return;
+  }
+  std::optional<std::int64_t> head_dim = first_integer(top, {"head_dim"}, &keys.head_dim_key);
+  if (!head_dim && has_quirk(keys, Quirk::rope_ratio))
+    head_dim = first_integer(top, {"kv_channels"}, &keys.head_dim_key);
+  // embed_dim first: in Qwen2-VL's vision tower, hidden_size is the width of the text model it
+  // feeds.
+  std::string width_key;
+  const std::optional<std::int64_t> width =
+      first_integer(top, {"embed_dim", "n_embd", "hidden_size"}, &width_key);
+  const std::optional<std::int64_t>& heads = keys.heads;
+  if (!head_dim && keys.family != nullptr && keys.family->head_dim > 0) {
+    head_dim = keys.family->head_dim;
+    keys.head_dim_key = default_of(keys);
+  }
+  if (!head_dim) {
+    if (!width || !heads) {
+      top.refuse("head_dim",
+                 "expected head_dim, or hidden_size and num_attention_heads, got neither");
+    }
+    if (*width % *heads != 0) {
+      top.refuse("hidden_size",
+                 message("expected a multiple of num_attention_heads ", *heads, ", got ", *width));
+    }
+    head_dim = *width / *heads;
+    keys.head_dim_key = message(width_key, " / ", keys.heads_key);
+  }
+  keys.head_dim = *head_dim;
+  keys.global_head_dim = first_integer(top, {"global_head_dim"}).value_or(0);
+}
+
+// What else than rotation a config may ask for, and the flags that only confirm it.
+void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
+  const auto unsupported = [&](std::string_view key, std::string_view expected) {
+    top.refuse_as(ErrorCode::unsupported, key,
+                  message("expected ", expected, ", got ", shown(top.value(key))));
+  };
+  if (top.flag("alibi").value_or(false)) unsupported("alibi", "false (ALiBi rotates nothing)");
+  if (has_quirk(keys, Quirk::baichuan) && top.integer("hidden_size") == 5120) {
+    unsupported("hidden_size",
+                "the rotary model of this type (hidden_size 5120 is the one that uses ALiBi)");
+  }
+  for (const std::string_view key : {"rotary", "use_rotary_pos_emb"}) {
+    if (!top.flag(key).value_or(true)) unsupported(key, "true");
+  }
+  if (const std::optional<std::string> type = top.text("position_embedding_type")) {
+    keys.no_positions = *type == "nope";
+    const bool stale = has_quirk(keys, Quirk::absolute_is_stale) && *type == "absolute";
+    // Cohere's name for the interleaved layout.
+    const bool interleaved = *type == "rope_gptj" && keys.family != nullptr &&
+                             keys.family->layout == core::PairLayout::interleaved;
+    const bool rotary = *type == "rotary" || *type == "rope" || interleaved;
+    if (!rotary && !keys.no_positions && !stale) {
+      unsupported("position_embedding_type", "rotary, rope or nope");
+    }
+  }
+  if (top.flag("use_mrope").value_or(false) && !keys.mrope) {
+    unsupported("use_mrope", "false for this model_type");
+  }
+  // Tables added to the input beside the rotation, and lengths of training: no number here depends
+  // on them.
+  if (keys.axial) {
+    static_cast<void>(top.integer("position_embedding_size"));
+    static_cast<void>(top.integer("num_position_embeddings"));
+  }
+  if (has_quirk(keys, Quirk::nomic)) static_cast<void>(top.integer("max_trained_positions"));
+  keys.rotates_values = top.flag("rotary_value").value_or(false);
+}
+
+void read_base(const ObjectReader& top, ModelKeys& keys) {
+  const bool two_bases = keys.family != nullptr && keys.family->layers == LayerRule::local_base;
+  std::optional<NamedNumber> base = two_bases ? one_of(top, {"rope_theta", "global_rope_theta"})
+                                              : one_of(top, {"rope_theta", "rotary_emb_base"});
+  if (two_bases) {
+    const std::optional<NamedNumber> local =
+        one_of(top, {"rope_local_base_freq", "local_rope_theta"});
+    if (local) {
+      keys.local_base = local->value;
+      keys.local_base_key = local->key;
+    }
+  }
+  if (has_quirk(keys, Quirk::rope_ratio)) {
+    if (const std::optional<double> ratio = top.number("rope_ratio")) {
+      const double scaled = keys.family->base.value_or(0.0) * *ratio;
+      if (base && base->value != scaled) {
+        top.refuse("rope_ratio", message("expected one that agrees with ", base->key, " ",
+                                         base->value, ", got ", *ratio));
+      }
+      base = NamedNumber{scaled, "rope_ratio"};
+    }
+  }
+  if (base) {
+    keys.base = base->value;
+    keys.base_key = base->key;
+  }
+}
+
+void read_width(const ObjectReader& top, ModelKeys& keys) {
+  const std::optional<NamedNumber> partial =
+      one_of(top, {"partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct"});
+  if (partial) {
+    if (!(partial->value > 0.0 && partial->value <= 1.0)) {
+      top.refuse(partial->key,
+                 message("expected a share above 0 and at most 1, got ", partial->value));
+    }
+    keys.partial = partial->value;
+    keys.partial_key = partial->key;
+  }
+  keys.rotary_dim = top.integer("rotary_dim");
+  if (!keys.rotary_dim && top.has_even_null("rotary_dim")) {
+    top.refuse("rotary_dim", "expected an integer, got null");
+  }
+}
+
+void read_layout(const ObjectReader& top, ModelKeys& keys) {
+  if (keys.family != nullptr && keys.family->layout) {
+    keys.layout = keys.family->layout;
+    keys.layout_key = "model_type " + keys.model_type;
+  }
+  if (has_quirk(keys, Quirk::rope_interleave) && !top.flag("rope_interleave").value_or(true)) {
+    keys.layout = core::PairLayout::half;
+    keys.layout_key = "rope_interleave";
+  }
+  if (has_quirk(keys, Quirk::nomic)) {
+    if (top.flag("rotary_emb_interleaved").value_or(false)) {
+      keys.layout = core::PairLayout::interleaved;
+      keys.layout_key = "rotary_emb_interleaved";
+    }
+    for (const std::string_view key : {"rotary_emb_scale_base", "rotary_scaling_factor"}) {
+      if (top.number(key))
+        top.refuse_as(ErrorCode::unsupported, key, "expected null, got " + shown(top.value(key)));
+    }
+  }
+  std::optional<core::PairLayout> given;
+  std::string_view key = "rope_layout";
+  if (const std::optional<std::string> name = top.text(key)) {
+    given = core::pair_layout_of(*name);
+    if (!given) {
+      top.refuse(key,
+                 message("expected interleaved, half or interleaved_to_half, got \"", *name, "\""));
+    }
+  } else if (const std::optional<bool> interleaved = top.flag("rope_interleaved")) {
+    // SmolLM2's configs state it, false.
+    key = "rope_interleaved";
+    given = *interleaved ? core::PairLayout::interleaved : core::PairLayout::half;
+  }
+  if (!given) return;
+  if (keys.layout && *keys.layout != *given) {
+    top.refuse(key, message("expected the layout of model_type ", keys.model_type, " (",
+                            name_of(*keys.layout), "), got ", shown(top.value(key))));
+  }
+  keys.layout = given;
+  keys.layout_key = key;
+}
+
+// ChatGLM: the first generation turns each half of a head by its own row of positions.
+void read_chatglm(const ObjectReader& top, ModelKeys& keys) {
+  if (!has_quirk(keys, Quirk::rope_ratio)) return;
+  if (!top.flag("original_rope").value_or(true)) {
+    top.refuse_as(ErrorCode::unsupported, "original_rope", "expected true, got false");
+  }
+  if (top.flag("position_encoding_2d").value_or(false)) {
+    keys.axial = AxialAxes::Kind::per_half_head;
+    keys.layout = core::PairLayout::half;
+    keys.layout_key = "position_encoding_2d";
+    if (!keys.partial) keys.partial = 1.0;
+  }
+}
+
+}  // namespace
+
+ModelKeys read_model_keys(const ObjectReader& top) {
+  ModelKeys keys;
+  keys.model_type = top.text("model_type").value_or("");
+  top.require_name("model_type", keys.model_type);
+  keys.family = find_family(keys.model_type);
+  if (keys.family != nullptr) {
+    keys.axial = keys.family->axial;
+    keys.mrope = keys.family->mrope;
+  }
+  read_other_encodings(top, keys);
+  read_lengths(top, keys);
+  read_heads(top, keys);
+  read_base(top, keys);
+  read_width(top, keys);
+  read_layout(top, keys);
+  read_chatglm(top, keys);
+  keys.query_pre_attn_scalar = top.number("query_pre_attn_scalar");
+  keys.attention_multiplier = top.number("attention_multiplier");
+  return keys;
+}
+
+bool speaks_of_positions(std::string_view key) noexcept {
+  for (const std::string_view word : {"rope", "rotary", "alibi", "position", "ntk"}) {
+    if (key.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace phasor::config

@@ -1,0 +1,51 @@
+// The top-level keys of a config.json that bear on rotation, whatever a family calls them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/hf/families.hpp"
+#include "config/hf/rope_dictionary.hpp"
+#include "phasor/config/internal/json_reader.hpp"
+
+namespace phasor::config {
+
+struct ModelKeys {
+  std::string model_type;
+  const Family* family = nullptr;  // null: not in the table
+  Lengths lengths;
+
+  std::int64_t head_dim = 0;         // of the rotating part where attention is latent
+  std::int64_t global_head_dim = 0;  // of full-attention layers (Gemma 4); 0: the same
+  std::int64_t latent_width = 0;  // qk_nope_head_dim + qk_rope_head_dim; 0: attention is not latent
+
+  std::optional<double> base;
+  std::string base_key;  // the key it came by, for messages
+  std::string local_base_key, head_dim_key, heads_key, length_key, partial_key, layout_key;
+  std::optional<double> local_base;  // of sliding layers
+  std::optional<double> partial;
+  std::optional<std::int64_t> rotary_dim;
+  std::optional<core::PairLayout> layout;
+  std::optional<encodings::AxialAxes::Kind> axial;
+  std::optional<encodings::MropeAxes::Order> mrope;  // the family's own; set: sections are required
+
+  std::optional<double> query_pre_attn_scalar;
+  std::optional<double> attention_multiplier;
+  std::optional<std::int64_t> heads, key_heads;
+  bool rotates_values = false;
+  bool no_positions = false;  // position_embedding_type "nope"
+};
+
+// Where a number came from that no key gave: the family's table.
+[[nodiscard]] inline std::string default_of(const ModelKeys& keys) {
+  return "default of model_type " + keys.model_type;
+}
+
+// throws   Error(invalid_argument | unsupported) naming the key
+[[nodiscard]] ModelKeys read_model_keys(const ObjectReader& top);
+
+// Whether a key speaks of positions and must therefore be understood.
+[[nodiscard]] bool speaks_of_positions(std::string_view key) noexcept;
+
+}  // namespace phasor::config

@@ -1,0 +1,25 @@
+// What engines do that compute angles in float32, step by step, rounding where they round:
+// AngleMode::float32.
+#pragma once
+
+#include <cstdint>
+
+#include "phasor/core/frequencies.hpp"
+#include "phasor/core/internal/kernels/kernels.hpp"
+#include "phasor/core/rotary.hpp"
+#include "phasor/core/view.hpp"
+
+namespace phasor::core {
+
+// cos and sin of float(position) * float32 frequency, times float(amplitude), each step rounded to
+// float32.
+void float32_row(const Frequencies& frequencies, const double* positions, float* cos,
+                 float* sin) noexcept;
+
+// RoFormer (34) with every product rounded, then the sum. The half layout works in the storage type
+// throughout (cos and sin too); the interleaved layout rounds cos and sin to it, works in float32
+// and rounds once: the two habits of the reference engines.
+void float32_rotate(DType dtype, PairLayout layout, const kernels::Heads& heads, std::int64_t pairs,
+                    const float* cos, const float* sin) noexcept;
+
+}  // namespace phasor::core

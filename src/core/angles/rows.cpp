@@ -1,0 +1,134 @@
+#include "core/angles/rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "core/angles/float32_engine.hpp"
+#include "phasor/core/internal/angle_range.hpp"
+
+namespace phasor::core {
+namespace {
+
+// xPos: e^{+-rate (m - centre)}, the sign by role and direction.
+void apply_growth(const Call& call, Role role, double position, RowBuffersF64& row) {
+  if (!call.grows()) return;
+  const Growth& growth = *call.rotary->growth;
+  const bool shrink = (role == Role::key) != (call.options.direction == Direction::inverse);
+  const double distance = (position - growth.centre) * (shrink ? -1.0 : 1.0);
+  for (std::size_t i = 0; i < growth.rates.size(); ++i) {
+    const double factor = std::exp(growth.rates[i] * distance);
+    row.cos[i] *= factor;
+    row.sin[i] *= factor;
+  }
+}
+
+void row_f64(const Call& call, Role role, const double* positions, RowBuffersF64& row) {
+  const Frequencies& frequencies = call.rotary->frequencies;
+  if (call.options.angles == AngleMode::float32) {
+    float cos[kMaxPairs], sin[kMaxPairs];
+    float32_row(frequencies, positions, cos, sin);
+    std::copy_n(cos, frequencies.pairs(), row.cos);
+    std::copy_n(sin, frequencies.pairs(), row.sin);
+  } else {
+    call.kernels.row_f64(kernel_angles(frequencies), positions, row.cos, row.sin);
+  }
+  apply_growth(call, role, positions[0], row);
+  const double sin_scale = call.scale * call.sin_sign;
+  for (std::int64_t i = 0; i < frequencies.pairs(); ++i) {
+    row.cos[i] *= call.scale;
+    row.sin[i] *= sin_scale;
+  }
+}
+
+// Rows out of a table: one row, or one entry per axis.
+RowPointers table_row(const Call& call, const std::int64_t* positions, RowBuffers& buffers) {
+  const CosSinTable& table = *call.options.table;
+  const Frequencies& frequencies = call.rotary->frequencies;
+  if (frequencies.axis_count() == 1)
+    return {table.cos(positions[0]).data(), table.sin(positions[0]).data()};
+  const auto axes = frequencies.axes();
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    buffers.cos[i] = table.cos(positions[axes[i]])[i];
+    buffers.sin[i] = table.sin(positions[axes[i]])[i];
+  }
+  return {buffers.cos, buffers.sin};
+}
+
+template <class From, class To>
+void copy_rows(const CosSinRows& rows, std::int64_t start, float sin_sign, To* cos, To* sin) {
+  const auto copy = [&](const void* from, To sign, To* to) {
+    const From* const row = static_cast<const From*>(from) + start;
+    for (std::int64_t i = 0; i < rows.pairs; ++i) {
+      const From value = row[i * rows.pair_stride];
+      if constexpr (std::is_floating_point_v<From>) {
+        to[i] = sign * static_cast<To>(value);
+      } else {
+        to[i] = sign * static_cast<To>(to_float(value));
+      }
+    }
+  };
+  copy(rows.cos, To{1}, cos);
+  copy(rows.sin, static_cast<To>(sin_sign), sin);
+}
+
+// The caller's row of one token; transposing turns sin's sign.
+template <class To>
+void given_row(const Call& call, Token at, To* cos, To* sin) {
+  const CosSinRows& rows = *call.rows;
+  const std::int64_t start = at.batch * rows.batch_stride + at.token * rows.token_stride;
+  switch (rows.dtype) {
+    case DType::f64:
+      return copy_rows<double>(rows, start, call.sin_sign, cos, sin);
+    case DType::f32:
+      return copy_rows<float>(rows, start, call.sin_sign, cos, sin);
+    case DType::f16:
+      return copy_rows<Half>(rows, start, call.sin_sign, cos, sin);
+    case DType::bf16:
+      return copy_rows<BFloat16>(rows, start, call.sin_sign, cos, sin);
+  }
+}
+
+// The row as the direction wants it: transposing turns sin's sign, inverting also divides by the
+// amplitude.
+RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
+  if (call.options.direction == Direction::forward) return row;
+  const auto scale = static_cast<float>(call.scale);
+  const float sin_scale = scale * call.sin_sign;
+  for (std::int64_t i = 0; i < call.window.pairs; ++i) {
+    buffers.cos[i] = row.cos[i] * scale;
+    buffers.sin[i] = row.sin[i] * sin_scale;
+  }
+  return {buffers.cos, buffers.sin};
+}
+
+}  // namespace
+
+RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuffers& buffers) {
+  if (call.rows != nullptr) {
+    given_row(call, at, buffers.cos, buffers.sin);
+    return {buffers.cos, buffers.sin};
+  }
+  if (call.options.table != nullptr) {
+    std::int64_t positions[kMaxAxes];
+    cursor.next(positions);
+    return directed(call, table_row(call, positions, buffers), buffers);
+  }
+  double positions[kMaxAxes];
+  cursor.next(positions);
+  if (call.options.angles == AngleMode::float32) {
+    float32_row(call.rotary->frequencies, positions, buffers.cos, buffers.sin);
+  } else {
+    call.kernels.row_f32(kernel_angles(call.rotary->frequencies), positions, buffers.cos,
+                         buffers.sin);
+  }
+  return directed(call, {buffers.cos, buffers.sin}, buffers);
+}
+
+void make_row_f64(const Call& call, Role role, Token at, const double* positions,
+                  RowBuffersF64& row) {
+  call.rows != nullptr ? given_row(call, at, row.cos, row.sin)
+                       : row_f64(call, role, positions, row);
+}
+
+}  // namespace phasor::core

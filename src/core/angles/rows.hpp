@@ -1,0 +1,42 @@
+// One token's cos and sin: from its angles, from a table, or from the caller.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rotate/call.hpp"
+#include "phasor/core/internal/positions.hpp"
+
+namespace phasor::core {
+
+inline constexpr std::int64_t kMaxPairs = kMaxRotaryDim / 2;
+// Kernels read whole vectors of a row.
+inline constexpr std::int64_t kRowPadding = 32;
+
+struct RowBuffers {
+  alignas(64) float cos[kMaxPairs + kRowPadding];
+  alignas(64) float sin[kMaxPairs + kRowPadding];
+};
+struct RowBuffersF64 {
+  double cos[kMaxPairs];
+  double sin[kMaxPairs];
+};
+
+struct RowPointers {
+  const float* cos;
+  const float* sin;
+};
+
+struct Token {
+  std::int64_t batch, token;
+};
+
+// The row as the direction wants it: scale and sign are inside. In `buffers`, or in the table.
+[[nodiscard]] RowPointers make_row(const Call& call, Token at, PositionCursor& cursor,
+                                   RowBuffers& buffers);
+
+// The same in float64, with xPos's growth for the role. `positions` are not read where the caller gave
+// rows.
+void make_row_f64(const Call& call, Role role, Token at, const double* positions,
+                  RowBuffersF64& row);
+
+}  // namespace phasor::core

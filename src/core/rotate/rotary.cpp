@@ -1,0 +1,65 @@
+#include "phasor/core/rotary.hpp"
+
+#include <cmath>
+
+#include "phasor/core/internal/window.hpp"
+
+namespace phasor::core {
+
+std::string_view name_of(PairLayout layout) noexcept {
+  switch (layout) {
+    case PairLayout::interleaved:
+      return "interleaved";
+    case PairLayout::half:
+      return "half";
+    case PairLayout::interleaved_to_half:
+      return "interleaved_to_half";
+  }
+  return "unknown";
+}
+
+std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept {
+  for (const PairLayout layout :
+       {PairLayout::interleaved, PairLayout::half, PairLayout::interleaved_to_half}) {
+    if (name == name_of(layout)) return layout;
+  }
+  return std::nullopt;
+}
+
+Window window_of(const Rotary& rotary) noexcept {
+  return {rotary.layout, rotary.head_dim, rotary.offset, rotary.blocks, rotary.frequencies.pairs()};
+}
+
+void check_window(const Window& window) {
+  const std::int64_t rotary_dim = window.rotary_dim();
+  if (window.offset < 0 || window.head_dim < rotary_dim ||
+      window.offset > window.head_dim - rotary_dim) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("rotate: rotary_dim ", rotary_dim, " at offset ", window.offset,
+                        " must lie inside head_dim, got head_dim ", window.head_dim));
+  }
+  if (window.blocks != 1 && (window.blocks < 1 || window.pairs % window.blocks != 0)) {
+    throw Error(ErrorCode::invalid_argument, message("rotate: blocks must divide the ",
+                                                     window.pairs, " pairs, got ", window.blocks));
+  }
+}
+
+void validate(const Rotary& rotary) {
+  check_window(window_of(rotary));
+  if (rotary.growth) {
+    if (static_cast<std::int64_t>(rotary.growth->rates.size()) != rotary.frequencies.pairs()) {
+      throw Error(
+          ErrorCode::shape_mismatch,
+          message("rotate: growth must have one rate per pair, got ", rotary.growth->rates.size(),
+                  " rates for ", rotary.frequencies.pairs(), " pairs"));
+    }
+    bool finite = std::isfinite(rotary.growth->centre);
+    for (const double rate : rotary.growth->rates) finite = finite && std::isfinite(rate);
+    if (!finite) {
+      throw Error(ErrorCode::invalid_argument,
+                  "rotate: growth must be finite, got a NaN or infinity");
+    }
+  }
+}
+
+}  // namespace phasor::core

@@ -1,0 +1,62 @@
+#include "phasor/core/internal/large_memory.hpp"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace phasor::core {
+namespace {
+
+// From here on a block asks for huge pages: a table of 64 MiB otherwise spends more time on its
+// 16384 first touches than on its cosines.
+constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::size_t padded_bytes(std::size_t count, std::size_t size) {
+  if (size != 0 && count > (std::numeric_limits<std::size_t>::max() - 2 * kMemoryPadding) / size) {
+    throw std::bad_alloc();
+  }
+  return count * size + kMemoryPadding;
+}
+
+}  // namespace
+
+std::shared_ptr<std::byte[]> allocate_large(std::size_t count, std::size_t size) {
+  const std::size_t bytes = padded_bytes(count, size);
+  const std::align_val_t alignment{bytes >= kHugeBytes ? kHugePage : 64};
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, alignment));
+#if defined(__linux__)
+  if (bytes >= kHugeBytes)
+    madvise(memory, bytes, MADV_HUGEPAGE);  // advice: a refusal changes nothing
+#endif
+  std::memset(memory + bytes - kMemoryPadding, 0, kMemoryPadding);
+  return {memory, [alignment](std::byte* block) { ::operator delete(block, alignment); }};
+}
+
+std::shared_ptr<std::byte[]> allocate_beside(std::size_t count, std::size_t size) {
+  constexpr std::size_t kSlab = std::size_t{32} << 20;
+  const std::size_t bytes = (padded_bytes(count, size) + 63) / 64 * 64;
+  if (bytes >= kSlab / 4) return allocate_large(count, size);
+  static std::mutex mutex;
+  static std::weak_ptr<std::byte[]> slab;
+  static std::size_t used = 0;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<std::byte[]> current = slab.lock();
+  if (current == nullptr || bytes > kSlab - used) {
+    current = allocate_large(kSlab, 1);
+    slab = current;
+    used = 0;
+  }
+  std::byte* const begin = current.get() + used;
+  used += bytes;
+  std::memset(begin + count * size, 0, kMemoryPadding);
+  return {std::move(current), begin};
+}
+
+}  // namespace phasor::core

@@ -1,0 +1,89 @@
+#include "encodings/rope/rope_axes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace phasor::encodings {
+namespace {
+
+constexpr std::uint8_t kTemporal = 0, kHeight = 1, kWidth = 2;
+
+void check_mrope(const MropeAxes& axes, const RopeSpec& spec) {
+  const std::int64_t pairs = spec.rotary_dim / 2;
+  if (axes.sections.size() != 3) {
+    refuse(message("rope: mrope sections must be three (temporal, height, width), got ",
+                   axes.sections.size()));
+  }
+  std::int64_t sum = 0;
+  for (const std::int64_t section : axes.sections) {
+    if (section < 0 || section > pairs) {
+      refuse(message("rope: an mrope section must be from 0 to rotary_dim / 2 = ", pairs, ", got ",
+                     section));
+    }
+    sum += section;
+  }
+  if (sum != pairs) {
+    refuse(message("rope: mrope sections must add up to rotary_dim / 2 = ", pairs, ", got ", sum));
+  }
+  if (spec.xpos) refuse("rope: xpos needs one row of positions, got mrope");
+  if (std::holds_alternative<ProportionalScaling>(spec.scaling)) {
+    refuse("rope: mrope needs a scaling that turns every pair, got proportional");
+  }
+  const std::vector<std::uint8_t> rows = mrope_rows(axes, pairs);
+  for (const std::uint8_t row : {kTemporal, kHeight, kWidth}) {
+    const std::int64_t reached = std::count(rows.begin(), rows.end(), row);
+    if (reached != axes.sections[row]) {
+      refuse(message("rope: mrope sections must leave room for each other, got ", axes.sections[0],
+                     ", ", axes.sections[1], ", ", axes.sections[2]));
+    }
+  }
+}
+
+void check_axial(const RopeSpec& spec) {
+  if (spec.rotary_dim % 4 != 0) {
+    refuse(message("rope: rotary_dim must be a multiple of 4 for two axes, got ", spec.rotary_dim));
+  }
+  if (!std::holds_alternative<DefaultScaling>(spec.scaling)) {
+    refuse(message("rope: axial needs the default scaling, got ", name_of(spec.scaling)));
+  }
+  if (spec.xpos) refuse("rope: xpos needs one row of positions, got axial");
+}
+
+}  // namespace
+
+void check_axes(const RopeSpec& spec) {
+  if (const auto* mrope = std::get_if<MropeAxes>(&spec.axes)) check_mrope(*mrope, spec);
+  if (std::holds_alternative<AxialAxes>(spec.axes)) check_axial(spec);
+}
+
+std::vector<std::uint8_t> mrope_rows(const MropeAxes& axes, std::int64_t pairs) {
+  const std::int64_t temporal = axes.sections[kTemporal];
+  const std::int64_t height = axes.sections[kHeight];
+  const std::int64_t width = axes.sections[kWidth];
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(pairs), kTemporal);
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    std::uint8_t& row = rows[static_cast<std::size_t>(i)];
+    switch (axes.order) {
+      case MropeAxes::Order::chunked:
+        row = i < temporal ? kTemporal : i < temporal + height ? kHeight : kWidth;
+        break;
+      case MropeAxes::Order::interleaved:
+        if (i % 3 == 1 && i < 3 * height) row = kHeight;
+        if (i % 3 == 2 && i < 3 * width) row = kWidth;
+        break;
+      case MropeAxes::Order::alternating:
+        if (i < height + width) row = i % 2 == 0 ? kHeight : kWidth;
+        break;
+    }
+  }
+  return rows;
+}
+
+std::int64_t formula_width(const RopeSpec& spec) noexcept {
+  const auto* axial = std::get_if<AxialAxes>(&spec.axes);
+  return axial != nullptr && axial->kind != AxialAxes::Kind::alternating ? spec.rotary_dim / 2
+                                                                         : spec.rotary_dim;
+}
+
+}  // namespace phasor::encodings

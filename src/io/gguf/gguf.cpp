@@ -1,0 +1,178 @@
+#include "phasor/io/gguf.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "io/gguf/directory.hpp"
+#include "io/gguf/metadata.hpp"
+#include "phasor/io/internal/posix_file.hpp"
+
+namespace phasor::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "GGUF is read as it lies in memory, which must be little endian");
+
+constexpr std::array<std::byte, 4> kGgufMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
+                                                 std::byte{'F'}};
+constexpr std::size_t kDefaultAlignment = 32;
+constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
+
+[[nodiscard]] bool starts_with_magic(std::span<const std::byte> bytes) {
+  return bytes.size() >= kGgufMagic.size() &&
+         std::equal(kGgufMagic.begin(), kGgufMagic.end(), bytes.begin());
+}
+
+[[nodiscard]] std::uint32_t read_version(GgufCursor& cursor) {
+  const auto version = cursor.take<std::uint32_t>("version");
+  if ((version & 0xffffU) == 0 && version != 0)
+    refuse_gguf("version must be little endian, got a file of big endian");
+  if (version != 2 && version != 3) refuse_gguf(message("version must be 2 or 3, got ", version));
+  return version;
+}
+
+[[nodiscard]] Error other_kind(const GgufFile& file, std::string_view key, std::string_view kind,
+                               std::string_view got) {
+  return {ErrorCode::invalid_argument,
+          message(file.name(), ": key '", brief(key), "' must be ", kind, ", got ", got)};
+}
+
+[[nodiscard]] std::string_view kind_of(const GgufValue& value) {
+  constexpr std::array<std::string_view, std::variant_size_v<GgufValue>> kKinds = {
+      "a bool",
+      "an integer",
+      "an integer",
+      "a number",
+      "a string",
+      "an array of bools",
+      "an array of integers",
+      "an array of integers",
+      "an array of numbers",
+      "an array of strings"};
+  return kKinds[value.index()];
+}
+
+constexpr std::uint64_t kMostSigned = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_view name) {
+  try {
+    if (!starts_with_magic(bytes))
+      refuse_gguf("a GGUF file must start with \"GGUF\", got something else");
+    GgufFile file;
+    file.name_ = name;
+    GgufCursor cursor(bytes);
+    static_cast<void>(cursor.take<std::uint32_t>("magic"));
+    file.version_ = read_version(cursor);
+    const auto tensor_count = cursor.take<std::uint64_t>("tensor count");
+    const auto pair_count = cursor.take<std::uint64_t>("metadata count");
+    file.metadata_ = read_gguf_metadata(cursor, pair_count);
+
+    std::size_t alignment = kDefaultAlignment;
+    if (const auto found = file.metadata_.find("general.alignment");
+        found != file.metadata_.end()) {
+      const auto* value = std::get_if<std::uint64_t>(&found->second);
+      if (value == nullptr || !std::has_single_bit(*value) || *value > kMaxAlignment) {
+        refuse_gguf(message(
+            "general.alignment must be a power of two up to ", kMaxAlignment, ", got ",
+            value == nullptr ? std::string(kind_of(found->second)) : std::to_string(*value)));
+      }
+      alignment = static_cast<std::size_t>(*value);
+    }
+    GgufDirectory directory = read_gguf_directory(cursor, tensor_count, alignment, bytes);
+    file.tensors_ = std::move(directory.tensors);
+    file.skipped_ = std::move(directory.skipped);
+    for (std::size_t i = 0; i < file.tensors_.size(); ++i)
+      file.by_name_.emplace(file.tensors_[i].name, i);
+    return file;
+  } catch (const Error& error) {
+    return Error(error.code(), message(name, ": ", error.what()));
+  }
+}
+
+Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
+  Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped) return mapped.error();
+  Result<GgufFile> parsed = parse(mapped->bytes(), mapped->name());
+  if (!parsed) return parsed.error();
+  GgufFile file = std::move(parsed).value();
+  file.file_ = std::move(mapped).value();
+  return file;
+}
+
+const Tensor* GgufFile::find(std::string_view name) const noexcept {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+}
+
+Result<std::optional<std::int64_t>> GgufFile::integer(std::string_view key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) return std::optional<std::int64_t>();
+  if (const auto* plain = std::get_if<std::int64_t>(&found->second)) return std::optional(*plain);
+  if (const auto* wide = std::get_if<std::uint64_t>(&found->second)) {
+    if (*wide <= kMostSigned) return std::optional(static_cast<std::int64_t>(*wide));
+    return other_kind(*this, key, "an integer below 2^63", std::to_string(*wide));
+  }
+  return other_kind(*this, key, "an integer", kind_of(found->second));
+}
+
+Result<std::optional<double>> GgufFile::number(std::string_view key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) return std::optional<double>();
+  if (const auto* real = std::get_if<double>(&found->second)) return std::optional(*real);
+  if (const auto* plain = std::get_if<std::int64_t>(&found->second))
+    return std::optional(static_cast<double>(*plain));
+  if (const auto* wide = std::get_if<std::uint64_t>(&found->second))
+    return std::optional(static_cast<double>(*wide));
+  return other_kind(*this, key, "a number", kind_of(found->second));
+}
+
+Result<std::optional<bool>> GgufFile::flag(std::string_view key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) return std::optional<bool>();
+  if (const auto* value = std::get_if<bool>(&found->second)) return std::optional(*value);
+  return other_kind(*this, key, "a bool", kind_of(found->second));
+}
+
+Result<std::optional<std::string>> GgufFile::text(std::string_view key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) return std::optional<std::string>();
+  if (const auto* value = std::get_if<std::string>(&found->second)) return std::optional(*value);
+  return other_kind(*this, key, "a string", kind_of(found->second));
+}
+
+Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_view key) const {
+  using Integers = std::vector<std::int64_t>;
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) return std::optional<Integers>();
+  if (const auto* plain = std::get_if<Integers>(&found->second)) return std::optional(*plain);
+  const auto* wide = std::get_if<std::vector<std::uint64_t>>(&found->second);
+  if (wide == nullptr)
+    return other_kind(*this, key, "an array of integers", kind_of(found->second));
+  Integers narrowed;
+  narrowed.reserve(wide->size());
+  for (const std::uint64_t value : *wide) {
+    if (value > kMostSigned)
+      return other_kind(*this, key, "an array of integers below 2^63", std::to_string(value));
+    narrowed.push_back(static_cast<std::int64_t>(value));
+  }
+  return std::optional(std::move(narrowed));
+}
+
+bool looks_like_gguf(const std::filesystem::path& path) noexcept {
+  try {
+    const Result<InputFile> file = open_input(path);
+    if (!file) return false;
+    std::array<std::byte, kGgufMagic.size()> start{};
+    const Result<std::size_t> came = read_some(*file, start);
+    return came && *came == start.size() && starts_with_magic(start);
+  } catch (const std::exception&) {
+    return false;  // out of memory: nothing is known about the file
+  }
+}
+
+}  // namespace phasor::io

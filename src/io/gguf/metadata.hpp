@@ -1,0 +1,18 @@
+// The metadata of a GGUF file: keys with typed values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "phasor/io/gguf.hpp"
+#include "phasor/io/internal/gguf_cursor.hpp"
+
+namespace phasor::io {
+
+using GgufMetadata = std::map<std::string, GgufValue, std::less<>>;
+
+// throws   Error(invalid_argument)
+[[nodiscard]] GgufMetadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t count);
+
+}  // namespace phasor::io

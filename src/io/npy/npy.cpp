@@ -1,0 +1,351 @@
+#include "phasor/io/npy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+
+#include "io/npy/header.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/internal/posix_file.hpp"
+#include "phasor/io/internal/shape.hpp"
+
+namespace phasor::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "arrays are read and written as they lie in memory");
+
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
+constexpr std::size_t kPreludeV1 = 10;  // magic, version, 16-bit length
+constexpr std::size_t kPreludeV2 = 12;  // magic, version, 32-bit length
+constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
+constexpr std::size_t kAlignment = 64;
+
+// Calls visit with one value of the C++ type that a type stores.
+template <class Visit>
+auto with_type(NpyType type, Visit visit) {
+  switch (type) {
+    case NpyType::f64:
+      return visit(double{});
+    case NpyType::f32:
+      return visit(float{});
+    case NpyType::f16:
+      return visit(core::Half{});
+    case NpyType::bf16:
+      return visit(core::BFloat16{});
+    case NpyType::i64:
+      return visit(std::int64_t{});
+    case NpyType::i32:
+      return visit(std::int32_t{});
+    case NpyType::i16:
+      return visit(std::int16_t{});
+    case NpyType::i8:
+      return visit(std::int8_t{});
+    case NpyType::u64:
+      return visit(std::uint64_t{});
+    case NpyType::u32:
+      return visit(std::uint32_t{});
+    case NpyType::u16:
+      return visit(std::uint16_t{});
+    case NpyType::u8:
+      return visit(std::uint8_t{});
+    case NpyType::boolean:
+      break;
+  }
+  return visit(bool{});
+}
+
+// memcpy: an array's bytes need not be aligned for T when somebody else filled the vector.
+template <class T>
+T element(const NpyArray& array, std::size_t index) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return array.bytes[index] != std::byte{0};  // any other pattern than 0 and 1 is no bool
+  } else {
+    T value;
+    std::memcpy(&value, array.bytes.data() + index * sizeof(T), sizeof(T));
+    return value;
+  }
+}
+
+template <class T>
+std::size_t count_of(const NpyArray& array) {
+  return array.bytes.size() / sizeof(T);
+}
+
+// Bytes that somebody else keeps, read as an InputFile is.
+struct InputBytes {
+  std::string name;
+  std::size_t size = 0;
+  mutable std::span<const std::byte> rest;
+};
+
+Result<std::size_t> read_some(const InputBytes& input, std::span<std::byte> into) {
+  const std::size_t count = std::min(into.size(), input.rest.size());
+  std::copy_n(input.rest.begin(), count, into.begin());
+  input.rest = input.rest.subspan(count);
+  return count;
+}
+
+Error in_file(const std::string& name, const Error& error) {
+  return {error.code(), message(name, ": ", error.what())};
+}
+
+Error damaged(const std::string& name, std::string_view expected, const std::string& got) {
+  return {ErrorCode::io, message(name, ": ", expected, ", got ", got)};
+}
+
+// Fills `into` or says that the file ended first.
+template <class Input>
+Result<Done> read_whole(const Input& input, std::span<std::byte> into, std::string_view what) {
+  const Result<std::size_t> got = read_some(input, into);
+  if (!got) return got.error();
+  if (*got == into.size()) return Done{};
+  return damaged(input.name, message("must have ", into.size(), " bytes of ", what),
+                 message(*got, " bytes"));
+}
+
+struct HeaderText {
+  std::string text;
+  std::size_t data_offset = 0;
+};
+
+template <class Input>
+Result<HeaderText> read_header(const Input& file) {
+  std::array<unsigned char, kPreludeV2> prelude{};
+  const auto bytes = std::as_writable_bytes(std::span(prelude));
+  if (file.size < kPreludeV1) {
+    return damaged(file.name, message("a .npy file must have at least ", kPreludeV1, " bytes"),
+                   message(file.size, " bytes"));
+  }
+  if (auto read = read_whole(file, bytes.first(kPreludeV1), "magic and version"); !read)
+    return read.error();
+  if (std::memcmp(prelude.data(), kNpyMagic.data(), kNpyMagic.size()) != 0) {
+    return damaged(file.name, "a .npy file must start with \\x93NUMPY", "other bytes");
+  }
+  const int major = prelude[6];
+  const int minor = prelude[7];
+  if (major < 1 || major > 3 || minor != 0) {
+    return damaged(file.name, "version must be 1.0, 2.0 or 3.0", message(major, ".", minor));
+  }
+  std::size_t length = prelude[8] | std::size_t{prelude[9]} << 8;
+  std::size_t offset = kPreludeV1;
+  if (major > 1) {
+    if (auto read = read_whole(file, bytes.subspan(kPreludeV1), "header length"); !read)
+      return read.error();
+    length |= std::size_t{prelude[10]} << 16 | std::size_t{prelude[11]} << 24;
+    offset = kPreludeV2;
+  }
+  if (length > kMaxHeader) {
+    return damaged(file.name, message("header must have at most ", kMaxHeader, " bytes"),
+                   std::to_string(length));
+  }
+  if (length > file.size - offset) {
+    return damaged(file.name, message("file must hold its header of ", length, " bytes"),
+                   message(file.size - offset, " bytes"));
+  }
+  HeaderText header{std::string(length, '\0'), offset + length};
+  if (auto read = read_whole(file, std::as_writable_bytes(std::span(header.text)), "header");
+      !read) {
+    return read.error();
+  }
+  return header;
+}
+
+bool same_memory_in_both_orders(const std::vector<std::int64_t>& shape) {
+  return std::count(shape.begin(), shape.end(), 0) > 0 ||
+         std::count_if(shape.begin(), shape.end(), [](std::int64_t dim) { return dim > 1; }) <= 1;
+}
+
+template <class Input>
+Result<NpyArray> read_array(const Input& file) {
+  const Result<HeaderText> text = read_header(file);
+  if (!text) return text.error();
+  Result<NpyHeader> parsed = parse_npy_header(text->text);
+  if (!parsed) return in_file(file.name, parsed.error());
+  NpyHeader header = std::move(parsed).value();
+  const Result<NpyType> type = npy_type_of(header.descr);
+  if (!type) return in_file(file.name, type.error());
+  const Result<std::size_t> size = byte_count(size_of(*type), header.shape);
+  if (!size) return in_file(file.name, size.error());
+  if (header.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(header.shape)) {
+    return Error(ErrorCode::unsupported,
+                 message(file.name, ": must be in C order, got Fortran order of shape ",
+                         shape_text(header.shape)));
+  }
+  // Before anything is allocated: the header may promise more than there is.
+  if (file.size - text->data_offset != *size) {
+    return damaged(file.name,
+                   message("shape ", shape_text(header.shape), " of ", name_of(*type),
+                           " must have ", *size, " bytes of data"),
+                   message(file.size - text->data_offset, " bytes"));
+  }
+  NpyArray array{*type, std::move(header.shape), {}};
+  try {
+    array.bytes.resize(*size);
+  } catch (const std::bad_alloc&) {
+    return damaged(file.name, "must fit in memory", message(*size, " bytes"));
+  }
+  if (auto read = read_whole(file, array.bytes, "data"); !read) return read.error();
+  return array;
+}
+
+}  // namespace
+
+std::size_t size_of(NpyType type) noexcept {
+  return with_type(type, [](auto value) { return sizeof(value); });
+}
+
+std::string_view name_of(NpyType type) noexcept {
+  switch (type) {
+    case NpyType::f64:
+      return "float64";
+    case NpyType::f32:
+      return "float32";
+    case NpyType::f16:
+      return "float16";
+    case NpyType::bf16:
+      return "bfloat16";
+    case NpyType::i64:
+      return "int64";
+    case NpyType::i32:
+      return "int32";
+    case NpyType::i16:
+      return "int16";
+    case NpyType::i8:
+      return "int8";
+    case NpyType::u64:
+      return "uint64";
+    case NpyType::u32:
+      return "uint32";
+    case NpyType::u16:
+      return "uint16";
+    case NpyType::u8:
+      return "uint8";
+    case NpyType::boolean:
+      break;
+  }
+  return "bool";
+}
+
+bool is_integer(NpyType type) noexcept {
+  return with_type(type, [](auto value) {
+    return std::is_integral_v<decltype(value)> && !std::is_same_v<decltype(value), bool>;
+  });
+}
+
+std::int64_t NpyArray::size() const noexcept {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::int64_t product = 1;
+  for (const std::int64_t dim : shape) product *= dim;
+  return product;
+}
+
+NpyArray make_npy(NpyType type, std::vector<std::int64_t> shape) {
+  const Result<std::size_t> bytes = byte_count(size_of(type), shape);
+  if (!bytes) throw Error(ErrorCode::invalid_argument, message("make_npy: ", bytes.error().what()));
+  return {type, std::move(shape), std::vector<std::byte>(*bytes)};
+}
+
+Result<core::DType> dtype_of(const NpyArray& array, std::string_view what) {
+  switch (array.type) {
+    case NpyType::f64:
+      return core::DType::f64;
+    case NpyType::f32:
+      return core::DType::f32;
+    case NpyType::f16:
+      return core::DType::f16;
+    case NpyType::bf16:
+      return core::DType::bf16;
+    default:
+      break;
+  }
+  return Error(
+      ErrorCode::unsupported,
+      message(what, ": must be float64, float32, float16 or bfloat16, got ", name_of(array.type)));
+}
+
+Result<std::vector<double>> to_doubles(const NpyArray& array) {
+  return with_type(array.type, [&](auto kind) -> Result<std::vector<double>> {
+    using T = decltype(kind);
+    std::vector<double> out(count_of<T>(array));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const T value = element<T>(array, i);
+      if constexpr (std::is_same_v<T, core::Half> || std::is_same_v<T, core::BFloat16>) {
+        out[i] = core::to_float(value);
+      } else {
+        if constexpr (sizeof(T) == 8 && std::is_integral_v<T>) {
+          constexpr T kExact = T{1} << 53;
+          if (value > kExact || (std::is_signed_v<T> && value < T{0} - kExact)) {
+            return Error(
+                ErrorCode::out_of_range,
+                message("to_doubles: integers must be at most 2^53 in magnitude, got ", value));
+          }
+        }
+        out[i] = static_cast<double>(value);
+      }
+    }
+    return out;
+  });
+}
+
+Result<std::vector<std::int64_t>> to_integers(const NpyArray& array) {
+  return with_type(array.type, [&](auto kind) -> Result<std::vector<std::int64_t>> {
+    using T = decltype(kind);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      std::vector<std::int64_t> out(count_of<T>(array));
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const T value = element<T>(array, i);
+        if constexpr (std::is_same_v<T, std::uint64_t>) {
+          if (value > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+            return Error(ErrorCode::out_of_range,
+                         message("to_integers: values must be at most 2^63 - 1, got ", value));
+          }
+        }
+        out[i] = static_cast<std::int64_t>(value);
+      }
+      return out;
+    } else {
+      return Error(ErrorCode::unsupported,
+                   message("to_integers: must be an integer type, got ", name_of(array.type)));
+    }
+  });
+}
+
+Result<NpyArray> read_npy(const std::filesystem::path& path) {
+  const Result<InputFile> file = open_input(path);
+  if (!file) return file.error();
+  return read_array(*file);
+}
+
+Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view name) {
+  return read_array(InputBytes{std::string(name), bytes.size(), bytes});
+}
+
+Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array) {
+  const Result<std::size_t> size = byte_count(size_of(array.type), array.shape);
+  if (!size) throw Error(ErrorCode::invalid_argument, message("write_npy: ", size.error().what()));
+  if (*size != array.bytes.size()) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("write_npy: shape ", shape_text(array.shape), " of ", name_of(array.type),
+                        " must have ", *size, " bytes, got ", array.bytes.size()));
+  }
+  std::string header = npy_header_text(array.type, array.shape);
+  const std::size_t total =
+      (kPreludeV1 + header.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
+  header.append(total - kPreludeV1 - header.size() - 1, ' ').push_back('\n');
+  // kMaxDims dimensions of 20 characters stay far below the 65535 that version 1.0 can tell.
+  std::string front(kNpyMagic);
+  front += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
+            static_cast<char>(header.size() >> 8)};
+  front += header;
+  const std::array<std::span<const std::byte>, 2> pieces{std::as_bytes(std::span(front)),
+                                                         array.bytes};
+  return replace_file(path, pieces);
+}
+
+}  // namespace phasor::io

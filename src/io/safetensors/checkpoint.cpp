@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "io/safetensors/header.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/internal/posix_file.hpp"
+#include "phasor/io/internal/shape.hpp"
+#include "phasor/io/json.hpp"
+#include "phasor/io/safetensors.hpp"
+
+namespace phasor::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleName = "model.safetensors";
+// Four times the largest index known, of about 90 000 tensors; its JSON is held as a tree.
+constexpr std::size_t kMaxIndex = std::size_t{32} << 20;
+
+// Tensor to shard, both as the index spells them.
+using WeightMap = std::map<std::string, std::string>;
+using Shards = std::vector<SafetensorsCheckpoint::Shard>;
+
+Error refused(const std::string& where, const std::string& expected, const std::string& got) {
+  return {ErrorCode::io, message(where, ": ", expected, ", got ", got)};
+}
+
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of("/\\") == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+Result<WeightMap> read_index(const fs::path& path) {
+  const std::string where = shown(path);
+  const Result<std::string> text = read_text(path, kMaxIndex);
+  if (!text) return text.error();
+  Json index;
+  try {
+    index = parse_object(*text);
+  } catch (const Error& error) {
+    return Error(ErrorCode::io, message(where, ": ", error.what()));
+  }
+  for (const JsonMember* const entry : index.sorted_items()) {
+    if (entry->key != "weight_map" && entry->key != "metadata") {
+      return refused(where, "an index must have the keys weight_map and metadata",
+                     in_quotes(entry->key));
+    }
+  }
+  if (const auto metadata = index.find("metadata"); metadata != index.end()) {
+    if (!metadata->is_object() && !metadata->is_null())
+      return refused(where, "metadata must be an object", shown(*metadata));
+  }
+  const auto found = index.find("weight_map");
+  if (found == index.end()) return refused(where, "an index must have weight_map", "none");
+  if (!found->is_object())
+    return refused(where, "weight_map must be an object of file names", shown(*found));
+  WeightMap shards;
+  for (const JsonMember* const entry : found->sorted_items()) {
+    const auto& [tensor, shard] = *entry;
+    if (!shard.is_string() || !is_plain_file_name(shard.text())) {
+      return refused(where,
+                     message("weight_map: tensor ", quoted_name(tensor),
+                             " must have the name of a file in the same folder"),
+                     shown(shard));
+    }
+    shards.emplace(tensor, shard.text());
+  }
+  if (shards.empty()) return refused(where, "weight_map must name a tensor", "none");
+  return shards;
+}
+
+// The one .safetensors file of a folder that has no file of the usual names.
+Result<fs::path> only_file(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == ".safetensors") names.push_back(at->path().filename().string());
+  }
+  if (error) return system_error(shown(folder), "must be a folder that can be read", error.value());
+  if (names.size() == 1) return folder / names.front();
+  std::sort(names.begin(), names.end());
+  return refused(shown(folder),
+                 message("must hold ", kIndexName, ", ", kSingleName, " or one .safetensors file"),
+                 names.empty() ? "none of them"
+                               : message(names.size(), " (", in_quotes(names[0]), ", ",
+                                         in_quotes(names[1]), names.size() > 2 ? ", ...)" : ")"));
+}
+
+// Every tensor stands in the shard that the index names, and in no other.
+std::optional<Error> disagreement(const WeightMap& index, const Shards& shards,
+                                  const std::string& where) {
+  for (const SafetensorsCheckpoint::Shard& shard : shards) {
+    for (const Tensor& tensor : shard.file.tensors()) {
+      const auto placed = index.find(tensor.name);
+      const std::string_view expected =
+          placed == index.end() ? "" : std::string_view(placed->second);
+      if (expected == shard.name) continue;
+      const std::string who = message("tensor ", quoted_name(tensor.name));
+      if (expected.empty())
+        return refused(where, message(who, " of ", in_quotes(shard.name), " must be named"),
+                       "nothing");
+      return refused(where, message(who, " must be in ", in_quotes(expected), " alone"),
+                     message("it in ", in_quotes(shard.name)));
+    }
+  }
+  for (const auto& [tensor, name] : index) {
+    const auto shard = std::lower_bound(
+        shards.begin(), shards.end(), name,
+        [](const SafetensorsCheckpoint::Shard& s, const std::string& n) { return s.name < n; });
+    if (shard->file.find(tensor) == nullptr) {
+      return refused(where,
+                     message("tensor ", quoted_name(tensor), " must be in ", in_quotes(name)),
+                     "a file without it");
+    }
+  }
+  return std::nullopt;
+}
+
+// In the order of their names.
+Result<Shards> open_indexed(const fs::path& folder) {
+  const Result<WeightMap> index = read_index(folder / kIndexName);
+  if (!index) return index.error();
+  std::set<std::string> names;
+  for (const auto& [tensor, shard] : *index) names.insert(shard);
+  Shards shards;
+  for (const std::string& name : names) {
+    Result<SafetensorsFile> file = SafetensorsFile::open(folder / name);
+    if (!file) return file.error();
+    shards.push_back({name, std::move(file).value()});
+  }
+  if (auto error = disagreement(*index, shards, shown(folder / kIndexName))) return *error;
+  return shards;
+}
+
+Result<Shards> open_single(const fs::path& path) {
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (!file) return file.error();
+  Shards shards;
+  shards.push_back({path.filename().string(), std::move(file).value()});
+  return shards;
+}
+
+// A link to nothing is there: opening it says more than passing it by.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+Result<Shards> open_folder(const fs::path& folder) {
+  if (is_there(folder / kIndexName)) return open_indexed(folder);
+  if (is_there(folder / kSingleName)) return open_single(folder / kSingleName);
+  const Result<fs::path> only = only_file(folder);
+  if (!only) return only.error();
+  return open_single(*only);
+}
+
+}  // namespace
+
+Result<SafetensorsCheckpoint> SafetensorsCheckpoint::open(const fs::path& path) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(path, ignored);
+  Result<Shards> shards = is_folder ? open_folder(path) : open_single(path);
+  if (!shards) return shards.error();
+  SafetensorsCheckpoint checkpoint;
+  checkpoint.folder_ = is_folder                ? path
+                       : path.has_parent_path() ? path.parent_path()
+                                                : fs::path(".");
+  checkpoint.shards_ = std::move(shards).value();
+  return checkpoint;
+}
+
+const Tensor* SafetensorsCheckpoint::find(std::string_view name) const noexcept {
+  for (const Shard& shard : shards_) {
+    if (const Tensor* const tensor = shard.file.find(name)) return tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace phasor::io

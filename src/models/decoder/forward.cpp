@@ -1,0 +1,490 @@
+// The layers of every family, written once; decoder_families.cpp says which of them a family takes.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "models/decoder/state.hpp"
+
+namespace phasor::models {
+namespace {
+
+[[nodiscard]] float* sized(std::vector<float>& memory, std::int64_t count) {
+  if (memory.size() < static_cast<std::size_t>(count)) {
+    memory.resize(static_cast<std::size_t>(count));
+  }
+  return memory.data();
+}
+
+class Forward {
+ public:
+  explicit Forward(Decoder::State& state)
+      : state_(state),
+        facts_(state.settings.facts),
+        family_(*state.settings.family),
+        work_(state.work),
+        runs_(state.work.runs) {
+    for (Run& run : runs_) {
+      run.first_row = tokens_;
+      tokens_ += run.count();
+    }
+    query_width_ = facts_.heads * facts_.head_dim;
+    key_width_ = facts_.key_heads * facts_.head_dim;
+  }
+
+  void run(const ForwardOptions& options, ForwardResult& result) {
+    result.logits.clear();
+    result.hidden_states.clear();
+    embed();
+    for (std::size_t layer = 0; layer < state_.layers.size(); ++layer) {
+      if (options.hidden == HiddenStates::collect) collect(work_.x.data(), result);
+      run_layer(layer);
+    }
+    const bool every = options.hidden == HiddenStates::collect;
+    const std::vector<std::int64_t>& rows =
+        find_rows(every ? LogitsOf::every_token : options.logits, work_.rows);
+    float* const normed = final_rows(rows);
+    if (every) {
+      result.hidden_states.insert(result.hidden_states.end(), normed,
+                                  normed + static_cast<std::int64_t>(rows.size()) * facts_.hidden);
+    }
+    make_logits(options.logits, rows, normed, result);
+  }
+
+ private:
+  // The embedding's rows, times sqrt(hidden) for Gemma.
+  void embed() {
+    float* const x = sized(work_.x, tokens_ * facts_.hidden);
+    const auto scale = static_cast<float>(state_.settings.embedding_scale);
+    for (const Run& run : runs_) {
+      for (std::int64_t i = 0; i < run.count(); ++i) {
+        const std::span<float> row(x + (run.first_row + i) * facts_.hidden,
+                                   static_cast<std::size_t>(facts_.hidden));
+        state_.embedding.row(run.ids[static_cast<std::size_t>(i)], row);
+        if (scale != 1.0F) {
+          for (float& value : row) value *= scale;
+        }
+      }
+    }
+  }
+
+  void normalise(const Norm& norm, const Rows& rows, const float* x, float* out) const {
+    const double epsilon = state_.settings.epsilon;
+    const core::InstructionSet isa = state_.compute.isa;
+    switch (family_.norm) {
+      case NormKind::rms:
+        return rms_norm(rows, x, norm.weight.data(), 0.0F, epsilon, out, isa);
+      case NormKind::rms_from_one:
+        return rms_norm(rows, x, norm.weight.data(), 1.0F, epsilon, out, isa);
+      case NormKind::layer:
+        return layer_norm(rows, x, norm.weight.data(), norm.bias.data(), epsilon, out, isa);
+      case NormKind::layer_without_bias:
+        return layer_norm(rows, x, norm.weight.data(), nullptr, epsilon, out, isa);
+    }
+  }
+
+  [[nodiscard]] Rows all_rows() const { return {tokens_, facts_.hidden, facts_.hidden}; }
+
+  void add(const float* branch) {
+    add_to({work_.x.data(), static_cast<std::size_t>(tokens_ * facts_.hidden)}, branch,
+           state_.compute.isa);
+  }
+
+  void run_layer(std::size_t index) {
+    const LayerWeights& layer = state_.layers[index];
+    const std::int64_t size = tokens_ * facts_.hidden;
+    float* const x = work_.x.data();
+    float* const normed = sized(work_.normed, size);
+    float* const branch = sized(work_.branch, size);
+    normalise(layer.attention_norm, all_rows(), x, normed);
+    attend(index, normed, branch);
+    switch (state_.settings.block) {
+      case Block::sequential:
+        add(branch);
+        normalise(layer.feed_forward_norm, all_rows(), x, normed);
+        break;
+      case Block::parallel:
+        add(branch);
+        break;
+      case Block::parallel_two:
+        normalise(layer.feed_forward_norm, all_rows(), x, normed);
+        add(branch);
+        break;
+      case Block::sandwich:
+        normalise(layer.after_attention, all_rows(), branch, branch);
+        add(branch);
+        normalise(layer.feed_forward_norm, all_rows(), x, normed);
+        break;
+    }
+    feed_forward(layer, normed, branch);
+    if (state_.settings.block == Block::sandwich) {
+      normalise(layer.after_feed_forward, all_rows(), branch, branch);
+    }
+    add(branch);
+  }
+
+  // Queries and keys of each head, normalised before they turn (Qwen 3, Gemma 3, Cohere).
+  void normalise_heads(const Norm& norm, std::int64_t heads, float* x) const {
+    const std::int64_t d = facts_.head_dim;
+    if (static_cast<std::int64_t>(norm.weight.size()) == d) {
+      return normalise(norm, {tokens_ * heads, d, d}, x, x);
+    }
+    for (std::int64_t head = 0; head < heads; ++head) {
+      layer_norm({tokens_, d, heads * d}, x + head * d, norm.weight.data() + head * d, nullptr,
+                 state_.settings.epsilon, x + head * d, state_.compute.isa);
+    }
+  }
+
+  void attend(std::size_t index, const float* normed, float* out) {
+    const LayerWeights& layer = state_.layers[index];
+    float* const query = sized(work_.query, tokens_ * query_width_);
+    float* const key = sized(work_.key, tokens_ * key_width_);
+    float* const value = sized(work_.value, tokens_ * key_width_);
+    float* const attended = sized(work_.attended, tokens_ * query_width_);
+    const Product products[] = {layer.query.into(query), layer.key.into(key),
+                                layer.value.into(value)};
+    multiply(products, normed, tokens_, facts_.hidden, state_.compute);
+    if (!layer.query_norm.weight.empty()) {
+      normalise_heads(layer.query_norm, facts_.heads, query);
+      normalise_heads(layer.key_norm, facts_.key_heads, key);
+    }
+    const config::LayerGroup& group = state_.config.groups[layer.group];
+    attention::AttentionOptions options;
+    options.causality = attention::Causality::bottom_right;
+    options.window = group.window;
+    options.soft_cap = state_.settings.attention_soft_cap;
+    options.threads = state_.compute.threads;
+    options.isa = state_.compute.isa;
+    options.workspace = &work_.attention;
+    for (const Run& run : runs_) {
+      attention::KVCache& cache = (*run.caches)[index];
+      const auto rows_of_run = [&](const float* rows) {
+        return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
+                                facts_.head_dim);
+      };
+      cache.append(rows_of_run(key), rows_of_run(value), std::nullopt, state_.compute.threads);
+      cache.attend(run.rotations->terms[layer.group],
+                   core::heads_view(const_cast<const float*>(query) + run.first_row * query_width_,
+                                    1, run.count(), facts_.heads, facts_.head_dim),
+                   core::heads_view(attended + run.first_row * query_width_, 1, run.count(),
+                                    facts_.heads, facts_.head_dim),
+                   options);
+    }
+    const Product output = layer.output.into(out);
+    multiply({&output, 1}, attended, tokens_, query_width_, state_.compute);
+  }
+
+  // down(f(gate x) * up x), or down(f(up x)) without a gate.
+  void run_expert(const Expert& expert, const float* x, std::int64_t tokens, float* out) {
+    const std::int64_t size = tokens * facts_.intermediate;
+    float* const up = sized(work_.up, size);
+    const auto span = [&](float* data) {
+      return std::span<float>(data, static_cast<std::size_t>(size));
+    };
+    float* inner = up;
+    if (expert.gate.matrix.empty()) {
+      const Product product = expert.up.into(up);
+      multiply({&product, 1}, x, tokens, facts_.hidden, state_.compute);
+      activate(state_.settings.activation, span(up), state_.compute.isa);
+    } else {
+      inner = sized(work_.gate, size);
+      const Product products[] = {expert.gate.into(inner), expert.up.into(up)};
+      multiply(products, x, tokens, facts_.hidden, state_.compute);
+      activate_gate(state_.settings.activation, span(inner), up, state_.compute.isa);
+    }
+    const Product down = expert.down.into(out);
+    multiply({&down, 1}, inner, tokens, facts_.intermediate, state_.compute);
+  }
+
+  void feed_forward(const LayerWeights& layer, const float* x, float* out) {
+    if (layer.experts.empty()) {
+      run_expert(layer.feed_forward, x, tokens_, out);
+    } else {
+      run_experts(layer, x, out);
+    }
+  }
+
+  // Softmax over the router's logits; the largest are kept and made to sum to 1 (Mixtral). Tokens
+  // are gathered by expert, so that each expert's weights are read once.
+  void run_experts(const LayerWeights& layer, const float* x, float* out) {
+    const std::int64_t hidden = facts_.hidden;
+    float* const logits = sized(work_.router, tokens_ * facts_.experts);
+    const Product router = layer.router.into(logits);
+    multiply({&router, 1}, x, tokens_, hidden, state_.compute);
+    std::vector<ExpertShare>& shares = work_.shares;
+    shares.clear();
+    std::vector<std::int64_t>& order = work_.expert_order;
+    order.resize(static_cast<std::size_t>(facts_.experts));
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      const float* const row = logits + t * facts_.experts;
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + facts_.experts_used, order.end(),
+                        [&](std::int64_t a, std::int64_t b) {
+                          return row[a] > row[b] || (row[a] == row[b] && a < b);
+                        });
+      // The denominator over all experts cancels when the kept ones are made to sum to 1.
+      double sum = 0.0;
+      for (std::int64_t e = 0; e < facts_.experts_used; ++e) {
+        sum += std::exp(static_cast<double>(row[order[static_cast<std::size_t>(e)]]) -
+                        static_cast<double>(row[order.front()]));
+      }
+      for (std::int64_t e = 0; e < facts_.experts_used; ++e) {
+        const std::int64_t expert = order[static_cast<std::size_t>(e)];
+        const double weight =
+            std::exp(static_cast<double>(row[expert]) - static_cast<double>(row[order.front()])) /
+            sum;
+        shares.push_back({expert, t, static_cast<float>(weight)});
+      }
+    }
+    std::fill(out, out + tokens_ * hidden, 0.0F);
+    std::vector<ExpertShare>& taken = work_.taken;
+    for (std::int64_t e = 0; e < facts_.experts; ++e) {
+      taken.clear();
+      for (const ExpertShare& share : shares) {
+        if (share.expert == e) taken.push_back(share);
+      }
+      if (taken.empty()) continue;
+      const auto count = static_cast<std::int64_t>(taken.size());
+      float* const gathered = sized(work_.gathered, count * hidden);
+      float* const result = sized(work_.expert_out, count * hidden);
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::copy_n(x + taken[static_cast<std::size_t>(i)].token * hidden, hidden,
+                    gathered + i * hidden);
+      }
+      run_expert(layer.experts[static_cast<std::size_t>(e)], gathered, count, result);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const ExpertShare& share = taken[static_cast<std::size_t>(i)];
+        for (std::int64_t c = 0; c < hidden; ++c) {
+          out[share.token * hidden + c] += share.weight * result[i * hidden + c];
+        }
+      }
+    }
+  }
+
+  // Rows of the activations that the caller asked for, in order.
+  const std::vector<std::int64_t>& find_rows(LogitsOf logits,
+                                             std::vector<std::int64_t>& rows) const {
+    rows.clear();
+    for (const Run& run : runs_) {
+      const std::int64_t end = run.first_row + run.count();
+      const std::int64_t first = logits == LogitsOf::every_token  ? run.first_row + run.skip
+                                 : logits == LogitsOf::last_token ? end - 1
+                                                                  : end;
+      for (std::int64_t row = first; row < end; ++row) rows.push_back(row);
+    }
+    return rows;
+  }
+
+  void collect(const float* x, ForwardResult& result) const {
+    for (const std::int64_t row : find_rows(LogitsOf::every_token, work_.rows)) {
+      result.hidden_states.insert(result.hidden_states.end(), x + row * facts_.hidden,
+                                  x + (row + 1) * facts_.hidden);
+    }
+  }
+
+  // The final norm of some rows, dense.
+  [[nodiscard]] float* final_rows(const std::vector<std::int64_t>& rows) {
+    const std::int64_t hidden = facts_.hidden;
+    float* const normed = sized(
+        work_.normed, std::max<std::int64_t>(1, static_cast<std::int64_t>(rows.size())) * hidden);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      normalise(state_.final_norm, {1, hidden, hidden}, work_.x.data() + rows[i] * hidden,
+                normed + static_cast<std::int64_t>(i) * hidden);
+    }
+    return normed;
+  }
+
+  void make_logits(LogitsOf logits, const std::vector<std::int64_t>& rows, float* normed,
+                   ForwardResult& result) {
+    const std::vector<std::int64_t>& asked = find_rows(logits, work_.asked_rows);
+    if (asked.empty()) return;
+    const std::int64_t hidden = facts_.hidden;
+    // `rows` holds every asked row; with hidden states collected it may hold more.
+    auto from = rows.begin();
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      from = std::find(from, rows.end(), asked[i]);
+      const std::int64_t at = from - rows.begin();
+      std::copy_n(normed + at * hidden, hidden, normed + static_cast<std::int64_t>(i) * hidden);
+    }
+    result.logits.resize(asked.size() * static_cast<std::size_t>(facts_.vocabulary));
+    const Product product = state_.head.into(result.logits.data());
+    multiply({&product, 1}, normed, static_cast<std::int64_t>(asked.size()), hidden,
+             state_.compute);
+    const auto scale = static_cast<float>(state_.settings.logit_scale);
+    const double cap = state_.settings.final_soft_cap;
+    if (scale == 1.0F && cap == 0.0) return;
+    for (float& logit : result.logits) {
+      logit *= scale;
+      if (cap != 0.0) logit = static_cast<float>(cap * std::tanh(static_cast<double>(logit) / cap));
+    }
+  }
+
+  Decoder::State& state_;
+  const DecoderFacts& facts_;
+  const DecoderFamily& family_;
+  Workspace& work_;
+  std::vector<Run>& runs_;
+  std::int64_t tokens_ = 0, query_width_ = 0, key_width_ = 0;
+};
+
+void check_step(const Decoder::State& state, std::span<const Step> steps, std::size_t index,
+                const Sequence::State* sequence) {
+  const Step& step = steps[index];
+  if (sequence->decoder != &state) {
+    throw Error(ErrorCode::invalid_argument,
+                "forward: a step's sequence must be of this decoder, got another's");
+  }
+  if (step.ids.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "forward: every step must have at least 1 token, got none");
+  }
+  for (std::size_t other = 0; other < index; ++other) {
+    if (steps[other].sequence == step.sequence) {
+      throw Error(ErrorCode::invalid_argument,
+                  "forward: a sequence must stand in one step, got it twice");
+    }
+  }
+  const std::int64_t vocabulary = state.settings.facts.vocabulary;
+  for (const std::int64_t id : step.ids) {
+    if (id < 0 || id >= vocabulary) {
+      throw Error(ErrorCode::out_of_range,
+                  message("forward: token ids must be from 0 to ", vocabulary - 1, ", got ", id));
+    }
+  }
+  const std::size_t needed = sequence->ids.size() + step.ids.size();
+  if (needed > static_cast<std::size_t>(sequence->options.capacity)) {
+    throw Error(ErrorCode::out_of_range,
+                message("forward: a sequence must hold at most its capacity of ",
+                        sequence->options.capacity, " tokens, got ", needed));
+  }
+}
+
+[[nodiscard]] bool same_rotation(const encodings::ScoreTerms& a, const encodings::ScoreTerms& b) {
+  if (a.rotation.has_value() != b.rotation.has_value()) return false;
+  if (!a.rotation) return true;
+  const core::Frequencies& left = a.rotation->frequencies;
+  const core::Frequencies& right = b.rotation->frequencies;
+  return left.amplitude() == right.amplitude() &&
+         std::equal(left.values().begin(), left.values().end(), right.values().begin(),
+                    right.values().end());
+}
+
+// Whether resolve() gives the same numbers for two contexts.
+[[nodiscard]] bool resolves_alike(const encodings::RopeSpec& rope, std::optional<std::int64_t> a,
+                                  std::int64_t b) {
+  if (!encodings::depends_on_context(rope)) return true;
+  if (a && *a == b) return true;
+  if (!encodings::depends_on_context(rope.scaling)) return false;  // xPos's centre
+  // Short contexts are alike to a dynamic scaling, short ones and long ones to longrope.
+  const std::int64_t original = encodings::original_length(rope.scaling).value_or(0);
+  const bool was_long = a && *a > original, is_long = b > original;
+  if (was_long != is_long || rope.xpos) return false;
+  return !is_long || std::holds_alternative<encodings::LongRopeScaling>(rope.scaling);
+}
+
+// What the context of this call changes for a sequence, if anything: see Decoder::forward. The
+// sequence stays as it is.
+void find_change(std::int64_t context, Run& run) {
+  const Sequence::State& sequence = *run.sequence;
+  const bool alike = std::all_of(sequence.rope.begin(), sequence.rope.end(), [&](const auto& rope) {
+    return !rope || resolves_alike(*rope, sequence.context, context);
+  });
+  if (alike) return;
+  ContextChange& change = run.change.emplace();
+  change.rotations = resolve_rotations(sequence.rope, sequence.decoder->config, context);
+  bool again = false;
+  for (std::size_t g = 0; g < change.rotations.terms.size(); ++g) {
+    const bool changed = !same_rotation(change.rotations.terms[g], sequence.rotations.terms[g]);
+    change.changed.push_back(changed);
+    again =
+        again ||
+        (changed && std::holds_alternative<encodings::LongRopeScaling>(sequence.rope[g]->scaling));
+  }
+  run.rotations = &change.rotations;
+  if (!again || sequence.ids.empty()) return;
+  for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer)
+    change.caches.push_back(make_cache(sequence, change.rotations, layer));
+  run.caches = &change.caches;
+  change.ids.assign(sequence.ids.begin(), sequence.ids.end());
+  change.ids.insert(change.ids.end(), run.asked.begin(), run.asked.end());
+  run.ids = change.ids;
+  run.skip = static_cast<std::int64_t>(sequence.ids.size());
+}
+
+// Turns the keys of a dynamic scaling again.
+void apply_change(Run& run, int threads) {
+  if (!run.change || !run.change->caches.empty()) return;
+  ContextChange& change = *run.change;
+  for (std::size_t& layer = change.rerotated; layer < run.caches->size(); ++layer) {
+    const std::size_t group = run.sequence->decoder->layers[layer].group;
+    if (change.changed[group])
+      (*run.caches)[layer].rerotate(*change.rotations.terms[group].rotation, std::nullopt, threads);
+  }
+}
+
+void commit(Run& run, std::int64_t context) noexcept {
+  Sequence::State& sequence = *run.sequence;
+  sequence.ids.insert(sequence.ids.end(), run.asked.begin(), run.asked.end());  // has the room
+  sequence.context = context;
+  if (!run.change) return;
+  std::swap(sequence.rotations, run.change->rotations);
+  if (!run.change->caches.empty()) sequence.caches.swap(run.change->caches);
+}
+
+// The sequence as it was before the call.
+void roll_back(Run& run) noexcept {
+  Sequence::State& sequence = *run.sequence;
+  for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer) {
+    attention::KVCache& cache = sequence.caches[layer];
+    const bool rerotated = run.change && layer < run.change->rerotated &&
+                           run.change->changed[sequence.decoder->layers[layer].group];
+    if (rerotated) cache.undo_rerotate();
+    if (cache.tokens() > run.had) cache.truncate(run.had);
+  }
+}
+
+}  // namespace
+
+void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options,
+                      ForwardResult& into) {
+  if (steps.empty()) {
+    throw Error(ErrorCode::invalid_argument, "forward: there must be a step, got none");
+  }
+  std::vector<Run>& runs = state_->work.runs;
+  runs.clear();
+  std::size_t context = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    Sequence::State* const sequence = steps[i].sequence->state_.get();
+    check_step(*state_, steps, i, sequence);
+    if (sequence->rope != steps.front().sequence->state_->rope) {
+      throw Error(ErrorCode::invalid_argument,
+                  "forward: all sequences must have one scaling, got two");
+    }
+    Run& run = runs.emplace_back();
+    run.sequence = sequence;
+    run.caches = &sequence->caches;
+    run.rotations = &sequence->rotations;
+    run.ids = run.asked = steps[i].ids;
+    run.had = static_cast<std::int64_t>(sequence->ids.size());
+    context = std::max(context, sequence->ids.size() + steps[i].ids.size());
+  }
+  const auto length = static_cast<std::int64_t>(context);
+  try {
+    for (Run& run : runs) find_change(length, run);
+    for (Run& run : runs) apply_change(run, state_->compute.threads);
+    Forward(*state_).run(options, into);
+  } catch (...) {
+    for (Run& run : runs) roll_back(run);
+    runs.clear();
+    throw;
+  }
+  for (Run& run : runs) commit(run, length);
+  runs.clear();  // with the caches that were replaced
+}
+
+ForwardResult Decoder::forward(std::span<const Step> steps, const ForwardOptions& options) {
+  ForwardResult result;
+  forward(steps, options, result);
+  return result;
+}
+
+}  // namespace phasor::models

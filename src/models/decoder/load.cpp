@@ -1,0 +1,270 @@
+// From a checkpoint's tensors to the weights of every layer.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "models/decoder/state.hpp"
+#include "phasor/io/json.hpp"
+
+namespace phasor::models {
+namespace {
+
+class Loader {
+ public:
+  explicit Loader(Checkpoint& checkpoint, DecoderSettings settings)
+      : read_(checkpoint), settings_(std::move(settings)), names_(*settings_.family->names) {}
+
+  [[nodiscard]] std::unique_ptr<Decoder::State> load() {
+    auto state = std::make_unique<Decoder::State>();
+    state->config = read_.checkpoint().config();
+    const DecoderFacts& facts = settings_.facts;
+    state->embedding = read_.matrix(weight(names_.embedding), facts.vocabulary, facts.hidden);
+    state->final_norm = norm(std::string(names_.final_norm), facts.hidden);
+    state->head.matrix = head(state->embedding);
+    if (wants_bias(settings_.family->head_bias, names_.head)) {
+      state->head.bias = read_.vector(bias(names_.head), facts.vocabulary);
+    }
+    for (std::int64_t i = 0; i < facts.layers; ++i) {
+      state->layers.push_back(layer(i));
+      state->layers.back().group = group_of(state->config, i);
+    }
+    skip_buffers();
+    read_.refuse_unread(facts.model_type);
+    finish(*state);
+    return state;
+  }
+
+ private:
+  [[nodiscard]] static std::string weight(std::string_view stem) {
+    return std::string(stem) + ".weight";
+  }
+  [[nodiscard]] static std::string bias(std::string_view stem) {
+    return std::string(stem) + ".bias";
+  }
+
+  [[nodiscard]] bool wants_bias(BiasRule rule, std::string_view stem) const {
+    switch (rule) {
+      case BiasRule::never:
+        return false;
+      case BiasRule::always:
+        return true;
+      case BiasRule::by_attention_bias:
+        return settings_.attention_bias;
+      case BiasRule::by_mlp_bias:
+        return settings_.mlp_bias;
+      case BiasRule::if_present:
+        return read_.has(bias(stem));
+    }
+    return false;
+  }
+
+  [[nodiscard]] Norm norm(const std::string& stem, std::int64_t width) {
+    Norm norm{read_.vector(weight(stem), width), {}};
+    if (settings_.family->norm == NormKind::layer) norm.bias = read_.vector(bias(stem), width);
+    return norm;
+  }
+
+  [[nodiscard]] Linear linear(const std::string& stem, std::int64_t rows, std::int64_t columns,
+                              BiasRule rule) {
+    Linear linear{read_.matrix(weight(stem), rows, columns), {}};
+    if (wants_bias(rule, stem)) linear.bias = read_.vector(bias(stem), rows);
+    return linear;
+  }
+
+  // Some rows of a fused tensor, and the same rows of its bias.
+  [[nodiscard]] Linear slice(const std::string& stem, std::int64_t rows, std::int64_t columns,
+                             BiasRule rule, const std::vector<RowRange>& parts) {
+    Linear linear{read_.matrix(weight(stem), rows, columns, parts), {}};
+    if (!wants_bias(rule, stem)) return linear;
+    const std::vector<float> all = read_.vector(bias(stem), rows);
+    for (const RowRange& part : parts) {
+      linear.bias.insert(linear.bias.end(), all.begin() + part.first,
+                         all.begin() + part.first + part.count);
+    }
+    return linear;
+  }
+
+  [[nodiscard]] Matrix head(const Matrix& embedding) {
+    const std::string name = weight(names_.head);
+    if (!settings_.ties_embeddings) {
+      return read_.matrix(name, settings_.facts.vocabulary, settings_.facts.hidden);
+    }
+    if (read_.has(name)) refuse_other_head(name);
+    return embedding;
+  }
+
+  // Some checkpoints store the tied head once more; another head would be left out in silence.
+  void refuse_other_head(const std::string& name) {
+    const io::Tensor* const head = read_.checkpoint().find(name);
+    const io::Tensor* const embedding = read_.checkpoint().find(weight(names_.embedding));
+    if (head->bytes.size() == embedding->bytes.size() &&
+        std::memcmp(head->bytes.data(), embedding->bytes.data(), head->bytes.size()) == 0) {
+      return;
+    }
+    throw Error(ErrorCode::invalid_argument,
+                message(read_.checkpoint().name(), ": tie_word_embeddings is true, so ", name,
+                        " must be absent or the embedding again, got another tensor"));
+  }
+
+  void attention(std::int64_t i, LayerWeights& layer) {
+    const DecoderFacts& facts = settings_.facts;
+    const std::int64_t d = facts.head_dim;
+    const std::int64_t q = facts.heads * d;
+    const std::int64_t k = facts.key_heads * d;
+    const BiasRule rule = settings_.family->attention_bias;
+    if (settings_.family->fused == FusedRows::separate) {
+      layer.query = linear(numbered(names_.query, i), q, facts.hidden, rule);
+      layer.key = linear(numbered(names_.key, i), k, facts.hidden, rule);
+      layer.value = linear(numbered(names_.value, i), k, facts.hidden, rule);
+    } else {
+      const std::string stem = numbered(names_.fused, i);
+      const std::array<std::vector<RowRange>, 3> parts = fused_rows(q, k);
+      layer.query = slice(stem, q + 2 * k, facts.hidden, rule, parts[0]);
+      layer.key = slice(stem, q + 2 * k, facts.hidden, rule, parts[1]);
+      layer.value = slice(stem, q + 2 * k, facts.hidden, rule, parts[2]);
+    }
+    layer.output =
+        linear(numbered(names_.output, i), facts.hidden, q, settings_.family->output_bias);
+    if (settings_.query_key_norm) {
+      // Cohere has a weight for every feature of every head.
+      const bool wide = settings_.family->query_key_norm == QueryKeyNorm::layer_if_present;
+      layer.query_norm.weight = read_.values(weight(numbered(names_.query_norm, i)), wide ? q : d);
+      layer.key_norm.weight = read_.values(weight(numbered(names_.key_norm, i)), wide ? k : d);
+    }
+  }
+
+  [[nodiscard]] std::array<std::vector<RowRange>, 3> fused_rows(std::int64_t q,
+                                                                std::int64_t k) const {
+    if (settings_.family->fused == FusedRows::in_turn) {
+      return {{{{0, q}}, {{q, k}}, {{q + k, k}}}};
+    }
+    const std::int64_t d = settings_.facts.head_dim;
+    std::array<std::vector<RowRange>, 3> parts;
+    for (std::int64_t head = 0; head < settings_.facts.heads; ++head) {
+      for (std::int64_t part = 0; part < 3; ++part) {
+        parts[static_cast<std::size_t>(part)].push_back({(3 * head + part) * d, d});
+      }
+    }
+    return parts;
+  }
+
+  void feed_forward(std::int64_t i, LayerWeights& layer) {
+    const std::int64_t hidden = settings_.facts.hidden;
+    const std::int64_t wide = settings_.facts.intermediate;
+    const BiasRule rule = settings_.family->feed_forward_bias;
+    if (settings_.feed_forward == FeedForward::experts) return experts(i, layer);
+    Expert& ffn = layer.feed_forward;
+    if (settings_.feed_forward == FeedForward::gated_fused) {
+      const std::string stem = numbered(names_.gate, i);
+      ffn.gate = slice(stem, 2 * wide, hidden, rule, {{0, wide}});
+      ffn.up = slice(stem, 2 * wide, hidden, rule, {{wide, wide}});
+    } else {
+      if (settings_.feed_forward == FeedForward::gated) {
+        ffn.gate = linear(numbered(names_.gate, i), wide, hidden, rule);
+      }
+      ffn.up = linear(numbered(names_.up, i), wide, hidden, rule);
+    }
+    ffn.down = linear(numbered(names_.down, i), hidden, wide, rule);
+  }
+
+  void experts(std::int64_t i, LayerWeights& layer) {
+    const DecoderFacts& facts = settings_.facts;
+    layer.router = linear(numbered(names_.router, i), facts.experts, facts.hidden, BiasRule::never);
+    for (std::int64_t e = 0; e < facts.experts; ++e) {
+      Expert expert;
+      expert.gate.matrix =
+          expert_matrix(names_.expert_gate, i, e, facts.intermediate, facts.hidden);
+      expert.up.matrix = expert_matrix(names_.expert_up, i, e, facts.intermediate, facts.hidden);
+      expert.down.matrix =
+          expert_matrix(names_.expert_down, i, e, facts.hidden, facts.intermediate);
+      layer.experts.push_back(std::move(expert));
+    }
+  }
+
+  // GGUF stacks the experts of a layer in one tensor.
+  [[nodiscard]] Matrix expert_matrix(std::string_view pattern, std::int64_t layer,
+                                     std::int64_t expert, std::int64_t rows, std::int64_t columns) {
+    const std::string name = weight(numbered(pattern, layer, expert));
+    if (settings_.family->format == WeightFormat::safetensors) {
+      return read_.matrix(name, rows, columns);
+    }
+    return read_.matrix_of_stack(name, settings_.facts.experts, expert, rows, columns);
+  }
+
+  [[nodiscard]] LayerWeights layer(std::int64_t i) {
+    LayerWeights layer;
+    const std::int64_t hidden = settings_.facts.hidden;
+    layer.attention_norm = norm(numbered(names_.attention_norm, i), hidden);
+    if (settings_.block != Block::parallel) {
+      layer.feed_forward_norm = norm(numbered(names_.feed_forward_norm, i), hidden);
+    }
+    if (settings_.block == Block::sandwich) {
+      layer.after_attention = norm(numbered(names_.after_attention_norm, i), hidden);
+      layer.after_feed_forward = norm(numbered(names_.after_feed_forward_norm, i), hidden);
+    }
+    attention(i, layer);
+    feed_forward(i, layer);
+    return layer;
+  }
+
+  // Causal masks and frequencies that older code saved beside the weights; the config says both.
+  void skip_buffers() {
+    constexpr std::array<std::string_view, 6> kSuffixes = {
+        ".rotary_emb.inv_freq", ".attention.bias",   ".attention.masked_bias",
+        ".attn.bias",           ".attn.masked_bias", ".attn.embed_positions"};
+    constexpr std::array<std::string_view, 3> kFactors = {
+        "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+    for (const std::string& name : read_.checkpoint().unread()) {
+      const bool buffer = std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                                      [&](std::string_view end) { return name.ends_with(end); });
+      // config_of_gguf has read these.
+      const bool factor = std::find(kFactors.begin(), kFactors.end(), name) != kFactors.end();
+      if (buffer || factor) read_.skip(name);
+    }
+  }
+
+  [[nodiscard]] static std::size_t group_of(const config::ModelConfig& config, std::int64_t layer) {
+    for (std::size_t g = 0; g < config.groups.size(); ++g) {
+      const std::vector<std::int64_t>& layers = config.groups[g].layers;
+      if (layers.empty() || std::find(layers.begin(), layers.end(), layer) != layers.end()) {
+        if (!layers.empty() || config.groups.size() == 1) return g;
+      }
+    }
+    throw Error(ErrorCode::invalid_argument,
+                message("layer ", layer, ": the config must say how it turns, got none"));
+  }
+
+  void finish(Decoder::State& state) {
+    DecoderFacts& facts = settings_.facts;
+    facts.parameters = read_.parameters();
+    facts.weight_types.assign(read_.types().begin(), read_.types().end());
+    facts.weight_bytes = state.embedding.bytes();
+    if (!settings_.ties_embeddings) facts.weight_bytes += state.head.matrix.bytes();
+    const auto add = [&](const Linear& linear) {
+      if (!linear.matrix.empty()) facts.weight_bytes += linear.matrix.bytes();
+    };
+    for (const LayerWeights& layer : state.layers) {
+      for (const Linear* linear :
+           {&layer.query, &layer.key, &layer.value, &layer.output, &layer.feed_forward.gate,
+            &layer.feed_forward.up, &layer.feed_forward.down, &layer.router}) {
+        add(*linear);
+      }
+      for (const Expert& expert : layer.experts) {
+        for (const Linear* linear : {&expert.gate, &expert.up, &expert.down}) add(*linear);
+      }
+    }
+    state.settings = std::move(settings_);
+  }
+
+  WeightReader read_;
+  DecoderSettings settings_;
+  const NameMap& names_;
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder::State> load_decoder(Checkpoint& checkpoint) {
+  return Loader(checkpoint, read_settings(checkpoint)).load();
+}
+
+}  // namespace phasor::models

@@ -1,0 +1,134 @@
+// A sequence: one cache for each layer, and the ids that they stand for.
+#include <cstring>
+
+#include "models/decoder/state.hpp"
+
+namespace phasor::models {
+namespace {
+
+void require(bool holds, std::int64_t tokens, std::string_view what, std::int64_t got) {
+  if (holds) return;
+  throw Error(ErrorCode::out_of_range,
+              message("sequence: ", what, " must stay within its ", tokens, " tokens, got ", got));
+}
+
+}  // namespace
+
+attention::KVCache make_cache(const Sequence::State& state, const GroupRotations& rotations,
+                              std::size_t layer) {
+  const DecoderFacts& facts = state.decoder->settings.facts;
+  return attention::KVCache({.batch = 1,
+                             .key_heads = facts.key_heads,
+                             .head_dim = facts.head_dim,
+                             .value_dim = facts.head_dim,
+                             .capacity = state.options.capacity,
+                             .dtype = *state.options.cache,
+                             .rotary = rotations.terms[state.decoder->layers[layer].group].rotation,
+                             .mode = state.options.mode});
+}
+
+GroupRotations resolve_rotations(const std::vector<std::optional<encodings::RopeSpec>>& rope,
+                                 const config::ModelConfig& config,
+                                 std::optional<std::int64_t> context) {
+  GroupRotations rotations;
+  for (std::size_t g = 0; g < rope.size(); ++g) {
+    encodings::ScoreTerms terms;
+    if (rope[g]) terms.rotation = encodings::resolve(*rope[g], context);
+    terms.scale = config.groups[g].softmax_scale;
+    rotations.terms.push_back(std::move(terms));
+  }
+  return rotations;
+}
+
+Sequence::Sequence(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Sequence::~Sequence() = default;
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+
+std::span<const std::int64_t> Sequence::ids() const noexcept { return state_->ids; }
+std::int64_t Sequence::capacity() const noexcept { return state_->options.capacity; }
+std::int64_t Sequence::next_position() const noexcept {
+  return state_->caches.front().next_position();
+}
+
+std::size_t Sequence::bytes() const noexcept {
+  const DecoderFacts& facts = state_->decoder->settings.facts;
+  const std::int64_t copies = state_->options.mode == attention::CacheMode::drift_free ? 3 : 2;
+  return static_cast<std::size_t>(facts.layers * facts.key_heads * facts.head_dim * copies *
+                                  state_->options.capacity) *
+         core::size_of(*state_->options.cache);
+}
+
+const attention::KVCache& Sequence::cache(std::int64_t layer) const {
+  const auto layers = static_cast<std::int64_t>(state_->caches.size());
+  if (layer < 0 || layer >= layers) {
+    throw Error(ErrorCode::out_of_range,
+                message("sequence: layer must be from 0 to ", layers - 1, ", got ", layer));
+  }
+  return state_->caches[static_cast<std::size_t>(layer)];
+}
+
+void Sequence::truncate(std::int64_t tokens) {
+  const auto count = static_cast<std::int64_t>(state_->ids.size());
+  require(tokens >= 0 && tokens <= count, count, "truncate", tokens);
+  for (attention::KVCache& cache : state_->caches) cache.truncate(tokens);
+  state_->ids.resize(static_cast<std::size_t>(tokens));
+}
+
+void Sequence::shift(std::int64_t keep, std::int64_t drop) {
+  const auto count = static_cast<std::int64_t>(state_->ids.size());
+  require(keep >= 0 && keep <= count, count, "shift's kept tokens", keep);
+  require(drop >= 0 && drop <= count - keep, count - keep, "shift's dropped tokens", drop);
+  // Only a turn can fail, and what makes it fail (a number of threads, a pool that will not start)
+  // does so in the first layer, before a key is touched.
+  for (attention::KVCache& cache : state_->caches) {
+    cache.shift(keep + drop, cache.tokens(), -drop, state_->decoder->compute.threads);
+    cache.evict(keep, keep + drop);
+  }
+  state_->ids.erase(state_->ids.begin() + keep, state_->ids.begin() + keep + drop);
+}
+
+Sequence Sequence::fork(std::int64_t capacity) const {
+  const auto count = static_cast<std::int64_t>(state_->ids.size());
+  if (capacity < count || capacity < 1) {
+    throw Error(ErrorCode::out_of_range, message("sequence: a fork must have room for its ", count,
+                                                 " tokens, got a capacity of ", capacity));
+  }
+  auto state = std::make_unique<State>();
+  state->decoder = state_->decoder;
+  state->options = state_->options;
+  state->options.capacity = capacity;
+  state->rope = state_->rope;
+  state->rotations = state_->rotations;
+  state->context = state_->context;
+  state->ids.reserve(static_cast<std::size_t>(capacity));
+  state->ids = state_->ids;
+  for (std::size_t layer = 0; layer < state_->caches.size(); ++layer) {
+    state->caches.push_back(state_->caches[layer].fork(capacity));
+  }
+  return Sequence(std::move(state));
+}
+
+Sequence Decoder::sequence(const SequenceOptions& options) const {
+  if (options.capacity < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                message("sequence: capacity must be at least 1 token, got ", options.capacity));
+  }
+  auto state = std::make_unique<Sequence::State>();
+  state->decoder = state_.get();
+  state->options = options;
+  state->options.cache = options.cache.value_or(
+      state_->compute.precision == Precision::fast ? core::DType::f16 : core::DType::f32);
+  for (const config::LayerGroup& group : state_->config.groups) {
+    state->rope.push_back(group.rope);
+    if (group.rope && options.scaling) state->rope.back()->scaling = *options.scaling;
+  }
+  state->rotations = resolve_rotations(state->rope, state_->config, std::nullopt);
+  state->ids.reserve(static_cast<std::size_t>(options.capacity));
+  for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {
+    state->caches.push_back(make_cache(*state, state->rotations, layer));
+  }
+  return Sequence(std::move(state));
+}
+
+}  // namespace phasor::models

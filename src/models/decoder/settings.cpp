@@ -1,0 +1,266 @@
+#include "models/decoder/settings.hpp"
+
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+
+#include "phasor/config/internal/json_reader.hpp"
+#include "phasor/io/json.hpp"
+
+namespace phasor::models {
+namespace {
+
+// No layer count or width of a real model comes near; a lying header must not ask for memory.
+constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kWidest = std::int64_t{1} << 24;
+
+// Keys of other families that change what a layer computes: their presence means that the config is
+// not the family's own.
+constexpr std::string_view kRefusedKeys[] = {"attention_multiplier",
+                                             "residual_multiplier",
+                                             "embedding_multiplier",
+                                             "logits_scaling",
+                                             "clip_qkv",
+                                             "quantization_config"};
+
+[[nodiscard]] std::int64_t in_range(std::string_view key, std::int64_t value, std::int64_t most) {
+  if (value >= 1 && value <= most) return value;
+  throw Error(ErrorCode::invalid_argument,
+              message(key, ": must be from 1 to ", most, ", got ", value));
+}
+
+class HuggingFace {
+ public:
+  explicit HuggingFace(const config::ObjectReader& top) : top_(top) {}
+
+  [[nodiscard]] std::int64_t integer(std::initializer_list<std::string_view> keys,
+                                     std::int64_t most) const {
+    for (const std::string_view key : keys) {
+      if (const auto value = top_.integer(key)) return in_range(key, *value, most);
+    }
+    top_.refuse(*keys.begin(), "expected an integer, got nothing");
+  }
+
+  [[nodiscard]] double epsilon() const {
+    for (const std::string_view key : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"}) {
+      if (const auto value = top_.number(key)) {
+        if (*value > 0.0 && *value < 1.0) return *value;
+        top_.refuse(key, message("expected a number between 0 and 1, got ", *value));
+      }
+    }
+    top_.refuse("rms_norm_eps", "expected a number, got nothing");
+  }
+
+  [[nodiscard]] std::optional<Activation> activation() const {
+    for (const std::string_view key : {"hidden_activation", "hidden_act", "activation_function"}) {
+      if (const auto name = top_.text(key)) return activation_of(*name);
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] double soft_cap(std::string_view key) const {
+    const double cap = top_.number(key).value_or(0.0);
+    if (cap >= 0.0 && std::isfinite(cap)) return cap;
+    top_.refuse(key, message("expected a positive number, got ", cap));
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> stops() const {
+    const config::Json& value = top_.value("eos_token_id");
+    if (value.is_number_integer()) return {value.get<std::int64_t>()};
+    if (value.is_array())
+      return top_.integers("eos_token_id").value_or(std::vector<std::int64_t>{});
+    return {};
+  }
+
+ private:
+  const config::ObjectReader& top_;
+};
+
+void read_experts(DecoderFacts& facts, const HuggingFace& read) {
+  facts.experts = read.integer({"num_local_experts", "num_experts"}, 4096);
+  facts.experts_used = read.integer({"num_experts_per_tok"}, facts.experts);
+}
+
+void read_json(const std::string& text, DecoderSettings& settings) {
+  const config::Json object = io::parse_object(text);
+  const config::ObjectReader top(object);
+  for (const std::string_view key : kRefusedKeys) {
+    if (top.has(key)) {
+      top.refuse_as(ErrorCode::unsupported, key,
+                    message("must be absent for model_type ", settings.family->model_type, ", got ",
+                            config::shown(top.value(key))));
+    }
+  }
+  if (top.flag("use_bidirectional_attention").value_or(false)) {
+    top.refuse_as(ErrorCode::unsupported, "use_bidirectional_attention",
+                  "must be false for a decoder, got true");
+  }
+  const DecoderFamily& family = *settings.family;
+  const HuggingFace read(top);
+  DecoderFacts& facts = settings.facts;
+  facts.layers = read.integer({"num_hidden_layers", "n_layer"}, kMostLayers);
+  facts.hidden = read.integer({"hidden_size", "n_embd"}, kWidest);
+  facts.vocabulary = read.integer({"vocab_size"}, kWidest);
+  // GPT-J's n_inner may be null: four times the width.
+  facts.intermediate = family.model_type == "gptj" && !top.has("n_inner")
+                           ? 4 * facts.hidden
+                           : read.integer({"intermediate_size", "n_inner"}, kWidest);
+  if (settings.feed_forward == FeedForward::experts) read_experts(facts, read);
+  facts.stops = read.stops();
+  settings.epsilon = read.epsilon();
+  settings.activation = read.activation().value_or(family.activation);
+  settings.final_soft_cap = read.soft_cap("final_logit_softcapping");
+  settings.attention_soft_cap = read.soft_cap("attn_logit_softcapping");
+  settings.ties_embeddings = top.flag("tie_word_embeddings").value_or(family.ties_embeddings);
+  settings.query_key_norm = family.query_key_norm == QueryKeyNorm::each_head ||
+                            (family.query_key_norm == QueryKeyNorm::layer_if_present &&
+                             top.flag("use_qk_norm").value_or(false));
+  settings.attention_bias = top.flag("attention_bias").value_or(family.model_type == "gpt_neox");
+  settings.mlp_bias = top.flag("mlp_bias").value_or(false);
+  if (family.reads_logit_scale) {
+    settings.logit_scale = top.number("logit_scale").value_or(family.logit_scale);
+  }
+  if (family.reads_parallel_residual && !top.flag("use_parallel_residual").value_or(true)) {
+    settings.block = Block::sequential;
+  }
+}
+
+class Metadata {
+ public:
+  Metadata(const io::GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const {
+    return file_.integer(prefix_ + std::string(key)).value_or_throw();
+  }
+  [[nodiscard]] std::int64_t required(std::string_view key, std::int64_t most) const {
+    const std::optional<std::int64_t> value = integer(key);
+    if (!value) {
+      throw Error(ErrorCode::invalid_argument,
+                  message(prefix_, key, ": must be there, got metadata without it"));
+    }
+    return in_range(prefix_ + std::string(key), *value, most);
+  }
+  [[nodiscard]] std::optional<double> number(std::string_view key) const {
+    return file_.number(prefix_ + std::string(key)).value_or_throw();
+  }
+  [[nodiscard]] bool flag(std::string_view key, bool otherwise) const {
+    return file_.flag(prefix_ + std::string(key)).value_or_throw().value_or(otherwise);
+  }
+
+ private:
+  const io::GgufFile& file_;
+  std::string prefix_;
+};
+
+void read_metadata(const io::GgufFile& file, DecoderSettings& settings) {
+  const DecoderFamily& family = *settings.family;
+  const Metadata read(file, family.model_type);
+  DecoderFacts& facts = settings.facts;
+  facts.layers = read.required("block_count", kMostLayers);
+  facts.hidden = read.required("embedding_length", kWidest);
+  facts.intermediate = read.required("feed_forward_length", kWidest);
+  const io::Tensor* const embedding = file.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    throw Error(ErrorCode::invalid_argument,
+                "tensor token_embd.weight must be a matrix, got a file without it");
+  }
+  facts.vocabulary = embedding->shape.front();
+  facts.experts = read.integer("expert_count").value_or(0);
+  if (facts.experts != 0) {
+    facts.experts = in_range("expert_count", facts.experts, 4096);
+    facts.experts_used = read.required("expert_used_count", facts.experts);
+    facts.intermediate = read.integer("expert_feed_forward_length").value_or(facts.intermediate);
+    settings.feed_forward = FeedForward::experts;
+  }
+  const std::optional<double> rms = read.number("attention.layer_norm_rms_epsilon");
+  settings.epsilon = rms ? *rms : read.number("attention.layer_norm_epsilon").value_or(0.0);
+  if (!(settings.epsilon > 0.0 && settings.epsilon < 1.0)) {
+    throw Error(ErrorCode::invalid_argument,
+                message("attention.layer_norm_rms_epsilon: must be between 0 and 1, got ",
+                        settings.epsilon));
+  }
+  settings.activation = family.activation;
+  settings.final_soft_cap = read.number("final_logit_softcapping").value_or(0.0);
+  settings.attention_soft_cap = read.number("attn_logit_softcapping").value_or(0.0);
+  settings.ties_embeddings = file.find("output.weight") == nullptr && family.ties_embeddings;
+  settings.query_key_norm = family.query_key_norm == QueryKeyNorm::each_head ||
+                            (family.query_key_norm == QueryKeyNorm::layer_if_present &&
+                             file.find("blk.0.attn_q_norm.weight") != nullptr);
+  if (family.reads_logit_scale) {
+    settings.logit_scale = read.number("logit_scale").value_or(family.logit_scale);
+  }
+  if (family.reads_parallel_residual && !read.flag("use_parallel_residual", true)) {
+    settings.block = Block::sequential;
+  }
+}
+
+// What the config says of positions must speak of all layers, with heads that divide.
+void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
+  if (!config.heads || *config.heads < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "num_attention_heads: must be there, got a config without it");
+  }
+  facts.heads = *config.heads;
+  facts.key_heads = config.key_heads.value_or(facts.heads);
+  facts.head_dim = config.head_dim;
+  facts.trained_length = config.max_position.value_or(0);
+  if (facts.key_heads < 1 || facts.heads % facts.key_heads != 0 || facts.head_dim < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                message("num_key_value_heads: must divide num_attention_heads ", facts.heads,
+                        ", got ", facts.key_heads));
+  }
+  std::int64_t covered = 0;
+  for (const config::LayerGroup& group : config.groups) {
+    covered += static_cast<std::int64_t>(group.layers.size());
+    if (group.rope && !std::holds_alternative<encodings::OneAxis>(group.rope->axes)) {
+      throw Error(ErrorCode::unsupported,
+                  "positions: must have one axis for a decoder of text, got several");
+    }
+    if (!(group.softmax_scale > 0.0)) {
+      throw Error(ErrorCode::unsupported,
+                  "the factor on q.k must be known, got a config that does not tell it");
+    }
+  }
+  if (covered != facts.layers && !(config.groups.size() == 1 && covered == 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                message("layers: the config must place all ", facts.layers, ", got ", covered));
+  }
+}
+
+}  // namespace
+
+DecoderSettings read_settings(const Checkpoint& checkpoint) {
+  const config::ModelConfig& config = checkpoint.config();
+  const WeightFormat format =
+      checkpoint.gguf() != nullptr ? WeightFormat::gguf : WeightFormat::safetensors;
+  try {
+    DecoderSettings settings;
+    settings.family = find_family(config.model_type, format);
+    if (settings.family == nullptr) {
+      const bool encoder = config.model_type == "roformer";
+      throw Error(ErrorCode::unsupported,
+                  message(format == WeightFormat::gguf ? "architecture" : "model_type",
+                          " must be one of ", family_names(format), ", got ",
+                          config.model_type.empty() ? "none" : io::one_line(config.model_type),
+                          encoder ? ", an encoder: see `phasor fill`" : ""));
+    }
+    settings.facts.model_type = config.model_type;
+    settings.block = settings.family->block;
+    settings.feed_forward = settings.family->feed_forward;
+    if (format == WeightFormat::gguf) {
+      read_metadata(*checkpoint.gguf(), settings);
+    } else {
+      read_json(checkpoint.config_json(), settings);
+    }
+    check_layers(config, settings.facts);
+    if (settings.family->scales_embeddings) {
+      settings.embedding_scale = std::sqrt(static_cast<double>(settings.facts.hidden));
+    }
+    return settings;
+  } catch (const Error& error) {
+    throw Error(error.code(), message(checkpoint.name(), ": ", error.what()));
+  }
+}
+
+}  // namespace phasor::models

@@ -1,0 +1,130 @@
+// What a loaded decoder and a sequence hold.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/decoder/settings.hpp"
+#include "models/weight_reader.hpp"
+#include "phasor/attention/kv_cache.hpp"
+#include "phasor/attention/workspace.hpp"
+#include "phasor/encodings/score_terms.hpp"
+#include "phasor/models/decoder.hpp"
+
+namespace phasor::models {
+
+struct Norm {
+  std::vector<float> weight, bias;  // an empty weight: no norm
+};
+
+// A matrix with its bias; an empty bias is none.
+struct Linear {
+  Matrix matrix;
+  std::vector<float> bias;
+
+  [[nodiscard]] const float* bias_data() const noexcept {
+    return bias.empty() ? nullptr : bias.data();
+  }
+  [[nodiscard]] Product into(float* out) const noexcept {
+    return {&matrix, out, matrix.rows(), bias_data()};
+  }
+};
+
+struct Expert {
+  Linear gate, up, down;
+};
+
+struct LayerWeights {
+  Norm attention_norm, feed_forward_norm, after_attention, after_feed_forward;
+  Linear query, key, value, output;
+  Norm query_norm, key_norm;  // [head_dim], or [heads, head_dim] (Cohere)
+  Expert feed_forward;        // gate empty where there is none
+  Linear router;
+  std::vector<Expert> experts;
+  std::size_t group = 0;  // of the config's layer groups
+};
+
+// One rotation for each layer group, as of the context that they were resolved for.
+struct GroupRotations {
+  std::vector<encodings::ScoreTerms> terms;
+};
+
+struct Sequence::State {
+  const Decoder::State* decoder = nullptr;
+  SequenceOptions options;
+  std::vector<std::optional<encodings::RopeSpec>> rope;  // by layer group
+  GroupRotations rotations;
+  std::optional<std::int64_t> context = std::nullopt;  // that they were resolved for
+  std::vector<attention::KVCache> caches;              // by layer
+  std::vector<std::int64_t> ids;                       // room for the capacity from the start
+};
+
+// A call whose context asks for other frequencies: what replaces the sequence's own when the call
+// has succeeded.
+struct ContextChange {
+  GroupRotations rotations;
+  std::vector<bool> changed;  // by layer group
+  // Longrope: the tokens are computed again, into caches of their own.
+  std::vector<attention::KVCache> caches;
+  std::vector<std::int64_t> ids;
+  std::size_t rerotated = 0;  // layers whose keys were turned again, to be undone on failure
+};
+
+// Tokens of one sequence in one call of forward.
+struct Run {
+  Sequence::State* sequence = nullptr;
+  std::vector<attention::KVCache>* caches = nullptr;  // the sequence's or the change's
+  const GroupRotations* rotations = nullptr;
+  std::span<const std::int64_t> ids;    // to compute
+  std::int64_t skip = 0;                // of them, the first that nobody asked for: computed again
+  std::int64_t first_row = 0;           // of the call's activations
+  std::int64_t had = 0;                 // tokens in the sequence's caches before
+  std::span<const std::int64_t> asked;  // the step's
+  std::optional<ContextChange> change;
+
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(ids.size()); }
+};
+
+// A token's share of an expert.
+struct ExpertShare {
+  std::int64_t expert = 0, token = 0;
+  float weight = 0.0F;
+};
+
+// Memory that one call of forward uses and the next one uses again: a call like the last one
+// allocates nothing.
+struct Workspace {
+  std::vector<float> x, normed, query, key, value, attended, branch, gate, up, router, gathered,
+      expert_out;
+  std::vector<std::int64_t> rows, asked_rows, expert_order;
+  std::vector<ExpertShare> shares, taken;
+  std::vector<Run> runs;
+  attention::AttentionWorkspace attention;
+};
+
+struct Decoder::State {
+  config::ModelConfig config;
+  DecoderSettings settings;
+  ComputeOptions compute;
+  Matrix embedding;
+  Linear head;  // the embedding, shared, where tied
+  Norm final_norm;
+  std::vector<LayerWeights> layers;
+  Workspace work;
+};
+
+// throws   as Decoder::load refuses
+[[nodiscard]] std::unique_ptr<Decoder::State> load_decoder(Checkpoint& checkpoint);
+
+// The cache of a layer, empty, under one of the sequence's or of other rotations.
+[[nodiscard]] attention::KVCache make_cache(const Sequence::State& state,
+                                            const GroupRotations& rotations, std::size_t layer);
+
+// Resolves every group's rotation for a context.
+[[nodiscard]] GroupRotations resolve_rotations(
+    const std::vector<std::optional<encodings::RopeSpec>>& rope, const config::ModelConfig& config,
+    std::optional<std::int64_t> context);
+
+}  // namespace phasor::models

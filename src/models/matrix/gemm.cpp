@@ -1,0 +1,72 @@
+#include "models/matrix/gemm.hpp"
+
+#if defined(PHASOR_ONEDNN)
+#include <dnnl.h>
+
+#include <mutex>
+
+// The library's own threads, if it was built with OpenMP: our rows are split over our threads.
+// Weak, so that a build of the library with another runtime links too.
+extern "C" {
+__attribute__((weak)) void omp_set_num_threads(int threads);
+__attribute__((weak)) int omp_get_max_threads(void);
+}
+#endif
+
+namespace phasor::models {
+
+#if defined(PHASOR_ONEDNN)
+namespace {
+
+void choose_level(core::InstructionSet isa) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    const core::InstructionSet level = core::resolve_instruction_set(isa);
+    // A refusal (the library has been used by someone else before) changes the speed alone.
+    static_cast<void>(
+        dnnl_set_max_cpu_isa(level == core::InstructionSet::x86_64_v4   ? dnnl_cpu_isa_avx512_core
+                             : level == core::InstructionSet::x86_64_v3 ? dnnl_cpu_isa_avx2
+                                                                        : dnnl_cpu_isa_sse41));
+  });
+}
+
+// One thread for the calls of this thread, while it lives.
+class OneThread {
+ public:
+  OneThread() {
+    if (omp_set_num_threads == nullptr || omp_get_max_threads == nullptr) return;
+    before_ = omp_get_max_threads();
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ > 1) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = 1;
+};
+
+}  // namespace
+
+bool has_gemm() noexcept { return true; }
+
+bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
+          const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
+          core::InstructionSet isa) noexcept {
+  choose_level(isa);
+  const OneThread one;
+  return dnnl_sgemm('N', 'N', m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc) == dnnl_success;
+}
+#else
+bool has_gemm() noexcept { return false; }
+
+bool gemm(std::int64_t /*m*/, std::int64_t /*n*/, std::int64_t /*k*/, const float* /*a*/,
+          std::int64_t /*lda*/, const float* /*b*/, std::int64_t /*ldb*/, float* /*c*/,
+          std::int64_t /*ldc*/, core::InstructionSet /*isa*/) noexcept {
+  return false;
+}
+#endif
+
+}  // namespace phasor::models

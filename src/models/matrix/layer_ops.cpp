@@ -1,0 +1,79 @@
+#include "models/matrix/layer_ops.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "models/matrix/dispatch.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/io/json.hpp"
+
+namespace phasor::models {
+
+Activation activation_of(std::string_view name) {
+  if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "gelu") return Activation::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
+    return Activation::gelu_tanh;
+  }
+  if (name == "relu") return Activation::relu;
+  throw Error(ErrorCode::unsupported,
+              message("hidden_act: expected one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, "
+                      "relu, silu, swish, got ",
+                      io::one_line(name)));
+}
+
+void rms_norm(const Rows& rows, const float* x, const float* weight, float offset, double epsilon,
+              float* out, core::InstructionSet isa) {
+  const kernels::LayerKernels& kernels = kernels_for(isa).layer;
+  for (std::int64_t t = 0; t < rows.tokens; ++t) {
+    const float* const in = x + t * rows.stride;
+    const double mean = kernels.sum_of_squares(in, rows.width, 0) / static_cast<double>(rows.width);
+    kernels.normalise(in, rows.width, 0, 1 / std::sqrt(mean + epsilon), offset, weight, nullptr,
+                      out + t * rows.stride);
+  }
+}
+
+void layer_norm(const Rows& rows, const float* x, const float* weight, const float* bias,
+                double epsilon, float* out, core::InstructionSet isa) {
+  const kernels::LayerKernels& kernels = kernels_for(isa).layer;
+  const auto width = static_cast<double>(rows.width);
+  for (std::int64_t t = 0; t < rows.tokens; ++t) {
+    const float* const in = x + t * rows.stride;
+    const double mean = kernels.sum(in, rows.width) / width;
+    const double variance = kernels.sum_of_squares(in, rows.width, mean) / width;
+    kernels.normalise(in, rows.width, mean, 1 / std::sqrt(variance + epsilon), 0.0F, weight, bias,
+                      out + t * rows.stride);
+  }
+}
+
+void activate(Activation f, std::span<float> x, core::InstructionSet isa) {
+  kernels_for(isa).layer.activate[static_cast<std::size_t>(f)](x.data(), nullptr,
+                                                               static_cast<std::int64_t>(x.size()));
+}
+
+void activate_gate(Activation f, std::span<float> gate, const float* up, core::InstructionSet isa) {
+  kernels_for(isa).layer.activate[static_cast<std::size_t>(f)](
+      gate.data(), up, static_cast<std::int64_t>(gate.size()));
+}
+
+void add_to(std::span<float> x, const float* y, core::InstructionSet isa) {
+  kernels_for(isa).layer.add(x.data(), y, static_cast<std::int64_t>(x.size()));
+}
+
+double log_sum_exp(std::span<const float> x) {
+  float highest = -std::numeric_limits<float>::infinity();
+  for (const float value : x) highest = highest < value ? value : highest;
+  if (highest == std::numeric_limits<float>::infinity()) return static_cast<double>(highest);
+  if (!std::isfinite(highest)) {  // nothing, or nothing but -infinity and NaN
+    for (const float value : x) {
+      if (std::isnan(value)) return static_cast<double>(value);
+    }
+    return static_cast<double>(highest);
+  }
+  const double sum =
+      kernels_for(core::InstructionSet::best)
+          .layer.sum_of_exponentials(x.data(), static_cast<std::int64_t>(x.size()), highest);
+  return static_cast<double>(highest) + std::log(sum);
+}
+
+}  // namespace phasor::models

@@ -1,0 +1,148 @@
+#include "phasor/models/matrix.hpp"
+
+#include <vector>
+
+#include "models/matrix/dispatch.hpp"
+#include "models/matrix/packed.hpp"
+#include "phasor/core/error.hpp"
+
+namespace phasor::models {
+namespace {
+
+using io::TensorType;
+
+bool has_product(TensorType type) noexcept {
+  switch (type) {
+    case TensorType::f64:
+    case TensorType::f32:
+    case TensorType::f16:
+    case TensorType::bf16:
+    case TensorType::q4_0:
+    case TensorType::q4_1:
+    case TensorType::q5_0:
+    case TensorType::q5_1:
+    case TensorType::q8_0:
+    case TensorType::q4_k:
+    case TensorType::q5_k:
+    case TensorType::q6_k:
+      return true;
+    default:
+      return false;
+  }
+}
+
+struct Extent {
+  std::int64_t rows, columns;
+};
+Extent extent_of(const io::Tensor& tensor) {
+  const std::int64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
+  return {columns == 0 ? 0 : tensor.size() / columns, columns};
+}
+
+[[noreturn]] void refuse(ErrorCode code, const io::Tensor& tensor, const std::string& what) {
+  throw Error(code, message("pack: tensor '", tensor.name, "': ", what));
+}
+
+// `first` is the first of the parts.
+void check_part(const TensorRows& part, const TensorRows& first) {
+  if (part.tensor == nullptr)
+    throw Error(ErrorCode::invalid_argument, "pack: a part must have a tensor, got null");
+  const io::Tensor& tensor = *part.tensor;
+  if (!has_product(tensor.type)) {
+    refuse(ErrorCode::unsupported, tensor,
+           message("type must be a float or one of GGUF's blocks, got ", io::name_of(tensor.type)));
+  }
+  if (tensor.type != first.tensor->type) {
+    refuse(ErrorCode::unsupported, tensor,
+           message("type must be that of the first part, ", io::name_of(first.tensor->type),
+                   ", got ", io::name_of(tensor.type)));
+  }
+  const auto [rows, columns] = extent_of(tensor);
+  if (columns < 1 || columns % io::block_elements(tensor.type) != 0) {
+    refuse(ErrorCode::shape_mismatch, tensor,
+           message("columns must be a positive multiple of ", io::block_elements(tensor.type),
+                   ", got ", columns));
+  }
+  if (columns != extent_of(*first.tensor).columns) {
+    refuse(ErrorCode::shape_mismatch, tensor,
+           message("columns must be ", extent_of(*first.tensor).columns,
+                   " as of the first part, got ", columns));
+  }
+  if (part.first < 0 || part.count < 1 || part.first > rows || part.count > rows - part.first) {
+    refuse(ErrorCode::shape_mismatch, tensor,
+           message("rows must be some of [0, ", rows, "), got ", part.count, " from ", part.first));
+  }
+  const std::size_t bytes =
+      static_cast<std::size_t>(tensor.size() / io::block_elements(tensor.type)) *
+      io::block_bytes(tensor.type);
+  if (tensor.bytes.size() != bytes) {
+    refuse(ErrorCode::shape_mismatch, tensor,
+           message("bytes must be ", bytes, ", got ", tensor.bytes.size()));
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Precision precision) noexcept {
+  return precision == Precision::exact ? "exact" : "fast";
+}
+
+Matrix Matrix::pack(std::span<const TensorRows> parts) {
+  if (parts.empty()) throw Error(ErrorCode::shape_mismatch, "pack: parts must be given, got none");
+  std::int64_t rows = 0;
+  for (const TensorRows& part : parts) {
+    check_part(part, parts.front());
+    rows += part.count;
+  }
+  const TensorType type = parts.front().tensor->type;
+  const std::int64_t columns = extent_of(*parts.front().tensor).columns;
+  const std::shared_ptr<Packed> packed = make_packed(type, rows, columns);
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(columns / io::block_elements(type)) * io::block_bytes(type);
+  std::int64_t row = 0;
+  for (const TensorRows& part : parts) {
+    pack_rows(*packed, row, part.count,
+              part.tensor->bytes.data() + static_cast<std::size_t>(part.first) * row_bytes);
+    row += part.count;
+  }
+  Matrix matrix;
+  matrix.packed_ = packed;
+  return matrix;
+}
+
+Matrix Matrix::pack(const io::Tensor& tensor) {
+  const TensorRows whole{&tensor, 0, extent_of(tensor).rows};
+  return pack(std::span(&whole, 1));
+}
+
+std::int64_t Matrix::rows() const noexcept { return packed_ == nullptr ? 0 : packed_->rows; }
+std::int64_t Matrix::columns() const noexcept { return packed_ == nullptr ? 0 : packed_->columns; }
+TensorType Matrix::type() const noexcept {
+  return packed_ == nullptr ? TensorType::f32 : packed_->type;
+}
+std::size_t Matrix::bytes() const noexcept {
+  if (packed_ == nullptr) return 0;
+  return static_cast<std::size_t>(packed_->weights.groups * packed_->weights.group_bytes);
+}
+
+void Matrix::row(std::int64_t index, std::span<float> out) const {
+  if (index < 0 || index >= rows()) {
+    throw Error(ErrorCode::out_of_range,
+                message("row: index must lie in [0, ", rows(), "), got ", index));
+  }
+  if (static_cast<std::int64_t>(out.size()) != columns()) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("row: out must have ", columns(), " elements, got ", out.size()));
+  }
+  // The whole group, since its rows lie side by side.
+  ThreadScratch scratch;
+  auto* const group = reinterpret_cast<float*>(
+      scratch.at_least(static_cast<std::size_t>(kernels::kGroupRows * columns()) * sizeof(float)));
+  kernels_for(core::InstructionSet::best)
+      .dequantise(packed_->weights, index / kernels::kGroupRows, group, kernels::kGroupRows);
+  const std::size_t lane = static_cast<std::size_t>(index % kernels::kGroupRows);
+  for (std::size_t c = 0; c < out.size(); ++c)
+    out[c] = group[c * static_cast<std::size_t>(kernels::kGroupRows) + lane];
+}
+
+}  // namespace phasor::models

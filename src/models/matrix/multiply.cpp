@@ -1,0 +1,311 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "models/matrix/dispatch.hpp"
+#include "models/matrix/gemm.hpp"
+#include "models/matrix/packed.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/internal/large_memory.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/core/threads.hpp"
+
+namespace phasor::models {
+namespace {
+
+using kernels::ActivationBlock;
+using kernels::Kernels;
+using kernels::kGroupRows;
+using kernels::Results;
+using kernels::TileBlock;
+using kernels::Weights;
+
+// Up to so many tokens the weights are streamed, from there on the GEMM library or the tiles win.
+constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
+constexpr float kSecondStep = 2.0F;
+constexpr std::size_t kMostTileTokens = 16;
+// Floats of a panel of dequantised rows: inside the second cache.
+constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
+
+enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, gemm, tile };
+
+bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
+
+// One call of multiply(), after the checks.
+class Call {
+ public:
+  Call(std::span<const Product> products, std::span<const Weights> weights, const float* x,
+       std::int64_t tokens, std::int64_t columns, std::int64_t x_stride,
+       const ComputeOptions& options)
+      : products_(products),
+        weights_(weights),
+        x_(x),
+        tokens_(tokens),
+        columns_(columns),
+        x_stride_(x_stride),
+        options_(options),
+        kernels_(kernels_for(options.isa)) {}
+
+  void run() {
+    for (const Weights& weights : weights_) bytes_ += weights.groups * weights.group_bytes;
+    const int parts = wanted_parts();
+    prepare(parts);
+    core::run_parts(
+        parts,
+        [](void* call, int part, int count) { static_cast<Call*>(call)->run_part(part, count); },
+        this);
+    if (refused_) throw Error(ErrorCode::internal, "multiply: the GEMM library failed");
+  }
+
+ private:
+  [[nodiscard]] int wanted_parts() const {
+    const int most = options_.threads == 0 ? core::available_threads() : options_.threads;
+    const std::int64_t worth = std::max<std::int64_t>(1, bytes_ * tokens_ / core::kThreadBytes);
+    return static_cast<int>(std::min<std::int64_t>(most, worth));
+  }
+
+  [[nodiscard]] Way way_of(const Weights& weights) const {
+    if (is_plain(weights))
+      return tokens_ <= kStreamFloats || !has_gemm() ? Way::stream_floats : Way::gemm;
+    if (options_.precision == Precision::fast)
+      return tokens_ <= kStreamFast ? Way::stream_fast : Way::tile;
+    return tokens_ <= kStreamExact || !has_gemm() ? Way::stream_exact : Way::gemm;
+  }
+
+  // Activations as the ways of this call read them, and room for each part.
+  void prepare(int parts) {
+    bool exact = false, fast = false, tile = false;
+    std::int64_t room = 0;
+    for (const Weights& weights : weights_) {
+      const Way way = way_of(weights);
+      exact |= way == Way::stream_exact;
+      fast |= way == Way::stream_fast;
+      tile |= way == Way::tile;
+      if (way == Way::gemm)
+        room = std::max(room, panel_groups() * kGroupRows * columns_ * std::int64_t{sizeof(float)});
+      if (way == Way::tile) room = std::max(room, 2 * kernels_.unpacked_bytes(weights));
+    }
+    // A call takes one of the three: weights with blocks agree about it.
+    const std::int64_t block = exact  ? std::int64_t{sizeof(ActivationBlock<kernels::kExactSteps>)}
+                               : fast ? std::int64_t{sizeof(ActivationBlock<kernels::kFastSteps>)}
+                               : tile ? std::int64_t{sizeof(TileBlock)}
+                                      : 0;
+    const std::int64_t slots = tile ? rounded_up(tokens_, kernels_.tile_tokens) : tokens_;
+    const std::int64_t row = columns_ / kernels::kBlock * block;  // of a token
+    const std::int64_t activations = rounded_up(slots * row, 64);
+    const std::int64_t set = kernels_.tile_tokens;
+    const std::int64_t blocks = columns_ / kernels::kBlock;
+    const std::int64_t second = tile ? rounded_up(slots * columns_, 64) : 0;
+    const std::int64_t heavy =
+        tile ? rounded_up(slots / set * (blocks + 1) * std::int64_t{sizeof(std::int32_t)}, 64) : 0;
+    room_ = rounded_up(room, 64);
+    codes_ =
+        scratch_.at_least(static_cast<std::size_t>(activations + second + heavy + parts * room_));
+    tiles_ = {reinterpret_cast<TileBlock*>(codes_),
+              reinterpret_cast<std::int8_t*>(codes_ + activations),
+              reinterpret_cast<std::int32_t*>(codes_ + activations + second), blocks};
+    rooms_ = codes_ + activations + second + heavy;
+    token_bytes_ = row;
+    if (tile) {
+      write_tiles(slots);
+    } else if (block != 0) {
+      write_streams(exact ? kernels_.write_exact : kernels_.write_fast, block);
+    }
+  }
+
+  void write_streams(decltype(Kernels::write_exact) write, std::int64_t block) {
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      // The set that the token is in; the last one is as wide as it is full.
+      const std::int64_t first = t / kernels::kMostStreamed * kernels::kMostStreamed;
+      const std::int64_t set = std::min(kernels::kMostStreamed, tokens_ - first);
+      write(x_ + t * x_stride_, columns_ / kernels::kBlock, set,
+            codes_ + first * token_bytes_ + (t - first) * block);
+    }
+  }
+
+  // Sets of tile_tokens, the last filled up with zeros; then the second steps.
+  void write_tiles(std::int64_t slots) {
+    const std::int64_t set = kernels_.tile_tokens;
+    const std::int64_t last = (slots - set) * tiles_.blocks;
+    std::fill_n(tiles_.first + last, set * tiles_.blocks, TileBlock{});
+    std::fill_n(tiles_.second + last * kernels::kBlock, set * columns_, std::int8_t{0});
+    for (std::int64_t t = 0; t < tokens_; ++t) kernels_.write_tile(x_ + t * x_stride_, t, tiles_);
+    for (std::int64_t first = 0; first < slots; first += set) write_second_steps(first);
+  }
+
+  // The error of one step goes with the scale of its block. Where its square, each token's taken in
+  // units of its own mean, is above kSecondStep over the set, the set takes the second step too.
+  void write_second_steps(std::int64_t first) {
+    const std::int64_t set = kernels_.tile_tokens;
+    const TileBlock* const blocks = tiles_.first + first * tiles_.blocks;
+    std::int32_t* const heavy = tiles_.heavy + first / set * (tiles_.blocks + 1);
+    std::array<float, kMostTileTokens> units{};
+    for (std::int64_t b = 0; b < tiles_.blocks; ++b) {
+      for (std::int64_t t = 0; t < set; ++t) {
+        const float scale = blocks[b * set + t].scale;
+        units[static_cast<std::size_t>(t)] += scale * scale;
+      }
+    }
+    const auto each = static_cast<float>(tiles_.blocks) / (kSecondStep * static_cast<float>(set));
+    for (float& unit : units) unit = unit > 0.0F ? each / unit : 0.0F;
+    heavy[0] = 0;
+    for (std::int64_t b = 0; b < tiles_.blocks; ++b) {
+      float sum = 0.0F;
+      for (std::int64_t t = 0; t < set; ++t) {
+        const float scale = blocks[b * set + t].scale;
+        sum += scale * scale * units[static_cast<std::size_t>(t)];
+      }
+      if (!(sum > 1.0F)) continue;
+      heavy[++heavy[0]] = static_cast<std::int32_t>(b);
+      for (std::int64_t t = first; t < std::min(first + set, tokens_); ++t)
+        kernels_.write_second(x_ + t * x_stride_, t, b, tiles_);
+    }
+  }
+
+  [[nodiscard]] std::int64_t panel_groups() const {
+    return std::max<std::int64_t>(4, kPanelFloats / (columns_ * kGroupRows));
+  }
+
+  // Groups are shared out by their bytes, over all matrices of the call.
+  void run_part(int part, int parts) {
+    const std::int64_t from = bytes_ * part / parts, to = bytes_ * (part + 1) / parts;
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < products_.size(); ++i) {
+      const Weights& weights = weights_[i];
+      const auto group_at = [&](std::int64_t byte) {
+        return std::clamp<std::int64_t>(
+            (byte - before + weights.group_bytes - 1) / weights.group_bytes, 0, weights.groups);
+      };
+      const std::int64_t begin = from <= before ? 0 : group_at(from);
+      const std::int64_t end = to <= before ? 0 : group_at(to);
+      if (begin < end) run_groups(products_[i], weights, begin, end, rooms_ + part * room_);
+      before += weights.groups * weights.group_bytes;
+    }
+  }
+
+  [[nodiscard]] static Weights groups_of(const Weights& weights, std::int64_t begin,
+                                         std::int64_t end) {
+    Weights some = weights;
+    some.data += begin * weights.group_bytes;
+    some.groups = end - begin;
+    return some;
+  }
+  [[nodiscard]] static Results results_of(const Product& product, std::int64_t rows,
+                                          std::int64_t group, std::int64_t token) {
+    const std::int64_t row = group * kGroupRows;
+    return {product.out + token * product.out_stride + row, product.out_stride, rows - row,
+            product.bias == nullptr ? nullptr : product.bias + row};
+  }
+
+  void run_groups(const Product& product, const Weights& weights, std::int64_t begin,
+                  std::int64_t end, std::byte* room) {
+    const Weights some = groups_of(weights, begin, end);
+    const std::int64_t rows = product.matrix->rows();
+    const Way way = way_of(weights);
+    if (way == Way::gemm) return run_gemm(product, weights, begin, end, room);
+    if (way == Way::tile) return run_tiles(product, weights, begin, end, room);
+    if (way == Way::stream_floats) {
+      return kernels_.stream_floats(some, x_, tokens_, x_stride_,
+                                    results_of(product, rows, begin, 0));
+    }
+    const auto stream = way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast;
+    for (std::int64_t t = 0; t < tokens_; t += kernels::kMostStreamed) {
+      stream(some, codes_ + t * token_bytes_, std::min(kernels::kMostStreamed, tokens_ - t),
+             results_of(product, rows, begin, t));
+    }
+  }
+
+  // A panel of rows as floats, times all tokens.
+  void run_gemm(const Product& product, const Weights& weights, std::int64_t begin,
+                std::int64_t end, std::byte* room) {
+    auto* const panel = reinterpret_cast<float*>(room);
+    for (std::int64_t first = begin; first < end; first += panel_groups()) {
+      const std::int64_t count = std::min(panel_groups(), end - first);
+      const std::int64_t width = count * kGroupRows;
+      for (std::int64_t g = 0; g < count; ++g)
+        kernels_.dequantise(weights, first + g, panel + g * kGroupRows, width);
+      const Results results = results_of(product, product.matrix->rows(), first, 0);
+      const std::int64_t rows = std::min(width, results.rows);
+      if (!gemm(tokens_, rows, columns_, x_, x_stride_, panel, width, results.out, results.stride,
+                options_.isa)) {
+        refused_ = true;
+      }
+      for (std::int64_t t = 0; t < tokens_ && results.bias != nullptr; ++t)
+        kernels_.layer.add(results.out + t * results.stride, results.bias, rows);
+    }
+  }
+
+  void run_tiles(const Product& product, const Weights& weights, std::int64_t begin,
+                 std::int64_t end, std::byte* room) {
+    const std::int64_t bytes = kernels_.unpacked_bytes(weights);
+    for (std::int64_t first = begin; first < end; first += 2) {
+      const std::int64_t count = std::min<std::int64_t>(2, end - first);
+      for (std::int64_t g = 0; g < count; ++g)
+        kernels_.unpack(weights, first + g, room + g * bytes);
+      kernels_.tile(weights, room, count, tiles_, tokens_,
+                    results_of(product, product.matrix->rows(), first, 0));
+    }
+  }
+
+  std::span<const Product> products_;
+  std::span<const Weights> weights_;
+  const float* x_;
+  std::int64_t tokens_, columns_, x_stride_;
+  const ComputeOptions& options_;
+  const Kernels& kernels_;
+  std::int64_t bytes_ = 0;  // of all weights
+  ThreadScratch scratch_;
+  std::byte* codes_ = nullptr;
+  kernels::TileTokens tiles_{};
+  std::int64_t token_bytes_ = 0;  // of a token's codes
+  std::byte* rooms_ = nullptr;
+  std::int64_t room_ = 0;  // bytes of a part's
+  std::atomic<bool> refused_ = false;
+};
+
+void check(const Product& product, std::int64_t columns, std::int64_t tokens) {
+  if (product.matrix == nullptr || product.matrix->empty())
+    throw Error(ErrorCode::invalid_argument, "multiply: a product must have a matrix, got none");
+  if (product.matrix->columns() != columns) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("multiply: matrices must have ", columns, " columns as the first, got ",
+                        product.matrix->columns()));
+  }
+  if (tokens > 1 && product.out_stride < product.matrix->rows()) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("multiply: out_stride must be at least ", product.matrix->rows(), ", got ",
+                        product.out_stride));
+  }
+}
+
+}  // namespace
+
+void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
+              std::int64_t x_stride, const ComputeOptions& options) {
+  if (tokens < 0)
+    throw Error(ErrorCode::shape_mismatch,
+                message("multiply: tokens must not be negative, got ", tokens));
+  if (products.empty()) return;
+  const std::int64_t columns =
+      products.front().matrix == nullptr ? 0 : products.front().matrix->columns();
+  for (const Product& product : products) check(product, columns, tokens);
+  if (tokens > 1 && x_stride < columns) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("multiply: x_stride must be at least ", columns, ", got ", x_stride));
+  }
+  if (tokens == 0) return;
+  // Calls of a layer have a few products; more are taken in turns.
+  constexpr std::size_t kAtOnce = 8;
+  for (std::size_t first = 0; first < products.size(); first += kAtOnce) {
+    const std::span<const Product> some =
+        products.subspan(first, std::min(kAtOnce, products.size() - first));
+    std::array<Weights, kAtOnce> weights{};
+    for (std::size_t i = 0; i < some.size(); ++i) weights[i] = some[i].matrix->packed_->weights;
+    Call(some, std::span(weights).first(some.size()), x, tokens, columns, x_stride, options).run();
+  }
+}
+
+}  // namespace phasor::models

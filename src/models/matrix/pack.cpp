@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "models/matrix/packed.hpp"
+#include "phasor/core/internal/large_memory.hpp"
+
+namespace phasor::models {
+namespace {
+
+using io::TensorType;
+using kernels::Format;
+using kernels::kBlock;
+using kernels::kGroupRows;
+using kernels::Weights;
+
+constexpr std::size_t kWordStride = 4 * kGroupRows;  // from a row's word to its next
+constexpr int kBlockBytes = 32;                      // codes of a block, one a byte
+using Codes = std::array<std::uint8_t, kBlockBytes>;
+
+Format format_of(TensorType type) noexcept {
+  switch (type) {
+    case TensorType::f16:
+      return Format::f16;
+    case TensorType::bf16:
+      return Format::bf16;
+    case TensorType::q8_0:
+      return Format::q8_0;
+    case TensorType::q4_0:
+      return Format::q4_0;
+    case TensorType::q4_1:
+      return Format::q4_1;
+    case TensorType::q5_0:
+      return Format::q5_0;
+    case TensorType::q5_1:
+      return Format::q5_1;
+    case TensorType::q4_k:
+      return Format::q4_k;
+    case TensorType::q5_k:
+      return Format::q5_k;
+    case TensorType::q6_k:
+      return Format::q6_k;
+    default:
+      return Format::f32;
+  }
+}
+
+// Word `word` of lane `row`.
+void put_word(std::byte* words, std::size_t word, const void* from) {
+  std::memcpy(words + word * kWordStride, from, 4);
+}
+
+// One row's share of a group: where its halves and words go.
+struct Row {
+  const Weights& weights;
+  std::byte* group;
+  std::size_t row;  // inside the group
+
+  [[nodiscard]] std::byte* head(std::int64_t unit) const {
+    return group + unit * layout_of(weights.format).head_bytes;
+  }
+  // The unit's half number `index`, and the first of its words behind `halves` of them.
+  [[nodiscard]] std::byte* half(std::int64_t unit, std::size_t index) const {
+    return head(unit) + (index * kGroupRows + row) * 2;
+  }
+  [[nodiscard]] std::byte* scale_words(std::int64_t unit, std::size_t halves) const {
+    return head(unit) + halves * kGroupRows * 2 + row * 4;
+  }
+  [[nodiscard]] std::byte* codes(std::int64_t unit, std::int64_t block = 0,
+                                 std::int64_t block_words = 0) const {
+    return group + weights.head_bytes + unit * layout_of(weights.format).code_bytes +
+           block * block_words * static_cast<std::int64_t>(kWordStride) +
+           static_cast<std::int64_t>(row) * 4;
+  }
+};
+
+void put_nibbles(std::byte* words, const Codes& codes) {
+  std::array<std::uint8_t, kBlockBytes / 2> packed;
+  for (std::size_t i = 0; i < packed.size(); ++i)
+    packed[i] = static_cast<std::uint8_t>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+  for (std::size_t w = 0; w < 4; ++w) put_word(words, w, packed.data() + 4 * w);
+}
+
+// Bit 8j + w is the fifth bit of column 4w + j.
+void put_fifth_bits(std::byte* words, const Codes& codes) {
+  std::uint32_t bits = 0;
+  for (unsigned c = 0; c < kBlock; ++c) bits |= (codes[c] >> 4 & 1U) << (8 * (c % 4) + c / 4);
+  put_word(words, 4, &bits);
+}
+
+// Bits 8j + 2w and 8j + 2w + 1 of two words are the upper bits of column 16 half + 4w + j.
+void put_upper_bits(std::byte* words, const Codes& codes) {
+  for (unsigned half = 0; half < 2; ++half) {
+    std::uint32_t bits = 0;
+    for (unsigned c = 0; c < 16; ++c)
+      bits |= (codes[16 * half + c] >> 4 & 3U) << (8 * (c % 4) + 2 * (c / 4));
+    put_word(words, 4 + half, &bits);
+  }
+}
+
+std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
+  return std::to_integer<std::uint8_t>(bytes[index]);
+}
+
+// q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits turned.
+void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves,
+                std::size_t words, std::uint32_t rotation) {
+  for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
+  std::byte* const codes = to.codes(unit);
+  for (std::size_t w = 0; w < words; ++w) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, block + 2 * halves + 4 * w, 4);
+    word ^= rotation;
+    put_word(codes, w, &word);
+  }
+}
+
+void pack_q5(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves) {
+  for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
+  std::uint32_t fifth = 0;
+  std::memcpy(&fifth, block + 2 * halves, 4);
+  const std::byte* const nibbles = block + 2 * halves + 4;
+  Codes codes;
+  for (unsigned j = 0; j < 16; ++j) {
+    codes[j] = static_cast<std::uint8_t>((byte_at(nibbles, j) & 15) | (fifth >> j & 1) << 4);
+    codes[j + 16] =
+        static_cast<std::uint8_t>(byte_at(nibbles, j) >> 4 | (fifth >> (j + 16) & 1) << 4);
+  }
+  put_nibbles(to.codes(unit), codes);
+  put_fifth_bits(to.codes(unit), codes);
+}
+
+// q4_k and q5_k: blocks 2i and 2i + 1 are the low and the high nibbles of 32 bytes; `fifth` holds
+// bit `b` of every column's fifth bit in block b, null for q4_k.
+void pack_super(const Row& to, std::int64_t unit, const std::byte* block, const std::byte* fifth,
+                const std::byte* nibbles) {
+  std::memcpy(to.half(unit, 0), block, 2);
+  std::memcpy(to.half(unit, 1), block + 2, 2);
+  for (std::size_t w = 0; w < 3; ++w) put_word(to.scale_words(unit, 2), w, block + 4 + 4 * w);
+  const std::int64_t block_words = fifth == nullptr ? 4 : 5;
+  for (unsigned b = 0; b < 8; ++b) {
+    const std::byte* const bytes = nibbles + b / 2 * kBlockBytes;
+    Codes codes;
+    for (unsigned j = 0; j < kBlockBytes; ++j) {
+      codes[j] = static_cast<std::uint8_t>(byte_at(bytes, j) >> (b % 2 * 4) & 15);
+      if (fifth != nullptr)
+        codes[j] = static_cast<std::uint8_t>(codes[j] | (byte_at(fifth, j) >> b & 1) << 4);
+    }
+    std::byte* const words = to.codes(unit, b, block_words);
+    put_nibbles(words, codes);
+    if (fifth != nullptr) put_fifth_bits(words, codes);
+  }
+}
+
+// q6_k: see io/dequantise.cpp for how a file lays the 256 columns.
+void pack_q6_k(const Row& to, std::int64_t unit, const std::byte* block) {
+  const std::byte* const high = block + 128;
+  const std::byte* const scales = high + 64;
+  std::memcpy(to.half(unit, 0), scales + 16, 2);
+  for (std::size_t w = 0; w < 4; ++w) put_word(to.scale_words(unit, 1), w, scales + 4 * w);
+  for (unsigned b = 0; b < 8; ++b) {
+    const unsigned quarter = b % 4;
+    const std::byte* const low = block + b / 4 * 64 + quarter % 2 * kBlockBytes;
+    const std::byte* const two = high + b / 4 * kBlockBytes;
+    Codes codes;
+    for (unsigned j = 0; j < kBlockBytes; ++j)
+      codes[j] = static_cast<std::uint8_t>((byte_at(low, j) >> (quarter / 2 * 4) & 15) |
+                                           (byte_at(two, j) >> (2 * quarter) & 3) << 4);
+    put_nibbles(to.codes(unit, b, 6), codes);
+    put_upper_bits(to.codes(unit, b, 6), codes);
+  }
+}
+
+void pack_block(const Row& to, std::int64_t unit, const std::byte* block) {
+  constexpr std::uint32_t kSigns = 0x80808080U;
+  switch (to.weights.format) {
+    case Format::q8_0:
+      return pack_words(to, unit, block, 1, 8, kSigns);
+    case Format::q4_0:
+      return pack_words(to, unit, block, 1, 4, 0);
+    case Format::q4_1:
+      return pack_words(to, unit, block, 2, 4, 0);
+    case Format::q5_0:
+      return pack_q5(to, unit, block, 1);
+    case Format::q5_1:
+      return pack_q5(to, unit, block, 2);
+    case Format::q4_k:
+      return pack_super(to, unit, block, nullptr, block + 16);
+    case Format::q5_k:
+      return pack_super(to, unit, block, block + 16, block + 48);
+    case Format::q6_k:
+      return pack_q6_k(to, unit, block);
+    default:
+      return;
+  }
+}
+
+// Plain values: column c of 16 rows side by side.
+template <class Element>
+void pack_plain(const Row& to, std::int64_t columns, const std::byte* bytes) {
+  std::byte* at = to.group + to.row * sizeof(Element);
+  for (std::int64_t c = 0; c < columns; ++c, at += kGroupRows * sizeof(Element))
+    std::memcpy(at, bytes + static_cast<std::size_t>(c) * sizeof(Element), sizeof(Element));
+}
+void pack_doubles(const Row& to, std::int64_t columns, const std::byte* bytes) {
+  std::byte* at = to.group + to.row * sizeof(float);
+  for (std::int64_t c = 0; c < columns; ++c, at += kGroupRows * sizeof(float)) {
+    double value = 0;
+    std::memcpy(&value, bytes + static_cast<std::size_t>(c) * sizeof(value), sizeof(value));
+    const auto rounded = static_cast<float>(value);
+    std::memcpy(at, &rounded, sizeof(rounded));
+  }
+}
+
+void pack_row(TensorType type, const Row& to, std::int64_t columns, const std::byte* bytes) {
+  switch (type) {
+    case TensorType::f64:
+      return pack_doubles(to, columns, bytes);
+    case TensorType::f32:
+      return pack_plain<float>(to, columns, bytes);
+    case TensorType::f16:
+    case TensorType::bf16:
+      return pack_plain<std::uint16_t>(to, columns, bytes);
+    default:
+      for (std::int64_t u = 0; u < to.weights.units; ++u, bytes += io::block_bytes(type))
+        pack_block(to, u, bytes);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Matrix::Packed> make_packed(TensorType type, std::int64_t rows,
+                                            std::int64_t columns) {
+  auto packed = std::make_shared<Matrix::Packed>();
+  packed->type = type;
+  packed->rows = rows;
+  packed->columns = columns;
+  Weights& weights = packed->weights;
+  weights.format = format_of(type);
+  const kernels::Layout layout = layout_of(weights.format);
+  weights.groups = rounded_up(rows, kGroupRows) / kGroupRows;
+  weights.units = columns / layout.columns;
+  weights.head_bytes = rounded_up(weights.units * layout.head_bytes, 64);
+  weights.group_bytes = rounded_up(weights.head_bytes + weights.units * layout.code_bytes, 64);
+  packed->memory =
+      core::allocate_beside(static_cast<std::size_t>(weights.groups * weights.group_bytes), 1);
+  weights.data = packed->memory.get();
+  if (rows % kGroupRows != 0) {
+    std::memset(packed->memory.get() + (weights.groups - 1) * weights.group_bytes, 0,
+                static_cast<std::size_t>(weights.group_bytes));
+  }
+  return packed;
+}
+
+void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t count,
+               const std::byte* bytes) {
+  const Weights& weights = packed.weights;
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(packed.columns / io::block_elements(packed.type)) *
+      io::block_bytes(packed.type);
+  for (std::int64_t r = first_row; r < first_row + count; ++r, bytes += row_bytes) {
+    const Row to{weights, packed.memory.get() + r / kGroupRows * weights.group_bytes,
+                 static_cast<std::size_t>(r % kGroupRows)};
+    pack_row(packed.type, to, packed.columns, bytes);
+  }
+}
+
+}  // namespace phasor::models

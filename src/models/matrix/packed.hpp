@@ -1,0 +1,74 @@
+// A matrix in the order of the kernels.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "models/kernels/kernels.hpp"
+#include "phasor/core/internal/large_memory.hpp"
+#include "phasor/models/matrix.hpp"
+
+namespace phasor::models {
+
+struct Matrix::Packed {
+  io::TensorType type = io::TensorType::f32;  // of the file
+  std::int64_t rows = 0, columns = 0;
+  kernels::Weights weights{};  // rows that fill up the last group are zeros
+  std::shared_ptr<std::byte[]> memory;
+};
+
+[[nodiscard]] constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// Weights of the shape, with memory whose content is up to the caller.
+//
+// throws   std::bad_alloc
+[[nodiscard]] std::shared_ptr<Matrix::Packed> make_packed(io::TensorType type, std::int64_t rows,
+                                                          std::int64_t columns);
+
+// Rows [first_row, first_row + count) of the packed matrix from the bytes of a file. Ranges of
+// whole groups may be written by several threads.
+void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t count,
+               const std::byte* bytes);
+
+// Memory that the next call of this thread finds again: fresh pages would cost more than the
+// products of a small matrix. A call takes it away while it lasts, since a parallel-for of the
+// program may run another call on this thread while it waits.
+class ThreadScratch {
+ public:
+  ThreadScratch() noexcept
+      : memory_(std::move(kept().memory)), size_(std::exchange(kept().size, 0)) {}
+  ~ThreadScratch() {
+    kept().memory = std::move(memory_);
+    kept().size = size_;
+  }
+  ThreadScratch(const ThreadScratch&) = delete;
+  ThreadScratch& operator=(const ThreadScratch&) = delete;
+
+  // throws   std::bad_alloc
+  [[nodiscard]] std::byte* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_ = core::allocate_large(bytes, 1);
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Kept {
+    std::shared_ptr<std::byte[]> memory;
+    std::size_t size = 0;
+  };
+  static Kept& kept() noexcept {
+    thread_local Kept kept;
+    return kept;
+  }
+  std::shared_ptr<std::byte[]> memory_;
+  std::size_t size_;
+};
+
+}  // namespace phasor::models

@@ -1,0 +1,67 @@
+// What a RoFormer checkpoint holds, read and checked: settings, then weights.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/matrix/layer_ops.hpp"
+#include "models/weight_reader.hpp"
+#include "phasor/encodings/rope.hpp"
+#include "phasor/models/checkpoint.hpp"
+#include "phasor/models/matrix.hpp"
+#include "phasor/models/roformer.hpp"
+
+namespace phasor::models {
+
+struct RoFormerSettings {
+  RoFormerFacts facts;
+  std::int64_t intermediate = 0;
+  double epsilon = 0.0;
+  Activation activation = Activation::gelu;
+  encodings::RopeSpec rope;
+  bool rotates_values = false;
+  bool tied = true;         // the masked-LM decoder is the word embedding
+  bool head_known = false;  // architectures named it; else the tensors do
+};
+
+// throws   Error naming checkpoint and key: another model_type, a decoder, an activation, a head or a
+//          size that this encoder does not compute
+[[nodiscard]] RoFormerSettings roformer_settings(const Checkpoint& checkpoint);
+
+// y = W x + b
+struct RoFormerLinear {
+  Matrix weight;
+  std::vector<float> bias;
+};
+struct LayerNorm {
+  std::vector<float> weight, bias;
+};
+
+struct RoFormerLayer {
+  RoFormerLinear query, key, value, attention_output, intermediate, output;
+  LayerNorm attention_norm, output_norm;
+};
+
+struct RoFormerWeights {
+  Matrix words, token_types;
+  LayerNorm embedding_norm;
+  std::optional<RoFormerLinear> project;  // where the embedding is narrower than the layers
+  std::vector<RoFormerLayer> layers;
+  RoFormerLinear transform, decoder;  // masked LM
+  LayerNorm transform_norm;
+  RoFormerLinear dense, labels;  // classification
+};
+
+// Fills in facts.head where the config does not tell, and facts.parameters.
+//
+// throws   Error naming the tensor: missing, of another shape, read by nobody, a table of positions
+//          that is not RoFormer's sinusoid, a decoder that contradicts tie_word_embeddings
+[[nodiscard]] RoFormerWeights roformer_weights(WeightReader& reader, RoFormerSettings& settings);
+
+// The table [positions, head_dim] of sin, then cos, that checkpoints carry along: angles are computed
+// here, so that the table only has to tell the truth. f16 and bf16 may add their own rounding.
+inline constexpr double kSinusoidTolerance = 1e-4;
+
+}  // namespace phasor::models

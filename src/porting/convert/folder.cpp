@@ -1,0 +1,240 @@
+#include "porting/convert/folder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include "phasor/config/internal/json_reader.hpp"
+#include "phasor/config/internal/layout_sidecar.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
+
+namespace phasor::porting {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kFormat = 1;
+constexpr std::string_view kSafetensors = ".safetensors";
+// Weights that would be carried along in the old order.
+constexpr std::array<std::string_view, 10> kOtherWeights = {
+    ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx", ".npz", ".pdparams"};
+constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "model",
+                                                           "consolidated"};
+
+[[nodiscard]] bool is_other_weights(const fs::path& file) {
+  const std::string extension = file.extension().string();
+  const std::string name = file.filename().string();
+  if (extension == ".bin") {
+    return std::any_of(kWeightsInBin.begin(), kWeightsInBin.end(),
+                       [&](std::string_view start) { return name.starts_with(start); });
+  }
+  return std::find(kOtherWeights.begin(), kOtherWeights.end(), extension) != kOtherWeights.end();
+}
+
+[[nodiscard]] int rank_of(const std::string& name) {
+  if (name.ends_with(kSafetensors)) return 0;
+  return name == "config.json" ? 2 : 1;
+}
+
+[[nodiscard]] Result<SourceFile> file_of(const fs::path& path, const fs::path& folder) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return io::system_error(io::shown(path), "must be readable", errno);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return Error(ErrorCode::io, message(io::shown(path),
+                                        ": must be a file or a folder, got another "
+                                        "kind"));
+  }
+  if (is_other_weights(path)) {
+    return Error(ErrorCode::unsupported,
+                 message(io::shown(path),
+                         ": weights must be safetensors files of the checkpoint, "
+                         "got others beside them, whose order would not change; "
+                         "move them away first"));
+  }
+  return SourceFile{path.lexically_relative(folder).generic_string(),
+                    static_cast<std::uint64_t>(status.st_size),
+                    std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec};
+}
+
+[[nodiscard]] std::string boot_id() {
+  const Result<std::string> text = io::read_text("/proc/sys/kernel/random/boot_id", 256);
+  return text ? text->substr(0, text->find('\n')) : "unknown";
+}
+
+[[nodiscard]] std::string journal_text(const ConvertJournal& journal) {
+  io::Json text;
+  text["format"] = kFormat;
+  text["source"] = journal.source;
+  text["from"] = core::name_of(journal.from);
+  text["to"] = core::name_of(journal.to);
+  text["boot"] = journal.boot;
+  text["files"] = io::Json::array();
+  for (const SourceFile& file : journal.files) {
+    // As text: a reader that keeps numbers in double would round them.
+    text["files"].push_back({{"name", file.name},
+                             {"size", std::to_string(file.size)},
+                             {"modified_ns", std::to_string(file.modified_ns)}});
+  }
+  return text.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
+}
+
+[[nodiscard]] Result<ConvertJournal> read_journal(const fs::path& path) {
+  const Result<std::string> text = io::read_text(path);
+  if (!text) return text.error();
+  try {
+    const config::Json object = config::parse_object(*text);
+    const config::ObjectReader top(object);
+    if (top.integer("format") != kFormat) top.refuse("format", message("expected ", kFormat));
+    ConvertJournal journal;
+    journal.source = top.text("source").value_or("");
+    journal.boot = top.text("boot").value_or("");
+    const auto layout = [&](std::string_view key) {
+      const auto found = core::pair_layout_of(top.text(key).value_or(""));
+      if (!found) top.refuse(key, "expected a layout");
+      return *found;
+    };
+    journal.from = layout("from");
+    journal.to = layout("to");
+    for (const config::Json& entry : top.value("files")) {
+      const config::ObjectReader file(entry, "files");
+      journal.files.push_back({file.text("name").value_or(""),
+                               std::stoull(file.text("size").value_or("")),
+                               std::stoll(file.text("modified_ns").value_or(""))});
+    }
+    return journal;
+  } catch (const std::exception& error) {
+    return Error(
+        ErrorCode::invalid_argument,
+        message(io::shown(path), ": must be the journal of a conversion, got ", error.what()));
+  }
+}
+
+[[nodiscard]] std::optional<std::string> disagreement(const ConvertJournal& found,
+                                                      const ConvertJournal& wanted) {
+  if (found.source != wanted.source) return message("one of ", found.source);
+  if (found.to != wanted.to) return message("one to ", core::name_of(found.to));
+  if (found.from != wanted.from) return message("one from ", core::name_of(found.from));
+  if (found.files != wanted.files) return "one of a source that has changed since";
+  return std::nullopt;
+}
+
+[[nodiscard]] bool is_inside(const fs::path& inner, const fs::path& outer) {
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+[[nodiscard]] Result<io::Descriptor> locked(const fs::path& path) {
+  io::Descriptor lock(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (lock.number() < 0) return io::system_error(io::shown(path), "must be readable", errno);
+  if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
+    return Error(ErrorCode::invalid_argument,
+                 message(io::shown(path.parent_path()),
+                         ": must be written by one conversion at a time, got a second one"));
+  }
+  return lock;
+}
+
+}  // namespace
+
+Result<std::vector<SourceFile>> list_source(const fs::path& folder) {
+  std::vector<SourceFile> files;
+  try {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+      if (entry.is_directory() && !entry.is_symlink()) continue;
+      if (entry.path() == folder / config::kLayoutSidecar) continue;
+      Result<SourceFile> file = file_of(entry.path(), folder);
+      if (!file) return file.error();
+      files.push_back(std::move(file).value());
+    }
+  } catch (const fs::filesystem_error& error) {
+    return io::system_error(io::shown(folder), "must be a folder that can be read",
+                            error.code().value());
+  }
+  std::sort(files.begin(), files.end(), [](const SourceFile& a, const SourceFile& b) {
+    return std::pair(rank_of(a.name), a.name) < std::pair(rank_of(b.name), b.name);
+  });
+  return files;
+}
+
+ConvertJournal make_journal(const fs::path& source, core::PairLayout from, core::PairLayout to,
+                            std::vector<SourceFile> files) {
+  return {fs::weakly_canonical(source).string(), from, to, boot_id(), std::move(files)};
+}
+
+Result<Done> put_text(const fs::path& path, const std::string& text) {
+  const fs::path partial = partial_of(path.parent_path(), path.filename().string());
+  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return io::system_error(io::shown(path), "must be written whole", errno);
+  std::error_code error;
+  fs::rename(partial, path, error);
+  if (error) return io::system_error(io::shown(path), "must be replaceable", error.value());
+  return Done{};
+}
+
+fs::path partial_of(const fs::path& folder, const std::string& name) {
+  const fs::path file = folder / name;
+  return file.parent_path() / message(".", file.filename().string(), ".partial");
+}
+
+Result<Destination> open_destination(const fs::path& folder, const ConvertJournal& journal) {
+  std::error_code error;
+  const fs::path inner = fs::weakly_canonical(folder, error);
+  const fs::path source = journal.source;
+  if (is_inside(inner, source) || is_inside(source, inner)) {
+    return Error(ErrorCode::invalid_argument,
+                 message(io::shown(folder), ": source and destination must be apart, got ",
+                         inner == source ? "the same folder" : "one inside the other"));
+  }
+  fs::create_directories(folder, error);
+  if (error) {
+    return io::system_error(io::shown(folder), "must be a folder that can be made", error.value());
+  }
+  const fs::path path = folder / config::kConvertJournal;
+  const bool resumes = fs::exists(path, error);
+  if (!resumes && !fs::is_empty(folder, error)) {
+    return Error(ErrorCode::invalid_argument,
+                 message(io::shown(folder),
+                         ": the destination must be empty or hold an unfinished "
+                         "conversion, got other files"));
+  }
+  if (!resumes) {
+    const Result<Done> written = put_text(path, journal_text(journal));
+    if (!written) return written.error();
+  }
+  Result<io::Descriptor> lock = locked(path);
+  if (!lock) return lock.error();
+  if (!resumes) return Destination{folder, std::move(lock).value()};
+
+  const Result<ConvertJournal> found = read_journal(path);
+  if (!found) return found.error();
+  if (const std::optional<std::string> other = disagreement(*found, journal)) {
+    return Error(ErrorCode::invalid_argument,
+                 message(io::shown(folder), ": must hold this conversion's own files, got ", *other,
+                         "; finish that one or choose an empty folder"));
+  }
+  if (found->boot != journal.boot) {
+    for (const SourceFile& file : journal.files) {
+      fs::remove(folder / file.name, error);
+      fs::remove(partial_of(folder, file.name), error);
+    }
+    const Result<Done> written = put_text(path, journal_text(journal));
+    if (!written) return written.error();
+    lock = locked(path);
+    if (!lock) return lock.error();
+  }
+  return Destination{folder, std::move(lock).value()};
+}
+
+}  // namespace phasor::porting

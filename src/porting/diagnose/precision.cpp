@@ -1,0 +1,176 @@
+// How exactly the turning was done: once the law is known, each way to round is tried and the one
+// that leaves least is named.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "porting/diagnose/parts.hpp"
+#include "porting/rounding.hpp"
+
+namespace phasor::porting::detective {
+namespace {
+
+// The ways are told apart by a sample; what the chosen one leaves is measured on everything.
+constexpr std::int64_t kPrecisionVectors = 2048;
+
+enum class Table : std::uint8_t { exact, float32_angles, bf16_positions, f16, bf16, bf16_angles };
+struct Way {
+  Table table;
+  core::DType arithmetic;  // of products and sums; f64 stands for rounding once
+};
+
+std::string_view name_of(Table table) {
+  switch (table) {
+    case Table::exact:
+      return "exact";
+    case Table::float32_angles:
+      return "float32_angles";
+    case Table::bf16_positions:
+      return "bfloat16_positions";
+    case Table::f16:
+      return "float16";
+    case Table::bf16:
+      return "bfloat16";
+    case Table::bf16_angles:
+      return "bfloat16_angles";
+  }
+  return "";
+}
+
+class Predictor {
+ public:
+  Predictor(const Vectors& vectors, const Explanation& explanation, Way way)
+      : vectors_(vectors), explanation_(explanation), way_(way) {}
+
+  // sum |after - predicted|^2 over the window and the untouched features of one vector; `stored`:
+  // the prediction is rounded as the tensor is.
+  double left(std::int64_t vector, bool stored) {
+    const std::vector<double>& row =
+        row_at(explanation_.position[static_cast<std::size_t>(vector)]);
+    const double* const x = vectors_.before.data() + vector * vectors_.dim;
+    const double* const y = vectors_.after.data() + vector * vectors_.dim;
+    const Window& window = explanation_.window;
+    double sum = 0.0;
+    const auto see = [&](double predicted, double actual) {
+      const double off = (stored ? rounded(predicted, vectors_.precision) : predicted) - actual;
+      sum += off * off;
+    };
+    for (std::int64_t pair = 0; pair < window.pairs(); ++pair) {
+      const PairFeatures at = features_of(window, pair);
+      const double cos = row[static_cast<std::size_t>(2 * pair)];
+      const double sin = row[static_cast<std::size_t>(2 * pair + 1)];
+      const double a = x[at.read_a], b = x[at.read_b];
+      // RoFormer (34)
+      see(keep(keep(a * cos) - keep(b * sin)), y[at.write_a]);
+      see(keep(keep(b * cos) + keep(a * sin)), y[at.write_b]);
+    }
+    for (std::int64_t j = 0; j < vectors_.dim; ++j) {
+      if (j < window.first || j >= window.first + window.width) see(x[j], y[j]);
+    }
+    return sum;
+  }
+
+ private:
+  [[nodiscard]] double keep(double value) const { return rounded(value, way_.arithmetic); }
+
+  const std::vector<double>& row_at(double position) {
+    const auto known = rows_.find(position);
+    if (known != rows_.end()) return known->second;
+    std::vector<double> row;
+    for (const double frequency : explanation_.frequencies) {
+      double angle = frequency * position;
+      if (way_.table == Table::float32_angles) {
+        angle = rounded(rounded(frequency, core::DType::f32) * position, core::DType::f32);
+      } else if (way_.table == Table::bf16_positions) {
+        angle = frequency * rounded(position, core::DType::bf16);
+      } else if (way_.table == Table::bf16_angles) {
+        angle = rounded(frequency * position, core::DType::bf16);
+      }
+      const core::DType type = way_.table == Table::f16    ? core::DType::f16
+                               : way_.table == Table::bf16 ? core::DType::bf16
+                                                           : core::DType::f64;
+      const double sign = explanation_.inverse ? -1.0 : 1.0;
+      row.push_back(rounded(explanation_.amplitude * std::cos(angle), type));
+      row.push_back(rounded(sign * explanation_.amplitude * std::sin(angle), type));
+    }
+    return rows_.emplace(position, std::move(row)).first->second;
+  }
+
+  const Vectors& vectors_;
+  const Explanation& explanation_;
+  Way way_;
+  std::map<double, std::vector<double>> rows_;
+};
+
+double residual_of(const Vectors& vectors, const Explanation& explanation, Way way, bool stored,
+                   std::int64_t most) {
+  Predictor predict(vectors, explanation, way);
+  const std::int64_t step = std::max<std::int64_t>(1, vectors.count / most);
+  double left = 0.0, energy = 0.0;
+  for (std::int64_t v = 0; v < vectors.count; v += step) {
+    if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
+    left += predict.left(v, stored);
+    for (std::int64_t j = 0; j < vectors.dim; ++j) {
+      const double y = vectors.after[static_cast<std::size_t>(v * vectors.dim + j)];
+      energy += y * y;
+    }
+  }
+  return energy > 0.0 ? std::sqrt(left / energy) : 0.0;
+}
+
+bool rounding_moves(const std::vector<double>& positions) {
+  return std::any_of(positions.begin(), positions.end(), [](double position) {
+    return rounded(position, core::DType::bf16) != position;
+  });
+}
+
+bool is_narrow(core::DType type) { return type == core::DType::f16 || type == core::DType::bf16; }
+
+}  // namespace
+
+double rounding_floor(core::DType precision) noexcept {
+  // One rounding errs by up to a unit, evenly: its root mean square over a binade is 0.4 of that.
+  return 0.4 * unit_of(precision);
+}
+
+PrecisionVerdict find_precision(const Vectors& vectors, const Explanation& explanation) {
+  const bool narrow = is_narrow(vectors.precision);
+  std::vector<Way> ways;
+  for (const Table table : {Table::exact, Table::float32_angles, Table::bf16_positions, Table::f16,
+                            Table::bf16, Table::bf16_angles}) {
+    if (table == Table::bf16_positions && !rounding_moves(explanation.position)) continue;
+    ways.push_back({table, core::DType::f64});
+    if (narrow) ways.push_back({table, vectors.precision});
+  }
+  std::vector<double> residuals;
+  for (const Way& way : ways) {
+    residuals.push_back(residual_of(vectors, explanation, way, narrow, kPrecisionVectors));
+  }
+  std::size_t best = 0;
+  for (std::size_t k = 1; k < ways.size(); ++k) {
+    // The simpler way stays unless the other leaves clearly less.
+    if (residuals[k] < 0.8 * residuals[best]) best = k;
+  }
+  PrecisionVerdict verdict;
+  verdict.table = name_of(ways[best].table);
+  verdict.arithmetic =
+      is_narrow(ways[best].arithmetic) ? type_name(ways[best].arithmetic) : "float32";
+  verdict.exact_residual =
+      residual_of(vectors, explanation, ways[0], /*stored=*/false, vectors.count);
+  verdict.residual =
+      best == 0 ? verdict.exact_residual
+                : residual_of(vectors, explanation, ways[best], /*stored=*/false, vectors.count);
+  verdict.runner_up_residual = HUGE_VAL;
+  for (std::size_t k = 0; k < ways.size(); ++k) {
+    if (ways[k].table == ways[best].table) continue;
+    if (residuals[k] < verdict.runner_up_residual) {
+      verdict.runner_up_residual = residuals[k];
+      verdict.runner_up = name_of(ways[k].table);
+    }
+  }
+  verdict.decided = residuals[best] < 0.9 * verdict.runner_up_residual;
+  return verdict;
+}
+
+}  // namespace phasor::porting::detective

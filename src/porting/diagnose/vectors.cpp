@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "phasor/core/error.hpp"
+#include "porting/diagnose/parts.hpp"
+#include "porting/rounding.hpp"
+
+namespace phasor::porting::detective {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t length : shape) {
+    text += (text.size() == 1 ? "" : ", ") + std::to_string(length);
+  }
+  return text + "]";
+}
+
+// u16 is how NumPy without bfloat16 keeps it.
+io::NpyArray as_floats(const io::NpyArray& array, const char* name,
+                       std::vector<std::string>& notes) {
+  io::NpyArray floats = array;
+  if (array.type == io::NpyType::u16) {
+    floats.type = io::NpyType::bf16;
+    notes.push_back(message(name, " is uint16 and is read as the bits of bfloat16"));
+  }
+  (void)io::dtype_of(floats, message("diagnose: ", name)).value_or_throw();
+  return floats;
+}
+
+void check_shapes(const io::NpyArray& before, const io::NpyArray& after) {
+  if (before.shape != after.shape) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("diagnose: before and after must have the same shape, got ",
+                        shape_text(before.shape), " and ", shape_text(after.shape)));
+  }
+  if (before.shape.size() < 2 || before.shape.size() > 4) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("diagnose: the shape must be [tokens, head_dim], [tokens, heads, head_dim] "
+                        "or [batch, tokens, heads, head_dim], got ",
+                        shape_text(before.shape)));
+  }
+  if (before.size() == 0) {
+    throw Error(
+        ErrorCode::shape_mismatch,
+        message("diagnose: there must be a vector to look at, got ", shape_text(before.shape)));
+  }
+  if (before.shape.back() % 2 != 0) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("diagnose: head_dim, the last axis, must be even, got ",
+                        before.shape.back(), " in ", shape_text(before.shape)));
+  }
+}
+
+bool all_kept_by(const std::vector<double>& values, core::DType type) {
+  return std::all_of(values.begin(), values.end(), [type](double value) {
+    return !std::isfinite(value) || rounded(value, type) == value;
+  });
+}
+
+core::DType narrowest(const std::vector<double>& values, core::DType stored) {
+  if (stored == core::DType::f16 || stored == core::DType::bf16) return stored;
+  // bf16 before f16: few numbers of a tensor are in both, small whole ones above all.
+  for (const core::DType type : {core::DType::bf16, core::DType::f16, core::DType::f32}) {
+    if (type == stored) return stored;
+    if (all_kept_by(values, type)) return type;
+  }
+  return stored;
+}
+
+}  // namespace
+
+double unit_of(core::DType type) noexcept {
+  return type == core::DType::f64   ? 0x1p-53
+         : type == core::DType::f32 ? 0x1p-24
+         : type == core::DType::f16 ? 0x1p-11
+                                    : 0x1p-8;
+}
+
+std::string type_name(core::DType type) {
+  return type == core::DType::f64   ? "float64"
+         : type == core::DType::f32 ? "float32"
+         : type == core::DType::f16 ? "float16"
+                                    : "bfloat16";
+}
+
+Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes) {
+  if (input.before == nullptr || input.after == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "diagnose: before and after must be given, got none of one");
+  }
+  check_shapes(*input.before, *input.after);
+  const io::NpyArray before = as_floats(*input.before, "before", notes);
+  const io::NpyArray after = as_floats(*input.after, "after", notes);
+  Vectors vectors;
+  vectors.shape.assign(before.shape.begin(), before.shape.end() - 1);
+  vectors.dim = before.shape.back();
+  vectors.count = before.size() / vectors.dim;
+  vectors.before = io::to_doubles(before).value_or_throw();
+  vectors.after = io::to_doubles(after).value_or_throw();
+  vectors.stored = io::dtype_of(after, "after").value_or_throw();
+  vectors.precision = narrowest(vectors.after, vectors.stored);
+  if (vectors.precision != vectors.stored) {
+    notes.push_back(message("every value of after is a ", type_name(vectors.precision),
+                            ", stored as ", type_name(vectors.stored)));
+  }
+  vectors.usable.resize(static_cast<std::size_t>(vectors.count), 1);
+  std::int64_t left_out = 0;
+  for (std::int64_t v = 0; v < vectors.count; ++v) {
+    const double* const x = vectors.before.data() + v * vectors.dim;
+    if (!std::all_of(x, x + vectors.dim, [](double value) { return std::isfinite(value); })) {
+      vectors.usable[static_cast<std::size_t>(v)] = 0;
+      ++left_out;
+    }
+  }
+  if (left_out > 0) {
+    notes.push_back(message(left_out, " of ", vectors.count,
+                            " vectors before hold values that are not finite and are left out"));
+  }
+  return vectors;
+}
+
+std::optional<std::string> not_finite(const Vectors& vectors) {
+  std::int64_t usable = 0, bad = 0, first = -1;
+  for (std::int64_t v = 0; v < vectors.count; ++v) {
+    if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
+    ++usable;
+    for (std::int64_t j = 0; j < vectors.dim; ++j) {
+      if (std::isfinite(vectors.after[static_cast<std::size_t>(v * vectors.dim + j)])) continue;
+      if (first < 0) first = v * vectors.dim + j;
+      ++bad;
+    }
+  }
+  if (usable == 0) return "before holds no vector whose values are all finite";
+  if (bad == 0) return std::nullopt;
+  return message("after holds ", bad,
+                 " values that are not finite where before is finite, the first at element ", first,
+                 ": a turn keeps finite vectors finite");
+}
+
+std::vector<std::uint8_t> changed_features(const Vectors& vectors) {
+  // A narrower type than before came in: what passes through is rounded once as well.
+  const double allowed =
+      all_kept_by(vectors.before, vectors.precision) ? 0.0 : 1.01 * unit_of(vectors.precision);
+  std::vector<std::uint8_t> changed(static_cast<std::size_t>(vectors.dim), 0);
+  for (std::int64_t v = 0; v < vectors.count; ++v) {
+    if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
+    for (std::int64_t j = 0; j < vectors.dim; ++j) {
+      const auto at = static_cast<std::size_t>(v * vectors.dim + j);
+      const double moved = std::abs(vectors.after[at] - vectors.before[at]);
+      if (moved > allowed * std::abs(vectors.before[at])) changed[static_cast<std::size_t>(j)] = 1;
+    }
+  }
+  return changed;
+}
+
+}  // namespace phasor::porting::detective

@@ -1,0 +1,178 @@
+// From a config to what each engine makes of it.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <system_error>
+
+#include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
+#include "porting/dialects/reading.hpp"
+#include "porting/plan/scaling_keys.hpp"
+
+namespace phasor::porting {
+namespace {
+
+using io::Json;
+
+[[nodiscard]] ConfigForm form_of(const config::ModelConfig& meaning, const Json& part) {
+  if (meaning.model_type.empty() && !part.contains("rope_parameters")) return ConfigForm::plain;
+  const auto parameters = part.find("rope_parameters");
+  if (parameters == part.end() || !parameters->is_object()) return ConfigForm::legacy;
+  const bool nested = std::any_of(parameters->begin(), parameters->end(),
+                                  [](const Json& value) { return value.is_object(); });
+  return nested ? ConfigForm::nested : ConfigForm::flat;
+}
+
+void read_without_parameters(ReadableConfig& readable, const Json& parsed) {
+  Json stripped = parsed;
+  text_part(stripped).erase("rope_parameters");
+  if (stripped.contains("text_config")) stripped.erase("rope_parameters");
+  Result<config::ModelConfig> legacy = config::parse_config(stripped.dump(), "legacy keys");
+  if (!legacy && !text_part(stripped).contains("rope_theta")) {
+    // Most classes of readers fall back to 10000 when neither config nor class gives a base.
+    text_part(stripped)["rope_theta"] = 10000.0;
+    Result<config::ModelConfig> fallback = config::parse_config(stripped.dump(), "legacy keys");
+    if (fallback) legacy = std::move(fallback);
+  }
+  if (legacy) {
+    readable.legacy = std::move(legacy).value();
+  } else {
+    readable.legacy_problem = legacy.error().what();
+  }
+}
+
+void check(const ReadableConfig& config, std::size_t group, const RunState& state) {
+  const auto refuse = [](const std::string& text) {
+    throw Error(ErrorCode::invalid_argument, text);
+  };
+  if (group >= config.meaning.groups.size() || !config.meaning.groups[group].rope) {
+    refuse(message("dialects: the group of layers must rotate, got group ", group));
+  }
+  if (state.context < 1 || state.context >= kContextLimit) {
+    refuse(message("dialects: context must be from 1 to 2^40, got ", state.context));
+  }
+  if (state.max_length && *state.max_length < 1) {
+    refuse(message("dialects: max_length must be at least 1, got ", *state.max_length));
+  }
+  if (state.shifts < 0)
+    refuse(message("dialects: shifts must not be negative, got ", state.shifts));
+}
+
+[[nodiscard]] const DialectEntry& find_dialect(std::string_view name) {
+  std::string names;
+  for (const DialectEntry& entry : dialect_entries()) {
+    if (entry.name == name) return entry;
+    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              message("dialects: the engine must be one of ", names, ", got \"", name, "\""));
+}
+
+}  // namespace
+
+std::string shown(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.6g", value);
+  return buffer;
+}
+
+std::string_view name_of(Touches touches) noexcept {
+  switch (touches) {
+    case Touches::everything:
+      return "everything";
+    case Touches::frequencies:
+      return "frequencies";
+    case Touches::amplitude:
+      return "amplitude";
+    case Touches::cached_keys:
+      return "cached_keys";
+    case Touches::rounding:
+      break;
+  }
+  return "rounding";
+}
+
+std::string_view name_of(Evidence evidence) noexcept {
+  return evidence == Evidence::reported ? "reported" : "read";
+}
+
+std::span<const Dialect> dialects() {
+  static const std::vector<Dialect> list = [] {
+    std::vector<Dialect> made;
+    for (const DialectEntry& entry : dialect_entries()) {
+      Dialect dialect{entry.name, entry.engine, entry.version, {}};
+      for (const RuleEntry* rule : entry.rules) dialect.rules.push_back(rule->rule);
+      made.push_back(std::move(dialect));
+    }
+    return made;
+  }();
+  return list;
+}
+
+Result<ReadableConfig> parse_readable_config(std::string_view text, std::string_view name) {
+  Result<config::ModelConfig> meaning = config::parse_config(text, name);
+  if (!meaning) return meaning.error();
+  ReadableConfig readable;
+  readable.meaning = std::move(meaning).value();
+  readable.text = text;
+  Json parsed = io::parse_python_object(text);  // as parse_config() does
+  readable.form = form_of(readable.meaning, text_part(parsed));
+  if (readable.form == ConfigForm::flat || readable.form == ConfigForm::nested)
+    read_without_parameters(readable, parsed);
+  return readable;
+}
+
+Result<ReadableConfig> read_readable_config(const std::filesystem::path& path) {
+  Result<config::ModelConfig> meaning = config::read_config(path);
+  if (!meaning) return meaning.error();
+  std::error_code ignored;
+  const std::filesystem::path file =
+      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+  const Result<std::string> text = io::read_text(file);
+  const std::size_t first = text ? text->find_first_not_of(" \t\r\n") : std::string::npos;
+  if (first == std::string::npos || (*text)[first] != '{') {
+    ReadableConfig readable;
+    readable.meaning = std::move(meaning).value();
+    return readable;
+  }
+  Result<ReadableConfig> readable = parse_readable_config(*text, file.string());
+  if (!readable) return readable;
+  // What read_config() knows beside the text (a sidecar's layout) counts.
+  ReadableConfig result = std::move(readable).value();
+  result.meaning = std::move(meaning).value();
+  return result;
+}
+
+EngineView view_of(std::string_view dialect, const ReadableConfig& config, std::size_t group,
+                   const RunState& state) {
+  const DialectEntry& entry = find_dialect(dialect);
+  check(config, group, state);
+  const config::LayerGroup& layers = config.meaning.groups[group];
+  EngineReading reading;
+  reading.rope = *layers.rope;
+  reading.length = state.context;
+  reading.softmax_scale = layers.softmax_scale;
+  EngineView view;
+  view.dialect = dialect;
+  for (const RuleEntry* rule : entry.rules) {
+    Effect effect = rule->apply(reading, {config, layers, state});
+    if (!effect.text.empty())
+      view.rules.push_back({rule->rule, std::move(effect.text), effect.changes});
+    if (reading.refusal.empty()) continue;
+    view.refusal = reading.refusal;
+    return view;
+  }
+  const core::Frequencies resolved = encodings::resolve_frequencies(reading.rope, reading.length);
+  for (const double value : resolved.values())
+    view.frequencies.push_back(value / reading.position_divisor);
+  view.position_divisor = reading.position_divisor;
+  view.amplitude = resolved.amplitude();
+  view.softmax_scale = reading.softmax_scale;
+  view.key_gain_per_shift = reading.key_gain_per_shift;
+  view.key_gain = std::pow(reading.key_gain_per_shift, static_cast<double>(state.shifts));
+  view.stale_key_angle = reading.stale_key_angle;
+  view.rounding = rounding_of(reading, resolved, state.context - 1);
+  return view;
+}
+
+}  // namespace phasor::porting

@@ -1,0 +1,327 @@
+#include "phasor/text/chat.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "phasor/io/json.hpp"
+#include "phasor/text/tokenizer.hpp"
+#include "text/unicode/unicode.hpp"
+
+namespace phasor::text {
+namespace {
+
+struct Named {
+  ChatFormat format;
+  std::string_view name;
+};
+constexpr std::array kNames{
+    Named{ChatFormat::chatml, "chatml"},
+    Named{ChatFormat::llama2, "llama2"},
+    Named{ChatFormat::llama3, "llama3"},
+    Named{ChatFormat::mistral, "mistral"},
+    Named{ChatFormat::mistral_v3, "mistral_v3"},
+    Named{ChatFormat::gemma, "gemma"},
+    Named{ChatFormat::phi3, "phi3"},
+    Named{ChatFormat::zephyr, "zephyr"},
+    Named{ChatFormat::glm4, "glm4"},
+    Named{ChatFormat::command_r, "command_r"},
+};
+
+std::string all_names() {
+  std::string text;
+  for (const Named& named : kNames) text += (text.empty() ? "" : ", ") + std::string(named.name);
+  return text;
+}
+
+[[noreturn]] void refuse_chat(const std::string& text) {
+  throw Error(ErrorCode::invalid_argument, "format_chat: " + text);
+}
+
+std::string trimmed(std::string_view text) {
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    std::size_t behind = begin;
+    if (!unicode::is_space(unicode::next(text, behind))) break;
+    begin = behind;
+  }
+  std::size_t end = begin;
+  for (std::size_t offset = begin; offset < text.size();)
+    if (!unicode::is_space(unicode::next(text, offset))) end = offset;
+  return std::string(text.substr(begin, end - begin));
+}
+
+// The formats in which user and assistant must take turns.
+bool alternates(ChatFormat format) noexcept {
+  switch (format) {
+    case ChatFormat::llama2:
+    case ChatFormat::mistral:
+    case ChatFormat::mistral_v3:
+    case ChatFormat::gemma:
+    case ChatFormat::command_r:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void check(ChatFormat format, const std::vector<ChatMessage>& messages) {
+  if (messages.empty()) refuse_chat("a conversation must have a message, got none");
+  std::optional<std::string_view> last;
+  for (const ChatMessage& message_of : messages) {
+    const std::string& role = message_of.role;
+    if (role != "system" && role != "user" && role != "assistant") {
+      refuse_chat(message("a role must be system, user or assistant, got '",
+                          io::one_line(unicode::replace_invalid(role)), "'"));
+    }
+    unicode::require_utf8(message_of.content, "format_chat");
+    if (role == "system" && &message_of != &messages.front())
+      refuse_chat("a system message must be the first, got it later");
+    if (alternates(format) && role != "system") {
+      const bool is_right = last == "user" ? role == "assistant" : role == "user";
+      if (!is_right)
+        refuse_chat(message(name_of(format), " must have user and assistant in turn, got ", role,
+                            last ? " again" : " first"));
+      last = role;
+    }
+  }
+  if (messages.back().role != "user")
+    refuse_chat(message("a conversation must end with the user, got ", messages.back().role));
+}
+
+std::string chatml(const std::vector<ChatMessage>& messages) {
+  std::string text;
+  for (const ChatMessage& m : messages)
+    text += "<|im_start|>" + m.role + "\n" + m.content + "<|im_end|>\n";
+  return text + "<|im_start|>assistant\n";
+}
+
+std::string llama3(const std::vector<ChatMessage>& messages) {
+  std::string text;
+  for (const ChatMessage& m : messages) {
+    text += "<|start_header_id|>" + m.role + "<|end_header_id|>\n\n" + trimmed(m.content) +
+            "<|eot_id|>";
+  }
+  return text + "<|start_header_id|>assistant<|end_header_id|>\n\n";
+}
+
+std::string phi3(const std::vector<ChatMessage>& messages) {
+  std::string text;
+  for (const ChatMessage& m : messages) text += "<|" + m.role + "|>\n" + m.content + "<|end|>\n";
+  return text + "<|assistant|>\n";
+}
+
+std::string zephyr(const std::vector<ChatMessage>& messages) {
+  std::string text;
+  for (const ChatMessage& m : messages) text += "<|" + m.role + "|>\n" + m.content + "</s>\n";
+  return text + "<|assistant|>\n";
+}
+
+std::string glm4(const std::vector<ChatMessage>& messages) {
+  std::string text = "[gMASK]<sop>";
+  for (const ChatMessage& m : messages) text += "<|" + m.role + "|>\n" + m.content;
+  return text + "<|assistant|>";
+}
+
+std::string command_r(const std::vector<ChatMessage>& messages) {
+  const std::string turn = "<|START_OF_TURN_TOKEN|>";
+  const std::string end = "<|END_OF_TURN_TOKEN|>";
+  std::string text;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") text += turn + "<|SYSTEM_TOKEN|>" + m.content + end;
+    if (m.role == "user") text += turn + "<|USER_TOKEN|>" + trimmed(m.content) + end;
+    if (m.role == "assistant") text += turn + "<|CHATBOT_TOKEN|>" + trimmed(m.content) + end;
+  }
+  return text + turn + "<|CHATBOT_TOKEN|>";
+}
+
+// The four below have no turn for the system: its message goes into one of the user's.
+std::string llama2(const std::vector<ChatMessage>& messages) {
+  std::string text, system;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") {
+      system = "<<SYS>>\n" + m.content + "\n<</SYS>>\n\n";
+    } else if (m.role == "user") {
+      text += (text.empty() ? "[INST] " : "<s>[INST] ") + trimmed(system + m.content) + " [/INST]";
+      system.clear();
+    } else {
+      text += " " + trimmed(m.content) + " </s>";
+    }
+  }
+  return text;
+}
+
+std::string mistral(const std::vector<ChatMessage>& messages) {
+  std::string text, system;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") {
+      system = m.content + "\n\n";
+    } else if (m.role == "user") {
+      text += " [INST] " + system + m.content + " [/INST]";
+      system.clear();
+    } else {
+      text += " " + m.content + "</s>";
+    }
+  }
+  return text;
+}
+
+std::string mistral_v3(const std::vector<ChatMessage>& messages) {
+  std::string text, system;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") {
+      system = m.content + "\n\n";
+    } else if (m.role == "user") {
+      // The last question carries the system message, not the first.
+      const bool is_last = &m == &messages.back();
+      text += "[INST] " + (is_last ? system : "") + m.content + "[/INST]";
+    } else {
+      text += " " + trimmed(m.content) + "</s>";
+    }
+  }
+  return text;
+}
+
+std::string gemma(const std::vector<ChatMessage>& messages) {
+  std::string text, system;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") {
+      system = m.content + "\n\n";
+      continue;
+    }
+    const std::string role = m.role == "assistant" ? "model" : "user";
+    text += "<start_of_turn>" + role + "\n" + system + trimmed(m.content) + "<end_of_turn>\n";
+    system.clear();
+  }
+  return text + "<start_of_turn>model\n";
+}
+
+// A piece of a string literal in Jinja, without its escapes.
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char next = text[++i];
+    if (next == 'n') {
+      out += '\n';
+    } else if (next == 't') {
+      out += '\t';
+    } else {
+      out += next;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view name_of(ChatFormat format) noexcept {
+  for (const Named& named : kNames)
+    if (named.format == format) return named.name;
+  return "";
+}
+
+Result<ChatFormat> chat_format_of(std::string_view name) {
+  for (const Named& named : kNames)
+    if (named.name == name) return named.format;
+  return Error(ErrorCode::invalid_argument,
+               message("chat format: must be one of ", all_names(), ", got '",
+                       io::one_line(unicode::replace_invalid(name)), "'"));
+}
+
+Result<ChatFormat> recognise_chat_template(std::string_view jinja) {
+  const auto has = [&](std::string_view marker) {
+    return jinja.find(marker) != std::string_view::npos;
+  };
+  // Phi-4 and SmolVLM open turns as ChatML does but go on in their own way.
+  if (has("<|im_start|>") && !has("<|im_sep|>") && !has("<end_of_utterance>"))
+    return ChatFormat::chatml;
+  if (has("<|start_header_id|>")) return ChatFormat::llama3;
+  if (has("<start_of_turn>")) return ChatFormat::gemma;
+  if (has("<|START_OF_TURN_TOKEN|>") && has("<|CHATBOT_TOKEN|>")) return ChatFormat::command_r;
+  if (has("[gMASK]")) return ChatFormat::glm4;
+  if (has("<<SYS>>")) return ChatFormat::llama2;
+  // Later Mistral models have a turn for the system, or no spaces around what the user says.
+  if (has("[INST]") && !has("[SYSTEM_PROMPT]")) {
+    if (has(" [/INST]")) return ChatFormat::mistral;
+    if (has("[INST] ")) return ChatFormat::mistral_v3;
+  }
+  // Phi-4 mini has the markers of Phi-3 without its line ends.
+  const bool has_line_ends = has("\\n") || has("<|user|>\n") || has("'\n'");
+  if (has("<|end|>") && has("<|assistant|>") && has_line_ends && !has("<|tool|>"))
+    return ChatFormat::phi3;
+  if (has("<|user|>") && has("<|assistant|>") && has("eos_token") && !has("<|end|>"))
+    return ChatFormat::zephyr;
+  return Error(ErrorCode::unsupported,
+               message("chat template: must be one that Phasor knows (", all_names(), "), got '",
+                       io::one_line(unicode::replace_invalid(jinja)),
+                       "'; name a format, as with --chat-format"));
+}
+
+std::string default_system_message(std::string_view jinja) {
+  constexpr std::string_view kOpen = "<|im_start|>system", kClose = "<|im_end|>";
+  for (std::size_t at = jinja.find(kOpen); at != std::string_view::npos;
+       at = jinja.find(kOpen, at + 1)) {
+    if (at == 0 || (jinja[at - 1] != '\'' && jinja[at - 1] != '"')) continue;
+    const char quote = jinja[at - 1];
+    std::string_view rest = jinja.substr(at + kOpen.size());
+    const std::size_t newline = rest.starts_with('\n') ? 1 : rest.starts_with("\\n") ? 2 : 0;
+    if (newline == 0) continue;
+    rest.remove_prefix(newline);
+    const std::string_view body = rest.substr(0, rest.find(kClose));
+    // A literal that ends before its turn does takes the rest from the conversation.
+    bool is_whole = body.size() < rest.size();
+    for (std::size_t i = 0; i < body.size() && is_whole; ++i) {
+      if (body[i] == '\\') {
+        ++i;
+      } else if (body[i] == quote) {
+        is_whole = false;
+      }
+    }
+    if (is_whole && !body.empty()) return unescaped(body);
+  }
+  return {};
+}
+
+ChatStyle chat_style(const Tokenizer& tokenizer, const std::optional<std::string>& format) {
+  const std::string& jinja = tokenizer.chat_template();
+  if (jinja.empty() && !format)
+    throw Error(ErrorCode::unsupported,
+                "the model must have a chat template, got none; name a format, as with "
+                "--chat-format");
+  return {.format = format ? chat_format_of(*format).value_or_throw()
+                           : recognise_chat_template(jinja).value_or_throw(),
+          .system = default_system_message(jinja)};
+}
+
+std::string format_chat(ChatFormat format, const std::vector<ChatMessage>& messages) {
+  check(format, messages);
+  switch (format) {
+    case ChatFormat::chatml:
+      return chatml(messages);
+    case ChatFormat::llama2:
+      return llama2(messages);
+    case ChatFormat::llama3:
+      return llama3(messages);
+    case ChatFormat::mistral:
+      return mistral(messages);
+    case ChatFormat::mistral_v3:
+      return mistral_v3(messages);
+    case ChatFormat::gemma:
+      return gemma(messages);
+    case ChatFormat::phi3:
+      return phi3(messages);
+    case ChatFormat::zephyr:
+      return zephyr(messages);
+    case ChatFormat::glm4:
+      return glm4(messages);
+    case ChatFormat::command_r:
+      return command_r(messages);
+  }
+  return {};
+}
+
+}  // namespace phasor::text

@@ -1,0 +1,145 @@
+// SentencePiece models, encoded by their own library.
+#include <utility>
+
+#include "text/bpe/tokenizer.hpp"
+#include "text/tokenizer/settings.hpp"
+
+#ifdef PHASOR_SENTENCEPIECE
+#include <sentencepiece_processor.h>
+
+#include "phasor/io/json.hpp"
+#include "text/sentencepiece/model.hpp"
+
+namespace phasor::text {
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+
+std::unique_ptr<SentencePieceProcessor> load(const std::string& bytes) {
+  auto processor = std::make_unique<SentencePieceProcessor>();
+  const auto status = processor->LoadFromSerializedProto(bytes);
+  if (!status.ok())
+    refuse(message("a SentencePiece model must load, got ", io::one_line(status.message(), 200)));
+  return processor;
+}
+
+// Field 3 (normalizer_spec), 2 bytes: its field 3 (add_dummy_prefix) is 0. A message behind another
+// one of the same field adds to it.
+constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
+
+class SentencePieceTokenizer final : public VocabularyTokenizer {
+ public:
+  SentencePieceTokenizer(const SentencePieceModel& model, std::vector<Token> tokens,
+                         const TokenizerSettings& settings, std::vector<AddedToken> added)
+      : VocabularyTokenizer(Vocabulary(std::move(tokens)), std::move(added)),
+        adds_prefix_(model.adds_prefix),
+        processor_(load(model.bytes)) {
+    // Models that were not made for the old ways get a space at the start of the text alone.
+    if (adds_prefix_ && settings.legacy == false)
+      without_prefix_ = load(model.bytes + std::string(kNoPrefix));
+    const auto id_of = [](int id) -> std::optional<std::int64_t> {
+      if (id < 0) return std::nullopt;
+      return id;
+    };
+    specials_.begin = id_of(processor_->bos_id());
+    specials_.end = id_of(processor_->eos_id());
+    specials_.pad = id_of(processor_->pad_id());
+    specials_.unknown = id_of(processor_->unk_id());
+    specials_.add_begin = specials_.begin.has_value();
+    const FindToken find = [&](const std::string& text) -> std::optional<std::int64_t> {
+      return vocabulary_.find(text);
+    };
+    apply_settings(settings, find, vocabulary_.size(), specials_);
+    complete_stops(specials_, vocabulary_);
+    chat_template_ = settings.chat_template;
+  }
+
+  [[nodiscard]] std::string piece(std::int64_t id) const override {
+    const Token& token = at(id);
+    if (token.kind == TokenKind::byte) return {static_cast<char>(*byte_of(token.text))};
+    if (token.kind == TokenKind::control || token.kind == TokenKind::unknown) return token.text;
+    return from_visible_spaces(token.text);
+  }
+
+  [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const override {
+    std::string text = Tokenizer::decode(ids);
+    if (adds_prefix_ && text.starts_with(' ')) text.erase(0, 1);
+    return text;
+  }
+
+  [[nodiscard]] std::string description() const override { return "sentencepiece"; }
+
+ private:
+  void encode_plain(std::string_view text, Place place, EncodeSession& session) const override {
+    const bool bare = place == Place::later && without_prefix_ != nullptr;
+    std::vector<int> ids;
+    const auto status = (bare ? without_prefix_ : processor_)->Encode(text, &ids);
+    if (!status.ok())
+      refuse(message("encode: SentencePiece must take the text, got ",
+                     io::one_line(status.message(), 200)));
+    session.ids.insert(session.ids.end(), ids.begin(), ids.end());
+  }
+
+  bool adds_prefix_;
+  std::unique_ptr<SentencePieceProcessor> processor_, without_prefix_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of_sentencepiece(std::string_view bytes,
+                                                      const TokenizerSettings& settings) {
+  const SentencePieceModel model = read_sentencepiece(bytes);
+  std::vector<Token> tokens = model.tokens;
+  std::vector<AddedToken> added;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].kind == TokenKind::control || tokens[i].kind == TokenKind::unknown)
+      added.push_back({tokens[i].text, static_cast<std::int32_t>(i), true});
+  }
+  const std::size_t most = 2 * (tokens.size() + settings.added.size()) + 1024;
+  for (const AddedToken& token : settings.added) {
+    const auto id = static_cast<std::size_t>(token.id);
+    if (id >= most) {
+      refuse(message("the id of '", io::one_line(token.content), "' must be below ", most, ", got ",
+                     id));
+    }
+    if (id >= tokens.size()) tokens.resize(id + 1, Token{"", TokenKind::unused});
+    const TokenKind kind = token.special ? TokenKind::control : TokenKind::user_defined;
+    const bool is_reserved = tokens[id].kind == TokenKind::control ||
+                             tokens[id].kind == TokenKind::unknown ||
+                             tokens[id].kind == TokenKind::byte;
+    if (tokens[id].text != token.content || !is_reserved) tokens[id] = {token.content, kind};
+  }
+  added.insert(added.end(), settings.added.begin(), settings.added.end());
+  return std::make_unique<SentencePieceTokenizer>(model, std::move(tokens), settings,
+                                                  std::move(added));
+}
+
+}  // namespace phasor::text
+
+#else
+
+namespace phasor::text {
+
+std::unique_ptr<Tokenizer> tokenizer_of_sentencepiece(std::string_view /*bytes*/,
+                                                      const TokenizerSettings& /*settings*/) {
+  throw Error(ErrorCode::unsupported,
+              "SentencePiece models must be read by a Phasor built with PHASOR_SENTENCEPIECE, got "
+              "one without");
+}
+
+}  // namespace phasor::text
+
+#endif
+
+namespace phasor::text {
+
+Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view bytes,
+                                                       std::string_view name) {
+  try {
+    return tokenizer_of_sentencepiece(bytes, {});
+  } catch (const Error& error) {
+    return Error(error.code(), message(name, ": ", error.what()));
+  }
+}
+
+}  // namespace phasor::text

@@ -1,0 +1,48 @@
+// What the files beside a tokenizer say: tokenizer_config.json, generation_config.json,
+// added_tokens.json, chat_template.jinja.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "phasor/text/tokenizer.hpp"
+#include "text/tokenizer/vocabulary.hpp"
+
+namespace phasor::text {
+
+struct TokenizerSettings {
+  std::optional<std::string> begin, end, pad, unknown, mask, classify, separate;  // by their texts
+  std::optional<bool> add_begin;
+  std::optional<bool> lower_case;  // of WordPiece
+  std::optional<bool> legacy;      // SentencePiece: a space is put behind special tokens, too
+  std::vector<AddedToken> added;   // with their ids
+  std::vector<std::int64_t> stops;
+  std::string chat_template;
+};
+
+// Files that are not there say nothing.
+//
+// throws   Error, naming the file
+[[nodiscard]] TokenizerSettings read_settings(const std::filesystem::path& folder);
+
+// Special tokens by their texts in a vocabulary of `size` tokens; absent ones stay as they are in
+// `specials`.
+//
+// throws   Error(invalid_argument): a begin or end token that the vocabulary lacks, stops outside
+//          it
+using FindToken = std::function<std::optional<std::int64_t>(const std::string&)>;
+void apply_settings(const TokenizerSettings& settings, const FindToken& find, std::int64_t size,
+                    SpecialTokens& specials);
+
+[[nodiscard]] std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,
+                                                           const TokenizerSettings& settings);
+[[nodiscard]] std::unique_ptr<Tokenizer> tokenizer_of_sentencepiece(
+    std::string_view bytes, const TokenizerSettings& settings);
+
+}  // namespace phasor::text

@@ -1,0 +1,81 @@
+// UTF-8, and what Unicode says of characters, as tokenizers need it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace phasor::text::unicode {
+
+// What SentencePiece and its kin write for a space: U+2581.
+inline constexpr std::string_view kVisibleSpace = "\xe2\x96\x81";
+
+// In the order of scripts/make_unicode_tables.py.
+enum class Category : std::uint8_t {
+  unassigned,
+  upper_letter,
+  lower_letter,
+  title_letter,
+  modifier_letter,
+  other_letter,
+  nonspacing_mark,
+  spacing_mark,
+  enclosing_mark,
+  digit,
+  letter_number,
+  other_number,
+  connector_punctuation,
+  dash_punctuation,
+  open_punctuation,
+  close_punctuation,
+  initial_punctuation,
+  final_punctuation,
+  other_punctuation,
+  math_symbol,
+  currency_symbol,
+  modifier_symbol,
+  other_symbol,
+  space_separator,
+  line_separator,
+  paragraph_separator,
+  control,
+  format,
+  surrogate,
+  private_use,
+};
+
+[[nodiscard]] Category category_of(char32_t c) noexcept;
+[[nodiscard]] bool is_letter(char32_t c) noexcept;       // \p{L}
+[[nodiscard]] bool is_mark(char32_t c) noexcept;         // \p{M}
+[[nodiscard]] bool is_number(char32_t c) noexcept;       // \p{N}
+[[nodiscard]] bool is_punctuation(char32_t c) noexcept;  // \p{P}
+[[nodiscard]] bool is_space(char32_t c) noexcept;        // \s: the property White_Space
+[[nodiscard]] bool is_word(char32_t c) noexcept;         // \w
+
+// The byte where text stops being UTF-8 (overlong forms, surrogates and what lies beyond U+10FFFF
+// are not UTF-8); npos: nowhere.
+[[nodiscard]] std::size_t find_invalid(std::string_view text) noexcept;
+// throws   Error(invalid_argument): "<where>: text must be UTF-8, got byte 0xff at offset 3"
+void require_utf8(std::string_view text, std::string_view where);
+// The character at `offset`, which moves behind it.
+//
+// precondition  text is UTF-8, offset lies at the start of a character
+[[nodiscard]] char32_t next(std::string_view text, std::size_t& offset) noexcept;
+void append(std::string& out, char32_t c);
+
+// How many bytes at the end of `text` begin a character that later bytes may complete: 0 to 3.
+[[nodiscard]] std::size_t open_end(std::string_view text) noexcept;
+// Each longest beginning of a character that is never completed becomes one U+FFFD, and so does
+// each byte that begins none.
+[[nodiscard]] std::string replace_invalid(std::string_view text);
+
+// precondition for all below: text is UTF-8
+// Normalisation forms C and D.
+[[nodiscard]] std::string to_nfc(std::string_view text);
+[[nodiscard]] std::string to_nfd(std::string_view text);
+// Lower case, character by character (no rule that looks at the neighbours: a final sigma reads as
+// any other).
+void append_lower(std::string& out, char32_t c);
+
+}  // namespace phasor::text::unicode

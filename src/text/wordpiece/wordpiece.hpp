@@ -1,0 +1,50 @@
+// WordPiece: BERT's cut into words, then each word into the longest pieces of a vocabulary; with
+// RoFormer's pre-segmentation, Chinese text first into the vocabulary's own words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "phasor/text/tokenizer.hpp"
+
+namespace phasor::text {
+
+// A longer word is [UNK], as BERT has it; no word of Chinese text is looked for beyond it.
+inline constexpr std::size_t kMaxWordCharacters = 100;
+
+class WordPiece final : public Tokenizer {
+ public:
+  // precondition  tokens are UTF-8, not empty and differ from each other; [UNK] is among them
+  WordPiece(std::vector<std::string> tokens, Segmentation segmentation, LetterCase letters);
+
+  [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text,
+                                                 SpecialText special) const override;
+  [[nodiscard]] std::string piece(std::int64_t id) const override;
+  [[nodiscard]] bool is_special(std::int64_t id) const override;
+  // Pieces "##..." go to the word before them. No space beside Chinese, Japanese or Korean text,
+  // before closing and after opening punctuation.
+  [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const override;
+  [[nodiscard]] std::int64_t size() const override;
+  [[nodiscard]] std::optional<std::int64_t> find(std::string_view token) const override;
+  [[nodiscard]] std::string description() const override;
+
+ private:
+  using Ids = std::vector<std::int64_t>;
+  [[nodiscard]] std::string normalised(std::string_view text) const;
+  void encode_text(std::string_view text, Ids& out) const;
+  void encode_word(std::string_view word, Ids& out) const;
+  void encode_run(std::string_view run, Ids& out) const;
+  void require_id(std::int64_t id) const;
+
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string_view, std::int64_t> ids_;  // views into tokens_
+  std::vector<std::int64_t> parsed_;                        // special tokens that text may name
+  std::size_t longest_word_ = 1;                            // of ideographs, in characters
+  Segmentation segmentation_;
+  LetterCase letters_;
+};
+
+}  // namespace phasor::text

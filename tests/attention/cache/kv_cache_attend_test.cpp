@@ -1,0 +1,197 @@
+// Attention over the cache against attention over keys turned afresh.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "attention/cache/kv_cache_support.hpp"
+#include "phasor/attention/internal/reference.hpp"
+#include "phasor/attention/kv_cache.hpp"
+
+namespace phasor::attention::tests {
+namespace {
+
+constexpr std::int64_t kQueryHeads = 6;  // two share a key head
+
+encodings::ScoreTerms terms_of(const std::optional<Rotary>& rotary) {
+  encodings::ScoreTerms terms;
+  terms.rotation = rotary;
+  terms.scale = 1.0 / std::sqrt(static_cast<double>(kDim));
+  return terms;
+}
+CacheTensor random_queries(std::int64_t tokens, std::uint32_t seed = 8) {
+  return CacheTensor::random(DType::f32, kBatch, tokens, kQueryHeads, kDim, seed);
+}
+CacheTensor output(std::int64_t tokens) {
+  return CacheTensor(DType::f32, kBatch, tokens, kQueryHeads, kValueDim);
+}
+void expect_all_near(const std::vector<double>& got, const std::vector<double>& want,
+                     double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance) << i;
+}
+
+// Every rotation, and none.
+std::vector<std::pair<std::string, std::optional<Rotary>>> schemes() {
+  std::vector<std::pair<std::string, std::optional<Rotary>>> all = {{"none", std::nullopt}};
+  for (const NamedRotary& named : rotaries(kDim)) all.emplace_back(named.name, named.rotary);
+  return all;
+}
+
+TEST(KVCacheAttend, StreamingIsBatch) {
+  constexpr std::int64_t kTokens = 17, kPrefill = 6;
+  for (const auto& [name, rotary] : schemes()) {
+    SCOPED_TRACE(name);
+    const encodings::ScoreTerms terms = terms_of(rotary);
+    CacheTensor q = random_queries(kTokens), k = random_keys(kTokens), v = random_values(kTokens);
+    CacheTensor out = output(kTokens);
+    KVCache cache(spec_of(rotary));
+    const auto step = [&](std::int64_t first, std::int64_t count) {
+      cache.append(k.tokens(first, count), v.tokens(first, count));
+      cache.attend(terms, q.tokens(first, count), out.tokens(first, count),
+                   {.causality = Causality::bottom_right});
+    };
+    step(0, kPrefill);
+    for (std::int64_t t = kPrefill; t < kTokens; ++t) step(t, 1);
+    const ReferenceResult batch = attend_reference(terms, q.view(), k.view(), v.view(),
+                                                   {.causality = Causality::bottom_right});
+    expect_all_near(values_of(out.view()), batch.out, 1e-5);
+  }
+}
+
+TEST(KVCacheAttend, AfterEvictionAndShiftIsAttentionOverKeysRotatedAfresh) {
+  for (const auto& [name, rotary] : schemes()) {
+    for (const CacheMode mode : {CacheMode::compact, CacheMode::drift_free}) {
+      SCOPED_TRACE(name);
+      const encodings::ScoreTerms terms = terms_of(rotary);
+      CacheTensor q = random_queries(3), k = random_keys(20), v = random_values(20);
+      KVCache cache(spec_of(rotary, mode));
+      cache.append(k.view(), v.view());
+      // Tokens 0..3 and 12..19 stay and stand at 0..11.
+      cache.evict(4, 12);
+      cache.shift(4, 12, -8);
+      CacheTensor out = output(3);
+      cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
+
+      KVCache fresh(spec_of(std::nullopt));  // gathers the raw rows
+      fresh.append(k.tokens(0, 4), v.tokens(0, 4));
+      fresh.append(k.tokens(12, 8), v.tokens(12, 8));
+      const ReferenceResult want = attend_reference(terms, q.view(), fresh.keys(), fresh.values(),
+                                                    {.causality = Causality::bottom_right});
+      expect_all_near(values_of(out.view()), want.out, 1e-5);
+    }
+  }
+}
+
+TEST(KVCacheAttend, QueriesStandWhereTheirKeysStand) {
+  for (const auto& [name, rotary] : schemes()) {
+    if (!rotary) continue;
+    SCOPED_TRACE(name);
+    const encodings::ScoreTerms terms = terms_of(rotary);
+    const int axes = rotary->frequencies.axis_count();
+    CacheTensor q = random_queries(4), k = random_keys(9), v = random_values(9);
+    KVCache cache(spec_of(rotary));
+    const std::vector<double> positions = spread_positions(axes, 9);
+    cache.append(k.view(), v.view(), rows(positions, 9));
+    CacheTensor out = output(4);
+    cache.attend(terms, q.view(), out.view());
+
+    std::vector<double> last;
+    for (int axis = 0; axis < axes; ++axis) {
+      for (std::size_t t = 5; t < 9; ++t)
+        last.push_back(positions[static_cast<std::size_t>(axis) * 9 + t]);
+    }
+    const ReferenceResult want =
+        attend_reference(terms, q.view(), k.view(), v.view(),
+                         {.query_positions = rows(last, 4), .key_positions = rows(positions, 9)});
+    expect_all_near(values_of(out.view()), want.out, 1e-5);
+
+    // Somewhere else when asked.
+    const std::vector<double> elsewhere = spread_positions(axes, 4);
+    cache.attend(terms, q.view(), out.view(), {.query_positions = rows(elsewhere, 4)});
+    const ReferenceResult there = attend_reference(
+        terms, q.view(), k.view(), v.view(),
+        {.query_positions = rows(elsewhere, 4), .key_positions = rows(positions, 9)});
+    expect_all_near(values_of(out.view()), there.out, 1e-5);
+  }
+}
+
+TEST(KVCacheAttend, MoreQueriesThanTokensAndNone) {
+  const Rotary rotary = rotaries(kDim)[0].rotary;
+  const encodings::ScoreTerms terms = terms_of(rotary);
+  CacheTensor q = random_queries(5), k = random_keys(2), v = random_values(2);
+  KVCache cache(spec_of(rotary));
+  CacheTensor out = output(5);
+  cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
+  for (const double value : values_of(out.view())) ASSERT_EQ(value, 0.0);
+  cache.append(k.view(), v.view());
+  cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
+  const ReferenceResult want =
+      attend_reference(terms, q.view(), k.view(), v.view(), {.causality = Causality::bottom_right});
+  expect_all_near(values_of(out.view()), want.out, 1e-5);
+}
+
+TEST(KVCacheAttend, SixteenBitCachesServeFloatQueries) {
+  const Rotary rotary = rotaries(kDim)[0].rotary;
+  const encodings::ScoreTerms terms = terms_of(rotary);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    CacheTensor q = random_queries(1), k = random_keys(20, dtype), v = random_values(20, dtype);
+    KVCache cache(spec_of(rotary, CacheMode::compact, dtype));
+    cache.append(k.view(), v.view());
+    CacheTensor out = output(1);
+    cache.attend(terms, q.view(), out.view());
+    const ReferenceResult want = attend_reference(terms, q.view(), k.view(), v.view());
+    expect_all_near(values_of(out.view()), want.out, 4 * epsilon_of(dtype));
+  }
+}
+
+TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
+  const Rotary plain = rotaries(kDim)[0].rotary;
+  CacheTensor q = random_queries(1), k = random_keys(3), v = random_values(3);
+  CacheTensor out = output(1);
+  core::set_element(out.view(), 0, 42.0);
+  const auto refuses = [&](const KVCache& cache, const std::optional<Rotary>& rotation,
+                           const std::string& word, const AttentionOptions& options = {}) {
+    try {
+      cache.attend(terms_of(rotation), q.view(), out.view(), options);
+      ADD_FAILURE() << "was not refused: " << word;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(core::element_of(out.view(), 0), 42.0);
+  };
+  KVCache cache(spec_of(plain));
+  cache.append(k.view(), v.view());
+  refuses(cache, std::nullopt, "got no turn");
+  refuses(cache, rotaries(kDim)[1].rotary, "layout half, got interleaved");
+  refuses(cache, rotaries(kDim)[3].rotary, "frequency 1 of ");
+  refuses(cache, rotaries(kDim)[4].rotary, "amplitude 1, got 1.25");
+  refuses(cache, rotaries(kDim)[5].rotary, "rotary_dim 32, got 16");
+  refuses(cache, rotaries(kDim)[6].rotary, "axis");
+  refuses(cache, rotaries(kDim)[7].rotary, "blocks 1, got 2");
+  Rotary growing = plain;
+  growing.growth = rotaries(kDim)[8].rotary.growth;
+  refuses(cache, growing, "growth");
+  refuses(cache, plain, "key positions", {.key_positions = core::positions_from(0)});
+  refuses(cache, plain, "exact", {.angles = core::AngleMode::float32});
+
+  // A cache used after its spec changed.
+  cache.rerotate(rotaries(kDim)[3].rotary);
+  refuses(cache, plain, "frequency 1 of ");
+  cache.attend(terms_of(rotaries(kDim)[3].rotary), q.view(), out.view());
+  core::set_element(out.view(), 0, 42.0);
+
+  KVCache bare(spec_of(std::nullopt));
+  bare.append(k.view(), v.view());
+  refuses(bare, plain, "got a turn");
+
+  // The same numbers in other memory are the same rotary.
+  KVCache again(spec_of(plain));
+  again.append(k.view(), v.view());
+  again.attend(terms_of(rotaries(kDim)[0].rotary), q.view(), out.view());
+  EXPECT_NE(core::element_of(out.view(), 0), 42.0);
+}
+
+}  // namespace
+}  // namespace phasor::attention::tests

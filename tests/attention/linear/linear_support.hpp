@@ -1,0 +1,201 @@
+// Random problems of linear attention, and the comparison with the reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <vector>
+
+#include "phasor/attention/internal/linear_reference.hpp"
+#include "phasor/attention/linear.hpp"
+#include "support/tensor.hpp"
+
+namespace phasor::attention::tests {
+
+using core::DType;
+using core::tests::Strides;
+using core::tests::Tensor;
+
+enum class Rotating : std::uint8_t {
+  none,
+  interleaved,
+  half,
+  crossing,
+  partial,
+  blocks,
+  xpos,
+  axes
+};
+enum class Padding : std::uint8_t { none, scattered, left, all };
+enum class Ids : std::uint8_t { by_default, scattered };
+
+struct LinearCase {
+  Rotating rotating = Rotating::half;
+  FeatureMap features = FeatureMap::elu_plus_one;
+  Causality causality = Causality::bottom_right;
+  std::int64_t batch = 1, heads = 1, key_heads = 1;
+  std::int64_t queries = 1, keys = 1;
+  std::int64_t head_dim = 16, value_dim = 16;
+  DType dtype = DType::f32, key_dtype = DType::f32;  // of q and out; of k and v
+  Strides strides = Strides::dense;
+  Padding padding = Padding::none;
+  Ids ids = Ids::by_default;
+  std::uint64_t seed = 1;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
+  constexpr std::array kRotationChoices = {"none",    "interleaved", "half", "crossing",
+                                           "partial", "blocks",      "xpos", "axes"};
+  constexpr std::array kStrides = {"dense", "padded", "heads_first"};
+  constexpr std::array kPaddings = {"none", "scattered", "left", "all"};
+  return out << "{.turning = Turning::" << kRotationChoices[static_cast<std::size_t>(c.rotating)]
+             << ", .features = FeatureMap::" << name_of(c.features) << ", .causality = Causality::"
+             << (c.causality == Causality::none ? "none" : "bottom_right")
+             << ", .batch = " << c.batch << ", .heads = " << c.heads
+             << ", .key_heads = " << c.key_heads << ", .queries = " << c.queries
+             << ", .keys = " << c.keys << ", .head_dim = " << c.head_dim
+             << ", .value_dim = " << c.value_dim << ", .dtype = DType::" << core::name_of(c.dtype)
+             << ", .key_dtype = DType::" << core::name_of(c.key_dtype)
+             << ", .strides = Strides::" << kStrides[static_cast<std::size_t>(c.strides)]
+             << ", .padding = Padding::" << kPaddings[static_cast<std::size_t>(c.padding)]
+             << ", .ids = Ids::" << (c.ids == Ids::by_default ? "by_default" : "scattered")
+             << ", .seed = " << c.seed << "}";
+}
+
+inline std::optional<core::Rotary> rotary_for(Rotating rotating, std::int64_t dim) {
+  using core::PairLayout;
+  if (rotating == Rotating::none || dim < 2) return std::nullopt;
+  // Partial: the middle of the head turns; blocks need an even number of pairs.
+  const std::int64_t width = rotating == Rotating::partial && dim >= 4 ? dim / 4 * 2 : dim / 2 * 2;
+  const core::Frequencies plain = core::make_frequencies({width, 10000.0});
+  const std::vector<double> values(plain.values().begin(), plain.values().end());
+  core::Rotary rotary{plain, PairLayout::half, dim,
+                      rotating == Rotating::partial ? (dim - width) / 2 : 0};
+  switch (rotating) {
+    case Rotating::interleaved:
+    case Rotating::partial:
+      rotary.layout = PairLayout::interleaved;
+      rotary.frequencies = core::Frequencies(values, 1.25);
+      break;
+    case Rotating::crossing:
+      rotary.layout = PairLayout::interleaved_to_half;
+      break;
+    case Rotating::blocks:
+      rotary.blocks = width % 4 == 0 ? 2 : 1;
+      break;
+    case Rotating::xpos:
+      rotary.growth = core::Growth{std::vector<double>(values.size(), 2e-3), 20.0};
+      break;
+    case Rotating::axes: {
+      std::vector<std::uint8_t> axes(values.size());
+      for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = i % 3 == 2 ? 1 : 0;
+      rotary.frequencies = core::Frequencies(values, 1.0, axes);
+      break;
+    }
+    default:
+      break;
+  }
+  return rotary;
+}
+
+class LinearProblem {
+ public:
+  explicit LinearProblem(const LinearCase& c)
+      : what(c),
+        q(c.dtype, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 4 * c.seed),
+        k(c.key_dtype, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 4 * c.seed + 1),
+        v(c.key_dtype, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 4 * c.seed + 2),
+        d_out(c.dtype, {c.batch, c.queries, c.heads, c.value_dim}, c.strides, 4 * c.seed + 3),
+        rotary(rotary_for(c.rotating, c.head_dim)) {
+    std::mt19937_64 random(c.seed);
+    options.causality = c.causality;
+    options.features = c.features;
+    if (c.padding != Padding::none) {
+      for (std::int64_t b = 0; b < c.batch; ++b) {
+        for (std::int64_t n = 0; n < c.keys; ++n) {
+          const bool counts = c.padding == Padding::left        ? n > c.keys / 3 + b
+                              : c.padding == Padding::scattered ? random() % 3 != 0
+                                                                : false;
+          key_padding.push_back(counts ? 1 : 0);
+        }
+      }
+      options.key_padding = key_padding;
+    }
+    if (c.ids == Ids::scattered && rotary) {
+      const int axes = rotary->frequencies.axis_count();
+      for (std::int64_t i = 0; i < axes * c.batch * c.queries; ++i)
+        query_ids.push_back(static_cast<std::int64_t>(random() % 500));
+      for (std::int64_t i = 0; i < axes * c.batch * c.keys; ++i)
+        key_ids.push_back(static_cast<std::int64_t>(random() % 500) - 100);
+      options.query_positions = core::positions_per_row(query_ids.data(), axes, c.batch, c.queries);
+      options.key_positions = core::positions_per_row(key_ids.data(), axes, c.batch, c.keys);
+    }
+  }
+  LinearProblem(const LinearProblem&) = delete;
+  LinearProblem& operator=(const LinearProblem&) = delete;
+
+  [[nodiscard]] Tensor new_out() const {
+    return Tensor(what.dtype, {what.batch, what.queries, what.heads, what.value_dim}, what.strides,
+                  99);
+  }
+  [[nodiscard]] Tensor attend(core::InstructionSet isa = core::InstructionSet::best,
+                              int threads = 1) const {
+    Tensor out = new_out();
+    LinearOptions chosen = options;
+    chosen.isa = isa;
+    chosen.threads = threads;
+    linear_attend(rotary, q.view(), k.view(), v.view(), out.view(), chosen);
+    return out;
+  }
+  [[nodiscard]] LinearReference reference() const {
+    return linear_attend_reference(rotary, q.view(), k.view(), v.view(), options);
+  }
+
+  LinearCase what;
+  Tensor q, k, v, d_out;
+  std::optional<core::Rotary> rotary;
+  LinearOptions options;
+  std::vector<std::uint8_t> key_padding;
+  std::vector<std::int64_t> query_ids, key_ids;
+};
+
+// Half a unit in the last place of storage, relative; and the smallest step.
+inline double storage_error(DType dtype, double value) {
+  return dtype == DType::bf16  ? std::fabs(value) * 0x1p-8
+         : dtype == DType::f16 ? std::fabs(value) * 0x1p-11 + 0x1p-25
+                               : 0.0;
+}
+
+// Every element within `bound` of the reference, in the units that linear.hpp names.
+inline void expect_within_bound(const LinearReference& expected, const Tensor& got,
+                                const std::vector<double>& got_values,
+                                double bound = kLinearError) {
+  const auto dim = static_cast<std::size_t>(got.view().head_dim);
+  ASSERT_EQ(expected.out.size(), got_values.size());
+  int reported = 0;
+  for (std::size_t i = 0; i < got_values.size(); ++i) {
+    const double allowed = bound * expected.magnitude[i / dim];
+    const double room = allowed + storage_error(got.view().dtype, expected.out[i]) * 1.01;
+    if (!(std::fabs(got_values[i] - expected.out[i]) <= room) && reported++ < 3) {
+      ADD_FAILURE() << "element " << i << ": got " << got_values[i] << ", expected "
+                    << expected.out[i] << " within " << room;
+    }
+  }
+}
+inline void expect_gaps_untouched(Tensor fresh, const Tensor& got) {
+  Tensor after = got;
+  for (Tensor* tensor : {&fresh, &after}) {
+    tensor->for_each([&](std::int64_t at) { core::set_element(tensor->view(), at, 0.0); });
+  }
+  EXPECT_EQ(fresh.bytes(), after.bytes()) << "written between the elements";
+}
+
+inline constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
+inline constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
+
+}  // namespace phasor::attention::tests

@@ -1,0 +1,482 @@
+#include "phasor/attention/linear.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "attention/linear/linear_support.hpp"
+#include "support/golden_array.hpp"
+
+namespace phasor::attention {
+namespace {
+
+using core::InstructionSet;
+using tests::expect_gaps_untouched;
+using tests::expect_within_bound;
+using tests::Ids;
+using tests::kCausalities;
+using tests::kMaps;
+using tests::LinearCase;
+using tests::LinearProblem;
+using tests::Padding;
+using tests::Rotating;
+using tests::Strides;
+using tests::Tensor;
+
+void expect_reference(const LinearCase& c, InstructionSet isa = InstructionSet::best,
+                      int threads = 1) {
+  SCOPED_TRACE(testing::Message() << c << " " << core::name_of(isa) << " threads " << threads);
+  const LinearProblem p(c);
+  const Tensor out = p.attend(isa, threads);
+  expect_within_bound(p.reference(), out, out.wide());
+  expect_gaps_untouched(p.new_out(), out);
+}
+
+constexpr std::array kLinearTokens = {1, 2, 63, 64, 65, 129, 300};
+constexpr std::array kHeadDims = {2, 8, 12, 16, 64};
+constexpr std::array kLinearValueDims = {1, 10, 64};
+
+class LinearAtEveryLevel : public testing::TestWithParam<InstructionSet> {};
+
+TEST_P(LinearAtEveryLevel, ChunkedIsTheWholeMatrix) {
+  std::uint64_t seed = 0;
+  for (const int tokens : kLinearTokens) {
+    for (const int dim : kHeadDims) {
+      for (const int value_dim : kLinearValueDims) {
+        for (const Causality causality : kCausalities) {
+          ++seed;
+          expect_reference({.rotating = seed % 2 == 0 ? Rotating::half : Rotating::interleaved,
+                            .features = kMaps[seed / 2 % 2],
+                            .causality = causality,
+                            .queries = tokens,
+                            .keys = tokens,
+                            .head_dim = dim,
+                            .value_dim = value_dim,
+                            .strides = static_cast<Strides>(seed % 3),
+                            .seed = seed},
+                           GetParam());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearAtEveryLevel, EveryRotationAndNone) {
+  for (const Rotating rotating :
+       {Rotating::none, Rotating::interleaved, Rotating::half, Rotating::crossing,
+        Rotating::partial, Rotating::blocks, Rotating::xpos, Rotating::axes}) {
+    for (const Causality causality : kCausalities) {
+      for (const FeatureMap features : kMaps) {
+        for (const Ids ids : {Ids::by_default, Ids::scattered}) {
+          expect_reference({.rotating = rotating,
+                            .features = features,
+                            .causality = causality,
+                            .batch = 2,
+                            .heads = 4,
+                            .key_heads = 2,
+                            .queries = 70,
+                            .keys = 70,
+                            .head_dim = 24,
+                            .value_dim = 20,
+                            .ids = ids,
+                            .seed = 5},
+                           GetParam());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearAtEveryLevel, StoresHalfPrecision) {
+  for (const core::DType dtype : {core::DType::f16, core::DType::bf16}) {
+    for (const core::DType key_dtype : {core::DType::f32, core::DType::f16, core::DType::bf16}) {
+      for (const Causality causality : kCausalities) {
+        expect_reference({.causality = causality,
+                          .heads = 2,
+                          .key_heads = 2,
+                          .queries = 67,
+                          .keys = 67,
+                          .head_dim = 18,
+                          .value_dim = 9,
+                          .dtype = dtype,
+                          .key_dtype = key_dtype,
+                          .strides = Strides::padded},
+                         GetParam());
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, LinearAtEveryLevel,
+                         testing::ValuesIn(core::available_instruction_sets()),
+                         [](const auto& info) {
+                           std::string name(core::name_of(info.param));
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+TEST(LinearAttend, QueriesAndKeysOfOtherNumbers) {
+  for (const auto& [queries, keys] : {std::pair(1, 300), std::pair(70, 133), std::pair(64, 65),
+                                      std::pair(130, 70), std::pair(300, 1), std::pair(5, 0)}) {
+    for (const Causality causality : kCausalities) {
+      for (const FeatureMap features : kMaps) {
+        expect_reference({.features = features,
+                          .causality = causality,
+                          .batch = 2,
+                          .heads = 2,
+                          .key_heads = 1,
+                          .queries = queries,
+                          .keys = keys,
+                          .head_dim = 8,
+                          .value_dim = 5});
+      }
+    }
+  }
+}
+
+TEST(LinearAttend, PaddedKeysCountForNothing) {
+  for (const Padding padding : {Padding::scattered, Padding::left, Padding::all}) {
+    for (const Causality causality : kCausalities) {
+      for (const FeatureMap features : kMaps) {
+        const LinearCase c{.features = features,
+                           .causality = causality,
+                           .batch = 3,
+                           .heads = 2,
+                           .key_heads = 2,
+                           .queries = 90,
+                           .keys = 90,
+                           .head_dim = 16,
+                           .value_dim = 16,
+                           .padding = padding};
+        expect_reference(c);
+        // Whatever padding holds: not even NaN comes through.
+        LinearProblem p(c);
+        const Tensor before = p.attend();
+        for (std::int64_t b = 0; b < c.batch; ++b) {
+          for (std::int64_t n = 0; n < c.keys; ++n) {
+            if (p.key_padding[static_cast<std::size_t>(b * c.keys + n)] != 0) continue;
+            for (Tensor* x : {&p.k, &p.v}) {
+              for (std::int64_t i = 0; i < 2 * 16; ++i) {
+                core::set_element(x->view(),
+                                  b * x->view().batch_stride + n * x->view().token_stride + i,
+                                  std::nan(""));
+              }
+            }
+          }
+        }
+        EXPECT_EQ(p.attend().bytes(), before.bytes());
+        if (padding == Padding::all) {
+          EXPECT_EQ(before.wide(), std::vector<double>(3 * 90 * 2 * 16));
+        }
+      }
+    }
+  }
+}
+
+TEST(LinearAttend, ThreadsAndGroupsShareTheWork) {
+  for (const std::int64_t key_heads : {1, 2, 3, 6}) {
+    for (const std::int64_t batch : {1, 3}) {
+      for (const Causality causality : kCausalities) {
+        const LinearCase c{.causality = causality,
+                           .batch = batch,
+                           .heads = 6,
+                           .key_heads = key_heads,
+                           .queries = 140,
+                           .keys = 140,
+                           .head_dim = 32,
+                           .value_dim = 40,
+                           .strides = Strides::heads_first};
+        if (batch == 1) expect_reference(c);
+        const LinearProblem p(c);
+        const Tensor one = p.attend(InstructionSet::best, 1);
+        for (const int threads : {2, 3, 5}) {
+          EXPECT_EQ(p.attend(InstructionSet::best, threads).bytes(), one.bytes()) << c << threads;
+        }
+      }
+    }
+  }
+}
+
+// One sequence in calls of `piece` tokens each.
+std::vector<double> in_pieces(const LinearProblem& p, const std::vector<std::int64_t>& pieces,
+                              int threads, LinearState& state) {
+  Tensor out = p.new_out();
+  std::int64_t first = 0;
+  for (std::size_t i = 0; first < p.what.keys; ++i) {
+    const std::int64_t count = std::min(pieces[i % pieces.size()], p.what.keys - first);
+    const auto piece = [&](auto view) {
+      using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(view.data)>>,
+                                      const char, char>;
+      view.data = static_cast<Byte*>(view.data) +
+                  first * view.token_stride * static_cast<std::int64_t>(core::size_of(view.dtype));
+      view.tokens = count;
+      return view;
+    };
+    std::vector<std::uint8_t> padding;
+    for (std::int64_t b = 0; b < p.what.batch && !p.key_padding.empty(); ++b) {
+      const auto row = p.key_padding.begin() + b * p.what.keys + first;
+      padding.insert(padding.end(), row, row + count);
+    }
+    LinearOptions options = p.options;
+    options.key_padding = padding;
+    options.threads = threads;
+    EXPECT_EQ(state.tokens(), first);
+    linear_attend(p.rotary, piece(p.q.view()), piece(p.k.view()), piece(p.v.view()),
+                  piece(out.view()), options, &state);
+    first += count;
+  }
+  EXPECT_EQ(state.tokens(), p.what.keys);
+  expect_gaps_untouched(p.new_out(), out);
+  return out.wide();
+}
+
+TEST(LinearState, StreamingIsTheBatch) {
+  for (const FeatureMap features : kMaps) {
+    for (const Padding padding : {Padding::none, Padding::left}) {
+      const LinearCase c{.rotating = Rotating::partial,
+                         .features = features,
+                         .batch = 2,
+                         .heads = 4,
+                         .key_heads = 2,
+                         .queries = 210,
+                         .keys = 210,
+                         .head_dim = 20,
+                         .value_dim = 24,
+                         .strides = Strides::heads_first,
+                         .padding = padding};
+      const LinearProblem p(c);
+      const LinearReference expected = p.reference();
+      for (const std::vector<std::int64_t>& pieces :
+           std::vector<std::vector<std::int64_t>>{{1}, {210}, {64}, {65, 1, 2, 63}, {150, 60}}) {
+        for (const int threads : {1, 3}) {
+          LinearState state(c.batch, c.key_heads, c.head_dim, c.value_dim);
+          const std::vector<double> got = in_pieces(p, pieces, threads, state);
+          expect_within_bound(expected, p.new_out(), got);
+        }
+      }
+    }
+  }
+}
+
+// Query heads of one key head on several threads: the past is read by all and moved on by one.
+TEST(LinearState, SharedKeyHeadsMoveItOnce) {
+  const LinearCase c{.heads = 8,
+                     .key_heads = 1,
+                     .queries = 300,
+                     .keys = 300,
+                     .head_dim = 48,
+                     .value_dim = 64,
+                     .strides = Strides::heads_first};
+  const LinearProblem p(c);
+  LinearState state(1, 1, 48, 64);
+  expect_within_bound(p.reference(), p.new_out(), in_pieces(p, {150}, 4, state));
+}
+
+TEST(LinearState, ForksAndStartsAgain) {
+  const LinearProblem p({.features = FeatureMap::softmax_exp, .queries = 30, .keys = 30});
+  LinearState state(1, 1, 16, 16);
+  const std::int64_t bytes = state.bytes();
+  EXPECT_FALSE(state.features().has_value());
+  const std::vector<double> first = in_pieces(p, {7}, 1, state);
+  EXPECT_EQ(state.features(), FeatureMap::softmax_exp);
+  EXPECT_EQ(state.bytes(), bytes);
+
+  const LinearProblem next(
+      {.features = FeatureMap::softmax_exp, .queries = 1, .keys = 1, .seed = 9});
+  const auto step = [&](LinearState& from) {
+    Tensor out = next.new_out();
+    linear_attend(next.rotary, next.q.view(), next.k.view(), next.v.view(), out.view(),
+                  next.options, &from);
+    return out.wide();
+  };
+  LinearState fork = state;
+  const std::vector<double> once = step(fork);
+  EXPECT_NE(step(fork), once);
+  EXPECT_EQ(step(state), once) << "the fork moved the original";
+  state.reset();
+  EXPECT_EQ(state.tokens(), 0);
+  EXPECT_FALSE(state.features().has_value());
+  EXPECT_EQ(in_pieces(p, {7}, 1, state), first);
+}
+
+// Equal terms are the worst that a plain float32 sum can meet: it stops growing at 2^24 of them and
+// is off by parts in ten thousand long before.
+TEST(LinearState, AHundredThousandStepsStayWithinTheBound) {
+  constexpr int kSteps = 100000;
+  LinearState state(1, 1, 2, 1);
+  const std::vector<float> query = {0.3F, -0.2F}, key = {0.7F, 0.1F}, value = {0.3333333F};
+  const LinearOptions options{.causality = Causality::bottom_right, .threads = 1};
+  float out = 0.0F;
+  for (int i = 0; i < kSteps; ++i) {
+    linear_attend(std::nullopt, core::heads_view(query.data(), 1, 1, 1, 2),
+                  core::heads_view(key.data(), 1, 1, 1, 2),
+                  core::heads_view(value.data(), 1, 1, 1, 1), core::heads_view(&out, 1, 1, 1, 1),
+                  options, &state);
+  }
+  EXPECT_NEAR(out, value[0], kLinearError * value[0]);
+}
+
+// exp(200) is no float32; the ratio of (19) is.
+TEST(LinearAttend, LargeKeysAreNumbersLikeAnyOther) {
+  const auto shifted = [](double by, Causality causality) {
+    LinearProblem p({.features = FeatureMap::softmax_exp,
+                     .causality = causality,
+                     .heads = 2,
+                     .key_heads = 1,
+                     .queries = 150,
+                     .keys = 150,
+                     .head_dim = 12,
+                     .value_dim = 7});
+    p.k.for_each([&](std::int64_t at) {
+      core::set_element(p.k.view(), at, core::element_of(p.k.view(), at) + by);
+    });
+    p.q.for_each([&](std::int64_t at) {
+      core::set_element(p.q.view(), at, core::element_of(p.q.view(), at) - by);
+    });
+    const Tensor out = p.attend();
+    SCOPED_TRACE(by);
+    expect_within_bound(p.reference(), out, out.wide());
+  };
+  for (const Causality causality : kCausalities) {
+    for (const double by : {200.0, -200.0, 500.0}) shifted(by, causality);
+  }
+}
+
+TEST(LinearAttend, ALaterLargeKeyDoesNotReachEarlierQueries) {
+  for (const std::int64_t at : {0, 1, 20, 63, 64, 99}) {
+    LinearProblem p({.features = FeatureMap::softmax_exp,
+                     .queries = 100,
+                     .keys = 100,
+                     .head_dim = 8,
+                     .value_dim = 8});
+    for (std::int64_t i = 0; i < 8; ++i) {
+      core::set_element(p.k.view(), at * p.k.view().token_stride + i, 200.0 + 0.1 * i);
+    }
+    const Tensor out = p.attend();
+    SCOPED_TRACE(at);
+    expect_within_bound(p.reference(), out, out.wide());
+    LinearState state(1, 1, 8, 8);
+    expect_within_bound(p.reference(), out, in_pieces(p, {3, 1}, 1, state));
+  }
+}
+
+TEST(LinearAttend, NotANumberReachesThoseWhoSeeIt) {
+  constexpr std::int64_t kTokensHere = 90, kAt = 40;
+  const LinearCase c{.queries = kTokensHere, .keys = kTokensHere, .value_dim = 3};
+  const LinearProblem clean(c);
+  const std::vector<double> expected = clean.attend().wide();
+  for (const char which : {'q', 'k', 'v'}) {
+    LinearProblem p(c);
+    Tensor& x = which == 'q' ? p.q : which == 'k' ? p.k : p.v;
+    core::set_element(x.view(), kAt * x.view().token_stride + 1, std::nan(""));
+    const std::vector<double> out = p.attend().wide();
+    for (std::int64_t m = 0; m < kTokensHere; ++m) {
+      for (std::int64_t j = 0; j < 3; ++j) {
+        const bool reached = which == 'q' ? m == kAt : which == 'k' ? m >= kAt : m >= kAt && j == 1;
+        const auto i = static_cast<std::size_t>(3 * m + j);
+        if (reached) {
+          EXPECT_TRUE(std::isnan(out[i])) << which << " " << m << " " << j;
+        } else {
+          EXPECT_NEAR(out[i], expected[i], 1e-5) << which << " " << m << " " << j;
+        }
+      }
+    }
+  }
+}
+
+// An output of many lines goes past the caches where it is aligned, and into them where it is not.
+TEST(LinearAttend, LargeOutputsAreTheSameNumbers) {
+  constexpr std::int64_t kLong = 8200, kDim = 64;
+  const LinearProblem p({.heads = 2,
+                         .key_heads = 1,
+                         .queries = kLong,
+                         .keys = kLong,
+                         .head_dim = 2,
+                         .value_dim = kDim});
+  std::vector<float> memory(2 * kLong * kDim + 32);
+  const auto to_line = (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
+  for (const Causality causality : kCausalities) {
+    LinearOptions options = p.options;
+    options.causality = causality;
+    options.threads = 2;
+    std::vector<float> results[2];
+    for (const std::size_t shift : {0, 1}) {
+      float* out = memory.data() + to_line + shift;
+      linear_attend(p.rotary, p.q.view(), p.k.view(), p.v.view(),
+                    core::heads_view(out, 1, kLong, 2, kDim), options);
+      results[shift].assign(out, out + 2 * kLong * kDim);
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+}
+
+TEST(LinearAttend, NothingToDo) {
+  expect_reference({.batch = 0, .queries = 3, .keys = 3});
+  expect_reference({.queries = 0, .keys = 0});
+  expect_reference({.queries = 0, .keys = 70});
+  LinearState state(1, 1, 16, 16);
+  const LinearProblem p({.queries = 0, .keys = 0});
+  Tensor out = p.new_out();
+  linear_attend(p.rotary, p.q.view(), p.k.view(), p.v.view(), out.view(), p.options, &state);
+  EXPECT_EQ(state.tokens(), 0);
+}
+
+struct Golden {
+  const char* name;
+  FeatureMap features;
+  Causality causality;
+  std::int64_t batch, heads, tokens, dim, value_dim;
+};
+constexpr Golden kGolden[] = {
+    {"linear_attention_causal", FeatureMap::elu_plus_one, Causality::bottom_right, 1, 2, 17, 16,
+     12},
+    {"linear_attention_causal_long", FeatureMap::elu_plus_one, Causality::bottom_right, 1, 1, 96,
+     32, 32},
+    {"linear_attention_causal_n300", FeatureMap::elu_plus_one, Causality::bottom_right, 1, 1, 300,
+     16, 12},
+    {"linear_attention_noncausal", FeatureMap::elu_plus_one, Causality::none, 1, 2, 17, 16, 12},
+    {"linear_attention_softmax_exp", FeatureMap::softmax_exp, Causality::none, 1, 2, 21, 16, 10},
+    {"linear_attention_softmax_exp_causal", FeatureMap::softmax_exp, Causality::bottom_right, 2, 1,
+     26, 12, 16},
+};
+
+TEST(LinearAttend, GoldenCases) {
+  for (const Golden& g : kGolden) {
+    SCOPED_TRACE(g.name);
+    const std::string folder = std::string("linear_attention/") + g.name + "/";
+    const auto q = phasor::tests::golden_array<float>(folder + "q.npy");
+    const auto k = phasor::tests::golden_array<float>(folder + "k.npy");
+    const auto v = phasor::tests::golden_array<float>(folder + "v.npy");
+    const auto truth = phasor::tests::golden_array<double>(folder + "output_f64.npy");
+    std::vector<float> out(truth.size());
+    const core::Rotary rotary{core::make_frequencies({g.dim, 10000.0}),
+                              core::PairLayout::interleaved, g.dim};
+    const auto view = [&](auto& x, std::int64_t dim) {
+      return core::heads_first_view(x.data(), g.batch, g.heads, g.tokens, dim);
+    };
+    const LinearOptions options{.causality = g.causality, .features = g.features};
+    linear_attend(rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim),
+                  view(out, g.value_dim), options);
+    const LinearReference reference = linear_attend_reference(
+        rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim), options);
+    for (std::int64_t b = 0; b < g.batch; ++b) {
+      for (std::int64_t h = 0; h < g.heads; ++h) {
+        for (std::int64_t i = 0; i < g.tokens * g.value_dim; ++i) {
+          const std::int64_t t = i / g.value_dim, j = i % g.value_dim;
+          const auto here =
+              static_cast<std::size_t>((b * g.heads + h) * g.tokens * g.value_dim + i);
+          const auto there =
+              static_cast<std::size_t>(((b * g.tokens + t) * g.heads + h) * g.value_dim + j);
+          ASSERT_NEAR(out[here], truth[here], 5e-6 + 1e-5 * std::fabs(truth[here])) << i;
+          ASSERT_NEAR(reference.out[there], truth[here], 1e-12) << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace phasor::attention

@@ -1,0 +1,219 @@
+// Linear attention over float64 views against the reference, at float64's own precision.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "attention/linear/linear_support.hpp"
+#include "attention/softmax/wide_support.hpp"
+
+namespace phasor::attention::tests {
+namespace {
+
+constexpr std::array kRotationChoices = {
+    Rotating::none,    Rotating::interleaved, Rotating::half, Rotating::crossing,
+    Rotating::partial, Rotating::blocks,      Rotating::xpos, Rotating::axes};
+
+struct WideLinearGradients {
+  Tensor d_q, d_k, d_v;
+};
+WideLinearGradients run_wide_linear_backward(const LinearProblem& p, int threads = 1) {
+  const LinearCase& c = p.what;
+  WideLinearGradients got{
+      Tensor(DType::f64, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 99),
+      Tensor(DType::f64, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 99),
+      Tensor(DType::f64, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 99)};
+  LinearOptions options = p.options;
+  options.threads = threads;
+  linear_attend_backward(p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(),
+                         got.d_q.view(), got.d_k.view(), got.d_v.view(), options);
+  return got;
+}
+
+void expect_wide_linear(LinearCase c) {
+  c.dtype = c.key_dtype = DType::f64;
+  SCOPED_TRACE(::testing::Message() << c);
+  const LinearProblem p(c);
+  const Tensor out = p.attend();
+  expect_within_bound(p.reference(), out, out.wide(), kLinearErrorF64);
+  expect_gaps_untouched(p.new_out(), out);
+  const LinearReferenceGradients expected = linear_attend_backward_reference(
+      p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(), p.options);
+  const WideLinearGradients got = run_wide_linear_backward(p);
+  expect_wide("d_q", got.d_q.wide(), expected.d_q, kLinearErrorF64);
+  expect_wide("d_k", got.d_k.wide(), expected.d_k, kLinearErrorF64);
+  expect_wide("d_v", got.d_v.wide(), expected.d_v, kLinearErrorF64);
+}
+
+TEST(WideLinear, IsTheReference) {
+  std::uint64_t seed = 1;
+  for (const Rotating rotating : kRotationChoices) {
+    for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+      for (const Causality causality : {Causality::none, Causality::bottom_right}) {
+        LinearCase c{.rotating = rotating,
+                     .features = features,
+                     .causality = causality,
+                     .batch = 2,
+                     .heads = 4,
+                     .key_heads = 2,
+                     .queries = 13,
+                     .keys = 17,
+                     .head_dim = 12,
+                     .value_dim = 5,
+                     .strides = Strides::padded,
+                     .seed = ++seed};
+        expect_wide_linear(c);
+        c.queries = 20;  // the first see no key
+        c.padding = Padding::left;
+        c.ids = Ids::scattered;
+        c.strides = Strides::heads_first;
+        expect_wide_linear(c);
+        c.padding = Padding::scattered;
+        expect_wide_linear(c);
+      }
+    }
+  }
+  expect_wide_linear({.queries = 4, .keys = 4, .padding = Padding::all});
+  expect_wide_linear({.queries = 0, .keys = 4});
+  expect_wide_linear({.queries = 4, .keys = 0});
+}
+
+TEST(WideLinear, IsTheReferenceOverAHundredThousandTokens) {
+  for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+    expect_wide_linear(
+        {.features = features, .queries = 2, .keys = 100000, .head_dim = 4, .value_dim = 3});
+  }
+}
+
+TEST(WideLinear, DoesNotDependOnTheThreads) {
+  const LinearProblem p({.features = FeatureMap::softmax_exp,
+                         .batch = 2,
+                         .heads = 4,
+                         .key_heads = 4,
+                         .queries = 200,
+                         .keys = 200,
+                         .head_dim = 64,
+                         .value_dim = 64,
+                         .dtype = DType::f64,
+                         .key_dtype = DType::f64});
+  EXPECT_EQ(p.attend(core::InstructionSet::best, 1).bytes(),
+            p.attend(core::InstructionSet::best, 3).bytes());
+  const WideLinearGradients one = run_wide_linear_backward(p, 1);
+  const WideLinearGradients three = run_wide_linear_backward(p, 3);
+  EXPECT_EQ(one.d_q.bytes(), three.d_q.bytes());
+  EXPECT_EQ(one.d_k.bytes(), three.d_k.bytes());
+  EXPECT_EQ(one.d_v.bytes(), three.d_v.bytes());
+}
+
+// exp(1000) is no double; (19) does not change when every key moves by the same.
+TEST(WideLinear, TakesKeysWhoseExponentialOverflows) {
+  for (const Causality causality : {Causality::none, Causality::bottom_right}) {
+    LinearProblem p({.features = FeatureMap::softmax_exp,
+                     .causality = causality,
+                     .heads = 2,
+                     .key_heads = 2,
+                     .queries = 9,
+                     .keys = 9,
+                     .dtype = DType::f64,
+                     .key_dtype = DType::f64});
+    const std::vector<double> expected = p.reference().out;
+    const LinearReferenceGradients gradients = linear_attend_backward_reference(
+        p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(), p.options);
+    p.k.for_each([&](std::int64_t at) {
+      core::set_element(p.k.view(), at, core::element_of(p.k.view(), at) + 1024.0);
+    });
+    // A key near 1024 is rounded by 2^-43.
+    expect_wide("out", p.attend().wide(), expected, 1e-11);
+    const WideLinearGradients got = run_wide_linear_backward(p);
+    expect_wide("d_q", got.d_q.wide(), gradients.d_q, 1e-11);
+    expect_wide("d_k", got.d_k.wide(), gradients.d_k, 1e-11);
+    expect_wide("d_v", got.d_v.wide(), gradients.d_v, 1e-11);
+  }
+}
+
+// Keys that rise by 100 a token: each query sees little but the last, and none is touched by those
+// behind it.
+TEST(WideLinear, KeepsQueriesFromKeysThatTheyDoNotSee) {
+  LinearProblem p({.features = FeatureMap::softmax_exp,
+                   .queries = 40,
+                   .keys = 40,
+                   .dtype = DType::f64,
+                   .key_dtype = DType::f64});
+  const core::HeadsView k = p.k.view();
+  const auto at = [&](std::int64_t t, std::int64_t d) { return t * k.token_stride + d; };
+  for (std::int64_t t = 0; t < 40; ++t) {
+    for (std::int64_t d = 0; d < k.head_dim; ++d) {
+      core::set_element(k, at(t, d),
+                        core::element_of(k, at(t, d)) + 100.0 * static_cast<double>(t));
+    }
+  }
+  const std::vector<double> out = p.attend().wide();
+  for (const double x : out) EXPECT_TRUE(std::isfinite(x) && x != 0.0) << x;
+  const WideLinearGradients got = run_wide_linear_backward(p);
+  for (const Tensor* d : {&got.d_q, &got.d_k, &got.d_v}) {
+    for (const double x : d->wide()) EXPECT_TRUE(std::isfinite(x)) << x;
+  }
+  core::set_element(k, at(39, 0), std::numeric_limits<double>::infinity());
+  const std::vector<double> spoiled = p.attend().wide();
+  EXPECT_TRUE(std::equal(out.begin(), out.end() - p.what.value_dim, spoiled.begin()));
+  EXPECT_TRUE(std::isnan(spoiled.back()));
+}
+
+TEST(WideLinear, NaNInPaddingReachesNobody) {
+  for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+    LinearProblem p({.features = features,
+                     .heads = 2,
+                     .key_heads = 2,
+                     .queries = 9,
+                     .keys = 9,
+                     .dtype = DType::f64,
+                     .key_dtype = DType::f64,
+                     .padding = Padding::scattered});
+    const std::vector<double> out = p.attend().wide();
+    const WideLinearGradients before = run_wide_linear_backward(p);
+    ASSERT_NE(std::count(p.key_padding.begin(), p.key_padding.end(), 0), 0);
+    for (Tensor* tensor : {&p.k, &p.v}) {
+      const core::HeadsView view = tensor->view();
+      for (std::int64_t n = 0; n < view.tokens; ++n) {
+        if (p.key_padding[static_cast<std::size_t>(n)] == 0) {
+          core::set_element(view, n * view.token_stride, std::numeric_limits<double>::quiet_NaN());
+        }
+      }
+    }
+    EXPECT_EQ(p.attend().wide(), out);
+    const WideLinearGradients after = run_wide_linear_backward(p);
+    EXPECT_EQ(after.d_q.wide(), before.d_q.wide());
+    EXPECT_EQ(after.d_k.wide(), before.d_k.wide());
+    EXPECT_EQ(after.d_v.wide(), before.d_v.wide());
+  }
+}
+
+TEST(WideLinear, RefusesAMixOfTypesAndAState) {
+  std::vector<double> wide(64, 7.0), out(16, 7.0);
+  std::vector<float> narrow(64, 7.0F);
+  const auto f64 = core::heads_view(wide.data(), 1, 2, 2, 4);
+  const auto f32 = core::heads_view(narrow.data(), 1, 2, 2, 4);
+  const auto o = core::heads_view(out.data(), 1, 2, 2, 4);
+  expect_unsupported("linear_attend: k must be f64 beside q of f64, got f32",
+                     [&] { linear_attend({}, f64, f32, f64, o); });
+  expect_unsupported("linear_attend: v must be f32, f16 or bf16 beside q of f32, got f64",
+                     [&] { linear_attend({}, f32, f32, f64, o); });
+  expect_unsupported("linear_attend: out must be f64 beside q of f64, got f32",
+                     [&] { linear_attend({}, f64, f64, f64, f32); });
+  expect_unsupported("linear_attend_backward: d_out must be f64 beside q of f64, got f32",
+                     [&] { linear_attend_backward({}, f64, f64, f64, f32, o, o, o); });
+  expect_unsupported(
+      "linear_attend: a state needs q, k and v of f32, f16 or bf16, got f64: its sums are float32",
+      [&] {
+        LinearState state(1, 2, 4, 4);
+        linear_attend({}, f64, f64, f64, o, {.causality = Causality::bottom_right}, &state);
+      });
+  EXPECT_EQ(out, std::vector<double>(16, 7.0)) << "written before it was refused";
+}
+
+}  // namespace
+}  // namespace phasor::attention::tests

@@ -1,0 +1,470 @@
+// Attention over float64 views against the reference, at float64's own precision.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attention/linear/linear_support.hpp"
+#include "attention/softmax/attend_support.hpp"
+#include "attention/softmax/wide_support.hpp"
+#include "phasor/core/error.hpp"
+
+namespace phasor::attention::tests {
+namespace {
+
+using encodings::TableGradient;
+
+// A problem in float64, its tables too: float32 holds none of their numbers exactly.
+class WideProblem {
+ public:
+  explicit WideProblem(Case c) : problem(as_wide(c)) {
+    std::mt19937_64 random(c.seed + 1000);
+    std::uniform_real_distribution<double> below_float(-1e-9, 1e-9);
+    for (Table* table : tables()) {
+      const std::int64_t count = table->heads * table->rows * table->dim;
+      std::vector<double>& wide = wide_.emplace_back(table->data, table->data + count);
+      for (double& x : wide) x += below_float(random);
+      table->wide = wide.data();
+    }
+  }
+
+  [[nodiscard]] std::vector<Table*> tables() {
+    ScoreTerms& t = problem.terms;
+    std::vector<Table*> all = {&t.content_bias, &t.position_bias, &t.extra_query,  &t.extra_key,
+                               &t.first_row,    &t.first_column,  &t.segment_rows, &t.segment_bias};
+    for (auto* rows : {&t.query_rows, &t.key_rows, &t.bias, &t.value_rows}) {
+      if (*rows) all.push_back(&(*rows)->table);
+    }
+    std::erase_if(all, [](const Table* table) { return !table->given(); });
+    return all;
+  }
+  [[nodiscard]] std::vector<double>& wide_of(const Table& table) {
+    return *std::find_if(wide_.begin(), wide_.end(), [&](const std::vector<double>& values) {
+      return values.data() == table.wide;
+    });
+  }
+
+  Problem problem;
+
+ private:
+  static Case as_wide(Case c) {
+    c.dtype = c.key_dtype = DType::f64;
+    return c;
+  }
+  std::deque<std::vector<double>> wide_;
+};
+
+struct WideAttended {
+  Tensor out;
+  std::vector<double> log_sum_exp;
+};
+WideAttended run_wide(const Problem& p, int threads = 1, AttentionExtras extras = {}) {
+  const Case& c = p.what;
+  WideAttended got{Tensor(DType::f64, {c.batch, c.queries, c.heads, c.value_dim}, c.strides, 99),
+                   std::vector<double>(static_cast<std::size_t>(c.batch * c.heads * c.queries))};
+  extras.wide_log_sum_exp = got.log_sum_exp.data();
+  AttentionOptions options = p.options;
+  options.threads = threads;
+  attend(p.terms, p.q_view(), p.k_view(), p.v_view(), got.out.view(), options, extras);
+  return got;
+}
+
+// Where gradients begin: they are added to what is there.
+constexpr double kBefore = 0.25;
+
+struct WideGradients {
+  Tensor d_q, d_k, d_v;
+  std::vector<std::vector<double>> tables;  // in the order of tables_of
+  std::vector<std::vector<float>> narrow;
+};
+enum class TableTarget : std::uint8_t { wide, narrow };
+WideGradients run_wide_backward(const Problem& p, const std::vector<TableSlot>& slots,
+                                int threads = 1, TableTarget target = TableTarget::wide) {
+  const Case& c = p.what;
+  const WideAttended forward = run_wide(p, threads);
+  WideGradients got{Tensor(DType::f64, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 99),
+                    Tensor(DType::f64, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 99),
+                    Tensor(DType::f64, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 99),
+                    {},
+                    {}};
+  AttentionGradients gradients{got.d_q.view(), got.d_k.view(), got.d_v.view(), {}};
+  for (const TableSlot& slot : slots) {
+    const auto count =
+        static_cast<std::size_t>(slot.table.heads * slot.table.rows * slot.table.dim);
+    got.tables.emplace_back(count, kBefore);
+    got.narrow.emplace_back(count, static_cast<float>(kBefore));
+  }
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Table& table = slots[i].table;
+    gradients.terms.*
+        slots[i].gradient = {got.narrow[i].data(),
+                             table.heads,
+                             table.rows,
+                             table.dim,
+                             table.head_stride,
+                             table.row_stride,
+                             target == TableTarget::wide ? got.tables[i].data() : nullptr};
+  }
+  AttentionOptions options = p.options;
+  options.threads = threads;
+  attend_backward(p.terms, p.q_view(), p.k_view(), p.v_view(),
+                  {forward.out.view(), nullptr, p.d_out_view(), forward.log_sum_exp.data()},
+                  gradients, options);
+  return got;
+}
+
+// The reference's dense [heads, rows, dim] where the table has them in memory.
+std::vector<double> in_memory_order(const TableSlot& slot) {
+  const Table& t = slot.table;
+  std::vector<double> values(slot.expected->size());
+  for (std::int64_t h = 0; h < t.heads; ++h) {
+    for (std::int64_t r = 0; r < t.rows; ++r) {
+      for (std::int64_t d = 0; d < t.dim; ++d) {
+        values[static_cast<std::size_t>(t.offset(h, r) + d)] =
+            kBefore + (*slot.expected)[static_cast<std::size_t>((h * t.rows + r) * t.dim + d)];
+      }
+    }
+  }
+  return values;
+}
+
+void expect_wide_attention(const Case& c) {
+  SCOPED_TRACE(::testing::Message() << c);
+  WideProblem wide(c);
+  const Problem& p = wide.problem;
+  const WideAttended got = run_wide(p);
+  const ReferenceResult expected = p.reference();
+  expect_wide("out", got.out.wide(), expected.out);
+  expect_wide("log_sum_exp", got.log_sum_exp, expected.log_sum_exp);
+  expect_gaps_untouched(
+      Tensor(DType::f64, {c.batch, c.queries, c.heads, c.value_dim}, c.strides, 99), got.out);
+
+  const ReferenceGradients gradients = p.reference_gradients();
+  const std::vector<TableSlot> slots = tables_of(p.terms, gradients);
+  const WideGradients d = run_wide_backward(p, slots);
+  expect_wide("d_q", d.d_q.wide(), gradients.d_q);
+  expect_wide("d_k", d.d_k.wide(), gradients.d_k);
+  expect_wide("d_v", d.d_v.wide(), gradients.d_v);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    expect_wide(slots[i].name, d.tables[i], in_memory_order(slots[i]));
+    EXPECT_EQ(d.narrow[i], std::vector<float>(d.narrow[i].size(), static_cast<float>(kBefore)))
+        << slots[i].name << " went to float32 as well";
+  }
+}
+
+class WideAttention : public ::testing::TestWithParam<Terms> {
+ protected:
+  // Grouped heads, and values of another width.
+  [[nodiscard]] static Case base() {
+    return {.terms = GetParam(),
+            .batch = 2,
+            .heads = 4,
+            .key_heads = 2,
+            .queries = 11,
+            .keys = 14,
+            .head_dim = 10,
+            .value_dim = 7,
+            .strides = Strides::padded};
+  }
+};
+
+TEST_P(WideAttention, IsTheReferenceWithEveryOption) {
+  expect_wide_attention(base());
+  Case c = base();
+  c.causality = Causality::bottom_right;
+  c.strides = Strides::heads_first;
+  expect_wide_attention(c);
+  c.window = 4;
+  c.soft_cap = 1.5;
+  expect_wide_attention(c);
+  c.queries = 17;  // the first see no key
+  expect_wide_attention(c);
+  c = base();
+  c.padded = Padded::lengths;
+  c.positions = PositionIds::scattered;
+  expect_wide_attention(c);
+  c.padded = Padded::flags;
+  c.masked = Masked::additive_rank_4;
+  c.window = 6;
+  expect_wide_attention(c);
+  c = base();
+  c.batch = 1;
+  c.packed = 3;
+  c.causality = Causality::bottom_right;
+  expect_wide_attention(c);
+}
+
+TEST_P(WideAttention, IsTheReferenceUnderEveryMask) {
+  for (int masked = 0; masked <= static_cast<int>(Masked::additive_short); ++masked) {
+    Case c = base();
+    c.masked = static_cast<Masked>(masked);
+    expect_wide_attention(c);
+  }
+}
+
+TEST_P(WideAttention, DoesNotDependOnTheThreads) {
+  Case c = base();
+  c.queries = 40;
+  c.keys = 40;
+  WideProblem wide(c);
+  const Problem& p = wide.problem;
+  const WideAttended one = run_wide(p, 1), three = run_wide(p, 3);
+  EXPECT_EQ(one.out.bytes(), three.out.bytes());
+  EXPECT_EQ(one.log_sum_exp, three.log_sum_exp);
+  const ReferenceGradients expected = p.reference_gradients();
+  const std::vector<TableSlot> slots = tables_of(p.terms, expected);
+  const WideGradients alone = run_wide_backward(p, slots, 1);
+  const WideGradients shared = run_wide_backward(p, slots, 3);
+  EXPECT_EQ(alone.d_q.bytes(), shared.d_q.bytes());
+  EXPECT_EQ(alone.d_k.bytes(), shared.d_k.bytes());
+  EXPECT_EQ(alone.d_v.bytes(), shared.d_v.bytes());
+  EXPECT_EQ(alone.tables, shared.tables);
+}
+
+// Without wide numbers the float32 ones count, for tables and for their gradients.
+TEST_P(WideAttention, ReadsAndWritesFloat32TablesWhereThereAreNoOthers) {
+  Case c = base();
+  c.dtype = c.key_dtype = DType::f64;
+  const Problem p(c);
+  expect_wide("out", run_wide(p).out.wide(), p.reference().out);
+  const ReferenceGradients expected = p.reference_gradients();
+  const std::vector<TableSlot> slots = tables_of(p.terms, expected);
+  const WideGradients got = run_wide_backward(p, slots, 1, TableTarget::narrow);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    expect_wide(slots[i].name, {got.narrow[i].begin(), got.narrow[i].end()},
+                in_memory_order(slots[i]), 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, WideAttention, ::testing::ValuesIn(kAllTerms),
+                         [](const auto& info) { return name_of(info.param); });
+
+// Whatever goes together: cases drawn at random, each from its seed.
+TEST(WideAttentionTerms, RandomCombinations) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto one_of = [&](const auto& list) { return list[random() % list.size()]; };
+    Case c{.terms = one_of(kAllTerms)};
+    c.queries = one_of(std::array{1, 2, 7, 30});
+    c.keys = one_of(std::array{1, 3, 8, 33});
+    c.head_dim = one_of(std::array{1, 2, 7, 16, 20});
+    c.value_dim = one_of(std::array{1, 5, 16});
+    c.key_heads = one_of(std::array{1, 2});
+    c.heads = c.key_heads * one_of(std::array{1, 2, 3});
+    c.packed = one_of(std::array{0, 0, 0, 2, 5});
+    c.batch = c.packed > 0 ? 1 : one_of(std::array{1, 2});
+    c.strides = one_of(std::array{Strides::dense, Strides::padded, Strides::heads_first});
+    c.shift = one_of(std::array{0, 1});
+    c.causality = one_of(std::array{Causality::none, Causality::bottom_right});
+    c.window = one_of(std::array{0, 0, 1, 5, 100});
+    c.soft_cap = one_of(std::array{0.0, 0.0, 3.0});
+    c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
+    c.padded =
+        c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
+    c.positions = one_of(std::array{PositionIds::by_default, PositionIds::scattered});
+    c.seed = seed;
+    expect_wide_attention(c);
+    if (HasFailure()) return;  // one case is enough to paste
+  }
+}
+
+TEST(WideAttentionTerms, LongRows) {
+  for (const Terms terms : {Terms::rope, Terms::t5}) {
+    expect_wide_attention({.terms = terms, .queries = 2, .keys = 20000});
+  }
+}
+
+// Steps of 1e-5 are lost in a table that is rounded to float32 on the way: the slope would be off
+// by a hundredth.
+TEST(WideAttentionGradients, AreTheSlopesOfEveryTable) {
+  for (const Terms terms : {Terms::everything, Terms::tupe_first, Terms::xlnet}) {
+    WideProblem wide({.terms = terms,
+                      .heads = 2,
+                      .key_heads = 1,
+                      .queries = 4,
+                      .keys = 5,
+                      .head_dim = 6,
+                      .value_dim = 3,
+                      .soft_cap = 3.0});
+    const Problem& p = wide.problem;
+    const std::vector<double> d_out = p.d_out.wide();
+    const auto loss = [&] {
+      const std::vector<double> out = run_wide(p).out.wide();
+      double sum = 0.0;
+      for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * d_out[i];
+      return sum;
+    };
+    const ReferenceGradients shapes = p.reference_gradients();
+    const std::vector<TableSlot> slots = tables_of(p.terms, shapes);
+    const WideGradients got = run_wide_backward(p, slots);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      std::vector<double>& values = wide.wide_of(slots[i].table);
+      for (std::size_t e = 0; e < values.size(); ++e) {
+        constexpr double kStep = 1e-5;
+        const double before = values[e];
+        values[e] = before + kStep;
+        const double above = loss();
+        values[e] = before - kStep;
+        const double slope = (above - loss()) / (2.0 * kStep);
+        values[e] = before;
+        ASSERT_NEAR(got.tables[i][e] - kBefore, slope, 1e-7)
+            << name_of(terms) << ": " << slots[i].name << "[" << e << "]";
+      }
+    }
+  }
+}
+
+TEST(WideAttentionOptions, TakeRotatedKeysAndFloat32Angles) {
+  for (const Terms terms : {Terms::rope, Terms::xpos}) {
+    WideProblem wide({.terms = terms, .batch = 2, .queries = 6, .keys = 9});
+    wide.problem.options.keys = KeyState::rotated;
+    expect_wide("out", run_wide(wide.problem).out.wide(), wide.problem.reference().out);
+  }
+  WideProblem wide({.terms = Terms::rope, .batch = 2, .queries = 6, .keys = 9});
+  const std::vector<double> exact = run_wide(wide.problem).out.wide();
+  wide.problem.options.angles = core::AngleMode::float32;
+  const std::vector<double> engine = run_wide(wide.problem).out.wide();
+  expect_wide("out", engine, wide.problem.reference().out);
+  EXPECT_NE(engine, exact);
+}
+
+// Features leave their places on the way: the gradient must find back.
+TEST(WideAttentionOptions, RotateEveryLayout) {
+  for (const auto layout : {core::PairLayout::interleaved, core::PairLayout::half,
+                            core::PairLayout::interleaved_to_half}) {
+    WideProblem wide({.terms = Terms::rope, .heads = 4, .queries = 6, .keys = 9, .head_dim = 16});
+    Problem& p = wide.problem;
+    p.terms.rotation->layout = layout;
+    expect_wide("out", run_wide(p).out.wide(), p.reference().out);
+    const ReferenceGradients expected = p.reference_gradients();
+    const WideGradients got = run_wide_backward(p, {});
+    expect_wide("d_q", got.d_q.wide(), expected.d_q);
+    expect_wide("d_k", got.d_k.wide(), expected.d_k);
+  }
+}
+
+TEST(WideAttentionExtras, AreThoseOfTheReferenceRoundedOnce) {
+  WideProblem wide({.terms = Terms::deberta,
+                    .batch = 2,
+                    .queries = 7,
+                    .keys = 9,
+                    .causality = Causality::bottom_right,
+                    .soft_cap = 2.0,
+                    .masked = Masked::additive_rank_4});
+  const Problem& p = wide.problem;
+  const ReferenceResult expected = p.reference();
+  std::vector<float> scores(expected.scores.size()), capped = scores, masked = scores;
+  std::vector<float> probabilities = scores, log_sum_exp(expected.log_sum_exp.size());
+  const auto compare = [](const char* what, const std::vector<float>& got,
+                          const std::vector<double>& exact) {
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_FLOAT_EQ(got[i], static_cast<float>(exact[i])) << what << "[" << i << "]";
+    }
+  };
+  run_wide(p, 2,
+           {log_sum_exp.data(), scores.data(), capped.data(), masked.data(), probabilities.data()});
+  compare("log_sum_exp", log_sum_exp, expected.log_sum_exp);
+  compare("scores", scores, expected.scores);
+  compare("capped_scores", capped, expected.capped_scores);
+  compare("masked_scores", masked, expected.masked_scores);
+  compare("probabilities", probabilities, expected.probabilities);
+  // On their own, where no scores lead the way.
+  std::fill(probabilities.begin(), probabilities.end(), 7.0F);
+  run_wide(p, 1, {.probabilities = probabilities.data()});
+  compare("probabilities alone", probabilities, expected.probabilities);
+}
+
+TEST(WideAttentionRows, NaNInAHiddenKeyReachesNobody) {
+  WideProblem wide({.terms = Terms::rope,
+                    .batch = 2,
+                    .queries = 5,
+                    .keys = 8,
+                    .strides = Strides::dense,
+                    .padded = Padded::flags});
+  Problem& p = wide.problem;
+  const std::vector<double> before = run_wide(p).out.wide();
+  const auto spoil = [&](Tensor& tensor) {
+    const core::HeadsView view = tensor.view();
+    for (std::int64_t t = 0; t < view.batch * view.tokens; ++t) {
+      if (p.key_padding[static_cast<std::size_t>(t)] == 0) {
+        core::set_element(view, t * view.token_stride, std::numeric_limits<double>::quiet_NaN());
+      }
+    }
+  };
+  ASSERT_NE(std::count(p.key_padding.begin(), p.key_padding.end(), 0), 0);
+  spoil(p.k);
+  spoil(p.v);
+  EXPECT_EQ(run_wide(p).out.wide(), before);
+}
+
+TEST(WideAttentionRows, OfNoKeysAreZeros) {
+  for (const std::int64_t keys : {0, 3}) {
+    WideProblem wide({.queries = 5, .keys = keys, .causality = Causality::bottom_right});
+    const WideAttended got = run_wide(wide.problem);
+    for (std::size_t i = 0; i < got.log_sum_exp.size(); ++i) {
+      if (static_cast<std::int64_t>(i) % 5 < 5 - keys) {
+        EXPECT_EQ(got.log_sum_exp[i], -std::numeric_limits<double>::infinity());
+      }
+    }
+    EXPECT_EQ(core::element_of(got.out.view(), 0), 0.0);
+  }
+  EXPECT_NO_THROW(run_wide(WideProblem({.queries = 0, .keys = 3}).problem));
+}
+
+TEST(WideAttentionRefuses, AMixOfTypes) {
+  std::vector<double> wide(64, 7.0);
+  std::vector<float> narrow(64, 7.0F);
+  const auto f64 = core::heads_view(wide.data(), 1, 2, 2, 4);
+  const auto f32 = core::heads_view(narrow.data(), 1, 2, 2, 4);
+  std::vector<double> out(16, 7.0), log_sum(4), more(16, 7.0), last(16, 7.0);
+  const auto d = core::heads_view(out.data(), 1, 2, 2, 4);
+  const auto d_k = core::heads_view(more.data(), 1, 2, 2, 4);
+  const auto d_v = core::heads_view(last.data(), 1, 2, 2, 4);
+  const auto run = [&](core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
+                       core::HeadsView o,
+                       const AttentionExtras& extras = {}) { attend({}, q, k, v, o, {}, extras); };
+  expect_unsupported("attend: k must be f64 beside q of f64, got f32",
+                     [&] { run(f64, f32, f64, d); });
+  expect_unsupported("attend: v must be f64 beside q of f64, got f32",
+                     [&] { run(f64, f64, f32, d); });
+  expect_unsupported("attend: k must be f32, f16 or bf16 beside q of f32, got f64",
+                     [&] { run(f32, f64, f32, d); });
+  expect_unsupported("attend: out must be f32, f16 or bf16 beside q of f32, got f64",
+                     [&] { run(f32, f32, f32, d); });
+  expect_unsupported("attend: wide_log_sum_exp must come with f64 views, got f32", [&] {
+    std::vector<float> other(16);
+    run(f32, f32, f32, core::heads_view(other.data(), 1, 2, 2, 4),
+        {.wide_log_sum_exp = log_sum.data()});
+  });
+  EXPECT_EQ(out, std::vector<double>(16, 7.0));
+
+  const auto back = [&](core::ConstHeadsView o, core::ConstHeadsView d_o, core::HeadsView d_q) {
+    attend_backward({}, f64, f64, f64, {o, nullptr, d_o, log_sum.data()}, {d_q, d_k, d_v, {}});
+  };
+  expect_unsupported("attend_backward: d_q must be f64 beside q of f64, got f32",
+                     [&] { back(f64, f64, f32); });
+  expect_unsupported("attend_backward: out must be f64 beside q of f64, got f32",
+                     [&] { back(f32, f64, d); });
+  expect_unsupported("attend_backward: d_out must be f64 beside q of f64, got f32",
+                     [&] { back(f64, f32, d); });
+  try {
+    attend_backward({}, f64, f64, f64, {f64, narrow.data(), f64}, {d, d_k, d_v, {}});
+    ADD_FAILURE() << "took a float32 log_sum_exp";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "attend_backward: wide_log_sum_exp of the forward pass must be given, got null");
+  }
+  for (const auto* values : {&out, &more, &last}) {
+    EXPECT_EQ(*values, std::vector<double>(16, 7.0)) << "written before it was refused";
+  }
+}
+
+}  // namespace
+}  // namespace phasor::attention::tests

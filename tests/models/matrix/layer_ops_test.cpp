@@ -1,0 +1,139 @@
+#include "models/matrix/layer_ops.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "models/numbers.hpp"
+
+namespace phasor::models {
+namespace {
+
+using testing::kInfinity;
+using testing::kNan;
+using testing::normal_numbers;
+
+// The definitions, in double; erfc where 1 + erf would cancel.
+double value_of(Activation f, double x) {
+  switch (f) {
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::gelu:
+      return x * std::erfc(-x / std::numbers::sqrt2) / 2;
+    case Activation::gelu_tanh: {
+      const double inner = x + 0.044715 * x * x * x;
+      return x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * inner)) / 2;
+    }
+    case Activation::relu:
+      return x < 0 ? 0 : x;
+  }
+  return 0;
+}
+
+class LayerOps : public ::testing::TestWithParam<core::InstructionSet> {};
+
+TEST_P(LayerOps, ActivationsAgreeWithDouble) {
+  std::vector<float> x = {0.0F, -0.0F, 1e-30F, -1e-30F, 88.0F, -88.0F, 3e38F, -3e38F};
+  for (int i = -40000; i <= 40000; ++i) x.push_back(static_cast<float>(i) / 2000.0F);
+  std::vector<float> up = normal_numbers(x.size(), 1);
+  for (const Activation f :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    std::vector<float> plain = x, gated = x;
+    activate(f, plain, GetParam());
+    activate_gate(f, gated, up.data(), GetParam());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto at = static_cast<double>(x[i]);
+      const double want = value_of(f, at);
+      const double bound =
+          kActivationError * std::abs(want) + kActivationTail * std::min(1.0, std::abs(at)) + 1e-44;
+      ASSERT_LE(std::abs(static_cast<double>(plain[i]) - want), bound)
+          << "function " << static_cast<int>(f) << " of " << x[i];
+      ASSERT_EQ(gated[i], plain[i] * up[i]) << i;
+    }
+  }
+}
+
+TEST_P(LayerOps, ActivationsHaveTheLimitsOfTheirFunctions) {
+  for (const Activation f :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    std::vector<float> x = {kInfinity, -kInfinity, kNan};
+    activate(f, x, GetParam());
+    EXPECT_EQ(x[0], kInfinity);
+    EXPECT_EQ(x[1], 0.0F) << static_cast<int>(f);
+    EXPECT_TRUE(std::isnan(x[2]));
+  }
+}
+
+TEST_P(LayerOps, NormsAgreeWithDouble) {
+  for (const std::int64_t width : {1, 7, 16, 100, 576}) {
+    const std::int64_t tokens = 3, stride = width + 5;
+    // A mean far from zero: in float the variance would be noise.
+    const std::vector<float> x =
+        normal_numbers(static_cast<std::size_t>(tokens * stride), 2, 1000.0F);
+    const std::vector<float> weight = normal_numbers(static_cast<std::size_t>(width), 3),
+                             bias = normal_numbers(static_cast<std::size_t>(width), 4);
+    std::vector<float> rms = x, layer = x, unbiased(x.size());
+    const Rows rows{tokens, width, stride};
+    rms_norm(rows, rms.data(), weight.data(), 1.0F, 1e-5, rms.data(), GetParam());
+    layer_norm(rows, layer.data(), weight.data(), bias.data(), 1e-5, layer.data(), GetParam());
+    layer_norm(rows, x.data(), weight.data(), nullptr, 1e-5, unbiased.data(), GetParam());
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const float* const row = x.data() + t * stride;
+      double sum = 0, squares = 0, spread = 0;
+      for (std::int64_t c = 0; c < width; ++c) {
+        sum += static_cast<double>(row[c]);
+        squares += std::pow(static_cast<double>(row[c]), 2);
+      }
+      const double n = static_cast<double>(width), mean = sum / n;
+      for (std::int64_t c = 0; c < width; ++c) spread += std::pow(row[c] - mean, 2);
+      for (std::int64_t c = 0; c < width; ++c) {
+        const auto w = static_cast<std::size_t>(c), at = static_cast<std::size_t>(t * stride + c);
+        const double root = row[c] / std::sqrt(squares / n + 1e-5) * (1 + weight[w]);
+        const double normal = (row[c] - mean) / std::sqrt(spread / n + 1e-5) * weight[w];
+        EXPECT_NEAR(rms[at], root, 3e-7 * std::abs(root) + 1e-7);
+        EXPECT_NEAR(layer[at], normal + bias[w], 3e-7 * (std::abs(normal) + std::abs(bias[w])));
+        EXPECT_NEAR(unbiased[at], normal, 3e-7 * std::abs(normal) + 1e-9);
+      }
+      for (std::int64_t c = width; c < stride; ++c) {  // between the rows
+        EXPECT_EQ(rms[static_cast<std::size_t>(t * stride + c)], row[c]);
+        EXPECT_EQ(layer[static_cast<std::size_t>(t * stride + c)], row[c]);
+      }
+    }
+  }
+}
+
+TEST_P(LayerOps, AddsEveryElement) {
+  for (const std::size_t count : {0U, 1U, 15U, 16U, 37U}) {
+    std::vector<float> x = normal_numbers(count, 5);
+    const std::vector<float> y = normal_numbers(count, 6), before = x;
+    add_to(x, y.data(), GetParam());
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(x[i], before[i] + y[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, LayerOps,
+                         ::testing::ValuesIn(core::available_instruction_sets()));
+
+TEST(LogSumExp, AgreesWithDouble) {
+  for (const std::size_t count : {1U, 15U, 16U, 1000U, 49152U}) {
+    for (const float mean : {0.0F, -3000.0F, 3000.0F}) {
+      const std::vector<float> x = normal_numbers(count, 7, mean);
+      double sum = 0;
+      for (const float value : x) sum += std::exp(static_cast<double>(value) - mean);
+      EXPECT_NEAR(log_sum_exp(x), std::log(sum) + mean, 2e-7) << count << " " << mean;
+    }
+  }
+}
+
+TEST(LogSumExp, TakesWhatIsNotFinite) {
+  EXPECT_EQ(log_sum_exp({}), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(log_sum_exp(std::vector<float>{-kInfinity, -kInfinity}), -kInfinity);
+  EXPECT_EQ(log_sum_exp(std::vector<float>{1.0F, kInfinity}), kInfinity);
+  EXPECT_DOUBLE_EQ(log_sum_exp(std::vector<float>{2.0F, -kInfinity}), 2.0);
+  EXPECT_TRUE(std::isnan(log_sum_exp(std::vector<float>{1.0F, kNan, 2.0F})));
+}
+
+}  // namespace
+}  // namespace phasor::models

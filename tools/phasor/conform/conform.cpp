@@ -1,0 +1,244 @@
+// phasor conform: golden cases, each computed and compared.
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "commands.hpp"
+#include "conform/case.hpp"
+#include "conform/kinds.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/io/file.hpp"
+#include "phasor/io/json.hpp"
+#include "spec.hpp"
+
+namespace phasor::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ConformOptions {
+  std::string directory, filter, json;
+};
+
+enum class Status : std::uint8_t { pass, fail, unsupported };
+
+std::string_view name_of(Status status) {
+  return status == Status::pass ? "pass" : status == Status::fail ? "FAIL" : "unsupported";
+}
+
+struct Verdict {
+  std::string name, kind;
+  Status status = Status::fail;
+  std::optional<double> max_error, tolerance;  // none when nothing was compared
+  std::string failure;
+};
+
+Kinds all_kinds() {
+  Kinds kinds;
+  add_frequency_kinds(kinds);
+  add_rope_kinds(kinds);
+  add_onnx_kinds(kinds);
+  add_attention_kinds(kinds);
+  add_encoding_kinds(kinds);
+  add_score_kinds(kinds);
+  add_backward_kinds(kinds);
+  add_linear_kinds(kinds);
+  add_onnx_attention_kinds(kinds);
+  add_diagnose_kinds(kinds);
+  add_roformer_kinds(kinds);
+  add_model_kinds(kinds);
+  add_real_model_kinds(kinds);
+  return kinds;
+}
+
+// Every folder below `root` that holds a case.json, in the order of their paths.
+std::vector<fs::path> find_cases(const fs::path& root) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    throw Error(ErrorCode::io, message(root.string(), ": must be a directory of golden cases, got ",
+                                       fs::exists(root, error) ? "a file" : "nothing there"));
+  }
+  std::vector<fs::path> cases;
+  if (fs::exists(root / "case.json", error)) cases.push_back(root);
+  fs::recursive_directory_iterator entry(root, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename() == "case.json" && entry.depth() > 0) {
+      cases.push_back(entry->path().parent_path());
+    }
+  }
+  if (error) {
+    throw Error(ErrorCode::io,
+                message(root.string(), ": every folder must be readable, got ", error.message()));
+  }
+  if (cases.empty()) {
+    throw Error(ErrorCode::io,
+                message(root.string(), ": must hold golden cases (case.json), got none"));
+  }
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
+bool matches(const std::string& filter, const Case& golden) {
+  if (filter.empty()) return true;
+  const std::array<std::string, 3> names = {golden.name, golden.kind,
+                                            golden.group + "/" + golden.name};
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return ::fnmatch(filter.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+Verdict run_case(Case& golden, const Kind& kind) {
+  Verdict verdict{golden.name, golden.kind, Status::fail, std::nullopt, std::nullopt, ""};
+  Comparison comparison(golden);
+  try {
+    read_arrays(golden);
+    kind(golden, comparison);
+    comparison.finish();
+    verdict.failure = comparison.failure();
+    verdict.status = comparison.failed() ? Status::fail : Status::pass;
+    verdict.max_error = comparison.max_error();
+    verdict.tolerance = comparison.tolerance();
+  } catch (const CaseUnsupported& reason) {
+    verdict.status = Status::unsupported;
+    verdict.failure = reason.what();
+  } catch (const std::exception& error) {
+    verdict.failure = error.what();
+  }
+  return verdict;
+}
+
+// None when the filter leaves the case out.
+std::optional<Verdict> judge(const fs::path& directory, const std::string& filter,
+                             const Kinds& kinds) {
+  Case golden = name_case(directory);
+  try {
+    read_description(golden);
+  } catch (const std::exception& error) {
+    if (!matches(filter, golden)) return std::nullopt;
+    return Verdict{golden.name,  golden.kind,  Status::fail,
+                   std::nullopt, std::nullopt, error.what()};
+  }
+  if (!matches(filter, golden)) return std::nullopt;
+  const auto kind = kinds.find(golden.kind);
+  if (kind == kinds.end()) {
+    return Verdict{golden.name, golden.kind, Status::unsupported, std::nullopt, std::nullopt, ""};
+  }
+  return run_case(golden, kind->second);
+}
+
+std::string number_text(const std::optional<double>& number) {
+  return number ? fmt::format("{:.3g}", *number) : "-";
+}
+
+void print_verdicts(const std::vector<Verdict>& verdicts) {
+  std::size_t width = 4;
+  for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
+  for (const Verdict& verdict : verdicts) {
+    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
+               number_text(verdict.max_error), number_text(verdict.tolerance));
+    if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
+  }
+}
+
+io::Json json_number(const std::optional<double>& number) {
+  return number && std::isfinite(*number) ? io::Json(*number) : io::Json(nullptr);
+}
+
+struct Tally {
+  std::size_t passed = 0, failed = 0, unsupported = 0;
+};
+
+Tally tally_of(const std::vector<Verdict>& verdicts) {
+  Tally tally;
+  for (const Verdict& verdict : verdicts) {
+    ++(verdict.status == Status::pass   ? tally.passed
+       : verdict.status == Status::fail ? tally.failed
+                                        : tally.unsupported);
+  }
+  return tally;
+}
+
+void write_json(const std::string& path, const std::vector<Verdict>& verdicts, const Tally& tally) {
+  io::Json report;
+  report["passed"] = tally.passed;
+  report["failed"] = tally.failed;
+  report["unsupported"] = tally.unsupported;
+  report["cases"] = io::Json::array();
+  for (const Verdict& verdict : verdicts) {
+    io::Json entry;
+    entry["case"] = verdict.name;
+    entry["kind"] = verdict.kind;
+    entry["status"] = name_of(verdict.status);
+    entry["max_error"] = json_number(verdict.max_error);
+    entry["tolerance"] = json_number(verdict.tolerance);
+    if (!verdict.failure.empty()) entry["failure"] = verdict.failure;
+    report["cases"].push_back(std::move(entry));
+  }
+  // File names and messages may hold any byte; JSON may not.
+  const std::string text =
+      report.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
+  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+  or_throw(io::replace_file(path, std::span(&piece, 1)));
+}
+
+int run_conform(const ConformOptions& options) {
+  const Kinds kinds = all_kinds();
+  std::vector<Verdict> verdicts;
+  for (const fs::path& directory : find_cases(options.directory)) {
+    if (std::optional<Verdict> verdict = judge(directory, options.filter, kinds)) {
+      verdicts.push_back(std::move(*verdict));
+    }
+  }
+  if (verdicts.empty()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("--filter must match a case, a kind or group/case, got '", options.filter, "'"));
+  }
+  const Tally tally = tally_of(verdicts);
+  print_verdicts(verdicts);
+  fmt::print("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
+             tally.unsupported);
+  if (!options.json.empty()) write_json(options.json, verdicts, tally);
+  return tally.failed + tally.unsupported == 0 ? exit_code::done : exit_code::difference;
+}
+
+}  // namespace
+
+void add_conform(CommandLine& line) {
+  auto options = std::make_shared<ConformOptions>();
+  Verb& verb = line.verb("conform", "golden cases, each computed and compared");
+  verb.argument("directory", &options->directory, "searched for case.json, all folders below too")
+      .required();
+  verb.flag("--filter", &options->filter,
+            "only cases whose name, kind or group/name match (* any text, ? one character)");
+  verb.flag("--json", &options->json, "write the verdicts to this file as well");
+  std::string kinds;
+  for (const auto& [name, kind] : all_kinds()) kinds += "\n  " + name;
+  verb.footer =
+      "Runs the golden cases of a folder: configs, inputs and the values another implementation\n"
+      "gave for them, each with its tolerance. A damaged value, a missing file or a wrong dtype is "
+      "a\n"
+      "failure of its case. Kinds that are not built are unsupported and count against the exit\n"
+      "code unless the filter leaves them out.\n"
+      "\n"
+      "Prints   pass|FAIL|unsupported  case  max error  tolerance\n"
+      "\n"
+      "Example  phasor conform golden --filter 'rope_*' --json verdicts.json\n"
+      "\n"
+      "Kinds" +
+      kinds;
+  verb.action = [options] { return run_conform(*options); };
+}
+
+}  // namespace phasor::tools
