@@ -1,5 +1,5 @@
-// How Phasor says no. A caller's mistake is thrown as Error before any output is touched; a mistake
-// of the world (a file, a flag, JSON) comes back as Result<T>.
+// Errors. An invalid argument is thrown as Error before any output is written; an invalid file, flag
+// or JSON text is returned as Result<T>.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ enum class ErrorCode : std::uint8_t {
   internal,
 };
 
-// The message follows one grammar: `where: what must hold, got what came`.
+// The message is one line: what was being done, what is wrong with the value (always shown), what
+// would be right. `rotate: rotary_dim must be even, got 7`
 class PHASOR_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -66,14 +67,16 @@ template <class... Parts>
   return text;
 }
 
+// Throws Error(code, text).
+[[noreturn]] PHASOR_API void refuse(ErrorCode code, const std::string& text);
 // Throws Error(invalid_argument, text).
 [[noreturn]] PHASOR_API void refuse(const std::string& text);
 
-// A value or the Error that stands in its place.
+// A value, or the Error that explains why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  // Not explicit, so that `return value;` and `return error;` read as they should.
+  // Not explicit, so that `return value;` and `return error;` work.
   Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
   Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
@@ -89,7 +92,7 @@ class [[nodiscard]] Result {
   // precondition  not ok()
   [[nodiscard]] const Error& error() const { return std::get<Error>(state_); }
 
-  // The value, or its Error thrown: for callers that speak in exceptions.
+  // Returns the value or throws the Error.
   [[nodiscard]] T value_or_throw() && {
     if (!ok()) throw Error(error());
     return std::get<T>(std::move(state_));

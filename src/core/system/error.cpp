@@ -18,6 +18,8 @@ void append_to(std::string& text, double number) {
 
 namespace phasor {
 
-void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
+
+void refuse(const std::string& text) { refuse(ErrorCode::invalid_argument, text); }
 
 }  // namespace phasor
