@@ -15,7 +15,6 @@ namespace {
 using encodings::RopeSpec;
 
 constexpr double kRotation = 2.0 * std::numbers::pi;
-[[noreturn]] void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
 
 // What a method says of itself; its formulas stand in rope_scaling.hpp.
 struct Words {
