@@ -86,7 +86,8 @@ struct Product {
 // special  an activation that is not finite makes every result of its token not finite, and no
 //          other token's; blocks of 32 activations below 1e-31 may count as zeros
 // throws   Error(shape_mismatch): matrices of different widths, strides below a row, tokens below
-//          0; Error(invalid_argument): a product without a matrix; before an output is touched
+//          0; Error(invalid_argument): a product without a matrix; before an output is touched.
+//          std::bad_alloc, Error(internal) when the GEMM library refuses: outputs hold any numbers
 // cost     no thread for less than core::kThreadBytes of weights times tokens a thread; memory for
 //          the prepared activations and a panel of rows stays with the calling thread
 PHASOR_API void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,

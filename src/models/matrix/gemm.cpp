@@ -4,6 +4,7 @@
 #include <dnnl.h>
 
 #include <mutex>
+#include <new>
 
 // The library's own threads, if it was built with OpenMP: our rows are split over our threads.
 // Weak, so that a build of the library with another runtime links too.
@@ -53,18 +54,19 @@ class OneThread {
 bool has_gemm() noexcept { return true; }
 
 bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
-          const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
-          core::InstructionSet isa) noexcept {
+          const float* b, std::int64_t ldb, float* c, std::int64_t ldc, core::InstructionSet isa) {
   choose_level(isa);
   const OneThread one;
-  return dnnl_sgemm('N', 'N', m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc) == dnnl_success;
+  const dnnl_status_t status = dnnl_sgemm('N', 'N', m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc);
+  if (status == dnnl_out_of_memory) throw std::bad_alloc();
+  return status == dnnl_success;
 }
 #else
 bool has_gemm() noexcept { return false; }
 
 bool gemm(std::int64_t /*m*/, std::int64_t /*n*/, std::int64_t /*k*/, const float* /*a*/,
           std::int64_t /*lda*/, const float* /*b*/, std::int64_t /*ldb*/, float* /*c*/,
-          std::int64_t /*ldc*/, core::InstructionSet /*isa*/) noexcept {
+          std::int64_t /*ldc*/, core::InstructionSet /*isa*/) {
   return false;
 }
 #endif

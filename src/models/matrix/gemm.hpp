@@ -16,9 +16,13 @@ namespace phasor::models {
 // never AMX, which some virtual machines announce without being able to run it. A later call that
 // asks for a lower level gets the first one's.
 //
-// False when the library refuses, out of memory for instance; true otherwise. Never throws.
+// True when c is written, false when the library refuses.
+//
+// throws   std::bad_alloc, which oneDNN lets through: it allocates in the first call of the process
+//          on x86-64 and in every call on arm64. c then holds any numbers, the next call works; on
+//          arm64 the library leaks its copy buffer of about 64 k bytes
 [[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
                         std::int64_t lda, const float* b, std::int64_t ldb, float* c,
-                        std::int64_t ldc, core::InstructionSet isa) noexcept;
+                        std::int64_t ldc, core::InstructionSet isa);
 
 }  // namespace phasor::models

@@ -3,6 +3,9 @@
 // These models are too small for threads to share; real_allocations_test.cpp has one that is not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <new>
 #include <optional>
@@ -10,6 +13,8 @@
 #include <vector>
 
 #include "models/decoder/decoder_support.hpp"
+#include "models/matrix/quantised_tensor.hpp"
+#include "models/numbers.hpp"
 #include "phasor/models/generate.hpp"
 #include "support/allocations.hpp"
 
@@ -120,6 +125,44 @@ TEST(GenerationAllocations, AWarmTokenHasNone) {
       if (sampler.temperature == 0.0) {
         EXPECT_EQ(allocation_count(), before) << "token " << token;
       }
+    }
+  }
+}
+
+// Many tokens go through the GEMM library. oneDNN allocates in every product on arm64, and on x86-64
+// in the first one of the process, where it generates its kernels: CTest runs each test in a process
+// of its own.
+TEST(ProductFailures, MemoryThatRunsOutInTheGemmLibraryIsAnException) {
+  constexpr std::int64_t kRows = 20, kColumns = 64, kTokens = 40;
+  const QuantisedTensor tensor(TensorType::f32, kRows, kColumns, 1);
+  const Matrix matrix = Matrix::pack(tensor.tensor());
+  const std::vector<float> x = normal_numbers(kTokens * kColumns, 2);
+  std::vector<float> out(kTokens * kRows);
+  const Product product{&matrix, out.data(), kRows};
+  // Not each allocation in turn: generating the kernels takes thousands.
+  bool failed = true;
+  for (std::int64_t index = 0; failed; index = std::max<std::int64_t>(1, 2 * index)) {
+    const FailingAllocation failing(index);
+    try {
+      multiply({&product, 1}, x.data(), kTokens, kColumns, kOneThread);
+    } catch (const std::bad_alloc&) {
+    }
+    failed = FailingAllocation::has_failed();
+    EXPECT_TRUE(failed || index > 0);
+  }
+  std::vector<float> row(kColumns);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    matrix.row(r, row);
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      double sum = 0.0, sizes = 0.0;
+      for (std::int64_t c = 0; c < kColumns; ++c) {
+        const double term = double{row[static_cast<std::size_t>(c)]} *
+                            double{x[static_cast<std::size_t>(t * kColumns + c)]};
+        sum += term;
+        sizes += std::abs(term);
+      }
+      EXPECT_NEAR(out[static_cast<std::size_t>(t * kRows + r)], sum, kExactProductError * sizes)
+          << "row " << r << " token " << t;
     }
   }
 }
