@@ -13,7 +13,7 @@
 #include "capi/handles.hpp"
 #include "capi/spec.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/models/describe.hpp"
+#include "phasor/models/internal/describe.hpp"
 #include "phasor/phasor.h"
 #include "phasor/porting/audit.hpp"
 #include "phasor/porting/convert.hpp"

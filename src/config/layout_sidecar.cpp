@@ -3,7 +3,7 @@
 #include <system_error>
 
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 
 namespace phasor::config {
 namespace {

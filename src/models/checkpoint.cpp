@@ -5,8 +5,8 @@
 #include <system_error>
 #include <utility>
 
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::models {

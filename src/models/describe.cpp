@@ -1,4 +1,4 @@
-#include "phasor/models/describe.hpp"
+#include "phasor/models/internal/describe.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "models/decoder/settings.hpp"
 #include "phasor/io/gguf.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/text/tokenizer.hpp"

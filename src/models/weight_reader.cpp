@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/porting/diff.hpp"
 #include "porting/json_values.hpp"
 #include "porting/plan/scaling_keys.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::porting {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 

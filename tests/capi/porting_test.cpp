@@ -13,8 +13,6 @@
 #include "capi/support.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/file.hpp"
-#include "phasor/models/describe.hpp"
 #include "phasor/porting/audit.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "phasor/porting/diff.hpp"
@@ -65,7 +63,7 @@ class CapiPorting : public io::testing::TemporaryFolder {
 TEST_F(CapiPorting, ACProgramWalksThrough) { EXPECT_STREQ(phasor_c_text_walk(), nullptr); }
 
 TEST_F(CapiPorting, EveryFunctionOfTheHeaderIsLinkedFromC) {
-  const std::string header = io::read_text(PHASOR_TEST_HEADER).value_or_throw();
+  const std::string header = io::testing::get(PHASOR_TEST_HEADER);
   int marks = 0;
   for (std::size_t at = header.find("\nPHASOR_API "); at != std::string::npos;
        at = header.find("\nPHASOR_API ", at + 1)) {
@@ -256,8 +254,9 @@ TEST_F(CapiPorting, ReadsAndConvertsCheckpoints) {
   EXPECT_EQ(
       text_of([&](phasor_text** out) { return phasor_weight_order_json(kGolden.c_str(), out); }),
       porting::weight_order_json(porting::infer_weight_order(kGolden).value_or_throw()));
-  EXPECT_EQ(text_of([&](phasor_text** out) { return phasor_describe_json(kGolden.c_str(), out); }),
-            models::describe_json(models::describe(kGolden).value_or_throw()));
+  const std::string described =
+      text_of([&](phasor_text** out) { return phasor_describe_json(kGolden.c_str(), out); });
+  EXPECT_NE(described.find("\"runs_as\": \"decoder\""), std::string::npos) << described;
   const std::string page = text_of([&](phasor_text** out) {
     return phasor_convert_checkpoint(kGolden.c_str(), at("converted").c_str(), PHASOR_INTERLEAVED,
                                      PHASOR_LAYOUT_UNSET, out);

@@ -1,4 +1,4 @@
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -11,8 +11,8 @@
 #include "configs.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::porting {
 namespace {

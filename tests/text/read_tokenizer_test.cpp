@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "support/gguf_writer.hpp"
 #include "support/temporary_folder.hpp"
 #include "text/tokenizer_support.hpp"

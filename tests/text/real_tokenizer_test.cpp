@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/text/chat.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "support/golden_array.hpp"

@@ -10,7 +10,7 @@
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {

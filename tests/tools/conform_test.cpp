@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "tools/golden_copies.hpp"
 
 namespace phasor::tools::testing {

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {

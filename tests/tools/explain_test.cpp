@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "run_phasor.hpp"
 #include "support/gguf_writer.hpp"
 

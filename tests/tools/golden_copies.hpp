@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 

@@ -11,7 +11,7 @@
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/audit.hpp"
 #include "spec.hpp"

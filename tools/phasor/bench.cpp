@@ -11,7 +11,7 @@
 #include "models/models_bench.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "phasor/models/decoder.hpp"
 

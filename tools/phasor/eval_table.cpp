@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 
 namespace phasor::tools {
 namespace {

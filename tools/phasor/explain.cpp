@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "phasor/io/json.hpp"
-#include "phasor/models/describe.hpp"
+#include "phasor/io/internal/json.hpp"
+#include "phasor/models/internal/describe.hpp"
 #include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
 

@@ -13,7 +13,7 @@
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
 

@@ -11,7 +11,7 @@
 #include "commands.hpp"
 #include "model_options.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/roformer.hpp"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "commands.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "spec.hpp"
 #include "text_lines.hpp"
 

@@ -12,8 +12,8 @@
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "run_parts.hpp"
 
 namespace phasor::tools {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "module.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "spec.hpp"
 
 namespace phasor::python {

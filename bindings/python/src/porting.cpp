@@ -14,7 +14,7 @@
 #include "arrays.hpp"
 #include "module.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/models/describe.hpp"
+#include "phasor/models/internal/describe.hpp"
 #include "phasor/porting/audit.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "phasor/porting/diff.hpp"

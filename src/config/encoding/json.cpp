@@ -9,7 +9,7 @@
 #include "phasor/config/config.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 
 namespace phasor::config {
 namespace {

@@ -1,4 +1,4 @@
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 #include <algorithm>
 #include <cmath>

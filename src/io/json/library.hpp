@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::io {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "io/json/library.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::io {
 namespace {

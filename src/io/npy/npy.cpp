@@ -10,7 +10,7 @@
 #include <string>
 
 #include "io/npy/header.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/internal/shape.hpp"
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "io/safetensors/header.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/internal/shape.hpp"
-#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::io {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "io/safetensors/header.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/shape.hpp"
 
 namespace phasor::io {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "models/decoder/state.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::models {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "models/matrix/dispatch.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::models {
 

@@ -10,8 +10,8 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 #include "porting/convert/copy.hpp"

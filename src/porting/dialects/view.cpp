@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <system_error>
 
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/dialects/reading.hpp"
 #include "porting/plan/scaling_keys.hpp"
 

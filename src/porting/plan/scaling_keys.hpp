@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "phasor/encodings/rope_scaling.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::porting {
 

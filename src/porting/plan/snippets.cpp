@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/plan/scaling_keys.hpp"
 
 namespace phasor::porting {

@@ -6,8 +6,8 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/io/gguf.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/json.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 

@@ -1,6 +1,6 @@
 #include "text/bpe/tokenizer.hpp"
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::text {
 namespace {

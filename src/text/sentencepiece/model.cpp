@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/unicode/unicode.hpp"
 
 namespace phasor::text {

@@ -7,7 +7,7 @@
 #ifdef PHASOR_SENTENCEPIECE
 #include <sentencepiece_processor.h>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/sentencepiece/model.hpp"
 
 namespace phasor::text {

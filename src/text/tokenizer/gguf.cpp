@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/bpe/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 

@@ -1,8 +1,8 @@
 // The tokenizer of a path, whatever files are there.
 #include <filesystem>
 
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "text/tokenizer/stages.hpp"
 
 namespace phasor::text {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/bpe/tokenizer.hpp"
 
 namespace phasor::text {

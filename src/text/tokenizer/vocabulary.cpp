@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/unicode/unicode.hpp"
 
 namespace phasor::text {

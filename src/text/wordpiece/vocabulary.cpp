@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "text/unicode/unicode.hpp"
 #include "text/wordpiece/wordpiece.hpp"
 

@@ -11,8 +11,8 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 
 namespace phasor::config {

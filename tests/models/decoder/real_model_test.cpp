@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "phasor/core/instruction_set.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "support/golden_array.hpp"

@@ -9,7 +9,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/convert/convert_fixture.hpp"
 
 namespace phasor::porting::testing {

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "phasor/core/internal/reference.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/convert/convert_fixture.hpp"
 
 namespace phasor::porting::testing {

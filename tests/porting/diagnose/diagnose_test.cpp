@@ -18,7 +18,7 @@
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "porting/diagnose/diagnose_sample.hpp"
 

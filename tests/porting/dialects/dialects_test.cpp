@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/diff/diff_support.hpp"
 
 namespace phasor::porting {

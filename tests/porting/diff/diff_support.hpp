@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/porting/diff.hpp"
 #include "porting/configs.hpp"
 

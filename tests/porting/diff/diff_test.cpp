@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "diff_support.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::porting {
 namespace {

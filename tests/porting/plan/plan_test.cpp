@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/configs.hpp"
 
 namespace phasor::porting {

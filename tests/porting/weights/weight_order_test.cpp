@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "porting/convert/checkpoints.hpp"
 
 namespace phasor::porting::testing {

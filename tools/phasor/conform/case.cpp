@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {

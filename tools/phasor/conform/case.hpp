@@ -14,7 +14,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/view.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 
 namespace phasor::tools {

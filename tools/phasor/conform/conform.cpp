@@ -18,8 +18,8 @@
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/file.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {

@@ -6,7 +6,7 @@
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "phasor/porting/diagnose.hpp"
 
 namespace phasor::tools {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/json.hpp"
+#include "phasor/io/internal/json.hpp"
 
 namespace phasor::config {
 

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/export.h"
 
 namespace phasor::io {
 
@@ -44,7 +43,7 @@ struct JsonStyle {
 //          or for a key or an index that is not there
 // cost     a lookup takes log(n) in objects of the parser, n in those that were changed after it or
 //          have few members
-class PHASOR_API Json {
+class Json {
  public:
   using value_type = Json;
   using iterator = JsonIterator<Json>;
@@ -262,17 +261,17 @@ inline constexpr int kMaxJsonDepth = 64;
 
 // throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at
 //          the top
-[[nodiscard]] PHASOR_API Json parse_object(std::string_view text);
+[[nodiscard]] Json parse_object(std::string_view text);
 
 // parse_object() of what Python's json wrote: its bare words NaN, Infinity and -Infinity, which JSON has
 // not, become text of the same letters. Hybrid models' configs have them among keys that no reader here
 // asks for; one that wants a number refuses the text.
-[[nodiscard]] PHASOR_API Json parse_python_object(std::string_view text);
+[[nodiscard]] Json parse_python_object(std::string_view text);
 
 // UTF-8 text of a file as it may stand in a message: control characters become '?', cut when long.
-[[nodiscard]] PHASOR_API std::string one_line(std::string_view text, std::size_t longest = 60);
+[[nodiscard]] std::string one_line(std::string_view text, std::size_t longest = 60);
 
 // A value as a message shows it: one line, keys sorted, cut when long.
-[[nodiscard]] PHASOR_API std::string shown(const Json& value);
+[[nodiscard]] std::string shown(const Json& value);
 
 }  // namespace phasor::io

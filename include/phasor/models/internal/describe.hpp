@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/export.h"
 
 namespace phasor::models {
 
@@ -32,12 +31,11 @@ struct ModelDescription {
 // Tensors are counted, not loaded: that each is there in its shape is seen when the model is.
 //
 // refuses  as Checkpoint::open, except that a family that cannot run is described too
-[[nodiscard]] PHASOR_API Result<ModelDescription> describe(const std::filesystem::path& path);
+[[nodiscard]] Result<ModelDescription> describe(const std::filesystem::path& path);
 // describe() where there are weights; none for a config alone, and for weights that cannot be read.
-[[nodiscard]] PHASOR_API std::optional<ModelDescription> describe_weights(
-    const std::filesystem::path& path);
+[[nodiscard]] std::optional<ModelDescription> describe_weights(const std::filesystem::path& path);
 // {"tensors", "parameters", "bytes", "types": [...], "runs_as", "refusal", "cache_bytes_per_token",
 // "tokenizer"}
-[[nodiscard]] PHASOR_API std::string describe_json(const ModelDescription& description);
+[[nodiscard]] std::string describe_json(const ModelDescription& description);
 
 }  // namespace phasor::models
