@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "phasor/encodings/trained_table.hpp"
-#include "phasor/phasor.hpp"
+#include "phasor/attention.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "phasor/attention/kv_cache.hpp"
-#include "phasor/phasor.hpp"
+#include "phasor/attention.hpp"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "phasor/phasor.hpp"
+#include "phasor/rope.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "phasor/phasor.hpp"
+#include "phasor/rope.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/phasor.hpp"
+#include "phasor/models.hpp"
 
 int main(int argc, char** argv) {
   if (argc < 2) {

@@ -4,7 +4,7 @@
 #include <random>
 #include <string_view>
 
-#include "phasor/phasor.hpp"
+#include "phasor/rope.hpp"
 #include "phasor/porting/diagnose.hpp"
 
 namespace {
@@ -16,13 +16,13 @@ constexpr std::string_view kConfig = R"({"model_type": "llama", "hidden_size": 2
 
 int main() {
   constexpr std::int64_t kTokens = 24, kHeads = 4, kHeadDim = 64;
-  phasor::NpyArray before = phasor::io::make_npy(phasor::NpyType::f32, {kTokens, kHeads, kHeadDim});
+  phasor::io::NpyArray before = phasor::io::make_npy(phasor::io::NpyType::f32, {kTokens, kHeads, kHeadDim});
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   for (std::int64_t i = 0; i < before.size(); ++i) before.as<float>()[i] = normal(random);
 
   // What the port does: neighbours instead of halves, base 10000 instead of 500000.
-  phasor::NpyArray after = before;
+  phasor::io::NpyArray after = before;
   const phasor::Rotary port = phasor::resolve(
       {.head_dim = kHeadDim, .rotary_dim = kHeadDim, .layout = phasor::PairLayout::interleaved});
   phasor::rotate(port, phasor::positions_from(0),

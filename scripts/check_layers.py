@@ -73,9 +73,10 @@ class Layers:
             return True  # tools, examples and tests of the tools may use any room
         if target_kind == "top" and target_name in self.everywhere:
             return True
+        if target_kind == "top" and kind == "top":
+            return target_name in self.top_headers[name]
         if target_kind == "top":
-            return kind != "top" and target_name in self.implements.get(name, []) or (
-                kind == "test" and name in self.implements)
+            return target_name in self.implements.get(name, []) or (kind == "test" and name in self.implements)
         below = self.top_headers[name] if kind == "top" else self.rooms[name] + [name]
         return target_name in below
 
@@ -126,6 +127,32 @@ class Layers:
                 problems.append(f"{where}: an installed header must not include {found}, which is not installed")
         return problems
 
+    def reached(self, path, seen):
+        """Adds to `seen` every file of the project that a file includes, directly or through others."""
+        for _, _, target in includes((self.root / path).read_text(encoding="utf-8")):
+            found = self.resolve(self.root / path, target)
+            if found is not None and found not in seen:
+                seen.add(found)
+                self.reached(found, seen)
+        return seen
+
+    def check_reach(self, path):
+        """A top header pulls in the rooms of its row and of the top headers in it, whatever those include."""
+        kind, name = self.place(path)
+        if kind != "top" or name not in self.top_headers:
+            return []
+        rooms = set(self.top_headers[name])
+        while True:
+            more = {room for top in rooms & self.top_headers.keys() for room in self.top_headers[top]} - rooms
+            if not more:
+                break
+            rooms |= more
+        direct = {self.resolve(self.root / path, target) for _, _, target in
+                  includes((self.root / path).read_text(encoding="utf-8"))}
+        return [f"{path}: must not pull in the room {self.place(found)[1]}, got {found}"
+                for found in sorted(self.reached(path, set()) - direct)
+                if self.place(found)[0] == "room" and self.place(found)[1] not in rooms]
+
     def files(self):
         for folder in ["include", "src", "tests", *sorted(self.edges)]:
             for file in sorted((self.root / folder).rglob("*")):
@@ -138,7 +165,7 @@ def check(root, table):
     """Every problem as one line of text, and the number of files read."""
     layers = Layers(root.resolve(), table)
     paths = list(layers.files())
-    return [problem for path in paths for problem in layers.check_file(path)], len(paths)
+    return [problem for path in paths for problem in layers.check_file(path) + layers.check_reach(path)], len(paths)
 
 
 def main(arguments=None):

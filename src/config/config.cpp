@@ -9,6 +9,7 @@
 #include "config/plain_spec.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
+#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file.hpp"
 
 namespace phasor::config {

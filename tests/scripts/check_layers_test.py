@@ -73,6 +73,13 @@ class CheckLayers(unittest.TestCase):
         self.expect_fine("include/phasor/io/internal/j.hpp", '#include "phasor/core/internal/i.hpp"\n')
         self.expect_one("include/phasor/core/b.hpp", '#include "phasor/core/internal/i.hpp"\n', "not installed")
 
+    def test_a_top_header_pulls_in_its_rooms_only(self):
+        self.expect_fine("include/phasor/rope.hpp", '#include "phasor/core/a.hpp"\n')
+        self.expect_fine("include/phasor/attention.hpp", '#include "phasor/rope.hpp"\n')
+        self.write("include/phasor/attention.hpp", "")
+        self.write("include/phasor/config/a.hpp", '#include "phasor/io/a.hpp"\n')
+        self.expect_one("include/phasor/rope.hpp", '#include "phasor/config/a.hpp"\n', "must not pull in the room io")
+
     def test_rooms_include_neither_tests_nor_tools(self):
         self.expect_one("src/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
         self.expect_one("src/config/x.cpp", '#include "../../tools/phasor/a.hpp"\n', "config must")

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "support/gguf_writer.hpp"
 #include "text/tokenizer_support.hpp"

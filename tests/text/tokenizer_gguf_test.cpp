@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/io/gguf.hpp"
 #include "support/gguf_writer.hpp"
 #include "text/tokenizer_support.hpp"
 

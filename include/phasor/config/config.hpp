@@ -12,7 +12,10 @@
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/export.h"
-#include "phasor/io/gguf.hpp"
+
+namespace phasor::io {
+class GgufFile;
+}
 
 namespace phasor::config {
 

@@ -1,4 +1,5 @@
 #include "config/gguf/keys.hpp"
+#include "phasor/io/gguf.hpp"
 
 #include <variant>
 

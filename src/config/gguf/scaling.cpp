@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/gguf.hpp"
 
 namespace phasor::config {
 namespace {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "phasor/config/internal/json_reader.hpp"
+#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 
 namespace phasor::models {

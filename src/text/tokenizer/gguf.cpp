@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "phasor/io/internal/json.hpp"
+#include "phasor/io/gguf.hpp"
 #include "text/bpe/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 

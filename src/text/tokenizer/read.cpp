@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"

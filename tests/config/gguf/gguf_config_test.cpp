@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
+#include "phasor/io/gguf.hpp"
 #include "support/gguf_writer.hpp"
 
 namespace phasor::config {
