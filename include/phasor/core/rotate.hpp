@@ -6,6 +6,7 @@
 
 #include "phasor/core/angles.hpp"
 #include "phasor/core/instruction_set.hpp"
+#include "phasor/core/positions.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/core/table.hpp"
 #include "phasor/core/view.hpp"
@@ -19,36 +20,6 @@ enum class Direction : std::uint8_t {
   inverse,    // (1/a) R_m^T x: undoes forward, whatever the amplitude a
 };
 enum class Role : std::uint8_t { query, key };  // only xPos tells them apart
-
-// Where each token stands. Plain pointers into the caller's memory; make one with a function below.
-struct Positions {
-  enum class Kind : std::uint8_t { offset, integers, floats, packed };
-  Kind kind = Kind::offset;
-  const std::int64_t* integers = nullptr;
-  const double* floats = nullptr;
-  int axes = 1;
-  std::int64_t batch = 0;   // 0: one row serves every batch row
-  std::int64_t tokens = 0;  // 0: any number (offset)
-  std::int64_t offset = 0;
-  std::int64_t sequences = 0;  // packed: `integers` are the sequences + 1 boundaries
-};
-// Token t of every batch row stands at offset + t.
-[[nodiscard]] PHASOR_API Positions positions_from(std::int64_t offset) noexcept;
-// [tokens]: the same for every batch row.
-[[nodiscard]] PHASOR_API Positions
-positions_per_token(std::span<const std::int64_t> positions) noexcept;
-[[nodiscard]] PHASOR_API Positions positions_per_token(std::span<const double> positions) noexcept;
-// [axes, batch, tokens]; axes = 1 for text, 3 for M-RoPE, 2 for images.
-[[nodiscard]] PHASOR_API Positions positions_per_row(const std::int64_t* positions, int axes,
-                                                     std::int64_t batch,
-                                                     std::int64_t tokens) noexcept;
-[[nodiscard]] PHASOR_API Positions positions_per_row(const double* positions, int axes,
-                                                     std::int64_t batch,
-                                                     std::int64_t tokens) noexcept;
-// Sequences laid end to end: positions restart at `offset` at each boundary. boundaries = [0, ...,
-// tokens].
-[[nodiscard]] PHASOR_API Positions positions_packed(std::span<const std::int64_t> boundaries,
-                                                    std::int64_t offset = 0) noexcept;
 
 struct RotateOptions {
   Direction direction = Direction::forward;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::core {
 namespace {
@@ -36,14 +37,6 @@ Extent extent_of(const ConstHeadsView& view) noexcept {
   const auto size = static_cast<std::int64_t>(size_of(view.dtype));
   const auto data = reinterpret_cast<std::intptr_t>(view.data);
   return {data + low * size, data + (high + 1) * size};
-}
-
-[[noreturn]] void refuse_rotation(ErrorCode code, const std::string& what) {
-  throw Error(code, "rotate: " + what);
-}
-
-std::string shape_text(const ConstHeadsView& view) {
-  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
 }
 
 }  // namespace
@@ -96,46 +89,49 @@ void check_rotations(std::int64_t head_dim, std::span<const Rotation> rotations)
     const ConstHeadsView& in = rotation.in;
     const ConstHeadsView out = rotation.out;
     if (in.batch < 0 || in.tokens < 0 || in.heads < 0) {
-      refuse_rotation(ErrorCode::shape_mismatch, "sizes must not be negative, got " + shape_text(in));
+      refuse(ErrorCode::shape_mismatch,
+             "rotate: sizes must not be negative, got " + shape_text(in));
     }
     if (in.batch != out.batch || in.tokens != out.tokens || in.heads != out.heads ||
         in.head_dim != out.head_dim) {
-      refuse_rotation(ErrorCode::shape_mismatch, message("input and output shapes must agree, got ",
+      refuse(ErrorCode::shape_mismatch, message("rotate: input and output shapes must agree, got ",
                                                 shape_text(in), " and ", shape_text(out)));
     }
     if (in.head_dim != head_dim) {
-      refuse_rotation(ErrorCode::shape_mismatch,
-             message("head_dim must be ", head_dim, ", got ", in.head_dim));
+      refuse(ErrorCode::shape_mismatch,
+             message("rotate: head_dim must be ", head_dim, ", got ", in.head_dim));
     }
     if (in.dtype != out.dtype || in.dtype != rotations.front().in.dtype) {
-      refuse_rotation(ErrorCode::shape_mismatch,
-             message("all tensors must have one dtype, got ", name_of(rotations.front().in.dtype),
-                     " and ", name_of(in.dtype != out.dtype ? out.dtype : in.dtype)));
+      refuse(ErrorCode::shape_mismatch,
+             message("rotate: all tensors must have one dtype, got ",
+                     name_of(rotations.front().in.dtype), " and ",
+                     name_of(in.dtype != out.dtype ? out.dtype : in.dtype)));
     }
     const Rotation& first = rotations.front();
     if (in.batch != first.in.batch || in.tokens != first.in.tokens) {
-      refuse_rotation(ErrorCode::shape_mismatch, message("batch and tokens must agree between tensors, got ",
-                                                shape_text(first.in), " and ", shape_text(in)));
+      refuse(ErrorCode::shape_mismatch,
+             message("rotate: batch and tokens must agree between tensors, got ",
+                     shape_text(first.in), " and ", shape_text(in)));
     }
     if (is_empty(in)) continue;
     if (in.data == nullptr || out.data == nullptr) {
-      refuse_rotation(ErrorCode::invalid_argument,
-             "data must not be null, got null for shape " + shape_text(in));
+      refuse(ErrorCode::invalid_argument, "rotate: data is null for the shape " + shape_text(in));
     }
     if (overlaps_itself(out)) {
-      refuse_rotation(ErrorCode::invalid_argument,
-             message("an output's elements must be distinct, got strides [", out.batch_stride, ", ",
-                     out.token_stride, ", ", out.head_stride, ", 1] for shape ", shape_text(out)));
+      refuse(ErrorCode::invalid_argument,
+             message("rotate: an output's elements must be distinct, got strides [",
+                     out.batch_stride, ", ", out.token_stride, ", ", out.head_stride,
+                     ", 1] for shape ", shape_text(out)));
     }
     if (!same_view(in, out) && overlap(in, out)) {
-      refuse_rotation(ErrorCode::invalid_argument,
-             "input and output must be the same view or not overlap, got views that overlap");
+      refuse(ErrorCode::invalid_argument,
+             "rotate: input and output overlap; they must be the same view or share no element");
     }
     for (const Rotation& other : rotations) {
       if (&other == &rotation || is_empty(other.in)) continue;
       if (overlap(out, other.in) || overlap(out, other.out)) {
-        refuse_rotation(ErrorCode::invalid_argument,
-               "tensors of one call must not overlap, got an output that overlaps another tensor");
+        refuse(ErrorCode::invalid_argument,
+               "rotate: an output overlaps another tensor of the call");
       }
     }
   }

@@ -1,22 +1,11 @@
-// Positions, checked once and then walked token by token.
+// Reads checked positions token by token.
 #pragma once
 
 #include <cstdint>
 
-#include "phasor/core/rotate.hpp"
+#include "phasor/core/positions.hpp"
 
 namespace phasor::core {
-
-struct PositionBounds {
-  double low = 0.0, high = 0.0;
-  bool integral = true;
-};
-
-// The lowest and highest position, after everything about their shape has been checked.
-//
-// throws   Error(shape_mismatch | invalid_argument)
-[[nodiscard]] PositionBounds check_positions(const Positions& positions, int axes,
-                                             std::int64_t batch, std::int64_t tokens);
 
 // Gives the positions of flat tokens row, row + 1, ... of a [batch, tokens] tensor, one value per
 // axis.
