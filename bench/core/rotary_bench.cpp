@@ -20,7 +20,7 @@ using core::PairLayout;
 constexpr std::int64_t kHeads = 32, kDim = 128;
 constexpr double kBase = 10000.0;
 
-// What stands behind the shape in a row's name says how the call differs.
+// The text after the shape in a row's name says how the call differs.
 constexpr std::string_view kHeadsFirst = "/heads_first";
 
 core::HeadsView heads(const Buffer& buffer, DType dtype, std::int64_t tokens,
@@ -159,7 +159,7 @@ class Bench {
     }
   }
 
-  // Inside the second cache, and one token of decoding.
+  // Inside the L2 cache, and one token of decoding.
   void small() {
     const core::CosSinTable table =
         core::CosSinTable::build(core::make_frequencies({kDim, kBase}), {0, 64});
@@ -175,7 +175,7 @@ class Bench {
     constexpr std::int64_t kPositions = 131072;
     const core::Frequencies frequencies = core::make_frequencies({kDim, kBase});
     const std::size_t pairs = static_cast<std::size_t>(frequencies.pairs());
-    // Both sides take fresh memory, as whoever builds a table does.
+    // Both sides use fresh memory, as a program that builds a table does.
     report(
         "table/exact/131072x64", "std::sin and std::cos in double", 1.0 / 6.0, true,
         [&] {
@@ -193,7 +193,7 @@ class Bench {
               row[pairs + i] = static_cast<float>(std::sin(angle));
             }
           }
-          asm volatile("" : : "r"(theirs.get()) : "memory");  // the table is wanted
+          asm volatile("" : : "r"(theirs.get()) : "memory");  // keeps the table
         });
   }
 

@@ -1,4 +1,4 @@
-// The rotary core beside the machine's own limits.
+// The rotary core compared with the limits of the machine.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace phasor::bench {
 struct Row {
   std::string name;      // op/layout/dtype/shape[/how]
   std::string against;   // the limit
-  double at_most = 0.0;  // the ratio we hold ourselves to; 0: none
+  double at_most = 0.0;  // the largest ratio allowed; 0: none
   Contest contest;
   bool correct = true;  // the output agreed with the reference before anything was timed
 };
@@ -22,10 +22,10 @@ struct Plan {
   std::vector<core::InstructionSet> levels;
   int rounds = 21;
   bool beyond_caches = true;  // the 512 MiB rows
-  std::string only;           // measure the rows whose name holds this text
+  std::string only;           // measure the rows whose name contains this text
 };
 
-// Measures one row after the other and hands each to `done` as it comes.
+// Measures the rows one after another and passes each to `done`.
 void run_rotary_bench(const Plan& plan, const std::function<void(const Row&)>& done);
 
 }  // namespace phasor::bench

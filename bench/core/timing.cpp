@@ -36,7 +36,7 @@ Contest compare(const std::function<void()>& ours, const std::function<void()>& 
             their_repeats = repeats_for(against, rotate_us);
   std::vector<double> our_times, their_times, ratios;
   for (int round = -2; round < rounds; ++round) {
-    // Whoever goes second finds the caches as the first left them: they take turns at that too.
+    // The second finds the caches as the first left them: the order alternates too.
     double mine = 0.0, theirs = 0.0;
     if (round % 2 == 0) {
       mine = microseconds(ours, our_repeats);

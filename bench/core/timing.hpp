@@ -1,4 +1,4 @@
-// Two things timed in turns, so that whatever the machine does meanwhile happens to both.
+// Times two functions alternately, so that other load on the machine affects both.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ struct Contest {
   double low = 0.0, high = 0.0;  // quartiles of those ratios
 };
 
-// Runs both in turns, `rounds` times after two rounds that do not count; each turn repeats its work
-// until it takes about `turn_us`, so that the clock does not show.
+// Runs both alternately, `rounds` times after two warm-up rounds; each repeats its work until it
+// takes about `turn_us`, so that the resolution of the clock does not matter.
 [[nodiscard]] Contest compare(const std::function<void()>& ours,
                               const std::function<void()>& against, int rounds,
                               double rotate_us = 500.0);

@@ -20,7 +20,7 @@ using tests::Shape;
 using tests::Strides;
 using tests::Tensor;
 
-// Refuses each allocation of call(out) in its turn. `out` holds the expected bytes afterwards, and
+// Refuses each allocation of call(out) one by one. `out` holds the expected bytes afterwards, and
 // whenever the call did not throw; then a call that nothing is refused to does, too.
 template <class Call>
 void expect_to_live_on(const Tensor& fresh, const std::vector<std::byte>& expected,

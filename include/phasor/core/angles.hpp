@@ -16,9 +16,9 @@ namespace phasor::core {
 
 enum class AngleMode : std::uint8_t {
   exact,
-  // float32 frequency, product, cos and sin, as other engines do it. Equal to them bit for bit in
-  // f16 and bf16; in float32 their own cos and sin, not always correctly rounded, may differ by a
-  // last place.
+  // float32 frequency, product, cos and sin, as other engines compute them. Bit-identical to them in
+  // f16 and bf16; in float32 their cos and sin are not always correctly rounded and may differ by
+  // one unit in the last place.
   float32,
 };
 
@@ -29,10 +29,10 @@ inline constexpr double kCosSinErrorUlp = 0.502;
 inline constexpr std::int64_t kExactPosition = std::int64_t{1} << 40;
 // The same for float64 results.
 inline constexpr double kCosSinErrorUlp64 = 1.0;
-// Positions from here on are refused. Between the two, and for positions that are not integers, the
-// same bound holds against the exact product of the float64 position while |angle| <= kMaxAngle.
+// Positions of this magnitude or more are an error. Between the two, and for positions that are not
+// integers, the same bound holds against the exact product of the float64 position while |angle| <= kMaxAngle.
 inline constexpr double kMaxPosition = 9007199254740992.0;  // 2^53: every integer below is a double
-inline constexpr double kMaxAngle = 281474976710656.0;      // 2^48 rad; larger angles are refused
+inline constexpr double kMaxAngle = 281474976710656.0;      // 2^48 rad; larger angles are an error
 // |float32 result - truth of the mathematically exact frequency|, absolute, |position| <= 2^24.
 inline constexpr double kCosSinErrorExactFrequency = 1e-7;
 

@@ -1,5 +1,5 @@
-// The narrow waist: every RoPE type resolves to these numbers, and nothing below knows a type's
-// name.
+// The frequencies of a rotation. Every RoPE type is resolved to these numbers; tables and kernels do
+// not depend on the type.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace phasor::core {
 
-// A cos/sin row and a head are worked on in buffers of fixed size, so that a call never allocates.
+// cos/sin rows and heads are processed in buffers of fixed size, so that a call never allocates.
 inline constexpr std::int64_t kMaxRotaryDim = 2048;
-// Positions come as rows (M-RoPE: temporal, height, width); a frequency reads one of them.
+// Positions may have several axes (M-RoPE: temporal, height, width); a frequency reads one of them.
 inline constexpr int kMaxAxes = 8;
 
-// θ_i in radians per position, kept in float64; the factor on cos and sin; the position row each
+// θ_i in radians per position, in float64; the factor on cos and sin; the position axis that each
 // θ_i reads.
 //
 // An immutable value: copies share their numbers.
@@ -31,15 +31,15 @@ class PHASOR_API Frequencies {
 
   [[nodiscard]] std::span<const double> values() const noexcept { return data_->values; }
   [[nodiscard]] double amplitude() const noexcept { return data_->amplitude; }
-  // One entry per frequency, or empty when all read row 0.
+  // One entry per frequency, or empty if all read axis 0.
   [[nodiscard]] std::span<const std::uint8_t> axes() const noexcept { return data_->axes; }
   [[nodiscard]] int axis_count() const noexcept { return data_->axis_count; }
   [[nodiscard]] std::int64_t pairs() const noexcept {
     return static_cast<std::int64_t>(data_->values.size());
   }
   [[nodiscard]] double largest() const noexcept { return data_->largest; }  // max |θ_i|
-  // The same frequencies as an engine gets them that computes in float32 throughout; used by
-  // AngleMode::float32 alone.
+  // The same frequencies as an engine that works in float32 throughout computes them; used by
+  // AngleMode::float32 only.
   [[nodiscard]] std::span<const float> float32_values() const noexcept {
     return data_->float32_values;
   }

@@ -1,4 +1,4 @@
-// The levels that kernels are compiled for, and the one this CPU gets.
+// The instruction set levels that kernels are compiled for, and the one used on this CPU.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,10 @@
-// The position of every token of a call: the one type that all rooms and edges pass on.
+// The positions of the tokens of a call.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "phasor/export.h"
@@ -21,8 +20,8 @@ struct PHASOR_API Positions {
   Kind kind = Kind::offset;
   const std::int64_t* integers = nullptr;  // packed: the sequences + 1 boundaries
   const double* floats = nullptr;
-  int axes = 1;             // a list with 1 axis serves every axis of a rotary
-  std::int64_t batch = 0;   // 0: one row serves every batch row
+  int axes = 1;             // 1: the same position on every axis of a rotary
+  std::int64_t batch = 0;   // 0: one row for every batch row
   std::int64_t tokens = 0;  // offset: 0 fits any number of tokens
   std::int64_t offset = 0;
   std::int64_t sequences = 0;
@@ -40,9 +39,11 @@ struct PHASOR_API Positions {
   //
   // precondition  check_positions() accepts a call that has this axis, batch row and token
   [[nodiscard]] double at(int axis, std::int64_t row, std::int64_t token) const noexcept;
+  // The same for each axis: one value per element of `axes_out`.
+  void read_token(std::int64_t row, std::int64_t token, std::span<double> axes_out) const noexcept;
 
-  // The largest position of a call of `tokens` tokens; none if there is no position. Lists and
-  // packed sequences know their own number of tokens.
+  // The largest position of a call of `tokens` tokens; none if there is no position. `tokens` is read
+  // for an offset only.
   [[nodiscard]] std::optional<double> largest(std::int64_t tokens) const noexcept;
   [[nodiscard]] std::optional<double> largest() const noexcept { return largest(tokens); }
 
@@ -58,10 +59,10 @@ struct PHASOR_API Positions {
 
 // Token t of every batch row has position offset + t.
 [[nodiscard]] PHASOR_API Positions positions_from(std::int64_t offset) noexcept;
-// first, first + 1, ..., last - 1: as positions_from(first), for last - first tokens.
+// first, first + 1, ..., first + count - 1: as positions_from(first), for `count` tokens.
 //
-// throws   Error(invalid_argument) if last < first; Error(out_of_range) beyond 2^53
-[[nodiscard]] PHASOR_API Positions positions_range(std::int64_t first, std::int64_t last);
+// throws   Error(invalid_argument) if count < 0; Error(out_of_range) beyond 2^53
+[[nodiscard]] PHASOR_API Positions positions_counted(std::int64_t first, std::int64_t count);
 // [tokens]: the same for every batch row.
 [[nodiscard]] PHASOR_API Positions
 positions_per_token(std::span<const std::int64_t> positions) noexcept;
@@ -79,8 +80,8 @@ positions_per_token(std::span<const std::int64_t> positions) noexcept;
                                                     std::int64_t offset = 0) noexcept;
 
 // An array of positions, row-major: [tokens], [batch, tokens] or [axes, batch, tokens]. [axes,
-// tokens] is read as [batch, tokens] until fit_positions() knows better. Pointers are viewed,
-// vectors are kept by the result.
+// tokens] is read as [batch, tokens]; fit_positions() corrects that. A pointer is viewed, a vector is
+// owned by the result.
 //
 // throws   Error(shape_mismatch) for another rank, more than kMaxAxes axes, or a vector of another
 //          size
@@ -93,7 +94,7 @@ positions_per_token(std::span<const std::int64_t> positions) noexcept;
 [[nodiscard]] PHASOR_API Positions positions_of_shape(std::vector<double> numbers,
                                                       std::span<const std::int64_t> shape);
 
-// The shape that a call asks of positions.
+// The shape that a call needs.
 struct PositionsShape {
   enum class OneRow : std::uint8_t { serves_every_axis, serves_one_axis };
   int axes = 1;

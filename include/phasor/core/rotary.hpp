@@ -1,4 +1,4 @@
-// A rotation, resolved: what a spec of any type comes down to before kernels see it.
+// A resolved rotation: the numbers that every RoPE specification is reduced to before kernels run.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace phasor::core {
 
-// Which two features of the rotated window of width R make pair i.
+// Which two of the R rotated features make pair i.
 enum class PairLayout : std::uint8_t {
   interleaved,          // reads and writes (2i, 2i+1)          R = 8: [a b a b a b a b]
   half,                 // reads and writes (i, i + R/2)        R = 8: [a a a a b b b b]
@@ -20,7 +20,7 @@ enum class PairLayout : std::uint8_t {
 [[nodiscard]] PHASOR_API std::string_view name_of(PairLayout layout) noexcept;
 [[nodiscard]] PHASOR_API std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept;
 
-// xPos (position row 0): pair i of a query at position m grows by e^{rates[i] (m - centre)}, a
+// xPos (position axis 0): pair i of a query at position m grows by e^{rates[i] (m - centre)}, a
 // key's shrinks by it.
 struct Growth {
   std::vector<double> rates;  // natural logarithm per position, one per pair
@@ -31,10 +31,10 @@ struct PHASOR_API Rotary {
   Frequencies frequencies;
   PairLayout layout;  // no default: a wrong guess here is silent
   std::int64_t head_dim = 0;
-  // Features [offset, offset + 2 * pairs) turn; the rest keep their bits.
+  // Features [offset, offset + 2 * pairs) are rotated; the rest are unchanged.
   std::int64_t offset = 0;
-  // The window is cut into this many equal blocks and the layout holds inside each: 1, or 2 where
-  // each half of the head has its own position row (Gemma 4 vision, ChatGLM v1).
+  // The rotated features are split into this many equal blocks, each paired by the layout: 1, or 2
+  // if each half of the head has its own position axis (Gemma 4 vision, ChatGLM v1).
   std::int64_t blocks = 1;
   std::optional<Growth> growth = std::nullopt;
 

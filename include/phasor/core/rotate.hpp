@@ -1,4 +1,4 @@
-// The act: queries and keys turned by the angles of their positions.
+// Rotates queries and keys by the angles of their positions.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ enum class Direction : std::uint8_t {
   transpose,  // a R_m^T x: the backward pass
   inverse,    // (1/a) R_m^T x: undoes forward, whatever the amplitude a
 };
-enum class Role : std::uint8_t { query, key };  // only xPos tells them apart
+enum class Role : std::uint8_t { query, key };  // they differ under xPos only
 
 struct RotateOptions {
   Direction direction = Direction::forward;
   AngleMode angles = AngleMode::exact;
-  // Rows are read from the table if there is one, else computed per token. A table must have been
-  // built from the same frequencies.
+  // Rows are read from the table if there is one, else computed per token. A table must be built
+  // from the same frequencies.
   const CosSinTable* table = nullptr;
-  // 0: as many as the machine has where the work is large enough to gain; n: at most n, the caller
-  // among them.
+  // 0: as many as the machine has if the work is large enough to gain; n: at most n, the calling
+  // thread included.
   int threads = 0;
   InstructionSet isa = InstructionSet::best;
 };
 
-// One tensor to turn: in place when in and out are the same view.
+// One tensor to rotate: in place when in and out are the same view.
 struct Rotation {
   ConstHeadsView in;
   HeadsView out;
@@ -43,17 +43,17 @@ struct Rotation {
 // RoFormer (34)   y[a] = x[a] cos(mθ) - x[b] sin(mθ)
 //                 y[b] = x[b] cos(mθ) + x[a] sin(mθ)      (a, b) = pair i in rotary.layout
 //
-// Turns queries, keys, or both in one call (grouped heads: each turn has its own head count); each
-// token's row of cos and sin is made once.
+// Rotates queries, keys, or both in one call (grouped heads: each tensor has its own head count);
+// each token's row of cos and sin is computed once.
 //
-// shape    every view [batch, tokens, heads, rotary.head_dim]; batch and tokens agree between turns
-// touches  features [offset, offset + rotary_dim) of each head; in place, the rest keep their bits,
-//          out of place they are copied
+// shape    every view [batch, tokens, heads, rotary.head_dim]; batch and tokens agree between tensors
+// touches  features [offset, offset + rotary_dim) of each head; in place, the rest is unchanged,
+//          out of place it is copied
 // error    |y - exact| <= kRotateErrorF32 * epsilon(f32) * (length of the exact output pair), f32
 //          storage; f16 and bf16: the same, then one rounding to nearest even; f64: kRotateErrorF64
 //          * epsilon(f64)
 // throws   Error(invalid_argument | shape_mismatch | out_of_range | unsupported), before an output
-//          is touched; views that overlap without being the same view are refused
+//          is written; views that overlap without being the same view are an error
 // cost     one read and one write; no allocation; no thread for work below kThreadBytes per thread
 PHASOR_API void rotate(const Rotary& rotary, const Positions& positions,
                        std::span<const Rotation> rotations, const RotateOptions& options = {});
@@ -62,8 +62,8 @@ PHASOR_API void rotate(const Rotary& rotary, const Positions& positions, HeadsVi
                        const RotateOptions& options = {});
 PHASOR_API void rotate(const Rotary& rotary, const Positions& positions, ConstHeadsView in,
                        HeadsView out, const RotateOptions& options = {});
-// cos and sin that somebody computed: element (batch b, token t, pair i) lies at cos + b*batch_stride
-// + t*token_stride + i*pair_stride, counted in elements. Stride 0: one row serves all.
+// cos and sin that the caller has computed: element (batch b, token t, pair i) is at cos +
+// b*batch_stride + t*token_stride + i*pair_stride, counted in elements. Stride 0: one row for all.
 struct CosSinRows {
   const void* cos = nullptr;
   const void* sin = nullptr;
@@ -72,8 +72,9 @@ struct CosSinRows {
   std::int64_t pairs = 0;
   std::int64_t batch_stride = 0, token_stride = 0, pair_stride = 1;
 };
-// As rotate(), by rows as they are: for code that keeps its own tables. Features [offset, offset +
-// 2 pairs) of each head turn; Direction::inverse is refused, since rows do not tell their amplitude.
+// As rotate(), with the caller's cos and sin: for code that keeps its own tables. Rotates features
+// [offset, offset + 2 pairs) of each head. Direction::inverse is not supported: the amplitude of the
+// rows is unknown.
 //
 // options  table and angles are not read
 PHASOR_API void rotate_by(const CosSinRows& rows, PairLayout layout, std::int64_t offset,

@@ -17,8 +17,8 @@ struct PositionRange {
   std::int64_t count = 0;
 };
 
-// Immutable after it is built and cheap to copy (copies share the rows), so threads may use one
-// freely. It grows by building the next: rows that both ranges hold are copied, not recomputed.
+// Immutable after it is built and cheap to copy (copies share the rows), so threads can share one.
+// grown() builds another table: rows in both ranges are copied, not recomputed.
 class PHASOR_API CosSinTable {
  public:
   // throws   Error(invalid_argument | out_of_range); std::bad_alloc when the rows do not fit
@@ -27,8 +27,8 @@ class PHASOR_API CosSinTable {
                                          InstructionSet isa = InstructionSet::best);
   [[nodiscard]] CosSinTable grown(PositionRange range, int threads = 0) const;
 
-  // Rows that a caller already has, as the ONNX operator gives them: row r serves position first +
-  // r.
+  // From rows that the caller already has, as the ONNX operator gives them: row r is for position
+  // first + r.
   //
   // shape    cos, sin [rows, pairs]
   [[nodiscard]] static CosSinTable from_rows(std::span<const float> cos, std::span<const float> sin,
@@ -36,8 +36,8 @@ class PHASOR_API CosSinTable {
 
   [[nodiscard]] PositionRange range() const noexcept { return range_; }
   [[nodiscard]] std::int64_t pairs() const noexcept { return pairs_; }
-  // Whether the rows hold these frequencies' values. Rows that a caller gave are taken at their
-  // word.
+  // Whether the rows were built from these frequencies. For from_rows() only the number of pairs
+  // is compared.
   [[nodiscard]] bool serves(const Frequencies& frequencies, AngleMode mode) const noexcept;
   // The factor inside the rows.
   [[nodiscard]] double amplitude() const noexcept { return amplitude_; }

@@ -16,11 +16,11 @@ namespace phasor::core {
 // Calls task(context, part, parts) once for each part in [0, parts) and returns when all are done.
 // Any thread may run any part. Threads that call at the same time share the CPUs, and a task may
 // call run_parts itself: a caller works on its own parts until none is left to take, so it never
-// waits for a free thread. At most available_threads() threads are kept besides the callers; when
-// memory or the system allows fewer, fewer run all the parts.
+// waits for a free thread. At most available_threads() threads are kept besides the callers; if
+// memory or the system allows fewer, those run all the parts.
 //
-// throws   what a part threw. Every part is called whatever the others do, and all have ended
-//          before the exception leaves; where several threw, the one of the lowest part does.
+// throws   what a part threw. Every part is called even if another throws, and all have ended before
+//          the exception leaves; if several throw, it is the exception of the lowest part.
 //          Error(internal) when a parallel-for of the program did not call each part once
 // cost     about a microsecond with threads at work; no allocation once they are started
 PHASOR_API void run_parts(int parts, void (*task)(void* context, int part, int parts),
@@ -35,11 +35,11 @@ struct ParallelFor {
   void (*run)(void* user, int parts, void (*task)(void* context, int part, int parts),
               void* context) = nullptr;
   void* user = nullptr;
-  int threads = 0;  // what available_threads() says; 0: as without a parallel-for
+  int threads = 0;  // the value of available_threads(); 0: as without a parallel-for
 };
 
-// Hands all later calls of run_parts to `parallel_for`, or to Phasor's own threads when it is null.
-// Calls under way end as they began: `user` must live until they have.
+// Runs all later calls of run_parts with `parallel_for`, or on Phasor's own threads if it is null.
+// Calls that have started keep the previous one: `user` must stay valid until they return.
 // throws   Error(invalid_argument): run is null, threads negative
 PHASOR_API void set_parallel_for(const ParallelFor* parallel_for);
 

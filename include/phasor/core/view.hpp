@@ -1,4 +1,4 @@
-// Where the numbers are. Views own nothing; strides count elements; features are contiguous.
+// Tensor views. Views own nothing; strides count elements; features are contiguous.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ template <class T>
   return DType::bf16;
 }
 
-// shape  [batch, tokens, heads, head_dim]; element (b, t, h, d) lies at data + b*batch_stride +
+// shape  [batch, tokens, heads, head_dim]; element (b, t, h, d) is at data + b*batch_stride +
 //        t*token_stride + h*head_stride + d. Strides may be negative.
 template <class Void>
 struct BasicHeadsView {
@@ -65,8 +65,8 @@ struct BasicHeadsView {
 using HeadsView = BasicHeadsView<void>;
 using ConstHeadsView = BasicHeadsView<const void>;
 
-// The element `index` elements behind data, whatever its type; writing rounds once. Slow: for
-// checks and odd corners.
+// The element at data + index, as a double, for every dtype; writing rounds once. Slow: for checks
+// and rare cases.
 [[nodiscard]] PHASOR_API double element_of(const ConstHeadsView& view, std::int64_t index) noexcept;
 PHASOR_API void set_element(const HeadsView& view, std::int64_t index, double value) noexcept;
 

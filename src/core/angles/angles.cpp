@@ -35,8 +35,8 @@ void check(const Frequencies& frequencies, std::span<const double> positions, st
            std::span<T> sin) {
   if (static_cast<int>(positions.size()) != frequencies.axis_count()) {
     throw Error(ErrorCode::shape_mismatch,
-                message("cos_sin: expected ", frequencies.axis_count(),
-                        " positions, one per axis, got ", positions.size()));
+                message("cos_sin: positions must be ", frequencies.axis_count(),
+                        ", one per axis, got ", positions.size()));
   }
   const auto pairs = static_cast<std::size_t>(frequencies.pairs());
   if (cos.size() != pairs || sin.size() != pairs) {

@@ -16,9 +16,9 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude,
   };
   Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
   const std::size_t count = data.values.size();
-  if (count == 0) refuse("expected at least one frequency, got none");
+  if (count == 0) refuse("at least one frequency is needed, got 0");
   if (count > kMaxRotaryDim / 2) {
-    refuse(message("expected at most ", kMaxRotaryDim / 2, " frequencies, got ", count));
+    refuse(message("at most ", kMaxRotaryDim / 2, " frequencies are supported, got ", count));
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (!std::isfinite(data.values[i])) {
@@ -31,8 +31,8 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude,
   }
   if (!data.axes.empty()) {
     if (data.axes.size() != count) {
-      refuse(message("expected one axis per frequency, got ", data.axes.size(), " axes for ", count,
-                     " frequencies"));
+      refuse(message("one axis per frequency is needed, got ", data.axes.size(), " axes for ",
+                     count, " frequencies"));
     }
     data.axis_count = *std::max_element(data.axes.begin(), data.axes.end()) + 1;
     if (data.axis_count > kMaxAxes) {
@@ -42,14 +42,14 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude,
   if (data.float32_values.empty()) {
     data.float32_values.assign(data.values.begin(), data.values.end());
   } else if (data.float32_values.size() != count) {
-    refuse(message("expected ", count, " float32 values, got ", data.float32_values.size()));
+    refuse(message(count, " float32 values are needed, got ", data.float32_values.size()));
   }
   data_ = std::make_shared<const Data>(std::move(data));
 }
 
 bool Frequencies::same_values(const Frequencies& other) const noexcept {
   if (data_ == other.data_) return true;
-  // By bytes: a call that turns one token asks this each time.
+  // Compared by bytes: a decode step calls this for every token.
   const auto same_bytes = [](const auto& a, const auto& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
   };

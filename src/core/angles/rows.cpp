@@ -11,7 +11,7 @@ namespace phasor::core {
 namespace {
 
 // xPos: e^{+-rate (m - centre)}, the sign by role and direction.
-void apply_growth(const Call& call, Role role, double position, RowBuffersF64& row) {
+void apply_growth(const RotateCall& call, Role role, double position, RowBuffersF64& row) {
   if (!call.grows()) return;
   const Growth& growth = *call.rotary->growth;
   const bool shrink = (role == Role::key) != (call.options.direction == Direction::inverse);
@@ -23,7 +23,7 @@ void apply_growth(const Call& call, Role role, double position, RowBuffersF64& r
   }
 }
 
-void row_f64(const Call& call, Role role, const double* positions, RowBuffersF64& row) {
+void row_f64(const RotateCall& call, Role role, const double* positions, RowBuffersF64& row) {
   const Frequencies& frequencies = call.rotary->frequencies;
   if (call.options.angles == AngleMode::float32) {
     float cos[kMaxPairs], sin[kMaxPairs];
@@ -42,7 +42,7 @@ void row_f64(const Call& call, Role role, const double* positions, RowBuffersF64
 }
 
 // Rows out of a table: one row, or one entry per axis.
-RowPointers table_row(const Call& call, const std::int64_t* positions, RowBuffers& buffers) {
+RowPointers table_row(const RotateCall& call, const std::int64_t* positions, RowBuffers& buffers) {
   const CosSinTable& table = *call.options.table;
   const Frequencies& frequencies = call.rotary->frequencies;
   if (frequencies.axis_count() == 1)
@@ -72,9 +72,9 @@ void copy_rows(const CosSinRows& rows, std::int64_t start, float sin_sign, To* c
   copy(rows.sin, static_cast<To>(sin_sign), sin);
 }
 
-// The caller's row of one token; transposing turns sin's sign.
+// The caller's row of one token; transpose changes the sign of sin.
 template <class To>
-void given_row(const Call& call, Token at, To* cos, To* sin) {
+void given_row(const RotateCall& call, Token at, To* cos, To* sin) {
   const CosSinRows& rows = *call.rows;
   const std::int64_t start = at.batch * rows.batch_stride + at.token * rows.token_stride;
   switch (rows.dtype) {
@@ -89,9 +89,9 @@ void given_row(const Call& call, Token at, To* cos, To* sin) {
   }
 }
 
-// The row as the direction wants it: transposing turns sin's sign, inverting also divides by the
+// The row for the direction: transpose changes the sign of sin, inverse also divides by the
 // amplitude.
-RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
+RowPointers directed(const RotateCall& call, RowPointers row, RowBuffers& buffers) {
   if (call.options.direction == Direction::forward) return row;
   const auto scale = static_cast<float>(call.scale);
   const float sin_scale = scale * call.sin_sign;
@@ -104,7 +104,8 @@ RowPointers directed(const Call& call, RowPointers row, RowBuffers& buffers) {
 
 }  // namespace
 
-RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuffers& buffers) {
+RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
+                     RowBuffers& buffers) {
   if (call.rows != nullptr) {
     given_row(call, at, buffers.cos, buffers.sin);
     return {buffers.cos, buffers.sin};
@@ -125,7 +126,7 @@ RowPointers make_row(const Call& call, Token at, PositionCursor& cursor, RowBuff
   return directed(call, {buffers.cos, buffers.sin}, buffers);
 }
 
-void make_row_f64(const Call& call, Role role, Token at, const double* positions,
+void make_row_f64(const RotateCall& call, Role role, Token at, const double* positions,
                   RowBuffersF64& row) {
   call.rows != nullptr ? given_row(call, at, row.cos, row.sin)
                        : row_f64(call, role, positions, row);

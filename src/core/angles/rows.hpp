@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/rotate/call.hpp"
+#include "core/rotate/rotate_call.hpp"
 #include "phasor/core/internal/positions.hpp"
 
 namespace phasor::core {
@@ -30,13 +30,13 @@ struct Token {
   std::int64_t batch, token;
 };
 
-// The row as the direction wants it: scale and sign are inside. In `buffers`, or in the table.
-[[nodiscard]] RowPointers make_row(const Call& call, Token at, PositionCursor& cursor,
+// The row for the direction, scale and sign included. In `buffers`, or in the table.
+[[nodiscard]] RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
                                    RowBuffers& buffers);
 
-// The same in float64, with xPos's growth for the role. `positions` are not read where the caller gave
+// The same in float64, with xPos's growth for the role. `positions` are not read if the caller gave
 // rows.
-void make_row_f64(const Call& call, Role role, Token at, const double* positions,
+void make_row_f64(const RotateCall& call, Role role, Token at, const double* positions,
                   RowBuffersF64& row);
 
 }  // namespace phasor::core

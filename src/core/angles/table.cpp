@@ -91,7 +91,7 @@ CosSinTable CosSinTable::build(const Frequencies& frequencies, PositionRange ran
 CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
   if (!frequencies_) {
     throw Error(ErrorCode::unsupported,
-                "table: rows that a caller gave cannot grow, got no frequencies");
+                "table: a table made with from_rows() cannot grow: its frequencies are unknown");
   }
   check_range(*frequencies_, range);
   const std::int64_t row = 2 * pairs_;

@@ -13,7 +13,7 @@ using phasor::core::kernels::Angles;
 constexpr double kHalfPi1 = 0x1.921fb54442d18p+0;
 constexpr double kHalfPi2 = 0x1.1a62633145c07p-54;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
-// Adding and subtracting 1.5 * 2^52 rounds to an integer, whose low bits then lie in the low bits
+// Adding and subtracting 1.5 * 2^52 rounds to an integer, whose low bits are then the low bits
 // of the sum.
 constexpr double kRounder = 0x1.8p52;
 

@@ -20,7 +20,7 @@ constexpr int kRowVectors = kVectorBytes == 64 ? 8
                             : kAhead           ? 16
                                                : 4;
 
-// A row lies as cos[pairs], sin[pairs]; what a layout needs of it is arranged while it is loaded.
+// A row is cos[pairs], sin[pairs]; it is rearranged for the layout while it is loaded.
 struct Plain {
   static Float vector(const float* row, int v) { return load<Float>(row + v * kFloats); }
 };
@@ -57,9 +57,9 @@ struct Split {
   }
 };
 
-// The vectors of a window's cos or sin. One row for every window is loaded once and kept; where each
-// window has its own, a vector is read when it is used: read before the window's stores, which may
-// change it for all the compiler knows, a whole row would be spilled.
+// The vectors of a window's cos or sin. One row for every window is loaded once and kept; if each
+// window has its own row, a vector is read when it is used: the compiler must assume that the window's
+// stores change the row, and would spill a whole row that was read before them.
 template <class Arranged, int kVectors, bool kMoving>
 class Row {
  public:
@@ -84,8 +84,8 @@ inline void prefetch(const void* address, std::int64_t ahead) {
 }
 
 // half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by
-// value: for all the compiler knows, a store to x might change one behind a reference, and it would
-// be read again for every head.
+// value: through a reference the compiler must assume that a store to x changes it, and would
+// read it again for every head.
 template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
 inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
                        const float* sin, std::int64_t ahead) {
@@ -93,7 +93,7 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
   Row<Plain, kVectors, kMoving> c(cos + first), s(sin + first);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
-  // A cache line of one half is finished before the other half's is begun: streaming stores want
+  // A cache line of one half is finished before the other half's is begun: streaming stores need
   // whole lines.
   constexpr int kLine = kVectors * kVectorBytes < 64 ? kVectors : 64 / kVectorBytes;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
@@ -279,7 +279,7 @@ struct InterleavedBlocksBf16 {
 };
 
 // Fewer items than a vector: block(copy, row) does the same arithmetic on a copy of them, padded
-// with zeros. The pieces of a head begin at `offsets`, are `count` elements long and lie kRoom
+// with zeros. The pieces of a head begin at `offsets`, are `count` elements long and are kRoom
 // apart in the copy.
 template <class Element, int kRoom, int kPieces, class Block>
 inline void on_padded_copy(Heads heads, const std::int64_t (&offsets)[kPieces], std::int64_t count,

@@ -33,7 +33,7 @@ PairFeatures features_of(const Rotary& rotary, std::int64_t pair) {
   return {};
 }
 
-// a e^{imθ} of (12), as the direction wants it, times the growth of xPos.
+// a e^{imθ} of (12) for the direction, times the growth of xPos.
 Complex phase(const Rotary& rotary, std::int64_t pair, const double* positions, Direction direction,
               Role role) {
   const auto axes = rotary.frequencies.axes();

@@ -46,7 +46,7 @@ Positions view_of_shape(const T* numbers, std::span<const std::int64_t> shape) {
   }
   const std::size_t rank = shape.size();
   const std::int64_t batch = rank == 1 ? 0 : shape[rank - 2];
-  // A batch of 0 stands for one row that serves all: an array without rows has no address instead.
+  // batch 0 means one row for all: an array without rows has no address instead.
   const bool no_rows = rank > 1 && batch == 0;
   return list_of(no_rows ? nullptr : numbers, rank == 3 ? static_cast<int>(shape[0]) : 1, batch,
                  shape.back());
@@ -126,17 +126,18 @@ Positions positions_from(std::int64_t offset) noexcept {
   return positions;
 }
 
-Positions positions_range(std::int64_t first, std::int64_t last) {
-  if (last < first) refuse(message("positions from ", first, " to ", last, " run backwards"));
-  if (std::fabs(static_cast<double>(first)) > kMaxPosition ||
-      static_cast<double>(last) > kMaxPosition) {
+Positions positions_counted(std::int64_t first, std::int64_t count) {
+  if (count < 0) refuse(message("positions: count must not be negative, got ", count));
+  // In double: first + count may not fit an integer.
+  const double end = static_cast<double>(first) + static_cast<double>(count);
+  if (std::fabs(static_cast<double>(first)) > kMaxPosition || end > kMaxPosition) {
     refuse(ErrorCode::out_of_range,
-           message("positions must be within 2^53 of 0, got ", first, " to ", last));
+           message("positions must be within 2^53 of 0, got ", first, " and ", count, " more"));
   }
   // An offset of 0 tokens would fit any number.
-  if (first == last) return positions_per_token(std::span<const std::int64_t>());
+  if (count == 0) return positions_per_token(std::span<const std::int64_t>());
   Positions positions = positions_from(first);
-  positions.tokens = last - first;
+  positions.tokens = count;
   return positions;
 }
 
@@ -204,6 +205,12 @@ double Positions::at(int axis, std::int64_t row, std::int64_t token) const noexc
   return kind == Kind::integers ? static_cast<double>(integers[index]) : floats[index];
 }
 
+void Positions::read_token(std::int64_t row, std::int64_t token,
+                           std::span<double> axes_out) const noexcept {
+  for (std::size_t axis = 0; axis < axes_out.size(); ++axis)
+    axes_out[axis] = at(static_cast<int>(axis), row, token);
+}
+
 std::optional<double> Positions::largest(std::int64_t call_tokens) const noexcept {
   if (is_list()) {
     const std::int64_t numbers = count();
@@ -229,8 +236,7 @@ Positions Positions::last_tokens(std::int64_t count) const {
            message("cannot take the last ", count, " of ", tokens, " positions"));
   }
   if (kind == Kind::offset) {
-    return count == 0 ? positions_per_token(std::span<const std::int64_t>())
-                      : positions_range(offset + tokens - count, offset + tokens);
+    return positions_counted(offset + tokens - count, count);
   }
   std::vector<std::int64_t> last_shape = shape();
   last_shape.back() = count;

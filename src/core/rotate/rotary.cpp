@@ -36,7 +36,7 @@ void check_window(const Window& window) {
       window.offset > window.head_dim - rotary_dim) {
     throw Error(ErrorCode::shape_mismatch,
                 message("rotate: rotary_dim ", rotary_dim, " at offset ", window.offset,
-                        " must lie inside head_dim, got head_dim ", window.head_dim));
+                        " does not fit head_dim ", window.head_dim));
   }
   if (window.blocks != 1 && (window.blocks < 1 || window.pairs % window.blocks != 0)) {
     throw Error(ErrorCode::invalid_argument, message("rotate: blocks must divide the ",
@@ -56,8 +56,7 @@ void validate(const Rotary& rotary) {
     bool finite = std::isfinite(rotary.growth->centre);
     for (const double rate : rotary.growth->rates) finite = finite && std::isfinite(rate);
     if (!finite) {
-      throw Error(ErrorCode::invalid_argument,
-                  "rotate: growth must be finite, got a NaN or infinity");
+      throw Error(ErrorCode::invalid_argument, "rotate: growth rates and centre must be finite");
     }
   }
 }

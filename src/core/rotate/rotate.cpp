@@ -7,7 +7,7 @@
 
 #include "core/angles/row_memory.hpp"
 #include "core/angles/rows.hpp"
-#include "core/rotate/call.hpp"
+#include "core/rotate/rotate_call.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
 #include "phasor/core/internal/rotations.hpp"
@@ -16,19 +16,19 @@
 namespace phasor::core {
 namespace {
 
-// From here on a tensor comes from memory, not from a cache near the core: prefetching pays; on a
-// single token it would cost a fifth of a microsecond.
+// A tensor of this size or more is read from memory, not from a cache: prefetching pays. On a single
+// token it would cost 0.2 us.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kPrefetchAhead = 2048;
 constexpr std::int64_t kStreamAhead = 4096;
-// From here on the output would push everything else out of the caches.
+// An output of this size or more would evict everything else from the caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{4} << 20;
 
 struct Addresses {
   const char* in;
   char* out;
 };
-Addresses addresses_of(const Call& call, const Rotation& rotation, Token at) {
+Addresses addresses_of(const RotateCall& call, const Rotation& rotation, Token at) {
   return {static_cast<const char*>(rotation.in.data) +
               (at.batch * rotation.in.batch_stride + at.token * rotation.in.token_stride) *
                   call.element,
@@ -37,29 +37,29 @@ Addresses addresses_of(const Call& call, const Rotation& rotation, Token at) {
                   call.element};
 }
 
-// Turns the heads of one token, whose first lies at in and out. row(block) gives cos and sin of that
+// Rotates the heads of one token, the first at `in` and `out`. row(block) gives cos and sin of that
 // block.
 template <class Row>
-void rotate_heads(const Call& call, const Rotation& rotation, const char* in, char* out,
-                  const Row& row) {
+void rotate_token_heads(const RotateCall& call, const Rotation& rotation, const char* in, char* out,
+                        const Row& row) {
   for (std::int64_t block = 0; block < call.window.blocks; ++block) {
     const std::int64_t start = (call.window.offset + block * 2 * call.block_pairs) * call.element;
     const kernels::Heads heads{in + start, out + start, rotation.in.head_stride,
                                rotation.out.head_stride, rotation.in.heads};
     const auto [cos, sin] = row(block);
-    rotate_window(call, heads, cos, sin);
+    rotate_block(call, heads, cos, sin);
   }
 }
 
 // One tensor's heads of one token.
 template <class Row>
-void rotate_token(const Call& call, const Rotation& rotation, Token at, const Row& row) {
+void rotate_token(const RotateCall& call, const Rotation& rotation, Token at, const Row& row) {
   const auto [in, out] = addresses_of(call, rotation, at);
-  copy_the_rest(call, rotation, in, out);
-  rotate_heads(call, rotation, in, out, row);
+  copy_unrotated_features(call, rotation, in, out);
+  rotate_token_heads(call, rotation, in, out, row);
 }
 
-void rotate_token_f64(const Call& call, Token at, const double* positions) {
+void rotate_token_f64(const RotateCall& call, Token at, const double* positions) {
   RowBuffersF64 rows;
   for (std::size_t i = 0; i < call.rotations.size(); ++i) {
     const Rotation& rotation = call.rotations[i];
@@ -72,7 +72,7 @@ void rotate_token_f64(const Call& call, Token at, const double* positions) {
 }
 
 // precondition  scale and sign of the direction are in the row already
-void rotate_token_rows(const Call& call, Token at, RowPointers row,
+void rotate_token_rows(const RotateCall& call, Token at, RowPointers row,
                        std::span<const Rotation> rotations) {
   for (const Rotation& rotation : rotations) {
     rotate_token(call, rotation, at, [&](std::int64_t block) {
@@ -82,7 +82,7 @@ void rotate_token_rows(const Call& call, Token at, RowPointers row,
   }
 }
 
-// Several tokens of one batch row that wait with their rows.
+// Several tokens of one batch row, with their rows.
 struct Run {
   const char* in;
   char* out;
@@ -91,30 +91,30 @@ struct Run {
 };
 
 // A head at a time: kernels move along its tokens.
-void rotate_run_by_head(const Call& call, const Rotation& rotation, const Run& run) {
+void rotate_run_by_head(const RotateCall& call, const Rotation& rotation, const Run& run) {
   const std::int64_t pairs = call.window.pairs;
   for (std::int64_t head = 0; head < rotation.in.heads; ++head) {
     for (std::int64_t block = 0; block < call.window.blocks; ++block) {
       const std::int64_t start = call.window.offset + block * 2 * call.block_pairs;
       const float* cos = run.rows + block * call.block_pairs;
-      rotate_window(call,
-                    {run.in + (head * rotation.in.head_stride + start) * call.element,
-                     run.out + (head * rotation.out.head_stride + start) * call.element,
-                     rotation.in.token_stride, rotation.out.token_stride, run.tokens, 2 * pairs},
-                    cos, cos + pairs);
+      rotate_block(call,
+                   {run.in + (head * rotation.in.head_stride + start) * call.element,
+                    run.out + (head * rotation.out.head_stride + start) * call.element,
+                    rotation.in.token_stride, rotation.out.token_stride, run.tokens, 2 * pairs},
+                   cos, cos + pairs);
     }
   }
 }
 
 // A token of a few heads at a time: kernels move along these heads.
-void rotate_run_by_heads(const Call& call, const Rotation& rotation, const Run& run) {
+void rotate_run_by_heads(const RotateCall& call, const Rotation& rotation, const Run& run) {
   const std::int64_t pairs = call.window.pairs;
   Rotation few = rotation;
   for (std::int64_t head = 0; head < rotation.in.heads; head += kHeadsTogether) {
     few.in.heads = std::min(kHeadsTogether, rotation.in.heads - head);
     for (std::int64_t t = 0; t < run.tokens; ++t) {
       const float* cos = run.rows + t * 2 * pairs;
-      rotate_heads(
+      rotate_token_heads(
           call, few,
           run.in + (head * rotation.in.head_stride + t * rotation.in.token_stride) * call.element,
           run.out +
@@ -128,7 +128,7 @@ void rotate_run_by_heads(const Call& call, const Rotation& rotation, const Run& 
 }
 
 // Several tokens of one batch row, of a tensor that keeps heads before tokens. Returns how many.
-std::int64_t rotate_tokens_heads_first(const Call& call, Token at, std::int64_t most,
+std::int64_t rotate_tokens_heads_first(const RotateCall& call, Token at, std::int64_t most,
                                        PositionCursor& cursor, RowBuffers& buffers) {
   alignas(64) float few[kFewTokens.floats + kRowPadding];
   float* const many = call.many_tokens ? rows_of_this_thread() : nullptr;
@@ -147,8 +147,8 @@ std::int64_t rotate_tokens_heads_first(const Call& call, Token at, std::int64_t 
   for (const Rotation& rotation : call.rotations) {
     const auto [in, out] = addresses_of(call, rotation, at);
     for (std::int64_t t = 0; t < count; ++t) {
-      copy_the_rest(call, rotation, in + t * rotation.in.token_stride * call.element,
-                    out + t * rotation.out.token_stride * call.element);
+      copy_unrotated_features(call, rotation, in + t * rotation.in.token_stride * call.element,
+                              out + t * rotation.out.token_stride * call.element);
     }
     const Run run{in, out, count, rows};
     many == nullptr || streams ? rotate_run_by_head(call, rotation, run)
@@ -157,7 +157,7 @@ std::int64_t rotate_tokens_heads_first(const Call& call, Token at, std::int64_t 
   return count;
 }
 
-void rotate_token_growing(const Call& call, Token at, const double* positions,
+void rotate_token_growing(const RotateCall& call, Token at, const double* positions,
                           RowBuffers& buffers) {
   for (const Rotation& rotation : call.rotations) {
     RowBuffersF64 rows;
@@ -171,9 +171,9 @@ void rotate_token_growing(const Call& call, Token at, const double* positions,
 }
 
 void rotate_part(void* context, int part, int parts) {
-  const Call& call = *static_cast<const Call*>(context);
+  const RotateCall& call = *static_cast<const RotateCall*>(context);
   const std::int64_t rows = call.batch * call.tokens;
-  // Divisions are for large work: a decode step has time for none.
+  // No division for a decode step: it would show in its time.
   const std::int64_t begin = parts == 1 ? 0 : rows * part / parts;
   const std::int64_t end = parts == 1 ? rows : rows * (part + 1) / parts;
   if (begin == end) return;
@@ -209,30 +209,31 @@ void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype
   const CosSinTable& table = *options.table;
   if (dtype == DType::f64) {
     throw Error(ErrorCode::unsupported,
-                "rotate: a float32 table cannot turn float64 data exactly, expected no table");
+                "rotate: a float32 table cannot rotate float64 data exactly; remove the table");
   }
   if (rotary.growth) {
-    throw Error(ErrorCode::unsupported, "rotate: a table holds no xPos growth, expected no table");
+    throw Error(ErrorCode::unsupported, "rotate: a table holds no xPos growth; remove the table");
   }
   if (!table.serves(rotary.frequencies, options.angles)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rotate: the table must be built from the same frequencies, got one with ",
-                        table.pairs(), " pairs and amplitude ", table.amplitude()));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message("rotate: the table must be built from the rotary's frequencies, got one with ",
+                table.pairs(), " pairs and amplitude ", table.amplitude()));
   }
   if (!bounds.integral) {
-    throw Error(ErrorCode::unsupported, "rotate: a table serves integer positions, got floats");
+    throw Error(ErrorCode::unsupported, "rotate: a table needs integer positions, got floats");
   }
   const PositionRange range = table.range();
   if (bounds.low < static_cast<double>(range.first) ||
       bounds.high > static_cast<double>(range.first + range.count - 1)) {
     throw Error(ErrorCode::out_of_range,
-                message("rotate: positions must lie in the table's [", range.first, ", ",
+                message("rotate: positions must be in the table's range [", range.first, ", ",
                         range.first + range.count, "), got ", bounds.low, " to ", bounds.high));
   }
 }
 
-// Whether the output is so large that it should go past the caches.
-bool is_large_output(const Call& call) {
+// Whether the output is so large that streaming stores should bypass the caches.
+bool is_large_output(const RotateCall& call) {
   if (call.crosses() || call.options.angles == AngleMode::float32 || call.dtype == DType::f64) {
     return false;
   }
@@ -246,7 +247,7 @@ bool is_large_output(const Call& call) {
 }
 
 // Whether every vector that the kernel stores begins at a multiple of 64 bytes.
-bool is_aligned_output(const Call& call) {
+bool is_aligned_output(const RotateCall& call) {
   std::int64_t alignment = 0;
   for (const Rotation& rotation : call.rotations) {
     const HeadsView& out = rotation.out;
@@ -259,9 +260,9 @@ bool is_aligned_output(const Call& call) {
   return alignment % 64 == 0;
 }
 
-// Whether heads lie further apart than tokens, in any tensor of the call. What turns a head at a
-// time by other means keeps to one token.
-bool is_heads_first(const Call& call) {
+// Whether heads are further apart than tokens, in any tensor of the call. Paths that do not use the
+// kernels for several tokens work on one token.
+bool is_heads_first(const RotateCall& call) {
   if (call.crosses() || call.options.angles == AngleMode::float32) return false;
   return std::any_of(call.rotations.begin(), call.rotations.end(), [](const Rotation& rotation) {
     return rotation.out.tokens > 1 && rotation.out.heads > 1 &&
@@ -291,7 +292,7 @@ void run(const Window& window, const Rotary* rotary, const Positions& positions,
   for (const Rotation& rotation : rotations)
     bytes += rows * rotation.in.heads * window.rotary_dim() * element;
   const double amplitude = rotary == nullptr ? 1.0 : rotary->frequencies.amplitude();
-  Call call{
+  RotateCall call{
       .window = window,
       .rotary = rotary,
       .positions = positions,
@@ -309,7 +310,7 @@ void run(const Window& window, const Rotary* rotary, const Positions& positions,
       .heads_first = false,
       .many_tokens = false,
       .sin_sign = options.direction == Direction::forward ? 1.0F : -1.0F,
-      // Rows hold cos and sin times the amplitude a; the inverse wants them over a.
+      // Rows hold cos and sin times the amplitude a; the inverse needs them divided by a.
       .scale = options.direction == Direction::inverse ? 1.0 / (amplitude * amplitude) : 1.0,
       .rows = given,
   };
@@ -351,9 +352,10 @@ void rotate_window(const Window& window, const CosSinRows& rows,
                    std::span<const Rotation> rotations, const RotateOptions& options) {
   if (rotations.empty()) return;
   if (options.direction == Direction::inverse) {
-    throw Error(ErrorCode::unsupported,
-                "rotate_by: direction must be forward or transpose, got inverse, which needs the "
-                "amplitude of the rows");
+    throw Error(
+        ErrorCode::unsupported,
+        "rotate_by: direction must be forward or transpose, got inverse: the amplitude of the "
+        "rows is unknown");
   }
   if (rows.pairs < 1 || rows.pairs > kMaxPairs) {
     throw Error(ErrorCode::shape_mismatch,
@@ -365,7 +367,7 @@ void rotate_window(const Window& window, const CosSinRows& rows,
   const ConstHeadsView& first = rotations.front().in;
   if (first.batch * first.tokens == 0) return;
   if (rows.cos == nullptr || rows.sin == nullptr)
-    throw Error(ErrorCode::invalid_argument, "rotate_by: cos and sin must be there, got null");
+    throw Error(ErrorCode::invalid_argument, "rotate_by: cos or sin is null");
   RotateOptions by_rows = options;
   by_rows.table = nullptr;
   by_rows.angles = AngleMode::exact;

@@ -25,7 +25,7 @@ std::array<Dimension, 4> dimensions(const ConstHeadsView& view) noexcept {
            {view.head_dim, 1}}};
 }
 
-// Bytes from the first touched to behind the last touched, relative to nothing: comparable between
+// Addresses of the first byte and of the byte after the last: comparable between
 // views.
 struct Extent {
   std::intptr_t begin, end;

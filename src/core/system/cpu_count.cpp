@@ -86,7 +86,7 @@ bool names_cpu(std::string_view controllers) {
 
 int cpus_of_affinity_mask() {
 #if defined(__linux__)
-  // The kernel refuses a mask smaller than its own, whose size it does not tell.
+  // The kernel refuses a mask smaller than its own, whose size is unknown.
   for (std::size_t sets = 1; sets <= 256; sets *= 2) {
     std::vector<cpu_set_t> mask(sets);
     const std::size_t bytes = sets * sizeof(cpu_set_t);

@@ -5,7 +5,7 @@
 
 namespace phasor::core {
 
-// Where the system tells it; a test hands in folders of its own.
+// Where the system has these files; tests use their own folders.
 struct SystemFolders {
   std::filesystem::path process = "/proc/self";
   std::filesystem::path control_groups = "/sys/fs/cgroup";

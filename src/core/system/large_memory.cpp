@@ -13,7 +13,7 @@
 namespace phasor::core {
 namespace {
 
-// From here on a block asks for huge pages: a table of 64 MiB otherwise spends more time on its
+// A block of this size or more uses huge pages: a table of 64 MiB otherwise spends more time on its
 // 16384 first touches than on its cosines.
 constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;

@@ -89,8 +89,8 @@ class alignas(64) Slot {
                   std::memory_order_release);
   }
 
-  // The next part that nobody has, or 0. The number of the call is part of what is compared: a
-  // worker that looked at an earlier call gets nothing of this one by mistake.
+  // The next part that is not taken, or 0. The number of the call is part of what is compared, so
+  // that a worker that looked at an earlier call takes no part of this one.
   [[nodiscard]] int take() noexcept {
     std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
     while (static_cast<std::uint32_t>(ticket) != 0) {
@@ -232,7 +232,7 @@ class Pool {
       if (part == 0) continue;
       spinning_.fetch_sub(1);
       slot.run(part);
-      // Before the caller hears of it: its next call must find this worker spinning.
+      // Before the caller is told: its next call must find this worker spinning.
       spinning_.fetch_add(1);
       slot.finish();
       first = (at + 1) % kSlots;
@@ -276,7 +276,7 @@ class HandedOut {
   // throws   Error(internal): a part that was not called once
   void run(const ParallelFor& parallel_for) {
     parallel_for.run(parallel_for.user, count_, call, this);
-    if (const int part = unexpected_.load(); part != kNone) refuse(part, "another time");
+    if (const int part = unexpected_.load(); part != kNone) refuse(part, "more than once");
     for (int part = 0; part < count_; ++part) {
       if ((word(part).load() & bit(part)) == 0) refuse(part, "never");
     }
@@ -297,7 +297,7 @@ class HandedOut {
   [[noreturn]] void refuse(int part, const char* how_often) const {
     throw Error(ErrorCode::internal,
                 message("run_parts: the parallel-for must call each of ", count_,
-                        " parts once, got part ", part, " called ", how_often));
+                        " parts once; part ", part, " was called ", how_often));
   }
 
   std::atomic<std::uint64_t>& word(int part) {

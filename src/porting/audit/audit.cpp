@@ -6,6 +6,7 @@
 
 #include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/positions.hpp"
 #include "porting/audit/causes.hpp"
 
 namespace phasor::porting {
@@ -78,9 +79,7 @@ void check_shapes(const ForeignTable& table, const core::Frequencies& frequencie
 
 std::optional<std::int64_t> context_of_positions(const encodings::RopeSpec& spec,
                                                  std::optional<double> largest) {
-  if (!encodings::depends_on_context(spec)) return std::nullopt;
-  if (!largest || !(*largest <= core::kMaxPosition)) return std::nullopt;
-  return static_cast<std::int64_t>(std::max(1.0, std::floor(*largest) + 1.0));
+  return encodings::depends_on_context(spec) ? core::needed_context(largest) : std::nullopt;
 }
 
 Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "support/errors.hpp"
 #include "support/truth.hpp"
 
 namespace phasor::core {
@@ -191,32 +194,19 @@ TEST(Angles, CarryTheAmplitude) {
   EXPECT_FLOAT_EQ(sin[0], static_cast<float>(1.25 * std::sin(1.2)));
 }
 
-std::string cos_sin_refusal(const Frequencies& frequencies, const std::vector<double>& positions,
-                            std::size_t size) {
-  std::vector<float> cos(size), sin(size);
-  try {
-    cos_sin(frequencies, positions, cos, sin);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(Angles, RefuseWhatCannotBeExact) {
   const Frequencies one({1.0});
-  EXPECT_EQ(cos_sin_refusal(one, {std::nan("")}, 1), "cos_sin: positions must be finite, got nan");
-  EXPECT_EQ(cos_sin_refusal(one, {std::numeric_limits<double>::infinity()}, 1),
-            "cos_sin: positions must be finite, got inf");
-  EXPECT_EQ(cos_sin_refusal(one, {0x1p53}, 1),
-            "cos_sin: positions must be below 2^53 in magnitude, got 9007199254740992");
-  EXPECT_EQ(
-      cos_sin_refusal(one, {0x1p50}, 1),
-      "cos_sin: position x frequency must be at most 2^48 rad, got position 1125899906842624 with "
-      "frequency 1");
-  EXPECT_EQ(cos_sin_refusal(one, {1.0, 2.0}, 1),
-            "cos_sin: expected 1 positions, one per axis, got 2");
-  EXPECT_EQ(cos_sin_refusal(one, {1.0}, 2),
-            "cos_sin: cos and sin must have 1 entries, got 2 and 2");
+  const auto refused = [&](ErrorCode code, std::initializer_list<std::string_view> values,
+                           const std::vector<double>& positions, std::size_t size = 1) {
+    std::vector<float> cos(size), sin(size);
+    phasor::tests::expect_error(code, values, [&] { cos_sin(one, positions, cos, sin); });
+  };
+  refused(ErrorCode::invalid_argument, {"nan"}, {std::nan("")});
+  refused(ErrorCode::invalid_argument, {"inf"}, {std::numeric_limits<double>::infinity()});
+  refused(ErrorCode::out_of_range, {"2^53", "9007199254740992"}, {0x1p53});
+  refused(ErrorCode::out_of_range, {"2^48", "1125899906842624", "frequency 1"}, {0x1p50});
+  refused(ErrorCode::shape_mismatch, {"positions", "1", "2"}, {1.0, 2.0});
+  refused(ErrorCode::shape_mismatch, {"cos and sin", "1 entries", "2 and 2"}, {1.0}, 2);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace phasor::core {
 namespace {
 
-// The data of a golden .npy file: everything behind the header line.
+// The data of a golden .npy file: everything after the header line.
 std::vector<std::byte> golden(const std::string& group_and_case, const std::string& name) {
   const std::filesystem::path path =
       std::filesystem::path(PHASOR_GOLDEN_DIR) / group_and_case / (name + ".npy");

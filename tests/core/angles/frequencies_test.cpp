@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <limits>
+#include <string_view>
 
+#include "support/errors.hpp"
 #include "support/truth.hpp"
 
 namespace phasor::core {
@@ -24,60 +27,37 @@ TEST(Frequencies, AreThePowersOfEquation15CorrectlyRounded) {
   }
 }
 
-std::string refusal_of_spec(std::int64_t dim, double base) {
-  try {
-    static_cast<void>(make_frequencies({dim, base}));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(Frequencies, RefuseBadSpecs) {
-  EXPECT_EQ(refusal_of_spec(7, 1e4),
-            "frequencies: rotary_dim must be even and between 2 and 2048, got 7");
-  EXPECT_EQ(refusal_of_spec(0, 1e4),
-            "frequencies: rotary_dim must be even and between 2 and 2048, got 0");
-  EXPECT_EQ(refusal_of_spec(-2, 1e4),
-            "frequencies: rotary_dim must be even and between 2 and 2048, got -2");
-  EXPECT_EQ(refusal_of_spec(2050, 1e4),
-            "frequencies: rotary_dim must be even and between 2 and 2048, got 2050");
-  EXPECT_EQ(refusal_of_spec(8, 0.0), "frequencies: base must be finite and positive, got 0");
-  EXPECT_EQ(refusal_of_spec(8, -1.0), "frequencies: base must be finite and positive, got -1");
-  EXPECT_EQ(refusal_of_spec(8, std::nan("")),
-            "frequencies: base must be finite and positive, got nan");
-}
-
-template <class... Arguments>
-std::string frequencies_refusal(Arguments... arguments) {
-  try {
-    const Frequencies frequencies(arguments...);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
+  const auto refused = [](std::int64_t dim, double base, std::string_view name,
+                          std::string_view value) {
+    phasor::tests::expect_error(ErrorCode::invalid_argument, {name, value}, [&] {
+      return make_frequencies({dim, base});
+    });
+  };
+  refused(7, 1e4, "rotary_dim", "got 7");
+  refused(0, 1e4, "rotary_dim", "got 0");
+  refused(-2, 1e4, "rotary_dim", "got -2");
+  refused(2050, 1e4, "rotary_dim", "got 2050");
+  refused(8, 0.0, "base", "got 0");
+  refused(8, -1.0, "base", "-1");
+  refused(8, std::nan(""), "base", "nan");
 }
 
 TEST(Frequencies, RefuseValuesThatCannotRotateAnything) {
   using Values = std::vector<double>;
   using Axes = std::vector<std::uint8_t>;
-  EXPECT_EQ(frequencies_refusal(Values{}),
-            "frequencies: expected at least one frequency, got none");
-  EXPECT_EQ(frequencies_refusal(Values(1025, 1.0)),
-            "frequencies: expected at most 1024 frequencies, got 1025");
-  EXPECT_EQ(frequencies_refusal(Values{1.0, std::nan("")}),
-            "frequencies: frequency 1 must be finite, got nan");
-  EXPECT_EQ(frequencies_refusal(Values{std::numeric_limits<double>::infinity()}),
-            "frequencies: frequency 0 must be finite, got inf");
-  EXPECT_EQ(frequencies_refusal(Values{1.0}, 0.0),
-            "frequencies: the amplitude must be finite and positive, got 0");
-  EXPECT_EQ(frequencies_refusal(Values{1.0}, 1.0, Axes{0, 1}),
-            "frequencies: expected one axis per frequency, got 2 axes for 1 frequencies");
-  EXPECT_EQ(frequencies_refusal(Values{1.0}, 1.0, Axes{8}),
-            "frequencies: an axis must be below 8, got 8");
-  EXPECT_EQ(frequencies_refusal(Values{1.0}, 1.0, Axes{}, std::vector<float>{1.0F, 2.0F}),
-            "frequencies: expected 1 float32 values, got 2");
+  const auto refused = [](std::initializer_list<std::string_view> values, auto... arguments) {
+    phasor::tests::expect_error(ErrorCode::invalid_argument, values,
+                                [&] { return Frequencies(arguments...); });
+  };
+  refused({"frequency", "0"}, Values{});
+  refused({"1024", "1025"}, Values(1025, 1.0));
+  refused({"frequency 1", "nan"}, Values{1.0, std::nan("")});
+  refused({"frequency 0", "inf"}, Values{std::numeric_limits<double>::infinity()});
+  refused({"amplitude", "0"}, Values{1.0}, 0.0);
+  refused({"2 axes", "1 frequencies"}, Values{1.0}, 1.0, Axes{0, 1});
+  refused({"axis", "8"}, Values{1.0}, 1.0, Axes{8});
+  refused({"1 float32", "2"}, Values{1.0}, 1.0, Axes{}, std::vector<float>{1.0F, 2.0F});
 }
 
 TEST(Frequencies, KnowTheirAxesAndTheirLargest) {

@@ -27,8 +27,8 @@ Integers counted(std::int64_t count, std::int64_t first = 0) {
 TEST(Positions, ShapeOfEachKind) {
   const Integers numbers = counted(24);
   const std::vector<double> floats = {0.5, 1.5, 2.5};
-  EXPECT_EQ(positions_range(5, 9).shape(), (Integers{4}));
-  EXPECT_EQ(positions_range(5, 5).shape(), (Integers{0}));
+  EXPECT_EQ(positions_counted(5, 4).shape(), (Integers{4}));
+  EXPECT_EQ(positions_counted(5, 0).shape(), (Integers{0}));
   EXPECT_EQ(positions_per_token(floats).shape(), (Integers{3}));
   EXPECT_EQ(positions_of_shape(numbers.data(), Integers{24}).shape(), (Integers{24}));
   EXPECT_EQ(positions_of_shape(numbers.data(), Integers{4, 6}).shape(), (Integers{4, 6}));
@@ -48,7 +48,7 @@ TEST(Positions, AtAgreesWithTheCursor) {
   };
   const std::vector<Case> cases = {
       {positions_from(-3), 3, 2, 4},
-      {positions_range(7, 11), 2, 3, 4},
+      {positions_counted(7, 4), 2, 3, 4},
       {positions_per_token(std::span(numbers).first(4)), 3, 2, 4},
       {positions_per_token(std::span(floats).first(4)), 1, 2, 4},
       {positions_per_row(numbers.data(), 3, 2, 4), 3, 2, 4},
@@ -81,8 +81,8 @@ TEST(Positions, AtAgreesWithTheCursor) {
 TEST(Positions, LargestAndContext) {
   EXPECT_EQ(positions_from(5).largest(3), 7.0);
   EXPECT_EQ(positions_from(5).largest(0), std::nullopt);
-  EXPECT_EQ(positions_range(-9, -4).largest(), -5.0);
-  EXPECT_EQ(positions_range(4, 4).largest(), std::nullopt);
+  EXPECT_EQ(positions_counted(-9, 5).largest(), -5.0);
+  EXPECT_EQ(positions_counted(4, 0).largest(), std::nullopt);
   EXPECT_EQ(positions_per_token(std::span<const double>()).largest(), std::nullopt);
   EXPECT_EQ(positions_packed(Integers{0, 0}).largest(), std::nullopt);
   EXPECT_EQ(needed_context(std::nullopt), std::nullopt);
@@ -117,14 +117,14 @@ TEST(Positions, RefuseShapesThatAreNone) {
 }
 
 TEST(Positions, RangesAreChecked) {
-  phasor::tests::expect_error(ErrorCode::invalid_argument, {"7", "6"},
-                              [] { return positions_range(7, 6); });
+  phasor::tests::expect_error(ErrorCode::invalid_argument, {"-1"},
+                              [] { return positions_counted(7, -1); });
   const std::int64_t far = std::int64_t{1} << 53;
-  EXPECT_EQ(positions_range(far - 1, far).largest(), kMaxPosition - 1.0);
+  EXPECT_EQ(positions_counted(far - 1, 1).largest(), kMaxPosition - 1.0);
   phasor::tests::expect_error(ErrorCode::out_of_range, {"9007199254740994"},
-                              [=] { return positions_range(0, far + 2); });
+                              [=] { return positions_counted(0, far + 2); });
   phasor::tests::expect_error(ErrorCode::out_of_range, {"-9223372036854775808"}, [] {
-    return positions_range(std::numeric_limits<std::int64_t>::min(), 0);
+    return positions_counted(std::numeric_limits<std::int64_t>::min(), 1);
   });
 }
 
@@ -150,7 +150,7 @@ TEST(Positions, FitTheShapeOfACall) {
   // no batch row, and offsets that count as many tokens as there are
   EXPECT_EQ(fit({0, 5}, {1, 0, 5}).largest(), std::nullopt);
   EXPECT_EQ(fit_positions(positions_from(3), {3, 2, 5}).at(2, 1, 4), 7.0);
-  EXPECT_EQ(fit_positions(positions_range(3, 8), {3, 2, 5}).at(2, 1, 4), 7.0);
+  EXPECT_EQ(fit_positions(positions_counted(3, 5), {3, 2, 5}).at(2, 1, 4), 7.0);
 }
 
 TEST(Positions, RefuseAnotherShapeAndNameTheShapesThatFit) {
@@ -167,7 +167,7 @@ TEST(Positions, RefuseAnotherShapeAndNameTheShapesThatFit) {
   refused({2, 2, 5}, {3, 2, 5}, {"[2, 2, 5]", "[3, 2, 5]"});
   refused({5}, {2, std::nullopt, 5, OneRow::serves_one_axis}, {"[5]", "[2, 5]", "[2, 1, 5]"});
   phasor::tests::expect_error(ErrorCode::shape_mismatch, {"[4]", "[5]"}, [] {
-    return fit_positions(positions_range(0, 4), {1, std::nullopt, 5});
+    return fit_positions(positions_counted(0, 4), {1, std::nullopt, 5});
   });
 }
 
@@ -178,8 +178,8 @@ TEST(Positions, CheckedAgainstACall) {
     phasor::tests::expect_error(ErrorCode::shape_mismatch, values,
                                 [&] { return check_positions(positions, 1, batch, tokens); });
   };
-  refused(positions_range(0, 4), 2, 5, {"[4]", "2", "5"});
-  refused(positions_range(4, 4), 2, 5, {"[0]", "5"});
+  refused(positions_counted(0, 4), 2, 5, {"[4]", "2", "5"});
+  refused(positions_counted(4, 0), 2, 5, {"[0]", "5"});
   refused(positions_of_shape(numbers.data(), Integers{0, 5}), 2, 5, {"[0, 5]", "2"});
   refused(positions_of_shape(numbers.data(), Integers{3, 5}), 2, 5, {"[3, 5]", "2"});
   refused(positions_of_shape(numbers.data(), Integers{3, 2, 4}), 2, 4, {"3", "1"});
@@ -199,13 +199,17 @@ TEST(Positions, FirstAxesAndLastTokens) {
   const Positions two = grid.first_axes(2);
   EXPECT_EQ(two.shape(), (Integers{2, 2, 4}));
   EXPECT_EQ(two.integers, grid.integers);
-  EXPECT_EQ(positions_range(0, 4).first_axes(3).axes, 1);
+  EXPECT_EQ(positions_counted(0, 4).first_axes(3).axes, 1);
+  double token[2];
+  grid.read_token(1, 3, token);
+  EXPECT_EQ(token[0], 7.0);
+  EXPECT_EQ(token[1], 15.0);
 
   const Positions last = grid.last_tokens(3);
   EXPECT_EQ(last.shape(), (Integers{3, 2, 3}));
   EXPECT_EQ(last.at(2, 1, 0), 21.0);
-  EXPECT_EQ(positions_range(5, 15).last_tokens(2).at(0, 0, 1), 14.0);
-  EXPECT_EQ(positions_range(5, 15).last_tokens(0).shape(), (Integers{0}));
+  EXPECT_EQ(positions_counted(5, 10).last_tokens(2).at(0, 0, 1), 14.0);
+  EXPECT_EQ(positions_counted(5, 10).last_tokens(0).shape(), (Integers{0}));
   EXPECT_EQ(positions_packed(Integers{0, 2, 5}).last_tokens(4).at(0, 0, 0), 1.0);
   EXPECT_EQ(positions_per_token(std::vector<double>{0.5, 1.5}).last_tokens(1).shape(),
             (Integers{1}));

@@ -3,18 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
+#include <string_view>
+
+#include "support/errors.hpp"
 
 namespace phasor::core {
 namespace {
-
-std::string rotary_refusal(const Rotary& rotary) {
-  try {
-    validate(rotary);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(Rotary, LayoutNamesGoBothWays) {
   for (const PairLayout layout :
@@ -26,20 +21,24 @@ TEST(Rotary, LayoutNamesGoBothWays) {
 
 TEST(Rotary, ValidatesTheWindowTheBlocksAndTheGrowth) {
   const Frequencies four({1.0, 0.5, 0.25, 0.125});
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 8}), "accepted");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 10, 2}), "accepted");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 6}),
-            "rotate: rotary_dim 8 at offset 0 must lie inside head_dim, got head_dim 6");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 9, 2}),
-            "rotate: rotary_dim 8 at offset 2 must lie inside head_dim, got head_dim 9");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 9, -1}),
-            "rotate: rotary_dim 8 at offset -1 must lie inside head_dim, got head_dim 9");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 8, 0, 3}),
-            "rotate: blocks must divide the 4 pairs, got 3");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 8, 0, 1, Growth{{0.1}, 0.0}}),
-            "rotate: growth must have one rate per pair, got 1 rates for 4 pairs");
-  EXPECT_EQ(rotary_refusal({four, PairLayout::half, 8, 0, 1, Growth{{0.1, 0.1, 0.1, NAN}, 0.0}}),
-            "rotate: growth must be finite, got a NaN or infinity");
+  validate({four, PairLayout::half, 8});
+  validate({four, PairLayout::half, 10, 2});
+  const auto refused = [](ErrorCode code, std::initializer_list<std::string_view> values,
+                          const Rotary& rotary) {
+    phasor::tests::expect_error(code, values, [&] { validate(rotary); });
+  };
+  refused(ErrorCode::shape_mismatch, {"rotary_dim 8", "offset 0", "head_dim 6"},
+          {four, PairLayout::half, 6});
+  refused(ErrorCode::shape_mismatch, {"rotary_dim 8", "offset 2", "head_dim 9"},
+          {four, PairLayout::half, 9, 2});
+  refused(ErrorCode::shape_mismatch, {"rotary_dim 8", "offset -1", "head_dim 9"},
+          {four, PairLayout::half, 9, -1});
+  refused(ErrorCode::invalid_argument, {"blocks", "4 pairs", "3"},
+          {four, PairLayout::half, 8, 0, 3});
+  refused(ErrorCode::shape_mismatch, {"growth", "1 rates", "4 pairs"},
+          {four, PairLayout::half, 8, 0, 1, Growth{{0.1}, 0.0}});
+  refused(ErrorCode::invalid_argument, {"growth", "finite"},
+          {four, PairLayout::half, 8, 0, 1, Growth{{0.1, 0.1, 0.1, NAN}, 0.0}});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The laws of the rotation, for shapes and positions that nobody picked.
+// The laws of the rotation, for random shapes and positions.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

@@ -56,7 +56,7 @@ inline void expect_near_reference(const Rotary& rotary, const std::vector<double
     const bool rotations = d >= rotary.offset && d < rotary.offset + rotary.rotary_dim();
     const double value = element_of(v, at);
     if (!rotations) {
-      EXPECT_EQ(value, expected[dense]) << "feature " << d << " does not turn";
+      EXPECT_EQ(value, expected[dense]) << "feature " << d << " is not rotated";
     } else {
       // The partner in the layout of the output.
       const std::int64_t block = 2 * rotary.frequencies.pairs() / rotary.blocks;

@@ -121,7 +121,7 @@ Rotary rotary_of(PairLayout layout, std::int64_t dim) {
   return {make_frequencies({dim, 10000.0}), layout, dim};
 }
 
-// Heads before tokens, from memory: tokens are turned in runs, whose length is the CPU's. Two runs and a
+// Heads before tokens, from memory: tokens are rotated in runs, whose length depends on the CPU. Two runs and a
 // rest, and rows so long that fewer tokens fit, against a few tokens a call.
 TEST(Rotate, LargeTensorsWithHeadsFirstGetTheBitsOfSmallOnes) {
   constexpr std::int64_t kFew = 7;

@@ -8,9 +8,9 @@ namespace phasor::core {
 
 // At least `count` * `size` bytes that begin at a multiple of 64, not initialised, followed by
 // kMemoryPadding bytes of zeros: kernels read whole vectors, up to two of them from the last value
-// on. Large blocks ask for huge pages.
+// on. Large blocks use huge pages.
 //
-// throws   std::bad_alloc, also when count * size is more than a size can say
+// throws   std::bad_alloc, also if count * size overflows
 inline constexpr std::size_t kMemoryPadding = 128;
 [[nodiscard]] std::shared_ptr<std::byte[]> allocate_large(std::size_t count, std::size_t size);
 // The same inside a block of huge pages that other calls share, since matrices and caches of a layer

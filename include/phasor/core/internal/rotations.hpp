@@ -1,4 +1,4 @@
-// What must hold of the views of a call before anything is written.
+// Checks of the views of a call, before anything is written.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace phasor::core {
 [[nodiscard]] bool overlaps_itself(const ConstHeadsView& view) noexcept;
 
 // throws   Error(shape_mismatch | invalid_argument) naming the first thing that disagrees: shapes
-//          within a turn and between turns, head_dim, dtypes, null data, an output that overlaps
+//          within a tensor pair and between them, head_dim, dtypes, null data, an output that overlaps
 //          itself, another output, or an input that is not the same view
 void check_rotations(std::int64_t head_dim, std::span<const Rotation> rotations);
 

@@ -1,4 +1,4 @@
-// The features of a head that turn, whatever they turn by.
+// The rotated features of a head.
 #pragma once
 
 #include <cstdint>

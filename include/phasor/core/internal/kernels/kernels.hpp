@@ -19,7 +19,7 @@ struct Heads {
 
 enum class Store : std::uint8_t { cached, streaming };
 
-// rows     cos[pairs], sin[pairs], floats; 128 bytes may be read behind them
+// rows     cos[pairs], sin[pairs], floats; 128 bytes after them may be read
 // ahead    bytes to prefetch ahead of the element being worked on; 0: none
 using RotateFunction = void (*)(const Heads& heads, std::int64_t pairs, const void* cos,
                                 const void* sin, std::int64_t ahead, Store store);

@@ -181,7 +181,7 @@ struct F16 {
 #else
     const Bits half = __builtin_convertvector(load<Shorts>(at), Bits);
     const Bits magnitude = half & 0x7fffU;
-    // The exponent is off by 112 after the shift; the product mends it, subnormal halves included.
+    // The exponent is off by 112 after the shift; the product corrects it, subnormal halves included.
     const Bits finite = reinterpret_cast<Bits>(reinterpret_cast<Float>(magnitude << 13) * 0x1p112F);
     const Bits special = (magnitude << 13) | 0x7f800000U;
     const Bits is_special = reinterpret_cast<Bits>(magnitude >= 0x7c00U);

@@ -1,4 +1,4 @@
-// One call of rotate, checked: what its parts share.
+// One checked call of rotate(): what all its parts share.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace phasor::core {
 
 // Everything that is the same for all tokens of a call.
-struct Call {
+struct RotateCall {
   Window window;
-  const Rotary* rotary;  // null where the caller gave rows
+  const Rotary* rotary;  // null if the caller gave rows
   const Positions& positions;
   std::span<const Rotation> rotations;
   const RotateOptions& options;
@@ -26,10 +26,10 @@ struct Call {
   kernels::Store store;
   bool staged;  // large output that is not aligned for streaming stores
   bool heads_first;
-  bool many_tokens;  // heads first, and so large that it is read from memory in long runs
+  bool many_tokens;  // heads first, and large enough to be read from memory in long runs
   float sin_sign;
   double scale;                      // on cos and sin
-  const CosSinRows* rows = nullptr;  // the caller's cos and sin, in place of angles
+  const CosSinRows* rows = nullptr;  // the caller's cos and sin, instead of angles
 
   [[nodiscard]] bool grows() const { return rotary != nullptr && rotary->growth.has_value(); }
   // Reads one layout and writes the other.
@@ -40,11 +40,13 @@ struct Call {
   }
 };
 
-// Turns the window of each of `heads` by rows cos, sin: block_pairs floats, or doubles for f64
+// Rotates one block of each of `heads` by the rows cos, sin: block_pairs floats, or doubles for f64
 // data.
-void rotate_window(const Call& call, const kernels::Heads& heads, const void* cos, const void* sin);
+void rotate_block(const RotateCall& call, const kernels::Heads& heads, const void* cos,
+                  const void* sin);
 
-// The features of a token's heads that do not turn, when the output is another buffer.
-void copy_the_rest(const Call& call, const Rotation& rotation, const char* in, char* out);
+// Copies the features of a token's heads that are not rotated, if the output is another buffer.
+void copy_unrotated_features(const RotateCall& call, const Rotation& rotation, const char* in,
+                             char* out);
 
 }  // namespace phasor::core

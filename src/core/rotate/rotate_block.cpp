@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "core/angles/float32_engine.hpp"
-#include "core/rotate/call.hpp"
+#include "core/rotate/rotate_call.hpp"
 #include "phasor/core/internal/rotations.hpp"
 
 namespace phasor::core {
@@ -35,8 +35,9 @@ void pair_up(std::int64_t element, const void* in, std::int64_t pairs, void* out
   }
 }
 
-// Turns the heads of one block.
-void rotate_heads(const Call& call, const kernels::Heads& heads, const void* cos, const void* sin) {
+// One call of the kernel for the dtype and layout.
+void run_rotate_kernel(const RotateCall& call, const kernels::Heads& heads, const void* cos,
+                       const void* sin) {
   const PairLayout layout = call.kernel_layout();
   const int half = layout == PairLayout::half ? 1 : 0;
   if (call.options.angles == AngleMode::float32 && call.dtype != DType::f64) {
@@ -50,10 +51,10 @@ void rotate_heads(const Call& call, const kernels::Heads& heads, const void* cos
   }
 }
 
-// interleaved_to_half: a head at a time through a buffer, since reading and writing use other
+// interleaved_to_half: one head at a time through a buffer, since reading and writing use different
 // pairs.
-void rotate_heads_across(const Call& call, const kernels::Heads& heads, const void* cos,
-                         const void* sin) {
+void rotate_block_across_layouts(const RotateCall& call, const kernels::Heads& heads,
+                                 const void* cos, const void* sin) {
   alignas(64) char buffer[kMaxRotaryDim * sizeof(double)];
   const std::int64_t pairs = call.block_pairs;
   const bool forward = call.options.direction == Direction::forward;
@@ -62,17 +63,17 @@ void rotate_heads_across(const Call& call, const kernels::Heads& heads, const vo
     void* out = static_cast<char*>(heads.out) + head * heads.out_stride * call.element;
     if (forward) {
       pair_up(call.element, in, pairs, buffer, Direction::forward);
-      rotate_heads(call, {buffer, out, 0, 0, 1}, cos, sin);
+      run_rotate_kernel(call, {buffer, out, 0, 0, 1}, cos, sin);
     } else {
-      rotate_heads(call, {in, buffer, 0, 0, 1}, cos, sin);
+      run_rotate_kernel(call, {in, buffer, 0, 0, 1}, cos, sin);
       pair_up(call.element, buffer, pairs, out, Direction::transpose);
     }
   }
 }
 
 // Vectors that straddle cache lines would make streaming stores useless and ordinary ones three
-// times as slow, so heads are turned into a buffer in the first cache and streamed from there.
-void rotate_heads_staged(const Call& call, const kernels::Heads& heads, const void* cos,
+// times as slow, so heads are rotated into a buffer in the L1 cache and streamed from there.
+void rotate_block_staged(const RotateCall& call, const kernels::Heads& heads, const void* cos,
                          const void* sin) {
   constexpr std::int64_t kBytes = 16384;
   static_assert(kBytes >= kMaxRotaryDim * static_cast<std::int64_t>(sizeof(double)));
@@ -84,8 +85,8 @@ void rotate_heads_staged(const Call& call, const kernels::Heads& heads, const vo
     const char* in = static_cast<const char*>(heads.in) + first * heads.in_stride * call.element;
     char* out = static_cast<char*>(heads.out) + first * heads.out_stride * call.element;
     const std::int64_t row = first * heads.row_stride;
-    rotate_heads(call, {in, buffer, heads.in_stride, width, count, heads.row_stride},
-                 static_cast<const float*>(cos) + row, static_cast<const float*>(sin) + row);
+    run_rotate_kernel(call, {in, buffer, heads.in_stride, width, count, heads.row_stride},
+                      static_cast<const float*>(cos) + row, static_cast<const float*>(sin) + row);
     const bool dense = heads.out_stride == width;
     const std::int64_t run = (dense ? count : 1) * width * call.element;
     for (std::int64_t head = 0; head < (dense ? 1 : count); ++head) {
@@ -97,18 +98,19 @@ void rotate_heads_staged(const Call& call, const kernels::Heads& heads, const vo
 
 }  // namespace
 
-void rotate_window(const Call& call, const kernels::Heads& heads, const void* cos,
-                   const void* sin) {
+void rotate_block(const RotateCall& call, const kernels::Heads& heads, const void* cos,
+                  const void* sin) {
   if (call.crosses()) {
-    rotate_heads_across(call, heads, cos, sin);
+    rotate_block_across_layouts(call, heads, cos, sin);
   } else if (call.staged) {
-    rotate_heads_staged(call, heads, cos, sin);
+    rotate_block_staged(call, heads, cos, sin);
   } else {
-    rotate_heads(call, heads, cos, sin);
+    run_rotate_kernel(call, heads, cos, sin);
   }
 }
 
-void copy_the_rest(const Call& call, const Rotation& rotation, const char* in, char* out) {
+void copy_unrotated_features(const RotateCall& call, const Rotation& rotation, const char* in,
+                             char* out) {
   const std::int64_t before = call.window.offset;
   const std::int64_t rotated = before + call.window.rotary_dim();
   const std::int64_t after = call.window.head_dim - rotated;
