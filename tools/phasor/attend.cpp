@@ -145,33 +145,15 @@ encodings::RopeSpec* rope_of(config::LoadedEncoding& loaded) {
   return nullptr;
 }
 
-// The last `tokens` of the last axis.
-RawPositions last_tokens(const RawPositions& all, std::int64_t tokens) {
-  RawPositions last = all;
-  const std::int64_t length = all.shape.empty() ? 0 : all.shape.back();
-  if (tokens > length) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("--query-positions must be given where there are more queries than keys, "
-                        "got ",
-                        tokens, " queries and ", length, " keys"));
-  }
-  const auto keep = [&](auto& values) {
-    std::size_t to = 0;
-    for (std::size_t at = 0; at < values.size(); ++at) {
-      if (static_cast<std::int64_t>(at) % length >= length - tokens) values[to++] = values[at];
-    }
-    values.resize(to);
-  };
-  keep(last.integers);
-  keep(last.floats);
-  last.shape.back() = tokens;
-  return last;
-}
-
 // Where the tokens stand for a rope: keys as given, queries beside the last of them unless given
 // too.
 struct RotationPositions {
-  std::optional<PositionGrid> queries, keys;
+  std::optional<core::Positions> queries, keys;
+
+  void keep_axes(int axes) {
+    if (queries) queries = queries->first_axes(axes);
+    if (keys) keys = keys->first_axes(axes);
+  }
 };
 
 RotationPositions positions_of(const AttendOptions& options, const encodings::RopeSpec& spec,
@@ -181,15 +163,20 @@ RotationPositions positions_of(const AttendOptions& options, const encodings::Ro
       !options.positions.empty() || !options.query_positions.empty() || options.offset;
   const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
   if (!given) return positions;
-  const RawPositions of_keys = options.positions.empty()
-                                   ? count_positions(options.offset.value_or(0), keys)
-                                   : parse_positions(options.positions);
-  positions.keys.emplace(spec, of_keys, inputs.k.batch(), keys);
-  positions.queries.emplace(spec,
-                            options.query_positions.empty()
-                                ? last_tokens(of_keys, queries)
-                                : parse_positions(options.query_positions),
-                            inputs.q.batch(), queries);
+  const core::Positions of_keys = options.positions.empty()
+                                      ? core::positions_counted(options.offset.value_or(0), keys)
+                                      : parse_positions(options.positions);
+  if (options.query_positions.empty() && queries > of_keys.tokens) {
+    throw Error(ErrorCode::shape_mismatch,
+                message("--query-positions is missing: there are ", queries, " queries and ",
+                        of_keys.tokens, " keys"));
+  }
+  positions.keys = fit_positions(spec, of_keys, inputs.k.batch(), keys);
+  positions.queries =
+      fit_positions(spec,
+                    options.query_positions.empty() ? of_keys.last_tokens(queries)
+                                                    : parse_positions(options.query_positions),
+                    inputs.q.batch(), queries);
   return positions;
 }
 
@@ -297,8 +284,8 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
   call.soft_cap = options.soft_cap.value_or(0.0);
   call.threads = options.threads;
   call.angles = parse_angles(options.angles);
-  if (positions.queries) call.query_positions = positions.queries->view();
-  if (positions.keys) call.key_positions = positions.keys->view();
+  call.query_positions = positions.queries;
+  call.key_positions = positions.keys;
   const std::int64_t batch = inputs.q.view.batch, keys = inputs.k.view.tokens;
   if (!options.mask.empty()) call.mask = read_mask(options.mask, inputs, storage);
   if (!options.key_padding.empty()) {
@@ -348,8 +335,8 @@ void attend_linear(const AttendOptions& options, const Inputs& inputs,
   call.features = options.feature_map == "softmax_exp" ? attention::FeatureMap::softmax_exp
                                                        : attention::FeatureMap::elu_plus_one;
   call.threads = options.threads;
-  if (positions.queries) call.query_positions = positions.queries->view();
-  if (positions.keys) call.key_positions = positions.keys->view();
+  call.query_positions = positions.queries;
+  call.key_positions = positions.keys;
   std::vector<std::uint8_t> key_padding;
   if (!options.key_padding.empty()) {
     key_padding = flags_of(read_rows(options.key_padding, "--key-padding", inputs,
@@ -415,6 +402,7 @@ int run_attend(const AttendOptions& options) {
     }
   }
   const encodings::ScoreTerms terms = config::resolve(loaded, shape);
+  if (terms.rotation) positions.keep_axes(terms.rotation->frequencies.axis_count());
 
   Answer answer;
   std::vector<std::int64_t> output_shape = inputs.q.array.shape;

@@ -33,7 +33,7 @@ struct AuditOptions {
 
 class Report {
  public:
-  Report(const porting::Audit& findings, const PositionGrid& positions, std::string_view unit)
+  Report(const porting::Audit& findings, const core::Positions& positions, std::string_view unit)
       : findings_(findings), positions_(positions), unit_(unit) {}
 
   void print_text(double threshold) const {
@@ -87,8 +87,8 @@ class Report {
     }
   }
   [[nodiscard]] std::string position_text(std::int64_t row) const {
-    std::vector<double> per_axis;
-    positions_.token(row, per_axis);
+    std::vector<double> per_axis(static_cast<std::size_t>(findings_.frequencies.axis_count()));
+    positions_.read_token(0, row, per_axis);
     std::string text;
     for (const double position : per_axis) {
       if (!text.empty()) text += ',';
@@ -102,7 +102,7 @@ class Report {
   }
 
   const porting::Audit& findings_;
-  const PositionGrid& positions_;
+  const core::Positions& positions_;
   std::string_view unit_;
 };
 
@@ -120,9 +120,11 @@ int run_audit(const AuditOptions& options) {
                         shape_text(array.shape)));
   }
   const std::int64_t rows = array.shape[1];
-  const RawPositions raw =
-      options.positions.empty() ? count_positions(0, rows) : parse_positions(options.positions);
-  const PositionGrid positions(spec, raw, std::nullopt, rows);
+  const core::Positions positions =
+      fit_positions(spec,
+                    options.positions.empty() ? core::positions_counted(0, rows)
+                                              : parse_positions(options.positions),
+                    std::nullopt, rows);
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "audit");
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
   const std::int64_t pairs = frequencies.pairs();
@@ -134,10 +136,11 @@ int run_audit(const AuditOptions& options) {
 
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
   const auto half = static_cast<std::size_t>(rows * pairs);
-  std::vector<double> flat_positions, per_axis;
+  const auto axes = static_cast<std::size_t>(frequencies.axis_count());
+  std::vector<double> flat_positions(static_cast<std::size_t>(rows) * axes);
   for (std::int64_t row = 0; row < rows; ++row) {
-    positions.token(row, per_axis);
-    flat_positions.insert(flat_positions.end(), per_axis.begin(), per_axis.end());
+    positions.read_token(
+        0, row, std::span(flat_positions).subspan(static_cast<std::size_t>(row) * axes, axes));
   }
   const porting::ForeignTable table{std::span(values).first(half), std::span(values).subspan(half),
                                     flat_positions, rows, stored};

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,12 +26,16 @@ struct DiagnoseOptions {
   bool json = false;
 };
 
-io::NpyArray as_array(const RawPositions& raw) {
-  io::NpyArray array =
-      io::make_npy(raw.are_integers ? io::NpyType::i64 : io::NpyType::f64, raw.shape);
-  const void* const values = raw.are_integers ? static_cast<const void*>(raw.integers.data())
-                                              : static_cast<const void*>(raw.floats.data());
-  if (!array.bytes.empty()) std::memcpy(array.bytes.data(), values, array.bytes.size());
+io::NpyArray as_array(const core::Positions& positions) {
+  io::NpyArray array = io::make_npy(io::NpyType::f64, positions.shape());
+  if (array.bytes.empty()) return array;
+  auto* to = array.as<double>();
+  for (int axis = 0; axis < positions.axes; ++axis) {
+    for (std::int64_t row = 0; row < std::max<std::int64_t>(positions.batch, 1); ++row) {
+      for (std::int64_t token = 0; token < positions.tokens; ++token)
+        *to++ = positions.at(axis, row, token);
+    }
+  }
   return array;
 }
 

@@ -93,14 +93,17 @@ int run_rotate(const CommandOptions& options) {
   }
   io::NpyArray array = io::read_npy(options.input).value_or_throw();
   const Heads heads = heads_of(array, options.input);
-  const RawPositions raw = options.positions.empty()
-                               ? count_positions(options.offset.value_or(0), heads.view.tokens)
-                               : parse_positions(options.positions);
-  const PositionGrid positions(spec, raw, heads.batch, heads.view.tokens);
+  const core::Positions positions =
+      fit_positions(spec,
+                    options.positions.empty()
+                        ? core::positions_counted(options.offset.value_or(0), heads.view.tokens)
+                        : parse_positions(options.positions),
+                    heads.batch, heads.view.tokens);
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "rotate");
   const core::Rotary rotary = encodings::resolve(spec, context);
   const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
-  core::rotate(rotary, positions.view(), std::span(&rotation, 1), how);
+  core::rotate(rotary, positions.first_axes(rotary.frequencies.axis_count()),
+               std::span(&rotation, 1), how);
   or_throw(io::write_npy(options.output, array));
 
   if (options.json) {

@@ -34,51 +34,26 @@ void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config = Conf
 void add_angles_option(Verb& verb, std::string& angles);
 [[nodiscard]] core::AngleMode parse_angles(std::string_view name);
 
-// Positions as they came: integers or floats, with the shape of their file.
-struct RawPositions {
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> integers;  // one of the two holds the elements
-  std::vector<double> floats;
-  bool are_integers = true;
-};
-// throws   Error: not a readable .npy, not numbers, or not finite
-[[nodiscard]] RawPositions read_positions(const std::string& path);
-// A range "A:B" (A, A + 1, ..., B - 1) or a path.
-[[nodiscard]] RawPositions parse_positions(const std::string& text);
-[[nodiscard]] RawPositions count_positions(std::int64_t first, std::int64_t count);
+// A range "A:B" (A, A + 1, ..., B - 1) or the path of a .npy file of integers or floats.
+//
+// throws   Error: not a range, not a readable .npy, not numbers, or not finite
+[[nodiscard]] core::Positions parse_positions(const std::string& text);
 
-// The rows that a file of positions has for a spec: M-RoPE has one per section, also where no
-// frequency reads it.
-[[nodiscard]] int position_rows(const encodings::RopeSpec& spec);
+// The axes that a file of positions has for a spec: 3 for M-RoPE, 2 for images, else 1.
+[[nodiscard]] int position_axes(const encodings::RopeSpec& spec);
 
-// Positions spread to one row per axis of the spec and per batch row: [axes, batch, tokens].
-class PositionGrid {
- public:
-  // batch  none when the tensor has no batch axis; positions then may be [tokens] or [axes, tokens]
-  //
-  // throws   Error(shape_mismatch) naming the shapes that would fit and the one that came
-  PositionGrid(const encodings::RopeSpec& spec, const RawPositions& raw,
-               std::optional<std::int64_t> batch, std::int64_t tokens);
-
-  [[nodiscard]] core::Positions view() const noexcept;
-  // The positions of one token, one per axis.
-  void token(std::int64_t index, std::vector<double>& per_axis) const;
-  // None when there is no token.
-  [[nodiscard]] std::optional<double> largest() const noexcept;
-
- private:
-  int axes_ = 1;
-  std::int64_t batch_ = 1, tokens_ = 0;
-  bool are_integers_ = true;
-  std::vector<std::int64_t> integers_;
-  std::vector<double> floats_;
-};
+// The positions for a tensor of `tokens` tokens; batch: none when the tensor has no batch axis.
+//
+// throws   Error(shape_mismatch) naming the shapes that would fit and the one that came
+[[nodiscard]] core::Positions fit_positions(const encodings::RopeSpec& spec,
+                                            const core::Positions& positions,
+                                            std::optional<std::int64_t> batch, std::int64_t tokens);
 
 // The context length to resolve at: the flag, or, where the numbers depend on it, the largest
 // position + 1, which is then said on stderr.
 [[nodiscard]] std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec,
                                                       const SpecOptions& options,
-                                                      const PositionGrid& positions,
+                                                      const core::Positions& positions,
                                                       std::string_view verb);
 
 // Throws the Error that stands in the place of success.

@@ -25,9 +25,9 @@ struct TableOptions {
 
 int run_table(const TableOptions& options) {
   const encodings::RopeSpec spec = read_spec(options.spec);
-  const RawPositions raw = parse_positions(options.positions);
-  const std::int64_t count = raw.shape.empty() ? 0 : raw.shape.back();
-  const PositionGrid positions(spec, raw, std::nullopt, count);
+  const core::Positions given = parse_positions(options.positions);
+  const std::int64_t count = given.tokens;
+  const core::Positions positions = fit_positions(spec, given, std::nullopt, count);
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "table");
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
 
@@ -36,9 +36,9 @@ int run_table(const TableOptions& options) {
   io::NpyArray table = io::make_npy(io::NpyType::f32, {2, count, pairs});
   auto* const cos = table.as<float>();
   auto* const sin = cos + count * pairs;
-  std::vector<double> per_axis;
+  std::vector<double> per_axis(static_cast<std::size_t>(frequencies.axis_count()));
   for (std::int64_t row = 0; row < count; ++row) {
-    positions.token(row, per_axis);
+    positions.read_token(0, row, per_axis);
     core::cos_sin(frequencies, per_axis, std::span(cos + row * pairs, width),
                   std::span(sin + row * pairs, width), parse_angles(options.angles));
   }

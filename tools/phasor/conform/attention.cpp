@@ -17,7 +17,7 @@ namespace {
 constexpr double kAmplitudeTolerance = 1e-12;
 
 struct Scheme {
-  CasePositions positions;
+  core::Positions positions;
   core::Rotary rotary;
 };
 
@@ -25,7 +25,8 @@ Scheme scheme_of(const Case& golden, const char* name, const core::HeadsView& ke
   const auto description = member<io::Json>(golden.json, name, "case.json");
   const encodings::RopeSpec spec = spec_of(description, name);
   const auto array = member<std::string>(description, "positions", name);
-  CasePositions positions(golden.input(array), array, spec, keys.batch, keys.tokens);
+  core::Positions positions =
+      case_positions(golden.input(array), array, spec, keys.batch, keys.tokens);
   core::Rotary rotary = rotary_of(description, spec, positions, name);
   const double amplitude = rotary.frequencies.amplitude();
   const auto expected = optional_member<double>(description, "amplitude", name);
@@ -41,7 +42,7 @@ void rerotate(const Case& golden, Comparison& comparison) {
   const core::HeadsView view = heads_of(keys, "k_cached");
   const Scheme a = scheme_of(golden, "a", view);
   const Scheme b = scheme_of(golden, "b", view);
-  attention::rerotate({a.rotary, a.positions.view()}, {b.rotary, b.positions.view()}, view);
+  attention::rerotate({a.rotary, a.positions}, {b.rotary, b.positions}, view);
   comparison.result("k_out", computed_from(keys));
 }
 

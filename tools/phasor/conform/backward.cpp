@@ -48,14 +48,14 @@ void attention_backward(const Case& golden, Comparison& comparison) {
       optional_member<bool>(golden.json, "causal", kCaseFile).value_or(false) || options.window
           ? attention::Causality::bottom_right
           : attention::Causality::none;
-  std::optional<CasePositions> positions;
   if (const auto* spec = std::get_if<encodings::RopeSpec>(&encoding.encoding);
       spec != nullptr && golden.inputs.contains("position_ids")) {
-    positions.emplace(golden.input("position_ids"), "position_ids", *spec, heads.q().batch,
-                      shape.query_tokens);
+    const core::Positions positions = case_positions(golden.input("position_ids"), "position_ids",
+                                                     *spec, heads.q().batch, shape.query_tokens);
     shape.context = optional_member<std::int64_t>(golden.json, "seq_len", kCaseFile);
-    if (!shape.context && encodings::depends_on_context(*spec)) shape.context = positions->length();
-    options.query_positions = options.key_positions = positions->view();
+    if (!shape.context && encodings::depends_on_context(*spec))
+      shape.context = core::needed_context(positions.largest());
+    options.query_positions = options.key_positions = positions;
   }
   const encodings::ScoreTerms terms = terms_of(golden, encoding, shape);
   if (terms.rotation)

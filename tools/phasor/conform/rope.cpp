@@ -70,7 +70,7 @@ std::vector<Plan> plan_rotations(const Case& golden, core::Direction direction) 
 
 struct Rotated {
   core::Rotary rotary;
-  CasePositions positions;
+  core::Positions positions;
   std::map<std::string, CaseArray> results;
 };
 
@@ -96,10 +96,10 @@ Rotated rotate_case(const Case& golden, const encodings::RopeSpec& spec,
                     core::Direction direction) {
   std::vector<Plan> plans = plan_rotations(golden, direction);
   const core::HeadsView first = heads_of(plans.front().input, plans.front().result);
-  CasePositions positions(golden.input("position_ids"), "position_ids", spec, first.batch,
-                          first.tokens);
+  core::Positions positions =
+      case_positions(golden.input("position_ids"), "position_ids", spec, first.batch, first.tokens);
   core::Rotary rotary = rotary_of(golden.json, spec, positions, std::string(kCaseFile));
-  auto results = rotate_all(std::move(plans), rotary, positions.view(), direction);
+  auto results = rotate_all(std::move(plans), rotary, positions, direction);
   return {std::move(rotary), std::move(positions), std::move(results)};
 }
 
@@ -174,17 +174,15 @@ struct CosSin {
   Computed cos, sin;
 };
 
-CosSin cos_sin_of(const core::Frequencies& frequencies, const CasePositions& positions) {
-  const std::int64_t tokens = positions.tokens();
+CosSin cos_sin_of(const core::Frequencies& frequencies, const core::Positions& positions) {
+  const std::int64_t tokens = positions.tokens;
   const auto pairs = static_cast<std::size_t>(frequencies.pairs());
   CosSin result;
   result.cos.shape = result.sin.shape = {tokens, frequencies.pairs()};
   std::vector<float> cos(pairs), sin(pairs);
   std::vector<double> per_axis(static_cast<std::size_t>(frequencies.axis_count()));
   for (std::int64_t token = 0; token < tokens; ++token) {
-    for (std::size_t axis = 0; axis < per_axis.size(); ++axis) {
-      per_axis[axis] = positions.at(static_cast<int>(axis), 0, token);
-    }
+    positions.read_token(0, token, per_axis);
     core::cos_sin(frequencies, per_axis, std::span(cos), std::span(sin));
     result.cos.values.insert(result.cos.values.end(), cos.begin(), cos.end());
     result.sin.values.insert(result.sin.values.end(), sin.begin(), sin.end());
@@ -197,8 +195,8 @@ void rope_accuracy(const Case& golden, Comparison& comparison) {
   const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   CaseArray q = golden.input("q");
   const core::HeadsView heads = heads_of(q, "q");
-  const CasePositions positions(golden.input("position_ids"), "position_ids", spec, heads.batch,
-                                heads.tokens);
+  const core::Positions positions =
+      case_positions(golden.input("position_ids"), "position_ids", spec, heads.batch, heads.tokens);
   const core::Rotary exact = rotary_of(golden.json, spec, positions, std::string(kCaseFile));
   core::Rotary rounded = exact;
   rounded.frequencies =
@@ -219,7 +217,7 @@ void rope_accuracy(const Case& golden, Comparison& comparison) {
     }
     if (plans.empty()) continue;
     for (const auto& [name, array] :
-         rotate_all(std::move(plans), *rotary, positions.view(), core::Direction::forward)) {
+         rotate_all(std::move(plans), *rotary, positions, core::Direction::forward)) {
       comparison.entry(name, computed_from(array));
     }
   }

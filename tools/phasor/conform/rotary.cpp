@@ -152,10 +152,9 @@ RopeSpec spec_of(const json& description, const std::string& where) {
   return spec;
 }
 
-CasePositions::CasePositions(const CaseArray& array, const std::string& name, const RopeSpec& spec,
-                             std::int64_t batch, std::int64_t tokens)
-    : axes_(encodings::resolve_frequencies(spec).axis_count()), batch_(batch), tokens_(tokens) {
-  const int rows = position_rows(spec);
+core::Positions case_positions(const CaseArray& array, const std::string& name,
+                               const RopeSpec& spec, std::int64_t batch, std::int64_t tokens) {
+  const int rows = position_axes(spec);
   const std::vector<std::int64_t>& shape = array.data.shape;
   std::vector<std::string> dims = array.dims;
   if (dims.empty()) {
@@ -191,38 +190,31 @@ CasePositions::CasePositions(const CaseArray& array, const std::string& name, co
                     name, rows, batch, tokens, shape_text(shape)));
   }
   const std::vector<double> values = io::to_doubles(array.data).value_or_throw();
-  for (int axis = 0; axis < axes_; ++axis) {
-    for (std::int64_t row = 0; row < batch; ++row) {
-      for (std::int64_t token = 0; token < tokens; ++token) {
-        values_.push_back(values[static_cast<std::size_t>(axis * axis_stride + row * batch_stride +
-                                                          token * token_stride)]);
+  const int axes = encodings::resolve_frequencies(spec).axis_count();
+  const auto spread = [&](auto numbers) {
+    for (int axis = 0; axis < axes; ++axis) {
+      for (std::int64_t row = 0; row < batch; ++row) {
+        for (std::int64_t token = 0; token < tokens; ++token) {
+          const std::int64_t at = axis * axis_stride + row * batch_stride + token * token_stride;
+          numbers.push_back(static_cast<typename decltype(numbers)::value_type>(
+              values[static_cast<std::size_t>(at)]));
+        }
       }
     }
-  }
-  // Below 2^53, which to_doubles has checked, so nothing is lost on the way.
-  if (io::is_integer(array.data.type)) integers_.assign(values_.begin(), values_.end());
-}
-
-core::Positions CasePositions::view() const noexcept {
-  return integers_.empty() ? core::positions_per_row(values_.data(), axes_, batch_, tokens_)
-                           : core::positions_per_row(integers_.data(), axes_, batch_, tokens_);
-}
-
-double CasePositions::at(int axis, std::int64_t batch, std::int64_t token) const {
-  return values_[static_cast<std::size_t>((axis * batch_ + batch) * tokens_ + token)];
-}
-
-std::optional<std::int64_t> CasePositions::length() const {
-  if (values_.empty()) return std::nullopt;
-  const double largest = *std::max_element(values_.begin(), values_.end());
-  return static_cast<std::int64_t>(std::max(1.0, std::floor(largest) + 1.0));
+    return core::positions_of_shape(std::move(numbers),
+                                    std::array{std::int64_t{axes}, batch, tokens});
+  };
+  // Integers are below 2^53, which to_doubles has checked: the conversion is exact.
+  return io::is_integer(array.data.type) ? spread(std::vector<std::int64_t>())
+                                         : spread(std::vector<double>());
 }
 
 core::Rotary rotary_of(const json& description, const RopeSpec& spec,
-                       const CasePositions& positions, const std::string& where) {
+                       const core::Positions& positions, const std::string& where) {
   std::optional<std::int64_t> context =
       optional_member<std::int64_t>(description, "seq_len", where);
-  if (!context && encodings::depends_on_context(spec)) context = positions.length();
+  if (!context && encodings::depends_on_context(spec))
+    context = core::needed_context(positions.largest());
   return encodings::resolve(spec, context);
 }
 

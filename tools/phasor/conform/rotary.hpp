@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "conform/case.hpp"
 #include "phasor/core/rotate.hpp"
@@ -27,26 +25,15 @@ namespace phasor::tools {
                                                  const std::string& where);
 
 // The positions of a case as [axes, batch, tokens].
-class CasePositions {
- public:
-  CasePositions(const CaseArray& array, const std::string& name, const encodings::RopeSpec& spec,
-                std::int64_t batch, std::int64_t tokens);
-  [[nodiscard]] core::Positions view() const noexcept;
-  [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
-  [[nodiscard]] double at(int axis, std::int64_t batch, std::int64_t token) const;
-  // The length of the sequences: the largest position + 1.
-  [[nodiscard]] std::optional<std::int64_t> length() const;
-
- private:
-  int axes_ = 1;
-  std::int64_t batch_ = 1, tokens_ = 0;
-  std::vector<double> values_;
-  std::vector<std::int64_t> integers_;  // the same, when the file holds integers
-};
+//
+// throws   Error(shape_mismatch) when the array does not fit
+[[nodiscard]] core::Positions case_positions(const CaseArray& array, const std::string& name,
+                                             const encodings::RopeSpec& spec, std::int64_t batch,
+                                             std::int64_t tokens);
 
 // The rotation at the length the case names (`seq_len`), else at the length of its positions where
 // that matters.
 [[nodiscard]] core::Rotary rotary_of(const io::Json& description, const encodings::RopeSpec& spec,
-                                     const CasePositions& positions, const std::string& where);
+                                     const core::Positions& positions, const std::string& where);
 
 }  // namespace phasor::tools
