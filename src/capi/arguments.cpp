@@ -58,38 +58,35 @@ core::Positions positions_of(const phasor_positions* given, std::string_view whe
   static_assert(static_cast<int>(Kind::integers) == PHASOR_POSITIONS_INTEGERS);
   static_assert(static_cast<int>(Kind::floats) == PHASOR_POSITIONS_FLOATS);
   static_assert(static_cast<int>(Kind::packed) == PHASOR_POSITIONS_PACKED);
-  core::Positions positions;
-  positions.kind = choice(from.kind, Kind::packed, where, what, ".kind");
+  const Kind kind = choice(from.kind, Kind::packed, where, what, ".kind");
   for (const auto& [value, name] : {std::pair<std::int64_t, std::string_view>{from.axes, "axes"},
                                     {from.batch, "batch"},
                                     {from.tokens, "tokens"},
                                     {from.sequences, "sequences"}}) {
-    if (value < 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  message(where, ": ", what, ".", name, " must not be negative, got ", value));
-    }
+    if (value < 0)
+      refuse(message(where, ": ", what, ".", name, " must not be negative, got ", value));
   }
   if (from.axes > core::kMaxAxes) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": ", what, ".axes must be at most ",
-                                                     core::kMaxAxes, ", got ", from.axes));
+    refuse(
+        message(where, ": ", what, ".axes must be at most ", core::kMaxAxes, ", got ", from.axes));
   }
+  const int axes = static_cast<int>(std::max<std::int64_t>(from.axes, 1));
   const auto tokens = static_cast<std::size_t>(from.tokens);
-  if (positions.kind == Kind::integers) need_array(from.integers, tokens, where, what, ".integers");
-  if (positions.kind == Kind::floats) need_array(from.floats, tokens, where, what, ".floats");
-  if (positions.kind == Kind::packed) need(from.integers, where, what, ".integers");
-  positions.integers = from.integers;
-  positions.floats = from.floats;
-  positions.axes = static_cast<int>(std::max<std::int64_t>(from.axes, 1));
-  positions.batch = from.batch;
-  positions.tokens = from.tokens;
-  positions.offset = from.offset;
-  positions.sequences = from.sequences;
-  // As core::positions_packed makes them: the boundaries tell the number of tokens.
-  if (positions.kind == Kind::packed) {
-    positions = core::positions_packed(
-        {from.integers, static_cast<std::size_t>(from.sequences) + 1}, from.offset);
+  switch (kind) {
+    case Kind::integers:
+      need_array(from.integers, tokens, where, what, ".integers");
+      return core::positions_per_row(from.integers, axes, from.batch, from.tokens);
+    case Kind::floats:
+      need_array(from.floats, tokens, where, what, ".floats");
+      return core::positions_per_row(from.floats, axes, from.batch, from.tokens);
+    case Kind::packed:
+      need(from.integers, where, what, ".integers");
+      return core::positions_packed({from.integers, static_cast<std::size_t>(from.sequences) + 1},
+                                    from.offset);
+    case Kind::offset:
+      break;
   }
-  return positions;
+  return core::positions_from(from.offset);
 }
 
 std::optional<core::Positions> optional_positions_of(const phasor_positions* given,

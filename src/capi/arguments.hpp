@@ -1,4 +1,4 @@
-// What C callers hand in, as the rooms take it. `where` names the function for the message.
+// Conversions of C arguments to the types of the C++ API. `where` names the function in messages.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace phasor::capi {
 
-// throws   Error(invalid_argument): a number outside its list, negative threads, NULL where elements
-//          are
+// throws   Error(invalid_argument): a number outside its list, negative threads, NULL for an
+//          array that has elements
 [[nodiscard]] core::DType to_dtype(phasor_dtype dtype, std::string_view where);
 [[nodiscard]] core::InstructionSet to_isa(phasor_instruction_set isa, std::string_view where);
 [[nodiscard]] int to_threads(std::int32_t threads, std::string_view where);
@@ -21,7 +21,7 @@ namespace phasor::capi {
                                       std::string_view what);
 
 [[nodiscard]] core::AngleMode to_angles(phasor_angle_mode angles, std::string_view where);
-// They point into the caller's memory.
+// Views of the caller's memory.
 [[nodiscard]] core::Positions positions_of(const phasor_positions* given, std::string_view where,
                                            std::string_view what);
 [[nodiscard]] std::optional<core::Positions> optional_positions_of(const phasor_positions* given,

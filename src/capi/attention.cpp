@@ -14,8 +14,8 @@
 namespace phasor::capi {
 namespace {
 
-// One value for each batch row, head and query, and for each of those and key, where there is an
-// array; the sizes themselves are checked by attention.
+// Checks the counts of the output arrays: one value per batch row, head and query, or per batch row,
+// head, query and key. attention checks the sizes themselves.
 void check_extras(const phasor_attend_options& options, const core::ConstHeadsView& q,
                   const core::ConstHeadsView& k, std::string_view where) {
   if (q.batch < 0 || q.heads < 0 || q.tokens < 0 || k.tokens < 0) return;

@@ -10,8 +10,8 @@
 namespace phasor::capi {
 namespace {
 
-// The product of sizes that attention has not judged yet: 0 for negative ones, which it refuses by
-// their own names.
+// The product of sizes that attention has not checked yet: 0 for negative ones, which attention
+// refuses by name.
 std::int64_t elements(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product)) return 0;
@@ -29,7 +29,7 @@ attention::Mask to_mask(const phasor_mask* given, const core::ConstHeadsView& q,
   const Offered kind = choice(given->kind, Offered::additive_f64, where, "mask", ".kind");
   need(given->data, where, "mask", ".data");
   const std::array shape{given->batch, given->heads, given->queries, given->keys};
-  // The shape is judged where C++ judges it; the strides are the caller's own.
+  // attention checks the shape; the strides are the caller's.
   attention::Mask mask = attention::boolean_mask(static_cast<const std::uint8_t*>(given->data),
                                                  shape, q.batch, q.heads, q.tokens, k.tokens);
   mask.kind = kind == Offered::boolean    ? Kind::boolean
@@ -42,7 +42,7 @@ attention::Mask to_mask(const phasor_mask* given, const core::ConstHeadsView& q,
   return mask;
 }
 
-// Boundaries, whose number the caller chooses.
+// Boundaries: the caller chooses their number.
 std::span<const std::int64_t> to_boundaries(const std::int64_t* boundaries, std::size_t count,
                                             std::string_view where, std::string_view what) {
   need_array(boundaries, count, where, what);

@@ -39,7 +39,7 @@ int axis_count(const attention::CacheSpec& spec) {
   return spec.rotary ? spec.rotary->frequencies.axis_count() : 1;
 }
 
-// A view into the cache. phasor_heads has no const data: its readers promise not to write.
+// A view into the cache. phasor_heads has no const data: callers must not write to it.
 phasor_heads view_of(const core::ConstHeadsView& view) {
   return {.data = const_cast<void*>(view.data),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
           .dtype = static_cast<phasor_dtype>(view.dtype),
@@ -55,7 +55,7 @@ phasor_heads view_of(const core::ConstHeadsView& view) {
 void refuse_if(bool given, std::string_view what, std::string_view where) {
   if (given) {
     throw Error(ErrorCode::unsupported,
-                message(where, ": attention over a cache must leave ", what, " unset, got it set"));
+                message(where, ": ", what, " is not supported in attention over a cache"));
   }
 }
 
@@ -185,13 +185,13 @@ phasor_status phasor_cache_attend(const phasor_cache* cache, const phasor_encodi
     refuse_if(given.capped_scores != nullptr, "capped_scores", kWhere);
     refuse_if(given.masked_scores != nullptr, "masked_scores", kWhere);
     refuse_if(given.probabilities != nullptr, "probabilities", kWhere);
-    // The cache itself says which keys are rotated.
+    // The cache determines which keys are rotated.
     refuse_if(given.key_state == PHASOR_KEYS_ROTATED, "key_state", kWhere);
     const core::ConstHeadsView queries = to_view(q, kWhere, "q");
     const core::HeadsView target = to_view(out, kWhere, "out");
     const core::ConstHeadsView keys = cache->cache.keys();
     encodings::ScoreTerms terms = terms_of(encoding, queries, keys, cache->cache.values());
-    // The cache has rotated its keys already: the queries rotate with them, whatever else is added.
+    // The cache has rotated its keys already: queries get the same rotation, besides other terms.
     if (!terms.rotation) terms.rotation = cache->cache.spec().rotary;
     cache->cache.attend(terms, queries, target, to_options(given, queries, keys, kWhere));
   });

@@ -1,4 +1,4 @@
-// Where exceptions stop, and what every function of the C API does with its arguments first.
+// Exceptions to status codes, and checks of arguments that every function of the C API needs.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace phasor::capi {
 
-// Keeps the text for phasor_last_error() and hands the status back.
+// Stores the text for phasor_last_error() and returns the status.
 phasor_status fail(phasor_status status, const char* text) noexcept;
 [[nodiscard]] const char* last_error_text() noexcept;
 [[nodiscard]] phasor_status status_of(ErrorCode code) noexcept;
 
-// Runs the body of a C function; whatever it throws becomes a status and a text.
+// Runs the body of a C function and converts exceptions to a status and a text.
 template <class Body>
 phasor_status guarded(Body body) noexcept {
   try {
@@ -37,16 +37,16 @@ phasor_status guarded(Body body) noexcept {
   }
 }
 
-// The argument is named by `what`, its member by `member` (".data"): apart, so that a call that goes
-// well allocates no text.
+// `what` names the argument, `member` its member (".data"): two parameters, so that a successful call
+// allocates no text.
 inline void need(const void* pointer, std::string_view where, std::string_view what,
                  std::string_view member = {}) {
   if (pointer == nullptr) {
     throw Error(ErrorCode::invalid_argument,
-                message(where, ": ", what, member, " must not be NULL, got NULL"));
+                message(where, ": ", what, member, " must not be NULL"));
   }
 }
-// An array may be NULL while it has no element.
+// An array without elements may be NULL.
 inline void need_array(const void* pointer, std::size_t count, std::string_view where,
                        std::string_view what, std::string_view member = {}) {
   if (count != 0) need(pointer, where, what, member);
@@ -60,7 +60,7 @@ inline void need_count(std::size_t count, std::int64_t expected, std::string_vie
   }
 }
 
-// The enumerator of E that a number from outside stands for; E's enumerators are 0, 1, ..., last.
+// The enumerator of E for a number of the caller; E's enumerators are 0, 1, ..., last.
 template <class E>
 [[nodiscard]] E choice(std::int32_t number, E last, std::string_view where, std::string_view what,
                        std::string_view member = {}) {
@@ -72,10 +72,10 @@ template <class E>
   return static_cast<E>(number);
 }
 
-// No struct of phasor.h will ever be this large; a size beyond it is memory that nobody set.
+// No struct of phasor.h will ever be this large: a larger size is uninitialised memory.
 inline constexpr std::size_t kLargestStruct = 65536;
 
-// throws   Error(invalid_argument) for a size below the struct's first one, or beyond any
+// throws   Error(invalid_argument) for a size below the struct's first one, or above kLargestStruct
 template <class T>
 void check_struct_size(std::size_t size, std::string_view where, std::string_view what) {
   if (size < kFirstSize<T> || size > kLargestStruct) {
@@ -86,8 +86,8 @@ void check_struct_size(std::size_t size, std::string_view where, std::string_vie
 }
 
 // A struct of a caller that may be older or newer than this library: members it does not have keep
-// their value in `known`; members that this library does not have must be zero, or they would be
-// ignored in silence.
+// their value in `known`; members that this library does not have must be zero: others would be
+// silently ignored.
 template <class T>
 [[nodiscard]] T take_struct(const T* given, T known, std::string_view where,
                             std::string_view what) {
@@ -106,21 +106,21 @@ template <class T>
   std::memcpy(&known, given, std::min<std::size_t>(size, sizeof(T)));
   return known;
 }
-// Options that may be left out: NULL is `known`.
+// Optional options: NULL gives `known`.
 template <class T>
 [[nodiscard]] T take_options(const T* given, T known, std::string_view where) {
   return given == nullptr ? known : take_struct(given, known, where, "options");
 }
 
-// The other way: `values` into a struct of `size` bytes of a caller; members that only the caller
-// knows become 0. precondition  check_struct_size<T>(size)
+// The reverse: writes `values` to a struct of `size` bytes of the caller; members that only the
+// caller has become 0. precondition  check_struct_size<T>(size)
 template <class T>
 void give_struct(T values, std::size_t size, T* out) noexcept {
   values.struct_size = static_cast<std::uint32_t>(size);
   std::memset(static_cast<void*>(out), 0, size);
   std::memcpy(static_cast<void*>(out), &values, std::min(size, sizeof(T)));
 }
-// A struct that says its own size and is filled in.
+// Fills in a struct that has its size in struct_size.
 template <class T>
 [[nodiscard]] std::size_t size_to_fill(const T* out, std::string_view where,
                                        std::string_view what) {

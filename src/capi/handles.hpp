@@ -1,4 +1,4 @@
-// What stands behind the opaque handles that several files of the C API read.
+// The opaque handles that several files of the C API use.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct phasor_ids {
 
 namespace phasor::capi {
 
-// Gives the caller a handle of its own; what throws on the way leaves *out untouched.
+// Stores a new handle in *out; an exception leaves *out untouched.
 //
 // precondition  out != nullptr
 template <class Handle, class Value>

@@ -1,4 +1,4 @@
-// Linear attention in C, and the state it carries along.
+// Linear attention in C, and its state.
 #include <optional>
 #include <string_view>
 

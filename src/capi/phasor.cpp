@@ -19,7 +19,7 @@
 namespace phasor::capi {
 namespace {
 
-// The four functions of decay: one value out per distance, written only when all are there.
+// The four decay functions: one value per distance, written only after all are computed.
 template <class Compute>
 phasor_status decay(std::string_view where, const phasor_rope* rope, const double* distances,
                     std::size_t count, double* out, Compute compute) noexcept {
@@ -198,8 +198,7 @@ phasor_status phasor_table_from_rows(const float* cos, const float* sin, size_t 
   constexpr std::string_view kWhere = "phasor_table_from_rows";
   return guarded([&] {
     need(out, kWhere, "out");
-    // Bounds that the core knows too, checked here so that rows * pairs cannot overflow on the way
-    // to it.
+    // The core checks these bounds too; here they keep rows * pairs from overflowing.
     if (pairs == 0 || pairs > static_cast<std::size_t>(core::kMaxRotaryDim / 2)) {
       throw Error(ErrorCode::invalid_argument, message(kWhere, ": pairs must be from 1 to ",
                                                        core::kMaxRotaryDim / 2, ", got ", pairs));

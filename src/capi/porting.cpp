@@ -42,12 +42,12 @@ std::vector<std::string> split_names(std::string_view names) {
   }
 }
 
-// 0 stands for "not given".
+// 0 means "not given".
 std::optional<std::int64_t> to_length(std::int64_t length, std::string_view where,
                                       std::string_view what) {
   if (length < 0) {
     throw Error(ErrorCode::invalid_argument,
-                message(where, ": ", what, " must be positive, or 0 for none, got ", length));
+                message(where, ": ", what, " must be positive, or 0 if unknown, got ", length));
   }
   return length == 0 ? std::nullopt : std::optional<std::int64_t>(length);
 }
@@ -69,7 +69,7 @@ io::NpyType npy_type(core::DType dtype) {
 // diagnose reads dense arrays.
 io::NpyArray dense_copy(const core::ConstHeadsView& view, std::string_view where,
                         std::string_view what) {
-  // A product of sizes that does not fit would make a small array.
+  // A product of sizes that overflows would make a small array.
   std::int64_t elements = 1;
   for (const std::int64_t size : {view.batch, view.tokens, view.heads, view.head_dim}) {
     if (size < 0 || __builtin_mul_overflow(elements, size, &elements) ||
@@ -106,43 +106,19 @@ io::NpyArray dense_copy(const core::ConstHeadsView& view, std::string_view where
 // [tokens] or [batch, tokens] as diagnose reads them.
 io::NpyArray positions_copy(const core::Positions& positions, const core::ConstHeadsView& view,
                             std::string_view where) {
-  using Kind = core::Positions::Kind;
   if (positions.axes != 1) {
-    throw Error(ErrorCode::unsupported,
-                message(where, ": positions must have 1 axis, got ", positions.axes));
+    refuse(ErrorCode::unsupported,
+           message(where, ": positions must have 1 axis, got ", positions.axes));
   }
-  const std::int64_t tokens = view.tokens;
-  if (positions.kind != Kind::offset && positions.tokens != tokens) {
-    throw Error(ErrorCode::shape_mismatch, message(where, ": positions must be of ", tokens,
-                                                   " tokens, got ", positions.tokens));
-  }
-  const bool per_row = positions.kind == Kind::integers || positions.kind == Kind::floats;
-  const std::int64_t rows = per_row && positions.batch != 0 ? positions.batch : 1;
-  if (rows != 1 && rows != view.batch) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(where, ": positions must be of ", view.batch, " batch rows, got ", rows));
-  }
+  // Packed sequences are one row for all: diagnose takes one row or one per batch row.
+  const bool packed = positions.kind == core::Positions::Kind::packed;
+  (void)core::check_positions(positions, 1, packed ? 1 : view.batch, view.tokens);
+  const std::int64_t rows = std::max<std::int64_t>(positions.batch, 1), tokens = view.tokens;
   io::NpyArray copy = rows == 1 ? io::make_npy(io::NpyType::f64, {tokens})
                                 : io::make_npy(io::NpyType::f64, {rows, tokens});
-  auto* const to = copy.as<double>();
-  for (std::int64_t i = 0; i < rows * tokens; ++i) {
-    if (positions.kind == Kind::offset)
-      to[i] = static_cast<double>(positions.offset) + static_cast<double>(i);
-    if (positions.kind == Kind::integers) to[i] = static_cast<double>(positions.integers[i]);
-    if (positions.kind == Kind::floats) to[i] = positions.floats[i];
-  }
-  if (positions.kind == Kind::packed) {
-    for (std::int64_t s = 0; s < positions.sequences; ++s) {
-      const std::int64_t first = positions.integers[s], last = positions.integers[s + 1];
-      if ((s == 0 && first != 0) || last < first || last > tokens) {
-        throw Error(ErrorCode::invalid_argument,
-                    message(where, ": boundaries must ascend from 0 to ", tokens, ", got ", first,
-                            " and ", last));
-      }
-      for (std::int64_t t = first; t < last; ++t) {
-        to[t] = static_cast<double>(positions.offset) + static_cast<double>(t - first);
-      }
-    }
+  auto* to = copy.as<double>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t token = 0; token < tokens; ++token) *to++ = positions.at(0, row, token);
   }
   return copy;
 }

@@ -39,12 +39,12 @@ core::Rotation to_rotation(const phasor_rotation& rotation, std::string_view whe
   return {to_view(rotation.in, where, "in"), out, role};
 }
 
-// The caller's turns as the core takes them; a few need no allocation.
+// The caller's rotations as the core takes them; a few need no allocation.
 class Rotations {
  public:
   Rotations(const phasor_rotation* rotations, std::size_t count, std::string_view where)
       : many_(count > kFew ? count : 0), count_(count) {
-    need_array(rotations, count, where, "turns");
+    need_array(rotations, count, where, "rotations");
     core::Rotation* const all = many_.empty() ? few_.data() : many_.data();
     for (std::size_t i = 0; i < count; ++i) all[i] = to_rotation(rotations[i], where);
   }

@@ -1,7 +1,7 @@
-// How many bytes each struct of phasor.h had in the first version that had it.
+// The size in bytes of each struct of phasor.h in its first version.
 //
 // A program that was compiled then passes that size for ever, so these numbers never change: a new
-// member goes to the end of its struct, and its line here stays as it is. One trap: a struct whose
+// member goes to the end of its struct, and its line here is not edited. Beware: a struct whose
 // first version ends with padding (phasor_rotate_options: 28 bytes of members in 32, phasor_cache_spec:
 // 60 in 64) must not have a new member inside that padding, which old callers leave unset; add an
 // explicit reserved member of that width first.

@@ -1,4 +1,4 @@
-// Results whose length is known only when they are there.
+// Results of unknown length.
 #include "capi/handles.hpp"
 #include "phasor/phasor.h"
 
@@ -9,7 +9,7 @@ size_t phasor_text_size(const phasor_text* text) { return text == nullptr ? 0 : 
 void phasor_text_destroy(phasor_text* text) { delete text; }
 
 const int64_t* phasor_ids_data(const phasor_ids* ids) {
-  // A vector without elements may have no memory; callers may still pass what they got on.
+  // An empty vector may have no memory; callers may still pass the pointer on.
   static constexpr int64_t kNoId = 0;
   if (ids == nullptr) return nullptr;
   return ids->ids.empty() ? &kNoId : ids->ids.data();

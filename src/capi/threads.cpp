@@ -21,7 +21,7 @@ phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for) {
         phasor::capi::take_struct(parallel_for, phasor_parallel_for{}, where, "parallel_for");
     if (from.run == nullptr) {
       throw phasor::Error(phasor::ErrorCode::invalid_argument,
-                          phasor::message(where, ": run must not be NULL, got NULL"));
+                          phasor::message(where, ": run must not be NULL"));
     }
     const phasor::core::ParallelFor given{from.run, from.user, from.threads};
     phasor::core::set_parallel_for(&given);

@@ -15,7 +15,7 @@ struct phasor_tokenizer {
 namespace phasor::capi {
 namespace {
 
-// Text may be NULL while it has no byte.
+// Text may be NULL if its length is 0.
 std::string_view to_text(const char* text, std::size_t length, std::string_view where,
                          std::string_view what) {
   need_array(text, length, where, what);

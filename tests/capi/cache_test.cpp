@@ -24,6 +24,7 @@ using testing::parse_encoding;
 using testing::Rope;
 using testing::Tensor;
 using testing::untouched;
+using testing::Values;
 
 constexpr std::int64_t kCapacity = 12, kValueDim = 6;
 
@@ -233,11 +234,11 @@ TEST_F(CapiCache, AFailedCallLeavesItAsItWas) {
   expect_status(phasor_cache_append(ours_.get(), &narrow.c, &v.c, nullptr, 1),
                 PHASOR_SHAPE_MISMATCH, "");
   expect_status(phasor_cache_append(ours_.get(), &k.c, &v.c, nullptr, -1), PHASOR_INVALID_ARGUMENT,
-                "threads must not be negative, got -1");
+                {"threads", "-1"});
   phasor_positions bad = phasor_positions_from(0);
   bad.kind = 9;
   expect_status(phasor_cache_append(ours_.get(), &k.c, &v.c, &bad, 1), PHASOR_INVALID_ARGUMENT,
-                "positions.kind must be from 0 to 3, got 9");
+                {"positions.kind", "3", "9"});
   expect_status(phasor_cache_truncate(ours_.get(), 6), PHASOR_OUT_OF_RANGE, "6");
   expect_status(phasor_cache_evict(ours_.get(), 2, 6), PHASOR_OUT_OF_RANGE, "6");
   expect_status(phasor_cache_shift(ours_.get(), 0, 5, std::numeric_limits<std::int64_t>::max(), 1),
@@ -248,7 +249,7 @@ TEST_F(CapiCache, AFailedCallLeavesItAsItWas) {
   expect_same();
   double positions[4] = {7.0, 7.0, 7.0, 7.0};
   expect_status(phasor_cache_positions(ours_.get(), positions, 4), PHASOR_SHAPE_MISMATCH,
-                "count must be 5, got 4");
+                {"count", "5", "4"});
   EXPECT_EQ(positions[0], 7.0);
 }
 
@@ -256,10 +257,10 @@ TEST_F(CapiCache, RefusesWhatACacheCannotDo) {
   append(5, 0.3F);
   const Tensor q(1, kHeads, 0.4F), out(1, kHeads, 0.5F, kValueDim);
   const std::vector<float> before = out.values;
-  const auto expect = [&](phasor_status status, std::string_view text,
+  const auto expect = [&](phasor_status status, const Values& values,
                           const phasor_encoding* encoding = nullptr) {
     expect_status(phasor_cache_attend(ours_.get(), encoding, &q.c, &out.c, &options_), status,
-                  text);
+                  values);
     EXPECT_EQ(out.values, before);
     options_ = {};
     options_.struct_size = sizeof(options_);
@@ -274,7 +275,7 @@ TEST_F(CapiCache, RefusesWhatACacheCannotDo) {
   expect(PHASOR_UNSUPPORTED, "key_state");
   const phasor_positions positions = phasor_positions_from(0);
   options_.key_positions = &positions;
-  expect(PHASOR_INVALID_ARGUMENT, "key positions");
+  expect(PHASOR_INVALID_ARGUMENT, {"key", "positions"});
   options_.angles = PHASOR_ANGLES_FLOAT32;
   expect(PHASOR_INVALID_ARGUMENT, "float32");
   const Encoding other =
@@ -290,8 +291,7 @@ TEST_F(CapiCache, RefusesWhatACacheCannotDo) {
   expect_status(phasor_cache_create(&spec, &none), PHASOR_INVALID_ARGUMENT, "capacity");
   spec = c_spec();
   spec.mode = 2;
-  expect_status(phasor_cache_create(&spec, &none), PHASOR_INVALID_ARGUMENT,
-                "mode must be from 0 to 1, got 2");
+  expect_status(phasor_cache_create(&spec, &none), PHASOR_INVALID_ARGUMENT, {"mode", "1", "2"});
   EXPECT_EQ(none, untouched<phasor_cache>());
 }
 

@@ -18,7 +18,7 @@ using testing::Rope;
 using testing::Tensor;
 using testing::untouched;
 
-// Calls `create` with each of its allocations refused in turn.
+// Calls `create` with each of its allocations failing once.
 template <class Handle>
 void expect_out_untouched(const char* name, const std::function<phasor_status(Handle**)>& create,
                           void (*destroy)(Handle*)) {

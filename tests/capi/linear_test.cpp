@@ -111,7 +111,7 @@ TEST_F(CapiLinear, PositionsAndPadding) {
   EXPECT_EQ(out_.values, expected_.values);
   options_.key_padding_count = 0;
   expect_status(phasor_linear_attend(rope_.get(), &q_.c, &k_.c, &v_.c, &out_.c, &options_),
-                PHASOR_SHAPE_MISMATCH, "key_padding must have 6 elements, got 0");
+                PHASOR_SHAPE_MISMATCH, {"key_padding", "6", "0"});
   EXPECT_EQ(out_.values, expected_.values);
 }
 

@@ -167,11 +167,11 @@ TEST_F(Model, GenerateRefusesAndLeavesOutAsItWas) {
   options.top_p = 1.0;
   options.when_full = 2;
   testing::expect_status(phasor_generate(model_, prompt, 1, &options, nullptr, nullptr, &ids),
-                         PHASOR_INVALID_ARGUMENT, "when_full must be from 0 to 1, got 2");
+                         PHASOR_INVALID_ARGUMENT, {"when_full", "1", "2"});
   options.when_full = 0;
   options.stop_count = 1;
   testing::expect_status(phasor_generate(model_, prompt, 1, &options, nullptr, nullptr, &ids),
-                         PHASOR_INVALID_ARGUMENT, "stops must not be NULL");
+                         PHASOR_INVALID_ARGUMENT, {"stops", "NULL"});
   EXPECT_EQ(ids, same);
 }
 

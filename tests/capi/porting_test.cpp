@@ -231,9 +231,9 @@ TEST_F(CapiPorting, AuditsAsCppDoes) {
   phasor_text* text = untouched<phasor_text>();
   expect_status(
       phasor_audit_json(plain_.get(), nullptr, &rows, kRows, positions.data(), 3, 0, 1e-3, &text),
-      PHASOR_SHAPE_MISMATCH, "position_count must be 16, got 3");
+      PHASOR_SHAPE_MISMATCH, {"position_count", "16", "3"});
   expect_status(phasor_audit_json(plain_.get(), nullptr, &rows, kRows, nullptr, 0, 0, -1.0, &text),
-                PHASOR_INVALID_ARGUMENT, "threshold must be at least 0, got -1");
+                PHASOR_INVALID_ARGUMENT, {"threshold", "-1"});
   rows.pairs = 31;
   expect_status(phasor_audit_json(plain_.get(), nullptr, &rows, kRows, nullptr, 0, 0, 1e-3, &text),
                 PHASOR_SHAPE_MISMATCH, "");
@@ -284,7 +284,7 @@ TEST_F(CapiPorting, RefusesAndLeavesOutAsItWas) {
   expect_status(phasor_explain_json(plain_.get(), -1, &text), PHASOR_INVALID_ARGUMENT, "context");
   expect_status(phasor_plan_json(plain_.get(), 5, 0, nullptr, &text), PHASOR_INVALID_ARGUMENT, "5");
   expect_status(phasor_plan_json(plain_.get(), 9999, -2, nullptr, &text), PHASOR_INVALID_ARGUMENT,
-                "trained must be positive, or 0 for none, got -2");
+                {"trained", "-2"});
   phasor_diff_options options{};
   options.struct_size = sizeof(options);
   options.between = "hf,nobody";
@@ -296,14 +296,14 @@ TEST_F(CapiPorting, RefusesAndLeavesOutAsItWas) {
   const std::int64_t three[] = {0, 1, 2};
   const phasor_positions wrong = phasor_positions_integers(three, 1, 0, 3);
   expect_status(phasor_diagnose_json(&x.c, &x.c, &wrong, nullptr, nullptr, 0, &text),
-                PHASOR_SHAPE_MISMATCH, "positions must be of 4 tokens, got 3");
+                PHASOR_SHAPE_MISMATCH, {"positions", "[3]", "4"});
   const std::int64_t late[] = {1, 4};
   const phasor_positions packed = phasor_positions_packed(late, 1, 0);
   expect_status(phasor_diagnose_json(&x.c, &x.c, &packed, nullptr, nullptr, 0, &text),
-                PHASOR_INVALID_ARGUMENT, "boundaries must ascend from 0 to 4, got 1 and 4");
+                PHASOR_SHAPE_MISMATCH, {"boundaries", "1", "4"});
   expect_status(phasor_convert_checkpoint(kGolden.c_str(), at("never").c_str(), PHASOR_LAYOUT_UNSET,
                                           PHASOR_LAYOUT_UNSET, &text),
-                PHASOR_INVALID_ARGUMENT, "to must be chosen");
+                PHASOR_INVALID_ARGUMENT, {"to", "PHASOR_LAYOUT_UNSET"});
   EXPECT_FALSE(std::filesystem::exists(at("never")));
   const phasor_cos_sin_rows rows{};
   const phasor_config* const plain = plain_.get();

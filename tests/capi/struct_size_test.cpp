@@ -64,16 +64,15 @@ void expect_input_grows(const char* name, const T& value,
   for (const std::size_t size : {std::size_t{0}, std::size_t{4}, kFirstSize<T> - 1}) {
     Sized<T> given(value, size);
     expect_status(call(given.get()), PHASOR_INVALID_ARGUMENT,
-                  "must be at least " + std::to_string(kFirstSize<T>));
+                  {"struct_size", std::to_string(kFirstSize<T>)});
   }
   Sized<T> newer(value, sizeof(T) + 24);
   newer[sizeof(T) + 9] = 7;
-  expect_status(call(newer.get()), PHASOR_UNSUPPORTED,
-                "got 7 at byte " + std::to_string(sizeof(T) + 9));
-  // A struct that nobody initialised.
+  expect_status(call(newer.get()), PHASOR_UNSUPPORTED, {"7", std::to_string(sizeof(T) + 9)});
+  // An uninitialised struct.
   T unset = value;
   unset.struct_size = 0xCDCDCDCD;
-  expect_status(call(&unset), PHASOR_INVALID_ARGUMENT, "got 3452816845");
+  expect_status(call(&unset), PHASOR_INVALID_ARGUMENT, "3452816845");
 }
 
 template <class T>

@@ -1,10 +1,11 @@
-// Handles that give themselves back, and tensors with a view for each side of the edge.
+// Handles that destroy themselves, and tensors with a C view and a C++ view.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,11 +40,25 @@ template <class Handle>
   return reinterpret_cast<Handle*>(&somewhere);
 }
 
-inline void expect_status(phasor_status got, phasor_status expected, std::string_view text) {
+// The values that a message must show: names and numbers, never the sentence.
+class Values {
+ public:
+  Values(const char* value) : values_{value} {}         // NOLINT(google-explicit-constructor)
+  Values(const std::string& value) : values_{value} {}  // NOLINT(google-explicit-constructor)
+  Values(std::initializer_list<std::string> values) : values_(values) {}
+
+  [[nodiscard]] const std::vector<std::string>& get() const noexcept { return values_; }
+
+ private:
+  std::vector<std::string> values_;
+};
+
+inline void expect_status(phasor_status got, phasor_status expected, const Values& values) {
   EXPECT_EQ(got, expected) << phasor_last_error();
-  const std::string_view said = phasor_last_error();
-  EXPECT_NE(said.find(text), std::string_view::npos) << said;
-  EXPECT_EQ(said.find('\n'), std::string_view::npos) << said;
+  const std::string_view text = phasor_last_error();
+  for (const std::string& value : values.get())
+    EXPECT_NE(text.find(value), std::string_view::npos) << "no \"" << value << "\" in: " << text;
+  EXPECT_EQ(text.find('\n'), std::string_view::npos) << text;
 }
 
 inline Rope make_rope(std::int64_t head_dim, double base = 10000.0) {
@@ -64,7 +79,7 @@ inline Encoding parse_encoding(const std::string& json, const char* folder = nul
   return Encoding(encoding);
 }
 
-// The text, given back to the library.
+// A copy of the text, which is destroyed.
 inline std::string taken(phasor_text* text) {
   std::string copy(phasor_text_data(text), phasor_text_size(text));
   EXPECT_EQ(phasor_text_data(text)[copy.size()], '\0');
