@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "phasor/config/config.hpp"
+#include "phasor/encodings/internal/fields.hpp"
 #include "phasor/porting/explain.hpp"
 
 namespace phasor::porting {
@@ -47,7 +50,9 @@ std::vector<RopeSpec> specs() {
 }
 
 TEST(PlainSpecJson, EveryTypeOfSpecIsReadBackAsItself) {
+  std::set<std::string_view> types;
   for (const RopeSpec& spec : specs()) {
+    types.insert(encodings::name_of(spec.scaling));
     const std::string text = plain_spec_json(spec);
     const Result<config::ModelConfig> read = config::parse_config(text);
     ASSERT_TRUE(read) << text << ": " << read.error().what();
@@ -56,6 +61,16 @@ TEST(PlainSpecJson, EveryTypeOfSpecIsReadBackAsItself) {
     EXPECT_EQ(*read->groups[0].rope, spec) << text;
     EXPECT_EQ(plain_spec_json(*read->groups[0].rope), text);
   }
+  EXPECT_EQ(types.size(), encodings::scaling_types().size());
+}
+
+TEST(PlainSpecJson, KeysAreInOneOrder) {
+  RopeSpec spec = specs()[2];
+  spec.scaling = encodings::DynamicScaling{2.0, std::nullopt, 2048};
+  EXPECT_EQ(plain_spec_json(spec),
+            R"({"head_dim":96,"base":500000.25,"layout":"interleaved_to_half","rotary_dim":16,)"
+            R"("rotary_offset":64,"max_position_embeddings":2048,)"
+            R"("scaling":{"type":"dynamic","factor":2.0}})");
 }
 
 }  // namespace

@@ -78,9 +78,7 @@ void check_shapes(const ForeignTable& table, const core::Frequencies& frequencie
 
 std::optional<std::int64_t> context_of_positions(const encodings::RopeSpec& spec,
                                                  std::optional<double> largest) {
-  if (!encodings::depends_on_context(spec)) return std::nullopt;
-  if (!largest || !(*largest <= core::kMaxPosition)) return std::nullopt;
-  return static_cast<std::int64_t>(std::max(1.0, std::floor(*largest) + 1.0));
+  return encodings::context_for(spec, std::nullopt, largest);
 }
 
 Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
