@@ -52,7 +52,7 @@ constexpr std::array kScalingMembers = {
     ScalingMember{"short_mscale", &phasor_rope_spec::short_mscale},
     ScalingMember{"long_mscale", &phasor_rope_spec::long_mscale},
 };
-static_assert(PHASOR_SCALING_PROPORTIONAL + 1 == std::variant_size_v<encodings::RopeScaling>,
+static_assert(PHASOR_SCALING_TELECHAT3_YARN + 1 == std::variant_size_v<encodings::RopeScaling>,
               "a new scaling needs its value in phasor_scaling, at the end");
 
 [[nodiscard]] const ScalingMember& member_of(

@@ -42,7 +42,8 @@ std::vector<RopeSpec> specs() {
            .short_mscale = 1.1,
            .long_mscale = 1.2},
            encodings::Llama3Scaling{.factor = 8.0, .original_length = 8192},
-           encodings::ProportionalScaling{.proportion = 0.5}}) {
+           encodings::ProportionalScaling{.proportion = 0.5},
+           encodings::Telechat3YarnScaling{.factor = 4.0, .original_length = 8192}}) {
     all.push_back(plain);
     all.back().scaling = scaling;
   }

@@ -29,6 +29,8 @@ SPECS = [
     RopeSpec(8, layout="half", scaling={"type": "longrope", "factor": 32.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
                                         "long_factor": [2.0, 3.0, 4.0, 5.0],
                                         "original_max_position_embeddings": 4096}),
+    RopeSpec(8, layout="half", scaling={"type": "telechat3-yarn", "factor": 4.0,
+                                        "original_max_position_embeddings": 8192}),
     RopeSpec(16, layout="half", mrope={"sections": [4, 2, 2], "order": "interleaved"}),
     RopeSpec(16, layout="half", axial="concatenated"),
     RopeSpec(16, layout="interleaved", xpos={"scale_base": 256.0, "centre": "middle_floor"}),

@@ -91,12 +91,21 @@ struct ProportionalScaling {
   bool operator==(const ProportionalScaling&) const = default;
 };
 
-using RopeScaling =
-    std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling, NtkByPartsScaling,
-                 YarnScaling, LongRopeScaling, Llama3Scaling, ProportionalScaling>;
+// YaRN's frequencies with amplitude 1 + 0.07 ln factor, or 1 when factor <= 1 (TeleChat3).
+struct Telechat3YarnScaling {
+  double factor = 1.0;
+  std::int64_t original_length = 0;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;
+  bool operator==(const Telechat3YarnScaling&) const = default;
+};
+
+using RopeScaling = std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling,
+                                 NtkByPartsScaling, YarnScaling, LongRopeScaling, Llama3Scaling,
+                                 ProportionalScaling, Telechat3YarnScaling>;
 
 // The rope_type of a config: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn",
-// "longrope", "llama3", "proportional".
+// "longrope", "llama3", "proportional", "telechat3-yarn".
 [[nodiscard]] PHASOR_API std::string_view name_of(const RopeScaling& scaling) noexcept;
 // Whether the frequencies or the amplitude change with the context length.
 [[nodiscard]] PHASOR_API bool depends_on_context(const RopeScaling& scaling) noexcept;

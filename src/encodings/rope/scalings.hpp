@@ -87,6 +87,7 @@ template <class Scaling, ScaledFrequencies (*Scale)(const Scaling&, const Scalin
 [[nodiscard]] const ScalingRule& rule_of(std::type_identity<LongRopeScaling>);
 [[nodiscard]] const ScalingRule& rule_of(std::type_identity<Llama3Scaling>);
 [[nodiscard]] const ScalingRule& rule_of(std::type_identity<ProportionalScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<Telechat3YarnScaling>);
 
 [[nodiscard]] const ScalingRule& rule_of(const RopeScaling& scaling) noexcept;
 
