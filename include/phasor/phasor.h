@@ -141,7 +141,8 @@ enum {
   PHASOR_SCALING_LONGROPE, /* short_factor, long_factor, original_length, factor, attention_factor,
                               mscales */
   PHASOR_SCALING_LLAMA3,   /* factor, original_length, low_freq_factor, high_freq_factor */
-  PHASOR_SCALING_PROPORTIONAL, /* factor, proportion */
+  PHASOR_SCALING_PROPORTIONAL,   /* factor, proportion */
+  PHASOR_SCALING_TELECHAT3_YARN, /* factor, original_length, beta_fast, beta_slow, yarn_bounds */
 };
 
 typedef int32_t phasor_yarn_bounds;

@@ -30,6 +30,7 @@ using encodings::ProportionalScaling;
 using encodings::resolve;
 using encodings::RopeScaling;
 using encodings::RopeSpec;
+using encodings::Telechat3YarnScaling;
 using encodings::Xpos;
 using encodings::YarnScaling;
 

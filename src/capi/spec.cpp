@@ -1,17 +1,17 @@
 #include "capi/spec.hpp"
 
-#include <limits>
+#include <algorithm>
+#include <array>
+#include <variant>
 #include <vector>
 
 #include "capi/edge.hpp"
+#include "phasor/encodings/internal/fields.hpp"
 
 namespace phasor::capi {
 namespace {
 
-// 0 stands for "none" where 0 itself would make no sense.
-std::optional<double> given_or_none(double value) {
-  return value == 0.0 ? std::nullopt : std::optional<double>(value);
-}
+using encodings::FieldValue;
 
 template <class T>
 std::vector<T> copied(const T* values, std::size_t count, std::string_view where,
@@ -20,62 +20,96 @@ std::vector<T> copied(const T* values, std::size_t count, std::string_view where
   return count == 0 ? std::vector<T>{} : std::vector<T>(values, values + count);
 }
 
-encodings::RopeScaling to_scaling(const phasor_rope_spec& spec, std::string_view where) {
-  using namespace encodings;
-  switch (spec.scaling) {
-    case PHASOR_SCALING_DEFAULT:
-      return DefaultScaling{};
-    case PHASOR_SCALING_LINEAR:
-      return LinearScaling{spec.factor};
-    case PHASOR_SCALING_NTK:
-      return NtkScaling{spec.factor, given_or_none(spec.mixed_b)};
-    case PHASOR_SCALING_DYNAMIC:
-      return DynamicScaling{spec.factor, given_or_none(spec.alpha), spec.original_length};
-    case PHASOR_SCALING_NTK_BY_PARTS:
-      return NtkByPartsScaling{.factor = spec.factor,
-                               .original_length = spec.original_length,
-                               .beta_0 = spec.beta_0,
-                               .beta_1 = spec.beta_1,
-                               .gamma_0 = spec.gamma_0,
-                               .gamma_1 = spec.gamma_1,
-                               .ntk_factor = spec.ntk_factor,
-                               .extrapolation_factor = spec.extrapolation_factor};
-    case PHASOR_SCALING_YARN: {
-      YarnScaling yarn;
-      yarn.factor = spec.factor;
-      yarn.original_length = spec.original_length;
-      yarn.beta_fast = spec.beta_fast;
-      yarn.beta_slow = spec.beta_slow;
-      enum class Bounds { truncated, fractional };
-      yarn.truncate =
-          choice(spec.yarn_bounds, Bounds::fractional, where, "yarn_bounds") == Bounds::truncated;
-      yarn.attention_factor = given_or_none(spec.attention_factor);
-      yarn.mscale = spec.mscale;
-      yarn.mscale_all_dim = spec.mscale_all_dim;
-      return yarn;
-    }
-    case PHASOR_SCALING_LONGROPE: {
-      LongRopeScaling longrope;
-      longrope.short_factor = copied(spec.short_factor, spec.factor_count, where, "short_factor");
-      longrope.long_factor = copied(spec.long_factor, spec.factor_count, where, "long_factor");
-      longrope.original_length = spec.original_length;
-      longrope.factor = spec.factor;
-      longrope.attention_factor = given_or_none(spec.attention_factor);
-      longrope.short_mscale = given_or_none(spec.short_mscale);
-      longrope.long_mscale = given_or_none(spec.long_mscale);
-      return longrope;
-    }
-    case PHASOR_SCALING_LLAMA3:
-      return Llama3Scaling{spec.factor, spec.low_freq_factor, spec.high_freq_factor,
-                           spec.original_length};
-    case PHASOR_SCALING_PROPORTIONAL:
-      return ProportionalScaling{spec.proportion, spec.factor};
-    default:
-      break;
+// The members of phasor_rope_spec that scalings read, under the names of their fields.
+struct ScalingMember {
+  std::string_view name;
+  std::variant<double phasor_rope_spec::*, std::int64_t phasor_rope_spec::*,
+               std::int32_t phasor_rope_spec::*, const double * phasor_rope_spec::*>
+      member;
+};
+constexpr std::array kScalingMembers = {
+    ScalingMember{"factor", &phasor_rope_spec::factor},
+    ScalingMember{"original_length", &phasor_rope_spec::original_length},
+    ScalingMember{"alpha", &phasor_rope_spec::alpha},
+    ScalingMember{"mixed_b", &phasor_rope_spec::mixed_b},
+    ScalingMember{"beta_0", &phasor_rope_spec::beta_0},
+    ScalingMember{"beta_1", &phasor_rope_spec::beta_1},
+    ScalingMember{"gamma_0", &phasor_rope_spec::gamma_0},
+    ScalingMember{"gamma_1", &phasor_rope_spec::gamma_1},
+    ScalingMember{"ntk_factor", &phasor_rope_spec::ntk_factor},
+    ScalingMember{"extrapolation_factor", &phasor_rope_spec::extrapolation_factor},
+    ScalingMember{"beta_fast", &phasor_rope_spec::beta_fast},
+    ScalingMember{"beta_slow", &phasor_rope_spec::beta_slow},
+    ScalingMember{"truncate", &phasor_rope_spec::yarn_bounds},
+    ScalingMember{"mscale", &phasor_rope_spec::mscale},
+    ScalingMember{"mscale_all_dim", &phasor_rope_spec::mscale_all_dim},
+    ScalingMember{"attention_factor", &phasor_rope_spec::attention_factor},
+    ScalingMember{"low_freq_factor", &phasor_rope_spec::low_freq_factor},
+    ScalingMember{"high_freq_factor", &phasor_rope_spec::high_freq_factor},
+    ScalingMember{"proportion", &phasor_rope_spec::proportion},
+    ScalingMember{"short_factor", &phasor_rope_spec::short_factor},
+    ScalingMember{"long_factor", &phasor_rope_spec::long_factor},
+    ScalingMember{"short_mscale", &phasor_rope_spec::short_mscale},
+    ScalingMember{"long_mscale", &phasor_rope_spec::long_mscale},
+};
+static_assert(PHASOR_SCALING_TELECHAT3_YARN + 1 == std::variant_size_v<encodings::RopeScaling>,
+              "a new scaling needs its value in phasor_scaling, at the end");
+
+[[nodiscard]] const ScalingMember& member_of(
+    const encodings::Field<encodings::RopeScaling>& field) {
+  const auto* const found =
+      std::find_if(kScalingMembers.begin(), kScalingMembers.end(),
+                   [&](const ScalingMember& member) { return member.name == field.name; });
+  if (found == kScalingMembers.end())
+    refuse(ErrorCode::internal, message("phasor_rope_spec has no member for ", field.name));
+  return *found;
+}
+
+// A member of C as a field's value. 0 means "none" for a field that is not given by default.
+class ValueOfMember {
+ public:
+  ValueOfMember(const phasor_rope_spec& spec, std::string_view name, FieldValue standard,
+                std::string_view where)
+      : spec_(spec), name_(name), standard_(std::move(standard)), where_(where) {}
+
+  [[nodiscard]] FieldValue operator()(double phasor_rope_spec::*member) const {
+    const bool none = spec_.*member == 0.0 && std::holds_alternative<std::monostate>(standard_);
+    return none ? FieldValue() : FieldValue(spec_.*member);
   }
-  throw Error(ErrorCode::invalid_argument,
-              message(where, ": scaling must be from 0 to ", int{PHASOR_SCALING_PROPORTIONAL},
-                      ", got ", spec.scaling));
+  [[nodiscard]] FieldValue operator()(std::int64_t phasor_rope_spec::*member) const {
+    return spec_.*member;
+  }
+  // yarn_bounds: 0 is the field's default.
+  [[nodiscard]] FieldValue operator()(std::int32_t phasor_rope_spec::*member) const {
+    enum class Flag { standard, other };
+    const Flag flag = choice(spec_.*member, Flag::other, where_, "yarn_bounds");
+    return std::get<bool>(standard_) == (flag == Flag::standard);
+  }
+  [[nodiscard]] FieldValue operator()(const double* phasor_rope_spec::*member) const {
+    return copied(spec_.*member, spec_.factor_count, where_, name_);
+  }
+
+ private:
+  const phasor_rope_spec& spec_;
+  std::string_view name_;
+  FieldValue standard_;
+  std::string_view where_;
+};
+
+encodings::RopeScaling to_scaling(const phasor_rope_spec& spec, std::string_view where) {
+  const auto types = encodings::scaling_types();
+  if (spec.scaling < 0 || static_cast<std::size_t>(spec.scaling) >= types.size()) {
+    refuse(
+        message(where, ": scaling must be from 0 to ", types.size() - 1, ", got ", spec.scaling));
+  }
+  const encodings::ScalingType& type = *types[static_cast<std::size_t>(spec.scaling)];
+  encodings::RopeScaling scaling = type.make();
+  for (const auto& field : type.fields) {
+    const FieldValue value = std::visit(ValueOfMember(spec, field.name, field.get(scaling), where),
+                                        member_of(field).member);
+    if (!std::holds_alternative<std::monostate>(value)) field.set(scaling, value);
+  }
+  return scaling;
 }
 
 encodings::RopeAxes to_axes(const phasor_rope_spec& spec, std::string_view where) {
@@ -102,9 +136,8 @@ encodings::RopeAxes to_axes(const phasor_rope_spec& spec, std::string_view where
     default:
       break;
   }
-  throw Error(ErrorCode::invalid_argument,
-              message(where, ": axes must be from 0 to ", int{PHASOR_AXIAL_PER_HALF_HEAD}, ", got ",
-                      spec.axes));
+  refuse(message(where, ": axes must be from 0 to ", int{PHASOR_AXIAL_PER_HALF_HEAD}, ", got ",
+                 spec.axes));
 }
 
 std::optional<encodings::Xpos> to_xpos(const phasor_rope_spec& spec, std::string_view where) {
@@ -124,33 +157,26 @@ std::optional<encodings::Xpos> to_xpos(const phasor_rope_spec& spec, std::string
     default:
       break;
   }
-  throw Error(ErrorCode::invalid_argument,
-              message(where, ": xpos must be from 0 to ", int{PHASOR_XPOS_MIDDLE_CEIL}, ", got ",
-                      spec.xpos));
+  refuse(message(where, ": xpos must be from 0 to ", int{PHASOR_XPOS_MIDDLE_CEIL}, ", got ",
+                 spec.xpos));
 }
 
 }  // namespace
 
-phasor_rope_spec default_spec() noexcept {
+phasor_rope_spec default_spec() {
   phasor_rope_spec spec{};
   spec.struct_size = sizeof(spec);
   spec.layout = PHASOR_LAYOUT_UNSET;
   spec.base = encodings::RopeSpec{}.base;
-  spec.factor = 1.0;
-  const encodings::NtkByPartsScaling parts;
-  spec.beta_0 = parts.beta_0;
-  spec.beta_1 = parts.beta_1;
-  spec.gamma_0 = parts.gamma_0;
-  spec.gamma_1 = parts.gamma_1;
-  spec.ntk_factor = parts.ntk_factor;
-  spec.extrapolation_factor = parts.extrapolation_factor;
-  const encodings::YarnScaling yarn;
-  spec.beta_fast = yarn.beta_fast;
-  spec.beta_slow = yarn.beta_slow;
-  const encodings::Llama3Scaling llama3;
-  spec.low_freq_factor = llama3.low_freq_factor;
-  spec.high_freq_factor = llama3.high_freq_factor;
-  spec.proportion = encodings::ProportionalScaling{}.proportion;
+  for (const encodings::ScalingType* type : encodings::scaling_types()) {
+    const encodings::RopeScaling scaling = type->make();
+    for (const auto& field : type->fields) {
+      const FieldValue value = field.get(scaling);
+      const auto* const number = std::get_if<double>(&value);
+      if (number != nullptr)
+        spec.*std::get<double phasor_rope_spec::*>(member_of(field).member) = *number;
+    }
+  }
   const encodings::Xpos xpos;
   spec.xpos_scale_base = xpos.scale_base;
   spec.xpos_gamma = xpos.gamma;
@@ -165,9 +191,7 @@ encodings::RopeSpec to_rope_spec(const phasor_rope_spec* given, std::string_view
   rope.rotary_dim = spec.rotary_dim;
   if (rope.rotary_dim == 0 &&
       __builtin_sub_overflow(spec.head_dim, spec.rotary_offset, &rope.rotary_dim)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message(where, ": rotary_offset must be within head_dim, got ", spec.rotary_offset));
+    refuse(message(where, ": rotary_offset must be within head_dim, got ", spec.rotary_offset));
   }
   rope.base = spec.base;
   rope.layout = to_layout(spec.layout, where);
@@ -188,9 +212,7 @@ std::optional<core::PairLayout> to_layout(phasor_pair_layout layout, std::string
 
 std::optional<std::int64_t> to_context(std::int64_t context, std::string_view where) {
   if (context < 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message(where, ": context must be positive, or 0 where none is given, got ", context));
+    refuse(message(where, ": context must be positive, or 0 for none, got ", context));
   }
   return context == 0 ? std::nullopt : std::optional<std::int64_t>(context);
 }
@@ -203,8 +225,8 @@ encodings::RopeSpec layer_spec(const config::ModelConfig& config, const char* la
   config::LayerGroup group = std::move(selected).value();
   if (!group.rope) {
     throw Error(ErrorCode::unsupported,
-                message(where, ": layer must rotate, got a layer without rotation (",
-                        selector.empty() ? "all" : selector, ")"));
+                message(where, ": layer ", selector.empty() ? "(all)" : selector,
+                        " has no rotary encoding"));
   }
   return *std::move(group.rope);
 }

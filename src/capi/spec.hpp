@@ -1,4 +1,4 @@
-// A rope specification as C gives it, as the encodings room wants it.
+// phasor_rope_spec to encodings::RopeSpec.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace phasor::capi {
 
-[[nodiscard]] phasor_rope_spec default_spec() noexcept;
+[[nodiscard]] phasor_rope_spec default_spec();
 // throws   Error(invalid_argument | unsupported) for a choice or a pointer that does not fit; the
-//          values themselves are judged by encodings::resolve
+//          values themselves are checked by encodings::resolve
 [[nodiscard]] encodings::RopeSpec to_rope_spec(const phasor_rope_spec* given,
                                                std::string_view where);
 
@@ -24,8 +24,8 @@ namespace phasor::capi {
 // None for 0.
 [[nodiscard]] std::optional<std::int64_t> to_context(std::int64_t context, std::string_view where);
 
-// What a layer of a config asks for, and what that comes down to. layer: an index or a layer type, NULL
-// while all layers that rotate do it alike. layout: in place of the config's own, where it is set.
+// The rotation of a layer of a config, and its numbers. layer: an index or a layer type; NULL
+// when all layers that rotate do so alike. layout: replaces that of the config when it is set.
 //
 // throws   Error as config::select_layer; Error(unsupported) for a layer that does not rotate
 [[nodiscard]] encodings::RopeSpec layer_spec(const config::ModelConfig& config, const char* layer,

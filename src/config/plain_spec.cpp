@@ -3,20 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "config/hf/rope_dictionary.hpp"
+#include "phasor/config/internal/spec_json.hpp"
+#include "phasor/encodings/internal/fields.hpp"
 
 namespace phasor::config {
 namespace {
 
-using encodings::AxialAxes;
+using encodings::FieldType;
+using encodings::FieldValue;
 using encodings::MropeAxes;
 using encodings::RopeSpec;
+using encodings::WhenMissing;
 using encodings::Xpos;
 
-// A key that other formats use, and the name it has here.
+// A key of another format, and the key of a plain spec that replaces it.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kNamesElsewhere = {{
     {"rope_theta", "base"},
     {"theta", "base"},
@@ -30,54 +35,36 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kNamesEl
     {"rope_layout", "layout"},
     {"offset", "rotary_offset"},
 }};
-constexpr std::string_view kKeys =
-    "head_dim, rotary_dim, rotary_offset, base, layout, max_position_embeddings, scaling, mrope, "
-    "axial, xpos";
 
 [[nodiscard]] MropeAxes read_mrope(const ObjectReader& reader) {
   MropeAxes axes;
   std::optional<std::vector<std::int64_t>> sections = reader.integers("sections");
-  if (!sections) reader.refuse("sections", "expected three integers, got nothing");
+  if (!sections) reader.refuse("sections", "missing key: three integers (temporal, height, width)");
   axes.sections = *std::move(sections);
-  const std::string order = reader.text("order").value_or("chunked");
-  if (order == "chunked") {
-    axes.order = MropeAxes::Order::chunked;
-  } else if (order == "interleaved") {
-    axes.order = MropeAxes::Order::interleaved;
-  } else if (order == "alternating") {
-    axes.order = MropeAxes::Order::alternating;
-  } else {
-    reader.refuse("order",
-                  message("expected chunked, interleaved or alternating, got \"", order, "\""));
-  }
-  reader.refuse_rest("sections, order");
+  const std::span<const std::string_view> orders = encodings::names_of_mrope_orders();
+  const FieldValue order = read_value(reader, "order", FieldType::word, orders);
+  if (const auto* name = std::get_if<std::string_view>(&order))
+    axes.order = static_cast<MropeAxes::Order>(*encodings::choice_of(orders, *name));
+  refuse_unknown_key(reader, std::array<std::string_view, 2>{"sections", "order"});
   return axes;
-}
-
-[[nodiscard]] AxialAxes read_axial(const ObjectReader& top, const std::string& kind) {
-  if (kind == "concatenated") return {AxialAxes::Kind::concatenated};
-  if (kind == "alternating") return {AxialAxes::Kind::alternating};
-  if (kind == "per_half_head") return {AxialAxes::Kind::per_half_head};
-  top.refuse("axial",
-             message("expected concatenated, alternating or per_half_head, got \"", kind, "\""));
 }
 
 [[nodiscard]] Xpos read_xpos(const ObjectReader& reader) {
   Xpos xpos;
-  xpos.scale_base = reader.number("scale_base").value_or(xpos.scale_base);
-  xpos.gamma = reader.number("gamma").value_or(xpos.gamma);
-  const Json& centre = reader.value("centre");
-  if (centre.is_string()) {
-    const std::string policy = *reader.text("centre");
-    if (policy != "middle_floor" && policy != "middle_ceil") {
-      reader.refuse("centre", message("expected a number, middle_floor or middle_ceil, got \"",
-                                      policy, "\""));
+  for (const encodings::Field<Xpos>& field : encodings::xpos_fields()) {
+    if (field.key == "centre" && reader.value(field.key).is_string()) {
+      const FieldValue policy =
+          read_value(reader, field.key, FieldType::word, encodings::names_of_xpos_centres());
+      xpos.policy = static_cast<Xpos::Centre>(*encodings::choice_of(
+          encodings::names_of_xpos_centres(), std::get<std::string_view>(policy)));
+      if (xpos.policy == Xpos::Centre::fixed)
+        reader.refuse(field.key, "must be a number, middle_floor or middle_ceil, got \"fixed\"");
+      continue;
     }
-    xpos.policy = policy == "middle_floor" ? Xpos::Centre::middle_floor : Xpos::Centre::middle_ceil;
-  } else {
-    xpos.centre = reader.number("centre").value_or(xpos.centre);
+    const FieldValue value = read_value(reader, field);
+    if (!std::holds_alternative<std::monostate>(value)) field.set(xpos, value);
   }
-  reader.refuse_rest("scale_base, gamma, centre");
+  refuse_unknown_key(reader, keys_of(encodings::xpos_fields()));
   return xpos;
 }
 
@@ -101,35 +88,31 @@ bool is_plain_spec(const ObjectReader& top) {
 ModelConfig read_plain_spec(const ObjectReader& top) {
   for (const auto& [elsewhere, here] : kNamesElsewhere) {
     if (top.has_even_null(elsewhere)) {
-      top.refuse(elsewhere, message("expected ", here, " in a plain spec, got ", elsewhere));
+      top.refuse(elsewhere, message("a plain spec has \"", here, "\" instead of this key"));
     }
   }
   ModelConfig config;
   RopeSpec spec;
-  spec.head_dim = top.required_integer("head_dim");
-  spec.rotary_offset = top.integer("rotary_offset").value_or(0);
-  spec.rotary_dim = top.integer("rotary_dim").value_or(spec.head_dim - spec.rotary_offset);
-  spec.base = top.number("base").value_or(spec.base);
-  config.max_position = top.integer("max_position_embeddings");
-  if (config.max_position) config.max_position_key = "max_position_embeddings";
-  if (const std::optional<std::string> layout = top.text("layout")) {
-    spec.layout = core::pair_layout_of(*layout);
-    if (!spec.layout) {
-      top.refuse("layout", message("expected interleaved, half or interleaved_to_half, got \"",
-                                   *layout, "\""));
+  if (top.has("mrope") && top.has("axial"))
+    top.refuse("axial", "axial and mrope cannot be combined");
+  for (const encodings::Field<RopeSpec>& field : encodings::spec_fields()) {
+    const FieldValue value = read_value(top, field);
+    if (!std::holds_alternative<std::monostate>(value)) {
+      if (field.set != nullptr) field.set(spec, value);
+    } else if (field.missing == WhenMissing::error) {
+      top.refuse(field.key, "missing key, which a plain spec needs");
     }
   }
+  if (!top.has("rotary_dim")) spec.rotary_dim = spec.head_dim - spec.rotary_offset;
+  config.max_position = top.integer("max_position_embeddings");
+  if (config.max_position) config.max_position_key = "max_position_embeddings";
   if (const std::optional<ObjectReader> scaling = top.object("scaling")) {
     const Lengths lengths{config.max_position, std::nullopt};
     spec.scaling = read_rope_dictionary(*scaling, DictionaryForm::plain_scaling, lengths).scaling;
   }
-  if (top.has("mrope") && top.has("axial"))
-    top.refuse("axial", "expected mrope or axial, got both");
   if (const std::optional<ObjectReader> mrope = top.object("mrope")) spec.axes = read_mrope(*mrope);
-  if (const std::optional<std::string> axial = top.text("axial"))
-    spec.axes = read_axial(top, *axial);
   if (const std::optional<ObjectReader> xpos = top.object("xpos")) spec.xpos = read_xpos(*xpos);
-  top.refuse_rest(kKeys);
+  refuse_unknown_key(top, keys_of(encodings::spec_fields()));
 
   encodings::validate(spec);
   LayerGroup group;

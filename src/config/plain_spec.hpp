@@ -6,7 +6,7 @@
 
 namespace phasor::config {
 
-// Whether the object is a plain spec rather than a config.json; the rule stands in config.hpp.
+// Whether the object is a plain spec rather than a config.json; config.hpp states the rule.
 [[nodiscard]] bool is_plain_spec(const ObjectReader& top);
 
 // throws   Error(invalid_argument) naming the key

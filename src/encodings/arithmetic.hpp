@@ -18,8 +18,7 @@ using core::DoubleDouble;
 
 inline constexpr DoubleDouble kTwoPi{6.283185307179586232, 2.449293598294706414e-16};
 
-// What array elements of type T are combined with: settings and whatever is computed from them
-// alone.
+// The type of settings, and of values computed from settings only, next to array elements T.
 template <class T>
 using Setting = std::conditional_t<std::is_same_v<T, float>, double, DoubleDouble>;
 
@@ -36,8 +35,7 @@ template <class T>
   return core::pow(base, exponent);
 }
 [[nodiscard]] inline double power(double base, double exponent) { return std::pow(base, exponent); }
-// In double, rounded once: float32 libraries differ among themselves in the last bit, this is what
-// they aim at.
+// In double, rounded once: float32 libraries differ in the last bit, this is their ideal result.
 [[nodiscard]] inline float power(float base, float exponent) {
   return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
 }

@@ -8,18 +8,17 @@
 namespace phasor::encodings {
 namespace {
 
-// An encoding that neither changes what q.k means nor was trained with a scale of its own takes
-// that of its companions.
+// An encoding without a scale of its own takes the scale of the encodings it is combined with.
 [[nodiscard]] bool has_own_scale(const Encoding& encoding) noexcept {
   return !std::holds_alternative<NoEncoding>(encoding) && !std::holds_alternative<Alibi>(encoding);
 }
 
-// Moves the terms of one encoding after another into one set, refusing what is filled twice.
+// Moves the terms of several encodings into one set; throws when two fill the same term.
 class Merger {
  public:
   void add(const Encoding& encoding, ScoreTerms terms) {
     name_ = name_of(encoding);
-    take("turn", merged_.rotation, terms.rotation);
+    take("rotation", merged_.rotation, terms.rotation);
     take("content_bias", merged_.content_bias, terms.content_bias);
     take("position_bias", merged_.position_bias, terms.position_bias);
     take("query_rows", merged_.query_rows, terms.query_rows);
@@ -35,9 +34,9 @@ class Merger {
     take("value_rows", merged_.value_rows, terms.value_rows);
     if (!has_own_scale(encoding)) return;
     if (scaled_by_ && merged_.scale != terms.scale) {
-      throw Error(ErrorCode::unsupported,
-                  message("encoding: encodings used together must have one scale, got ",
-                          merged_.scale, " of ", *scaled_by_, " and ", terms.scale, " of ", name_));
+      refuse(ErrorCode::unsupported,
+             message("encoding: combined encodings must have the same scale, got ", merged_.scale,
+                     " of ", *scaled_by_, " and ", terms.scale, " of ", name_));
     }
     merged_.scale = terms.scale;
     scaled_by_ = name_;
@@ -58,8 +57,10 @@ class Merger {
   void take(std::string_view term, T& merged, T& added) {
     if (!filled(added)) return;
     if (filled(merged)) {
-      throw Error(ErrorCode::unsupported, message("encoding: one encoding at most may fill ", term,
-                                                  ", got ", name_, " after another that fills it"));
+      refuse(ErrorCode::unsupported, message("encoding: ", name_,
+                                             " cannot be combined with another "
+                                             "encoding that has ",
+                                             term));
     }
     merged = std::move(added);
   }
@@ -86,13 +87,14 @@ ScoreTerms terms_of(const NoEncoding& /*encoding*/, const AttentionShape& shape)
 
 ScoreTerms terms_of(const RopeSpec& encoding, const AttentionShape& shape) {
   if (encoding.head_dim != shape.head_dim) {
-    throw Error(ErrorCode::shape_mismatch, message("rope: head_dim must be that of q, ",
-                                                   shape.head_dim, ", got ", encoding.head_dim));
+    refuse(ErrorCode::shape_mismatch, message("rope: head_dim must be that of q, ", shape.head_dim,
+                                              ", got ", encoding.head_dim));
   }
-  std::optional<std::int64_t> context = shape.context;
-  if (!context && depends_on_context(encoding)) context = shape.key_tokens;
   ScoreTerms terms;
-  terms.rotation = resolve(encoding, context);  // RoFormer (14)
+  terms.rotation =
+      resolve(encoding, context_for(encoding, shape.context,
+                                    shape.largest_position.value_or(
+                                        static_cast<double>(shape.key_tokens - 1))));  // (14)
   terms.scale = plain_scale(shape);
   return terms;
 }

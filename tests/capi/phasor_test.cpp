@@ -128,6 +128,8 @@ TEST(Capi, EveryScalingMatchesTheCppSide) {
       {PHASOR_SCALING_LONGROPE, longrope},
       {PHASOR_SCALING_LLAMA3, Llama3Scaling{4.0, 1.0, 4.0, 64}},
       {PHASOR_SCALING_PROPORTIONAL, ProportionalScaling{0.5, 4.0}},
+      {PHASOR_SCALING_TELECHAT3_YARN,
+       Telechat3YarnScaling{.factor = 4.0, .original_length = 64, .truncate = false}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.number);

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "phasor/config/config.hpp"
+#include "phasor/encodings/internal/fields.hpp"
 #include "phasor/porting/explain.hpp"
 
 namespace phasor::porting {
@@ -39,7 +42,8 @@ std::vector<RopeSpec> specs() {
            .short_mscale = 1.1,
            .long_mscale = 1.2},
            encodings::Llama3Scaling{.factor = 8.0, .original_length = 8192},
-           encodings::ProportionalScaling{.proportion = 0.5}}) {
+           encodings::ProportionalScaling{.proportion = 0.5},
+           encodings::Telechat3YarnScaling{.factor = 4.0, .original_length = 8192}}) {
     all.push_back(plain);
     all.back().scaling = scaling;
   }
@@ -47,7 +51,9 @@ std::vector<RopeSpec> specs() {
 }
 
 TEST(PlainSpecJson, EveryTypeOfSpecIsReadBackAsItself) {
+  std::set<std::string_view> types;
   for (const RopeSpec& spec : specs()) {
+    types.insert(encodings::name_of(spec.scaling));
     const std::string text = plain_spec_json(spec);
     const Result<config::ModelConfig> read = config::parse_config(text);
     ASSERT_TRUE(read) << text << ": " << read.error().what();
@@ -56,6 +62,16 @@ TEST(PlainSpecJson, EveryTypeOfSpecIsReadBackAsItself) {
     EXPECT_EQ(*read->groups[0].rope, spec) << text;
     EXPECT_EQ(plain_spec_json(*read->groups[0].rope), text);
   }
+  EXPECT_EQ(types.size(), encodings::scaling_types().size());
+}
+
+TEST(PlainSpecJson, KeysAreInOneOrder) {
+  RopeSpec spec = specs()[2];
+  spec.scaling = encodings::DynamicScaling{2.0, std::nullopt, 2048};
+  EXPECT_EQ(plain_spec_json(spec),
+            R"({"head_dim":96,"base":500000.25,"layout":"interleaved_to_half","rotary_dim":16,)"
+            R"("rotary_offset":64,"max_position_embeddings":2048,)"
+            R"("scaling":{"type":"dynamic","factor":2.0}})");
 }
 
 }  // namespace

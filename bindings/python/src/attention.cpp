@@ -77,11 +77,12 @@ struct Inputs {
                                 nb::handle out) {
   const Order order = order_of(order_name);
   const Inputs in(q, k, v, order);
-  const EncodingArgument terms(encoding, shape_of(in.q_view, in.k_view, in.v_view, context));
   const OptionsArgument options({causal, window, scale, soft_cap, mask, key_lengths, key_padding,
                                  query_boundaries, key_boundaries, query_positions, key_positions,
                                  query_segments, key_segments, angles, threads},
                                 in.q_view, in.k_view.tokens);
+  const EncodingArgument terms(encoding, shape_of(in.q_view, in.k_view, in.v_view, context,
+                                                  options.largest_key_position(in.k_view.tokens)));
   const LogSumExp sums(log_sum_exp, "attention: log_sum_exp", Access::write, in.q_view);
   Output output(out, in.q, output_shape(in.q, in.v_view.head_dim), "attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
@@ -124,11 +125,12 @@ void attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
                      std::string_view angles, int threads) {
   const Order order = order_of(order_name);
   const Inputs in(q, k, v, order);
-  const EncodingArgument terms(encoding, shape_of(in.q_view, in.k_view, in.v_view, context));
   const OptionsArgument options({causal, window, scale, soft_cap, mask, key_lengths, key_padding,
                                  query_boundaries, key_boundaries, query_positions, key_positions,
                                  query_segments, key_segments, angles, threads},
                                 in.q_view, in.k_view.tokens);
+  const EncodingArgument terms(encoding, shape_of(in.q_view, in.k_view, in.v_view, context,
+                                                  options.largest_key_position(in.k_view.tokens)));
   const Array out_array(out, "attention_backward: out");
   const Array d_out_array(d_out, "attention_backward: d_out");
   const LogSumExp sums(log_sum_exp, "attention_backward: log_sum_exp", Access::read, in.q_view);

@@ -108,7 +108,8 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
 
 encodings::AttentionShape shape_of(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
                                    const core::ConstHeadsView& v,
-                                   std::optional<std::int64_t> context) {
+                                   std::optional<std::int64_t> context,
+                                   std::optional<double> largest_position) {
   encodings::AttentionShape shape;
   shape.heads = q.heads;
   shape.key_heads = k.heads;
@@ -117,6 +118,7 @@ encodings::AttentionShape shape_of(const core::ConstHeadsView& q, const core::Co
   shape.query_tokens = q.tokens;
   shape.key_tokens = k.tokens;
   shape.context = context;
+  shape.largest_position = largest_position;
   return shape;
 }
 

@@ -51,6 +51,10 @@ class OptionsArgument {
   OptionsArgument(const OptionsArgument&) = delete;
   OptionsArgument& operator=(const OptionsArgument&) = delete;
   [[nodiscard]] const attention::AttentionOptions& get() const noexcept { return options_; }
+  // None when no key positions were given.
+  [[nodiscard]] std::optional<double> largest_key_position(std::int64_t keys) const {
+    return key_positions_.given() ? key_positions_.largest(keys) : std::nullopt;
+  }
 
  private:
   MaskArgument mask_;
@@ -65,7 +69,8 @@ class OptionsArgument {
 [[nodiscard]] encodings::AttentionShape shape_of(const core::ConstHeadsView& q,
                                                  const core::ConstHeadsView& k,
                                                  const core::ConstHeadsView& v,
-                                                 std::optional<std::int64_t> context);
+                                                 std::optional<std::int64_t> context,
+                                                 std::optional<double> largest_position = {});
 
 // The shape of attention's output: that of q with another last axis.
 [[nodiscard]] std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim);

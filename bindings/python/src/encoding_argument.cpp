@@ -100,12 +100,9 @@ EncodingArgument::EncodingArgument(nb::handle object, const AttentionShape& shap
                           spec.value.head_dim));
     }
     terms_ = encodings::resolve(encodings::NoEncoding{}, shape);
-    std::optional<std::int64_t> context = shape.context;
-    if (!encodings::depends_on_context(spec.value))
-      context = std::nullopt;
-    else if (!context)
-      context = shape.key_tokens;
-    terms_.rotation = *spec.rotary(context);
+    terms_.rotation = *spec.rotary(encodings::context_for(
+        spec.value, shape.context,
+        shape.largest_position.value_or(static_cast<double>(shape.key_tokens - 1))));
     return;
   }
   terms_ = resolve([](const Held& held) { return named(*held.member, held.array); }, loaded_);

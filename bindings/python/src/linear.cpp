@@ -67,8 +67,10 @@ class LinearCall {
     if (encoding.is_none()) return;
     PySpec room;
     const PySpec& given = spec_of(encoding, room, "linear_attention: encoding");
-    if (!context && encodings::depends_on_context(given.value)) context = past + k_view.tokens;
-    rotary = *given.rotary(context);
+    const std::optional<double> largest = key_positions_.given()
+                                              ? key_positions_.largest(k_view.tokens)
+                                              : static_cast<double>(past + k_view.tokens - 1);
+    rotary = *given.rotary(encodings::context_for(given.value, context, largest));
   }
 
   Array q, k, v;

@@ -242,7 +242,7 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
 void make_table(PyTable* self, const PySpec& spec, std::int64_t length, std::int64_t first,
                 std::optional<std::int64_t> context, std::string_view angles, int threads) {
   const core::AngleMode mode = angles_of(angles, "CosSinTable");
-  if (!context && encodings::depends_on_context(spec.value)) context = first + length;
+  context = encodings::context_for(spec.value, context, static_cast<double>(first + length - 1));
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
   const nb::gil_scoped_release released;
   new (self) PyTable{core::CosSinTable::build(frequencies, {first, length}, mode, threads)};

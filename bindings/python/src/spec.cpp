@@ -6,13 +6,14 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <variant>
 
 #include "arrays.hpp"
 #include "module.hpp"
 #include "phasor/config/config.hpp"
-#include "phasor/porting/explain.hpp"
+#include "phasor/encodings/internal/fields.hpp"
 
 namespace phasor::python {
 namespace {
@@ -23,9 +24,8 @@ using config::ModelConfig;
   const config::LayerGroup group = config::select_layer(model, layer).value_or_throw();
   if (!group.rope) {
     throw Error(ErrorCode::invalid_argument,
-                message("RopeSpec.from_hf: the layer must rotate, got ",
-                        layer.empty() ? "a model whose layers do not"
-                                      : "layer " + layer + ", which does not"));
+                message("RopeSpec.from_hf: ", layer.empty() ? "the model" : "layer " + layer,
+                        " has no rotary encoding"));
   }
   return PySpec(*group.rope);
 }
@@ -41,7 +41,7 @@ using config::ModelConfig;
   return spec_from(model, layer_text(layer));
 }
 
-// The plain spec's reader checks every member: one place for the rules, one wording for refusals.
+// The reader of plain specs checks every member.
 [[nodiscard]] PySpec from_plain(const nb::dict& members) {
   return spec_from(config::parse_config(to_json(members), "RopeSpec").value_or_throw(), "");
 }
@@ -49,20 +49,16 @@ using config::ModelConfig;
 void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
           nb::handle rotary_dim, nb::handle rotary_offset, nb::handle max_position_embeddings,
           nb::handle scaling, nb::handle mrope, nb::handle axial, nb::handle xpos) {
+  // In the order of spec_fields().
+  const std::array values = {
+      head_dim, base,  layout, rotary_dim, rotary_offset, max_position_embeddings,
+      scaling,  mrope, axial,  xpos};
+  const auto fields = encodings::spec_fields();
   nb::dict members;
-  const auto put = [&](const char* name, nb::handle value) {
-    if (!value.is_none()) members[name] = value;
-  };
-  put("head_dim", head_dim);
-  put("base", base);
-  put("layout", layout);
-  put("rotary_dim", rotary_dim);
-  put("rotary_offset", rotary_offset);
-  put("max_position_embeddings", max_position_embeddings);
-  put("scaling", scaling);
-  put("mrope", mrope);
-  put("axial", axial);
-  put("xpos", xpos);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string_view key = fields[i].key;
+    if (!values[i].is_none()) members[nb::str(key.data(), key.size())] = values[i];
+  }
   new (self) PySpec(from_plain(members));
 }
 
@@ -104,7 +100,7 @@ void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
 }  // namespace
 
 PySpec::PySpec(const encodings::RopeSpec& spec)
-    : value(spec), plain(porting::plain_spec_json(spec)) {}
+    : value(spec), plain(config::plain_spec_json(spec)) {}
 
 std::shared_ptr<const core::Rotary> PySpec::rotary(std::optional<std::int64_t> context) const {
   if (!encodings::depends_on_context(value)) context.reset();

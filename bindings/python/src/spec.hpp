@@ -1,4 +1,4 @@
-// RopeSpec as Python holds it: the value, its plain form, and what it resolved to last.
+// Python's RopeSpec: the value, its plain spec, and the rotation it was last resolved to.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,10 +20,10 @@ class PySpec {
   explicit PySpec(const encodings::RopeSpec& spec);
 
   encodings::RopeSpec value;
-  std::string plain;  // the plain spec as JSON, keys in one order: equal specs have equal text
+  std::string plain;  // the plain spec as JSON, keys in a fixed order: equal specs have equal text
 
-  // The rotation at a context length; the last one is kept, so that a decode step resolves nothing.
-  // Needs the GIL; the result stays good without it.
+  // The rotation at a context length; the last one is cached for decode steps. Call it with the GIL
+  // held; the result may be used without.
   //
   // throws   as encodings::resolve
   [[nodiscard]] std::shared_ptr<const core::Rotary> rotary(

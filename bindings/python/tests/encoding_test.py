@@ -92,7 +92,7 @@ def test_several_at_once() -> None:
     in_json = {"encoding": [spec, {"encoding": "shaw", "clip": 3, "rel_v": table}, {"encoding": "alibi"}]}
     np.testing.assert_array_equal(attend(in_json), listed)
     assert np.abs(attend([spec, shaw]) - listed).max() > 1e-4
-    with pytest.raises(phasor.Error, match="one encoding at most may fill turn"):
+    with pytest.raises(phasor.Error, match="rope.*rotation"):
         attend([spec, spec])
 
 
@@ -154,17 +154,17 @@ def test_rows_that_follow_the_tokens_are_read_anew() -> None:
 @pytest.mark.parametrize(
     ("name", "members", "match", "code"),
     [
-        ("shaws", {}, 'expected one of .* got "shaws"', "invalid_argument"),
-        ("sinusoidal", {}, "which is added to the input before the projections", "unsupported"),
-        ("shaw", {"clip": 3}, "expected rel_k or rel_v, got neither", "invalid_argument"),
-        ("shaw", {"clip": 3, "rel_k": normal(7, 4), "rel_q": 1}, "rel_q: expected one of", "invalid_argument"),
-        ("shaw", {"clip": 3, "rel_k": normal(7)}, r"rel_k: expected a table .* got the shape \[7\]", "shape_mismatch"),
+        ("shaws", {}, 'got "shaws"', "invalid_argument"),
+        ("sinusoidal", {}, "added to the input before the projections", "unsupported"),
+        ("shaw", {"clip": 3}, "rel_k.*rel_v", "invalid_argument"),
+        ("shaw", {"clip": 3, "rel_k": normal(7, 4), "rel_q": 1}, "rel_q", "invalid_argument"),
+        ("shaw", {"clip": 3, "rel_k": normal(7)}, r"rel_k: .* got the shape \[7\]", "shape_mismatch"),
         ("shaw", {"clip": 3, "rel_k": np.ones((7, 4), np.int64)}, "rel_k must hold float16", "unsupported"),
-        ("shaw", {"clip": 3, "rel_k": np.ones((0, 4), np.float32)}, "expected at least one number", "shape_mismatch"),
+        ("shaw", {"clip": 3, "rel_k": np.ones((0, 4), np.float32)}, r"rel_k: .*\[0, 4\]", "shape_mismatch"),
         ("shaw", {"clip": 3, "rel_k": object()}, "rel_k must be a number, text, .* got object", "invalid_argument"),
-        ("shaw", {"clip": 3, "rel_k": {"array": "other"}}, "expected an array that was given", "invalid_argument"),
-        ("t5", {"relative_attention_bias": normal(8, 2), "num_buckets": 9}, "expected the 8 of", "invalid_argument"),
-        ("rope", {"head_dim": 4, "basis": 1}, "basis: expected one of", "invalid_argument"),
+        ("shaw", {"clip": 3, "rel_k": {"array": "other"}}, "rel_k: .*other", "invalid_argument"),
+        ("t5", {"relative_attention_bias": normal(8, 2), "num_buckets": 9}, "num_buckets: .* 8 .* 9", "invalid_argument"),
+        ("rope", {"head_dim": 4, "basis": 1}, "basis", "invalid_argument"),
         ("shaw", {"clip": 1, "rel_k": "missing.npy"}, "missing.npy", "io"),
         ("none", {"scale": float("inf")}, "expected JSON|scale", "invalid_argument"),
     ],

@@ -29,6 +29,8 @@ SPECS = [
     RopeSpec(8, layout="half", scaling={"type": "longrope", "factor": 32.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
                                         "long_factor": [2.0, 3.0, 4.0, 5.0],
                                         "original_max_position_embeddings": 4096}),
+    RopeSpec(8, layout="half", scaling={"type": "telechat3-yarn", "factor": 4.0,
+                                        "original_max_position_embeddings": 8192}),
     RopeSpec(16, layout="half", mrope={"sections": [4, 2, 2], "order": "interleaved"}),
     RopeSpec(16, layout="half", axial="concatenated"),
     RopeSpec(16, layout="interleaved", xpos={"scale_base": 256.0, "centre": "middle_floor"}),
@@ -163,3 +165,15 @@ def test_choices_are_keywords():
         RopeSpec(8, 10000.0)
     with pytest.raises(TypeError):
         RopeSpec(8, theta=10000.0)
+
+
+def test_default_context_of_attention_is_the_largest_key_position_plus_one() -> None:
+    spec = RopeSpec(8, layout="half", scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=16)
+    q, k, v = np.random.default_rng(1).standard_normal((3, 1, 4, 2, 8)).astype(np.float32)
+    at = np.arange(4) + 60
+
+    def attend(**given):
+        return phasor.attention(q, k, v, encoding=spec, query_positions=at, key_positions=at, **given)
+
+    np.testing.assert_array_equal(attend(), attend(context=64))
+    assert np.abs(attend() - attend(context=4)).max() > 1e-5

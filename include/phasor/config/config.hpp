@@ -96,4 +96,8 @@ struct ModelConfig {
 [[nodiscard]] PHASOR_API Result<LayerGroup> select_layer(const ModelConfig& config,
                                                          std::string_view selector);
 
+// The plain spec that parse_config() reads as this value again. Keys are in a fixed order: equal
+// specs give equal text.
+[[nodiscard]] PHASOR_API std::string plain_spec_json(const encodings::RopeSpec& spec);
+
 }  // namespace phasor::config

@@ -38,7 +38,7 @@ PHASOR_API void sinusoidal_rows(const Sinusoidal& encoding, std::span<const std:
 //
 // shape    [dim, dim], row-major
 // throws   also Error(unsupported) for an odd dim of interleaved or concat: one sine has no
-//          cosine to turn with
+//          cosine to rotate with
 [[nodiscard]] PHASOR_API std::vector<double> sinusoidal_shift(const Sinusoidal& encoding,
                                                               std::int64_t delta);
 
@@ -48,8 +48,8 @@ PHASOR_API void sinusoidal_rows(const Sinusoidal& encoding, std::span<const std:
 [[nodiscard]] PHASOR_API std::vector<double> sinusoidal_products(
     const Sinusoidal& encoding, std::span<const std::int64_t> deltas);
 
-// fairseq's positions: padding_id stays itself, other tokens count on from padding_id + 1 (and from
-// what `past` tokens there were).
+// fairseq's positions: padding_id keeps its own value, other tokens count from padding_id + 1, after
+// `past` earlier tokens.
 //
 // shape    ids, result [batch, tokens]
 [[nodiscard]] PHASOR_API std::vector<std::int64_t> fairseq_positions(

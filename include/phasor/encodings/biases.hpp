@@ -44,9 +44,9 @@ enum class SlopeOrder : std::uint8_t { bloom, mpt };
 [[nodiscard]] PHASOR_API std::vector<double> alibi_slopes(std::int64_t heads, double max_bias = 8.0,
                                                           SlopeOrder order = SlopeOrder::bloom);
 
-// RoFormer (9): the position-position product beside q.k, both over sqrt(2 d), and a T5 bias.
+// RoFormer (9): the position-position product added to q.k, both over sqrt(2 d), and a T5 bias.
 struct Tupe {
-  Table query_positions, key_positions;  // [heads, tokens, any dim]; rows of the tokens in hand
+  Table query_positions, key_positions;  // [heads, tokens, any dim]; rows of this call's tokens
   std::optional<T5> bias = std::nullopt;
   // The first token ([CLS]) is untied: its row and column of the position part are these.
   // [heads, 1, 1]

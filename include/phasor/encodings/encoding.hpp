@@ -1,4 +1,4 @@
-// An encoding as a value, and what it comes down to for attention.
+// An encoding as a value, and the terms that it adds to attention.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,23 @@ struct AttentionShape {
   std::int64_t heads = 0, key_heads = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   std::int64_t query_tokens = 0, key_tokens = 0;
-  std::optional<std::int64_t> context =
-      std::nullopt;  // for RoPE that depends on it; none: key_tokens
+  // For RoPE that depends on the context; none: context_for() the largest position below.
+  std::optional<std::int64_t> context = std::nullopt;
+  // Of the keys' position ids; none: keys are at 0 .. key_tokens - 1.
+  std::optional<double> largest_position = std::nullopt;
 };
 
-// The terms serve attention of this shape; where a map had to be cut to it, attention over larger
+// The terms are for attention of this shape; when a map was cut to it, attention over larger
 // distances is refused.
 //
 // throws   Error naming the table and the sizes: heads, rows or dims that do not fit the shape,
-//          rows that are not those of the clip range. Distances that have no row are left to
+//          rows that are not those of the clip range. Distances without a row are checked by
 //          attention, which knows the ones that no query sees
 [[nodiscard]] PHASOR_API ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape);
 
 // Several encodings at once, such as RoPE with ALiBi.
 //
-// throws   also Error(unsupported) where two fill the same term or ask for different scales
+// throws   also Error(unsupported) when two fill the same term or have different scales
 [[nodiscard]] PHASOR_API ScoreTerms resolve(std::span<const Encoding> encodings,
                                             const AttentionShape& shape);
 

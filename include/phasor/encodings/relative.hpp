@@ -1,5 +1,5 @@
 // Encodings of relative position that read trained rows: Shaw (5), Transformer-XL (6)(7), XLNet,
-// DeBERTa (10), and their kin.
+// DeBERTa (10) and variants.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct BertRelative {
 
 // RoFormer (6)(7): (q_m + u) . k_n + (q_m + v) . R[m - n]. Row p is distance first_distance - p, as
 // the reference keeps it; distances without a row are refused. With first_distance = key tokens - 1
-// this is Transformer-XL with memories (causal), with rows behind distance 0 it is the conformer's
+// this is Transformer-XL with memories (causal), with rows after distance 0 it is the conformer's
 // bidirectional form.
 struct TransformerXl {
   Table rows;  // [1 or heads, rows, head_dim], already multiplied by W_r

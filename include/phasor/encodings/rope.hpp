@@ -1,4 +1,4 @@
-// Rotary position embedding as a value: what a model asks for, before it is resolved to numbers.
+// Rotary position embedding as a value, and its resolution to frequencies.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct AxialAxes {
   bool operator==(const AxialAxes&) const = default;
 };
 using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
-// As a plain spec writes them.
+// The names in a plain spec.
 [[nodiscard]] PHASOR_API std::string_view name_of(MropeAxes::Order order) noexcept;
 [[nodiscard]] PHASOR_API std::string_view name_of(AxialAxes::Kind kind) noexcept;
 
@@ -48,7 +48,7 @@ using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
 // p = (position - centre) / scale_base.
 struct Xpos {
   enum class Centre : std::uint8_t {
-    fixed,         // `centre`: cached keys stay good
+    fixed,         // `centre`: cached keys stay valid
     middle_floor,  // floor(context / 2)
     middle_ceil,   // ceil(context / 2), as torchscale
   };
@@ -61,10 +61,10 @@ struct Xpos {
 
 struct RopeSpec {
   std::int64_t head_dim = 0;
-  std::int64_t rotary_dim = 0;  // the features that turn; even, at most head_dim - rotary_offset
+  std::int64_t rotary_dim = 0;  // features that are rotated; even, at most head_dim - rotary_offset
   std::int64_t rotary_offset = 0;
   double base = 10000.0;
-  std::optional<core::PairLayout> layout = std::nullopt;  // unknown until somebody says it
+  std::optional<core::PairLayout> layout = std::nullopt;  // none: not known yet
   RopeScaling scaling = DefaultScaling{};
   RopeAxes axes = OneAxis{};
   std::optional<Xpos> xpos = std::nullopt;
@@ -73,11 +73,11 @@ struct RopeSpec {
 
 // throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a
 //          base, factor or length that is not positive, lists or sections of the wrong length,
-//          combinations that make no sense
+//          members that cannot be combined
 PHASOR_API void validate(const RopeSpec& spec);
 
-// Frequencies, amplitude and axes at a context length; none: no length given (dynamic and longrope
-// then answer as for a sequence within the original length).
+// Frequencies, amplitude and axes at a context length (see context_for). Without one, dynamic and
+// longrope resolve as for a sequence within the original length.
 //
 // throws   as validate(); Error(invalid_argument) for a negative context
 [[nodiscard]] PHASOR_API core::Frequencies resolve_frequencies(
@@ -90,11 +90,22 @@ PHASOR_API void validate(const RopeSpec& spec);
 [[nodiscard]] PHASOR_API core::Frequencies axial_frequencies(const RopeSpec& spec);
 // As resolve_frequencies(), with layout, window, blocks and growth.
 //
-// throws   also Error(invalid_argument) when the layout is unknown, or xPos's centre needs a
-//          context and has none
+// throws   also Error(invalid_argument) when the layout is not known, or xPos's centre depends on
+//          the context and none is given
 [[nodiscard]] PHASOR_API core::Rotary resolve(const RopeSpec& spec,
                                               std::optional<std::int64_t> context = std::nullopt);
 // Whether resolve() gives other numbers at other lengths.
 [[nodiscard]] PHASOR_API bool depends_on_context(const RopeSpec& spec) noexcept;
+
+// The context length to resolve a spec at. Every entry point (C++, C, Python, command line) uses
+// this rule:
+//   given                                        that length
+//   the numbers do not depend on the context     none
+//   positions are known                          the largest one + 1, rounded down, at least 1
+//   no positions, or beyond kMaxPosition         none
+// Attention without position ids has key tokens at 0, 1, ...: the largest position is the last key's.
+[[nodiscard]] PHASOR_API std::optional<std::int64_t> context_for(
+    const RopeSpec& spec, std::optional<std::int64_t> given,
+    std::optional<double> largest_position) noexcept;
 
 }  // namespace phasor::encodings

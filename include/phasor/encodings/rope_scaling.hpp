@@ -1,5 +1,6 @@
-// The scalings of RoPE: each a small value, each resolving to frequencies. `frequencies` below are
-// the unscaled f_i = base^(-2i/dim), RoFormer (15).
+// The scalings of RoPE: each a small value that resolves to frequencies. f_i = base^(-2i/dim) are
+// the unscaled frequencies, RoFormer (15). Each type's fields, ranges and defaults are described
+// next to its formula, in src/encodings/rope/<type>_scaling.cpp.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct DefaultScaling {
   bool operator==(const DefaultScaling&) const = default;
 };
 
-// f_i / factor: positions squeezed by `factor`.
+// f_i / factor: the same as dividing positions by `factor`.
 struct LinearScaling {
   double factor = 1.0;
   bool operator==(const LinearScaling&) const = default;
@@ -40,7 +41,7 @@ struct DynamicScaling {
   bool operator==(const DynamicScaling&) const = default;
 };
 
-// The ancestor of YaRN: linear blended into NTK over the rotations beta_0 .. beta_1 a frequency
+// YaRN's predecessor: linear blended into NTK over the rotations beta_0 .. beta_1 that a frequency
 // makes within the original length, then that into f_i over gamma_0 .. gamma_1.
 struct NtkByPartsScaling {
   double factor = 1.0;
@@ -51,8 +52,10 @@ struct NtkByPartsScaling {
   bool operator==(const NtkByPartsScaling&) const = default;
 };
 
+// f_i / factor blended into f_i over the pairs that make beta_fast .. beta_slow rotations within
+// the original length; amplitude 1 + 0.1 ln factor.
 struct YarnScaling {
-  double factor = 1.0;  // a null factor of a config is already max/original here
+  double factor = 1.0;  // for a null factor of a config: max/original
   std::int64_t original_length = 0;
   double beta_fast = 32.0, beta_slow = 1.0;
   bool truncate = true;
@@ -72,7 +75,7 @@ struct LongRopeScaling {
 };
 
 // By wavelength w = 2 pi / f: w < original/high: f; w > original/low: f/factor; between: blended.
-// low == high leaves no between: w <= original/high keeps f.
+// With low == high there is no range between: w <= original/high keeps f.
 struct Llama3Scaling {
   double factor = 1.0;
   double low_freq_factor = 1.0, high_freq_factor = 4.0;
@@ -88,16 +91,25 @@ struct ProportionalScaling {
   bool operator==(const ProportionalScaling&) const = default;
 };
 
-using RopeScaling =
-    std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling, NtkByPartsScaling,
-                 YarnScaling, LongRopeScaling, Llama3Scaling, ProportionalScaling>;
+// YaRN's frequencies with amplitude 1 + 0.07 ln factor, or 1 when factor <= 1 (TeleChat3).
+struct Telechat3YarnScaling {
+  double factor = 1.0;
+  std::int64_t original_length = 0;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;
+  bool operator==(const Telechat3YarnScaling&) const = default;
+};
 
-// The name a config uses: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn",
-// "longrope", "llama3", "proportional".
+using RopeScaling = std::variant<DefaultScaling, LinearScaling, NtkScaling, DynamicScaling,
+                                 NtkByPartsScaling, YarnScaling, LongRopeScaling, Llama3Scaling,
+                                 ProportionalScaling, Telechat3YarnScaling>;
+
+// The rope_type of a config: "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn",
+// "longrope", "llama3", "proportional", "telechat3-yarn".
 [[nodiscard]] PHASOR_API std::string_view name_of(const RopeScaling& scaling) noexcept;
 // Whether the frequencies or the amplitude change with the context length.
 [[nodiscard]] PHASOR_API bool depends_on_context(const RopeScaling& scaling) noexcept;
-// The length of training that the formula reads; none for the types that read none.
+// The trained length that the formula reads; none when it reads none.
 [[nodiscard]] PHASOR_API std::optional<std::int64_t> original_length(
     const RopeScaling& scaling) noexcept;
 // YaRN's g(mscale) = 0.1 mscale ln(factor) + 1, or 1 when factor <= 1. Models with latent attention

@@ -1,7 +1,7 @@
-// The narrow waist between encodings and attention: what an encoding adds to a score or a value.
-// Attention knows these terms and no paper's name.
+// The interface between encodings and attention: what an encoding adds to a score or a value.
+// Attention knows only these terms, not the encodings.
 //
-//   s(m, n) = scale * ( (T_m q_m + u) . (T_n k_n)             turn, content_bias
+//   s(m, n) = scale * ( (T_m q_m + u) . (T_n k_n)             rotation, content_bias
 //                     + (q_m + v) . A[r(m - n)]               query_rows, position_bias
 //                     + k_n . B[r(m - n)]                     key_rows
 //                     + a_m . c_n                             extra_query, extra_key
@@ -9,8 +9,8 @@
 //           + b[r(m - n)] - slope |m - n|                     bias, slopes
 //   o(m)    = sum_n softmax_n(s(m, n)) (v_n + C[r(m - n)])    value_rows
 //
-// m and n count tokens: key n stands at n, query i of Nq at Nk - Nq + i, so that the last query
-// stands beside the last key. T alone reads position ids.
+// m and n count tokens: key n is at n, query i of Nq at Nk - Nq + i (aligned bottom-right: the last
+// query is at the last key). Only T reads position ids.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ struct ScoreTerms {
   double scale = 1.0;  // the encoding's own; callers may override
 };
 
-// Where the gradients of the tables go; each has the shape of its table, null is not wanted.
+// Where the gradients of the tables go; each has the shape of its table, null: not wanted.
 // Gradients are added to what is there, so that a table used twice gets the sum.
 struct ScoreTermGradients {
   TableGradient content_bias, position_bias;

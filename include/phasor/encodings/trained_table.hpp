@@ -1,5 +1,5 @@
-// Where the trained numbers of an encoding lie. Views own nothing: a table is the caller's
-// parameter tensor, read in place.
+// Views of the trained numbers of an encoding. They own nothing: a table is the caller's parameter
+// tensor, read in place.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ template <class T>
 struct BasicTable {
   using Wide = std::conditional_t<std::is_const_v<T>, const double, double>;
 
-  T* data = nullptr;  // null: not there
+  T* data = nullptr;  // null: no table
   std::int64_t heads = 1, rows = 0, dim = 0;
   std::int64_t head_stride = 0, row_stride = 0;
-  // The same numbers in float64, laid out alike; null: there are none. Attention in float64 reads
-  // them instead of `data` where they are, and writes gradients there.
+  // The same numbers in float64 with the same strides; null: none. Attention in float64 reads them
+  // instead of `data` when they are given, and writes gradients there.
   Wide* wide = nullptr;
 
   [[nodiscard]] bool given() const noexcept { return data != nullptr; }

@@ -52,8 +52,6 @@ struct Explanation {
 // The parameters of a scaling in words: "yarn: factor 4, original_max_position_embeddings 32768,
 // ..."; lists are summed up by their ends.
 [[nodiscard]] PHASOR_API std::string scaling_text(const encodings::RopeScaling& scaling);
-// The plain spec that config::parse_config() reads as this value again, keys in one order: equal specs
-// give equal text.
-[[nodiscard]] PHASOR_API std::string plain_spec_json(const encodings::RopeSpec& spec);
+using config::plain_spec_json;
 
 }  // namespace phasor::porting

@@ -42,7 +42,7 @@ class TableReader {
   [[nodiscard]] encodings::Table required(const ObjectReader& reader, std::string_view key,
                                           std::initializer_list<TableAxes> forms);
 
-  // {"sinusoidal": {...}}: the rows that the key asks for, or none when it does not.
+  // {"sinusoidal": {...}}: its rows; none when the key holds something else.
   [[nodiscard]] std::optional<encodings::Sinusoidal> sinusoidal(
       const ObjectReader& reader, std::string_view key, std::optional<std::int64_t> head_dim) const;
   // Its rows at these positions, shared by the heads.

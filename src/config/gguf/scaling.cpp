@@ -31,9 +31,8 @@ constexpr std::string_view kShort = "rope_factors_short.weight";
                                                std::int64_t pairs) {
   for (const io::SkippedTensor& skipped : file.skipped()) {
     if (skipped.name == name) {
-      throw Error(ErrorCode::unsupported,
-                  message(file.name(), ": tensor '", name, "' must be of a type that is read, got ",
-                          skipped.type));
+      throw Error(ErrorCode::unsupported, message(file.name(), ": tensor '", name,
+                                                  "' has an unsupported type: ", skipped.type));
     }
   }
   const io::Tensor* tensor = file.find(name);
@@ -67,9 +66,10 @@ struct FactorLists {
   lists.short_factor = read_factors(file, kShort, pairs);
   lists.long_factor = read_factors(file, kLong, pairs);
   if (lists.short_factor.empty() != lists.long_factor.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message(file.name(), ": tensors '", kLong, "' and '", kShort,
-                        "' must come together, got one of them"));
+    throw Error(
+        ErrorCode::invalid_argument,
+        message(file.name(), ": tensor '", lists.long_factor.empty() ? kLong : kShort,
+                "' is missing; the file has '", lists.long_factor.empty() ? kShort : kLong, "'"));
   }
   lists.source = message("tensors ", kShort, " and ", kLong);
   return lists;
@@ -130,11 +130,11 @@ class ScalingReader {
 
  private:
   [[nodiscard]] std::string read_type() {
-    // An absent type is linear to llama.cpp, which without a factor is no scaling.
+    // llama.cpp reads a missing type as linear, which without a factor is no scaling.
     const std::optional<std::string> stated = keys_.text(kType);
     const std::string type = stated.value_or("linear");
     if (type != "none" && type != "linear" && type != "yarn" && type != "longrope") {
-      keys_.refuse(kType, "must be none, linear, yarn or longrope, got another one");
+      keys_.refuse(kType, message("must be none, linear, yarn or longrope, got ", type));
     }
     if (stated) source(kType);
     return type;
@@ -148,10 +148,11 @@ class ScalingReader {
       factor = old;
       key = kOldFactor;
     } else if (old) {
-      notes_.push_back({keys_.path_of(kOldFactor), message("unread beside ", kScalingFactor)});
+      notes_.push_back(
+          {keys_.path_of(kOldFactor), message("not used: ", kScalingFactor, " is given")});
     }
     factor_ = factor.value_or(1.0);
-    if (factor_ == 0.0) factor_ = 1.0;  // llama.cpp's way to write none
+    if (factor_ == 0.0) factor_ = 1.0;  // llama.cpp writes 0 for none
     if (!(factor_ > 0.0) || !std::isfinite(factor_))
       keys_.refuse(key, message("must be positive and finite, got ", factor_));
     if (factor) source(key);
@@ -167,7 +168,7 @@ class ScalingReader {
     yarn_.beta_slow = positive("rope.scaling.yarn_beta_slow", yarn_.beta_slow);
     constexpr std::string_view kBlend = "rope.scaling.yarn_ext_factor";
     const std::optional<double> blend = keys_.number(kBlend);
-    // Negative: not set. Other shares of the blend have no name here.
+    // Negative: not set. Other shares of the blend are not supported.
     if (blend && type == "yarn" && *blend >= 0.0 && *blend != 1.0)
       keys_.refuse(kBlend, message("must be 1, got ", *blend));
     constexpr std::string_view kStored = "rope.scaling.yarn_attn_factor";
@@ -182,7 +183,8 @@ class ScalingReader {
   void note_finetuned() {
     constexpr std::string_view kFinetuned = "rope.scaling.finetuned";
     if (keys_.flag(kFinetuned) && !architecture_.finetuned_is_switch)
-      notes_.push_back({keys_.path_of(kFinetuned), "says how the model was made; changes nothing"});
+      notes_.push_back(
+          {keys_.path_of(kFinetuned), "says how the model was trained; changes nothing"});
   }
 
   // The amplitude is g(1) = 1 + 0.1 ln factor; with a log multiplier g(mscale) / g(mscale_all_dim);
@@ -191,18 +193,16 @@ class ScalingReader {
     if (!lists_.empty()) {
       throw Error(ErrorCode::unsupported,
                   message(keys_.file().name(), ": ", keys_.path_of(kType),
-                          " must not be yarn beside frequency factors, got ", lists_.source));
+                          " yarn cannot be combined with frequency factors: ", lists_.source));
     }
-    if (!original_)
-      keys_.refuse(kOriginalLength, "must be given for yarn, or context_length, got neither");
+    if (!original_) keys_.refuse(kOriginalLength, "missing; yarn needs it or context_length");
     yarn_.factor = factor_;
     yarn_.original_length = *original_;
     double amplitude = encodings::yarn_amplitude(factor_, 1.0);
     if (log_multiplier_ != 0.0) {
       if (architecture_.log_multiplier == GgufLogMultiplier::refused) {
-        keys_.refuse(kLogMultiplier,
-                     message("must be absent for architecture ", architecture_.name,
-                             " (what it means there is not known), got ", log_multiplier_));
+        keys_.refuse(kLogMultiplier, message("not supported for architecture ", architecture_.name,
+                                             ", got ", log_multiplier_));
       }
       const bool tenth = architecture_.log_multiplier == GgufLogMultiplier::tenth_all_dim;
       yarn_.mscale_all_dim = tenth ? log_multiplier_ / 0.1 : log_multiplier_;
@@ -224,12 +224,12 @@ class ScalingReader {
   void make_lists_or_linear(const std::string& type) {
     if (type == "none" && factor_ != 1.0) {
       notes_.push_back(
-          {keys_.path_of(kScalingFactor), "changes nothing beside the scaling type \"none\""});
+          {keys_.path_of(kScalingFactor), "changes nothing with the scaling type \"none\""});
     }
     const double factor = type == "none" ? 1.0 : factor_;
     if (lists_.empty() && type == "longrope") {
-      keys_.refuse(kType, message("must come with the tensors ", kShort, " and ", kLong,
-                                  " when it is longrope, got none"));
+      keys_.refuse(kType, message("longrope needs the tensors ", kShort, " and ", kLong,
+                                  ", which are missing"));
     }
     if (lists_.empty() && attention_ == 1.0) {
       if (factor != 1.0) result_.scaling = encodings::LinearScaling{factor};
@@ -253,9 +253,7 @@ class ScalingReader {
       lists_.long_factor = lists_.short_factor;
     }
     if (!one_list) {
-      if (!original_)
-        keys_.refuse(kOriginalLength,
-                     "must be given beside two lists, or context_length, got neither");
+      if (!original_) keys_.refuse(kOriginalLength, "missing; two lists need it or context_length");
       source_original();
     }
     LongRopeScaling scaling;

@@ -16,8 +16,7 @@ namespace phasor::config {
 struct GgufScaling {
   encodings::RopeScaling scaling = encodings::DefaultScaling{};
   std::vector<Source> sources;
-  // (amplitude * g(mscale_all_dim))^2 of YaRN, 1 without: what DeepSeek's attention has on its
-  // softmax scale.
+  // (amplitude * g(mscale_all_dim))^2 of YaRN, else 1: the factor of DeepSeek's softmax scale.
   double latent_softmax_factor = 1.0;
 };
 

@@ -1,5 +1,4 @@
-// rope_scaling, rope_parameters or a plain spec's scaling: a type and the keys that type takes, no
-// others.
+// rope_scaling, rope_parameters or a plain spec's scaling: a type and the keys of that type.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,9 @@
 namespace phasor::config {
 
 enum class DictionaryForm : std::uint8_t {
-  rope_parameters,  // carries the base; without a type it means "default"
+  rope_parameters,  // may contain the base; without a type it means "default"
   rope_scaling,     // the type is required
-  plain_scaling,    // the type is required; base, width and sections stand outside
+  plain_scaling,    // the type is required; base, width and sections are outside
 };
 
 struct Lengths {
@@ -32,8 +31,8 @@ struct RopeDictionary {
   std::optional<double> partial;  // for proportional: its proportion, already in `scaling`
   std::optional<std::vector<std::int64_t>> mrope_sections;
   std::optional<bool> mrope_interleaved;
-  std::string type_key;             // where the type stood; empty: nowhere
-  std::vector<KeyNote> notes = {};  // keys that change nothing, or not what they seem to
+  std::string type_key;             // path of the key that gave the type; empty: none did
+  std::vector<KeyNote> notes = {};  // keys that change nothing, or not what their name says
 };
 
 // throws   Error(invalid_argument | unsupported) naming the key

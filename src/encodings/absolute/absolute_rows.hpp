@@ -1,4 +1,4 @@
-// What the two encodings of trained absolute positions ask of their tables.
+// Checks of the tables of trained absolute positions.
 #pragma once
 
 #include <string_view>
@@ -10,17 +10,17 @@ namespace phasor::encodings {
 
 // throws   Error(shape_mismatch): no table, one per head, or an empty one
 inline void require_shared_rows(std::string_view where, const Table& rows) {
-  const auto refuse = [&](const std::string& text) {
-    throw Error(ErrorCode::shape_mismatch, message(where, ": rows must ", text));
+  const auto mismatch = [&](const std::string& text) {
+    refuse(ErrorCode::shape_mismatch, message(where, ": rows ", text));
   };
-  if (!rows.given()) refuse("be given, got none");
-  if (rows.heads != 1) refuse(message("have no heads of their own, got ", rows.heads));
+  if (!rows.given()) mismatch("is missing");
+  if (rows.heads != 1) mismatch(message("must have heads 1, got ", rows.heads));
   if (rows.rows < 1 || rows.dim < 1) {
-    refuse(message("have at least 1 row of dim 1, got ", rows.rows, " of dim ", rows.dim));
+    mismatch(message("must have at least 1 row of dim 1, got ", rows.rows, " of dim ", rows.dim));
   }
 }
 
-// throws   Error(shape_mismatch): a gradient that has not the shape of its table
+// throws   Error(shape_mismatch): the gradient's shape is not that of its table
 inline void require_same_shape(std::string_view where, const Table& rows,
                                const TableGradient& gradient) {
   if (gradient.given() && gradient.heads == 1 && gradient.rows == rows.rows &&

@@ -14,7 +14,7 @@ void check(const HierarchicalAbsolute& encoding, std::span<const std::int64_t> p
   require_shared_rows("hierarchical", encoding.rows);
   if (!(encoding.alpha > 0.0 && encoding.alpha < 1.0)) {
     throw Error(ErrorCode::invalid_argument,
-                message("hierarchical: alpha must lie between 0 and 1, got ", encoding.alpha));
+                message("hierarchical: alpha must be between 0 and 1, got ", encoding.alpha));
   }
   const std::int64_t n = encoding.rows.rows;
   for (const std::int64_t position : positions) {

@@ -2,7 +2,7 @@
 //
 //   RoFormer (4)   p(k)[2i] = sin(k w_i),  p(k)[2i+1] = cos(k w_i),  w_i = base^(-2i/dim)
 //
-// p(k + delta) = T(delta) p(k): each pair (sin, cos) turns by delta w_i, whatever k.
+// p(k + delta) = T(delta) p(k): each pair (sin, cos) is rotated by delta w_i, for every k.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -95,7 +95,7 @@ void write_rows(const Sinusoidal& encoding, std::span<const std::int64_t> positi
   }
 }
 
-// An odd column of fairseq is zero and turns with nothing; an odd sine has no cosine to turn with.
+// The odd column of fairseq is zero; an odd sine has no cosine to rotate with.
 void require_whole_pairs(const Sinusoidal& encoding) {
   if (encoding.dim % 2 == 0 || encoding.variant == Variant::fairseq) return;
   throw Error(ErrorCode::unsupported,

@@ -69,8 +69,7 @@ ScoreTerms terms_of(const Deberta& encoding, const AttentionShape& shape) {
   }
   if (bucketed) check_buckets(encoding.position_buckets, encoding.max_relative_positions);
   if (!encoding.keys.given() && !encoding.queries.given()) {
-    throw Error(ErrorCode::shape_mismatch,
-                "deberta: keys or queries must be given, got none of the two");
+    throw Error(ErrorCode::shape_mismatch, "deberta: keys and queries are both missing");
   }
   const std::int64_t size = bucketed ? encoding.position_buckets : encoding.max_relative_positions;
   check_table("deberta", "keys", encoding.keys, shape, 2 * size, shape.head_dim);

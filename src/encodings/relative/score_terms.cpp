@@ -20,21 +20,21 @@ void check_rows(std::string_view name, const std::optional<RelativeRows>& rows,
   if (!rows) return;
   require_table(kWhere, name, rows->table, shape, 1, dim, RowCount::at_least);
   if (rows->map.rows.empty()) {
-    refuse(message("attention: ", name, " must map at least one distance to a row, got none"));
+    refuse(message("attention: ", name, "'s map is empty: it needs at least one distance"));
   }
   const auto [least, most] = std::minmax_element(rows->map.rows.begin(), rows->map.rows.end());
   if (*least < 0 || *most >= rows->table.rows) {
-    throw Error(ErrorCode::out_of_range,
-                message("attention: ", name, " must map distances to rows 0 to ",
-                        rows->table.rows - 1, ", got row ", *least < 0 ? *least : *most));
+    refuse(ErrorCode::out_of_range,
+           message("attention: ", name, " must map distances to rows 0 to ", rows->table.rows - 1,
+                   ", got row ", *least < 0 ? *least : *most));
   }
 }
 
-// q_m . A with A = 0 has no place for v, nor E = 0 for w: a bias without its rows is a mistake.
+// v is added to the query of q_m . A, w to that of E: a bias without its rows has no effect.
 void check_owner(std::string_view name, const Table& bias, std::string_view rows_name,
                  bool rows_given) {
   if (!bias.given() || rows_given) return;
-  refuse(message("attention: ", name, " must come with ", rows_name, ", got it alone"));
+  refuse(message("attention: ", name, " needs ", rows_name, ", which is missing"));
 }
 
 void check_extra(const ScoreTerms& terms, const AttentionShape& shape) {
@@ -50,8 +50,8 @@ void check_extra(const ScoreTerms& terms, const AttentionShape& shape) {
 void check_slopes(const std::vector<double>& slopes, const AttentionShape& shape) {
   if (slopes.empty()) return;
   if (static_cast<std::int64_t>(slopes.size()) != shape.heads) {
-    throw Error(ErrorCode::shape_mismatch, message("attention: slopes must be one per head, ",
-                                                   shape.heads, ", got ", slopes.size()));
+    refuse(ErrorCode::shape_mismatch, message("attention: slopes must be one per head, ",
+                                              shape.heads, ", got ", slopes.size()));
   }
   for (const double slope : slopes) {
     if (!std::isfinite(slope)) refuse(message("attention: slopes must be finite, got ", slope));
@@ -70,9 +70,9 @@ void require_table(std::string_view where, std::string_view name, const Table& t
                    const AttentionShape& shape, std::int64_t rows, std::int64_t dim,
                    RowCount count) {
   const auto mismatch = [&](const std::string& text) {
-    throw Error(ErrorCode::shape_mismatch, message(where, ": ", name, " must ", text));
+    refuse(ErrorCode::shape_mismatch, message(where, ": ", name, " must ", text));
   };
-  if (!table.given()) mismatch("be given, got none");
+  if (!table.given()) refuse(ErrorCode::shape_mismatch, message(where, ": ", name, " is missing"));
   if (table.heads != 1 && table.heads != shape.heads) {
     mismatch(message("have heads 1 or ", shape.heads, ", got ", table.heads));
   }
@@ -111,9 +111,9 @@ void validate(const ScoreTerms& terms, const AttentionShape& shape) {
   if (terms.rotation) {
     core::validate(*terms.rotation);
     if (terms.rotation->head_dim != shape.head_dim) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("attention: turn must have head_dim ", shape.head_dim, ", got ",
-                          terms.rotation->head_dim));
+      refuse(ErrorCode::shape_mismatch,
+             message("attention: rotation must have head_dim ", shape.head_dim, ", got ",
+                     terms.rotation->head_dim));
     }
   }
   check_table(kWhere, "content_bias", terms.content_bias, shape, 1, shape.head_dim);

@@ -1,5 +1,5 @@
-// The seam between the encodings and encoding.cpp: each encoding checks its own tables and says
-// which terms of the score it fills.
+// What each encoding provides to encoding.cpp: it checks its own tables and fills terms of the
+// score.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,13 @@ namespace phasor::encodings {
 [[nodiscard]] ScoreTerms terms_of(const Deberta& encoding, const AttentionShape& shape);
 [[nodiscard]] ScoreTerms terms_of(const Alibi& encoding, const AttentionShape& shape);
 
-// `where` starts the message, so that an encoding inside another answers under the outer name.
+// `where` starts the messages: an encoding inside another reports errors under the outer name.
 [[nodiscard]] ScoreTerms transformer_xl_terms(std::string_view where, const TransformerXl& encoding,
                                               const AttentionShape& shape);
 [[nodiscard]] RelativeRows t5_rows(std::string_view where, const T5& encoding,
                                    const AttentionShape& shape);
 
-// No table is longer, and sums of two distances stay far from the end of the integers.
+// No table is longer, and sums of two distances cannot overflow.
 inline constexpr std::int64_t kMaxDistance = std::int64_t{1} << 40;
 // throws   Error(invalid_argument) unless least <= value <= kMaxDistance
 void require_distance(std::string_view where, std::string_view name, std::int64_t value,
@@ -60,7 +60,7 @@ struct Distances {
   std::int64_t first = 0, last = 0;
   [[nodiscard]] std::int64_t count() const noexcept { return last - first + 1; }
 };
-// Query i of Nq stands at Nk - Nq + i. Distance 0 is always one of them, even without tokens.
+// Query i of Nq is at Nk - Nq + i. Distance 0 is always included, even without tokens.
 [[nodiscard]] inline Distances distances_of(const AttentionShape& shape) noexcept {
   return {std::min<std::int64_t>(0, 1 - shape.query_tokens),
           std::max<std::int64_t>(0, shape.key_tokens - 1)};
@@ -88,18 +88,18 @@ template <class RowOf>
   return map_over(kept, RelativeMap::Outside::refuse, row_of);
 }
 
-// A map whose row is constant before varying.first and behind varying.last. What attention does
-// with a map costs time by its length, so the shorter of two is made: the varying part, clamped
-// outside, which serves every shape; or the distances of this shape alone, which refuses a larger
-// one instead of reading wrong rows there.
+// A map whose row is constant before varying.first and after varying.last. The cost in attention
+// grows with the length of the map, so the shorter of two is made: the varying part, clamped
+// outside, which works for every shape; or only the distances of this shape, which refuses larger
+// ones.
 template <class RowOf>
 [[nodiscard]] RelativeMap clamping_map(Distances varying, const AttentionShape& shape,
                                        const RowOf& row_of) {
   const Distances needed = distances_of(shape);
   if (needed.count() < varying.count()) return refusing_map(needed, shape, row_of);
-  const std::int64_t before = row_of(varying.first), behind = row_of(varying.last);
+  const std::int64_t before = row_of(varying.first), after = row_of(varying.last);
   while (varying.first < varying.last && row_of(varying.first + 1) == before) ++varying.first;
-  while (varying.first < varying.last && row_of(varying.last - 1) == behind) --varying.last;
+  while (varying.first < varying.last && row_of(varying.last - 1) == after) --varying.last;
   return map_over(varying, RelativeMap::Outside::clamp, row_of);
 }
 

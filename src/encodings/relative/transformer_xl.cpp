@@ -11,7 +11,7 @@ ScoreTerms transformer_xl_terms(std::string_view where, const TransformerXl& enc
                                 const AttentionShape& shape) {
   const std::int64_t first = encoding.first_distance;
   require_distance(where, "first_distance", first, 0);
-  // Down to distance 0 at least: the last query stands beside the last key. Rows behind it are for
+  // Down to distance 0 at least: the last query is at the last key. Rows after it are for
   // keys in the future, which a causal call never sees.
   require_table(where, "rows", encoding.rows, shape, first + 1, shape.head_dim, RowCount::at_least);
   check_table(where, "u", encoding.u, shape, 1, shape.head_dim);

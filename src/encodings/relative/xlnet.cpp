@@ -11,7 +11,7 @@ ScoreTerms terms_of(const Xlnet& encoding, const AttentionShape& shape) {
   check_table("xlnet", "segment_bias", encoding.segment_bias, shape, 1, shape.head_dim);
   if (encoding.segment_bias.given() && !encoding.segment_rows.given()) {
     throw Error(ErrorCode::invalid_argument,
-                "xlnet: segment_bias must come with segment_rows, got it alone");
+                "xlnet: segment_bias needs segment_rows, which is missing");
   }
   terms.segment_rows = encoding.segment_rows;
   terms.segment_bias = encoding.segment_bias;

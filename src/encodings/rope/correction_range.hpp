@@ -1,5 +1,5 @@
-// YaRN and its ancestor blend two lists of frequencies over a range of pairs, chosen by how often a
-// pair turns within the original length.
+// YaRN and NTK-by-parts blend two lists of frequencies over a range of pairs, chosen by how many
+// rotations a pair makes within the original length.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 namespace phasor::encodings {
 
 struct Rotations {
-  double fast = 0.0;  // pairs that turn more often than this lie before the range
-  double slow = 0.0;  // and less often than this, behind it
+  double fast = 0.0;  // pairs with more rotations are before the range
+  double slow = 0.0;  // pairs with fewer are after it
 };
 
 enum class RangeEnds : std::uint8_t {
@@ -19,7 +19,7 @@ enum class RangeEnds : std::uint8_t {
   as_computed,  // gpt-oss
 };
 
-// The pair index, as a real number, that turns r times within the original length:
+// The pair index, as a real number, that makes r rotations within the original length:
 //   corr(r) = dim ln(original / (2 pi r)) / (2 ln base)
 template <class S>
 [[nodiscard]] S correction_pair(double rotations, std::int64_t width, double base,
@@ -30,7 +30,7 @@ template <class S>
          (S(2.0) * natural_log(S(base)));
 }
 
-// How much of pair i belongs to the slow side: 0 before the range, 1 behind it, linear inside.
+// How much of pair i belongs to the slow side: 0 before the range, 1 after it, linear inside.
 template <class T>
 class Ramp {
  public:

@@ -1,23 +1,46 @@
 #include <algorithm>
 
 #include "encodings/rope/scalings.hpp"
-#include "phasor/core/error.hpp"
 
 namespace phasor::encodings {
+namespace {
 
-void check(const DynamicScaling& scaling, const ScalingInput& input) {
-  require_positive("dynamic factor", scaling.factor);
-  if (scaling.alpha) {
-    require_positive("dynamic alpha", *scaling.alpha);
-  } else {
-    require_positive("dynamic original_length", scaling.original_length);
-  }
-  // The exponent is dim / (dim - 2).
-  if (input.width <= 2) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rope: rotary_dim must be above 2 for dynamic scaling, got ", input.width));
-  }
+constexpr Field<RopeScaling> dynamic_factor() {
+  auto field = scaling_field<&DynamicScaling::factor>(
+      "factor", FieldRange::positive, WhenMissing::error,
+      "How fast the base grows with the length of the sequence.");
+  field.unless = "alpha";
+  return field;
 }
+
+// Not a key of the dictionary: Hugging Face measures the sequence against max_position_embeddings.
+constexpr Field<RopeScaling> dynamic_length() {
+  auto field = original_length_field<&DynamicScaling::original_length>();
+  field.key = "max_position_embeddings";
+  field.place = FieldPlace::beside;
+  field.unless = "alpha";
+  field.get = [](const RopeScaling& scaling) {
+    const auto& dynamic = std::get<DynamicScaling>(scaling);
+    return dynamic.alpha ? FieldValue() : FieldValue(dynamic.original_length);
+  };
+  return field;
+}
+
+constexpr std::array kDynamicFields = {
+    dynamic_factor(),
+    scaling_field<&DynamicScaling::alpha>(
+        "alpha", FieldRange::positive, WhenMissing::not_used,
+        "Multiplies the base by alpha^(dim/(dim-2)) at every length (Hunyuan)."),
+    dynamic_length(),
+};
+
+void check(const DynamicScaling&, const ScalingInput& input) {
+  // The exponent is dim / (dim - 2).
+  if (input.width <= 2)
+    refuse(message("rope: rotary_dim must be above 2 for dynamic scaling, got ", input.width));
+}
+
+bool reads_context(const DynamicScaling& scaling) { return !scaling.alpha; }
 
 ScaledFrequencies scale(const DynamicScaling& scaling, const ScalingInput& input) {
   return in_both_arithmetics([&]<class T>(std::type_identity<T>) {
@@ -35,6 +58,15 @@ ScaledFrequencies scale(const DynamicScaling& scaling, const ScalingInput& input
     const S base = S(input.base) * power(growth, S(width) / S(width - 2.0));
     return plain_frequencies<T>(base, input.width, input.width / 2);
   });
+}
+
+}  // namespace
+
+const ScalingRule& rule_of(std::type_identity<DynamicScaling>) {
+  static constexpr ScalingRule kRule = make_rule<DynamicScaling, scale, check, reads_context>(
+      "dynamic", "base * (factor L/max - (factor - 1))^(dim/(dim-2)), L = max(context, max)",
+      kDynamicFields);
+  return kRule;
 }
 
 }  // namespace phasor::encodings

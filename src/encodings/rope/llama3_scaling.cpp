@@ -1,17 +1,24 @@
 #include "encodings/rope/scalings.hpp"
-#include "phasor/core/error.hpp"
 
 namespace phasor::encodings {
+namespace {
+
+constexpr std::array kLlama3Fields = {
+    scaling_field<&Llama3Scaling::factor>("factor", FieldRange::positive, WhenMissing::error,
+                                          "Divides the frequencies of long wavelength."),
+    scaling_field<&Llama3Scaling::low_freq_factor>(
+        "low_freq_factor", FieldRange::positive, WhenMissing::error,
+        "Wavelengths above original_length / low_freq_factor are divided in full."),
+    scaling_field<&Llama3Scaling::high_freq_factor>(
+        "high_freq_factor", FieldRange::positive, WhenMissing::error,
+        "Wavelengths below original_length / high_freq_factor stay as they are."),
+    original_length_field<&Llama3Scaling::original_length>(WhenMissing::error),
+};
 
 void check(const Llama3Scaling& scaling, const ScalingInput&) {
-  require_positive("llama3 factor", scaling.factor);
-  require_positive("llama3 low_freq_factor", scaling.low_freq_factor);
-  require_positive("llama3 high_freq_factor", scaling.high_freq_factor);
-  require_positive("llama3 original_length", scaling.original_length);
   if (scaling.high_freq_factor < scaling.low_freq_factor) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rope: llama3 high_freq_factor must not be below low_freq_factor, got ",
-                        scaling.high_freq_factor, " and ", scaling.low_freq_factor));
+    refuse(message("rope: llama3 high_freq_factor must not be below low_freq_factor, got ",
+                   scaling.high_freq_factor, " and ", scaling.low_freq_factor));
   }
 }
 
@@ -40,6 +47,14 @@ ScaledFrequencies scale(const Llama3Scaling& scaling, const ScalingInput& input)
     }
     return frequencies;
   });
+}
+
+}  // namespace
+
+const ScalingRule& rule_of(std::type_identity<Llama3Scaling>) {
+  static constexpr ScalingRule kRule = make_rule<Llama3Scaling, scale, check>(
+      "llama3", "f_i, f_i / factor or a blend, by wavelength 2 pi / f_i", kLlama3Fields);
+  return kRule;
 }
 
 }  // namespace phasor::encodings

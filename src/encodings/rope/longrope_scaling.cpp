@@ -1,20 +1,35 @@
 #include <cmath>
-#include <string>
 
 #include "encodings/rope/scalings.hpp"
-#include "phasor/core/error.hpp"
 
 namespace phasor::encodings {
 namespace {
 
+constexpr std::array kLongRopeFields = {
+    scaling_field<&LongRopeScaling::factor>(
+        "factor", FieldRange::positive, WhenMissing::length_ratio,
+        "Gives the amplitude sqrt(1 + ln factor / ln original_length)."),
+    original_length_field<&LongRopeScaling::original_length>(),
+    scaling_field<&LongRopeScaling::short_factor>(
+        "short_factor", FieldRange::positive, WhenMissing::error,
+        "Divides the frequencies up to the original length, one entry per pair."),
+    scaling_field<&LongRopeScaling::long_factor>(
+        "long_factor", FieldRange::positive, WhenMissing::error,
+        "Divides the frequencies beyond the original length, one entry per pair."),
+    scaling_field<&LongRopeScaling::attention_factor>("attention_factor", FieldRange::positive,
+                                                      WhenMissing::not_used, "The amplitude."),
+    scaling_field<&LongRopeScaling::short_mscale>("short_mscale", FieldRange::positive,
+                                                  WhenMissing::not_used,
+                                                  "The amplitude with short_factor."),
+    scaling_field<&LongRopeScaling::long_mscale>("long_mscale", FieldRange::positive,
+                                                 WhenMissing::not_used,
+                                                 "The amplitude with long_factor."),
+};
+
 void check_list(std::string_view name, const std::vector<double>& list, std::int64_t pairs) {
   if (static_cast<std::int64_t>(list.size()) != pairs) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rope: longrope ", name, " must have rotary_dim / 2 = ", pairs,
-                        " entries, got ", list.size()));
-  }
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    require_positive(message("longrope ", name, "[", i, "]"), list[i]);
+    refuse(message("rope: longrope ", name, " must have rotary_dim / 2 = ", pairs, " entries, got ",
+                   list.size()));
   }
 }
 
@@ -32,29 +47,18 @@ void check_list(std::string_view name, const std::vector<double>& list, std::int
                              std::log(static_cast<double>(scaling.original_length)));
 }
 
-}  // namespace
-
 void check(const LongRopeScaling& scaling, const ScalingInput& input) {
-  require_positive("longrope factor", scaling.factor);
-  require_positive("longrope original_length", scaling.original_length);
   check_list("short_factor", scaling.short_factor, input.width / 2);
   check_list("long_factor", scaling.long_factor, input.width / 2);
-  if (scaling.attention_factor)
-    require_positive("longrope attention_factor", *scaling.attention_factor);
-  if (scaling.short_mscale) require_positive("longrope short_mscale", *scaling.short_mscale);
-  if (scaling.long_mscale) require_positive("longrope long_mscale", *scaling.long_mscale);
   if (scaling.attention_factor && (scaling.short_mscale || scaling.long_mscale)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "rope: longrope amplitude must be given once, got attention_factor beside short_mscale or "
-        "long_mscale");
+    refuse(message("rope: longrope attention_factor ", *scaling.attention_factor,
+                   " cannot be combined with short_mscale or long_mscale"));
   }
   const bool both_mscales = scaling.short_mscale && scaling.long_mscale;
   // The amplitude divides by ln original_length.
   if (scaling.factor > 1.0 && scaling.original_length == 1 && !scaling.attention_factor &&
       !both_mscales) {
-    throw Error(ErrorCode::invalid_argument,
-                "rope: longrope original_length must be above 1, got 1");
+    refuse("rope: longrope original_length must be above 1, got 1");
   }
 }
 
@@ -69,6 +73,17 @@ ScaledFrequencies scale(const LongRopeScaling& scaling, const ScalingInput& inpu
     return frequencies;
   };
   return in_both_arithmetics(formula, amplitude_of(scaling, input));
+}
+
+bool reads_context(const LongRopeScaling&) { return true; }
+
+}  // namespace
+
+const ScalingRule& rule_of(std::type_identity<LongRopeScaling>) {
+  static constexpr ScalingRule kRule = make_rule<LongRopeScaling, scale, check, reads_context>(
+      "longrope", "f_i / short_factor_i, or f_i / long_factor_i beyond the original length",
+      kLongRopeFields);
+  return kRule;
 }
 
 }  // namespace phasor::encodings

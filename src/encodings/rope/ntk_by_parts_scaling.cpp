@@ -1,34 +1,45 @@
 #include "encodings/rope/correction_range.hpp"
 #include "encodings/rope/scalings.hpp"
-#include "phasor/core/error.hpp"
 
 namespace phasor::encodings {
+namespace {
+
+constexpr std::array kNtkByPartsFields = {
+    scaling_field<&NtkByPartsScaling::factor>("factor", FieldRange::positive, WhenMissing::error,
+                                              "Divides the lowest frequencies."),
+    original_length_field<&NtkByPartsScaling::original_length>(),
+    scaling_field<&NtkByPartsScaling::beta_0>(
+        "beta_0", FieldRange::positive, WhenMissing::use_default,
+        "Rotations within the original length above which NTK replaces linear."),
+    scaling_field<&NtkByPartsScaling::beta_1>("beta_1", FieldRange::positive,
+                                              WhenMissing::use_default,
+                                              "Rotations below which linear applies alone."),
+    scaling_field<&NtkByPartsScaling::gamma_0>("gamma_0", FieldRange::positive,
+                                               WhenMissing::use_default,
+                                               "Rotations above which f_i is unscaled."),
+    scaling_field<&NtkByPartsScaling::gamma_1>("gamma_1", FieldRange::positive,
+                                               WhenMissing::use_default,
+                                               "Rotations below which the first blend applies."),
+    scaling_field<&NtkByPartsScaling::ntk_factor>("ntk_factor", FieldRange::finite,
+                                                  WhenMissing::use_default,
+                                                  "Weight of NTK in the first blend."),
+    scaling_field<&NtkByPartsScaling::extrapolation_factor>(
+        "extrapolation_factor", FieldRange::finite, WhenMissing::use_default,
+        "Weight of f_i in the second blend."),
+};
 
 void check(const NtkByPartsScaling& scaling, const ScalingInput& input) {
-  require_positive("ntk_by_parts factor", scaling.factor);
-  require_positive("ntk_by_parts original_length", scaling.original_length);
-  require_positive("ntk_by_parts beta_0", scaling.beta_0);
-  require_positive("ntk_by_parts beta_1", scaling.beta_1);
-  require_positive("ntk_by_parts gamma_0", scaling.gamma_0);
-  require_positive("ntk_by_parts gamma_1", scaling.gamma_1);
-  require_finite("ntk_by_parts ntk_factor", scaling.ntk_factor);
-  require_finite("ntk_by_parts extrapolation_factor", scaling.extrapolation_factor);
   if (scaling.beta_0 < scaling.beta_1 || scaling.gamma_0 < scaling.gamma_1) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("rope: ntk_by_parts beta_0 and gamma_0 must not be below beta_1 and gamma_1, got ",
-                scaling.beta_0, ", ", scaling.gamma_0, " and ", scaling.beta_1, ", ",
-                scaling.gamma_1));
+    refuse(message(
+        "rope: ntk_by_parts beta_0 and gamma_0 must not be below beta_1 and gamma_1, got ",
+        scaling.beta_0, ", ", scaling.gamma_0, " and ", scaling.beta_1, ", ", scaling.gamma_1));
   }
   // The exponent is dim / (dim - 2), and the range divides by ln base.
   if (input.width <= 2) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("rope: rotary_dim must be above 2 for ntk_by_parts scaling, got ", input.width));
+    refuse(message("rope: rotary_dim must be above 2 for ntk_by_parts scaling, got ", input.width));
   }
   if (!(input.base > 1.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rope: base must be above 1 for ntk_by_parts scaling, got ", input.base));
+    refuse(message("rope: base must be above 1 for ntk_by_parts scaling, got ", input.base));
   }
 }
 
@@ -56,6 +67,15 @@ ScaledFrequencies scale(const NtkByPartsScaling& scaling, const ScalingInput& in
     }
     return frequencies;
   });
+}
+
+}  // namespace
+
+const ScalingRule& rule_of(std::type_identity<NtkByPartsScaling>) {
+  static constexpr ScalingRule kRule = make_rule<NtkByPartsScaling, scale, check>(
+      "ntk_by_parts", "linear blended into NTK, then into f_i, by rotations in the original length",
+      kNtkByPartsFields);
+  return kRule;
 }
 
 }  // namespace phasor::encodings

@@ -3,6 +3,14 @@
 namespace phasor::encodings {
 namespace {
 
+constexpr std::array kNtkFields = {
+    scaling_field<&NtkScaling::factor>("factor", FieldRange::positive, WhenMissing::error,
+                                       "Divides the lowest frequency; the others by less."),
+    scaling_field<&NtkScaling::mixed_b>(
+        "mixed_b", FieldRange::positive, WhenMissing::not_used,
+        "The exponent b of NTK-mixed, which divides f_i by exp(a (i+1)^b)."),
+};
+
 // f_i of base * factor, divided by factor^(2/dim): the first pair slows down too, the last one by
 // `factor`.
 template <class T>
@@ -33,17 +41,18 @@ std::vector<T> mixed(const NtkScaling& scaling, const ScalingInput& input) {
   return frequencies;
 }
 
-}  // namespace
-
-void check(const NtkScaling& scaling, const ScalingInput&) {
-  require_positive("ntk factor", scaling.factor);
-  if (scaling.mixed_b) require_positive("ntk mixed_b", *scaling.mixed_b);
-}
-
 ScaledFrequencies scale(const NtkScaling& scaling, const ScalingInput& input) {
   return in_both_arithmetics([&]<class T>(std::type_identity<T>) {
     return scaling.mixed_b ? mixed<T>(scaling, input) : fixed<T>(scaling, input);
   });
+}
+
+}  // namespace
+
+const ScalingRule& rule_of(std::type_identity<NtkScaling>) {
+  static constexpr ScalingRule kRule = make_rule<NtkScaling, scale>(
+      "ntk", "f_i of base * factor, divided by factor^(2/dim)", kNtkFields);
+  return kRule;
 }
 
 }  // namespace phasor::encodings

@@ -1,23 +1,24 @@
 #include "phasor/encodings/rope.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
 #include "encodings/rope/rope_axes.hpp"
 #include "encodings/rope/scalings.hpp"
 #include "encodings/rope/xpos.hpp"
+#include "phasor/core/angles.hpp"
 
 namespace phasor::encodings {
 namespace {
 
+// precondition  the fields are within their ranges
 void check_window(const RopeSpec& spec) {
-  require_positive("head_dim", spec.head_dim);
   if (spec.rotary_offset < 0 || spec.rotary_offset >= spec.head_dim) {
     refuse(message("rope: rotary_offset must be from 0 to head_dim - 1 = ", spec.head_dim - 1,
                    ", got ", spec.rotary_offset));
   }
-  require_positive("rotary_dim", spec.rotary_dim);
   if (spec.rotary_dim % 2 != 0)
     refuse(message("rope: rotary_dim must be even, got ", spec.rotary_dim));
   const std::int64_t room = spec.head_dim - spec.rotary_offset;
@@ -33,7 +34,7 @@ void check_window(const RopeSpec& spec) {
 }
 
 [[nodiscard]] ScalingInput input_of(const RopeSpec& spec, std::optional<std::int64_t> context) {
-  return {formula_width(spec), spec.base, context};
+  return {formula_width(spec), spec.base, spec.head_dim, context};
 }
 
 [[nodiscard]] ScaledFrequencies scaled_frequencies(const RopeSpec& spec,
@@ -42,13 +43,12 @@ void check_window(const RopeSpec& spec) {
   if (context && *context < 0)
     refuse(message("rope: context must not be negative, got ", *context));
   const ScalingInput input = input_of(spec, context);
-  return std::visit([&](const auto& scaling) { return scale(scaling, input); }, spec.scaling);
+  return rule_of(spec.scaling).scale(spec.scaling, input);
 }
 
 [[nodiscard]] core::Frequencies to_frequencies(ScaledFrequencies scaled,
                                                std::vector<std::uint8_t> rows) {
-  // A base beyond float32 leaves no frequency to imitate: the exact ones, rounded, take their
-  // place.
+  // A base beyond float32 gives frequencies that are not finite: use the exact ones, rounded.
   const auto finite = [](float value) { return std::isfinite(value); };
   if (!std::all_of(scaled.float32_values.begin(), scaled.float32_values.end(), finite)) {
     scaled.float32_values.clear();
@@ -59,33 +59,34 @@ void check_window(const RopeSpec& spec) {
 
 }  // namespace
 
+std::span<const std::string_view> names_of_mrope_orders() noexcept {
+  static constexpr std::array<std::string_view, 3> kNames = {"chunked", "interleaved",
+                                                             "alternating"};
+  return kNames;
+}
+
+std::span<const std::string_view> names_of_axial_kinds() noexcept {
+  static constexpr std::array<std::string_view, 3> kNames = {"concatenated", "alternating",
+                                                             "per_half_head"};
+  return kNames;
+}
+
 std::string_view name_of(MropeAxes::Order order) noexcept {
-  using Order = MropeAxes::Order;
-  return order == Order::chunked       ? "chunked"
-         : order == Order::interleaved ? "interleaved"
-                                       : "alternating";
+  return names_of_mrope_orders()[static_cast<std::size_t>(order)];
 }
 
 std::string_view name_of(AxialAxes::Kind kind) noexcept {
-  using Kind = AxialAxes::Kind;
-  return kind == Kind::concatenated  ? "concatenated"
-         : kind == Kind::alternating ? "alternating"
-                                     : "per_half_head";
+  return names_of_axial_kinds()[static_cast<std::size_t>(kind)];
 }
 
 void validate(const RopeSpec& spec) {
+  check_ranges<RopeSpec>("", spec_fields(), spec);
   check_window(spec);
-  require_positive("base", spec.base);
   check_axes(spec);
   if (spec.xpos) check(*spec.xpos);
-  const ScalingInput input = input_of(spec, std::nullopt);
-  std::visit([&](const auto& scaling) { check(scaling, input); }, spec.scaling);
-  // Its exponents span the head: a narrower window would be another encoding.
-  if (std::holds_alternative<ProportionalScaling>(spec.scaling) &&
-      spec.rotary_dim != spec.head_dim) {
-    refuse(message("rope: proportional scaling needs rotary_dim = head_dim = ", spec.head_dim,
-                   ", got ", spec.rotary_dim));
-  }
+  const ScalingRule& rule = rule_of(spec.scaling);
+  check_ranges<RopeScaling>(rule.type.name, rule.type.fields, spec.scaling);
+  if (rule.check != nullptr) rule.check(spec.scaling, input_of(spec, std::nullopt));
 }
 
 core::Frequencies resolve_frequencies(const RopeSpec& spec, std::optional<std::int64_t> context) {
@@ -105,7 +106,8 @@ core::Frequencies resolve_frequencies(const RopeSpec& spec, std::optional<std::i
 
 core::Frequencies axial_frequencies(const RopeSpec& spec) {
   if (!std::holds_alternative<AxialAxes>(spec.axes)) {
-    refuse("rope: axial_frequencies needs a spec with axial axes, got one with other axes");
+    refuse(message("rope: axial_frequencies needs a spec with axial axes, got ",
+                   std::holds_alternative<MropeAxes>(spec.axes) ? "mrope" : "one axis"));
   }
   return to_frequencies(scaled_frequencies(spec, std::nullopt), {});
 }
@@ -113,7 +115,7 @@ core::Frequencies axial_frequencies(const RopeSpec& spec) {
 core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context) {
   validate(spec);
   if (!spec.layout) {
-    refuse("rope: layout must be given (interleaved, half or interleaved_to_half), got none");
+    refuse("rope: layout is missing: interleaved, half or interleaved_to_half");
   }
   const auto* axial = std::get_if<AxialAxes>(&spec.axes);
   const bool halves = axial != nullptr && axial->kind == AxialAxes::Kind::per_half_head;
@@ -131,6 +133,13 @@ core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context) 
 bool depends_on_context(const RopeSpec& spec) noexcept {
   return depends_on_context(spec.scaling) ||
          (spec.xpos && spec.xpos->policy != Xpos::Centre::fixed);
+}
+
+std::optional<std::int64_t> context_for(const RopeSpec& spec, std::optional<std::int64_t> given,
+                                        std::optional<double> largest_position) noexcept {
+  if (given || !depends_on_context(spec)) return given;
+  if (!largest_position || !(*largest_position <= core::kMaxPosition)) return std::nullopt;
+  return static_cast<std::int64_t>(std::max(1.0, std::floor(*largest_position) + 1.0));
 }
 
 }  // namespace phasor::encodings

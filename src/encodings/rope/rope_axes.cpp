@@ -12,7 +12,7 @@ constexpr std::uint8_t kTemporal = 0, kHeight = 1, kWidth = 2;
 void check_mrope(const MropeAxes& axes, const RopeSpec& spec) {
   const std::int64_t pairs = spec.rotary_dim / 2;
   if (axes.sections.size() != 3) {
-    refuse(message("rope: mrope sections must be three (temporal, height, width), got ",
+    refuse(message("rope: mrope needs 3 sections (temporal, height, width), got ",
                    axes.sections.size()));
   }
   std::int64_t sum = 0;
@@ -26,16 +26,18 @@ void check_mrope(const MropeAxes& axes, const RopeSpec& spec) {
   if (sum != pairs) {
     refuse(message("rope: mrope sections must add up to rotary_dim / 2 = ", pairs, ", got ", sum));
   }
-  if (spec.xpos) refuse("rope: xpos needs one row of positions, got mrope");
+  if (spec.xpos) refuse("rope: xpos cannot be combined with mrope: it needs one row of positions");
   if (std::holds_alternative<ProportionalScaling>(spec.scaling)) {
-    refuse("rope: mrope needs a scaling that turns every pair, got proportional");
+    refuse(
+        "rope: mrope cannot be combined with proportional scaling, which rotates some pairs only");
   }
   const std::vector<std::uint8_t> rows = mrope_rows(axes, pairs);
   for (const std::uint8_t row : {kTemporal, kHeight, kWidth}) {
     const std::int64_t reached = std::count(rows.begin(), rows.end(), row);
     if (reached != axes.sections[row]) {
-      refuse(message("rope: mrope sections must leave room for each other, got ", axes.sections[0],
-                     ", ", axes.sections[1], ", ", axes.sections[2]));
+      refuse(message("rope: mrope sections ", axes.sections[0], ", ", axes.sections[1], ", ",
+                     axes.sections[2], " do not fit the order ", name_of(axes.order), ": row ",
+                     int{row}, " gets ", reached, " pairs"));
     }
   }
 }
@@ -47,7 +49,7 @@ void check_axial(const RopeSpec& spec) {
   if (!std::holds_alternative<DefaultScaling>(spec.scaling)) {
     refuse(message("rope: axial needs the default scaling, got ", name_of(spec.scaling)));
   }
-  if (spec.xpos) refuse("rope: xpos needs one row of positions, got axial");
+  if (spec.xpos) refuse("rope: xpos cannot be combined with axial: it needs one row of positions");
 }
 
 }  // namespace

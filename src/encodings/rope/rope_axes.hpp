@@ -8,8 +8,8 @@
 
 namespace phasor::encodings {
 
-// throws   Error(invalid_argument) when the axes do not fit rotary_dim or do not go with the rest
-//          of the spec
+// throws   Error(invalid_argument) when the axes do not fit rotary_dim or cannot be combined with
+//          the rest of the spec
 void check_axes(const RopeSpec& spec);
 
 // The row of each of `pairs` frequencies.
@@ -21,7 +21,7 @@ void check_axes(const RopeSpec& spec);
 // frequencies.
 [[nodiscard]] std::int64_t formula_width(const RopeSpec& spec) noexcept;
 
-// Lays the shared list out over both axes of an image, in the order that the kernels read it.
+// Arranges the shared list over both axes of an image, in the order in which the kernels read it.
 template <class T>
 [[nodiscard]] std::vector<T> over_both_axes(AxialAxes::Kind kind, const std::vector<T>& shared) {
   std::vector<T> laid_out;

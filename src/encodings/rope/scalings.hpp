@@ -1,14 +1,18 @@
-// The seam between the scalings and rope.cpp: each scaling checks its own members and gives its own
-// frequencies.
+// What each scaling's file provides to rope.cpp: its fields, the rules that its members must keep
+// and its frequencies.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "encodings/arithmetic.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/encodings/internal/fields.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
 
 namespace phasor::encodings {
@@ -16,6 +20,7 @@ namespace phasor::encodings {
 struct ScalingInput {
   std::int64_t width = 0;  // dim of the formulas: rotary_dim, or less when axes share it
   double base = 10000.0;
+  std::int64_t head_dim = 0;
   std::optional<std::int64_t> context;
 };
 
@@ -38,31 +43,64 @@ template <class Formula>
   return scaled;
 }
 
-// throw Error(invalid_argument) in the message grammar, `what` naming the member.
-void require_finite(std::string_view what, double value);
-void require_positive(std::string_view what, double value);
-void require_positive(std::string_view what, std::int64_t value);
+// A type with its formula. The pointers take a RopeScaling that holds this type.
+struct ScalingRule {
+  ScalingType type;
+  // precondition  the fields are within their ranges and `check` passed
+  ScaledFrequencies (*scale)(const RopeScaling& scaling, const ScalingInput& input) = nullptr;
+  // Rules that involve more than one member; throws Error(invalid_argument). May be null.
+  void (*check)(const RopeScaling& scaling, const ScalingInput& input) = nullptr;
+  // Whether the numbers change with the context. Null: never.
+  bool (*reads_context)(const RopeScaling& scaling) = nullptr;
+};
 
-void check(const DefaultScaling& scaling, const ScalingInput& input);
-void check(const LinearScaling& scaling, const ScalingInput& input);
-void check(const NtkScaling& scaling, const ScalingInput& input);
-void check(const DynamicScaling& scaling, const ScalingInput& input);
-void check(const NtkByPartsScaling& scaling, const ScalingInput& input);
-void check(const YarnScaling& scaling, const ScalingInput& input);
-void check(const LongRopeScaling& scaling, const ScalingInput& input);
-void check(const Llama3Scaling& scaling, const ScalingInput& input);
-void check(const ProportionalScaling& scaling, const ScalingInput& input);
+template <class Scaling, ScaledFrequencies (*Scale)(const Scaling&, const ScalingInput&),
+          void (*Check)(const Scaling&, const ScalingInput&) = nullptr,
+          bool (*ReadsContext)(const Scaling&) = nullptr>
+[[nodiscard]] constexpr ScalingRule make_rule(std::string_view name, std::string_view meaning,
+                                              std::span<const Field<RopeScaling>> fields) {
+  ScalingRule rule;
+  rule.type = {name, meaning, fields, [] { return RopeScaling(Scaling{}); }};
+  rule.scale = [](const RopeScaling& scaling, const ScalingInput& input) {
+    return Scale(std::get<Scaling>(scaling), input);
+  };
+  if constexpr (Check != nullptr) {
+    rule.check = [](const RopeScaling& scaling, const ScalingInput& input) {
+      Check(std::get<Scaling>(scaling), input);
+    };
+  }
+  if constexpr (ReadsContext != nullptr) {
+    rule.reads_context = [](const RopeScaling& scaling) {
+      return ReadsContext(std::get<Scaling>(scaling));
+    };
+  }
+  return rule;
+}
 
-// precondition  check(scaling, input) passed
-[[nodiscard]] ScaledFrequencies scale(const DefaultScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const LinearScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const NtkScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const DynamicScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const NtkByPartsScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const YarnScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const LongRopeScaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const Llama3Scaling& scaling, const ScalingInput& input);
-[[nodiscard]] ScaledFrequencies scale(const ProportionalScaling& scaling,
-                                      const ScalingInput& input);
+// One line for each alternative of RopeScaling.
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<DefaultScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<LinearScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<NtkScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<DynamicScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<NtkByPartsScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<YarnScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<LongRopeScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<Llama3Scaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<ProportionalScaling>);
+[[nodiscard]] const ScalingRule& rule_of(std::type_identity<Telechat3YarnScaling>);
+
+[[nodiscard]] const ScalingRule& rule_of(const RopeScaling& scaling) noexcept;
+
+// throws   Error(invalid_argument) that names the owner ("yarn"; may be empty), the field and the
+//          value when it is outside the range; a value that is not given passes
+void check_range(std::string_view owner, std::string_view field, FieldRange range,
+                 const FieldValue& value);
+
+template <class Owner>
+void check_ranges(std::string_view name, std::span<const Field<Owner>> fields, const Owner& owner) {
+  for (const Field<Owner>& field : fields) {
+    if (field.get != nullptr) check_range(name, field.name, field.range, field.get(owner));
+  }
+}
 
 }  // namespace phasor::encodings

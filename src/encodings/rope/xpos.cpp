@@ -1,16 +1,33 @@
 #include "encodings/rope/xpos.hpp"
 
+#include <array>
 #include <cmath>
 
 #include "encodings/rope/scalings.hpp"
 
 namespace phasor::encodings {
 
-void check(const Xpos& xpos) {
-  require_positive("xpos scale_base", xpos.scale_base);
-  require_positive("xpos gamma", xpos.gamma);
-  require_finite("xpos centre", xpos.centre);
+std::span<const Field<Xpos>> xpos_fields() noexcept {
+  static constexpr std::array kFields = {
+      member_field<&Xpos::scale_base>("scale_base", FieldRange::positive,
+                                      WhenMissing::state_default,
+                                      "Positions over which the factor zeta_i applies once."),
+      member_field<&Xpos::gamma>("gamma", FieldRange::positive, WhenMissing::state_default,
+                                 "Smoothing: zeta_i = (2i/dim + gamma) / (1 + gamma)."),
+      member_field<&Xpos::centre>(
+          "centre", FieldRange::finite, WhenMissing::state_default,
+          "The position where the factor is 1; or middle_floor or middle_ceil of the context."),
+  };
+  return kFields;
 }
+
+std::span<const std::string_view> names_of_xpos_centres() noexcept {
+  static constexpr std::array<std::string_view, 3> kNames = {"fixed", "middle_floor",
+                                                             "middle_ceil"};
+  return kNames;
+}
+
+void check(const Xpos& xpos) { check_ranges<Xpos>("xpos", xpos_fields(), xpos); }
 
 core::Growth growth_of(const Xpos& xpos, std::int64_t rotary_dim,
                        std::optional<std::int64_t> context) {
@@ -25,8 +42,9 @@ core::Growth growth_of(const Xpos& xpos, std::int64_t rotary_dim,
   growth.centre = xpos.centre;
   if (xpos.policy != Xpos::Centre::fixed) {
     if (!context) {
-      throw Error(ErrorCode::invalid_argument,
-                  "rope: xpos with a centre in the middle needs a context length, got none");
+      refuse(message("rope: xpos with centre ",
+                     names_of_xpos_centres()[static_cast<std::size_t>(xpos.policy)],
+                     " needs a context length"));
     }
     const std::int64_t middle = (*context + (xpos.policy == Xpos::Centre::middle_ceil ? 1 : 0)) / 2;
     growth.centre = static_cast<double>(middle);

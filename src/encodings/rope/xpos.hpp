@@ -1,4 +1,4 @@
-// xPos: pairs that turn fast fade with distance.
+// xPos: scores of pairs with high frequency fade with distance.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace phasor::encodings {
 
 // throws   Error(invalid_argument)
 void check(const Xpos& xpos);
-// throws   Error(invalid_argument) when the centre follows the context and there is none
+// throws   Error(invalid_argument) when the centre depends on the context and none is given
 [[nodiscard]] core::Growth growth_of(const Xpos& xpos, std::int64_t rotary_dim,
                                      std::optional<std::int64_t> context);
 

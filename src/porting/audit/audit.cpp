@@ -79,7 +79,7 @@ void check_shapes(const ForeignTable& table, const core::Frequencies& frequencie
 
 std::optional<std::int64_t> context_of_positions(const encodings::RopeSpec& spec,
                                                  std::optional<double> largest) {
-  return encodings::depends_on_context(spec) ? core::needed_context(largest) : std::nullopt;
+  return encodings::context_for(spec, std::nullopt, largest);
 }
 
 Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,

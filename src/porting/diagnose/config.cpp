@@ -140,7 +140,8 @@ std::optional<std::int64_t> context_of_tokens(const Diagnosis& found,
   for (std::size_t axis = 0; axis < found.axes.size(); ++axis) {
     if (found.axes[axis] == "tokens") tokens = shape[axis];
   }
-  return std::max<std::int64_t>(1, *found.offset + tokens);
+  return encodings::context_for(spec, std::nullopt,
+                                static_cast<double>(*found.offset + tokens - 1));
 }
 
 std::vector<ConfigDifference> compare_with_config(const Diagnosis& found,

@@ -6,17 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "encodings/refusal.hpp"
 #include "phasor/core/angles.hpp"
 #include "phasor/encodings/absolute.hpp"
+#include "support/errors.hpp"
 #include "support/golden_array.hpp"
 #include "support/truth.hpp"
 
 namespace phasor::encodings {
 namespace {
 
-using testing::Refusal;
-using testing::refusal;
 using tests::golden_array;
 using tests::Real;
 using Variant = Sinusoidal::Variant;
@@ -203,46 +201,46 @@ TEST(Sinusoidal, AnOddFairseqColumnIsZeroAndStays) {
 }
 
 TEST(Sinusoidal, RefusesWhatMakesNoRows) {
-  const auto rows = [](const Sinusoidal& encoding) {
-    return refusal([&] { static_cast<void>(rows_of<float>(encoding, {0})); }).text;
+  const auto expect_refused = [](std::initializer_list<std::string_view> values,
+                                 const Sinusoidal& encoding) {
+    tests::expect_error(ErrorCode::invalid_argument, values,
+                        [&] { return rows_of<float>(encoding, {0}); });
   };
-  EXPECT_EQ(rows({0, 10000.0}), "sinusoidal: dim must be at least 1, got 0");
-  EXPECT_EQ(rows({3, 10000.0, Variant::fairseq}),
-            "sinusoidal: dim must be at least 4 for fairseq, got 3");
-  EXPECT_EQ(rows({8, 0.0}), "sinusoidal: base must be positive and finite, got 0");
-  EXPECT_EQ(rows({8, std::nan("")}), "sinusoidal: base must be positive and finite, got nan");
-  EXPECT_EQ(rows({8, 10000.0, Variant::concat, 1}),
-            "sinusoidal: only fairseq may have a padding_row, got 1 with another variant");
+  expect_refused({"dim", "1", "0"}, {0, 10000.0});
+  expect_refused({"dim", "4", "fairseq", "3"}, {3, 10000.0, Variant::fairseq});
+  expect_refused({"base", "0"}, {8, 0.0});
+  expect_refused({"base", "nan"}, {8, std::nan("")});
+  expect_refused({"padding_row", "fairseq", "1"}, {8, 10000.0, Variant::concat, 1});
 }
 
 TEST(Sinusoidal, RefusesShiftsAndProductsOfALoneSine) {
   for (const Variant variant : {Variant::interleaved, Variant::concat}) {
     const Sinusoidal odd{7, 10000.0, variant};
     const std::vector<std::int64_t> deltas = {1};
-    const Refusal shift = refusal([&] { static_cast<void>(sinusoidal_shift(odd, 1)); });
-    EXPECT_EQ(shift.code, ErrorCode::unsupported);
-    EXPECT_EQ(shift.text, "sinusoidal: dim must be even for shifts and products, got 7");
-    const Refusal product = refusal([&] { static_cast<void>(sinusoidal_products(odd, deltas)); });
-    EXPECT_EQ(product.code, ErrorCode::unsupported);
+    tests::expect_error(ErrorCode::unsupported, {"dim", "7"},
+                        [&] { return sinusoidal_shift(odd, 1); });
+    tests::expect_error(ErrorCode::unsupported, {"dim", "7"},
+                        [&] { return sinusoidal_products(odd, deltas); });
   }
 }
 
 TEST(Sinusoidal, APositionOutOfReachIsRefusedBeforeAnythingIsWritten) {
   const std::vector<std::int64_t> positions = {1, std::int64_t{1} << 53};
   std::vector<float> rows(16, 9.0F);
-  const Refusal out = refusal([&] { sinusoidal_rows({8, 10000.0}, positions, rows.data()); });
-  EXPECT_EQ(out.code, ErrorCode::out_of_range);
+  tests::expect_error(ErrorCode::out_of_range, {}, [&] {
+    sinusoidal_rows({8, 10000.0}, positions, rows.data());
+  });
   EXPECT_EQ(rows, std::vector<float>(16, 9.0F));
 }
 
 TEST(Sinusoidal, RefusesIdsThatAreNoBatch) {
   const std::vector<std::int64_t> ids(7, 5);
-  EXPECT_EQ(refusal([&] { static_cast<void>(fairseq_positions(ids, 2, 1)); }).text,
-            "sinusoidal: ids must be [batch, tokens], got 7 ids in 2 rows");
-  EXPECT_EQ(refusal([&] { static_cast<void>(fairseq_positions(ids, 0, 1)); }).code,
-            ErrorCode::shape_mismatch);
-  EXPECT_EQ(refusal([&] { static_cast<void>(fairseq_positions(ids, 1, 1, -1)); }).text,
-            "sinusoidal: past must not be negative, got -1");
+  tests::expect_error(ErrorCode::shape_mismatch, {"ids", "7", "2"},
+                      [&] { return fairseq_positions(ids, 2, 1); });
+  tests::expect_error(ErrorCode::shape_mismatch, {"ids", "0"},
+                      [&] { return fairseq_positions(ids, 0, 1); });
+  tests::expect_error(ErrorCode::invalid_argument, {"past", "-1"},
+                      [&] { return fairseq_positions(ids, 1, 1, -1); });
 }
 
 }  // namespace

@@ -9,15 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "encodings/refusal.hpp"
 #include "phasor/encodings/absolute.hpp"
+#include "support/errors.hpp"
 #include "support/golden_array.hpp"
 
 namespace phasor::encodings {
 namespace {
 
-using testing::Refusal;
-using testing::refusal;
 using tests::golden_array;
 
 std::vector<float> normals(std::size_t count, std::uint32_t seed) {
@@ -65,19 +63,14 @@ TEST(LearnedAbsolute, APositionBeyondTheTableIsRefusedBeforeAnythingIsWritten) {
         std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
     const std::vector<std::int64_t> positions = {0, beyond};
     std::vector<float> out(8, 9.0F);
-    const Refusal got = refusal([&] { learned_rows(encoding, positions, out.data()); });
-    EXPECT_EQ(got.code, ErrorCode::out_of_range);
-    EXPECT_EQ(got.text, message("learned: positions must be from -2 to 21 (a table of 24 rows, "
-                                "offset 2), got ",
-                                beyond));
+    tests::expect_error(ErrorCode::out_of_range, {"-2", "21", "24", message(beyond)},
+                        [&] { learned_rows(encoding, positions, out.data()); });
     EXPECT_EQ(out, std::vector<float>(8, 9.0F));
     std::vector<float> d_rows(24 * 4, 0.0F);
     const std::vector<float> d_out(8, 1.0F);
-    EXPECT_EQ(refusal([&] {
-                learned_rows_backward(encoding, positions, d_out.data(),
-                                      shared_rows(d_rows.data(), 24, 4));
-              }).code,
-              ErrorCode::out_of_range);
+    tests::expect_error(ErrorCode::out_of_range, {message(beyond)}, [&] {
+      learned_rows_backward(encoding, positions, d_out.data(), shared_rows(d_rows.data(), 24, 4));
+    });
     EXPECT_EQ(d_rows, std::vector<float>(24 * 4, 0.0F));
   }
 }
@@ -86,21 +79,21 @@ TEST(LearnedAbsolute, RefusesTablesThatAreNone) {
   const std::vector<float> table(24);
   const std::vector<std::int64_t> positions = {0};
   std::vector<float> out(4), d_rows(24);
-  const auto text = [&](const LearnedAbsolute& encoding) {
-    return refusal([&] { learned_rows(encoding, positions, out.data()); }).text;
+  const auto expect_refused = [&](ErrorCode code, std::initializer_list<std::string_view> values,
+                                  const LearnedAbsolute& encoding) {
+    tests::expect_error(code, values, [&] { learned_rows(encoding, positions, out.data()); });
   };
-  EXPECT_EQ(text({}), "learned: rows must be given, got none");
-  EXPECT_EQ(text({heads_then_rows(table.data(), 2, 3, 4)}),
-            "learned: rows must have no heads of their own, got 2");
-  EXPECT_EQ(text({shared_rows(table.data(), 0, 4)}),
-            "learned: rows must have at least 1 row of dim 1, got 0 of dim 4");
-  EXPECT_EQ(text({shared_rows(table.data(), 6, 4), -1}),
-            "learned: offset must not be negative, got -1");
-  EXPECT_EQ(refusal([&] {
-              learned_rows_backward({shared_rows(table.data(), 6, 4)}, positions, out.data(),
-                                    shared_rows(d_rows.data(), 5, 4));
-            }).text,
-            "learned: d_rows must be [1, 6, 4] as rows, got [1, 5, 4]");
+  expect_refused(ErrorCode::shape_mismatch, {"rows", "missing"}, {});
+  expect_refused(ErrorCode::shape_mismatch, {"rows", "heads", "2"},
+                 {heads_then_rows(table.data(), 2, 3, 4)});
+  expect_refused(ErrorCode::shape_mismatch, {"rows", "0 of dim 4"},
+                 {shared_rows(table.data(), 0, 4)});
+  expect_refused(ErrorCode::invalid_argument, {"offset", "-1"},
+                 {shared_rows(table.data(), 6, 4), -1});
+  tests::expect_error(ErrorCode::shape_mismatch, {"d_rows", "[1, 6, 4]", "[1, 5, 4]"}, [&] {
+    learned_rows_backward({shared_rows(table.data(), 6, 4)}, positions, out.data(),
+                          shared_rows(d_rows.data(), 5, 4));
+  });
 }
 
 // <forward(rows), g> = <rows, backward(g)> for every rows and g: backward is the transpose.
@@ -189,21 +182,17 @@ TEST(HierarchicalAbsolute, RefusesPositionsAndAlphasOutsideBeforeAnythingIsWritt
        {std::int64_t{-1}, std::int64_t{144}, std::numeric_limits<std::int64_t>::max()}) {
     const std::vector<std::int64_t> positions = {0, beyond};
     std::vector<float> out(16, 9.0F);
-    const Refusal got = refusal(
-        [&] { hierarchical_rows({shared_rows(table.data(), 12, 8)}, positions, out.data()); });
-    EXPECT_EQ(got.code, ErrorCode::out_of_range);
-    EXPECT_EQ(got.text,
-              message("hierarchical: positions must be from 0 to n^2 - 1 with n = 12 rows, got ",
-                      beyond));
+    tests::expect_error(ErrorCode::out_of_range, {"12", message(beyond)}, [&] {
+      hierarchical_rows({shared_rows(table.data(), 12, 8)}, positions, out.data());
+    });
     EXPECT_EQ(out, std::vector<float>(16, 9.0F));
   }
   for (const double alpha : {0.0, 1.0, -0.4, 1.5, std::nan("")}) {
     const std::vector<std::int64_t> positions = {0};
     std::vector<float> out(8);
-    EXPECT_EQ(refusal([&] {
-                hierarchical_rows({shared_rows(table.data(), 12, 8), alpha}, positions, out.data());
-              }).text,
-              message("hierarchical: alpha must lie between 0 and 1, got ", alpha));
+    tests::expect_error(ErrorCode::invalid_argument, {"alpha", message(alpha)}, [&] {
+      hierarchical_rows({shared_rows(table.data(), 12, 8), alpha}, positions, out.data());
+    });
   }
 }
 

@@ -7,17 +7,16 @@
 #include <limits>
 #include <string>
 
-#include "encodings/refusal.hpp"
 #include "encodings/relative/log_ratio.hpp"
 #include "phasor/encodings/biases.hpp"
 #include "phasor/encodings/relative.hpp"
+#include "support/errors.hpp"
 #include "support/golden_array.hpp"
 #include "support/truth.hpp"
 
 namespace phasor::encodings {
 namespace {
 
-using testing::refusal;
 using tests::golden_array;
 using tests::Real;
 
@@ -176,21 +175,18 @@ TEST(Buckets, TheFarthestDistancesHaveBuckets) {
 
 TEST(Buckets, SettingsWithoutBucketsAreRefused) {
   const auto t5 = [](std::int64_t buckets, std::int64_t max_distance, BucketRange range) {
-    return refusal([=] { static_cast<void>(t5_bucket(1, buckets, max_distance, range)); }).text;
+    return [=] { return t5_bucket(1, buckets, max_distance, range); };
   };
-  EXPECT_EQ(t5(1, 128, BucketRange::past_only),
-            "t5: buckets must be at least 2 in one direction, got 1");
-  EXPECT_EQ(t5(3, 128, BucketRange::bidirectional),
-            "t5: buckets must be at least 4 in two directions, got 3");
-  EXPECT_EQ(t5(32, 16, BucketRange::past_only),
-            "t5: max_distance must be above the 16 exact buckets, got 16");
+  constexpr ErrorCode kCode = ErrorCode::invalid_argument;
+  tests::expect_error(kCode, {"buckets", "2", "1"}, t5(1, 128, BucketRange::past_only));
+  tests::expect_error(kCode, {"buckets", "4", "3"}, t5(3, 128, BucketRange::bidirectional));
+  tests::expect_error(kCode, {"max_distance", "16"}, t5(32, 16, BucketRange::past_only));
   const auto deberta = [](std::int64_t buckets, std::int64_t max_position) {
-    return refusal([=] { static_cast<void>(deberta_log_bucket(1, buckets, max_position)); }).text;
+    return [=] { return deberta_log_bucket(1, buckets, max_position); };
   };
-  EXPECT_EQ(deberta(7, 512), "deberta: buckets must be even and at least 4, got 7");
-  EXPECT_EQ(deberta(2, 512), "deberta: buckets must be even and at least 4, got 2");
-  EXPECT_EQ(deberta(256, 129),
-            "deberta: max_position must be above buckets / 2 + 1 = 129, got 129");
+  tests::expect_error(kCode, {"buckets", "4", "7"}, deberta(7, 512));
+  tests::expect_error(kCode, {"buckets", "4", "2"}, deberta(2, 512));
+  tests::expect_error(kCode, {"max_position", "129"}, deberta(256, 129));
 }
 
 }  // namespace

@@ -154,6 +154,22 @@ TEST(RopeScaling, YarnAmplitude) {
   EXPECT_EQ(amplitude(), 1.0);
 }
 
+TEST(RopeScaling, Telechat3YarnIsYarnWithASmallerAmplitude) {
+  const Telechat3YarnScaling telechat{.factor = 4.0, .original_length = 8192};
+  const RopeSpec spec = spec_of(128, 1e6, telechat);
+  expect_frequencies(spec, std::nullopt, [](int i) {
+    const long double kept = kept_share(i, 128, 1e6L, 8192.0L, 32.0L, 1.0L, true);
+    return std::exp(log_frequency(1e6L, i, 128)) * (0.25L + kept * 0.75L);
+  });
+  // 1 + 0.07 ln s = ln(e s^0.07)
+  EXPECT_NEAR(resolve_frequencies(spec).amplitude(), std::log(std::exp(1.0) * std::pow(4.0, 0.07)),
+              1e-15);
+  EXPECT_EQ(resolve_frequencies(
+                spec_of(128, 1e6, Telechat3YarnScaling{.factor = 0.5, .original_length = 8192}))
+                .amplitude(),
+            1.0);
+}
+
 TEST(RopeScaling, NtkByPartsBlendsTwice) {
   NtkByPartsScaling parts;
   parts.factor = 8.0;
@@ -270,6 +286,7 @@ TEST(RopeScaling, NamesAreThoseOfConfigs) {
   EXPECT_EQ(name_of(RopeScaling{LongRopeScaling{}}), "longrope");
   EXPECT_EQ(name_of(RopeScaling{Llama3Scaling{}}), "llama3");
   EXPECT_EQ(name_of(RopeScaling{ProportionalScaling{}}), "proportional");
+  EXPECT_EQ(name_of(RopeScaling{Telechat3YarnScaling{}}), "telechat3-yarn");
 }
 
 TEST(RopeScaling, Float32ListFollowsTheFloat32Steps) {
