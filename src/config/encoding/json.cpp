@@ -9,6 +9,7 @@
 #include "phasor/config/config.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/config/internal/json_reader.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 
 namespace phasor::config {
@@ -52,19 +53,19 @@ struct Draft {
 
 using Reader = Encoding (*)(const ObjectReader&, Draft&);
 
-// A number that the file may state once more: it must be what the table says.
+// A number that the file may repeat: it must be that of the table.
 void check_stated(const ObjectReader& reader, std::string_view key, std::int64_t found,
                   std::string_view of) {
   const std::optional<std::int64_t> stated = reader.integer(key);
   if (stated && *stated != found)
-    reader.refuse(key, message("expected the ", found, " of ", of, ", got ", *stated));
+    reader.refuse(key, message("must be ", found, ", as in ", of, ", got ", *stated));
 }
 
-// A flag that the file may state: it must agree with which tables are there.
+// A flag that the file may repeat: it must agree with the tables that are present.
 void check_flag(const ObjectReader& reader, std::string_view key, bool found, std::string_view of) {
   const std::optional<bool> stated = reader.flag(key);
   if (stated && *stated != found) {
-    reader.refuse(key, message("expected ", found ? "true with " : "false without ", of, ", got ",
+    reader.refuse(key, message("must be ", found ? "true with " : "false without ", of, ", got ",
                                *stated ? "true" : "false"));
   }
 }
@@ -78,7 +79,7 @@ Encoding read_none(const ObjectReader& reader, Draft& /*draft*/) {
 Encoding rope_of(const ModelConfig& model, const std::string& layer, Draft& draft) {
   if (model.rotates_values) {
     throw Error(ErrorCode::unsupported,
-                "rotary_value: expected false, got true; attention turns queries and keys only");
+                "rotary_value: must be false, got true: attention rotates only queries and keys");
   }
   LayerGroup group = select_layer(model, layer).value_or_throw();
   if (!group.rope) return NoEncoding{};
@@ -94,7 +95,7 @@ Encoding rope_of(const ModelConfig& model, const std::string& layer, Draft& draf
   const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
   if (!layout) {
     reader.refuse("layout",
-                  message("expected interleaved, half or interleaved_to_half, got \"", name, "\""));
+                  message("must be interleaved, half or interleaved_to_half, got \"", name, "\""));
   }
   return *layout;
 }
@@ -113,7 +114,8 @@ Encoding read_rope(const ObjectReader& reader, Draft& draft) {
   }
   reader.mark_understood("config");
   if (!config.is_object() && !config.is_string())
-    reader.refuse("config", message("expected an object or a file's name, got ", shown(config)));
+    reader.refuse("config",
+                  message("must be an object or the name of a file, got ", shown(config)));
   Result<ModelConfig> model = config.is_string()
                                   ? read_config(draft.folder / config.get<std::string>())
                                   : parse_config(config.dump(), reader.path_of("config"));
@@ -123,7 +125,7 @@ Encoding read_rope(const ObjectReader& reader, Draft& draft) {
     const core::PairLayout layout = layout_of(reader, *name);
     auto* spec = std::get_if<RopeSpec>(&encoding);
     if (spec != nullptr && spec->layout && *spec->layout != layout) {
-      reader.refuse("layout", message("expected the config's ", core::name_of(*spec->layout),
+      reader.refuse("layout", message("must be that of the config, ", core::name_of(*spec->layout),
                                       ", got ", *name));
     }
     if (spec != nullptr) spec->layout = layout;
@@ -154,10 +156,11 @@ Encoding read_alibi(const ObjectReader& reader, Draft& draft) {
   const std::optional<std::vector<double>> slopes = reader.numbers("slopes");
   const std::optional<std::string> order = reader.text("order");
   if (order && *order != "bloom" && *order != "mpt")
-    reader.refuse("order", message("expected bloom or mpt, got \"", *order, "\""));
+    reader.refuse("order", message("must be bloom or mpt, got \"", *order, "\""));
   if (slopes && (order || reader.has("max_bias")))
-    reader.refuse("slopes", "expected slopes alone, got max_bias or order beside them");
-  if (slopes && slopes->empty()) reader.refuse("slopes", "expected one for each head, got none");
+    reader.refuse("slopes", "cannot be combined with max_bias or order");
+  if (slopes && slopes->empty())
+    reader.refuse("slopes", "must have one number for each head, got an empty list");
   if (slopes) draft.loaded.slopes = *slopes;
   if (order) draft.loaded.slope_order = *order == "mpt" ? SlopeOrder::mpt : SlopeOrder::bloom;
   reader.refuse_rest("encoding, max_bias, order, slopes, scale");
@@ -186,14 +189,13 @@ Encoding read_shaw(const ObjectReader& reader, Draft& draft) {
   const std::optional<std::int64_t> clip = reader.integer("clip");
   const std::optional<std::int64_t> left = reader.integer("left"), right = reader.integer("right");
   if (clip.has_value() == (left && right) || left.has_value() != right.has_value())
-    reader.refuse("clip", "expected clip, or left and right, got another choice");
+    reader.refuse("clip", "expected either clip, or both left and right");
   shaw.left = clip ? *clip : *left;
   shaw.right = clip ? *clip : *right;
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   for (const std::int64_t reach : {shaw.left, shaw.right}) {
     if (reach < 0 || reach > kMost) {
-      reader.refuse(clip ? "clip" : "left",
-                    message("expected distances from 0 to ", kMost, ", got ", reach));
+      reader.refuse(clip ? "clip" : "left", message("must be from 0 to ", kMost, ", got ", reach));
     }
   }
   const auto rows = [&](std::string_view key) -> Table {
@@ -206,7 +208,7 @@ Encoding read_shaw(const ObjectReader& reader, Draft& draft) {
   shaw.keys = rows("rel_k");
   shaw.values = rows("rel_v");
   if (!shaw.keys.given() && !shaw.values.given())
-    reader.refuse("rel_k", "expected rel_k or rel_v, got neither");
+    reader.refuse_missing("rel_k", "expected rel_k or rel_v");
   reader.refuse_rest("encoding, clip, left, right, rel_k, rel_v, scale");
   return shaw;
 }
@@ -216,14 +218,15 @@ Encoding read_bert(const ObjectReader& reader, Draft& draft) {
   bert.rows = draft.tables.required(reader, "distance_embedding", {kSharedRows, kHeadRows});
   if (bert.rows.rows % 2 == 0) {
     reader.refuse_as(ErrorCode::shape_mismatch, "distance_embedding",
-                     message("expected 2 max_position_embeddings - 1 rows, got ", bert.rows.rows));
+                     message("must have 2 max_position_embeddings - 1 rows, an odd number, got ",
+                             bert.rows.rows));
   }
   bert.max_positions = (bert.rows.rows + 1) / 2;
   check_stated(reader, "max_position_embeddings", bert.max_positions, "distance_embedding");
   const std::string kind = reader.text("position_embedding_type").value_or("relative_key");
   if (kind != "relative_key" && kind != "relative_key_query") {
     reader.refuse("position_embedding_type",
-                  message("expected relative_key or relative_key_query, got \"", kind, "\""));
+                  message("must be relative_key or relative_key_query, got \"", kind, "\""));
   }
   bert.kind = kind == "relative_key" ? BertRelative::Kind::key : BertRelative::Kind::key_query;
   reader.refuse_rest(
@@ -231,7 +234,7 @@ Encoding read_bert(const ObjectReader& reader, Draft& draft) {
   return bert;
 }
 
-// The names that the three kin of Transformer-XL give to the same tables.
+// The names of the same tables in Transformer-XL, Conformer and XLNet.
 struct RelativeNames {
   std::string_view u, v, rows;
 };
@@ -245,12 +248,11 @@ TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& nam
   relative.v = draft.tables.table(reader, names.v, {kHeadDim});
   const std::optional<std::int64_t> first = reader.integer("first_distance");
   if (const auto waves = draft.tables.sinusoidal(reader, names.rows, draft.head_dim())) {
-    if (first || !draft.request.shape) {
-      reader.refuse("first_distance",
-                    "expected nothing beside sinusoidal rows, which follow the tokens, got a "
-                    "distance or no tokens");
+    if (first) reader.refuse("first_distance", "cannot be combined with sinusoidal rows");
+    if (!draft.request.shape) {
+      reader.refuse(names.rows, "sinusoidal rows need the number of tokens, which is unknown here");
     }
-    // From the farthest key of the past to the farthest of the future.
+    // From the farthest past key to the farthest future key.
     relative.first_distance = draft.request.shape->key_tokens - 1;
     const std::int64_t rows =
         draft.request.shape->key_tokens + draft.request.shape->query_tokens - 1;
@@ -260,7 +262,7 @@ TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& nam
   relative.rows = draft.tables.required(reader, names.rows, {kSharedRows, kRowHeads});
   const std::optional<std::int64_t> fallback = default_first(relative.rows.rows, draft);
   if (!first && !fallback)
-    reader.refuse("first_distance", "expected the distance of the first row, got nothing");
+    reader.refuse_missing("first_distance", "expected the distance of the first row");
   relative.first_distance = first ? *first : *fallback;
   return relative;
 }
@@ -291,7 +293,7 @@ Encoding read_xlnet(const ObjectReader& reader, Draft& draft) {
   xlnet.segment_rows = draft.tables.table(reader, "seg_embed", {kSegments});
   xlnet.segment_bias = draft.tables.table(reader, "r_s_bias", {kHeadDim});
   if (xlnet.segment_bias.given() && !xlnet.segment_rows.given())
-    reader.refuse("seg_embed", "expected a table beside r_s_bias, got nothing");
+    reader.refuse_missing("seg_embed", "r_s_bias needs it");
   reader.refuse_rest(
       "encoding, r_w_bias, r_r_bias, k_head_r, r_s_bias, seg_embed, first_distance, scale");
   return xlnet;
@@ -305,17 +307,17 @@ Deberta read_deberta(const ObjectReader& reader, Deberta::Version version, Draft
   if (const auto types = reader.texts("pos_att_type")) {
     for (const std::string& type : *types) {
       if (type != "c2p" && type != "p2c")
-        reader.refuse("pos_att_type", message("expected c2p and p2c, got \"", type, "\""));
+        reader.refuse("pos_att_type", message("must be c2p or p2c, got \"", type, "\""));
     }
     const auto has = [&](const char* type) {
       return std::find(types->begin(), types->end(), type) != types->end();
     };
     if (has("c2p") != deberta.keys.given())
-      reader.refuse("pos_k", message("expected a table with c2p and none without, got ",
-                                     deberta.keys.given() ? "one" : "none"));
+      reader.refuse("pos_k", deberta.keys.given() ? "must be absent: pos_att_type has no c2p"
+                                                  : "is missing: pos_att_type has c2p");
     if (has("p2c") != deberta.queries.given())
-      reader.refuse("pos_q", message("expected a table with p2c and none without, got ",
-                                     deberta.queries.given() ? "one" : "none"));
+      reader.refuse("pos_q", deberta.queries.given() ? "must be absent: pos_att_type has no p2c"
+                                                     : "is missing: pos_att_type has p2c");
   }
   deberta.max_relative_positions = reader.required_integer("max_relative_positions");
   if (version == Deberta::Version::v2)
@@ -342,7 +344,7 @@ Encoding read_tupe(const ObjectReader& reader, Draft& draft) {
     tupe.bias = read_buckets(reader, "bias_table", draft);
   } else {
     for (const char* key : {"num_buckets", "max_distance", "bidirectional"}) {
-      // Cases state them whether or not there is a bias; without one they mean nothing.
+      // Files may have them without a bias; then they have no effect.
       reader.mark_understood(key);
     }
   }
@@ -350,7 +352,7 @@ Encoding read_tupe(const ObjectReader& reader, Draft& draft) {
   tupe.first_row = draft.tables.table(reader, "theta1", {kHeads});
   tupe.first_column = draft.tables.table(reader, "theta2", {kHeads});
   if (tupe.first_row.given() != tupe.first_column.given())
-    reader.refuse("theta1", "expected theta1 and theta2, got one of them");
+    reader.refuse("theta1", "theta1 and theta2 must be given together");
   check_flag(reader, "reset_cls", tupe.first_row.given(), "theta1 and theta2");
   reader.refuse_rest(
       "encoding, pos_q, pos_k, bias_table, num_buckets, max_distance, bidirectional, "
@@ -381,17 +383,18 @@ const std::map<std::string, Reader, std::less<>>& readers() {
   constexpr std::array<std::string_view, 5> kAddedToInput = {
       "sinusoidal", "learned", "learned_absolute", "hierarchical", "hierarchical_absolute"};
   const std::optional<std::string> name = reader.text("encoding");
-  if (!name) reader.refuse("encoding", "expected a name, got nothing");
+  if (!name) reader.refuse_missing("encoding", "expected a name");
   if (std::find(kAddedToInput.begin(), kAddedToInput.end(), *name) != kAddedToInput.end()) {
-    reader.refuse_as(ErrorCode::unsupported, "encoding",
-                     message("expected an encoding inside attention, got ", *name,
-                             ", which is added to the input before the projections"));
+    reader.refuse_as(
+        ErrorCode::unsupported, "encoding",
+        message(*name, " is added to the input before the projections, not inside attention"));
   }
   const auto found = readers().find(*name);
   if (found == readers().end()) {
-    std::string known;
-    for (const auto& entry : readers()) known += (known.empty() ? "" : ", ") + entry.first;
-    reader.refuse("encoding", message("expected one of ", known, ", got \"", *name, "\""));
+    std::vector<std::string_view> known;
+    for (const auto& entry : readers()) known.push_back(entry.first);
+    reader.refuse("encoding",
+                  message("unknown encoding \"", *name, "\"; expected ", core::list_text(known)));
   }
   return found->second(reader, draft);
 }
@@ -399,21 +402,21 @@ const std::map<std::string, Reader, std::less<>>& readers() {
 void read_scale(const ObjectReader& reader, LoadedEncoding& loaded) {
   const std::optional<double> scale = reader.number("scale");
   if (!scale) return;
-  if (!std::isfinite(*scale)) reader.refuse("scale", message("expected a number, got ", *scale));
+  if (!std::isfinite(*scale)) reader.refuse("scale", message("must be finite, got ", *scale));
   loaded.scale = scale;
 }
 
 void read_list(const ObjectReader& top, const Json& list, Draft& draft) {
-  if (list.empty()) top.refuse("encoding", "expected at least one encoding, got an empty list");
+  if (list.empty()) top.refuse("encoding", "must have at least one encoding, got an empty list");
   top.mark_understood("encoding");
   for (std::size_t index = 0; index < list.size(); ++index) {
     const std::string path = message("encoding[", index, "]");
     if (!list[index].is_object())
       throw Error(ErrorCode::invalid_argument,
-                  message(path, ": expected an object, got ", shown(list[index])));
+                  message(path, ": must be an object, got ", shown(list[index])));
     const ObjectReader reader(list[index], path);
-    // One factor holds for the whole score.
-    if (reader.has("scale")) reader.refuse("scale", "expected it beside the list, got it inside");
+    // One factor applies to the whole score.
+    if (reader.has("scale")) reader.refuse("scale", "must be next to the list, not inside it");
     draft.loaded.parts.push_back(read_one(reader, draft));
   }
 }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/io/npy.hpp"
 
@@ -20,38 +21,33 @@ struct Numbers {
   std::vector<double> wide;  // those of a list: text has more digits than float32
 };
 
-[[nodiscard]] std::string text_of(std::span<const std::int64_t> shape) {
-  std::string text;
-  for (const std::int64_t length : shape) text += message(text.empty() ? "" : ", ", length);
-  return "[" + text + "]";
-}
-
 // The first entry of each depth sets the length that the others must have.
 void collect(const ObjectReader& reader, std::string_view key, const Json& value, std::size_t depth,
              Numbers& numbers) {
   if (value.is_number()) {
     if (depth != numbers.shape.size()) {
-      reader.refuse(key, message("expected lists of one depth, got the number ", shown(value),
-                                 " beside a list"));
+      reader.refuse(key, message("lists must have the same depth, got the number ", shown(value),
+                                 " next to a list"));
     }
     const double number = value.get<double>();
     if (std::abs(number) > std::numeric_limits<float>::max())
-      reader.refuse(key, message("expected numbers in the range of float32, got ", number));
+      reader.refuse(key, message("numbers must be in the range of float32, got ", number));
     numbers.wide.push_back(number);
     return;
   }
   if (!value.is_array()) {
-    reader.refuse(key, message("expected nested lists of numbers, got ", shown(value), " in them"));
+    reader.refuse(key, message("must be nested lists of numbers, got ", shown(value), " in them"));
   }
   const auto length = static_cast<std::int64_t>(value.size());
   if (depth == numbers.shape.size()) {
     if (!numbers.wide.empty())
-      reader.refuse(key, message("expected lists of one depth, got a list beside a number"));
+      reader.refuse(
+          key, message("lists must have the same depth, got ", shown(value), " next to a number"));
     numbers.shape.push_back(length);
   }
   if (numbers.shape[depth] != length) {
-    reader.refuse(key, message("expected lists of one length, got ", numbers.shape[depth], " and ",
-                               length, " numbers"));
+    reader.refuse(key, message("lists must have the same length, got ", numbers.shape[depth],
+                               " and ", length, " numbers"));
   }
   for (const Json& entry : value) collect(reader, key, entry, depth + 1, numbers);
 }
@@ -79,7 +75,7 @@ void collect(const ObjectReader& reader, std::string_view key, const Json& value
       break;
     default:
       reader.refuse_as(ErrorCode::unsupported, key,
-                       message(path.string(), ": expected float32, float16 or bfloat16, got ",
+                       message(path.string(), ": must be float32, float16 or bfloat16, got ",
                                io::name_of(array->type)));
   }
   return numbers;
@@ -107,11 +103,12 @@ using Shape = std::span<const std::int64_t>;
   if (!form) {
     reader.refuse_as(
         ErrorCode::shape_mismatch, key,
-        message("expected a table ", names_of(forms), ", got the shape ", text_of(shape)));
+        message("must be a table ", names_of(forms), ", got the shape ", core::shape_text(shape)));
   }
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
-    reader.refuse_as(ErrorCode::shape_mismatch, key,
-                     message("expected at least one number, got the shape ", text_of(shape)));
+    reader.refuse_as(
+        ErrorCode::shape_mismatch, key,
+        message("must have at least one number, got the shape ", core::shape_text(shape)));
   }
   return *form;
 }
@@ -141,18 +138,18 @@ using Shape = std::span<const std::int64_t>;
         table.dim = shape[axis];
     }
   }
-  // Where there is one row the step to the next is never taken, yet must not be less than a row.
+  // The stride of a single row is never used, yet must not be less than a row.
   if (table.rows == 1) table.row_stride = table.dim;
   return table;
 }
 
-// Features that attention can read where they lie.
+// Whether attention can read the features in place.
 [[nodiscard]] bool contiguous_rows(const TableAxes& form, Shape shape, Shape strides) {
   const std::size_t last = shape.size() - 1;
   return form.order[last] != 'd' || shape[last] == 1 || strides[last] == 1;
 }
 
-// The step along an axis of one entry is never taken.
+// The stride of an axis with one entry is never used.
 [[nodiscard]] bool same_places(Shape shape, Shape strides, Shape others) {
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] != 1 && strides[axis] != others[axis]) return false;
@@ -210,14 +207,13 @@ Table TableReader::array(const ObjectReader& reader, std::string_view key,
   const ObjectReader value = *reader.object(key);
   const std::optional<std::string> name = value.text("array");
   if (!name) {
-    reader.refuse(key, message("expected a .npy file, nested lists of numbers or an array, got ",
+    reader.refuse(key, message("must be a .npy file, nested lists of numbers or an array, got ",
                                shown(reader.value(key))));
   }
   value.refuse_rest("array");
   const auto found = std::find_if(arrays_.begin(), arrays_.end(),
                                   [&](const NamedTable& array) { return array.name == *name; });
-  if (found == arrays_.end())
-    reader.refuse(key, message("expected an array that was given, got the name \"", *name, "\""));
+  if (found == arrays_.end()) reader.refuse(key, message("unknown array \"", *name, "\""));
   const TableAxes form = form_for(reader, key, found->shape, forms);
   const std::vector<std::int64_t> dense = dense_strides(found->shape);
   const Shape strides = found->strides.empty() ? Shape(dense) : found->strides;
@@ -252,7 +248,7 @@ Table TableReader::table(const ObjectReader& reader, std::string_view key,
     collect(reader, key, value, 0, numbers);
   } else {
     reader.refuse(key,
-                  message("expected a .npy file or nested lists of numbers, got ", shown(value)));
+                  message("must be a .npy file or nested lists of numbers, got ", shown(value)));
   }
   const TableAxes form = form_for(reader, key, numbers.shape, forms);
   Table table = laid_out(form, numbers.shape, dense_strides(numbers.shape));
@@ -267,8 +263,7 @@ Table TableReader::table(const ObjectReader& reader, std::string_view key,
 Table TableReader::required(const ObjectReader& reader, std::string_view key,
                             std::initializer_list<TableAxes> forms) {
   const Table found = table(reader, key, forms);
-  if (!found.given())
-    reader.refuse(key, message("expected a table ", names_of(forms), ", got nothing"));
+  if (!found.given()) reader.refuse_missing(key, message("expected a table ", names_of(forms)));
   return found;
 }
 
@@ -278,11 +273,11 @@ std::optional<Sinusoidal> TableReader::sinusoidal(const ObjectReader& reader, st
   if (!value.is_object() || value.contains("array")) return std::nullopt;
   const ObjectReader outer = *reader.object(key);
   const std::optional<ObjectReader> rows = outer.object("sinusoidal");
-  if (!rows) outer.refuse("sinusoidal", "expected an object, got nothing");
+  if (!rows) outer.refuse_missing("sinusoidal", "expected an object");
   outer.refuse_rest("sinusoidal");
   Sinusoidal encoding;
   encoding.dim = rows->integer("dim").value_or(head_dim.value_or(0));
-  if (encoding.dim == 0) rows->refuse("dim", "expected the width of a head, got nothing");
+  if (encoding.dim == 0) rows->refuse_missing("dim", "expected the width of a head");
   encoding.base = rows->number("base").value_or(encoding.base);
   const std::string variant = rows->text("variant").value_or("interleaved");
   if (variant == "interleaved") {
@@ -293,7 +288,7 @@ std::optional<Sinusoidal> TableReader::sinusoidal(const ObjectReader& reader, st
     encoding.variant = Sinusoidal::Variant::fairseq;
   } else {
     rows->refuse("variant",
-                 message("expected interleaved, concat or fairseq, got \"", variant, "\""));
+                 message("must be interleaved, concat or fairseq, got \"", variant, "\""));
   }
   rows->refuse_rest("variant, base, dim");
   encodings::validate(encoding);
@@ -304,7 +299,7 @@ Table TableReader::rows_of(const Sinusoidal& encoding, Positions positions) {
   constexpr std::int64_t kMostNumbers = std::int64_t{1} << 24;
   if (positions.count > kMostNumbers / encoding.dim) {
     throw Error(ErrorCode::invalid_argument,
-                message("sinusoidal: expected at most ", kMostNumbers, " numbers, got ",
+                message("sinusoidal: must have at most ", kMostNumbers, " numbers, got ",
                         positions.count, " rows of ", encoding.dim));
   }
   std::vector<std::int64_t> at(static_cast<std::size_t>(positions.count));

@@ -126,20 +126,21 @@ TEST(EncodingArrays, Refusals) {
   const std::array<std::int64_t, 1> flat = {12};
   const std::array<std::int64_t, 2> none = {0, 4};
   const NamedTable good{"rows", numbers.data(), DType::f32, kShape, {}};
-  EXPECT_EQ(refusal_with({"others", numbers.data(), DType::f32, kShape, {}}),
-            "e: rel_k: expected an array that was given, got the name \"rows\"");
-  EXPECT_EQ(refusal_with({"rows", numbers.data(), DType::f32, flat, {}}),
-            "e: rel_k: expected a table [relative, dim] or [head, relative, dim], got the shape "
-            "[12]");
-  EXPECT_EQ(refusal_with({"rows", numbers.data(), DType::f32, none, {}}),
-            "e: rel_k: expected at least one number, got the shape [0, 4]");
-  EXPECT_EQ(
+  const auto expect_values = [](const std::string& line,
+                                std::initializer_list<std::string_view> values) {
+    for (const std::string_view value : values)
+      EXPECT_NE(line.find(value), std::string::npos) << line << ", " << value;
+  };
+  expect_values(refusal_with({"others", numbers.data(), DType::f32, kShape, {}}),
+                {"e: rel_k", "\"rows\""});
+  expect_values(refusal_with({"rows", numbers.data(), DType::f32, flat, {}}), {"e: rel_k", "[12]"});
+  expect_values(refusal_with({"rows", numbers.data(), DType::f32, none, {}}), {"rel_k", "[0, 4]"});
+  expect_values(
       refusal_with(good, R"({"encoding": "t5", "relative_attention_bias": {"table": "b"}})"),
-      "e: relative_attention_bias: expected a .npy file, nested lists of numbers or an array, "
-      "got {\"table\":\"b\"}");
-  EXPECT_EQ(refusal_with(good, R"({"encoding": "shaw", "clip": 1,
+      {"e: relative_attention_bias", R"({"table":"b"})"});
+  expect_values(refusal_with(good, R"({"encoding": "shaw", "clip": 1,
                                    "rel_k": {"array": "rows", "x": 1}})"),
-            "e: rel_k.x: expected one of array, got an unknown key");
+                {"e: rel_k", "\"x\"", "array"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Encodings written as JSON: what each name becomes, and what is refused in which words.
+// Encodings written as JSON: what each name becomes, and what is refused.
 #include "phasor/config/encoding.hpp"
 
 #include <gtest/gtest.h>
@@ -194,8 +194,7 @@ TEST(EncodingJson, FirstDistances) {
   EXPECT_EQ(only_part<encodings::Xlnet>(loaded_of(xlnet + R"(, "first_distance": 4})"))
                 .relative.first_distance,
             4);
-  EXPECT_EQ(encoding_refusal(xlnet + "}"),
-            "e.json: first_distance: expected the distance of the first row, got nothing");
+  EXPECT_NE(encoding_refusal(xlnet + "}").find("first_distance"), std::string::npos);
 }
 
 TEST(EncodingJson, SinusoidalRows) {
@@ -273,105 +272,78 @@ TEST_F(EncodingFiles, BadFilesAreNamed) {
 
 TEST(EncodingJson, Refusals) {
   struct Refusal {
-    std::string text, message;
+    std::string text;
+    std::vector<std::string> values;  // that the message shows
   };
   const std::string shaw = R"({"encoding": "shaw", "clip": 1, "rel_k": )";
   const std::vector<Refusal> refusals = {
-      {R"({"encoding": "weave"})",
-       "e.json: encoding: expected one of alibi, bert_relative, conformer_relative, deberta_v1, "
-       "deberta_v2, none, rope, shaw, t5, transformer_xl, tupe, xlnet, xpos, got \"weave\""},
-      {R"({"encoding": "sinusoidal"})",
-       "e.json: encoding: expected an encoding inside attention, got sinusoidal, which is added to "
-       "the input before the projections"},
-      {R"({"encoding": 7})", "e.json: encoding: expected a string, got 7"},
-      {R"({"encoding": null})", "e.json: encoding: expected a name, got nothing"},
-      {R"({"encoding": []})",
-       "e.json: encoding: expected at least one encoding, got an empty list"},
-      {R"({"encoding": ["rope"]})", "e.json: encoding[0]: expected an object, got \"rope\""},
-      {R"({"encoding": [{"encoding": "none", "scale": 1}]})",
-       "e.json: encoding[0].scale: expected it beside the list, got it inside"},
-      {R"({"encoding": "none", "base": 1})",
-       "e.json: base: expected one of encoding, scale, got an unknown key"},
-      {R"({"encoding": "alibi", "maxbias": 8})",
-       "e.json: maxbias: expected one of encoding, max_bias, order, slopes, scale, got an unknown "
-       "key"},
-      {R"({"encoding": "alibi", "slopes": [1], "max_bias": 8})",
-       "e.json: slopes: expected slopes alone, got max_bias or order beside them"},
-      {R"({"encoding": "alibi", "order": "random"})",
-       "e.json: order: expected bloom or mpt, got \"random\""},
+      {R"({"encoding": "weave"})", {"encoding", "weave"}},
+      {R"({"encoding": "sinusoidal"})", {"encoding", "sinusoidal"}},
+      {R"({"encoding": 7})", {"encoding", "7"}},
+      {R"({"encoding": null})", {"encoding"}},
+      {R"({"encoding": []})", {"encoding"}},
+      {R"({"encoding": ["rope"]})", {"encoding[0]", "rope"}},
+      {R"({"encoding": [{"encoding": "none", "scale": 1}]})", {"encoding[0].scale"}},
+      {R"({"encoding": "none", "base": 1})", {"base"}},
+      {R"({"encoding": "alibi", "maxbias": 8})", {"maxbias"}},
+      {R"({"encoding": "alibi", "slopes": [1], "max_bias": 8})", {"slopes"}},
+      {R"({"encoding": "alibi", "order": "random"})", {"order", "random"}},
       {R"({"encoding": "t5", "relative_attention_bias": [[1], [2]], "num_buckets": 3})",
-       "e.json: num_buckets: expected the 2 of relative_attention_bias, got 3"},
-      {R"({"encoding": "t5"})",
-       "e.json: relative_attention_bias: expected a table [bucket, head], got nothing"},
-      {shaw + "[1, 2]}",
-       "e.json: rel_k: expected a table [relative, dim] or [head, relative, dim], got the shape "
-       "[2]"},
-      {shaw + "[[1, 2], [3]]}", "e.json: rel_k: expected lists of one length, got 2 and 1 numbers"},
-      {shaw + "[[1, 2], 3]}",
-       "e.json: rel_k: expected lists of one depth, got the number 3 beside a list"},
-      {shaw + "[[1], [\"2\"]]}",
-       "e.json: rel_k: expected nested lists of numbers, got \"2\" in them"},
-      {shaw + "[[1], [1e39]]}",
-       "e.json: rel_k: expected numbers in the range of float32, got 9.9999999999999994e+38"},
-      {shaw + "[]}",
-       "e.json: rel_k: expected a table [relative, dim] or [head, relative, dim], got the shape "
-       "[0]"},
-      {shaw + "[[]]}", "e.json: rel_k: expected at least one number, got the shape [1, 0]"},
-      {shaw + "7}", "e.json: rel_k: expected a .npy file or nested lists of numbers, got 7"},
-      {shaw + R"({"sinusoidal": {}}})",
-       "e.json: rel_k.sinusoidal.dim: expected the width of a head, got nothing"},
+       {"num_buckets", "2", "3"}},
+      {R"({"encoding": "t5"})", {"relative_attention_bias"}},
+      {shaw + "[1, 2]}", {"rel_k", "[2]"}},
+      {shaw + "[[1, 2], [3]]}", {"rel_k", "2", "1"}},
+      {shaw + "[[1, 2], 3]}", {"rel_k", "3"}},
+      {shaw + "[[1], [\"2\"]]}", {"rel_k", "2"}},
+      {shaw + "[[1], [1e39]]}", {"rel_k", "9.9999999999999994e+38"}},
+      {shaw + "[]}", {"rel_k", "[0]"}},
+      {shaw + "[[]]}", {"rel_k", "[1, 0]"}},
+      {shaw + "7}", {"rel_k", "7"}},
+      {shaw + R"({"sinusoidal": {}}})", {"rel_k.sinusoidal.dim"}},
       {shaw + R"({"sinusoidal": {"dim": 4, "variant": "round"}}})",
-       "e.json: rel_k.sinusoidal.variant: expected interleaved, concat or fairseq, got \"round\""},
+       {"rel_k.sinusoidal.variant", "round"}},
       {shaw + R"({"sinusoidal": {"dim": 1000000000}}})",
-       "e.json: sinusoidal: expected at most 16777216 numbers, got 3 rows of 1000000000"},
-      {shaw + R"({"learned": {}}})", "e.json: rel_k.sinusoidal: expected an object, got nothing"},
-      {R"({"encoding": "shaw", "rel_k": [[1]]})",
-       "e.json: clip: expected clip, or left and right, got another choice"},
-      {R"({"encoding": "shaw", "clip": -1, "rel_k": [[1]]})",
-       "e.json: clip: expected distances from 0 to 16777216, got -1"},
-      {R"({"encoding": "shaw", "clip": 1})", "e.json: rel_k: expected rel_k or rel_v, got neither"},
+       {"sinusoidal", "16777216", "3", "1000000000"}},
+      {shaw + R"({"learned": {}}})", {"rel_k.sinusoidal"}},
+      {R"({"encoding": "shaw", "rel_k": [[1]]})", {"clip"}},
+      {R"({"encoding": "shaw", "clip": -1, "rel_k": [[1]]})", {"clip", "0", "16777216", "-1"}},
+      {R"({"encoding": "shaw", "clip": 1})", {"rel_k"}},
       {R"({"encoding": "bert_relative", "distance_embedding": [[1], [2]]})",
-       "e.json: distance_embedding: expected 2 max_position_embeddings - 1 rows, got 2"},
+       {"distance_embedding", "2", "1"}},
       {R"({"encoding": "bert_relative", "distance_embedding": [[1], [2], [3]],
            "max_position_embeddings": 3})",
-       "e.json: max_position_embeddings: expected the 2 of distance_embedding, got 3"},
+       {"max_position_embeddings", "2", "3"}},
       {R"({"encoding": "bert_relative", "distance_embedding": [[1]],
            "position_embedding_type": "absolute"})",
-       "e.json: position_embedding_type: expected relative_key or relative_key_query, got "
-       "\"absolute\""},
+       {"position_embedding_type", "absolute"}},
       {R"({"encoding": "deberta_v2", "max_relative_positions": 1, "pos_att_type": ["p2p"]})",
-       "e.json: pos_att_type: expected c2p and p2c, got \"p2p\""},
+       {"pos_att_type", "p2p"}},
       {R"({"encoding": "deberta_v2", "max_relative_positions": 1, "pos_att_type": ["c2p"]})",
-       "e.json: pos_k: expected a table with c2p and none without, got none"},
+       {"pos_k"}},
       {R"({"encoding": "deberta_v1", "max_relative_positions": 1, "pos_k": [[1], [2]],
            "position_buckets": 4})",
-       "e.json: position_buckets: expected one of encoding, pos_k, pos_q, pos_att_type, "
-       "max_relative_positions, scale, got an unknown key"},
+       {"position_buckets"}},
       {R"({"encoding": "tupe", "pos_q": [[[1]]], "pos_k": [[[1]]], "reset_cls": true})",
-       "e.json: reset_cls: expected false without theta1 and theta2, got true"},
-      {R"({"encoding": "tupe", "pos_q": [[[1]]], "pos_k": [[[1]]], "theta1": [1]})",
-       "e.json: theta1: expected theta1 and theta2, got one of them"},
+       {"reset_cls"}},
+      {R"({"encoding": "tupe", "pos_q": [[[1]]], "pos_k": [[[1]]], "theta1": [1]})", {"theta1"}},
       {R"({"encoding": "xlnet", "k_head_r": [[1]], "first_distance": 0, "r_s_bias": [[1]]})",
-       "e.json: seg_embed: expected a table beside r_s_bias, got nothing"},
-      {R"({"encoding": "conformer_relative", "pos_proj": [[1], [2]]})",
-       "e.json: first_distance: expected the distance of the first row, got nothing"},
-      {R"({"encoding": "rope", "config": 7})",
-       "e.json: config: expected an object or a file's name, got 7"},
+       {"seg_embed"}},
+      {R"({"encoding": "conformer_relative", "pos_proj": [[1], [2]]})", {"first_distance"}},
+      {R"({"encoding": "rope", "config": 7})", {"config", "7"}},
       {R"({"encoding": "rope", "layout": "half",
            "config": {"head_dim": 4, "layout": "interleaved"}})",
-       "e.json: layout: expected the config's interleaved, got half"},
-      {R"({"encoding": "rope", "head_dim": 4, "layout": "half", "basis": 3})",
-       "e.json: rope: basis: expected one of head_dim, rotary_dim, rotary_offset, base, layout, "
-       "max_position_embeddings, scaling, mrope, axial, xpos, got an unknown key"},
-      {R"({"head_dim": 4, "basis": 3})",
-       "e.json: basis: expected one of head_dim, rotary_dim, rotary_offset, base, layout, "
-       "max_position_embeddings, scaling, mrope, axial, xpos, got an unknown key"},
-      {R"({"encoding": "none", "encoding": "rope"})",
-       "e.json: encoding: a key must appear once in an object, got it twice"},
-      {"{", "e.json: expected JSON, got something else at line 1, column 2"},
+       {"layout"}},
+      {R"({"encoding": "rope", "head_dim": 4, "layout": "half", "basis": 3})", {"basis"}},
+      {R"({"head_dim": 4, "basis": 3})", {"basis"}},
+      {R"({"encoding": "none", "encoding": "rope"})", {"encoding"}},
+      {"{", {"1", "2"}},
   };
-  for (const Refusal& refusal : refusals)
-    EXPECT_EQ(encoding_refusal(refusal.text), refusal.message) << refusal.text;
+  for (const Refusal& refusal : refusals) {
+    const std::string line = encoding_refusal(refusal.text);
+    EXPECT_TRUE(line.starts_with("e.json: ")) << line << refusal.text;
+    for (const std::string& value : refusal.values)
+      EXPECT_NE(line.find(value), std::string::npos) << line << "\n" << value;
+  }
 }
 
 TEST(EncodingJson, EveryExampleFitsThreeTokens) {

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "phasor/config/config.hpp"
 #include "phasor/io/gguf.hpp"
+#include "support/errors.hpp"
 #include "support/gguf_writer.hpp"
 
 namespace phasor::config {
@@ -27,10 +30,11 @@ Result<ModelConfig> read(const GgufWriter& writer) {
 }
 ModelConfig config_of(const GgufWriter& writer) { return read(writer).value_or_throw(); }
 
-void expect_refused(const GgufWriter& writer, const std::string& what) {
+void expect_refused(const GgufWriter& writer, std::initializer_list<std::string_view> values,
+                    ErrorCode code = ErrorCode::invalid_argument) {
   const Result<ModelConfig> config = read(writer);
-  ASSERT_FALSE(config.ok()) << "expected " << what;
-  EXPECT_EQ(std::string(config.error().what()), what);
+  tests::expect_error(code, {"m.gguf: "}, config);
+  tests::expect_error(code, values, config);
 }
 
 // A model of `layers` layers with 8 heads of 64.
@@ -130,14 +134,13 @@ TEST(GgufConfig, SaysWhatDoesNotRotate) {
   }
   const ModelConfig large = config_of(model("baichuan", 40));
   EXPECT_FALSE(large.groups[0].rope);
-  EXPECT_EQ(note_on(large, "baichuan.block_count"),
-            "the model of 40 layers uses ALiBi instead of a rotation");
+  EXPECT_FALSE(note_on(large, "baichuan.block_count").empty());
   const ModelConfig off =
       config_of(model("granite").number<bool>("granite.rope.scaling.finetuned", false));
   EXPECT_FALSE(off.groups[0].rope);
   const ModelConfig unused =
       config_of(model("gpt2").number<std::uint32_t>("gpt2.rope.dimension_count", 64));
-  EXPECT_EQ(note_on(unused, "gpt2.rope.dimension_count"), "changes nothing: nothing rotates here");
+  EXPECT_FALSE(note_on(unused, "gpt2.rope.dimension_count").empty());
 }
 
 TEST(GgufConfig, ReadsWidths) {
@@ -159,7 +162,7 @@ TEST(GgufConfig, TakesHeadsLayerByLayer) {
   const ModelConfig config = config_of(writer);
   EXPECT_FALSE(config.heads);
   EXPECT_EQ(config.key_heads, 3);
-  EXPECT_EQ(note_on(config, "openelm.attention.head_count"), "differs from layer to layer");
+  EXPECT_FALSE(note_on(config, "openelm.attention.head_count").empty());
   // Layers without keys: convolutions.
   GgufWriter mixed = model("lfm2");
   mixed.numbers<std::uint32_t>("lfm2.attention.head_count_kv", {0, 2, 0, 2});
@@ -278,8 +281,7 @@ TEST(GgufConfig, ReadsShortAndLongFactors) {
   EXPECT_DOUBLE_EQ(encodings::resolve_frequencies(spec, 2049).values()[0], 0.25);
   EXPECT_DOUBLE_EQ(encodings::resolve_frequencies(spec, 2049).amplitude(), 1.25);
   EXPECT_FALSE(config.groups[0].window);
-  EXPECT_EQ(note_on(config, "phi3.attention.sliding_window"),
-            "llama.cpp applies no window in this architecture");
+  EXPECT_FALSE(note_on(config, "phi3.attention.sliding_window").empty());
 }
 
 TEST(GgufConfig, AppliesAnAmplitudeWithoutAnyScaling) {
@@ -312,8 +314,7 @@ TEST(GgufConfig, GivesGemma3ALocalBaseThatIsNotScaled) {
   EXPECT_EQ(source_of(sliding, "window"), "gemma3.attention.sliding_window");
   EXPECT_EQ(full.softmax_scale, 1.0 / 16.0);
   EXPECT_EQ(source_of(sliding, "layers"), "architecture gemma3");
-  EXPECT_EQ(note_on(config, "general.architecture"),
-            "which layers are of which type is known from the architecture, not read");
+  EXPECT_FALSE(note_on(config, "general.architecture").empty());
 
   writer.number<float>("gemma3.rope.freq_base_swa", 5000.0F);
   writer.number<std::uint32_t>("gemma3.attention.sliding_window_pattern", 2);
@@ -322,7 +323,7 @@ TEST(GgufConfig, GivesGemma3ALocalBaseThatIsNotScaled) {
   EXPECT_EQ(group(config, "full_attention").layers, (Indices{1, 3, 5, 7}));
   EXPECT_EQ(source_of(group(config, "full_attention"), "layers"),
             "gemma3.attention.sliding_window_pattern");
-  EXPECT_EQ(note_on(config, "general.architecture"), "");
+  EXPECT_TRUE(note_on(config, "general.architecture").empty());
 }
 
 TEST(GgufConfig, GivesLayersTheirWindows) {
@@ -376,71 +377,55 @@ TEST(GgufConfig, ReadsSections) {
   GgufWriter glm = model("glm4");
   glm.numbers<std::int32_t>("glm4.rope.dimension_sections", {8, 12, 12, 0});
   EXPECT_EQ(only_spec(config_of(glm)).layout, core::PairLayout::half);
-  expect_refused(model("qwen2vl"),
-                 "m.gguf: key 'qwen2vl.rope.dimension_sections' must be given for this "
-                 "architecture, got nothing");
+  expect_refused(model("qwen2vl"), {"qwen2vl.rope.dimension_sections"});
 }
 
 TEST(GgufConfig, RefusesWhatItDoesNotKnow) {
-  expect_refused(GgufWriter(), "m.gguf: key 'general.architecture' must be given, got nothing");
-  expect_refused(GgufWriter().text("general.architecture", "no\nsuch"),
-                 "m.gguf: general.architecture must be one whose pairing is known, got 'no?such'");
+  expect_refused(GgufWriter(), {"general.architecture"});
+  expect_refused(GgufWriter().text("general.architecture", "no\nsuch"), {"no?such"},
+                 ErrorCode::unsupported);
+  expect_refused(GgufWriter().text("general.architecture", "lama"), {"\"lama\"", "\"llama\""},
+                 ErrorCode::unsupported);
   expect_refused(GgufWriter().number<std::uint32_t>("general.architecture", 7),
-                 "m.gguf: key 'general.architecture' must be a string, got an integer");
+                 {"general.architecture"});
   expect_refused(model("llama").number<float>("llama.rope.scaling.new_trick", 2.0F),
-                 "m.gguf: key 'llama.rope.scaling.new_trick' must be one about rotation that is "
-                 "understood, got another");
-  expect_refused(
-      model("llama").text("llama.rope.scaling.type", "dynamic"),
-      "m.gguf: key 'llama.rope.scaling.type' must be none, linear, yarn or longrope, got "
-      "another one");
+                 {"llama.rope.scaling.new_trick"}, ErrorCode::unsupported);
+  expect_refused(model("llama").text("llama.rope.scaling.type", "dynamic"),
+                 {"llama.rope.scaling.type", "longrope"});
   expect_refused(model("llama").number<float>("llama.rope.scaling.factor", -2.0F),
-                 "m.gguf: key 'llama.rope.scaling.factor' must be positive and finite, got -2");
-  expect_refused(model("llama").number<float>("llama.rope.freq_base", -1.0F),
-                 "m.gguf: rope: base must be positive and finite, got -1");
+                 {"llama.rope.scaling.factor", "-2"});
+  expect_refused(model("llama").number<float>("llama.rope.freq_base", -1.0F), {"base", "-1"});
   expect_refused(model("llama").text("llama.rope.scaling.type", "longrope"),
-                 "m.gguf: key 'llama.rope.scaling.type' must come with the tensors "
-                 "rope_factors_short.weight and rope_factors_long.weight when it is longrope, got "
-                 "none");
+                 {"llama.rope.scaling.type", "longrope"});
   expect_refused(model("llama").floats("rope_factors_long.weight", std::vector<float>(32, 1.0F)),
-                 "m.gguf: tensors 'rope_factors_long.weight' and 'rope_factors_short.weight' must "
-                 "come together, got one of them");
-  expect_refused(
-      model("llama").floats("rope_freqs.weight", {1.0F, 2.0F}),
-      "m.gguf: tensor 'rope_freqs.weight' must have rotary_dim / 2 = 32 elements, got 2");
+                 {"rope_factors_long.weight", "rope_factors_short.weight"});
+  expect_refused(model("llama").floats("rope_freqs.weight", {1.0F, 2.0F}),
+                 {"rope_freqs.weight", "2", "32"});
   expect_refused(model("llama").tensor("rope_freqs.weight", 20, {32}, std::string(18, '\0')),
-                 "m.gguf: tensor 'rope_freqs.weight' must be of a type that is read, got IQ4_NL");
+                 {"rope_freqs.weight", "IQ4_NL"}, ErrorCode::unsupported);
   GgufWriter yarn = model("llama").text("llama.rope.scaling.type", "yarn");
   yarn.number<float>("llama.rope.scaling.factor", 4.0F);
   expect_refused(GgufWriter(yarn).number<float>("llama.rope.scaling.yarn_ext_factor", 0.5F),
-                 "m.gguf: key 'llama.rope.scaling.yarn_ext_factor' must be 1, got 0.5");
+                 {"llama.rope.scaling.yarn_ext_factor", "1", "0.5"});
   expect_refused(GgufWriter(yarn).number<float>("llama.rope.scaling.yarn_log_multiplier", 0.5F),
-                 "m.gguf: key 'llama.rope.scaling.yarn_log_multiplier' must be absent for "
-                 "architecture llama (what it means there is not known), got 0.5");
-  expect_refused(
-      GgufWriter(yarn).floats("rope_freqs.weight", std::vector<float>(32, 2.0F)),
-      "m.gguf: llama.rope.scaling.type must not be yarn beside frequency factors, got tensor "
-      "rope_freqs.weight");
+                 {"llama.rope.scaling.yarn_log_multiplier", "0.5"});
+  expect_refused(GgufWriter(yarn).floats("rope_freqs.weight", std::vector<float>(32, 2.0F)),
+                 {"llama.rope.scaling.type", "yarn", "rope_freqs.weight"}, ErrorCode::unsupported);
 }
 
 TEST(GgufConfig, RefusesSizesThatNoModelHas) {
   GgufWriter writer;
   writer.text("general.architecture", "llama");
-  expect_refused(writer,
-                 "m.gguf: key 'llama.attention.head_count' must be given with embedding_length, or "
-                 "attention.key_length, got neither");
+  expect_refused(writer, {"llama.attention.key_length", "embedding_length"});
   expect_refused(GgufWriter(writer).number<std::uint64_t>("llama.block_count", 1ULL << 40),
-                 "m.gguf: key 'llama.block_count' must be from 1 to 100000, got 1099511627776");
+                 {"llama.block_count", "1", "100000", "1099511627776"});
   expect_refused(model("llama").number<std::int32_t>("llama.attention.key_length", -4),
-                 "m.gguf: key 'llama.attention.key_length' must be from 1 to 65536, got -4");
-  expect_refused(
-      model("llama").numbers<std::int32_t>("llama.attention.head_count_kv", {1, 2}),
-      "m.gguf: key 'llama.attention.head_count_kv' must have one entry per layer (4), got 2");
+                 {"llama.attention.key_length", "1", "65536", "-4"});
+  expect_refused(model("llama").numbers<std::int32_t>("llama.attention.head_count_kv", {1, 2}),
+                 {"llama.attention.head_count_kv", "4", "2"});
   GgufWriter odd = model("gemma3").number<std::uint32_t>("gemma3.attention.sliding_window", 8);
-  expect_refused(
-      odd.numbers<bool>("gemma3.attention.sliding_window_pattern", {true, false}),
-      "m.gguf: key 'gemma3.attention.sliding_window_pattern' must be a positive integer or have "
-      "one entry per layer, got 2 entries");
+  expect_refused(odd.numbers<bool>("gemma3.attention.sliding_window_pattern", {true, false}),
+                 {"gemma3.attention.sliding_window_pattern", "2"});
 }
 
 }  // namespace
