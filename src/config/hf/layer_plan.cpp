@@ -39,7 +39,7 @@ namespace {
   return family.layer_interval;
 }
 
-// 1 where a layer rotates, as Llama 4 and SmolLM3 write it; an empty list stands for the interval.
+// 1 where a layer rotates, as Llama 4 and SmolLM3 write it; an empty list means the interval.
 [[nodiscard]] LayerPlan read_unrotated(const ObjectReader& top, const RotaryFacts& family,
                                        std::optional<std::int64_t> count) {
   constexpr std::string_view kKey = "no_rope_layers";

@@ -11,7 +11,7 @@
 
 #include "phasor/config/internal/families.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 
 namespace phasor::config {
 namespace {

@@ -221,7 +221,7 @@ TEST(Families, ImagesHaveTwoAxes) {
           R"({"model_type": "gemma4_vision", "head_dim": 64, "rope_parameters": {"rope_type": "axial",
                      "rope_theta": 100.0}})"),
       AxialAxes::Kind::per_half_head);
-  // The first ChatGLM turns each half of a head by its own row of positions.
+  // The first ChatGLM rotates each half of a head by its own row of positions.
   const RopeSpec chatglm =
       parsed(
           R"({"model_type": "chatglm", "hidden_size": 4096, "num_attention_heads": 32, "position_encoding_2d": true,

@@ -55,7 +55,7 @@ TEST(ConfigText, LongKeysAndWordsAreCut) {
 }
 
 // The parser takes a NUL for the end of the text.
-TEST(ConfigText, NothingHidesBehindANul) {
+TEST(ConfigText, NothingIsIgnoredAfterANul) {
   const std::string text = R"({"head_dim": 8})";
   EXPECT_EQ(config_refusal(text), "");
   EXPECT_NE(config_refusal(text + std::string("\0{", 2)).find("column 16"), std::string::npos);
@@ -68,7 +68,7 @@ TEST(ConfigText, AListOfManyObjectsIsReadInOnePass) {
   EXPECT_EQ(text_refusal(many + "]}"), "");
 }
 
-TEST(ConfigText, NamesThatCouldNotStandInAPageAreRefused) {
+TEST(ConfigText, NamesWithControlCharactersAreRefused) {
   const auto refused = [](std::string_view text, std::string_view words) {
     const auto parsed = parse_config(text);
     ASSERT_FALSE(parsed.ok()) << text;
