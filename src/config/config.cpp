@@ -28,9 +28,11 @@ namespace {
   for (const LayerGroup& group : config.groups)
     count += static_cast<std::int64_t>(group.layers.size());
   const std::string indices = count == 0 ? "" : message(" or an index below ", count);
+  const std::string choices =
+      message("expected a layer type (", names_of_groups(config), ")", indices);
   return Error(ErrorCode::invalid_argument,
-               message("layer: expected a layer type (", names_of_groups(config), ")", indices,
-                       ", got ", selector.empty() ? "nothing" : message("\"", selector, "\"")));
+               selector.empty() ? message("layer: layers differ, choose one: ", choices)
+                                : message("layer: unknown layer \"", selector, "\": ", choices));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "phasor/core/internal/message_text.hpp"
+
 namespace phasor::config {
 namespace {
 
@@ -30,9 +32,22 @@ void ObjectReader::refuse(std::string_view key, const std::string& what) const {
 }
 
 void ObjectReader::refuse_as(ErrorCode code, std::string_view key, const std::string& what) const {
-  // `what` may show text of the file.
+  // `what` may contain text of the file.
   constexpr std::size_t kLongest = 1000;
   throw Error(code, message(path_of(key), ": ", io::one_line(what, kLongest)));
+}
+
+void ObjectReader::refuse_missing(std::string_view key, const std::string& what) const {
+  throw Error(ErrorCode::invalid_argument, message("missing key \"", path_of(key), "\": ", what));
+}
+
+void ObjectReader::refuse_unknown(std::string_view key, std::string_view takes) const {
+  const std::vector<std::string_view> known(understood_.begin(), understood_.end());
+  std::string hint = core::did_you_mean(key, known);
+  if (hint.empty() && !takes.empty()) hint = message("; expected one of ", takes);
+  throw Error(
+      ErrorCode::invalid_argument,
+      message(path_.empty() ? "" : path_ + ": ", "unknown key \"", io::one_line(key), "\"", hint));
 }
 
 bool ObjectReader::has(std::string_view key) const { return !value(key).is_null(); }
@@ -56,7 +71,7 @@ const Json* ObjectReader::find(std::string_view key) const {
 std::optional<double> ObjectReader::number(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_number()) refuse(key, message("expected a number, got ", shown(*found)));
+  if (!found->is_number()) refuse(key, message("must be a number, got ", shown(*found)));
   return found->get<double>();
 }
 
@@ -64,37 +79,37 @@ std::optional<std::int64_t> ObjectReader::integer(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
   const std::optional<std::int64_t> integer = as_integer(*found);
-  if (!integer) refuse(key, message("expected an integer, got ", shown(*found)));
+  if (!integer) refuse(key, message("must be an integer, got ", shown(*found)));
   return integer;
 }
 
 std::optional<bool> ObjectReader::flag(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_boolean()) refuse(key, message("expected true or false, got ", shown(*found)));
+  if (!found->is_boolean()) refuse(key, message("must be true or false, got ", shown(*found)));
   return found->get<bool>();
 }
 
 std::optional<std::string> ObjectReader::text(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_string()) refuse(key, message("expected a string, got ", shown(*found)));
+  if (!found->is_string()) refuse(key, message("must be a string, got ", shown(*found)));
   return found->get<std::string>();
 }
 
 void ObjectReader::require_name(std::string_view key, std::string_view word) const {
   const std::string line = io::one_line(word);
-  if (line != word) refuse(key, message("expected a name of printable characters, got ", line));
+  if (line != word) refuse(key, message("must be a name of printable characters, got ", line));
 }
 
 std::optional<std::vector<double>> ObjectReader::numbers(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_array()) refuse(key, message("expected a list of numbers, got ", shown(*found)));
+  if (!found->is_array()) refuse(key, message("must be a list of numbers, got ", shown(*found)));
   std::vector<double> numbers;
   for (const Json& entry : *found) {
     if (!entry.is_number())
-      refuse(key, message("expected a list of numbers, got ", shown(entry), " in it"));
+      refuse(key, message("must be a list of numbers, got ", shown(entry), " in it"));
     numbers.push_back(entry.get<double>());
   }
   return numbers;
@@ -103,11 +118,11 @@ std::optional<std::vector<double>> ObjectReader::numbers(std::string_view key) c
 std::optional<std::vector<std::int64_t>> ObjectReader::integers(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_array()) refuse(key, message("expected a list of integers, got ", shown(*found)));
+  if (!found->is_array()) refuse(key, message("must be a list of integers, got ", shown(*found)));
   std::vector<std::int64_t> integers;
   for (const Json& entry : *found) {
     const std::optional<std::int64_t> integer = as_integer(entry);
-    if (!integer) refuse(key, message("expected a list of integers, got ", shown(entry), " in it"));
+    if (!integer) refuse(key, message("must be a list of integers, got ", shown(entry), " in it"));
     integers.push_back(*integer);
   }
   return integers;
@@ -116,11 +131,11 @@ std::optional<std::vector<std::int64_t>> ObjectReader::integers(std::string_view
 std::optional<std::vector<std::string>> ObjectReader::texts(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_array()) refuse(key, message("expected a list of strings, got ", shown(*found)));
+  if (!found->is_array()) refuse(key, message("must be a list of strings, got ", shown(*found)));
   std::vector<std::string> texts;
   for (const Json& entry : *found) {
     if (!entry.is_string())
-      refuse(key, message("expected a list of strings, got ", shown(entry), " in it"));
+      refuse(key, message("must be a list of strings, got ", shown(entry), " in it"));
     texts.push_back(entry.get<std::string>());
   }
   return texts;
@@ -129,19 +144,19 @@ std::optional<std::vector<std::string>> ObjectReader::texts(std::string_view key
 std::optional<ObjectReader> ObjectReader::object(std::string_view key) const {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_object()) refuse(key, message("expected an object, got ", shown(*found)));
+  if (!found->is_object()) refuse(key, message("must be an object, got ", shown(*found)));
   return ObjectReader(*found, path_of(key));
 }
 
 double ObjectReader::required_number(std::string_view key) const {
   const std::optional<double> found = number(key);
-  if (!found) refuse(key, "expected a number, got nothing");
+  if (!found) refuse_missing(key, "expected a number");
   return *found;
 }
 
 std::int64_t ObjectReader::required_integer(std::string_view key) const {
   const std::optional<std::int64_t> found = integer(key);
-  if (!found) refuse(key, "expected an integer, got nothing");
+  if (!found) refuse_missing(key, "expected an integer");
   return *found;
 }
 
@@ -159,8 +174,7 @@ std::vector<std::string> ObjectReader::keys_not_understood() const {
 
 void ObjectReader::refuse_rest(std::string_view takes) const {
   const std::vector<std::string> rest = keys_not_understood();
-  if (!rest.empty())
-    refuse(rest.front(), message("expected one of ", takes, ", got an unknown key"));
+  if (!rest.empty()) refuse_unknown(rest.front(), takes);
 }
 
 }  // namespace phasor::config

@@ -12,10 +12,10 @@ constexpr std::int64_t kFormat = 1;
 constexpr std::size_t kLongest = std::size_t{1} << 16;
 
 [[nodiscard]] core::PairLayout read_layout(const ObjectReader& top, std::string_view key) {
-  const std::string name = top.text(key).value_or("nothing");
+  const std::string name = top.text(key).value_or("");
   const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
   if (!layout || *layout == core::PairLayout::interleaved_to_half) {
-    top.refuse(key, message("expected half or interleaved, got ", name));
+    top.refuse(key, message("must be half or interleaved, got \"", name, "\""));
   }
   return *layout;
 }
@@ -25,13 +25,13 @@ constexpr std::size_t kLongest = std::size_t{1} << 16;
   const ObjectReader top(object);
   const std::optional<std::int64_t> format = top.integer("format");
   if (format != kFormat) {
-    top.refuse("format", message("expected ", kFormat, ", got ", shown(top.value("format"))));
+    top.refuse("format", message("must be ", kFormat, ", got ", shown(top.value("format"))));
   }
   LayoutSidecar sidecar;
   sidecar.layout = read_layout(top, "layout");
   sidecar.converted_from = read_layout(top, "converted_from");
   const std::optional<std::string> model_type = top.text("model_type");
-  if (!model_type) top.refuse("model_type", "expected a string, got nothing");
+  if (!model_type) top.refuse_missing("model_type", "expected a string");
   sidecar.model_type = *model_type;
   (void)top.integer("tensors");
   if (const std::optional<ObjectReader> proof = top.object("proof")) {
@@ -67,17 +67,18 @@ Result<Done> apply_layout_sidecar(const std::filesystem::path& folder, ModelConf
   if (std::filesystem::exists(folder / kConvertJournal, ignored)) {
     return Error(ErrorCode::invalid_argument,
                  message(folder.string(),
-                         ": must be a whole checkpoint, got an unfinished `phasor "
-                         "convert`; run it again to finish"));
+                         ": the checkpoint is incomplete: `phasor convert` was interrupted; run it "
+                         "again to finish"));
   }
   const Result<std::optional<LayoutSidecar>> sidecar = read_layout_sidecar(folder);
   if (!sidecar) return sidecar.error();
   if (!sidecar->has_value()) return Done{};
   const LayoutSidecar& found = **sidecar;
   if (found.model_type != config.model_type) {
-    return Error(ErrorCode::invalid_argument,
-                 message((folder / kLayoutSidecar).string(), ": model_type must be the config's \"",
-                         config.model_type, "\", got \"", found.model_type, "\""));
+    return Error(
+        ErrorCode::invalid_argument,
+        message((folder / kLayoutSidecar).string(), ": model_type must be that of the config, \"",
+                config.model_type, "\", got \"", found.model_type, "\""));
   }
   for (LayerGroup& group : config.groups) {
     if (!group.rope) continue;
@@ -89,7 +90,7 @@ Result<Done> apply_layout_sidecar(const std::filesystem::path& folder, ModelConf
       {std::string(kLayoutSidecar),
        message("q and k were converted from ", core::name_of(found.converted_from), " to ",
                core::name_of(found.layout), "; engines that do not read this file would rotate ",
-               "other pairs")});
+               "the wrong pairs")});
   return Done{};
 }
 

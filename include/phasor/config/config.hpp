@@ -19,8 +19,8 @@ class GgufFile;
 
 namespace phasor::config {
 
-// Where a number came from: the config's key by its path ("rope_scaling.factor"), or, in words,
-// what stood in for an absent one ("default of model_type llama").
+// The source of a number: the path of the config's key ("rope_scaling.factor"), or a description of
+// the default ("default of model_type llama").
 struct Source {
   std::string what;  // "base", "layout", "rotary_dim", "scaling", ...
   std::string key;
@@ -33,13 +33,13 @@ struct LayerGroup {
   // Indices, ascending; empty when the config does not say how many, or when no layer is of this
   // type.
   std::vector<std::int64_t> layers;
-  double softmax_scale = 0.0;  // the factor on q.k; 0 when the config does not tell
-  // Keys each query sees, itself included; none: all of them, or the config does not tell.
+  double softmax_scale = 0.0;  // the factor on q.k; 0 when the config does not give it
+  // Keys each query sees, itself included; nullopt: all of them, or unknown.
   std::optional<std::int64_t> window = std::nullopt;
   std::vector<Source> sources = {};
 };
 
-// A key that is understood and still changes nothing, or something else than it seems to.
+// A known key that has no effect, or not the effect that its name suggests.
 struct KeyNote {
   std::string key;
   std::string note;
@@ -49,50 +49,49 @@ struct ModelConfig {
   std::string model_type;  // empty for a plain spec
   std::vector<LayerGroup> groups;
   std::optional<std::int64_t> max_position;  // the trained length, as the config gives it
-  std::string max_position_key;              // where it stood
-  // The value turns too (RoFormer's rotary_value).
+  std::string max_position_key;              // its key
+  // Values rotate too (RoFormer's rotary_value).
   bool rotates_values = false;
   std::int64_t head_dim = 0;
   std::optional<std::int64_t> heads = std::nullopt, key_heads = std::nullopt;
   std::vector<KeyNote> notes = {};
-  // Top-level keys that no rule reads. None of them speaks of positions: those are refused.
+  // Top-level keys that were not read. None is about positions: those are refused.
   std::vector<std::string> unread_keys = {};
 };
 
 // Parses a config.json or a plain spec {"head_dim": 8, "base": 10000, "layout": "interleaved",
-// "rotary_dim": 8, "scaling": {...}}. `name` stands at the front of every message.
+// "rotary_dim": 8, "scaling": {...}}. Every message starts with `name`.
 //
 // It is a config.json when it has one of model_type, architectures, hidden_size, n_embd, embed_dim,
 // num_attention_heads, text_config, vision_config or rope_parameters, or when it has rope_theta,
 // rope_scaling, rotary_emb_base, rotary_pct or qk_rope_head_dim and no key that only a plain spec
 // has (base, layout, scaling, mrope, axial, xpos, rotary_offset); else a plain spec. Of a model of
-// text and images (text_config), the text part counts. Null stands for absent, except for a layer
-// type.
+// text and images (text_config), the text part is read. Null means absent, except for a layer type.
 //
 // plain spec   head_dim; rotary_dim (head_dim - rotary_offset); rotary_offset (0); base (10000);
 //              layout; max_position_embeddings; scaling {type, ...};
 //              mrope {sections, order: chunked | interleaved | alternating};
 //              axial: concatenated | alternating | per_half_head;
 //              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil}
-// layer types  the config's own; "rope" and "no_rope" where every n-th layer does not rotate
-// refuses      keys that repeat; unknown keys of a plain spec or a rope dictionary; unknown
-//              top-level keys that speak of positions; dictionaries, bases and widths that
+// layer types  the config's own; "rope" and "no_rope" if every n-th layer does not rotate
+// refuses      repeated keys; unknown keys of a plain spec or a rope dictionary; unknown
+//              top-level keys about positions; dictionaries, bases and widths that
 //              contradict each other; a missing base when the model_type has no known one
 [[nodiscard]] PHASOR_API Result<ModelConfig> parse_config(std::string_view text,
                                                           std::string_view name = "config");
 // The rotation that GGUF metadata describes, as llama.cpp reads it: the layout is that of the
-// architecture's kernel, since converting to GGUF permutes q and k where the two differ. Tensors of
-// frequency factors (rope_freqs.weight, rope_factors_long.weight, rope_factors_short.weight) count.
+// architecture's kernel, since converting to GGUF permutes q and k if the two differ. Tensors of
+// frequency factors (rope_freqs.weight, rope_factors_long.weight, rope_factors_short.weight) are read.
 //
-// refuses  an architecture whose layout is not known; keys {arch}.rope.* that are not understood
+// refuses  an architecture whose layout is not known; unknown keys {arch}.rope.*
 [[nodiscard]] PHASOR_API Result<ModelConfig> config_of_gguf(const io::GgufFile& file);
 
 // A config.json, a directory that holds one, or a GGUF file. A directory that `phasor convert`
-// wrote also holds the layout that its weights are in, and that one counts.
+// wrote also has the layout of its weights, which is used.
 [[nodiscard]] PHASOR_API Result<ModelConfig> read_config(const std::filesystem::path& path);
 
 // The group of a layer, given as an index ("0") or a layer type ("full_attention"). An empty
-// selector is fine while all groups that rotate do it alike; else the error lists them.
+// selector is allowed if all groups that rotate are equal; else the error lists them.
 [[nodiscard]] PHASOR_API Result<LayerGroup> select_layer(const ModelConfig& config,
                                                          std::string_view selector);
 

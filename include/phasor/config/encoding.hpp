@@ -1,5 +1,5 @@
-// Encodings written as JSON: what `phasor attend --encoding` reads. Tables of trained numbers stand
-// in the file itself or in .npy files beside it.
+// Encodings written as JSON: what `phasor attend --encoding` reads. Tables of trained numbers are
+// in the file itself or in .npy files next to it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace phasor::config {
 
-// An encoding and the numbers that its tables point into. Moves, and does not copy: a copy's tables
-// would still point into the first.
+// An encoding and the numbers that its tables point to. Movable, not copyable: the tables of a copy
+// would point into the original.
 struct LoadedEncoding {
   std::vector<encodings::Encoding> parts;  // one, or several at once
-  // The factor on the scores where the file names another than the encoding's own.
+  // The factor on the scores, if it is not the encoding's own.
   std::optional<double> scale = std::nullopt;
-  // ALiBi's, where the file lists them or their order; empty: as encodings::Alibi has them.
+  // ALiBi's, if the file lists them; empty: those of encodings::Alibi.
   std::vector<double> slopes;
   std::optional<encodings::SlopeOrder> slope_order = std::nullopt;
   std::vector<std::vector<float>> storage;
@@ -37,12 +37,11 @@ struct LoadedEncoding {
   ~LoadedEncoding() = default;
 };
 
-// A table in the caller's memory: what {"array": NAME} stands for. Both spans and the numbers must
-// outlive what is parsed with it.
+// A table in the caller's memory: what {"array": NAME} refers to. Both spans and the numbers must
+// outlive the parsed encoding.
 //
-// f32 is read in place where the encoding's axes allow it: the features of a row must lie next to
-// each other, other strides are free. f64 is read in place by attention in float64 (Table::wide)
-// where it is row-major without gaps, beside a float32 copy for the rest. Everything else is copied
+// f32 is read in place if the features of a row are contiguous; other strides are free. f64 is read in place by attention in float64 (Table::wide)
+// if it is row-major without gaps, with a float32 copy for the rest. Everything else is copied
 // to LoadedEncoding's storage, 16-bit floats as float32.
 struct NamedTable {
   std::string_view name;
@@ -52,12 +51,12 @@ struct NamedTable {
   std::span<const std::int64_t> strides;  // counted in elements; empty: row-major without gaps
 };
 
-// What the file may leave to its reader.
+// What the file may leave out.
 struct EncodingRequest {
-  // The attention to be served: a head width that the file does not say, XLNet's first_distance and
-  // the number of sinusoidal rows come from it. None: the file must say them.
+  // Shape of the attention: gives a head width that is missing in the file, XLNet's first_distance and
+  // the number of sinusoidal rows. nullopt: the file must have them.
   std::optional<encodings::AttentionShape> shape = std::nullopt;
-  // For the config.json of a model whose layers differ, as for select_layer().
+  // Layer of a config.json whose layers differ, as for select_layer().
   std::string layer;
   // The arrays that tables may name.
   std::span<const NamedTable> tables = {};
@@ -66,8 +65,7 @@ struct EncodingRequest {
 // A file is {"encoding": NAME, ...}, or {"encoding": [{...}, ...]} for several at once, or, without
 // the key "encoding", anything that parse_config() takes: a rope. "scale" sets the factor on the
 // scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16)
-// or nested lists of numbers, or {"array": NAME} for one of the request's tables; where rows are
-// said to be sinusoidal they may also be
+// or nested lists of numbers, or {"array": NAME} for one of the request's tables; rows that may be sinusoidal can also be
 // {"sinusoidal": {"variant": interleaved | concat | fairseq, "base": 10000, "dim": head_dim}}.
 //
 //   none
@@ -96,7 +94,7 @@ struct EncodingRequest {
 //
 // refuses  unknown names and keys; sinusoidal, learned_absolute and hierarchical_absolute, which
 //          are added to the input before the projections; tables of another rank or type; sizes
-//          that the file contradicts (num_buckets, max_position_embeddings, pos_att_type,
+//          that contradict the file (num_buckets, max_position_embeddings, pos_att_type,
 //          reset_cls ...)
 [[nodiscard]] PHASOR_API Result<LoadedEncoding> parse_encoding(std::string_view text,
                                                                const std::filesystem::path& folder,

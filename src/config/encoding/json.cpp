@@ -250,7 +250,7 @@ TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& nam
                     first ? message("cannot be combined with sinusoidal rows, got ", *first)
                           : "sinusoidal rows need the number of tokens");
     }
-    // From the farthest key of the past to the farthest of the future.
+    // From the farthest past key to the farthest future key.
     relative.first_distance = draft.request.shape->key_tokens - 1;
     const std::int64_t rows =
         draft.request.shape->key_tokens + draft.request.shape->query_tokens - 1;
@@ -342,7 +342,7 @@ Encoding read_tupe(const ObjectReader& reader, Draft& draft) {
     tupe.bias = read_buckets(reader, "bias_table", draft);
   } else {
     for (const char* key : {"num_buckets", "max_distance", "bidirectional"}) {
-      // Cases state them whether or not there is a bias; without one they mean nothing.
+      // Files may have them without a bias; then they have no effect.
       reader.mark_understood(key);
     }
   }
@@ -412,7 +412,7 @@ void read_list(const ObjectReader& top, const Json& list, Draft& draft) {
     const std::string path = message("encoding[", index, "]");
     if (!list[index].is_object())
       throw Error(ErrorCode::invalid_argument,
-                  message(path, ": expected an object, got ", shown(list[index])));
+                  message(path, ": must be an object, got ", shown(list[index])));
     const ObjectReader reader(list[index], path);
     // One factor holds for the whole score.
     if (reader.has("scale")) reader.refuse("scale", "belongs outside the list");

@@ -74,7 +74,7 @@ void collect(const ObjectReader& reader, std::string_view key, const Json& value
       break;
     default:
       reader.refuse_as(ErrorCode::unsupported, key,
-                       message(path.string(), ": expected float32, float16 or bfloat16, got ",
+                       message(path.string(), ": must be float32, float16 or bfloat16, got ",
                                io::name_of(array->type)));
   }
   return numbers;
@@ -137,18 +137,18 @@ using Shape = std::span<const std::int64_t>;
         table.dim = shape[axis];
     }
   }
-  // Where there is one row the step to the next is never taken, yet must not be less than a row.
+  // The stride of a single row is never used, yet must not be less than a row.
   if (table.rows == 1) table.row_stride = table.dim;
   return table;
 }
 
-// Features that attention can read where they lie.
+// Whether attention can read the features in place.
 [[nodiscard]] bool contiguous_rows(const TableAxes& form, Shape shape, Shape strides) {
   const std::size_t last = shape.size() - 1;
   return form.order[last] != 'd' || shape[last] == 1 || strides[last] == 1;
 }
 
-// The step along an axis of one entry is never taken.
+// The stride of an axis with one entry is never used.
 [[nodiscard]] bool same_places(Shape shape, Shape strides, Shape others) {
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] != 1 && strides[axis] != others[axis]) return false;
@@ -299,7 +299,7 @@ Table TableReader::rows_of(const Sinusoidal& encoding, Positions positions) {
   constexpr std::int64_t kMostNumbers = std::int64_t{1} << 24;
   if (positions.count > kMostNumbers / encoding.dim) {
     throw Error(ErrorCode::invalid_argument,
-                message("sinusoidal: expected at most ", kMostNumbers, " numbers, got ",
+                message("sinusoidal: must have at most ", kMostNumbers, " numbers, got ",
                         positions.count, " rows of ", encoding.dim));
   }
   std::vector<std::int64_t> at(static_cast<std::size_t>(positions.count));

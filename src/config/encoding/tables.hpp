@@ -19,8 +19,8 @@
 
 namespace phasor::config {
 
-// The axes of a table in the order of its file: h(ead), r(ow), d(im); the last must be d where
-// there is one. `text` is what a message shows.
+// The axes of a table in the order of its file: h(ead), r(ow), d(im); d must be the last, if
+// present. `text` is the form that messages show.
 struct TableAxes {
   std::string_view order, text;
 };
@@ -32,11 +32,11 @@ class TableReader {
               LoadedEncoding& loaded)
       : folder_(std::move(folder)), arrays_(arrays), loaded_(loaded) {}
 
-  // A table that is not there when the key is absent.
+  // An empty table when the key is absent.
   //
-  // throws   Error naming the key: neither a file's name nor an array's nor nested lists of numbers,
-  //          lists that differ in length, another rank than `forms` have, no number at all, a file
-  //          that read_npy() refuses, one of a type other than float32, float16 and bfloat16
+  // throws   Error with the key: not the name of a file or an array and not nested lists of numbers,
+  //          lists of different lengths, a rank that `forms` do not have, no numbers, a file that
+  //          read_npy() refuses or whose type is not float32, float16 or bfloat16
   [[nodiscard]] encodings::Table table(const ObjectReader& reader, std::string_view key,
                                        std::initializer_list<TableAxes> forms);
   [[nodiscard]] encodings::Table required(const ObjectReader& reader, std::string_view key,
@@ -47,7 +47,7 @@ class TableReader {
       const ObjectReader& reader, std::string_view key, std::optional<std::int64_t> head_dim) const;
   // Its rows at these positions, shared by the heads.
   //
-  // throws   Error(invalid_argument) for a table that a few words of a file would make huge
+  // throws   Error(invalid_argument) for a table of more than 2^24 numbers
   struct Positions {
     std::int64_t first = 0, count = 0, step = 1;
   };
@@ -58,7 +58,7 @@ class TableReader {
   [[nodiscard]] encodings::Table array(const ObjectReader& reader, std::string_view key,
                                        std::initializer_list<TableAxes> forms);
 
-  // Takes the numbers in; the table gets their address.
+  // Stores the numbers; the table points to them.
   void keep(std::vector<double> values, encodings::Table& table);
   void keep(std::vector<float> values, encodings::Table& table);
 

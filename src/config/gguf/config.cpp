@@ -3,11 +3,11 @@
 #include <numeric>
 #include <utility>
 
-#include "config/gguf/architectures.hpp"
 #include "config/gguf/keys.hpp"
 #include "config/gguf/scaling.hpp"
 #include "config/hf/layer_plan.hpp"
 #include "phasor/config/config.hpp"
+#include "phasor/config/internal/families.hpp"
 #include "phasor/io/internal/gguf_cursor.hpp"
 
 namespace phasor::config {
@@ -16,7 +16,7 @@ namespace {
 using encodings::MropeAxes;
 using encodings::RopeSpec;
 
-// Far beyond any model; they keep a damaged file from filling the memory.
+// Far beyond any model: a damaged file must not allocate all memory.
 constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxHeadDim = std::int64_t{1} << 16;
 
@@ -67,7 +67,7 @@ class GgufConfigReader {
     return values;
   }
 
-  // The count that all layers with any share; none, with a note, when they differ.
+  // The count of all layers that have any; nullopt, with a note, when they differ.
   [[nodiscard]] std::optional<std::int64_t> shared(const std::vector<std::int64_t>& counts,
                                                    std::string_view key) {
     std::optional<std::int64_t> one;
@@ -130,7 +130,7 @@ class GgufConfigReader {
     for (const std::string& key : keys_.not_understood()) {
       if (!key.starts_with(keys_.path_of("rope."))) continue;
       keys_.mark_understood(std::string_view(key).substr(keys_.path_of("").size()));
-      config_.notes.push_back({key, "changes nothing: nothing rotates here"});
+      config_.notes.push_back({key, "has no effect: no layer rotates"});
     }
   }
 
@@ -140,8 +140,8 @@ class GgufConfigReader {
 
   void read_rotating_groups() {
     if (key_width_ < 1) {
-      keys_.refuse("attention.head_count",
-                   "must be given with embedding_length, or attention.key_length, got neither");
+      keys_.refuse_missing("attention.key_length",
+                           "expected it, or attention.head_count and embedding_length");
     }
     std::vector<Source> sources;
     const RopeSpec spec = read_spec(sources);
@@ -187,7 +187,7 @@ class GgufConfigReader {
     RopeSpec spec;
     const std::optional<std::int64_t> stated = keys_.count("rope.dimension_count", kMaxHeadDim);
     if (architecture_.latent && !stated)
-      keys_.refuse("rope.dimension_count", "must be given for latent attention, got nothing");
+      keys_.refuse_missing("rope.dimension_count", "latent attention needs it");
     spec.head_dim = architecture_.latent ? *stated : key_width_;
     config_.head_dim = spec.head_dim;
     spec.rotary_dim = stated.value_or(spec.head_dim);
@@ -217,7 +217,7 @@ class GgufConfigReader {
     const bool required =
         rotation == GgufRotation::sections || rotation == GgufRotation::mixed_sections;
     if (!sections) {
-      if (required) keys_.refuse(kSections, "must be given for this architecture, got nothing");
+      if (required) keys_.refuse_missing(kSections, "this architecture needs it");
       return;
     }
     // The fourth row is for other media than text and images; no model gives it frequencies.
@@ -226,7 +226,7 @@ class GgufConfigReader {
       return;
     if (sections->size() != 3) {
       keys_.refuse(kSections, message("must be three integers, or four with a last one of 0, got ",
-                                      sections->size(), " that count"));
+                                      sections->size(), " nonzero ones"));
     }
     spec.layout = core::PairLayout::half;
     spec.axes = MropeAxes{*std::move(sections), rotation == GgufRotation::mixed_sections
@@ -235,7 +235,7 @@ class GgufConfigReader {
     sources.push_back({"sections", keys_.path_of(kSections)});
   }
 
-  // A group's turning, base and window by its type.
+  // Rotation, base and window of a group by its type.
   void set_rope(LayerGroup& group, const RopeSpec& full, const std::vector<Source>& full_sources,
                 const RopeSpec& plain, const std::vector<Source>& plain_sources) {
     const GgufLayers rule = architecture_.layers;
@@ -246,7 +246,8 @@ class GgufConfigReader {
     }
     if (group.layer_type == kNoRope || group.layer_type == kRecurrent ||
         (rule == GgufLayers::full_unrotated && windowed_ && group.layer_type == kFullAttention)) {
-      group.sources.push_back({"layout", message(by_architecture(), ": these layers do not turn")});
+      group.sources.push_back(
+          {"layout", message(by_architecture(), ": these layers do not rotate")});
       return;
     }
     const bool local = sliding && rule == GgufLayers::local_base;
@@ -343,7 +344,9 @@ class GgufConfigReader {
     }
     const GgufWindow rule = architecture_.window;
     if (stated && (stated->size() != 1 || stated->front() < 0 || stated->front() > kMaxLength)) {
-      keys_.refuse(kWindow, message("must be one integer from 0 to ", kMaxLength, ", got another"));
+      keys_.refuse(kWindow, message("must be one integer from 0 to ", kMaxLength, ", got ",
+                                    stated->size() == 1 ? message(stated->front())
+                                                        : message(stated->size(), " values")));
     }
     if (rule == GgufWindow::default_4096_64 && layer_count_ != 64) return;
     window_ = stated ? stated->front() : 0;
@@ -360,7 +363,7 @@ class GgufConfigReader {
     windowed_ = window_ > 0;
     if (!windowed_ && keys_.has(kLocalBase)) {
       keys_.mark_understood(kLocalBase);
-      config_.notes.push_back({keys_.path_of(kLocalBase), "changes nothing without a window"});
+      config_.notes.push_back({keys_.path_of(kLocalBase), "has no effect without a window"});
     }
     if (rule == GgufWindow::both_sides) window_ = window_ / 2 * 2 + 1;
   }
@@ -419,9 +422,8 @@ class GgufConfigReader {
     const std::string rope = keys_.path_of("rope.");
     for (const std::string& key : config_.unread_keys) {
       if (!key.starts_with(rope)) continue;
-      throw Error(ErrorCode::unsupported,
-                  message(keys_.file().name(), ": key '", io::brief(key),
-                          "' must be one about rotation that is understood, got another"));
+      throw Error(ErrorCode::unsupported, message(keys_.file().name(), ": unknown key \"",
+                                                  io::brief(key), "\"", keys_.suggest(key)));
     }
   }
 
@@ -431,7 +433,7 @@ class GgufConfigReader {
   std::optional<std::int64_t> layer_count_;
   std::vector<std::int64_t> key_heads_;
   std::int64_t embedding_per_head_ = 0;
-  std::int64_t key_width_ = 0;  // of a whole head; latent attention turns a part of it
+  std::int64_t key_width_ = 0;  // of a whole head; latent attention rotates a part of it
   std::string key_width_source_;
   bool windowed_ = false;
   std::int64_t window_ = 0;
@@ -454,18 +456,18 @@ Result<ModelConfig> config_of_gguf(const io::GgufFile& file) {
     const std::optional<std::string> name = file.text("general.architecture").value_or_throw();
     if (!name) {
       return Error(ErrorCode::invalid_argument,
-                   message(file.name(), ": key 'general.architecture' must be given, got nothing"));
+                   message(file.name(), ": missing key \"general.architecture\""));
     }
-    const GgufArchitecture* architecture = find_gguf_architecture(*name);
-    if (architecture == nullptr) {
-      return Error(
-          ErrorCode::unsupported,
-          message(file.name(), ": general.architecture must be one whose pairing is known, got '",
-                  printable(*name), "'"));
+    const Family* family = find_architecture(*name);
+    if (family == nullptr) {
+      const std::string shown = printable(*name);
+      return Error(ErrorCode::unsupported,
+                   message(file.name(), ": unknown general.architecture \"", shown,
+                           "\": its pairing is not known", suggest_architecture(shown)));
     }
-    return GgufConfigReader(file, *architecture).read();
+    return GgufConfigReader(file, *family->gguf).read();
   } catch (const Error& error) {
-    // What checks a RopeSpec does not know the file.
+    // Errors of encodings::validate() do not have the name of the file.
     const std::string text = error.what();
     return text.starts_with(file.name() + ": ")
                ? error

@@ -3,6 +3,8 @@
 
 #include <variant>
 
+#include "phasor/core/internal/message_text.hpp"
+
 namespace phasor::config {
 
 GgufKeys::GgufKeys(const io::GgufFile& file, std::string_view architecture)
@@ -13,6 +15,16 @@ std::string GgufKeys::path_of(std::string_view name) const { return prefix_ + st
 void GgufKeys::refuse(std::string_view name, const std::string& what) const {
   throw Error(ErrorCode::invalid_argument,
               message(file_.name(), ": key '", path_of(name), "' ", what));
+}
+
+void GgufKeys::refuse_missing(std::string_view name, const std::string& what) const {
+  throw Error(ErrorCode::invalid_argument,
+              message(file_.name(), ": missing key \"", path_of(name), "\": ", what));
+}
+
+std::string GgufKeys::suggest(std::string_view path) const {
+  const std::vector<std::string_view> known(understood_.begin(), understood_.end());
+  return core::did_you_mean(path, known);
 }
 
 bool GgufKeys::has(std::string_view name) const {

@@ -1,5 +1,5 @@
-// GGUF metadata of one architecture read by name and type; every key that was asked for counts as
-// understood.
+// Reads the GGUF metadata of one architecture by name and type; every key that was read counts as
+// known.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,9 @@ class GgufKeys {
   [[nodiscard]] const io::GgufFile& file() const noexcept { return file_; }
   [[nodiscard]] std::string path_of(std::string_view name) const;
   [[noreturn]] void refuse(std::string_view name, const std::string& what) const;
+  [[noreturn]] void refuse_missing(std::string_view name, const std::string& what) const;
+  // `; did you mean "llama.rope.freq_base"?`, of the keys that were read, or "".
+  [[nodiscard]] std::string suggest(std::string_view path) const;
 
   [[nodiscard]] bool has(std::string_view name) const;
   void mark_understood(std::string_view name);
@@ -39,7 +42,7 @@ class GgufKeys {
   // An array of integers or bools (true is 1), or a single one as an array of itself.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view name);
 
-  // Keys of this architecture that nobody asked for, by their full names.
+  // Keys of this architecture that were not read, by their full names.
   [[nodiscard]] std::vector<std::string> not_understood() const;
 
  private:

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "config/gguf/architectures.hpp"
 #include "config/gguf/keys.hpp"
 #include "phasor/config/config.hpp"
+#include "phasor/config/internal/families.hpp"
 #include "phasor/encodings/rope_scaling.hpp"
 
 namespace phasor::config {

@@ -10,7 +10,7 @@ namespace {
   for (const std::string_view key : {"num_hidden_layers", "n_layer", "num_layers"}) {
     if (const std::optional<std::int64_t> count = top.integer(key)) {
       if (*count < 1 || *count > kMaxLayers) {
-        top.refuse(key, message("expected from 1 to ", kMaxLayers, " layers, got ", *count));
+        top.refuse(key, message("must be from 1 to ", kMaxLayers, ", got ", *count));
       }
       return count;
     }
@@ -18,7 +18,7 @@ namespace {
   return std::nullopt;
 }
 
-[[nodiscard]] std::int64_t interval_of(const ObjectReader& top, const Family& family) {
+[[nodiscard]] std::int64_t interval_of(const ObjectReader& top, const RotaryFacts& family) {
   for (const std::string_view key : {"no_rope_layer_interval", "sliding_window_pattern",
                                      "_sliding_window_pattern", "global_attn_every_n_layers"}) {
     // EXAONE 4 writes "LLLG": local layers, then a global one.
@@ -26,21 +26,21 @@ namespace {
       const std::string pattern = *top.text(key);
       if (pattern.empty() || pattern.find_first_not_of('L') != pattern.size() - 1 ||
           pattern.back() != 'G') {
-        top.refuse(key, message("expected an integer or a pattern like LLLG, got ",
-                                shown(top.value(key))));
+        top.refuse(
+            key, message("must be an integer or a pattern like LLLG, got ", shown(top.value(key))));
       }
       return static_cast<std::int64_t>(pattern.size());
     }
     if (const std::optional<std::int64_t> interval = top.integer(key)) {
-      if (*interval < 1) top.refuse(key, message("expected a positive integer, got ", *interval));
+      if (*interval < 1) top.refuse(key, message("must be a positive integer, got ", *interval));
       return *interval;
     }
   }
   return family.layer_interval;
 }
 
-// 1 where a layer rotates, as Llama 4 and SmolLM3 write it; an empty list stands for the interval.
-[[nodiscard]] LayerPlan read_unrotated(const ObjectReader& top, const Family& family,
+// 1 where a layer rotates, as Llama 4 and SmolLM3 write it; an empty list means the interval.
+[[nodiscard]] LayerPlan read_unrotated(const ObjectReader& top, const RotaryFacts& family,
                                        std::optional<std::int64_t> count) {
   constexpr std::string_view kKey = "no_rope_layers";
   LayerPlan plan;
@@ -48,11 +48,12 @@ namespace {
   const std::vector<std::int64_t> listed = top.integers(kKey).value_or(std::vector<std::int64_t>{});
   if (!listed.empty()) {
     if (count && *count != static_cast<std::int64_t>(listed.size())) {
-      top.refuse(kKey, message("expected one entry per layer (", *count, "), got ", listed.size()));
+      top.refuse(kKey,
+                 message("must have one entry per layer (", *count, "), got ", listed.size()));
     }
     for (const std::int64_t rotates : listed) {
       if (rotates != 0 && rotates != 1)
-        top.refuse(kKey, message("expected entries 0 or 1, got ", rotates));
+        top.refuse(kKey, message("entries must be 0 or 1, got ", rotates));
       plan.types.emplace_back(rotates == 1 ? "rope" : "no_rope");
     }
     return plan;
@@ -77,7 +78,7 @@ bool LayerPlan::uses(std::string_view type) const {
   return std::find(types.begin(), types.end(), type) != types.end();
 }
 
-LayerPlan read_layer_plan(const ObjectReader& top, const Family* family) {
+LayerPlan read_layer_plan(const ObjectReader& top, const RotaryFacts* family) {
   const std::optional<std::int64_t> count = layer_count(top);
   if (family != nullptr && family->layers == LayerRule::skip_interval)
     return read_unrotated(top, *family, count);
@@ -86,7 +87,7 @@ LayerPlan read_layer_plan(const ObjectReader& top, const Family* family) {
   if (std::optional<std::vector<std::string>> types = top.texts("layer_types")) {
     if (count && *count != static_cast<std::int64_t>(types->size())) {
       top.refuse("layer_types",
-                 message("expected one entry per layer (", *count, "), got ", types->size()));
+                 message("must have one entry per layer (", *count, "), got ", types->size()));
     }
     for (const std::string& type : *types) top.require_name("layer_types", type);
     plan.types = *std::move(types);
@@ -94,9 +95,7 @@ LayerPlan read_layer_plan(const ObjectReader& top, const Family* family) {
   }
   const LayerRule rule = family == nullptr ? LayerRule::all_alike : family->layers;
   const std::int64_t interval = rule == LayerRule::all_alike ? 0 : interval_of(top, *family);
-  // ModernBERT counts from its first layer, the others up to each n-th.
-  const std::int64_t full =
-      family != nullptr && family->model_type == "modernbert" ? 0 : interval - 1;
+  const std::int64_t full = family != nullptr && family->full_first ? 0 : interval - 1;
   for (std::int64_t layer = 0; layer < count.value_or(0); ++layer) {
     const bool is_full = rule == LayerRule::all_alike || layer % interval == full;
     plan.types.emplace_back(is_full ? kFullAttention : kSlidingAttention);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/hf/families.hpp"
+#include "phasor/config/internal/families.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 
 namespace phasor::config {
@@ -17,8 +17,8 @@ inline constexpr std::int64_t kMaxLayers = 100000;
 inline constexpr std::string_view kFullAttention = "full_attention";
 inline constexpr std::string_view kSlidingAttention = "sliding_attention";
 
-// One name per layer; empty when the config tells neither the types nor how many layers there are.
-// Where some layers do not rotate by rule, the names are "rope" and "no_rope".
+// One type name per layer; empty when the config has neither the types nor the number of layers. If
+// the family has layers that do not rotate, the names are "rope" and "no_rope".
 struct LayerPlan {
   std::vector<std::string> types;
 
@@ -28,7 +28,7 @@ struct LayerPlan {
 };
 
 // throws   Error(invalid_argument)
-[[nodiscard]] LayerPlan read_layer_plan(const ObjectReader& top, const Family* family);
+[[nodiscard]] LayerPlan read_layer_plan(const ObjectReader& top, const RotaryFacts* family);
 
 // Layers of these types mix tokens without rotating anything.
 [[nodiscard]] bool never_rotates(std::string_view layer_type) noexcept;

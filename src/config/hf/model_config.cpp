@@ -10,6 +10,7 @@
 #include "config/hf/model_keys.hpp"
 #include "config/hf/rope_dictionary.hpp"
 #include "config/hf/windows.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::config {
 namespace {
@@ -20,11 +21,11 @@ using encodings::RopeSpec;
 constexpr std::string_view kParameters = "rope_parameters";
 constexpr std::string_view kScaling = "rope_scaling";
 
-// How the layers of one type turn, before it is put into a RopeSpec.
+// The rotation of the layers of one type, before it is put into a RopeSpec.
 struct LayerRope {
   RopeDictionary dictionary;
   std::optional<double> base;
-  std::string base_key;  // where the base came from
+  std::string base_key;  // the source of the base
   std::int64_t head_dim = 0;
   std::string path;  // of the dictionary, for messages
 };
@@ -37,8 +38,7 @@ struct LayerRope {
   });
 }
 
-// The one dictionary of a config whose layers share it: rope_parameters, rope_scaling, or both in
-// agreement.
+// The dictionary that all layers share: rope_parameters, rope_scaling, or both if they are equal.
 [[nodiscard]] LayerRope read_flat(const ObjectReader& top, const ModelKeys& keys) {
   LayerRope rope;
   rope.base = keys.base;
@@ -56,7 +56,8 @@ struct LayerRope {
         read_rope_dictionary(*scaling, DictionaryForm::rope_scaling, keys.lengths);
     if (parameters && (legacy.scaling != rope.dictionary.scaling ||
                        legacy.mrope_sections != rope.dictionary.mrope_sections)) {
-      top.refuse(kScaling, "expected the same as rope_parameters, got another scaling");
+      top.refuse(kScaling,
+                 message("must be equal to rope_parameters, got ", shown(top.value(kScaling))));
     }
     if (!parameters) {
       rope.dictionary = std::move(legacy);
@@ -65,12 +66,12 @@ struct LayerRope {
   }
   if (!parameters && !scaling && keys.family != nullptr &&
       keys.family->quirk == Quirk::scaling_required) {
-    top.refuse(kParameters, message("expected it, or rope_scaling, for model_type ",
-                                    keys.model_type, ", got neither"));
+    top.refuse_missing(kParameters,
+                       message("model_type ", keys.model_type, " needs it, or rope_scaling"));
   }
   if (rope.dictionary.base) {
     if (keys.base && *keys.base != *rope.dictionary.base) {
-      top.refuse(keys.base_key, message("expected the same as ", rope.path, ".rope_theta ",
+      top.refuse(keys.base_key, message("must be equal to ", rope.path, ".rope_theta ",
                                         *rope.dictionary.base, ", got ", *keys.base));
     }
     rope.base = rope.dictionary.base;
@@ -126,21 +127,21 @@ struct LayerRope {
   if (rope.dictionary.partial) {
     if (partial && *partial != *rope.dictionary.partial) {
       top.refuse("partial_rotary_factor",
-                 message("expected the same as ", rope.path, ".partial_rotary_factor ",
+                 message("must be equal to ", rope.path, ".partial_rotary_factor ",
                          *rope.dictionary.partial, ", got ", *partial));
     }
     partial = rope.dictionary.partial;
   }
   if (partial && !(*partial > 0.0 && *partial <= 1.0)) {
     top.refuse(rope.path + ".partial_rotary_factor",
-               message("expected a share above 0 and at most 1, got ", *partial));
+               message("must be above 0 and at most 1, got ", *partial));
   }
   const double share = partial.value_or(keys.family == nullptr ? 1.0 : keys.family->partial);
   // Truncated, as every engine does; a result that is odd is refused later.
   const auto width = static_cast<std::int64_t>(static_cast<double>(rope.head_dim) * share);
   if (keys.rotary_dim) {
     if (partial && width != *keys.rotary_dim) {
-      top.refuse("rotary_dim", message("expected head_dim * partial_rotary_factor = ", width,
+      top.refuse("rotary_dim", message("must be head_dim * partial_rotary_factor = ", width,
                                        ", got ", *keys.rotary_dim));
     }
     return *keys.rotary_dim;
@@ -156,14 +157,14 @@ struct LayerRope {
   if (keys.axial) return encodings::AxialAxes{*keys.axial};
   if (dictionary.axial) {
     top.refuse(rope.path + ".rope_type",
-               message("expected another type for model_type \"", keys.model_type,
-                       "\" (its order of axes is not known), got \"axial\""));
+               message("\"axial\" is not supported for model_type \"", keys.model_type,
+                       "\": its order of axes is unknown"));
   }
   const std::string section_key = rope.path + ".mrope_section";
   if (!dictionary.mrope_sections) {
     if (keys.mrope) {
-      top.refuse(section_key, message("expected three integers for model_type ", keys.model_type,
-                                      ", got nothing"));
+      top.refuse_missing(section_key,
+                         message("model_type ", keys.model_type, " needs three integers"));
     }
     return encodings::OneAxis{};
   }
@@ -175,14 +176,15 @@ struct LayerRope {
     if (keys.mrope && *keys.mrope != axes.order) {
       top.refuse(
           rope.path + ".mrope_interleaved",
-          message("expected ", *dictionary.mrope_interleaved ? "false" : "true", " for model_type ",
+          message("must be ", *dictionary.mrope_interleaved ? "false" : "true", " for model_type ",
                   keys.model_type, ", got ", *dictionary.mrope_interleaved ? "true" : "false"));
     }
   } else if (keys.mrope) {
     axes.order = *keys.mrope;
   } else {
-    top.refuse(section_key, message("expected mrope_interleaved beside it for model_type \"",
-                                    keys.model_type, "\" (its order is not known), got nothing"));
+    top.refuse_missing(
+        rope.path + ".mrope_interleaved",
+        message("the order of the sections of model_type \"", keys.model_type, "\" is unknown"));
   }
   return axes;
 }
@@ -190,9 +192,10 @@ struct LayerRope {
 [[nodiscard]] RopeSpec spec_of(const ObjectReader& top, const ModelKeys& keys,
                                const LayerRope& rope) {
   if (!rope.base) {
-    top.refuse("rope_theta",
-               message("expected a base, here or in ", kParameters, ", got none, and model_type \"",
-                       keys.model_type, "\" has no default that is known"));
+    top.refuse_missing("rope_theta",
+                       message("expected a base, here or in ", kParameters, "; model_type \"",
+                               keys.model_type, "\" has no known default",
+                               keys.family == nullptr ? suggest_model_type(keys.model_type) : ""));
   }
   RopeSpec spec;
   spec.head_dim = rope.head_dim;
@@ -214,7 +217,7 @@ struct LayerRope {
 [[nodiscard]] double softmax_scale_of(const ObjectReader& top, const ModelKeys& keys,
                                       std::int64_t head_dim, const std::optional<RopeSpec>& rope) {
   const auto inverse_root = [&](std::string_view key, double value) {
-    if (!(value > 0.0)) top.refuse(key, message("expected a positive number, got ", value));
+    if (!(value > 0.0)) top.refuse(key, message("must be a positive number, got ", value));
     return 1.0 / std::sqrt(value);
   };
   switch (keys.family == nullptr ? SoftmaxRule::unknown : keys.family->softmax) {
@@ -247,7 +250,7 @@ class GroupBuilder {
   GroupBuilder(const ObjectReader& top, const ModelKeys& keys, const LayerPlan& plan)
       : top_(top), keys_(keys), plan_(plan) {}
 
-  // None: these layers do not rotate, for the reason `why`.
+  // nullopt: these layers do not rotate; `why` is the source.
   void add(std::string_view layer_type, std::nullopt_t, const std::string& why) {
     add(layer_type, std::optional<RopeSpec>(), {{"encoding", why}});
   }
@@ -292,10 +295,9 @@ void refuse_other_types(const ObjectReader& top, const LayerPlan& plan,
                         const std::vector<std::string>& known) {
   for (const std::string& type : plan.types) {
     if (std::find(known.begin(), known.end(), type) == known.end() && !never_rotates(type)) {
-      std::string names;
-      for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
-      top.refuse("layer_types", message("expected types that have an encoding here (", names,
-                                        "), got \"", type, "\""));
+      const std::vector<std::string_view> names(known.begin(), known.end());
+      top.refuse("layer_types",
+                 message("unknown type \"", type, "\"; expected ", core::list_text(names)));
     }
   }
 }
@@ -304,7 +306,7 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   std::vector<std::string> done;
   for (const std::string& type : plan.types) {
     if (!never_rotates(type) || std::find(done.begin(), done.end(), type) != done.end()) continue;
-    builder.add(type, std::nullopt, "layer type " + type + " mixes tokens without rotating");
+    builder.add(type, std::nullopt, "layer type " + type + " does not rotate");
     done.push_back(type);
   }
 }
@@ -315,7 +317,7 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
                                                     std::vector<KeyNote>& notes) {
   const ObjectReader parameters = *top.object(kParameters);
   if (plan.uses("rope") || plan.uses("no_rope")) {
-    top.refuse(kParameters, message("expected one dictionary for model_type ", keys.model_type,
+    top.refuse(kParameters, message("must be one dictionary for model_type ", keys.model_type,
                                     ", got one per layer type"));
   }
   GroupBuilder builder(top, keys, plan);
@@ -345,9 +347,9 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
       rope.base_key = default_of(keys);
     }
     if (legacy && rope.base != legacy && (sliding || type == kFullAttention)) {
-      top.refuse(sliding ? "rope_local_base_freq" : keys.base_key,
-                 message("expected the same as ", rope.path, ".rope_theta ", *rope.base, ", got ",
-                         *legacy));
+      top.refuse(
+          sliding ? "rope_local_base_freq" : keys.base_key,
+          message("must be equal to ", rope.path, ".rope_theta ", *rope.base, ", got ", *legacy));
     }
     builder.add(type, rope);
     notes.insert(notes.end(), rope.dictionary.notes.begin(), rope.dictionary.notes.end());
@@ -359,8 +361,8 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     if (!full ||
         read_rope_dictionary(*full, DictionaryForm::rope_parameters, keys.lengths).scaling !=
             legacy.scaling) {
-      top.refuse(kScaling,
-                 "expected the same as rope_parameters.full_attention, got another scaling");
+      top.refuse(kScaling, message("must be equal to rope_parameters.full_attention, got ",
+                                   shown(top.value(kScaling))));
     }
   }
   add_types_that_never_rotate(plan, builder);
@@ -399,8 +401,10 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     rope.base_key = default_of(keys);
   }
   LayerRule rule = keys.family == nullptr ? LayerRule::all_alike : keys.family->layers;
-  // EXAONE 4 without a window has only full layers, and they rotate.
-  if (keys.model_type == "exaone4" && !top.has("sliding_window")) rule = LayerRule::all_alike;
+  if (keys.family != nullptr && keys.family->quirk == Quirk::rotates_without_window &&
+      !top.has("sliding_window")) {
+    rule = LayerRule::all_alike;
+  }
   if (rule == LayerRule::local_base) {
     rope.head_dim = head_dim_of(keys, kFullAttention);
     return local_base_groups(top, keys, plan, rope);
@@ -409,7 +413,7 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   if (rule == LayerRule::full_unrotated) {
     refuse_other_types(top, plan, {std::string(kFullAttention), std::string(kSlidingAttention)});
     builder.add(kFullAttention, std::nullopt,
-                "model_type " + keys.model_type + ": layers that see all keys do not rotate");
+                "model_type " + keys.model_type + ": full-attention layers do not rotate");
     builder.add(kSlidingAttention, rope);
   } else if (rule == LayerRule::skip_interval) {
     builder.add("rope", rope);
@@ -433,28 +437,28 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
 
 void refuse_unknown_position_keys(const ObjectReader& top) {
   for (const std::string& key : top.keys_not_understood()) {
-    if (!speaks_of_positions(key) || top.value(key).is_null()) continue;
-    top.refuse(key, "expected no key about positions that is not understood, got " +
-                        shown(top.value(key)));
+    if (!is_about_positions(key) || top.value(key).is_null()) continue;
+    top.refuse_unknown(key);
   }
 }
 
-// A model of text and images: its text part counts, and the outer keys may only repeat what that
-// part says.
+// A model of text and images: the text part is read, and outer keys about positions must be equal to
+// those of that part.
 [[nodiscard]] ModelConfig read_text_part(const ObjectReader& top) {
   const Json& text = top.value("text_config");
   Json inner = text;
   if (!inner.contains("model_type") && top.has("model_type"))
     inner["model_type"] = top.value("model_type");
   for (const std::string& key : top.keys()) {
-    if (!speaks_of_positions(key) || top.value(key).is_null()) continue;
+    if (!is_about_positions(key) || top.value(key).is_null()) continue;
     if (!text.contains(key) || text[key] != top.value(key)) {
-      top.refuse(
-          key, message("expected the same as text_config.", key, ", got ", shown(top.value(key))));
+      top.refuse(key,
+                 message("must be equal to text_config.", key, ", got ", shown(top.value(key))));
     }
   }
   ModelConfig config = read_model_config(ObjectReader(inner, "text_config"));
-  config.notes.push_back({"text_config", "its keys count; the parts for images and sound do not"});
+  config.notes.push_back(
+      {"text_config", "only this part is read, not the parts for images and sound"});
   return config;
 }
 

@@ -19,7 +19,7 @@ struct NamedNumber {
   std::string_view key;
 };
 
-// The number that goes by one of several names; where it is given twice, both must agree.
+// The number under any of several names; if two are given, they must be equal.
 [[nodiscard]] std::optional<NamedNumber> one_of(const ObjectReader& top,
                                                 std::initializer_list<std::string_view> names) {
   std::optional<NamedNumber> first;
@@ -28,20 +28,20 @@ struct NamedNumber {
     if (!value) continue;
     if (first && first->value != *value) {
       top.refuse(key,
-                 message("expected the same as ", first->key, " ", first->value, ", got ", *value));
+                 message("must be equal to ", first->key, " ", first->value, ", got ", *value));
     }
     if (!first) first = NamedNumber{*value, key};
   }
   return first;
 }
 
-// `found`, if given, learns which name it was.
+// `found`, if not null, receives the path of the key.
 [[nodiscard]] std::optional<std::int64_t> first_integer(
     const ObjectReader& top, std::initializer_list<std::string_view> names,
     std::string* found = nullptr) {
   for (const std::string_view key : names) {
     if (const std::optional<std::int64_t> value = top.integer(key)) {
-      if (*value <= 0) top.refuse(key, message("expected a positive integer, got ", *value));
+      if (*value <= 0) top.refuse(key, message("must be a positive integer, got ", *value));
       if (found != nullptr) *found = top.path_of(key);
       return value;
     }
@@ -66,7 +66,7 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
   if (latent_family || top.has("qk_rope_head_dim")) {
     const std::optional<std::int64_t> rotating =
         first_integer(top, {"qk_rope_head_dim"}, &keys.head_dim_key);
-    if (!rotating) top.refuse("qk_rope_head_dim", "expected a positive integer, got nothing");
+    if (!rotating) top.refuse_missing("qk_rope_head_dim", "latent attention needs it");
     keys.head_dim = *rotating;
     keys.latent_width = *rotating + top.integer("qk_nope_head_dim").value_or(0);
     if (!top.has("qk_nope_head_dim")) keys.latent_width = 0;
@@ -87,12 +87,11 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
   }
   if (!head_dim) {
     if (!width || !heads) {
-      top.refuse("head_dim",
-                 "expected head_dim, or hidden_size and num_attention_heads, got neither");
+      top.refuse_missing("head_dim", "expected it, or hidden_size and num_attention_heads");
     }
     if (*width % *heads != 0) {
       top.refuse("hidden_size",
-                 message("expected a multiple of num_attention_heads ", *heads, ", got ", *width));
+                 message("must be a multiple of num_attention_heads ", *heads, ", got ", *width));
     }
     head_dim = *width / *heads;
     keys.head_dim_key = message(width_key, " / ", keys.heads_key);
@@ -101,16 +100,16 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
   keys.global_head_dim = first_integer(top, {"global_head_dim"}).value_or(0);
 }
 
-// What else than rotation a config may ask for, and the flags that only confirm it.
+// Position encodings other than RoPE, which are refused, and flags that only confirm RoPE.
 void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
   const auto unsupported = [&](std::string_view key, std::string_view expected) {
     top.refuse_as(ErrorCode::unsupported, key,
-                  message("expected ", expected, ", got ", shown(top.value(key))));
+                  message("must be ", expected, ", got ", shown(top.value(key))));
   };
-  if (top.flag("alibi").value_or(false)) unsupported("alibi", "false (ALiBi rotates nothing)");
+  if (top.flag("alibi").value_or(false)) unsupported("alibi", "false (ALiBi does not rotate)");
   if (has_quirk(keys, Quirk::baichuan) && top.integer("hidden_size") == 5120) {
     unsupported("hidden_size",
-                "the rotary model of this type (hidden_size 5120 is the one that uses ALiBi)");
+                "that of a rotary model (the model of this type with hidden_size 5120 uses ALiBi)");
   }
   for (const std::string_view key : {"rotary", "use_rotary_pos_emb"}) {
     if (!top.flag(key).value_or(true)) unsupported(key, "true");
@@ -129,8 +128,7 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
   if (top.flag("use_mrope").value_or(false) && !keys.mrope) {
     unsupported("use_mrope", "false for this model_type");
   }
-  // Tables added to the input beside the rotation, and lengths of training: no number here depends
-  // on them.
+  // Tables added to the input and training lengths: they do not affect the rotation.
   if (keys.axial) {
     static_cast<void>(top.integer("position_embedding_size"));
     static_cast<void>(top.integer("num_position_embeddings"));
@@ -155,8 +153,8 @@ void read_base(const ObjectReader& top, ModelKeys& keys) {
     if (const std::optional<double> ratio = top.number("rope_ratio")) {
       const double scaled = keys.family->base.value_or(0.0) * *ratio;
       if (base && base->value != scaled) {
-        top.refuse("rope_ratio", message("expected one that agrees with ", base->key, " ",
-                                         base->value, ", got ", *ratio));
+        top.refuse("rope_ratio",
+                   message("must agree with ", base->key, " ", base->value, ", got ", *ratio));
       }
       base = NamedNumber{scaled, "rope_ratio"};
     }
@@ -172,15 +170,14 @@ void read_width(const ObjectReader& top, ModelKeys& keys) {
       one_of(top, {"partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct"});
   if (partial) {
     if (!(partial->value > 0.0 && partial->value <= 1.0)) {
-      top.refuse(partial->key,
-                 message("expected a share above 0 and at most 1, got ", partial->value));
+      top.refuse(partial->key, message("must be above 0 and at most 1, got ", partial->value));
     }
     keys.partial = partial->value;
     keys.partial_key = partial->key;
   }
   keys.rotary_dim = top.integer("rotary_dim");
   if (!keys.rotary_dim && top.has_even_null("rotary_dim")) {
-    top.refuse("rotary_dim", "expected an integer, got null");
+    top.refuse("rotary_dim", "must be an integer, got null");
   }
 }
 
@@ -200,7 +197,7 @@ void read_layout(const ObjectReader& top, ModelKeys& keys) {
     }
     for (const std::string_view key : {"rotary_emb_scale_base", "rotary_scaling_factor"}) {
       if (top.number(key))
-        top.refuse_as(ErrorCode::unsupported, key, "expected null, got " + shown(top.value(key)));
+        top.refuse_as(ErrorCode::unsupported, key, "must be null, got " + shown(top.value(key)));
     }
   }
   std::optional<core::PairLayout> given;
@@ -209,7 +206,7 @@ void read_layout(const ObjectReader& top, ModelKeys& keys) {
     given = core::pair_layout_of(*name);
     if (!given) {
       top.refuse(key,
-                 message("expected interleaved, half or interleaved_to_half, got \"", *name, "\""));
+                 message("must be interleaved, half or interleaved_to_half, got \"", *name, "\""));
     }
   } else if (const std::optional<bool> interleaved = top.flag("rope_interleaved")) {
     // SmolLM2's configs state it, false.
@@ -218,18 +215,18 @@ void read_layout(const ObjectReader& top, ModelKeys& keys) {
   }
   if (!given) return;
   if (keys.layout && *keys.layout != *given) {
-    top.refuse(key, message("expected the layout of model_type ", keys.model_type, " (",
-                            name_of(*keys.layout), "), got ", shown(top.value(key))));
+    top.refuse(key, message("must be the layout of model_type ", keys.model_type, ", ",
+                            name_of(*keys.layout), ", got ", shown(top.value(key))));
   }
   keys.layout = given;
   keys.layout_key = key;
 }
 
-// ChatGLM: the first generation turns each half of a head by its own row of positions.
+// ChatGLM: the first generation rotates each half of a head by its own row of positions.
 void read_chatglm(const ObjectReader& top, ModelKeys& keys) {
   if (!has_quirk(keys, Quirk::rope_ratio)) return;
   if (!top.flag("original_rope").value_or(true)) {
-    top.refuse_as(ErrorCode::unsupported, "original_rope", "expected true, got false");
+    top.refuse_as(ErrorCode::unsupported, "original_rope", "must be true, got false");
   }
   if (top.flag("position_encoding_2d").value_or(false)) {
     keys.axial = AxialAxes::Kind::per_half_head;
@@ -245,7 +242,9 @@ ModelKeys read_model_keys(const ObjectReader& top) {
   ModelKeys keys;
   keys.model_type = top.text("model_type").value_or("");
   top.require_name("model_type", keys.model_type);
-  keys.family = find_family(keys.model_type);
+  if (const Family* row = find_family(keys.model_type); row != nullptr && row->rotary) {
+    keys.family = &*row->rotary;
+  }
   if (keys.family != nullptr) {
     keys.axial = keys.family->axial;
     keys.mrope = keys.family->mrope;
@@ -262,7 +261,7 @@ ModelKeys read_model_keys(const ObjectReader& top) {
   return keys;
 }
 
-bool speaks_of_positions(std::string_view key) noexcept {
+bool is_about_positions(std::string_view key) noexcept {
   for (const std::string_view word : {"rope", "rotary", "alibi", "position", "ntk"}) {
     if (key.find(word) != std::string_view::npos) return true;
   }

@@ -1,19 +1,19 @@
-// The top-level keys of a config.json that bear on rotation, whatever a family calls them.
+// The top-level keys of a config.json that affect the rotation, under the names of every family.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "config/hf/families.hpp"
 #include "config/hf/rope_dictionary.hpp"
+#include "phasor/config/internal/families.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 
 namespace phasor::config {
 
 struct ModelKeys {
   std::string model_type;
-  const Family* family = nullptr;  // null: not in the table
+  const RotaryFacts* family = nullptr;  // null: the model_type is not in the table
   Lengths lengths;
 
   std::int64_t head_dim = 0;         // of the rotating part where attention is latent
@@ -21,7 +21,7 @@ struct ModelKeys {
   std::int64_t latent_width = 0;  // qk_nope_head_dim + qk_rope_head_dim; 0: attention is not latent
 
   std::optional<double> base;
-  std::string base_key;  // the key it came by, for messages
+  std::string base_key;  // the key that gave it, for messages
   std::string local_base_key, head_dim_key, heads_key, length_key, partial_key, layout_key;
   std::optional<double> local_base;  // of sliding layers
   std::optional<double> partial;
@@ -37,15 +37,15 @@ struct ModelKeys {
   bool no_positions = false;  // position_embedding_type "nope"
 };
 
-// Where a number came from that no key gave: the family's table.
+// The source of a number that no key gave: the table of families.
 [[nodiscard]] inline std::string default_of(const ModelKeys& keys) {
   return "default of model_type " + keys.model_type;
 }
 
-// throws   Error(invalid_argument | unsupported) naming the key
+// throws   Error(invalid_argument | unsupported) with the key
 [[nodiscard]] ModelKeys read_model_keys(const ObjectReader& top);
 
-// Whether a key speaks of positions and must therefore be understood.
-[[nodiscard]] bool speaks_of_positions(std::string_view key) noexcept;
+// Whether a key is about positions: if it is unknown, the config is refused.
+[[nodiscard]] bool is_about_positions(std::string_view key) noexcept;
 
 }  // namespace phasor::config

@@ -23,17 +23,17 @@ struct Width {
     if (top.value(key).is_boolean() && !*top.flag(key)) continue;
     if (const std::optional<std::int64_t> width = top.integer(key)) {
       if (*width == 0) continue;
-      if (*width < 0) top.refuse(key, message("expected a positive integer, got ", *width));
+      if (*width < 0) top.refuse(key, message("must be a positive integer, got ", *width));
       return Width{*width, top.path_of(key)};
     }
   }
   return std::nullopt;
 }
 
-// Decides for one layer of a group; a group without layers is asked with none.
+// Decides for one layer of a group; nullopt for a group without a list of layers.
 class WindowRuleReader {
  public:
-  WindowRuleReader(const ObjectReader& top, const Family* family, const LayerPlan& plan)
+  WindowRuleReader(const ObjectReader& top, const RotaryFacts* family, const LayerPlan& plan)
       : rule_(family == nullptr ? WindowRule::by_layer_type : family->window),
         typed_(plan.uses(kSlidingAttention) || top.has("layer_types")),
         used_(top.flag(kUse)),
@@ -59,7 +59,7 @@ class WindowRuleReader {
     return false;
   }
 
-  // Qwen2 ships a width that its flag turns off; absent there means off.
+  // Qwen2 configs have a width that use_sliding_window switches off; a missing flag means off.
   [[nodiscard]] bool switched_off() const noexcept {
     return used_ ? !*used_ : rule_ == WindowRule::above_layer && !typed_;
   }
@@ -74,7 +74,7 @@ class WindowRuleReader {
 
 }  // namespace
 
-void apply_windows(const ObjectReader& top, const Family* family, const LayerPlan& plan,
+void apply_windows(const ObjectReader& top, const RotaryFacts* family, const LayerPlan& plan,
                    ModelConfig& config) {
   const std::optional<Width> width = read_width(top);
   const WindowRuleReader rule(top, family, plan);
@@ -114,7 +114,7 @@ void apply_windows(const ObjectReader& top, const Family* family, const LayerPla
   config.notes.push_back(
       {width->key, rule.switched_off()
                        ? message("not used: ", kUse, " is not true, so every layer sees all keys")
-                       : "not used: no layer is known to slide"});
+                       : "not used: no layer is a sliding layer"});
 }
 
 }  // namespace phasor::config

@@ -1,22 +1,22 @@
-// Which layers see only a window of keys.
+// Which layers have a sliding window of keys.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "config/hf/families.hpp"
 #include "config/hf/layer_plan.hpp"
 #include "phasor/config/config.hpp"
+#include "phasor/config/internal/families.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 
 namespace phasor::config {
 
-// Gives every group its window, splits a group whose layers differ in it, and notes the keys of
-// windows that change nothing.
+// Sets the window of every group, splits a group whose layers differ in it, and adds a note for a
+// window that no layer uses.
 //
-// throws   Error(invalid_argument) naming the key
-void apply_windows(const ObjectReader& top, const Family* family, const LayerPlan& plan,
+// throws   Error(invalid_argument) with the key
+void apply_windows(const ObjectReader& top, const RotaryFacts* family, const LayerPlan& plan,
                    ModelConfig& config);
 
 }  // namespace phasor::config

@@ -1,4 +1,4 @@
-// The layers of every family, written once; decoder_families.cpp says which of them a family takes.
+// The layers of every family, written once; the table of families says which of them a family has.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

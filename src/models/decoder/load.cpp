@@ -93,7 +93,7 @@ class Loader {
     return embedding;
   }
 
-  // Some checkpoints store the tied head once more; another head would be left out in silence.
+  // Some checkpoints store the tied head twice; a different head must not be ignored.
   void refuse_other_head(const std::string& name) {
     const io::Tensor* const head = read_.checkpoint().find(name);
     const io::Tensor* const embedding = read_.checkpoint().find(weight(names_.embedding));
@@ -102,8 +102,8 @@ class Loader {
       return;
     }
     throw Error(ErrorCode::invalid_argument,
-                message(read_.checkpoint().name(), ": tie_word_embeddings is true, so ", name,
-                        " must be absent or the embedding again, got another tensor"));
+                message(read_.checkpoint().name(), ": tie_word_embeddings is true, but ", name,
+                        " differs from the embedding"));
   }
 
   void attention(std::int64_t i, LayerWeights& layer) {
@@ -112,7 +112,7 @@ class Loader {
     const std::int64_t q = facts.heads * d;
     const std::int64_t k = facts.key_heads * d;
     const BiasRule rule = settings_.family->attention_bias;
-    if (settings_.family->fused == FusedRows::separate) {
+    if (settings_.family->order == HeadOrder::separate) {
       layer.query = linear(numbered(names_.query, i), q, facts.hidden, rule);
       layer.key = linear(numbered(names_.key, i), k, facts.hidden, rule);
       layer.value = linear(numbered(names_.value, i), k, facts.hidden, rule);
@@ -135,7 +135,7 @@ class Loader {
 
   [[nodiscard]] std::array<std::vector<RowRange>, 3> fused_rows(std::int64_t q,
                                                                 std::int64_t k) const {
-    if (settings_.family->fused == FusedRows::in_turn) {
+    if (settings_.family->order == HeadOrder::sections) {
       return {{{{0, q}}, {{q, k}}, {{q + k, k}}}};
     }
     const std::int64_t d = settings_.facts.head_dim;
@@ -207,7 +207,7 @@ class Loader {
     return layer;
   }
 
-  // Causal masks and frequencies that older code saved beside the weights; the config says both.
+  // Causal masks and frequencies that older code saved with the weights; both follow from the config.
   void skip_buffers() {
     constexpr std::array<std::string_view, 6> kSuffixes = {
         ".rotary_emb.inv_freq", ".attention.bias",   ".attention.masked_bias",
@@ -231,7 +231,7 @@ class Loader {
       }
     }
     throw Error(ErrorCode::invalid_argument,
-                message("layer ", layer, ": the config must say how it turns, got none"));
+                message("layer ", layer, ": the config does not describe its rotation"));
   }
 
   void finish(Decoder::State& state) {
@@ -258,7 +258,7 @@ class Loader {
 
   WeightReader read_;
   DecoderSettings settings_;
-  const NameMap& names_;
+  const config::TensorNames& names_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 [[nodiscard]] encodings::RopeScaling pinned_longrope(encodings::LongRopeScaling scaling,
                                                      std::int64_t context) {
-  // The amplitude reads the original length too, which moves below.
+  // The amplitude also depends on the original length, which is changed below.
   encodings::RopeSpec spec;
   spec.rotary_dim = 2 * static_cast<std::int64_t>(scaling.long_factor.size());
   spec.head_dim = spec.rotary_dim;
@@ -25,7 +25,7 @@ namespace {
   }
   scaling.short_mscale = scaling.long_mscale = std::nullopt;
   scaling.attention_factor = amplitude;
-  // So that no sequence up to `context` is taken for one that changes its list.
+  // So that no sequence up to `context` selects the other list.
   scaling.original_length = std::max(scaling.original_length, context);
   return scaling;
 }
@@ -54,9 +54,8 @@ Result<std::optional<encodings::RopeScaling>> scaling_for(
       name == "linear" || name == "ntk" || name == "dynamic" || name == "yarn";
   if (!needs_length && name != "longrope") {
     return Error(ErrorCode::invalid_argument,
-                 message("scaling: the name must be one of none, linear, ntk, dynamic, yarn, "
-                         "longrope, got '",
-                         name, "'"));
+                 message("scaling: unknown name \"", name,
+                         "\"; expected none, linear, ntk, dynamic, yarn or longrope"));
   }
   if (context < 1) {
     return Error(ErrorCode::invalid_argument,
@@ -65,15 +64,14 @@ Result<std::optional<encodings::RopeScaling>> scaling_for(
   if (name == "longrope") {
     if (!longrope) {
       return Error(ErrorCode::invalid_argument,
-                   "scaling: longrope needs its lists of factors, got none");
+                   "scaling: longrope needs its lists of factors, and the config has none");
     }
     return Answer(*longrope);
   }
   if (trained < 1) {
-    return Error(ErrorCode::invalid_argument,
-                 message("scaling: ", name,
-                         " needs the length that the model was trained at, got a config that does "
-                         "not tell"));
+    return Error(
+        ErrorCode::invalid_argument,
+        message("scaling: ", name, " needs the trained length, which is missing in the config"));
   }
   const double factor = std::max(1.0, static_cast<double>(context) / static_cast<double>(trained));
   if (name == "linear") return Answer(encodings::LinearScaling{factor});

@@ -1,4 +1,4 @@
-// Scalings that read the context, pinned to one.
+// Scalings that depend on the context, fixed at one context.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace phasor::models {
 
-// The scaling that gives at every length what `scaling` gives at `context`: a window that runs in
-// pieces then has the frequencies of the whole window from its first token on. Scalings that do not
-// read the context come back as they are.
+// The scaling that has at every length the frequencies of `scaling` at `context`: a window that is
+// computed in chunks then uses the frequencies of the whole window from its first token on. Scalings
+// that do not depend on the context are returned unchanged.
 [[nodiscard]] encodings::RopeScaling pinned(const encodings::RopeScaling& scaling,
                                             std::int64_t context);
 

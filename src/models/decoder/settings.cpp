@@ -11,12 +11,11 @@
 namespace phasor::models {
 namespace {
 
-// No layer count or width of a real model comes near; a lying header must not ask for memory.
+// Far above every real model: a damaged header must not allocate all memory.
 constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kWidest = std::int64_t{1} << 24;
 
-// Keys of other families that change what a layer computes: their presence means that the config is
-// not the family's own.
+// Keys of other families that change what a layer computes.
 constexpr std::string_view kRefusedKeys[] = {"attention_multiplier",
                                              "residual_multiplier",
                                              "embedding_multiplier",
@@ -39,17 +38,17 @@ class HuggingFace {
     for (const std::string_view key : keys) {
       if (const auto value = top_.integer(key)) return in_range(key, *value, most);
     }
-    top_.refuse(*keys.begin(), "expected an integer, got nothing");
+    top_.refuse_missing(*keys.begin(), "expected an integer");
   }
 
   [[nodiscard]] double epsilon() const {
     for (const std::string_view key : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"}) {
       if (const auto value = top_.number(key)) {
         if (*value > 0.0 && *value < 1.0) return *value;
-        top_.refuse(key, message("expected a number between 0 and 1, got ", *value));
+        top_.refuse(key, message("must be between 0 and 1, got ", *value));
       }
     }
-    top_.refuse("rms_norm_eps", "expected a number, got nothing");
+    top_.refuse_missing("rms_norm_eps", "expected a number");
   }
 
   [[nodiscard]] std::optional<Activation> activation() const {
@@ -62,7 +61,7 @@ class HuggingFace {
   [[nodiscard]] double soft_cap(std::string_view key) const {
     const double cap = top_.number(key).value_or(0.0);
     if (cap >= 0.0 && std::isfinite(cap)) return cap;
-    top_.refuse(key, message("expected a positive number, got ", cap));
+    top_.refuse(key, message("must be a positive number, got ", cap));
   }
 
   [[nodiscard]] std::vector<std::int64_t> stops() const {
@@ -88,7 +87,7 @@ void read_json(const std::string& text, DecoderSettings& settings) {
   for (const std::string_view key : kRefusedKeys) {
     if (top.has(key)) {
       top.refuse_as(ErrorCode::unsupported, key,
-                    message("must be absent for model_type ", settings.family->model_type, ", got ",
+                    message("not supported for model_type ", settings.family->name, ", got ",
                             config::shown(top.value(key))));
     }
   }
@@ -102,9 +101,9 @@ void read_json(const std::string& text, DecoderSettings& settings) {
   facts.layers = read.integer({"num_hidden_layers", "n_layer"}, kMostLayers);
   facts.hidden = read.integer({"hidden_size", "n_embd"}, kWidest);
   facts.vocabulary = read.integer({"vocab_size"}, kWidest);
-  // GPT-J's n_inner may be null: four times the width.
-  facts.intermediate = family.model_type == "gptj" && !top.has("n_inner")
-                           ? 4 * facts.hidden
+  const bool has_width = top.has("intermediate_size") || top.has("n_inner");
+  facts.intermediate = family.feed_forward_multiple != 0 && !has_width
+                           ? family.feed_forward_multiple * facts.hidden
                            : read.integer({"intermediate_size", "n_inner"}, kWidest);
   if (settings.feed_forward == FeedForward::experts) read_experts(facts, read);
   facts.stops = read.stops();
@@ -116,10 +115,10 @@ void read_json(const std::string& text, DecoderSettings& settings) {
   settings.query_key_norm = family.query_key_norm == QueryKeyNorm::each_head ||
                             (family.query_key_norm == QueryKeyNorm::layer_if_present &&
                              top.flag("use_qk_norm").value_or(false));
-  settings.attention_bias = top.flag("attention_bias").value_or(family.model_type == "gpt_neox");
+  settings.attention_bias = top.flag("attention_bias").value_or(family.attention_bias_default);
   settings.mlp_bias = top.flag("mlp_bias").value_or(false);
-  if (family.reads_logit_scale) {
-    settings.logit_scale = top.number("logit_scale").value_or(family.logit_scale);
+  if (family.logit_scale) {
+    settings.logit_scale = top.number("logit_scale").value_or(*family.logit_scale);
   }
   if (family.reads_parallel_residual && !top.flag("use_parallel_residual").value_or(true)) {
     settings.block = Block::sequential;
@@ -137,8 +136,7 @@ class Metadata {
   [[nodiscard]] std::int64_t required(std::string_view key, std::int64_t most) const {
     const std::optional<std::int64_t> value = integer(key);
     if (!value) {
-      throw Error(ErrorCode::invalid_argument,
-                  message(prefix_, key, ": must be there, got metadata without it"));
+      throw Error(ErrorCode::invalid_argument, message("missing key \"", prefix_, key, "\""));
     }
     return in_range(prefix_ + std::string(key), *value, most);
   }
@@ -156,7 +154,7 @@ class Metadata {
 
 void read_metadata(const io::GgufFile& file, DecoderSettings& settings) {
   const DecoderFamily& family = *settings.family;
-  const Metadata read(file, family.model_type);
+  const Metadata read(file, family.name);
   DecoderFacts& facts = settings.facts;
   facts.layers = read.required("block_count", kMostLayers);
   facts.hidden = read.required("embedding_length", kWidest);
@@ -164,7 +162,7 @@ void read_metadata(const io::GgufFile& file, DecoderSettings& settings) {
   const io::Tensor* const embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
     throw Error(ErrorCode::invalid_argument,
-                "tensor token_embd.weight must be a matrix, got a file without it");
+                "tensor token_embd.weight is missing, or is not a matrix");
   }
   facts.vocabulary = embedding->shape.front();
   facts.experts = read.integer("expert_count").value_or(0);
@@ -188,19 +186,18 @@ void read_metadata(const io::GgufFile& file, DecoderSettings& settings) {
   settings.query_key_norm = family.query_key_norm == QueryKeyNorm::each_head ||
                             (family.query_key_norm == QueryKeyNorm::layer_if_present &&
                              file.find("blk.0.attn_q_norm.weight") != nullptr);
-  if (family.reads_logit_scale) {
-    settings.logit_scale = read.number("logit_scale").value_or(family.logit_scale);
+  if (family.logit_scale) {
+    settings.logit_scale = read.number("logit_scale").value_or(*family.logit_scale);
   }
   if (family.reads_parallel_residual && !read.flag("use_parallel_residual", true)) {
     settings.block = Block::sequential;
   }
 }
 
-// What the config says of positions must speak of all layers, with heads that divide.
+// The config must describe the positions of all layers, and the heads must divide.
 void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
   if (!config.heads || *config.heads < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                "num_attention_heads: must be there, got a config without it");
+    throw Error(ErrorCode::invalid_argument, "missing key \"num_attention_heads\"");
   }
   facts.heads = *config.heads;
   facts.key_heads = config.key_heads.value_or(facts.heads);
@@ -216,17 +213,27 @@ void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
     covered += static_cast<std::int64_t>(group.layers.size());
     if (group.rope && !std::holds_alternative<encodings::OneAxis>(group.rope->axes)) {
       throw Error(ErrorCode::unsupported,
-                  "positions: must have one axis for a decoder of text, got several");
+                  "positions with several axes are not supported by the decoder of text");
     }
     if (!(group.softmax_scale > 0.0)) {
-      throw Error(ErrorCode::unsupported,
-                  "the factor on q.k must be known, got a config that does not tell it");
+      throw Error(ErrorCode::unsupported, "the config does not give the factor on q.k");
     }
   }
   if (covered != facts.layers && !(config.groups.size() == 1 && covered == 0)) {
     throw Error(ErrorCode::invalid_argument,
-                message("layers: the config must place all ", facts.layers, ", got ", covered));
+                message("the config describes ", covered, " of ", facts.layers, " layers"));
   }
+}
+
+[[noreturn]] void refuse_family(const std::string& name, WeightFormat format) {
+  const std::string_view key = format == WeightFormat::gguf ? "architecture" : "model_type";
+  const config::Family* row = config::find_family(name);
+  refuse(ErrorCode::unsupported,
+         name.empty() ? message("missing key \"", key, "\"; expected ", decoder_names(format))
+         : row != nullptr && row->encoder
+             ? message(key, " ", name, " is an encoder, not a decoder: see `phasor fill`")
+             : message("the decoder does not support ", key, " \"", io::one_line(name),
+                       "\"; expected ", decoder_names(format)));
 }
 
 }  // namespace
@@ -237,15 +244,8 @@ DecoderSettings read_settings(const Checkpoint& checkpoint) {
       checkpoint.gguf() != nullptr ? WeightFormat::gguf : WeightFormat::safetensors;
   try {
     DecoderSettings settings;
-    settings.family = find_family(config.model_type, format);
-    if (settings.family == nullptr) {
-      const bool encoder = config.model_type == "roformer";
-      throw Error(ErrorCode::unsupported,
-                  message(format == WeightFormat::gguf ? "architecture" : "model_type",
-                          " must be one of ", family_names(format), ", got ",
-                          config.model_type.empty() ? "none" : io::one_line(config.model_type),
-                          encoder ? ", an encoder: see `phasor fill`" : ""));
-    }
+    settings.family = find_decoder(config.model_type, format);
+    if (settings.family == nullptr) refuse_family(config.model_type, format);
     settings.facts.model_type = config.model_type;
     settings.block = settings.family->block;
     settings.feed_forward = settings.family->feed_forward;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/decoder/families.hpp"
+#include "models/matrix/layer_ops.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
 
@@ -22,8 +23,8 @@ struct DecoderSettings {
   bool attention_bias = false, mlp_bias = false;  // the config's keys
 };
 
-// throws   Error(unsupported) for a model_type without a row and for settings that the layers do
-//          not compute; Error(invalid_argument) for missing or absurd numbers
+// throws   Error(unsupported) for a model_type without a decoder and for settings that the layers
+//          do not compute; Error(invalid_argument) for missing numbers and numbers out of range
 [[nodiscard]] DecoderSettings read_settings(const Checkpoint& checkpoint);
 
 }  // namespace phasor::models

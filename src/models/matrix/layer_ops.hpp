@@ -5,16 +5,12 @@
 #include <span>
 #include <string_view>
 
+#include "phasor/config/internal/families.hpp"
 #include "phasor/core/instruction_set.hpp"
 
 namespace phasor::models {
 
-enum class Activation : std::uint8_t {
-  silu,       // x / (1 + e^-x)
-  gelu,       // x (1 + erf(x / sqrt 2)) / 2
-  gelu_tanh,  // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
-  relu,
-};
+using config::Activation;
 
 // By the name that a config's hidden_act gives.
 //

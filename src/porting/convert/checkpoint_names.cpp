@@ -5,24 +5,62 @@
 #include <charconv>
 #include <map>
 
-#include "phasor/io/internal/shape.hpp"
-#include "porting/convert/checkpoint_names_table.hpp"
+#include "phasor/config/internal/families.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::porting {
 namespace {
 
+using config::AttentionNames;
+using config::HeadOrder;
 using config::LayerGroup;
 using config::ModelConfig;
 using core::PairLayout;
 
-[[nodiscard]] bool lists(std::string_view model_types, std::string_view model_type) {
-  return model_types.find(message(" ", model_type, " ")) != std::string_view::npos;
-}
+// Prefixes of the text model. Tensors of the other towers are skipped; any other prefix is refused
+// (an adapter's "base_model.", for example).
+constexpr std::array<std::string_view, 14> kPrefixes = {"",
+                                                        "model.",
+                                                        "language_model.",
+                                                        "language_model.model.",
+                                                        "model.language_model.",
+                                                        "encoder.",
+                                                        "transformer.",
+                                                        "gpt_neox.",
+                                                        "transformer.encoder.",
+                                                        "roformer.encoder.",
+                                                        "esm.encoder.",
+                                                        "bert.encoder.",
+                                                        "text_model.",
+                                                        "model.text_model."};
+constexpr std::array<std::string_view, 6> kTowers = {
+    "vision_tower.", "vision_model.", "visual.", "audio_tower.", "audio_model.", "vision_encoder."};
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::unsupported, text); }
-[[noreturn]] void refuse_shape(const std::string& text) {
-  throw Error(ErrorCode::shape_mismatch, text);
-}
+constexpr std::array<std::string_view, 3> kQueryNorms = {"q_norm", "q_layernorm",
+                                                         "query_layernorm"};
+constexpr std::array<std::string_view, 3> kKeyNorms = {"k_norm", "k_layernorm", "key_layernorm"};
+
+// Tensors of the attention module that have no q or k features.
+constexpr std::array<std::string_view, 18> kOthers = {"v_proj.",
+                                                      "o_proj.",
+                                                      "out_proj.",
+                                                      "dense.",
+                                                      "wv.",
+                                                      "wo.",
+                                                      "Wo.",
+                                                      "rotary_emb.",
+                                                      "sinks",
+                                                      "attn_sub_norm.",
+                                                      "self.value.",
+                                                      "output.",
+                                                      "self.rotary_embeddings.",
+                                                      "LayerNorm.",
+                                                      "bias",
+                                                      "masked_bias",
+                                                      "rotary.inv_freq",
+                                                      "inv_freq"};
+
+[[noreturn]] void refuse_tensors(const std::string& text) { refuse(ErrorCode::unsupported, text); }
 
 struct Place {
   std::string_view prefix;
@@ -30,7 +68,7 @@ struct Place {
   std::string_view rest;  // inside the module: "q_proj.weight"
 };
 
-[[nodiscard]] std::optional<Place> place_in(const Names& names, std::string_view name) {
+[[nodiscard]] std::optional<Place> place_in(const AttentionNames& names, std::string_view name) {
   for (std::size_t at = name.find(names.before); at != std::string_view::npos;
        at = name.find(names.before, at + 1)) {
     if (at > 0 && name[at - 1] != '.') continue;
@@ -40,9 +78,9 @@ struct Place {
     const auto [end, problem] =
         std::from_chars(number.data(), number.data() + number.size(), place.layer);
     if (problem != std::errc{} || place.layer < 0) continue;
-    const std::string_view behind = number.substr(static_cast<std::size_t>(end - number.data()));
-    if (!behind.starts_with(names.after)) continue;
-    place.rest = behind.substr(names.after.size());
+    const std::string_view rest = number.substr(static_cast<std::size_t>(end - number.data()));
+    if (!rest.starts_with(names.after)) continue;
+    place.rest = rest.substr(names.after.size());
     return place;
   }
   return std::nullopt;
@@ -60,7 +98,7 @@ template <std::size_t N>
   });
 }
 
-// One layer's tensors by what they do, before they are measured.
+// The tensors of one layer by their role, before their shapes are checked.
 struct Module {
   struct Parts {
     const io::Tensor* weight = nullptr;
@@ -69,7 +107,7 @@ struct Module {
   Parts queries, keys, values, query_norm, key_norm, output;
 };
 
-// The part of the module that "stem.weight" or "stem.bias" names; null when it names another.
+// The part that "stem.weight" or "stem.bias" names; null for other names.
 [[nodiscard]] const io::Tensor** slot(Module::Parts& parts, std::string_view stem,
                                       std::string_view rest) {
   if (stem.empty() || !rest.starts_with(stem)) return nullptr;
@@ -79,7 +117,7 @@ struct Module {
   return nullptr;
 }
 
-[[nodiscard]] const io::Tensor** slot_of(const Names& names, Module& module,
+[[nodiscard]] const io::Tensor** slot_of(const AttentionNames& names, Module& module,
                                          std::string_view rest) {
   if (auto* found = slot(module.queries, names.queries, rest)) return found;
   if (names.order == HeadOrder::separate) {
@@ -96,7 +134,7 @@ struct Module {
   return nullptr;
 }
 
-[[nodiscard]] std::map<std::int64_t, Module> collect(const Names& names,
+[[nodiscard]] std::map<std::int64_t, Module> collect(const AttentionNames& names,
                                                      std::span<const io::Tensor* const> tensors) {
   std::map<std::int64_t, Module> modules;
   for (const io::Tensor* tensor : tensors) {
@@ -108,17 +146,18 @@ struct Module {
     const io::Tensor** found = slot_of(names, modules[place->layer], place->rest);
     if (found == nullptr && other) continue;
     if (found == nullptr) {
-      refuse(message(tensor->name,
-                     ": tensors beside q and k must be known, got a name that is not "
-                     "(quantised checkpoints and adapters are not converted)"));
+      refuse_tensors(
+          message(tensor->name,
+                  ": unknown tensor in an attention module (quantised checkpoints and adapters "
+                  "cannot be converted)"));
     }
     if (!one_of(kPrefixes, place->prefix)) {
-      refuse(message(tensor->name, ": the model in front of ", names.before,
-                     "N must be one that is known, got \"", place->prefix, "\""));
+      refuse_tensors(message(tensor->name, ": unknown prefix \"", place->prefix, "\" before ",
+                             names.before, "N"));
     }
     if (*found != nullptr) {
-      refuse(message(tensor->name, ": a layer must have one tensor of a kind, got also ",
-                     (*found)->name));
+      refuse_tensors(
+          message(tensor->name, ": the layer has the same tensor twice, also as ", (*found)->name));
     }
     *found = tensor;
   }
@@ -134,24 +173,23 @@ void check_type(const io::Tensor& tensor) {
        {TensorType::f64, TensorType::f32, TensorType::f16, TensorType::bf16}) {
     if (tensor.type == type) return;
   }
-  refuse(message(tensor.name, ": the type must be f64, f32, f16 or bf16, got ",
-                 io::name_of(tensor.type)));
+  refuse_tensors(message(tensor.name, ": the type must be f64, f32, f16 or bf16, got ",
+                         io::name_of(tensor.type)));
 }
 
 class Measure {
  public:
-  Measure(const ModelConfig& config, const Names& names, UnknownModel unknown)
+  Measure(const ModelConfig& config, const AttentionNames& names, UnknownModel unknown)
       : config_(config), names_(names), unknown_(unknown) {
     if (!config.heads) {
-      throw Error(ErrorCode::invalid_argument,
-                  "config: the number of attention heads must be given, got none");
+      refuse(ErrorCode::invalid_argument, "config: the number of attention heads is missing");
     }
     heads_ = *config.heads;
     key_heads_ = config.key_heads.value_or(heads_);
     if (heads_ < 1 || key_heads_ < 1 || heads_ % key_heads_ != 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("config: the query heads must be a multiple of the key heads, got ",
-                          heads_, " and ", key_heads_));
+      refuse(ErrorCode::invalid_argument,
+             message("config: the query heads must be a multiple of the key heads, got ", heads_,
+                     " and ", key_heads_));
     }
   }
 
@@ -162,8 +200,8 @@ class Measure {
     layer.rope = rope;
     const std::int64_t head_dim = rope.head_dim;
     if (module.queries.weight == nullptr) {
-      refuse(message("layer ", index, ": keys must come with queries, got only ",
-                     module.keys.weight->name));
+      refuse_tensors(
+          message("layer ", index, ": has keys but no queries: ", module.keys.weight->name));
     }
     if (names_.order == HeadOrder::separate) {
       read_separate(module, head_dim, layer);
@@ -180,22 +218,23 @@ class Measure {
     layer.queries = rows(module.queries, heads_, head_dim);
     if (module.keys.weight == nullptr) {
       if (module.values.weight != nullptr) {
-        refuse(message(module.queries.weight->name, ": queries must come with ", names_.keys,
-                       ", got none"));
+        refuse_tensors(message(module.queries.weight->name, ": ", names_.keys,
+                               " of the same layer is missing"));
       }
       return;
     }
     if (module.values.weight == nullptr) {
-      refuse(message(module.keys.weight->name, ": keys must come with ", names_.values,
-                     ", got none: keys that serve as values cannot be permuted alone"));
+      refuse_tensors(message(module.keys.weight->name, ": ", names_.values,
+                             " of the same layer is missing: keys that serve as values cannot "
+                             "be permuted"));
     }
     layer.keys = rows(module.keys, key_heads_, head_dim);
     if (!config_.rotates_values) return;
     layer.values = rows(module.values, key_heads_, head_dim);
     layer.output = module.output.weight;
     if (layer.output == nullptr) {
-      refuse(message(module.values.weight->name,
-                     ": values that turn must come with the projection that reads them, got none"));
+      refuse_tensors(message(module.values.weight->name,
+                             ": rotated values need the output projection, which is missing"));
     }
     check(*layer.output, heads_ * head_dim,
           layer.output->shape.size() == 2 ? layer.output->shape.back() : -1);
@@ -203,8 +242,8 @@ class Measure {
 
   void read_fused(const Module& module, std::int64_t head_dim, AttentionLayer& layer) const {
     if (config_.rotates_values) {
-      refuse(message(module.queries.weight->name,
-                     ": values that turn must have a tensor of their own, got a fused one"));
+      refuse_tensors(message(module.queries.weight->name,
+                             ": rotated values must have a tensor of their own, got a fused one"));
     }
     const std::int64_t all = heads_ + 2 * key_heads_;
     const HeadRows fused = rows(module.queries, all, head_dim);
@@ -216,9 +255,9 @@ class Measure {
     }
     // GPT-NeoX is the case of one query head to a key head.
     if (names_.order == HeadOrder::per_head && heads_ != key_heads_) {
-      refuse(message(module.queries.weight->name,
-                     ": heads must have a key each in this order, got ", heads_, " query and ",
-                     key_heads_, " key heads"));
+      refuse_tensors(message(module.queries.weight->name,
+                             ": this order of heads needs as many key heads as query heads, got ",
+                             heads_, " query and ", key_heads_, " key heads"));
     }
     layer.queries = layer.keys = fused;
     layer.queries.first_row.clear();
@@ -246,9 +285,10 @@ class Measure {
 
   void check(const io::Tensor& tensor, std::int64_t expected, std::int64_t got) const {
     if (got != expected) {
-      refuse_shape(message(tensor.name, ": must have ", expected,
-                           " features of heads by the config, ", "got the shape ",
-                           io::shape_text(tensor.shape)));
+      refuse(ErrorCode::shape_mismatch,
+             message(tensor.name, ": must have ", expected,
+                     " features by the heads of the config, got the shape ",
+                     core::shape_text(tensor.shape)));
     }
     if (unknown_ == UnknownModel::refuse) check_type(tensor);
   }
@@ -258,8 +298,9 @@ class Measure {
     for (const io::Tensor* tensor : {parts.weight, parts.bias}) {
       if (tensor == nullptr) continue;
       if (tensor->size() != head_dim && tensor->size() != heads * head_dim) {
-        refuse_shape(message(tensor->name, ": must have ", head_dim, " or ", heads * head_dim,
-                             " numbers, got the shape ", io::shape_text(tensor->shape)));
+        refuse(ErrorCode::shape_mismatch,
+               message(tensor->name, ": must have ", head_dim, " or ", heads * head_dim,
+                       " numbers, got the shape ", core::shape_text(tensor->shape)));
       }
       if (unknown_ == UnknownModel::refuse) check_type(*tensor);
     }
@@ -267,7 +308,7 @@ class Measure {
   }
 
   const ModelConfig& config_;
-  const Names& names_;
+  const AttentionNames& names_;
   UnknownModel unknown_;
   std::int64_t heads_ = 0, key_heads_ = 0;
 };
@@ -281,7 +322,8 @@ class Measure {
   if (config.groups.size() == 1 && config.groups.front().layers.empty()) {
     return config.groups.front();
   }
-  refuse(message("layer ", layer, ": must be one that the config has, got q and k tensors for it"));
+  refuse_tensors(
+      message("layer ", layer, ": has q and k tensors, but the config has no such layer"));
 }
 
 void check_all_there(const ModelConfig& config, const std::map<std::int64_t, Module>& modules) {
@@ -289,47 +331,48 @@ void check_all_there(const ModelConfig& config, const std::map<std::int64_t, Mod
     if (!group.rope) continue;
     for (const std::int64_t layer : group.layers) {
       if (!modules.contains(layer)) {
-        refuse(message("layer ", layer,
-                       ": q and k projections must be there, got none by the "
-                       "names of model_type ",
-                       config.model_type));
+        refuse_tensors(message("layer ", layer,
+                               ": q and k projections are missing, by the names of model_type ",
+                               config.model_type));
       }
     }
   }
 }
 
-// The names that fit: a family may be published under two.
-[[nodiscard]] const Names& names_for(const ModelConfig& config, UnknownModel unknown,
-                                     std::span<const io::Tensor* const> tensors) {
-  if (one_of(kLatent, config.model_type)) {
-    refuse(message("model_type ", config.model_type,
-                   ": q and k must have rows of their own, got latent attention, which is not "
-                   "converted"));
+[[nodiscard]] bool fit(const AttentionNames& names, std::span<const io::Tensor* const> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const io::Tensor* tensor) {
+    const std::optional<Place> place = place_in(names, tensor->name);
+    return place && place->rest.starts_with(names.queries);
+  });
+}
+
+// The names that fit: weights of a family may be published under two sets of names.
+[[nodiscard]] const AttentionNames& names_for(const ModelConfig& config, UnknownModel unknown,
+                                              std::span<const io::Tensor* const> tensors) {
+  const config::Family* family = config::find_family(config.model_type);
+  if (family != nullptr && family->latent_attention) {
+    refuse_tensors(message("model_type ", config.model_type,
+                           ": latent attention cannot be converted: q and k have no rows of their "
+                           "own"));
   }
-  const Names* known = nullptr;
-  for (const Names& names : kNames) {
-    if (!lists(names.model_types, config.model_type)) continue;
-    if (known == nullptr) known = &names;
-    const bool fits = std::any_of(tensors.begin(), tensors.end(), [&](const io::Tensor* tensor) {
-      const std::optional<Place> place = place_in(names, tensor->name);
-      return place && place->rest.starts_with(names.queries);
-    });
-    if (fits) return names;
+  if (family != nullptr && family->attention != nullptr) {
+    const AttentionNames* other = family->published_attention;
+    const bool published = other != nullptr && !fit(*family->attention, tensors);
+    return published && fit(*other, tensors) ? *other : *family->attention;
   }
-  if (known != nullptr) return *known;
-  if (unknown == UnknownModel::read_as_llama) return kNames.front();
-  refuse(message("model_type must be one whose order of heads is known, got \"", config.model_type,
-                 "\""));
+  if (unknown == UnknownModel::read_as_llama) return *config::find_family("llama")->attention;
+  refuse_tensors(message("cannot find q and k: unknown model_type \"", config.model_type, "\"",
+                         config::suggest_model_type(config.model_type)));
 }
 
 [[nodiscard]] AttentionTensors sorted(const ModelConfig& config,
                                       std::span<const io::Tensor* const> tensors,
                                       UnknownModel unknown) {
-  const Names& names = names_for(config, unknown, tensors);
+  const AttentionNames& names = names_for(config, unknown, tensors);
   const std::map<std::int64_t, Module> modules = collect(names, tensors);
   if (modules.empty()) {
-    refuse(message("model_type ", config.model_type, ": tensors ", names.before, "N", names.after,
-                   names.queries, ".weight must be there, got none"));
+    refuse_tensors(message("model_type ", config.model_type, ": no tensor is named ", names.before,
+                           "N", names.after, names.queries, ".weight"));
   }
   check_all_there(config, modules);
   const Measure measure(config, names, unknown);
@@ -339,14 +382,16 @@ void check_all_there(const ModelConfig& config, const std::map<std::int64_t, Mod
     const LayerGroup& group = group_of(config, index);
     if (!group.rope) continue;
     if (std::holds_alternative<encodings::AxialAxes>(group.rope->axes)) {
-      refuse(message("layer ", index,
-                     ": must turn by one row of positions or by M-RoPE, got the "
-                     "axes of an image"));
+      refuse_tensors(
+          message("layer ", index,
+                  ": cannot convert axial positions of images, only one row of positions or "
+                  "M-RoPE"));
     }
     found.layers.push_back(measure.layer(index, *group.rope, module));
   }
   if (found.layers.empty()) {
-    refuse(message("model_type ", config.model_type, ": a layer must rotate, got none that does"));
+    refuse_tensors(message("model_type ", config.model_type,
+                           ": no layer rotates, so there is nothing to convert"));
   }
   return found;
 }

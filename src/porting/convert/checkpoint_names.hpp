@@ -1,4 +1,4 @@
-// Which tensors of a checkpoint make queries and keys, and where each head's rows lie in them.
+// Which tensors of a checkpoint compute queries and keys, and the rows of each head in them.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace phasor::porting {
 
-// A projection [rows, width], its bias [rows], and the first row of each head. A fused tensor
-// serves as queries and as keys, with other rows.
+// A projection [rows, width], its bias [rows], and the first row of each head. A fused tensor is both
+// queries and keys, with different rows.
 struct HeadRows {
   const io::Tensor* weight = nullptr;
   const io::Tensor* bias = nullptr;
   std::vector<std::int64_t> first_row;
 };
-// [head_dim] for every head alike, or head_dim numbers for each head; null when there is none.
+// [head_dim], shared by all heads, or [heads * head_dim]; null: no norm.
 struct HeadNorm {
   const io::Tensor* weight = nullptr;
   const io::Tensor* bias = nullptr;
@@ -32,30 +32,28 @@ struct AttentionLayer {
   std::int64_t index = 0;
   encodings::RopeSpec rope;
   HeadRows queries;
-  HeadRows keys;  // none where a layer reads another one's keys
+  HeadRows keys;  // none if the layer reads the keys of another one
   HeadNorm query_norm, key_norm;
-  // Only where values turn too: their rows, and the projection [width, heads * head_dim] that reads
-  // them.
+  // Only if values rotate too: their rows, and the output projection [width, heads * head_dim].
   HeadRows values;
   const io::Tensor* output = nullptr;
 };
 
 struct AttentionTensors {
   std::vector<AttentionLayer> layers;  // ascending
-  // The layout that the names themselves stand for, where the config speaks of other weights.
+  // Set if the names imply a layout that is not that of the config (Meta's own files).
   std::optional<core::PairLayout> layout_of_names;
 };
 
 enum class UnknownModel : std::uint8_t {
   refuse,
-  read_as_llama,  // for a look that writes nothing: the names may still be the usual ones
+  read_as_llama,  // for reading only: try the usual names
 };
 
-// Sorts the tensors by the one table of names.
+// Sorts the tensors by the names in the table of families.
 //
 // refuses  a model_type whose order of heads is not known, or that has no rows to permute (latent
-//          attention); a tensor beside the projections that is not known (quantised ones among
-//          them); shapes that disagree with the config; types other than f64, f32, f16 and bf16
+//          attention); an unknown tensor in an attention module (quantised ones among them); shapes that disagree with the config; types other than f64, f32, f16 and bf16
 //          with UnknownModel::refuse; a layer that the config does not have, or that lacks its
 //          tensors; keys that serve as values
 [[nodiscard]] Result<AttentionTensors> find_attention(const config::ModelConfig& config,
@@ -64,7 +62,7 @@ enum class UnknownModel : std::uint8_t {
 
 [[nodiscard]] std::vector<const io::Tensor*> tensors_of(
     const io::SafetensorsCheckpoint& checkpoint);
-// Gives back the pages of the maps, so that a look at many layers stays small.
+// Releases the pages of the mapped files, so that reading many layers needs little memory.
 void release_pages(const io::SafetensorsCheckpoint& checkpoint);
 
 // The heads [q | k | v] of one tensor whose bias may be null.

@@ -384,7 +384,7 @@ TEST(GgufConfig, RefusesWhatItDoesNotKnow) {
   expect_refused(GgufWriter(), {"general.architecture"});
   expect_refused(GgufWriter().text("general.architecture", "no\nsuch"), {"no?such"},
                  ErrorCode::unsupported);
-  expect_refused(GgufWriter().text("general.architecture", "lama"), {"lama"},
+  expect_refused(GgufWriter().text("general.architecture", "lama"), {"\"lama\"", "\"llama\""},
                  ErrorCode::unsupported);
   expect_refused(GgufWriter().number<std::uint32_t>("general.architecture", 7),
                  {"general.architecture"});
@@ -416,7 +416,7 @@ TEST(GgufConfig, RefusesWhatItDoesNotKnow) {
 TEST(GgufConfig, RefusesSizesThatNoModelHas) {
   GgufWriter writer;
   writer.text("general.architecture", "llama");
-  expect_refused(writer, {"attention.key_length", "embedding_length"});
+  expect_refused(writer, {"llama.attention.key_length", "embedding_length"});
   expect_refused(GgufWriter(writer).number<std::uint64_t>("llama.block_count", 1ULL << 40),
                  {"llama.block_count", "1", "100000", "1099511627776"});
   expect_refused(model("llama").number<std::int32_t>("llama.attention.key_length", -4),

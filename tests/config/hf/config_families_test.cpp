@@ -157,6 +157,24 @@ TEST(Families, EveryFourthLayerOfSmolLm3AndLlama4DoesNotRotate) {
   EXPECT_EQ(group_of(llama4, "6").rope->layout, core::PairLayout::interleaved);
 }
 
+TEST(Families, EveryFourthLayerOfCwmSeesAllKeys) {
+  const std::string config =
+      R"({"model_type": "cwm", "hidden_size": 6144, "num_attention_heads": 48, "num_hidden_layers": 5,
+          "sliding_window": 8192, "rope_parameters": {"rope_type": "llama3", "rope_theta": 1000000.0,
+          "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192})";
+  for (const std::string more :
+       {"}", R"(, "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+               "sliding_attention", "full_attention"]})"}) {
+    const ModelConfig cwm = parsed(config + more);
+    EXPECT_EQ(group_of(cwm, "full_attention").layers, (std::vector<std::int64_t>{0, 4}));
+    EXPECT_FALSE(group_of(cwm, "4").window.has_value());
+    EXPECT_EQ(group_of(cwm, "3").window, 8192);
+    EXPECT_EQ(*group_of(cwm, "3").rope, *group_of(cwm, "0").rope);
+    EXPECT_EQ(group_of(cwm, "0").rope->head_dim, 128);
+  }
+}
+
 TEST(Families, NestedNullMeansNoRotation) {
   const ModelConfig config = parsed(
       R"({"model_type": "novel", "head_dim": 64, "layer_types": ["sliding_attention", "full_attention"],
@@ -203,7 +221,7 @@ TEST(Families, ImagesHaveTwoAxes) {
           R"({"model_type": "gemma4_vision", "head_dim": 64, "rope_parameters": {"rope_type": "axial",
                      "rope_theta": 100.0}})"),
       AxialAxes::Kind::per_half_head);
-  // The first ChatGLM turns each half of a head by its own row of positions.
+  // The first ChatGLM rotates each half of a head by its own row of positions.
   const RopeSpec chatglm =
       parsed(
           R"({"model_type": "chatglm", "hidden_size": 4096, "num_attention_heads": 32, "position_encoding_2d": true,

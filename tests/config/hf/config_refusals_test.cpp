@@ -108,7 +108,7 @@ TEST(ConfigRefusals, RopeDictionaries) {
        {"rope_scaling.short_factor", "x"}},
       {llama(R"("rope_scaling": {"type": "mrope"})"), {"rope_scaling.mrope_section"}},
       {llama(R"("rope_scaling": {"type": "default", "mrope_section": [2, 3, 3]})"),
-       {"mrope_interleaved", "llama"}},
+       {"rope_scaling.mrope_interleaved", "llama"}},
       {llama(R"("rope_parameters": {"rope_type": "axial", "rope_theta": 100})"),
        {"rope_parameters.rope_type", "llama", "axial"}},
       {llama(R"("rope_parameters": {"rope_theta": 1e4, "factor": 2})"), {"factor"}},
@@ -185,6 +185,8 @@ TEST(ConfigRefusals, ModelKeys) {
 
 TEST(ConfigRefusals, UnknownNamesGetASuggestion) {
   expect_refusals({
+      {llama(R"("rope_scalling": {"type": "linear"})"), {"\"rope_scalling\"", "\"rope_scaling\""}},
+      {R"({"model_type": "qwen", "head_dim": 64})", {"\"qwen\"", "\"qwen2\""}},
       {R"({"head_dim": 8, "xpos": {"gama": 0.4}})", {"xpos", "\"gama\"", "\"gamma\""}},
   });
 }

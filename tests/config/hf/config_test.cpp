@@ -1,5 +1,6 @@
 // Plain specs, the rules between forms, and the choice of a layer.
 #include "phasor/config/config.hpp"
+#include "support/errors.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -168,15 +169,11 @@ TEST(SelectLayer, ByNothingIndexOrType) {
   EXPECT_EQ(select_layer(two, "6")->layer_type, "sliding_attention");
   EXPECT_EQ(select_layer(two, "sliding_attention")->layers.size(), 7U);
   const Result<LayerGroup> silent = select_layer(two, "");
-  ASSERT_FALSE(silent.ok());
-  EXPECT_STREQ(silent.error().what(),
-               "layer: expected a layer type (full_attention, sliding_attention) or an index below "
-               "8, got nothing");
+  tests::expect_error(ErrorCode::invalid_argument, {"full_attention, sliding_attention", "8"},
+                      silent);
   const Result<LayerGroup> wrong = select_layer(two, "8");
-  ASSERT_FALSE(wrong.ok());
-  EXPECT_STREQ(wrong.error().what(),
-               "layer: expected a layer type (full_attention, sliding_attention) or an index below "
-               "8, got \"8\"");
+  tests::expect_error(ErrorCode::invalid_argument, {"full_attention, sliding_attention", "\"8\""},
+                      wrong);
   EXPECT_FALSE(select_layer(two, "-1").ok());
   EXPECT_FALSE(select_layer(two, "1x").ok());
 }

@@ -21,10 +21,11 @@ namespace phasor::models::testing {
 
 // One golden model of each family of decoders.
 inline constexpr const char* kGoldenFamilies[] = {
-    "cohere_interleaved",    "gemma3_local_global",       "glm_interleaved_partial",
-    "gpt_neox_partial",      "gptj_interleaved_parallel", "llama_gqa_llama3",
-    "mistral_sliding",       "mixtral_moe_top2",          "palm_parallel_mqa",
-    "phi3_longrope_partial", "qwen2_bias_yarn",           "qwen3_qk_norm"};
+    "cohere_interleaved", "gemma3_local_global",       "glm_interleaved_partial",
+    "gpt_neox_partial",   "gptj_interleaved_parallel", "llama_gqa_llama3",
+    "cwm_windows_llama3", "mistral_sliding",           "mixtral_moe_top2",
+    "palm_parallel_mqa",  "phi3_longrope_partial",     "qwen2_bias_yarn",
+    "qwen3_qk_norm"};
 
 inline std::filesystem::path golden_model(const std::string& name) {
   return std::filesystem::path(PHASOR_GOLDEN_DIR) / "models" / name / "model";

@@ -7,6 +7,7 @@
 
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
+#include "phasor/config/internal/families.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/models/decoder.hpp"
 
@@ -151,9 +152,9 @@ void compare_decoder(const Case& golden, Comparison& comparison) {
 }  // namespace
 
 void add_model_kinds(Kinds& kinds) {
-  for (const char* family : {"cohere", "gemma3", "glm", "gpt_neox", "gptj", "llama", "mistral",
-                             "mixtral", "palm", "phi3", "qwen2", "qwen3"}) {
-    kinds[std::string("model_") + family] = compare_decoder;
+  kinds["model_gemma3"] = compare_decoder;  // of model_type gemma3_text
+  for (const config::Family& family : config::families()) {
+    if (family.decoder) kinds[message("model_", family.model_type)] = compare_decoder;
   }
 }
 

@@ -1,5 +1,5 @@
-// JSON read by name and type: every refusal says which key, what was expected and what came, and
-// every key that was asked for counts as understood.
+// Reads JSON by name and type. Every error has the path of the key, the value and what it must be;
+// every key that was read counts as known.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,15 @@ class ObjectReader {
   [[nodiscard]] std::string path_of(std::string_view key) const;
   [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
   [[noreturn]] void refuse_as(ErrorCode code, std::string_view key, const std::string& what) const;
+  // missing key "rope_scaling.factor": `what`
+  [[noreturn]] void refuse_missing(std::string_view key, const std::string& what) const;
+  // unknown key "rope_scalling"; did you mean "rope_scaling"? Suggests the closest key that was read,
+  // or else lists `takes`.
+  [[noreturn]] void refuse_unknown(std::string_view key, std::string_view takes = {}) const;
 
-  // Present and not null; does not count as understanding it.
+  // Present and not null; does not count as reading it.
   [[nodiscard]] bool has(std::string_view key) const;
-  // Present, be it null.
+  // Present, even if null.
   [[nodiscard]] bool has_even_null(std::string_view key) const;
   void mark_understood(std::string_view key) const;
 
@@ -40,7 +45,7 @@ class ObjectReader {
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const;
   [[nodiscard]] std::optional<bool> flag(std::string_view key) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view key) const;
-  // Refuses a word that could not stand in a line of a page: control characters, or too long.
+  // Refuses a word that would not fit in a line of output: control characters, or too long.
   void require_name(std::string_view key, std::string_view word) const;
   [[nodiscard]] std::optional<std::vector<double>> numbers(std::string_view key) const;
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;
@@ -51,10 +56,10 @@ class ObjectReader {
   // The value itself, or null when the key is absent.
   [[nodiscard]] const Json& value(std::string_view key) const;
 
-  // Sorted, so that what is refused first does not depend on the order of the file.
+  // Sorted, so that the first error does not depend on the order of the file.
   [[nodiscard]] std::vector<std::string> keys() const;
   [[nodiscard]] std::vector<std::string> keys_not_understood() const;
-  // Refuses the first key that nobody asked for; `takes` lists those that are known.
+  // Refuses the first key that was not read; `takes` lists the known ones.
   void refuse_rest(std::string_view takes) const;
 
  private:

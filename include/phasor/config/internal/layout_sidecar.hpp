@@ -1,4 +1,4 @@
-// The note that `phasor convert` leaves beside weights whose order is no longer their family's.
+// The file that `phasor convert` writes next to weights whose layout is no longer that of their family.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 namespace phasor::config {
 
 inline constexpr std::string_view kLayoutSidecar = "phasor_layout.json";
-// Stands in the folder while a conversion is under way: what is there then is neither order.
+// In the folder while a conversion runs: the weights are then partly in one layout, partly in the other.
 inline constexpr std::string_view kConvertJournal = ".phasor_convert.json";
 
 struct LayoutSidecar {
@@ -20,16 +20,16 @@ struct LayoutSidecar {
   std::string model_type;
 };
 
-// None when the folder holds none.
+// nullopt when the folder has no such file.
 //
-// refuses  what is no JSON object, another format, unknown or missing keys, layouts other than half
+// refuses  text that is not a JSON object, other formats, unknown or missing keys, layouts other than half
 //          and interleaved
 [[nodiscard]] Result<std::optional<LayoutSidecar>> read_layout_sidecar(
     const std::filesystem::path& folder);
 
-// Gives each group that rotates the layout of the sidecar, with a source and a note.
+// Sets the layout of each group that rotates to that of the sidecar, with a source and a note.
 //
-// refuses  also a sidecar of another model_type, and a folder whose conversion has not ended
+// refuses  also a sidecar of another model_type, and a folder whose conversion is unfinished
 [[nodiscard]] Result<Done> apply_layout_sidecar(const std::filesystem::path& folder,
                                                 ModelConfig& config);
 

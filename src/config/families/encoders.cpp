@@ -1,0 +1,77 @@
+// Encoders of text, and the image towers of models with several media.
+#include <array>
+
+#include "config/families/lineages.hpp"
+
+namespace phasor::config {
+namespace {
+
+using encodings::AxialAxes;
+
+constexpr AttentionNames kFusedEncoderAttention = {
+    .before = "layers.", .after = ".attn.", .order = HeadOrder::sections, .queries = "Wqkv"};
+constexpr AttentionNames kBertAttention = {.before = "layer.",
+                                           .after = ".attention.",
+                                           .queries = "self.query",
+                                           .keys = "self.key",
+                                           .values = "self.value",
+                                           .output = "output.dense"};
+
+constexpr std::array kEncoderFamilies = {
+    Family{.model_type = "roformer",
+           .rotary = RotaryFacts{.layout = kInterleaved, .base = 1e4},
+           .attention = &kBertAttention,
+           .encoder = true},
+    Family{.model_type = "esm",
+           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4},
+           .attention = &kBertAttention},
+    Family{.model_type = "modernbert",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 160000.0,
+                                 .layers = LayerRule::local_base,
+                                 .layer_interval = 3,
+                                 .full_first = true,
+                                 .quirk = Quirk::absolute_is_stale,
+                                 .local_base = 1e4},
+           .gguf = GgufArchitecture{.name = "modern-bert",
+                                    .rotation = GgufRotation::half,
+                                    .layers = GgufLayers::local_base,
+                                    .interval = 3,
+                                    .full_first = true,
+                                    .window = GgufWindow::both_sides,
+                                    .local_base = 1e4},
+           .attention = &kFusedEncoderAttention},
+    Family{.model_type = "nomic_bert",
+           .rotary = RotaryFacts{.layout = kHalf, .quirk = Quirk::nomic},
+           .gguf = GgufArchitecture{.name = "nomic-bert", .rotation = GgufRotation::half},
+           .attention = &kFusedEncoderAttention},
+    // Images.
+    Family{.model_type = "qwen2_vl_vision",
+           .rotary =
+               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
+    Family{.model_type = "qwen2_5_vl_vision",
+           .rotary =
+               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
+    Family{.model_type = "qwen3_vl_vision",
+           .rotary =
+               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
+    Family{.model_type = "qwen3_vl_moe_vision",
+           .rotary =
+               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
+    Family{.model_type = "glm4v_vision",
+           .rotary =
+               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
+    Family{
+        .model_type = "pixtral",
+        .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::alternating}},
+    Family{.model_type = "gemma4_vision",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .softmax = SoftmaxRule::unknown,
+                                 .axial = AxialAxes::Kind::per_half_head}},
+};
+
+}  // namespace
+
+std::span<const Family> encoder_families() { return kEncoderFamilies; }
+
+}  // namespace phasor::config

@@ -1,0 +1,86 @@
+// Gemma.
+#include <array>
+
+#include "config/families/lineages.hpp"
+
+namespace phasor::config {
+namespace {
+
+constexpr TensorNames with_four_norms(TensorNames names) {
+  names.after_attention_norm = "model.layers.{}.post_attention_layernorm";
+  names.feed_forward_norm = "model.layers.{}.pre_feedforward_layernorm";
+  names.after_feed_forward_norm = "model.layers.{}.post_feedforward_layernorm";
+  return names;
+}
+constexpr TensorNames kGemmaNames = with_four_norms(kLlamaNames);
+
+constexpr std::array kGemmaFamilies = {
+    Family{.model_type = "gemma",
+           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .head_dim = 256},
+           .gguf = GgufArchitecture{.name = "gemma", .rotation = GgufRotation::half},
+           .attention = &kSelfAttention},
+    Family{.model_type = "gemma2",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 1e4,
+                                 .head_dim = 256,
+                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
+                                 .window = WindowRule::alternating},
+           .gguf = GgufArchitecture{.name = "gemma2",
+                                    .rotation = GgufRotation::half,
+                                    .layers = GgufLayers::windows,
+                                    .interval = 2,
+                                    .window = GgufWindow::default_4096,
+                                    .softmax = GgufSoftmax::largest,
+                                    .largest_layers = 46},
+           .attention = &kSelfAttention},
+    Family{.model_type = "gemma3",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 1e6,
+                                 .head_dim = 256,
+                                 .layers = LayerRule::local_base,
+                                 .layer_interval = 6,
+                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
+                                 .local_base = 1e4},
+           .gguf_as = "gemma3",
+           .attention = &kSelfAttention},
+    Family{.model_type = "gemma3_text",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 1e6,
+                                 .head_dim = 256,
+                                 .layers = LayerRule::local_base,
+                                 .layer_interval = 6,
+                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
+                                 .local_base = 1e4},
+           .gguf = GgufArchitecture{.name = "gemma3",
+                                    .rotation = GgufRotation::half,
+                                    .layers = GgufLayers::local_base,
+                                    .interval = 6,
+                                    .local_base = 1e4,
+                                    .softmax = GgufSoftmax::largest,
+                                    .largest_layers = 62},
+           .attention = &kSelfAttention,
+           .decoder = DecoderPart{.names = &kGemmaNames,
+                                  .gguf_names = &kGgufNames,
+                                  .norm = NormKind::rms_from_one,
+                                  .block = Block::sandwich,
+                                  .query_key_norm = QueryKeyNorm::each_head,
+                                  .activation = Activation::gelu_tanh,
+                                  .attention_bias = BiasRule::by_attention_bias,
+                                  .output_bias = BiasRule::by_attention_bias,
+                                  .scales_embeddings = true,
+                                  .ties_embeddings = true}},
+    Family{.model_type = "gemma4_text",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .head_dim = 256,
+                                 .layers = LayerRule::local_base,
+                                 .layer_interval = 6,
+                                 .softmax = SoftmaxRule::unknown,
+                                 .quirk = Quirk::scaling_required},
+           .attention = &kSelfAttention},
+};
+
+}  // namespace
+
+std::span<const Family> gemma_families() { return kGemmaFamilies; }
+
+}  // namespace phasor::config

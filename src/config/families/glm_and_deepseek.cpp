@@ -1,0 +1,94 @@
+// GLM, and models with latent attention.
+#include <array>
+
+#include "config/families/lineages.hpp"
+
+namespace phasor::config {
+namespace {
+
+constexpr AttentionNames kChatglmAttention = {.before = "layers.",
+                                              .after = ".self_attention.",
+                                              .order = HeadOrder::sections,
+                                              .queries = "query_key_value"};
+
+constexpr std::array kGlmAndDeepseekFamilies = {
+    Family{
+        .model_type = "glm",
+        .rotary = RotaryFacts{.layout = kInterleaved, .base = 1e4, .partial = 0.5, .head_dim = 128},
+        .gguf_as = "chatglm",
+        .attention = &kSelfAttention,
+        .decoder = DecoderPart{.names = &kFusedGateNames,
+                               .feed_forward = FeedForward::gated_fused,
+                               .attention_bias = BiasRule::by_attention_bias}},
+    Family{
+        .model_type = "glm4",
+        .rotary = RotaryFacts{.layout = kInterleaved, .base = 1e4, .partial = 0.5, .head_dim = 128},
+        .gguf = GgufArchitecture{.name = "glm4", .rotation = GgufRotation::pairs_or_sections},
+        .attention = &kSelfAttention},
+    Family{.model_type = "glm4_moe",
+           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .partial = 0.5},
+           .gguf = GgufArchitecture{.name = "glm4moe", .rotation = GgufRotation::half_or_sections},
+           .attention = &kSelfAttention},
+    Family{.model_type = "chatglm",
+           .rotary =
+               RotaryFacts{
+                   .layout = kInterleaved, .base = 1e4, .partial = 0.5, .quirk = Quirk::rope_ratio},
+           .gguf = GgufArchitecture{.name = "chatglm", .rotation = GgufRotation::interleaved},
+           .attention = &kChatglmAttention},
+    // Latent attention: a narrow part of each head rotates.
+    Family{
+        .model_type = "deepseek_v2",
+        .rotary = RotaryFacts{.layout = kInterleaved, .base = 1e4, .softmax = SoftmaxRule::latent},
+        .gguf = GgufArchitecture{.name = "deepseek2",
+                                 .rotation = GgufRotation::interleaved,
+                                 .softmax = GgufSoftmax::latent,
+                                 .latent = true,
+                                 .log_multiplier = GgufLogMultiplier::tenth_all_dim},
+        .latent_attention = true},
+    Family{.model_type = "deepseek_v3",
+           .rotary = RotaryFacts{.layout = kInterleavedToHalf,
+                                 .base = 1e4,
+                                 .softmax = SoftmaxRule::latent,
+                                 .quirk = Quirk::rope_interleave},
+           .gguf_as = "deepseek2",
+           .latent_attention = true},
+    Family{.model_type = "kimi_k2",
+           .rotary = RotaryFacts{.layout = kInterleavedToHalf,
+                                 .softmax = SoftmaxRule::latent,
+                                 .quirk = Quirk::rope_interleave},
+           .gguf_as = "deepseek2",
+           .latent_attention = true},
+    Family{.model_type = "glm4_moe_lite",
+           .rotary = RotaryFacts{.layout = kInterleavedToHalf,
+                                 .base = 1e4,
+                                 .softmax = SoftmaxRule::latent,
+                                 .quirk = Quirk::rope_interleave},
+           .gguf_as = "deepseek2",
+           .latent_attention = true},
+    Family{.model_type = "youtu",
+           .rotary = RotaryFacts{.layout = kInterleavedToHalf,
+                                 .base = 1e4,
+                                 .softmax = SoftmaxRule::latent,
+                                 .quirk = Quirk::rope_interleave},
+           .gguf_as = "deepseek2",
+           .latent_attention = true},
+    Family{.model_type = "axk1",
+           .rotary = RotaryFacts{.layout = kInterleavedToHalf,
+                                 .base = 1e4,
+                                 .softmax = SoftmaxRule::latent,
+                                 .quirk = Quirk::rope_interleave},
+           .latent_attention = true},
+    Family{.model_type = "minicpm3",
+           .gguf = GgufArchitecture{.name = "minicpm3",
+                                    .rotation = GgufRotation::half,
+                                    .softmax = GgufSoftmax::latent,
+                                    .latent = true},
+           .latent_attention = true},
+    Family{.model_type = "longcat_flash", .latent_attention = true},
+};
+
+}  // namespace
+
+std::span<const Family> glm_and_deepseek_families() { return kGlmAndDeepseekFamilies; }
+
+}  // namespace phasor::config
