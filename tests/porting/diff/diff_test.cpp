@@ -23,9 +23,9 @@ TEST(Diff, PlainRotationIsTheSameEverywhere) {
   const DiffReport report = compare(llama(4096), {"hf", "vllm", "llama.cpp"});
   EXPECT_TRUE(report.agree);
   ASSERT_EQ(report.groups.size(), 1u);
-  ASSERT_EQ(report.groups[0].parts.size(), 3u);
-  for (const EnginePart& part : report.groups[0].parts) {
-    EXPECT_EQ(part.status, PartStatus::agree);
+  ASSERT_EQ(report.groups[0].comparisons.size(), 3u);
+  for (const EngineComparison& part : report.groups[0].comparisons) {
+    EXPECT_EQ(part.status, ComparisonStatus::agree);
     EXPECT_EQ(part.score_bound, 0.0);
     EXPECT_TRUE(part.causes.empty());
     EXPECT_GT(part.rounding_difference, 0.0);
@@ -81,7 +81,7 @@ TEST(Diff, ScoreBoundIsTwoSinesOfHalfTheAngle) {
   options.between = {"hf", "mlx-vlm"};
   options.layer = "full_attention";
   const DiffReport report = diff(readable(config), options).value_or_throw();
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   // d = 2; frequencies 1 and 0.1, halved in one of the two: 1 rad and 0.1 rad apart.
   EXPECT_NEAR(part.angle_difference, 1.0, 1e-12);
   EXPECT_NEAR(part.score_bound, 2.0 * std::sin(0.5), 1e-12);
@@ -99,7 +99,7 @@ RC_GTEST_PROP(DiffLaw, ScoresStayWithinTheBound, ()) {
   const std::int64_t context = *rc::gen::inRange(2, 3000);
   const DiffReport report = compare(config, {"hf", "vllm"}, context);
   const EngineView &a = report.groups[0].views[0], &b = report.groups[0].views[1];
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   const auto distance = static_cast<double>(*rc::gen::inRange<std::int64_t>(0, context));
   // Each pair of q and k as a complex number; the score is the real part of the turned product.
   double first = 0.0, second = 0.0, q_length = 0.0, k_length = 0.0;
