@@ -104,7 +104,7 @@ TEST_F(Diagnose, WhatRotateDidIsWhatTheConfigAsks) {
   ASSERT_EQ(answer["differences"].size(), 3U);
   EXPECT_EQ(answer["differences"][0]["field"], "layout");
   EXPECT_EQ(answer["differences"][0]["text"],
-            "the config asks for layout half; the data were turned with interleaved");
+            "the config specifies layout half; the data were rotated with interleaved");
   EXPECT_EQ(answer["differences"][1]["field"], "base");
   EXPECT_EQ(answer["differences"][1]["found"], "10000");
 }

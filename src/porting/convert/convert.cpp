@@ -33,7 +33,7 @@ constexpr std::string_view kConfig = "config.json";
   Result<AttentionTensors> found =
       find_attention(config, tensors_of(checkpoint), UnknownModel::refuse);
   if (!found) {
-    throw Error(found.error().code(), message(io::shown(folder), ": ", found.error().what()));
+    refuse(found.error().code(), message(io::shown(folder), ": ", found.error().what()));
   }
   return std::move(found).value();
 }
@@ -53,9 +53,9 @@ void or_throw(const Result<Done>& result) {
   for (const config::LayerGroup& group : config.groups) {
     if (!group.rope) continue;
     if (layout && layout != group.rope->layout) {
-      throw Error(ErrorCode::unsupported,
-                  message(io::shown(folder), ": all layers must have the same layout, got ",
-                          layout_text(layout), " and ", layout_text(group.rope->layout)));
+      refuse(ErrorCode::unsupported,
+             message(io::shown(folder), ": all layers must have the same layout, got ",
+                     layout_text(layout), " and ", layout_text(group.rope->layout)));
     }
     layout = group.rope->layout;
   }
@@ -74,26 +74,22 @@ struct Layouts {
   layouts.own = tensors.layout_of_names ? tensors.layout_of_names : layout_of(plain, where);
   const std::optional<config::LayoutSidecar> sidecar =
       config::read_layout_sidecar(options.source).value_or_throw();
-  const std::optional<PairLayout> told = sidecar ? sidecar->layout : layouts.own;
-  if (told && options.from && *told != *options.from) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": the weights are ", core::name_of(*told), ", got --from ",
-                        core::name_of(*options.from)));
+  const std::optional<PairLayout> known = sidecar ? sidecar->layout : layouts.own;
+  if (known && options.from && *known != *options.from) {
+    refuse(message(where, ": the weights are ", core::name_of(*known), ", got --from ",
+                   core::name_of(*options.from)));
   }
-  const std::optional<PairLayout> current = told ? told : options.from;
+  const std::optional<PairLayout> current = known ? known : options.from;
   if (!current) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": the config does not determine the layout; set --from"));
+    refuse(message(where, ": the config does not determine the layout; set --from"));
   }
   if (*current == PairLayout::interleaved_to_half ||
       options.to == PairLayout::interleaved_to_half) {
-    throw Error(
-        ErrorCode::unsupported,
-        message(where, ": the layouts must be half and interleaved, got interleaved_to_half"));
+    refuse(ErrorCode::unsupported,
+           message(where, ": the layouts must be half and interleaved, got interleaved_to_half"));
   }
   if (*current == options.to) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": the weights are already ", core::name_of(options.to)));
+    refuse(message(where, ": the weights are already ", core::name_of(options.to)));
   }
   layouts.current = *current;
   return layouts;
@@ -136,10 +132,10 @@ void refuse_stray_weights(const io::SafetensorsCheckpoint& checkpoint,
     const auto& shards = checkpoint.shards();
     if (std::none_of(shards.begin(), shards.end(),
                      [&](const auto& shard) { return shard.name == file.name; })) {
-      throw Error(ErrorCode::unsupported,
-                  message(io::shown(folder / file.name),
-                          ": this safetensors file is not part of the checkpoint and would not be "
-                          "converted; move it to another folder"));
+      refuse(ErrorCode::unsupported,
+             message(io::shown(folder / file.name),
+                     ": this safetensors file is not part of the checkpoint and would not be "
+                     "converted; move it to another folder"));
     }
   }
 }
@@ -155,8 +151,8 @@ void check_disk_space(const fs::path& folder, std::uint64_t needed) {
   if (::statvfs(folder.c_str(), &room) != 0) return;
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   if (free < needed) {
-    throw Error(ErrorCode::io, message(io::shown(folder), ": not enough disk space: ", needed,
-                                       " bytes are required, ", free, " are free"));
+    refuse(ErrorCode::io, message(io::shown(folder), ": not enough disk space: ", needed,
+                                  " bytes are required, ", free, " are free"));
   }
 }
 
@@ -267,10 +263,10 @@ class Conversion {
     result.proof =
         prove_scores({tensors_, layouts_.current}, {tensors, options_.to}, options_.seed, release);
     if (!(result.proof.largest_difference <= kConvertScoreTolerance)) {
-      throw Error(ErrorCode::internal,
-                  message(io::shown(options_.destination), ": attention scores must agree within ",
-                          kConvertScoreTolerance, " of the largest, got a difference of ",
-                          result.proof.largest_difference, "; do not use this folder"));
+      refuse(ErrorCode::internal,
+             message(io::shown(options_.destination), ": attention scores must agree within ",
+                     kConvertScoreTolerance, " of the largest, got a difference of ",
+                     result.proof.largest_difference, "; do not use this folder"));
     }
   }
 

@@ -181,7 +181,7 @@ TEST(Dialects, Vllm41236_DynamicNtkIsConstant) {
   EXPECT_TRUE(compare(dynamic_config(), {"hf", "vllm"}, 8192).agree);
 }
 
-// Texts within the original length are turned by another base than in transformers.
+// Texts within the original length are rotated with another base than in transformers.
 TEST(Dialects, Vllm3488_DynamicNtkDegradesTextsWithinTheOriginalLength) {
   const DiffReport report = compare(dynamic_config(), {"hf", "vllm"}, 2048);
   const EngineComparison& part = only_part(report);
@@ -199,7 +199,7 @@ TEST(Dialects, Vllm52665_ServedBelowTheTrainedLengthHasNoBase) {
 }
 
 // A key that was stored while the text was short keeps the base of that time.
-TEST(Dialects, Transformers25104_DynamicNtkLeavesStoredKeysBehind) {
+TEST(Dialects, Transformers25104_DynamicNtkMakesCachedKeysStale) {
   const DiffReport report = compare(dynamic_config(), {"hf", "llama.cpp"}, 8192);
   const EngineView& hf = report.groups[0].views[0];
   const double moved = 10000.0 * std::pow(3.0, 128.0 / 126.0);
@@ -264,7 +264,7 @@ TEST(Dialects, VllmChoosesTheListByTheServedLength) {
   EXPECT_TRUE(compare(phi3(), {"hf", "vllm"}, 1000, 2048).agree);
 }
 
-TEST(Dialects, Transformers33129_TheSwitchOfListsLeavesStoredKeysBehind) {
+TEST(Dialects, Transformers33129_TheSwitchOfFactorsMakesCachedKeysStale) {
   const DiffReport report = compare(phi3(), {"hf", "mlx-lm"}, 8192);
   const EngineView& hf = report.groups[0].views[0];
   // Pair 1: 4095 positions, 10000^(-2/96), stretched by 1.5.
@@ -364,6 +364,36 @@ TEST(Dialects, MlxVlm1709_GemmaGlobalScalingDropped) {
       EXPECT_EQ(part.status, ComparisonStatus::agree);
     }
   }
+}
+
+// ---- candle
+
+// candle #3520: in bfloat16 integer positions above 256 are not exact, and 15962 becomes 15936.
+TEST(Dialects, Candle3520_TableInTheTypeOfTheWeights) {
+  json config = llama(32768);
+  config["model_type"] = "qwen2";
+  config["torch_dtype"] = "bfloat16";
+  const auto candle_at = [&](std::int64_t context) {
+    DiffOptions options;
+    options.between = {"hf", "candle"};
+    options.context = context;
+    return diff(readable(config), options).value_or_throw();
+  };
+  EXPECT_EQ(candle_at(257).groups[0].views[1].rounding[0], 0.0);
+  EXPECT_EQ(candle_at(258).groups[0].views[1].rounding[0], 1.0);
+  const DiffReport report = candle_at(15963);
+  EXPECT_EQ(report.groups[0].views[1].rounding[0], 26.0);
+  const EngineComparison& part = only_part(report);
+  EXPECT_EQ(part.status, ComparisonStatus::differ);
+  EXPECT_EQ(cause_ids(part), std::set<std::string>{"candle-table-in-model-dtype"});
+  EXPECT_TRUE(names_source(part, "candle #3520"));
+  EXPECT_NE(part.causes.at(0).rule.effect.find("15936"), std::string::npos);
+
+  config["torch_dtype"] = "float32";
+  EXPECT_TRUE(candle_at(15963).agree);
+  config["torch_dtype"] = "bfloat16";
+  config["model_type"] = "llama";
+  EXPECT_TRUE(candle_at(15963).agree);
 }
 
 }  // namespace

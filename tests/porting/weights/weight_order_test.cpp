@@ -1,4 +1,4 @@
-// The order of q and k told from weights alone: weights that look trained, put into every order,
+// The order of q and k inferred from weights alone: weights that look trained, in every order,
 // wrong ones included, and weights that say nothing.
 #include "phasor/porting/weight_order.hpp"
 
@@ -16,7 +16,7 @@ using core::PairLayout;
 
 struct Model {
   std::size_t heads = 8, key_heads = 2, head_dim = 16, rotary_dim = 16, width = 48, layers = 4;
-  // How far each query pair is a turned copy of its key pair; the rest is noise.
+  // The share of each query pair that is a rotated copy of its key pair; the rest is noise.
   double trained = 0.5;
 };
 
@@ -24,7 +24,7 @@ struct Weights {
   std::vector<std::vector<float>> queries, keys;  // by layer, half order
 };
 
-// For each pair of a key head two random rows, and for each of its query heads the same two turned
+// For each pair of a key head two random rows, and for each of its query heads the same two rotated
 // by an angle of the pair's own, in noise: q_a = c k_a + s k_b, q_b = c k_b - s k_a.
 Weights trained_like(const Model& model, std::uint64_t seed) {
   std::mt19937_64 random(seed);
