@@ -117,12 +117,11 @@ class Warnings {
       return pair.rotations && *pair.rotations < 1.0 && *pair.rotations > 0.0;
     });
     const std::string& type = layer.group.layer_type;
-    add(message(
-        "context ", *to_.context, " exceeds the ", offered,
-        " positions that the model was trained for", type.empty() ? "" : " (" + type + ")", ": ",
-        slow, " of ", layer.pairs.size(),
-        " pairs make less than one full rotation within the trained length and reach angles "
-        "that did not occur in training; compare scalings with phasor plan"));
+    add(message("context ", *to_.context, " exceeds the ", offered,
+                " positions that the model was trained for", type.empty() ? "" : " (" + type + ")",
+                ": ", slow, " of ", layer.pairs.size(),
+                " pairs make less than one full rotation within the trained length and reach "
+                "angles that did not occur in training; compare scalings with phasor plan"));
   }
 
   // YaRN is made for factor * original positions; max_position_embeddings may differ.

@@ -283,9 +283,11 @@ class Conversion {
 Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.source, error)) {
-    return Error(ErrorCode::io, message(io::shown(options.source),
-                                        ": not a folder; the source must be a folder with "
-                                        "config.json and safetensors files"));
+    return Error(
+        ErrorCode::io,
+        message(
+            io::shown(options.source),
+            ": not a folder; the source must be a folder with config.json and safetensors files"));
   }
   try {
     return Conversion(options).run();

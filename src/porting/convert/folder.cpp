@@ -54,10 +54,10 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
     return Error(ErrorCode::io, message(io::shown(path), ": not a regular file or a folder"));
   }
   if (is_other_weights(path)) {
-    return Error(ErrorCode::unsupported,
-                 message(io::shown(path),
-                         ": only safetensors files are converted; move these weights to another "
-                         "folder"));
+    return Error(
+        ErrorCode::unsupported,
+        message(io::shown(path),
+                ": only safetensors files are converted; move these weights to another folder"));
   }
   return SourceFile{path.lexically_relative(folder).generic_string(),
                     static_cast<std::uint64_t>(status.st_size),
@@ -201,10 +201,11 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
   const fs::path path = folder / config::kConvertJournal;
   const bool resumes = fs::exists(path, error);
   if (!resumes && !fs::is_empty(folder, error)) {
-    return Error(ErrorCode::invalid_argument,
-                 message(io::shown(folder),
-                         ": the destination is not empty; it must be empty or hold an unfinished "
-                         "conversion"));
+    return Error(
+        ErrorCode::invalid_argument,
+        message(
+            io::shown(folder),
+            ": the destination is not empty; it must be empty or hold an unfinished conversion"));
   }
   if (!resumes) {
     const Result<Done> written = put_text(path, journal_text(journal));

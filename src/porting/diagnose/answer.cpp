@@ -40,9 +40,9 @@ class Describer {
     describe_precision(law);
     describe_runner_up(families);
     if (*s_.found.residual > 20.0 * s_.found.rounding_floor && *s_.found.residual > 0.01) {
-      s_.found.notes.push_back(message("the residual ", digits(*s_.found.residual, 3),
-                                       " is far above the rounding of the tensors: something else "
-                                       "was applied as well"));
+      s_.found.notes.push_back(
+          message("the residual ", digits(*s_.found.residual, 3),
+                  " is far above the rounding of the tensors: something else was applied as well"));
     }
   }
 

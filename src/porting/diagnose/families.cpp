@@ -246,10 +246,9 @@ Family as_list(const FamilyInput& input) {
     family.base = base;
     family.scaling.factors = std::move(factors);
     describe_longrope_amplitude(input.amplitude, family);
-    family.notes.push_back(
-        message("the factors assume base ", base,
-                ", which the data do not determine: another base gives other factors and the same "
-                "frequencies"));
+    family.notes.push_back(message("the factors assume base ", base,
+                                   ", which the data do not determine: another base gives other "
+                                   "factors and the same frequencies"));
     break;
   }
   return finish(family, input);

@@ -51,6 +51,13 @@ void snap(const FamilyInput& input, Fitted& fitted, std::size_t which, bool is_b
   fitted.parameters = parameters;
 }
 
+// The base of a fit whose first parameter is the slope ln(f_i / f_(i+1)).
+void set_base(const FamilyInput& input, const Fitted& fitted, Family& family) {
+  const double base = std::exp(fitted.parameters[0] * input.pairs());
+  family.base = round_base(base, 1e-9 * base).value_or(base);
+  family.base_error = *family.base * fitted.errors[0] * input.pairs();
+}
+
 // A factor of at most 1 is not this scaling.
 constexpr double kLeastFactor = 1.001;
 
@@ -240,9 +247,7 @@ Family fit_yarn(const FamilyInput& input) {
   snap(input, ramp.fitted, 1, false, make);
   const double slope = ramp.fitted.parameters[0];
   const double factor = std::exp(ramp.fitted.parameters[1]);
-  family.base = std::exp(slope * input.pairs());
-  if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * ramp.fitted.errors[0] * input.pairs();
+  set_base(input, ramp.fitted, family);
   family.frequencies = make(ramp.fitted.parameters);
   const double kept_factor = round_number(factor, 1e-9 * factor).value_or(factor);
   family.scaling.numbers = {{"factor", kept_factor}};
@@ -352,9 +357,7 @@ Family fit_llama3(const FamilyInput& input) {
   snap(input, best, 2, false, make);
   if (!is_usual) snap(input, best, 3, false, make);
   const auto kept = [](double value) { return round_number(value, 1e-9 * value).value_or(value); };
-  family.base = std::exp(best.parameters[0] * input.pairs());
-  if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * best.errors[0] * input.pairs();
+  set_base(input, best, family);
   family.frequencies = make(best.parameters);
   const double far = std::exp(best.parameters[2]), ratio = std::exp(best.parameters[3]);
   // Only the two wavelengths are measurable; every published config has low_freq_factor 1.
@@ -364,9 +367,9 @@ Family fit_llama3(const FamilyInput& input) {
                             {"original_max_position_embeddings", std::round(kept(far))}};
   const double slowest = kTwoPi * std::exp(best.parameters[0] * static_cast<double>(pairs - 1));
   if (slowest < far) {
-    family.notes.push_back(message("the slowest pair has wavelength ", std::round(slowest),
-                                   ", before the end of the ramp: factor and high_freq_factor are "
-                                   "not determined separately"));
+    family.notes.push_back(message(
+        "the slowest pair has wavelength ", std::round(slowest),
+        ", before the end of the ramp: factor and high_freq_factor are not determined separately"));
   }
   return finish(std::move(family), input);
 }
@@ -429,9 +432,7 @@ Family fit_ntk_by_parts(const FamilyInput& input) {
   };
   snap(input, best, 0, true, make);
   snap(input, best, 1, false, make);
-  family.base = std::exp(best.parameters[0] * input.pairs());
-  if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * best.errors[0] * input.pairs();
+  set_base(input, best, family);
   family.frequencies = make(best.parameters);
   const double factor = std::exp(best.parameters[1]);
   family.scaling.numbers = {{"factor", round_number(factor, 1e-9 * factor).value_or(factor)},

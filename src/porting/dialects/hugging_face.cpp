@@ -64,8 +64,7 @@ const RuleEntry kHfLongRopeBySequence = {
 const RuleEntry kHfNestedTruncate = {
     {"hf-nested-truncate",
      "with one dictionary per layer type, `truncate` is read from the outer dictionary, where it "
-     "is "
-     "missing, so the correction range is rounded to whole pairs",
+     "is missing, so the correction range is rounded to whole pairs",
      "", Evidence::read, Touches::frequencies},
     [](EngineReading& reading, const Circumstances& given) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
@@ -79,13 +78,7 @@ const RuleEntry kHfTypes = {
     {"hf-types", "rope types ntk and ntk_by_parts and xPos are not supported: loading fails", "",
      Evidence::read, Touches::everything},
     [](EngineReading& reading, const Circumstances&) {
-      const std::string_view type = encodings::name_of(reading.rope.scaling);
-      if (type == "ntk" || type == "ntk_by_parts") {
-        reading.refusal = message("rope_type \"", type, "\" is not supported");
-      } else if (reading.rope.xpos) {
-        reading.refusal = "xPos is not supported";
-      }
-      return Effect{reading.refusal};
+      return fail_to_load(reading, {"ntk", "ntk_by_parts"});
     }};
 
 const RuleEntry kHf4LegacyKeys = {

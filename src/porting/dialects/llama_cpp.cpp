@@ -99,22 +99,19 @@ const RuleEntry kLlamaMropeShift = {
       return Effect{"a full cache must be recomputed", false};
     }};
 
-const RuleEntry kLlamaRecurrence = {
-    {"llamacpp-repeated-product",
-     "the angle of each pair is a float32 product of the previous one, so rounding errors "
-     "accumulate",
-     "", Evidence::read, Touches::rounding},
-    [](EngineReading& reading, const Circumstances&) {
-      reading.path = FloatPath::recurrence;
-      return Effect{};
-    }};
+const RuleEntry kLlamaRecurrence = {{"llamacpp-repeated-product",
+                                     "the angle of each pair is a float32 product of the previous "
+                                     "one, so rounding errors accumulate",
+                                     "", Evidence::read, Touches::rounding},
+                                    [](EngineReading& reading, const Circumstances&) {
+                                      reading.path = FloatPath::recurrence;
+                                      return Effect{};
+                                    }};
 
-const RuleEntry kLlamaXpos = {{"llamacpp-no-xpos", "xPos is not supported: loading fails", "",
-                               Evidence::read, Touches::everything},
-                              [](EngineReading& reading, const Circumstances&) {
-                                if (reading.rope.xpos) reading.refusal = "xPos is not supported";
-                                return Effect{reading.refusal};
-                              }};
+const RuleEntry kLlamaXpos = {
+    {"llamacpp-no-xpos", "xPos is not supported: loading fails", "", Evidence::read,
+     Touches::everything},
+    [](EngineReading& reading, const Circumstances&) { return fail_to_load(reading, {}); }};
 
 }  // namespace
 

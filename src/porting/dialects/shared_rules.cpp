@@ -1,5 +1,7 @@
 #include "porting/dialects/shared_rules.hpp"
 
+#include <algorithm>
+
 namespace phasor::porting {
 namespace {
 
@@ -15,6 +17,16 @@ using encodings::LongRopeScaling;
 
 bool has_latent_attention(const config::ModelConfig& model) {
   return model.model_type.starts_with("deepseek") || model.model_type.starts_with("kimi");
+}
+
+Effect fail_to_load(EngineReading& reading, std::initializer_list<std::string_view> types) {
+  const std::string_view type = encodings::name_of(reading.rope.scaling);
+  if (std::find(types.begin(), types.end(), type) != types.end()) {
+    reading.refusal = message("rope_type \"", type, "\" is not supported");
+  } else if (reading.rope.xpos) {
+    reading.refusal = "xPos is not supported";
+  }
+  return {reading.refusal};
 }
 
 Effect list_by_started_length(EngineReading& reading, const Circumstances& given) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 #include "porting/dialects/reading.hpp"
 #include "porting/number_text.hpp"
@@ -10,6 +12,10 @@ namespace phasor::porting {
 
 // DeepSeek's and Kimi's attention, whose YaRN is the model's own.
 [[nodiscard]] bool has_latent_attention(const config::ModelConfig& model);
+
+// Sets the refusal for xPos and for these rope types.
+[[nodiscard]] Effect fail_to_load(EngineReading& reading,
+                                  std::initializer_list<std::string_view> types);
 
 // LongRoPE: short or long factors are chosen by the length that the engine was started with.
 [[nodiscard]] Effect list_by_started_length(EngineReading& reading, const Circumstances& given);

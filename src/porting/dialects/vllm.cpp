@@ -76,8 +76,7 @@ const RuleEntry kVllmYarnAmplitude = {
 const RuleEntry kVllmMropeRange = {
     {"vllm-mrope-yarn-range",
      "M-RoPE multiplies the original length by 4 before YaRN computes its correction range from "
-     "it: "
-     "frequencies are wrong by a factor of up to 2.2",
+     "it: frequencies are wrong by a factor of up to 2.2",
      "", Evidence::read, Touches::frequencies},
     [](EngineReading& reading, const Circumstances&) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
@@ -133,13 +132,7 @@ const RuleEntry kVllmTypes = {
     {"vllm-types", "rope type ntk_by_parts and xPos are not supported: loading fails", "",
      Evidence::read, Touches::everything},
     [](EngineReading& reading, const Circumstances&) {
-      const std::string_view type = encodings::name_of(reading.rope.scaling);
-      if (type == "ntk_by_parts") {
-        reading.refusal = message("rope_type \"", type, "\" is not supported");
-      } else if (reading.rope.xpos) {
-        reading.refusal = "xPos is not supported";
-      }
-      return Effect{reading.refusal};
+      return fail_to_load(reading, {"ntk_by_parts"});
     }};
 
 }  // namespace

@@ -25,32 +25,29 @@ struct MethodText {
 };
 
 constexpr std::array kMethods = {
-    MethodText{
-        "none",
-        {"Nothing changes: the angles between nearby tokens stay those of training.",
-         "Pairs with less than one full rotation in training reach new angles; attention usually "
-         "fails there."},
-        "training at the longer length is required",
-        "every engine"},
+    MethodText{"none",
+               {"Nothing changes: the angles between nearby tokens stay those of training.",
+                "Pairs with less than one full rotation in training reach new angles; attention "
+                "usually fails there."},
+               "training at the longer length is required",
+               "every engine"},
     MethodText{"present",
                {"The scaling that the config has now, at the longer context.",
                 "Beyond the length it was made for, it reaches new angles like any other."},
                "as for the original model",
                "see phasor diff"},
-    MethodText{
-        "linear",
-        {"All angles stay within the range of training.",
-         "All frequencies are reduced by the same factor, so neighbouring tokens are harder to "
-         "distinguish; short texts get worse too."},
-        "required; a short one is usually enough",
-        "Hugging Face, vLLM and llama.cpp give the same angles"},
-    MethodText{
-        "ntk",
-        {"The first frequency is unchanged and the last is divided by the whole factor.",
-         "Low frequencies before the last are divided by less and still reach new angles: choose a "
-         "longer context than needed."},
-        "optional; improves the result",
-        "every engine: only the base changes"},
+    MethodText{"linear",
+               {"All angles stay within the range of training.",
+                "All frequencies are reduced by the same factor, so neighbouring tokens are harder "
+                "to distinguish; short texts get worse too."},
+               "required; a short one is usually enough",
+               "Hugging Face, vLLM and llama.cpp give the same angles"},
+    MethodText{"ntk",
+               {"The first frequency is unchanged and the last is divided by the whole factor.",
+                "Low frequencies before the last are divided by less and still reach new angles: "
+                "choose a longer context than needed."},
+               "optional; improves the result",
+               "every engine: only the base changes"},
     MethodText{
         "dynamic",
         {"Texts within the trained length are unchanged; the base grows with the sequence.",
@@ -58,29 +55,26 @@ constexpr std::array kMethods = {
          "than the trained length."},
         "not required",
         "Hugging Face by sequence, vLLM fixed at load; not supported by llama.cpp (base only)"},
-    MethodText{
-        "yarn",
-        {"High frequencies are unchanged, low ones are divided by the factor, with a ramp between; "
-         "the amplitude sharpens attention.",
-         "The scaling also applies to short texts, which get slightly worse."},
-        "not required at small factors; a short one at large factors",
-        "Hugging Face, vLLM and llama.cpp; only Hugging Face reads attention_factor, and with "
-        "M-RoPE vLLM computes another correction range"},
+    MethodText{"yarn",
+               {"High frequencies are unchanged, low ones are divided by the factor, with a ramp "
+                "between; the amplitude sharpens attention.",
+                "The scaling also applies to short texts, which get slightly worse."},
+               "not required at small factors; a short one at large factors",
+               "Hugging Face, vLLM and llama.cpp; only Hugging Face reads attention_factor, and "
+               "with M-RoPE vLLM computes another correction range"},
     MethodText{"llama3",
                {"Pairs with more than 4 full rotations within the trained length are unchanged, "
-                "those with "
-                "less than one are divided by the factor.",
+                "those with less than one are divided by the factor.",
                 "No amplitude: attention over many more tokens is less sharp than with YaRN."},
                "required: the models that use it were trained further",
                "Hugging Face, vLLM and llama.cpp give the same angles"},
-    MethodText{
-        "longrope",
-        {"One factor per pair: the best ones are found by a search with the model, which this plan "
-         "does not do.",
-         "The factors below are YaRN's: a valid config and a start for the search."},
-        "required after the search",
-        "short or long factors are chosen by sequence in Hugging Face, by configured length in "
-        "vLLM, by context size in llama.cpp; mlx-lm always uses the long ones"},
+    MethodText{"longrope",
+               {"One factor per pair: the best ones are found by a search with the model, which "
+                "this plan does not do.",
+                "The factors below are YaRN's: a valid config and a start for the search."},
+               "required after the search",
+               "short or long factors are chosen by sequence in Hugging Face, by configured length "
+               "in vLLM, by context size in llama.cpp; mlx-lm always uses the long ones"},
 };
 
 void describe(PlanMethod& method) {

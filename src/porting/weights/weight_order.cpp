@@ -253,8 +253,7 @@ void judge(const Samples& samples, WeightOrder& order) {
   });
   if (order.tells) {
     order.reason =
-        "only in this order are the cross products of pairs antisymmetric, as training "
-        "makes them";
+        "only in this order are the cross products of pairs antisymmetric, as training makes them";
   } else if (!enough) {
     order.reason =
         message("at least ", kFewestSamples, " key heads are required, got ", samples.count());

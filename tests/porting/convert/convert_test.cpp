@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, EveryFamily, ::testing::ValuesIn(all_models()),
 
 // Which row goes where, written out
 
-// From half to interleaved: the row of the source that row r of a head of d rows takes, the first R
-// turning.
+// From half to interleaved: the row of the source that row r of a head of d rows takes; the
+// first R rotate.
 std::size_t source_row(std::size_t r, std::size_t d, std::size_t rotary) {
   const std::size_t head = r / d * d, at = r % d;
   if (at >= rotary) return r;
