@@ -76,12 +76,13 @@ struct Layouts {
       config::read_layout_sidecar(options.source).value_or_throw();
   const std::optional<PairLayout> known = sidecar ? sidecar->layout : layouts.own;
   if (known && options.from && *known != *options.from) {
-    refuse(message(where, ": the weights are ", core::name_of(*known), ", got --from ",
-                   core::name_of(*options.from)));
+    refuse(ErrorCode::invalid_argument, message(where, ": the weights are ", core::name_of(*known),
+                                                ", got --from ", core::name_of(*options.from)));
   }
   const std::optional<PairLayout> current = known ? known : options.from;
   if (!current) {
-    refuse(message(where, ": the config does not determine the layout; set --from"));
+    refuse(ErrorCode::invalid_argument,
+           message(where, ": the config does not determine the layout; set --from"));
   }
   if (*current == PairLayout::interleaved_to_half ||
       options.to == PairLayout::interleaved_to_half) {
@@ -89,7 +90,8 @@ struct Layouts {
            message(where, ": the layouts must be half and interleaved, got interleaved_to_half"));
   }
   if (*current == options.to) {
-    refuse(message(where, ": the weights are already ", core::name_of(options.to)));
+    refuse(ErrorCode::invalid_argument,
+           message(where, ": the weights are already ", core::name_of(options.to)));
   }
   layouts.current = *current;
   return layouts;

@@ -109,7 +109,8 @@ template <class Byte>
 [[nodiscard]] encodings::RopeSpec checked_head(const LayoutChange& change, std::int64_t features) {
   constexpr std::string_view kWhere = "convert_layout: ";
   if (change.to != PairLayout::half && change.to != PairLayout::interleaved)
-    refuse(message(kWhere, "to must be half or interleaved, got ", core::name_of(change.to)));
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, "to must be half or interleaved, got ", core::name_of(change.to)));
   if (change.heads < 1 || features % change.heads != 0)
     refuse(ErrorCode::shape_mismatch, message(kWhere, "heads must divide the ", features,
                                               " features of the axis, got ", change.heads));
@@ -117,12 +118,14 @@ template <class Byte>
   rope.head_dim = features / change.heads;
   rope.rotary_offset = change.rotary_offset;
   if (change.rotary_offset < 0 || change.rotary_offset > rope.head_dim)
-    refuse(message(kWhere, "rotary_offset must be from 0 to head_dim = ", rope.head_dim, ", got ",
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, "rotary_offset must be from 0 to head_dim = ", rope.head_dim, ", got ",
                    change.rotary_offset));
   rope.rotary_dim = change.rotary_dim.value_or(rope.head_dim - change.rotary_offset);
   if (rope.rotary_dim < 0 || rope.rotary_dim % 2 != 0 ||
       rope.rotary_dim > rope.head_dim - change.rotary_offset)
-    refuse(message(kWhere, "rotary_dim must be even and at most head_dim - rotary_offset = ",
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, "rotary_dim must be even and at most head_dim - rotary_offset = ",
                    rope.head_dim - change.rotary_offset, ", got ", rope.rotary_dim));
   return rope;
 }
@@ -135,7 +138,8 @@ void convert_layout(const LayoutChange& change, std::int64_t axis,
   const std::size_t rank = in.shape.size();
   check_element(kWhere, in.element_bytes, rank);
   if (axis < 0 || axis >= static_cast<std::int64_t>(rank))
-    refuse(message(kWhere, ": axis must be from 0 to ", static_cast<std::int64_t>(rank) - 1,
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, ": axis must be from 0 to ", static_cast<std::int64_t>(rank) - 1,
                    ", got ", axis));
   if (out.element_bytes != in.element_bytes || !std::ranges::equal(in.shape, out.shape))
     refuse(ErrorCode::shape_mismatch,
@@ -145,7 +149,7 @@ void convert_layout(const LayoutChange& change, std::int64_t axis,
   const std::int64_t features = in.shape[static_cast<std::size_t>(axis)];
   const encodings::RopeSpec rope = checked_head(change, features);
   if (may_overlap(extent_of(in), extent_of(out)))
-    refuse(message(kWhere, ": out must not overlap the input"));
+    refuse(ErrorCode::invalid_argument, message(kWhere, ": out must not overlap the input"));
 
   const HeadMap head = head_map(rope, other_layout(change.to), change.to);
   HeadMap map(static_cast<std::size_t>(features));

@@ -115,7 +115,7 @@ std::vector<double> given_positions(const DiagnoseInput& input) {
   if (input.positions == nullptr) return {};
   const io::NpyArray& array = *input.positions;
   if (array.type == io::NpyType::boolean) {
-    refuse("diagnose: positions must be integers or floats, got bool");
+    refuse(ErrorCode::invalid_argument, "diagnose: positions must be integers or floats, got bool");
   }
   const bool one_row = array.shape.size() == 1 || array.shape.size() == 2;
   if (!one_row || array.size() == 0) {

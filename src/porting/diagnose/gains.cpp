@@ -45,10 +45,12 @@ std::vector<std::string> named_axes(const std::vector<std::string>& given, std::
   if (!fits) {
     std::string text;
     for (const std::string& name : given) text += (text.empty() ? "" : ",") + name;
-    refuse(message(
-        "diagnose: axes must be ", rank,
-        " different names of batch, tokens, heads and dim, with tokens and with dim last, got ",
-        text));
+    refuse(
+        ErrorCode::invalid_argument,
+        message(
+            "diagnose: axes must be ", rank,
+            " different names of batch, tokens, heads and dim, with tokens and with dim last, got ",
+            text));
   }
   names.pop_back();
   return names;

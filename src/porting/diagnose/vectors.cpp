@@ -71,7 +71,8 @@ double unit_of(core::DType type) noexcept {
 
 Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes) {
   if (input.before == nullptr || input.after == nullptr) {
-    refuse(message("diagnose: ", input.before == nullptr ? "before" : "after", " is missing"));
+    refuse(ErrorCode::invalid_argument,
+           message("diagnose: ", input.before == nullptr ? "before" : "after", " is missing"));
   }
   check_shapes(*input.before, *input.after);
   const io::NpyArray before = as_floats(*input.before, "before", notes);

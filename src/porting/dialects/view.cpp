@@ -44,16 +44,20 @@ void read_without_parameters(ReadableConfig& readable, const Json& parsed) {
 
 void check(const ReadableConfig& config, std::size_t group, const RunState& state) {
   if (group >= config.meaning.groups.size() || !config.meaning.groups[group].rope) {
-    refuse(message("dialects: layer group ", group, " does not exist or has no rotation"));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: layer group ", group, " does not exist or has no rotation"));
   }
   if (state.context < 1 || state.context >= kContextLimit) {
-    refuse(message("dialects: context must be at least 1 and below 2^40, got ", state.context));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: context must be at least 1 and below 2^40, got ", state.context));
   }
   if (state.max_length && *state.max_length < 1) {
-    refuse(message("dialects: max_length must be at least 1, got ", *state.max_length));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: max_length must be at least 1, got ", *state.max_length));
   }
   if (state.shifts < 0)
-    refuse(message("dialects: shifts must not be negative, got ", state.shifts));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: shifts must not be negative, got ", state.shifts));
 }
 
 [[nodiscard]] const DialectEntry& find_dialect(std::string_view name) {
@@ -62,7 +66,8 @@ void check(const ReadableConfig& config, std::size_t group, const RunState& stat
     if (entry.name == name) return entry;
     names.push_back(entry.name);
   }
-  refuse(message("unknown engine \"", name, "\"; must be ", core::list_text(names)));
+  refuse(ErrorCode::invalid_argument,
+         message("unknown engine \"", name, "\"; must be ", core::list_text(names)));
 }
 
 }  // namespace

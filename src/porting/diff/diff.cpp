@@ -120,12 +120,14 @@ void find_causes(const EngineView& first, const EngineView& second, EngineCompar
 
 void check_names(const std::vector<std::string>& names) {
   if (names.size() < 2) {
-    refuse(message("diff: at least two engines are required, got ", names.size()));
+    refuse(ErrorCode::invalid_argument,
+           message("diff: at least two engines are required, got ", names.size()));
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) !=
         names.begin() + static_cast<std::ptrdiff_t>(i)) {
-      refuse(message("diff: engine \"", names[i], "\" is listed twice"));
+      refuse(ErrorCode::invalid_argument,
+             message("diff: engine \"", names[i], "\" is listed twice"));
     }
   }
 }
@@ -139,7 +141,8 @@ void check_names(const std::vector<std::string>& names) {
     if (found == all.end()) {
       std::vector<std::string_view> known;
       for (const Dialect& dialect : all) known.push_back(dialect.name);
-      refuse(message("diff: unknown engine \"", name, "\"; must be ", core::list_text(known)));
+      refuse(ErrorCode::invalid_argument,
+             message("diff: unknown engine \"", name, "\"; must be ", core::list_text(known)));
     }
     chosen.push_back(*found);
   }

@@ -320,7 +320,8 @@ template <class Release>
 [[nodiscard]] AttentionTensors gguf_attention(const io::GgufFile& file,
                                               const config::ModelConfig& config) {
   if (!config.heads) {
-    refuse(message(file.name(), ": missing key \"attention.head_count\""));
+    refuse(ErrorCode::invalid_argument,
+           message(file.name(), ": missing key \"attention.head_count\""));
   }
   const std::int64_t heads = *config.heads, key_heads = config.key_heads.value_or(heads);
   AttentionTensors tensors;
