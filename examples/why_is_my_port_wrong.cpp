@@ -1,11 +1,11 @@
-// A port that turns the wrong pairs with the wrong base: the detective names both from the numbers
-// before and after, and says what the config had asked for.
+// A port that rotates the wrong pairs with the wrong base. diagnose() finds both from the numbers
+// before and after the rotation, and compares them with the config.
 #include <cstdio>
 #include <random>
 #include <string_view>
 
-#include "phasor/rope.hpp"
 #include "phasor/porting/diagnose.hpp"
+#include "phasor/rope.hpp"
 
 namespace {
 
@@ -16,12 +16,13 @@ constexpr std::string_view kConfig = R"({"model_type": "llama", "hidden_size": 2
 
 int main() {
   constexpr std::int64_t kTokens = 24, kHeads = 4, kHeadDim = 64;
-  phasor::io::NpyArray before = phasor::io::make_npy(phasor::io::NpyType::f32, {kTokens, kHeads, kHeadDim});
+  phasor::io::NpyArray before =
+      phasor::io::make_npy(phasor::io::NpyType::f32, {kTokens, kHeads, kHeadDim});
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   for (std::int64_t i = 0; i < before.size(); ++i) before.as<float>()[i] = normal(random);
 
-  // What the port does: neighbours instead of halves, base 10000 instead of 500000.
+  // The port: layout interleaved instead of half, base 10000 instead of 500000.
   phasor::io::NpyArray after = before;
   const phasor::Rotary port = phasor::resolve(
       {.head_dim = kHeadDim, .rotary_dim = kHeadDim, .layout = phasor::PairLayout::interleaved});

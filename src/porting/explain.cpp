@@ -60,7 +60,7 @@ class Warnings {
 
   void about_context() {
     for (const LayerExplanation& layer : to_.layers) {
-      // A window keeps distances short however long the sequence is.
+      // A sliding window bounds the distances for every length of the sequence.
       if (!layer.group.rope || !to_.context || !layer.trained_length || layer.group.window)
         continue;
       const std::int64_t offered =
@@ -74,18 +74,18 @@ class Warnings {
       if (!layer.group.rope) continue;
       const RopeSpec& rope = *layer.group.rope;
       if (!rope.layout) {
-        add(message("layout: not known for model_type \"", to_.config.model_type,
-                    "\"; no key of the config says which two features make a pair"));
+        add(message("layout: unknown for model_type \"", to_.config.model_type,
+                    "\"; no key of the config says which two features form a pair"));
       }
       for (const config::Source& source : layer.group.sources) {
         if (source.what == "base" && source.key.starts_with("default of model_type")) {
-          add(message("base: no key gives it; ", rope.base, " is the ", source.key));
+          add(message("base: missing in the config; ", rope.base, " is the ", source.key));
         }
       }
       if (encodings::depends_on_context(rope)) {
         add(message("scaling ", name_of(rope.scaling),
-                    ": the numbers change with the length of the sequence, so keys that were "
-                    "cached at another length must be turned again"));
+                    ": the frequencies change with the length of the sequence, so keys cached at "
+                    "another length must be rotated again"));
       }
       about_lengths(rope);
     }
@@ -95,16 +95,17 @@ class Warnings {
     for (const config::KeyNote& note : to_.config.notes) add(note.key + ": " + note.note);
   }
 
-  // What the engines make of the same config.
+  // How other engines read the config.
   void about_engines(const DiffReport& report) {
     for (const GroupDiff& group : report.groups) {
       for (const EngineView& view : group.views) {
-        if (!view.refusal.empty()) add(message(view.dialect, " cannot read this: ", view.refusal));
+        if (!view.refusal.empty())
+          add(message(view.dialect, " cannot read this config: ", view.refusal));
         for (const RuleInForce& rule : view.rules) {
           if (!rule.changes) continue;
           const std::string source =
               rule.rule.source.empty() ? "" : message(" (", rule.rule.source, ")");
-          add(message(view.dialect, " reads it differently: ", rule.effect, source));
+          add(message(view.dialect, " reads this config differently: ", rule.effect, source));
         }
       }
     }
@@ -116,14 +117,14 @@ class Warnings {
       return pair.rotations && *pair.rotations < 1.0 && *pair.rotations > 0.0;
     });
     const std::string& type = layer.group.layer_type;
-    add(message("context ", *to_.context, " is beyond the ", offered,
-                " that the model was trained for", type.empty() ? "" : " (" + type + ")", ": ",
-                slow, " of ", layer.pairs.size(),
-                " pairs make no full turn within the trained length, so they meet angles that they "
-                "never saw; phasor plan compares ways out"));
+    add(message("context ", *to_.context, " exceeds the ", offered,
+                " positions that the model was trained for", type.empty() ? "" : " (" + type + ")",
+                ": ", slow, " of ", layer.pairs.size(),
+                " pairs make less than one full rotation within the trained length and reach "
+                "angles that did not occur in training; compare scalings with phasor plan"));
   }
 
-  // factor * original is the length a scaling is made for; the config may offer another.
+  // YaRN is made for factor * original positions; max_position_embeddings may differ.
   void about_lengths(const RopeSpec& rope) {
     const std::optional<std::int64_t> original = encodings::original_length(rope.scaling);
     const auto* yarn = std::get_if<encodings::YarnScaling>(&rope.scaling);
@@ -133,14 +134,14 @@ class Warnings {
     if (std::abs(reach / offered - 1.0) < 0.01) return;
     add(message(to_.config.max_position_key, ": ", *to_.config.max_position, " is not factor ",
                 yarn->factor, " times the original ", *original, " = ", reach,
-                "; servers take their limit from the first, frequencies come from the second"));
+                "; servers take their limit from the first, the frequencies follow the second"));
   }
 
   Explanation& to_;
   std::set<std::string> seen_;
 };
 
-// Engines are compared on positions along one line: images have two.
+// Engines can be compared if a layer rotates.
 [[nodiscard]] bool comparable(const Explanation& explanation) {
   return std::any_of(explanation.layers.begin(), explanation.layers.end(),
                      [](const LayerExplanation& layer) { return layer.group.rope.has_value(); });
@@ -207,7 +208,7 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
 Result<Explanation> explain(const ReadableConfig& config, std::optional<std::int64_t> context) {
   if (context && *context < 1) {
     return Error(ErrorCode::invalid_argument,
-                 message("explain: the context must be at least 1, got ", *context));
+                 message("explain: context must be at least 1, got ", *context));
   }
   Explanation explanation;
   explanation.config = config.meaning;

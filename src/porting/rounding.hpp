@@ -1,9 +1,26 @@
-// Doubles as a narrower type would keep them.
+// Types of floats: their names, and doubles rounded to them.
 #pragma once
+
+#include <string_view>
 
 #include "phasor/core/view.hpp"
 
 namespace phasor::porting {
+
+// NumPy's name.
+[[nodiscard]] inline std::string_view type_name(core::DType type) noexcept {
+  switch (type) {
+    case core::DType::f64:
+      return "float64";
+    case core::DType::f32:
+      return "float32";
+    case core::DType::f16:
+      return "float16";
+    case core::DType::bf16:
+      break;
+  }
+  return "bfloat16";
+}
 
 [[nodiscard]] inline double rounded(double value, core::DType type) noexcept {
   switch (type) {
@@ -11,7 +28,7 @@ namespace phasor::porting {
       return value;
     case core::DType::f32:
       return static_cast<double>(static_cast<float>(value));
-    // Through float32, as engines do that convert.
+    // Via float32, as engines convert.
     case core::DType::f16:
       return static_cast<double>(core::to_float(core::to_half(static_cast<float>(value))));
     case core::DType::bf16:

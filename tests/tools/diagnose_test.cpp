@@ -103,8 +103,8 @@ TEST_F(Diagnose, WhatRotateDidIsWhatTheConfigAsks) {
   EXPECT_EQ(answer["agrees_with_config"], false);
   ASSERT_EQ(answer["differences"].size(), 3U);
   EXPECT_EQ(answer["differences"][0]["field"], "layout");
-  EXPECT_EQ(answer["differences"][0]["text"],
-            "the config asks for layout half; the data were turned with interleaved");
+  EXPECT_EQ(answer["differences"][0]["asked"], "half");
+  EXPECT_EQ(answer["differences"][0]["found"], "interleaved");
   EXPECT_EQ(answer["differences"][1]["field"], "base");
   EXPECT_EQ(answer["differences"][1]["found"], "10000");
 }
@@ -114,15 +114,13 @@ TEST_F(Diagnose, RefusesWrongInput) {
   const std::string y = put_array("y.npy", io::NpyType::f32, {2, 2, 2}, std::vector<float>(8, 1));
   const std::string odd = put_array("odd.npy", io::NpyType::f32, {2, 3}, std::vector<float>(6, 1));
   const std::string none = put_array("none.npy", io::NpyType::f32, {0, 2, 4}, std::vector<float>());
-  expect_refusal(run({"diagnose", x, y}), "diagnose", "the same shape");
-  expect_refusal(run({"diagnose", odd, odd}), "diagnose", "even");
-  expect_refusal(run({"diagnose", none, none}), "diagnose", "a vector to look at");
+  expect_refusal(run({"diagnose", x, y}), "diagnose", "[2, 2, 4] and [2, 2, 2]");
+  expect_refusal(run({"diagnose", odd, odd}), "diagnose", "got 3 in [2, 3]");
+  expect_refusal(run({"diagnose", none, none}), "diagnose", "[0, 2, 4]");
   expect_refusal(run({"diagnose", x}), "diagnose", "BEFORE and AFTER");
   expect_refusal(run({"diagnose", x, file("missing.npy")}), "diagnose", "missing.npy");
-  expect_refusal(run_golden("diag_half_plain", {"--positions", "0:7"}), "diagnose",
-                 "positions must be as many");
-  expect_refusal(run_golden("diag_half_plain", {"--axes", "tokens,dim"}), "diagnose",
-                 "the axes must name");
+  expect_refusal(run_golden("diag_half_plain", {"--positions", "0:7"}), "diagnose", "got 7");
+  expect_refusal(run_golden("diag_half_plain", {"--axes", "tokens,dim"}), "diagnose", "tokens,dim");
 }
 
 }  // namespace

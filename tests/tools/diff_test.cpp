@@ -81,7 +81,7 @@ TEST_F(DiffCommand, Refusals) {
   const std::string config = put_text("config.json", kStoredAmplitude);
   expect_refusal(run({"diff"}), "diff", "--config or --list must be given");
   expect_refusal(run({"diff", "--config", file("absent.json")}), "diff", "absent.json");
-  expect_refusal(run({"diff", "--config", config, "--between", "hf"}), "diff", "at least two");
+  expect_refusal(run({"diff", "--config", config, "--between", "hf"}), "diff", "got 1");
   expect_refusal(run({"diff", "--config", config, "--between", "hf,nobody"}), "diff", "nobody");
   expect_refusal(run({"diff", "--config", config, "--context", "0"}), "diff", "context");
   expect_refusal(run({"diff", "--config", config, "--layer", "77"}), "diff", "layer");

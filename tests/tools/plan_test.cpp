@@ -49,12 +49,12 @@ TEST_F(PlanCommand, JsonAndCsv) {
 
 TEST_F(PlanCommand, Refusals) {
   const std::string config = golden("models/qwen2_bias_yarn/model");
-  expect_refusal(run({"plan", "--config", config, "--to", "16"}), "plan", "nothing to do");
+  expect_refusal(run({"plan", "--config", config, "--to", "16"}), "plan", "got 16");
   expect_refusal(run({"plan", "--config", config}), "plan", "--to");
   expect_refusal(run({"plan", "--config", file("absent.json"), "--to", "64"}), "plan",
                  "absent.json");
   expect_refusal(run({"plan", "--config", put_text("spec.json", kPlainSpec), "--to", "64"}), "plan",
-                 "trained length must be given");
+                 "--trained");
   EXPECT_EQ(run({"plan", "--config", file("spec.json"), "--to", "64", "--trained", "16"}).exit, 0);
   const Outcome outcome =
       run({"plan", "--config", config, "--to", "256", "--csv", file("no/such/folder/plan.csv")});

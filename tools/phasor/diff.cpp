@@ -56,9 +56,9 @@ void print_engines(const porting::GroupDiff& group) {
 std::string ratio_text(double ratio) { return fmt::format("x {:.6g}", ratio); }
 
 // `explained` holds the rules whose sentence the page already has.
-void print_causes(const porting::EnginePart& part, std::set<std::string_view>& explained) {
+void print_causes(const porting::EngineComparison& part, std::set<std::string_view>& explained) {
   std::string_view lead = "    cause            ";
-  for (const porting::CauseOfPart& cause : part.causes) {
+  for (const porting::DifferenceCause& cause : part.causes) {
     const porting::DialectRule& rule = cause.rule.rule;
     fmt::print("{}", in_lines(lead, fmt::format("{}: {}", cause.dialect, cause.rule.effect)));
     const std::string source =
@@ -69,23 +69,23 @@ void print_causes(const porting::EnginePart& part, std::set<std::string_view>& e
   }
 }
 
-void print_part(const porting::EnginePart& part, const porting::DiffReport& report,
+void print_part(const porting::EngineComparison& part, const porting::DiffReport& report,
                 std::set<std::string_view>& explained) {
   const std::string pair = fmt::format("{} : {}", part.first, part.second);
-  if (part.status == porting::PartStatus::agree) {
+  if (part.status == porting::ComparisonStatus::agree) {
     fmt::print("  {:<24} agree up to the rounding of float32 ({:.2g} rad)\n", pair,
                part.rounding_difference);
     return;
   }
-  if (part.status == porting::PartStatus::unreadable) {
+  if (part.status == porting::ComparisonStatus::unreadable) {
     fmt::print("  {:<24} cannot be compared: not both read this config\n", pair);
     print_causes(part, explained);
     return;
   }
   fmt::print("  {:<24} DIFFER\n", pair);
   if (part.first_difference) {
-    const porting::FrequencyPart& first = *part.first_difference;
-    const porting::FrequencyPart& largest = *part.largest_ratio;
+    const porting::FrequencyDifference& first = *part.first_difference;
+    const porting::FrequencyDifference& largest = *part.largest_ratio;
     fmt::print("    first frequency  pair {}: {:.9g} and {:.9g}, {}\n", first.pair, first.first,
                first.second, ratio_text(first.ratio));
     fmt::print("    largest ratio    pair {}: {:.9g} and {:.9g}, {}\n", largest.pair, largest.first,
@@ -136,7 +136,8 @@ void print_report(const porting::DiffReport& report) {
                group.rotary_dim, group.head_dim);
     print_engines(group);
     fmt::print("\n");
-    for (const porting::EnginePart& part : group.parts) print_part(part, report, explained);
+    for (const porting::EngineComparison& part : group.comparisons)
+      print_part(part, report, explained);
     print_remarks(group);
   }
   if (!report.layers_without_rotation.empty())

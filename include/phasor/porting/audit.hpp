@@ -1,4 +1,4 @@
-// How wrong another engine's cos/sin table is, and what most likely made it so.
+// The errors of another engine's cos/sin table, and their most likely cause.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace phasor::porting {
 
-// A table as somebody else computed it.
+// A table computed by another implementation.
 //
 // shape    cos, sin [rows, pairs], widened to double; positions [rows, axes], one per position row
 //          that the frequencies read
@@ -27,7 +27,7 @@ struct ForeignTable {
 
 struct AuditOptions {
   std::optional<std::int64_t> context = std::nullopt;
-  // Radians, and relative amplitude: a wrong length moves a pair as far as a wrong angle.
+  // Radians, and relative amplitude.
   double threshold = 1e-3;
 };
 
@@ -43,17 +43,17 @@ struct RowErrors {
   double max_ulp = 0.0;
 };
 
-// A way to compute the table that would give these errors.
+// A way to compute the table that produces these errors.
 struct Cause {
   std::string name;  // "float32_product", "bfloat16_positions", ...: stable, for programs
   std::string text;  // the same in words
   // Root mean square distance between the table's (cos, sin) and those that this cause predicts,
-  // over the amplitude.
+  // divided by the amplitude.
   double residual = 0.0;
 };
 
 struct Audit {
-  // The exact ones that the table was held against.
+  // The exact frequencies that the table was compared with.
   core::Frequencies frequencies = core::Frequencies({1.0});
   WorstEntry angle;      // radians
   WorstEntry amplitude;  // relative
@@ -64,28 +64,28 @@ struct Audit {
   std::vector<RowErrors> by_row;
   std::vector<WorstEntry> by_pair;  // angle
   double error = 0.0;               // root mean square distance to the exact (cos, sin)
-  // None when the table is as good as its type can store, or when nothing that is known explains
-  // it.
+  // None when the table is as good as its type can store, or when no known cause explains the
+  // errors.
   std::optional<Cause> cause;
-  std::optional<Cause> runner_up;  // the next best that is not the same numbers
+  std::optional<Cause> runner_up;  // the next best that predicts other numbers
   // The table holds the exact values rounded to `stored`, within a unit in the last place.
   bool as_good_as_its_type = false;
 };
 
-// throws   Error(shape_mismatch) when cos, sin or positions do not fit rows and pairs;
+// throws   Error(shape_mismatch) when the sizes of cos, sin or positions do not match rows and pairs;
 //          Error as resolve_frequencies()
 // cost     one exact cos and sin per entry; causes are tried on at most a few hundred rows
 [[nodiscard]] PHASOR_API Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
                                      const AuditOptions& options = {});
 
-// The context to resolve a spec at where nobody names one: the largest position + 1 where the
-// numbers depend on it, else none.
+// The default context to resolve a spec at: the largest position + 1 if the frequencies depend on
+// the context, else none.
 [[nodiscard]] PHASOR_API std::optional<std::int64_t> context_of_positions(
     const encodings::RopeSpec& spec, std::optional<double> largest);
 
 // The pairs with the largest angle errors, at most five, the worst first; none without an error.
 [[nodiscard]] PHASOR_API std::vector<WorstEntry> worst_pairs(const Audit& findings);
-// Positions for a full turn of a pair; infinite for one that stands still.
+// 2 pi / frequency of a pair, in positions; infinite for a frequency of 0.
 [[nodiscard]] PHASOR_API double wavelength_of(const Audit& findings, std::int64_t pair);
 // NumPy's name of the type whose units in the last place are counted.
 [[nodiscard]] PHASOR_API std::string_view unit_name(core::DType stored) noexcept;

@@ -1,4 +1,4 @@
-// The detective: from tensors before and after somebody's rotation, what turned them.
+// Finds the rotation that an implementation applied, from tensors before and after it.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +14,40 @@
 
 namespace phasor::porting {
 
-// A rotation leaves at most this part of the tensor's energy (root mean square, relative)
-// unexplained: all arithmetic in bfloat16 leaves 0.006, a wrong layout 0.3.
+// Largest relative residual (root mean square) that still counts as a rotation. All arithmetic in
+// bfloat16 leaves 0.006, a wrong layout 0.3.
 inline constexpr double kRotatedResidual = 0.05;
-// Offsets are searched from -kLowestOffset to kHighestOffset when no positions are given, or those
-// given do not fit.
+// Offsets are searched from -kLowestOffset to kHighestOffset when no positions are given, or when
+// the given ones do not fit.
 inline constexpr std::int64_t kLowestOffset = 2048;
 inline constexpr std::int64_t kHighestOffset = std::int64_t{1} << 20;
 
 struct DiagnoseInput {
   // The same shape: [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads,
-  // head_dim], the leading axes in any order. f64, f32, f16, bf16; u16 counts as bits of bf16.
+  // head_dim], the leading axes in any order. f64, f32, f16, bf16; u16 is read as the bits of bf16.
   const io::NpyArray* before = nullptr;
   const io::NpyArray* after = nullptr;
-  // [tokens] or [batch, tokens], integers or floats; none: contiguous and ascending from an
-  // unknown offset.
+  // [tokens] or [batch, tokens], integers or floats; null: contiguous from an unknown offset.
   const io::NpyArray* positions = nullptr;
-  // A name per axis, of batch, tokens (or seq), heads (or head), dim; empty: found from the data.
+  // The name of each axis: batch, tokens (or seq), heads (or head), dim; empty: found from the data.
   std::vector<std::string> axes = {};
 };
 
-// A scaling with the names that configs use for its parameters.
+// A scaling, its parameters named by their config keys.
 struct FoundScaling {
-  std::string type;  // name_of(RopeScaling), or "unknown" when no law fits
+  std::string type;  // name_of(RopeScaling), or "unknown" when no known formula fits
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<double> factors;  // longrope and unknown: base^(-2i/dim) / f_i
 };
 
-// Another description of the same map: the data cannot tell them apart.
+// Another description of the same rotation, which the data cannot distinguish from it.
 struct Reading {
   std::string text;
   std::optional<double> base;
   FoundScaling scaling;
 };
 
-// The best of the explanations that were not chosen.
+// The best of the explanations that were rejected.
 struct RunnerUp {
   std::string what;
   std::string layout;
@@ -56,7 +55,7 @@ struct RunnerUp {
   double residual = 0.0;
 };
 
-// A field the data do not determine, and why.
+// A field that the data do not determine, and why.
 struct Undetermined {
   std::string field;
   std::string reason;
@@ -66,7 +65,7 @@ enum class Answer : std::uint8_t { rope, none };
 
 struct Diagnosis {
   Answer answer = Answer::none;
-  std::string reason;  // of none: why it is no rotation
+  std::string reason;  // for none: why it is not a rotation
 
   // "half", "interleaved", "interleaved_to_half", "half_to_interleaved"
   std::optional<std::string> layout;
@@ -75,27 +74,27 @@ struct Diagnosis {
   std::int64_t rotary_offset = 0;
   std::optional<double> base;
   std::optional<FoundScaling> scaling;
-  std::optional<double> effective_base;  // where the frequencies are a pure power law
+  std::optional<double> effective_base;  // if the frequencies are a pure power law
   std::optional<bool> inverse;
-  std::optional<double> amplitude;  // the length of the turned pairs over that before
-  // "given"; "contiguous"; "found": neither fits, `found_positions` do
+  std::optional<double> amplitude;  // length of the rotated pairs / length before
+  // "given"; "contiguous"; "found": neither fits, see `found_positions`
   std::string positions;
-  // The position of the first token where positions ascend by one.
+  // The position of the first token, if positions increase by one.
   std::optional<std::int64_t> offset;
   std::vector<double> found_positions;
   // "exact", "float32_angles", "bfloat16", "float16", "bfloat16_positions"
   std::optional<std::string> table_dtype;
   std::string tensor_dtype;               // NumPy's name
-  std::optional<std::string> arithmetic;  // of 16-bit tensors: "float32", "bfloat16", "float16"
-  // Radians per position, one per pair: of the law that fits, or as measured.
+  std::optional<std::string> arithmetic;  // for 16-bit tensors: "float32", "bfloat16", "float16"
+  // Radians per position, one per pair: of the formula that fits, or as measured.
   std::vector<double> frequencies;
   std::vector<double> measured_frequencies;
-  // One standard deviation of the measured ones, with what rounding of tensors and tables hides.
+  // One standard deviation of measured_frequencies, including the rounding of tensors and tables.
   std::vector<double> frequency_errors;
 
-  // Root mean square of (after - explanation) over that of after.
+  // Root mean square of (after - explanation) divided by that of after.
   std::optional<double> residual;
-  double rounding_floor = 0.0;  // what rounding to the tensors' own precision leaves
+  double rounding_floor = 0.0;  // residual of one rounding to the tensors' precision
   std::optional<RunnerUp> runner_up;
   std::vector<Reading> readings;
   std::vector<Undetermined> undetermined;
@@ -103,36 +102,35 @@ struct Diagnosis {
   std::vector<std::string> axes;  // the name of each axis, as found or given
 };
 
-// Finds layout, rotary_dim, frequencies, scaling family, positions, direction, amplitude and the
-// precision of the table.
+// Finds layout, rotary_dim, frequencies, scaling type, positions, direction, amplitude and the
+// precision of the cos/sin table.
 //
-// throws   Error(shape_mismatch | invalid_argument | unsupported): shapes that disagree, an odd
-//          head_dim, nothing to look at, types that are no floats, positions or axes that do not
-//          fit
+// throws   Error(shape_mismatch | invalid_argument | unsupported): shapes that differ, an odd
+//          head_dim, empty tensors, types that are not floats, positions or axes that do not match
 // cost     a few passes over the tensors; a search of at most 2^20 offsets
 [[nodiscard]] PHASOR_API Diagnosis diagnose(const DiagnoseInput& input);
 
-// Where what was found is not what a config asks for.
+// A field in which the rotation differs from the config.
 struct ConfigDifference {
   std::string field;  // "layout", "rotary_dim", "base", "frequencies", "amplitude", ...
   std::string asked, found;
   std::string text;  // one sentence
 };
 
-// Empty when the data were turned as `spec` asks. Fields that the data do not determine are not
-// compared. `context` as for encodings::resolve_frequencies().
+// Empty when the data were rotated as `spec` specifies. Fields that the data do not determine are
+// not compared. `context` as for encodings::resolve_frequencies().
 //
-// throws   Error as resolve_frequencies(); Error(unsupported) for specs of several position rows
+// throws   Error as resolve_frequencies(); Error(unsupported) for specs with several position rows
 [[nodiscard]] PHASOR_API std::vector<ConfigDifference> compare_with_config(
     const Diagnosis& found, const encodings::RopeSpec& spec,
     std::optional<std::int64_t> context = std::nullopt);
 
-// The context to compare at where nobody names one: the last position + 1 where the spec's numbers
-// depend on it and the positions ascend by one, else none. `shape` is that of the tensors.
+// The default context to compare at: the last position + 1 if the spec's frequencies depend on the
+// context and the positions increase by one, else none. `shape` is that of the tensors.
 [[nodiscard]] PHASOR_API std::optional<std::int64_t> context_of_tokens(
     const Diagnosis& found, const encodings::RopeSpec& spec, std::span<const std::int64_t> shape);
 
-// One JSON object. Fields that the data do not determine are null and named under "undetermined".
+// One JSON object. Fields that the data do not determine are null and listed in "undetermined".
 [[nodiscard]] PHASOR_API std::string diagnose_json(
     const Diagnosis& found, const std::vector<ConfigDifference>* differences = nullptr);
 

@@ -1,5 +1,5 @@
-// Every layer's encoding of a model, resolved: what is done, with which numbers, and which key of
-// the config each number came from.
+// The position encoding of every layer of a model: its numbers, and the config key that each number
+// came from.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace phasor::porting {
 // One pair of a layer that rotates.
 struct PairRotations {
   double frequency = 0.0;   // radians per position
-  double wavelength = 0.0;  // 2 pi / frequency, positions; infinite for a pair that stands still
-  // Turns within the trained length; none when that is not known.
+  double wavelength = 0.0;  // 2 pi / frequency, positions; infinite for a frequency of 0
+  // Full rotations within the trained length; none when that is unknown.
   std::optional<double> rotations;
 };
 
@@ -24,23 +24,23 @@ struct PairRotations {
 struct LayerExplanation {
   config::LayerGroup group;
   double amplitude = 1.0;
-  // At the context that was asked for; images: the list that both axes share.
+  // At the requested context; images: the list that both axes share.
   std::vector<PairRotations> pairs;
-  // The length that the frequencies were trained at: the original one of a scaling that has one,
-  // else max_position_embeddings.
+  // The length that the frequencies were trained at: the scaling's original length, else
+  // max_position_embeddings.
   std::optional<std::int64_t> trained_length;
 };
 
 struct Explanation {
   config::ModelConfig config;
-  std::optional<std::int64_t> context;  // as asked for
+  std::optional<std::int64_t> context;  // as requested
   std::vector<LayerExplanation> layers;
-  // Sentences, the gravest first: a context beyond the trained one, what engines read differently,
-  // keys that change nothing.
+  // Most important first: a context beyond the trained one, what engines read differently, keys
+  // without effect.
   std::vector<std::string> warnings;
 };
 
-// refuses  what view_of() and resolve_frequencies() refuse
+// error    as view_of() and resolve_frequencies()
 [[nodiscard]] PHASOR_API Result<Explanation> explain(
     const ReadableConfig& config, std::optional<std::int64_t> context = std::nullopt);
 
@@ -49,8 +49,8 @@ struct Explanation {
 // "wavelengths", "turns", "window", "sources": {...}, ...}], "warnings": [...], ...}
 [[nodiscard]] PHASOR_API std::string explain_json(const Explanation& explanation);
 
-// The parameters of a scaling in words: "yarn: factor 4, original_max_position_embeddings 32768,
-// ..."; lists are summed up by their ends.
+// The parameters of a scaling as text: "yarn: factor 4, original_max_position_embeddings 32768,
+// ..."; of a list the first and the last entry and the length.
 [[nodiscard]] PHASOR_API std::string scaling_text(const encodings::RopeScaling& scaling);
 using config::plain_spec_json;
 

@@ -1,4 +1,4 @@
-// Arrays in memory whose heads are put into the other pair layout: weights, biases, activations.
+// Converts arrays in memory to the other pair layout: weights, biases, activations.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace phasor::porting {
 
-// An array where it lies; strides counted in elements, of either sign.
+// A view of an array; strides in elements, may be negative.
 template <class Byte>  // std::byte or const std::byte
 struct StridedArray {
   Byte* data = nullptr;
@@ -21,7 +21,7 @@ struct StridedArray {
 inline constexpr std::size_t kMaxStridedRank = 8;
 
 struct LayoutChange {
-  core::PairLayout to = core::PairLayout::half;  // half or interleaved; from: the other one
+  core::PairLayout to = core::PairLayout::half;  // half or interleaved; the input has the other one
   std::int64_t heads = 0;
   std::optional<std::int64_t> rotary_dim =
       std::nullopt;  // none: all features from rotary_offset on
@@ -33,21 +33,21 @@ struct LayoutChange {
 //   half i        <->  interleaved 2i        i < rotary_dim / 2, counted from rotary_offset
 //   half i + R/2  <->  interleaved 2i + 1
 //
-// Features that do not turn stay. What a rotation in the new layout makes of the result is the same
-// reordering of what one in the old layout makes of `in`.
+// Features that are not rotated do not move. Rotating the result in the new layout gives the same
+// reordering of `in` rotated in the old layout.
 //
 // throws   Error(invalid_argument | shape_mismatch | unsupported): heads that do not divide the
-//          axis, a rotary_dim that is odd or leaves the head, another layout, shapes or element
-//          sizes that differ, memory of `in` and `out` that may overlap; before `out` is touched
+//          axis, a rotary_dim that is odd or larger than the head, another layout, shapes or element
+//          sizes that differ, memory of `in` and `out` that may overlap; before `out` is written
 // cost     one read and one write of the array
 PHASOR_API void convert_layout(const LayoutChange& change, std::int64_t axis,
                                const StridedArray<const std::byte>& in,
                                const StridedArray<std::byte>& out);
 
-// The array row-major without gaps, in `out` of as many bytes.
+// Copies the array to `out`, row-major and contiguous.
 //
-// throws   Error(shape_mismatch | unsupported): another size of `out`, more axes than
-//          kMaxStridedRank
+// throws   Error(shape_mismatch | unsupported): `out` of another size, more than kMaxStridedRank
+//          axes
 PHASOR_API void copy_dense(const StridedArray<const std::byte>& in, std::span<std::byte> out);
 
 }  // namespace phasor::porting

@@ -13,7 +13,7 @@ namespace phasor::porting {
 namespace {
 
 struct Precision {
-  int digits;    // of the significand, the hidden one included
+  int digits;    // of the significand, including the hidden bit
   int smallest;  // exponent of the smallest normal number
 };
 
@@ -34,7 +34,7 @@ struct Precision {
   return std::ldexp(1.0, std::max(exponent, precision.smallest) - precision.digits + 1);
 }
 
-void see(WorstEntry& worst, double error, std::int64_t row, std::int64_t pair) noexcept {
+void keep_worst(WorstEntry& worst, double error, std::int64_t row, std::int64_t pair) noexcept {
   if (error > worst.error) worst = {error, row, pair};
 }
 
@@ -52,8 +52,7 @@ struct EntryErrors {
     constexpr double kWrong = std::numeric_limits<double>::infinity();
     return {kWrong, kWrong, kWrong};
   }
-  // The turn from the exact direction to the table's: no subtraction of angles, so none wraps
-  // around.
+  // The angle between the two directions, without subtracting angles, which could wrap around.
   return {std::abs(std::atan2(table.sin * exact.cos - table.cos * exact.sin,
                               table.cos * exact.cos + table.sin * exact.sin)),
           std::abs(std::hypot(table.cos, table.sin) / amplitude - 1.0),
@@ -65,9 +64,9 @@ void check_shapes(const ForeignTable& table, const core::Frequencies& frequencie
   const auto need = [&](std::string_view what, std::size_t got, std::int64_t per_row) {
     const std::int64_t expected = table.rows * per_row;
     if (table.rows < 0 || got != static_cast<std::size_t>(expected)) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("audit: ", what, " must hold ", table.rows, " rows of ", per_row,
-                          ", got ", got, " numbers"));
+      refuse(ErrorCode::shape_mismatch,
+             message("audit: ", what, " must have ", table.rows, " rows of ", per_row,
+                     " values, got ", got, " values"));
     }
   };
   need("cos", table.cos.size(), frequencies.pairs());
@@ -106,10 +105,10 @@ Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
       const Rotation exact{exact_cos[pair], exact_sin[pair]};
       const EntryErrors entry = compare(got, exact, frequencies.amplitude(), table.stored);
       const auto column = static_cast<std::int64_t>(pair);
-      see(result.angle, entry.angle, at, column);
-      see(result.amplitude, entry.amplitude, at, column);
-      see(result.ulp, entry.ulp, at, column);
-      see(result.by_pair[pair], entry.angle, at, column);
+      keep_worst(result.angle, entry.angle, at, column);
+      keep_worst(result.amplitude, entry.amplitude, at, column);
+      keep_worst(result.ulp, entry.ulp, at, column);
+      keep_worst(result.by_pair[pair], entry.angle, at, column);
       errors.max_angle = std::max(errors.max_angle, entry.angle);
       errors.max_amplitude = std::max(errors.max_amplitude, entry.amplitude);
       errors.max_ulp = std::max(errors.max_ulp, entry.ulp);

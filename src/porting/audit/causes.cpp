@@ -19,11 +19,11 @@ namespace {
 
 using core::DType;
 
-// Rows that a cause is tried on; recurrences still run over all of them.
+// Rows that a cause is compared on; recurrences still run over all rows.
 constexpr std::int64_t kSampledRows = 256;
-// A cause must take away at least two thirds of the distance to the exact values.
+// A cause must explain at least two thirds of the distance to the exact values.
 constexpr double kExplains = 1.0 / 3.0;
-// Causes whose residuals are this close are told apart by their simplicity alone.
+// Of causes whose residuals differ by less than this factor, the simplest is chosen.
 constexpr double kAlike = 1.25;
 
 struct RotationRow {
@@ -37,22 +37,22 @@ struct Hypothesis {
   bool needs_every_row = false;
 };
 
-// Where an engine rounds on its way from a position to a table entry.
+// The types an engine rounds to between a position and a table entry.
 struct Roundings {
   std::string_view name, text;
   DType position = DType::f64, frequency = DType::f64, angle = DType::f64, table = DType::f64;
-  // An engine that keeps float32 frequencies has mostly computed them in float32, too.
+  // Most engines that keep float32 frequencies also compute them in float32.
   DType computed = DType::f32;
 };
 
-// What most engines do.
+// The most common arithmetic.
 constexpr Roundings kFloat32Product{
     .name = "float32_product",
     .text = "float32 frequencies times float32 positions, the angle rounded to float32",
     .frequency = DType::f32,
     .angle = DType::f32};
 
-// Simplest first: where two give the same numbers, the first is named.
+// Simplest first: of two that give the same numbers, the first is named.
 constexpr std::array kRoundings = {
     Roundings{.name = "bfloat16_table",
               .text = "exact cos and sin, rounded to bfloat16",
@@ -61,14 +61,14 @@ constexpr std::array kRoundings = {
               .text = "exact cos and sin, rounded to float16",
               .table = DType::f16},
     Roundings{.name = "float32_frequencies",
-              .text = "frequencies kept in float32, the rest wider",
+              .text = "frequencies in float32, the rest in float64",
               .frequency = DType::f32},
     Roundings{.name = "float32_angles",
               .text = "float64 frequencies, the angle rounded to float32",
               .angle = DType::f32},
     kFloat32Product,
     Roundings{.name = "rounded_frequencies",
-              .text = "float64 frequencies rounded to float32, the rest wider",
+              .text = "float64 frequencies rounded to float32, the rest in float64",
               .frequency = DType::f32,
               .computed = DType::f64},
     Roundings{.name = "rounded_product",
@@ -78,28 +78,29 @@ constexpr std::array kRoundings = {
               .angle = DType::f32,
               .computed = DType::f64},
     Roundings{.name = "float32_positions",
-              .text = "positions kept in float32, which skips integers above 16777216",
+              .text = "positions in float32, which cannot represent every integer above 16777216",
               .position = DType::f32},
     Roundings{.name = "bfloat16_positions",
-              .text = "positions kept in bfloat16, which skips integers above 256",
+              .text = "positions in bfloat16, which cannot represent every integer above 256",
               .position = DType::bf16,
               .frequency = DType::f32,
               .angle = DType::f32},
     Roundings{.name = "float16_positions",
-              .text = "positions kept in float16, which skips integers above 2048",
+              .text = "positions in float16, which cannot represent every integer above 2048",
               .position = DType::f16,
               .frequency = DType::f32,
               .angle = DType::f32},
-    Roundings{.name = "bfloat16_frequencies",
-              .text = "frequencies kept in bfloat16 (a model cast as a whole casts them too)",
-              .frequency = DType::bf16,
-              .angle = DType::f32},
+    Roundings{
+        .name = "bfloat16_frequencies",
+        .text = "frequencies in bfloat16 (casting the whole model to bfloat16 casts them too)",
+        .frequency = DType::bf16,
+        .angle = DType::f32},
     Roundings{.name = "float16_frequencies",
-              .text = "frequencies kept in float16",
+              .text = "frequencies in float16",
               .frequency = DType::f16,
               .angle = DType::f32},
     Roundings{.name = "bfloat16_angles",
-              .text = "the angle rounded to bfloat16 (a product under autocast)",
+              .text = "the angle rounded to bfloat16 (computed under autocast)",
               .frequency = DType::f32,
               .angle = DType::bf16},
     Roundings{.name = "float16_angles",
@@ -151,11 +152,11 @@ class Engine {
         }};
   }
 
-  // theta *= base^(-2/dim) from pair to pair, in float32: the rounding of each factor adds up.
+  // theta *= base^(-2/dim) from pair to pair, in float32: the rounding errors accumulate.
   [[nodiscard]] Hypothesis repeated_over_pairs() const {
     const auto step =
         static_cast<float>(std::pow(spec_.base, -2.0 / static_cast<double>(spec_.rotary_dim)));
-    // What a scaling does to each frequency, applied after the power.
+    // The scaling's factor on each frequency, applied after the power.
     std::vector<float> factors;
     for (std::size_t pair = 0; pair < count(); ++pair) {
       const double plain = std::pow(
@@ -163,7 +164,7 @@ class Engine {
       factors.push_back(static_cast<float>(frequencies_.values()[pair] / plain));
     }
     return {"repeated_multiplication",
-            "the angle of each pair made from the one before it by a float32 factor",
+            "the angle of each pair computed from the previous pair by a float32 multiplication",
             [frequencies = frequencies_, step, factors](std::span<const double> position,
                                                         RotationRow& row) {
               for (std::size_t pair = 0; pair < factors.size(); ++pair) {
@@ -174,7 +175,7 @@ class Engine {
             }};
   }
 
-  // Row after row by the angle addition formula, in float32.
+  // Each row from the previous one by the angle addition formula, in float32.
   [[nodiscard]] Hypothesis rotated_step_by_step() const {
     struct State {
       std::vector<float> cos, sin, step_cos, step_sin;
@@ -182,7 +183,7 @@ class Engine {
     auto state = std::make_shared<State>();
     return {
         "repeated_turning",
-        "each row made from the one before it by a float32 turn, so that errors add up",
+        "each row rotated from the previous row in float32, so that errors accumulate",
         [frequencies = frequencies_, state](std::span<const double> position, RotationRow& row) {
           const std::size_t pairs = frequencies.values().size();
           if (state->cos.empty()) {
@@ -213,7 +214,7 @@ class Engine {
     auto angles = std::make_shared<std::vector<float>>();
     return {
         "repeated_addition",
-        "each row's angle made from the one before it by adding a float32 frequency",
+        "the angle of each row computed from the previous row by adding a float32 frequency",
         [frequencies = frequencies_, angles](std::span<const double> position, RotationRow& row) {
           const auto steps = frequencies.float32_values();
           if (angles->empty()) {
@@ -275,7 +276,7 @@ class Engine {
                            {frequencies.axes().begin(), frequencies.axes().end()});
 }
 
-// The length of the table's entries, when it is one and the same everywhere.
+// The length of the table's (cos, sin), if it is the same everywhere.
 [[nodiscard]] std::optional<double> common_length(const ForeignTable& table) {
   std::vector<double> lengths;
   const std::size_t step = std::max<std::size_t>(1, table.cos.size() / 4096);
@@ -332,7 +333,7 @@ class Causes {
       plain.text = text;
       all_.push_back(engine.rounding(plain));
     } catch (const Error&) {
-      // A variant that this spec cannot have is no candidate.
+      // A variant that is invalid for this spec is not a candidate.
     }
   }
 
@@ -340,7 +341,7 @@ class Causes {
     const Engine engine(spec_, exact_);
     if (exact_.amplitude() != 1.0) {
       add_amplitude(1.0, "amplitude_dropped",
-                    message("the amplitude ", exact_.amplitude(), " was left out"));
+                    message("the amplitude ", exact_.amplitude(), " is missing"));
       add_amplitude(exact_.amplitude() * exact_.amplitude(), "amplitude_twice",
                     message("the amplitude ", exact_.amplitude(), " was applied twice"));
     }
@@ -353,24 +354,26 @@ class Causes {
     encodings::RopeSpec plain = spec_;
     plain.scaling = encodings::DefaultScaling{};
     add_frequencies(plain, std::nullopt, "scaling_ignored",
-                    message("the ", encodings::name_of(spec_.scaling), " scaling was left out"));
+                    message("the ", encodings::name_of(spec_.scaling), " scaling is missing"));
     for (const double base : {1e4, 5e5, 1e6, 1e5, 1.5e5, 1.6e5, 2e6, 5e6, 1e7, 2.5e4}) {
       encodings::RopeSpec other = spec_;
       other.base = base;
       add_frequencies(other, context_, "base", message("base ", base, " instead of ", spec_.base));
       other.scaling = encodings::DefaultScaling{};
       add_frequencies(other, std::nullopt, "base_and_scaling_ignored",
-                      message("base ", base, " unscaled, instead of ", spec_.base, " with ",
+                      message("base ", base, " without scaling instead of ", spec_.base, " with ",
                               encodings::name_of(spec_.scaling)));
     }
     add_frequencies(spec_, std::nullopt, "context_ignored",
-                    "the frequencies of the original length, not of this context");
-    all_.push_back(engine.exactly("positions_one_ahead", "each row holds the next position", 1.0));
+                    "the frequencies of the original length instead of this context");
+    all_.push_back(engine.exactly("positions_one_ahead",
+                                  "each row has the cos and sin of the next position", 1.0));
+    all_.push_back(engine.exactly("positions_one_behind",
+                                  "each row has the cos and sin of the previous position", -1.0));
     all_.push_back(
-        engine.exactly("positions_one_behind", "each row holds the position before", -1.0));
-    all_.push_back(engine.exactly("turned_backwards", "sin has the other sign", 0.0, negate_sin));
+        engine.exactly("turned_backwards", "sin has the opposite sign", 0.0, negate_sin));
     all_.push_back(
-        engine.exactly("cos_and_sin_swapped", "cos and sin have changed places", 0.0, swap_both));
+        engine.exactly("cos_and_sin_swapped", "cos and sin are swapped", 0.0, swap_both));
   }
 
   void add_amplitude(double amplitude, std::string name, std::string text) {
@@ -402,7 +405,7 @@ class Causes {
   double sum = 0.0;
   std::int64_t seen = 0;
   for (std::int64_t index = 0; index < table.rows; ++index) {
-    // Counted from the end: the last row is where errors that grow are largest.
+    // Counted from the end, so that the last row, where growing errors are largest, is included.
     const bool sampled = (table.rows - 1 - index) % step == 0;
     if (!sampled && !hypothesis.needs_every_row) continue;
     const auto at = static_cast<std::size_t>(index);
@@ -410,7 +413,7 @@ class Causes {
     if (!sampled) continue;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
       const double cos = table.cos[at * pairs + pair], sin = table.sin[at * pairs + pair];
-      // Positions beyond float16 predict no number at all; where the table has one, that is wrong.
+      // Positions beyond the range of float16 give infinity: a finite table entry contradicts that.
       const bool number = std::isfinite(cos) && std::isfinite(sin);
       if (number != std::isfinite(row.cos[pair])) return std::numeric_limits<double>::infinity();
       if (!number) continue;

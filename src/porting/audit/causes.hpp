@@ -1,4 +1,4 @@
-// What might have made a table wrong: each cause predicts a whole table.
+// Candidate causes of a wrong table: each predicts a whole table.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct CauseFindings {
   std::optional<Cause> cause, runner_up;
 };
 
-// Tries every cause that is known on some of the rows, and names the one that comes much nearer to
-// the table than the exact values do; of two that come equally near, the simpler.
+// Compares every known cause with the table on some of the rows and returns the one that is much
+// closer to it than the exact values; of equally close causes, the simplest.
 [[nodiscard]] CauseFindings find_cause(const encodings::RopeSpec& spec, const ForeignTable& table,
                                        const core::Frequencies& exact,
                                        std::optional<std::int64_t> context);

@@ -4,15 +4,17 @@
 
 #include "phasor/porting/audit.hpp"
 #include "porting/json_values.hpp"
+#include "porting/rounding.hpp"
 
 namespace phasor::porting {
 namespace {
 
-class Page {
+class TablePlaces {
  public:
-  Page(const Audit& findings, const ForeignTable& table) : findings_(findings), table_(table) {}
+  TablePlaces(const Audit& findings, const ForeignTable& table)
+      : findings_(findings), table_(table) {}
 
-  // null: no row; a list where there are several axes.
+  // null without a row; a list if there are several axes.
   [[nodiscard]] Json position(std::optional<std::int64_t> row) const {
     if (!row) return nullptr;
     const auto axes = static_cast<std::size_t>(findings_.frequencies.axis_count());
@@ -43,8 +45,7 @@ class Page {
 }  // namespace
 
 std::string_view unit_name(core::DType stored) noexcept {
-  if (stored == core::DType::f16) return "float16";
-  return stored == core::DType::bf16 ? "bfloat16" : "float32";
+  return type_name(stored == core::DType::f64 ? core::DType::f32 : stored);
 }
 
 double wavelength_of(const Audit& findings, std::int64_t pair) {
@@ -65,7 +66,7 @@ std::vector<WorstEntry> worst_pairs(const Audit& findings) {
 
 std::string audit_json(const Audit& findings, const ForeignTable& table,
                        const AuditOptions& options) {
-  const Page page(findings, table);
+  const TablePlaces places(findings, table);
   Json answer;
   answer["entries"] = findings.entries;
   answer["context"] = json_of(options.context);
@@ -74,17 +75,17 @@ std::string audit_json(const Audit& findings, const ForeignTable& table,
   answer["amplitude"] = json_of(findings.frequencies.amplitude());
   answer["max_angle_error"] = json_of(findings.angle.error);
   answer["mean_angle_error"] = json_of(findings.mean_angle);
-  answer["worst_angle"] = page.place(findings.angle);
+  answer["worst_angle"] = places.place(findings.angle);
   answer["max_amplitude_error"] = json_of(findings.amplitude.error);
-  answer["worst_amplitude"] = page.place(findings.amplitude);
+  answer["worst_amplitude"] = places.place(findings.amplitude);
   answer["ulp_of"] = unit_name(table.stored);
   answer["max_ulp"] = json_of(findings.ulp.error);
   answer["mean_ulp"] = json_of(findings.mean_ulp);
-  answer["worst_ulp"] = page.place(findings.ulp);
-  answer["first_position_past_threshold"] = page.position(findings.first_row_past);
+  answer["worst_ulp"] = places.place(findings.ulp);
+  answer["first_position_past_threshold"] = places.position(findings.first_row_past);
   answer["worst_pairs"] = Json::array();
   for (const WorstEntry& worst : worst_pairs(findings))
-    answer["worst_pairs"].push_back(page.pair(worst));
+    answer["worst_pairs"].push_back(places.pair(worst));
   answer["as_good_as_its_type"] = findings.as_good_as_its_type;
   answer["rms_error"] = json_of(findings.error);
   answer["cause"] = cause_json(findings.cause);

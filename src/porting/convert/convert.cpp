@@ -33,7 +33,7 @@ constexpr std::string_view kConfig = "config.json";
   Result<AttentionTensors> found =
       find_attention(config, tensors_of(checkpoint), UnknownModel::refuse);
   if (!found) {
-    throw Error(found.error().code(), message(io::shown(folder), ": ", found.error().what()));
+    refuse(found.error().code(), message(io::shown(folder), ": ", found.error().what()));
   }
   return std::move(found).value();
 }
@@ -42,15 +42,20 @@ void or_throw(const Result<Done>& result) {
   if (!result) throw Error(result.error());
 }
 
-// The one layout of every layer that rotates; none when the config does not tell.
+[[nodiscard]] std::string_view layout_text(const std::optional<PairLayout>& layout) {
+  return layout ? core::name_of(*layout) : "unknown";
+}
+
+// The common layout of the layers that rotate; none when the config does not determine it.
 [[nodiscard]] std::optional<PairLayout> layout_of(const config::ModelConfig& config,
                                                   const fs::path& folder) {
   std::optional<PairLayout> layout;
   for (const config::LayerGroup& group : config.groups) {
     if (!group.rope) continue;
     if (layout && layout != group.rope->layout) {
-      throw Error(ErrorCode::unsupported,
-                  message(io::shown(folder), ": all layers must share a layout, got two"));
+      refuse(ErrorCode::unsupported,
+             message(io::shown(folder), ": all layers must have the same layout, got ",
+                     layout_text(layout), " and ", layout_text(group.rope->layout)));
     }
     layout = group.rope->layout;
   }
@@ -58,7 +63,7 @@ void or_throw(const Result<Done>& result) {
 }
 
 struct Layouts {
-  std::optional<PairLayout> own;  // the family's
+  std::optional<PairLayout> own;  // of the family
   PairLayout current = PairLayout::half;
 };
 
@@ -69,25 +74,24 @@ struct Layouts {
   layouts.own = tensors.layout_of_names ? tensors.layout_of_names : layout_of(plain, where);
   const std::optional<config::LayoutSidecar> sidecar =
       config::read_layout_sidecar(options.source).value_or_throw();
-  const std::optional<PairLayout> told = sidecar ? sidecar->layout : layouts.own;
-  if (told && options.from && *told != *options.from) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": --from must agree with what the checkpoint says, ",
-                        core::name_of(*told), ", got ", core::name_of(*options.from)));
+  const std::optional<PairLayout> known = sidecar ? sidecar->layout : layouts.own;
+  if (known && options.from && *known != *options.from) {
+    refuse(ErrorCode::invalid_argument, message(where, ": the weights are ", core::name_of(*known),
+                                                ", got --from ", core::name_of(*options.from)));
   }
-  const std::optional<PairLayout> current = told ? told : options.from;
+  const std::optional<PairLayout> current = known ? known : options.from;
   if (!current) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": the config does not tell the layout, so --from must, got none"));
+    refuse(ErrorCode::invalid_argument,
+           message(where, ": the config does not determine the layout; set --from"));
   }
   if (*current == PairLayout::interleaved_to_half ||
       options.to == PairLayout::interleaved_to_half) {
-    throw Error(ErrorCode::unsupported,
-                message(where, ": layouts must be half and interleaved, got interleaved_to_half"));
+    refuse(ErrorCode::unsupported,
+           message(where, ": the layouts must be half and interleaved, got interleaved_to_half"));
   }
   if (*current == options.to) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": the weights are already ", core::name_of(options.to)));
+    refuse(ErrorCode::invalid_argument,
+           message(where, ": the weights are already ", core::name_of(options.to)));
   }
   layouts.current = *current;
   return layouts;
@@ -99,7 +103,7 @@ struct Layouts {
   return config::parse_config(text, io::shown(file)).value_or_throw();
 }
 
-// The tensors that move, by the file that holds them.
+// The tensors to permute, by the file that holds them.
 [[nodiscard]] std::map<std::string, std::vector<PlacedTensor>> place_moves(
     const io::SafetensorsCheckpoint& checkpoint, const AttentionTensors& tensors, PairLayout from,
     PairLayout to) {
@@ -130,28 +134,35 @@ void refuse_stray_weights(const io::SafetensorsCheckpoint& checkpoint,
     const auto& shards = checkpoint.shards();
     if (std::none_of(shards.begin(), shards.end(),
                      [&](const auto& shard) { return shard.name == file.name; })) {
-      throw Error(ErrorCode::unsupported,
-                  message(io::shown(folder / file.name),
-                          ": safetensors files must be part of the checkpoint, got one that is "
-                          "not and whose order would not change; move it away first"));
+      refuse(ErrorCode::unsupported,
+             message(io::shown(folder / file.name),
+                     ": this safetensors file is not part of the checkpoint and would not be "
+                     "converted; move it to another folder"));
     }
   }
 }
 
-// A file that is there under its own name was finished by an earlier run.
+// A file with its final name was completed by an earlier run.
 [[nodiscard]] bool is_finished(const CopyJob& job) {
   std::error_code missing;
   return fs::file_size(job.destination, missing) == job.size && !missing;
 }
 
-void check_room(const fs::path& folder, std::uint64_t needed) {
+void check_disk_space(const fs::path& folder, std::uint64_t needed) {
   struct statvfs room {};
   if (::statvfs(folder.c_str(), &room) != 0) return;
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   if (free < needed) {
-    throw Error(ErrorCode::io, message(io::shown(folder), ": must have room for ", needed,
-                                       " more bytes, got ", free));
+    refuse(ErrorCode::io, message(io::shown(folder), ": not enough disk space: ", needed,
+                                  " bytes are required, ", free, " are free"));
   }
+}
+
+[[nodiscard]] io::Json proof_json(const ScoreProof& proof) {
+  return {{"layers", proof.layers},
+          {"scores", proof.scores},
+          {"largest_score", proof.largest_score},
+          {"largest_difference", proof.largest_difference}};
 }
 
 void write_sidecar(const fs::path& path, const ConvertResult& result,
@@ -162,10 +173,7 @@ void write_sidecar(const fs::path& path, const ConvertResult& result,
   text["converted_from"] = core::name_of(result.from);
   text["model_type"] = result.model_type;
   text["tensors"] = result.tensors;
-  text["proof"] = {{"layers", result.proof.layers},
-                   {"scores", result.proof.scores},
-                   {"largest_score", result.proof.largest_score},
-                   {"largest_difference", result.proof.largest_difference}};
+  text["proof"] = proof_json(result.proof);
   const std::string bytes = text.dump(2) + "\n";
   if (finish == ConvertOptions::Finish::written) {
     or_throw(put_text(path, bytes));
@@ -179,7 +187,7 @@ class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options)
       : options_(options),
-        // Also refuses a source that is itself an unfinished conversion.
+        // Also fails for a source that is an unfinished conversion.
         config_(config::read_config(options.source).value_or_throw()),
         checkpoint_(io::SafetensorsCheckpoint::open(options.source).value_or_throw()),
         tensors_(attention_of(config_, checkpoint_, options.source)),
@@ -230,7 +238,7 @@ class Conversion {
       progress.all += job.size;
       progress.resumed += is_finished(job) ? job.size : resume_point(job);
     }
-    check_room(options_.destination, progress.all - progress.resumed);
+    check_disk_space(options_.destination, progress.all - progress.resumed);
     std::uint64_t before = 0;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       progress.file = files_[i].name;
@@ -257,10 +265,10 @@ class Conversion {
     result.proof =
         prove_scores({tensors_, layouts_.current}, {tensors, options_.to}, options_.seed, release);
     if (!(result.proof.largest_difference <= kConvertScoreTolerance)) {
-      throw Error(ErrorCode::internal,
-                  message(io::shown(options_.destination), ": attention scores must agree to ",
-                          kConvertScoreTolerance, " of the largest, got a difference of ",
-                          result.proof.largest_difference, "; the folder is not to be used"));
+      refuse(ErrorCode::internal,
+             message(io::shown(options_.destination), ": attention scores must agree within ",
+                     kConvertScoreTolerance, " of the largest, got a difference of ",
+                     result.proof.largest_difference, "; do not use this folder"));
     }
   }
 
@@ -277,9 +285,11 @@ class Conversion {
 Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.source, error)) {
-    return Error(ErrorCode::io, message(io::shown(options.source),
-                                        ": the source must be a folder with config.json and "
-                                        "safetensors files, got none"));
+    return Error(
+        ErrorCode::io,
+        message(
+            io::shown(options.source),
+            ": not a folder; the source must be a folder with config.json and safetensors files"));
   }
   try {
     return Conversion(options).run();
@@ -302,10 +312,7 @@ std::string convert_json(const ConvertResult& result) {
   text["bytes"] = result.bytes;
   text["resumed_bytes"] = result.resumed;
   text["sidecar"] = result.sidecar ? io::Json(result.sidecar->string()) : io::Json(nullptr);
-  text["proof"] = {{"layers", result.proof.layers},
-                   {"scores", result.proof.scores},
-                   {"largest_score", result.proof.largest_score},
-                   {"largest_difference", result.proof.largest_difference}};
+  text["proof"] = proof_json(result.proof);
   return text.dump({.bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 

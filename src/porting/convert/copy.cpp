@@ -17,17 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is read stays in the cache until it is written.
+// Small enough to stay in the processor's cache between read and write.
 constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
-// What the kernel copies by itself, between two reports.
+// Bytes of one copy_file_range(), between two reports.
 constexpr std::uint64_t kKernelStep = std::uint64_t{8} << 20;
 
 const PlacedTensor* tensor_at(const CopyJob& job, std::uint64_t position) {
-  const auto behind = std::upper_bound(job.moved.begin(), job.moved.end(), position,
-                                       [](std::uint64_t at, const PlacedTensor& tensor) {
-                                         return at < tensor.offset + tensor.size;
-                                       });
-  return behind == job.moved.end() ? nullptr : &*behind;
+  const auto next = std::upper_bound(job.moved.begin(), job.moved.end(), position,
+                                     [](std::uint64_t at, const PlacedTensor& tensor) {
+                                       return at < tensor.offset + tensor.size;
+                                     });
+  return next == job.moved.end() ? nullptr : &*next;
 }
 
 class Copy {
@@ -41,7 +41,7 @@ class Copy {
 
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
 
-  // Some MiB further.
+  // Copies the next few MiB.
   [[nodiscard]] Result<Done> step() {
     const PlacedTensor* tensor = tensor_at(job_, position_);
     const std::uint64_t plain_end = tensor == nullptr ? job_.size : tensor->offset;
@@ -49,7 +49,7 @@ class Copy {
   }
 
  private:
-  // The first few MiB of `count` bytes that do not change.
+  // Copies the first few MiB of `count` unchanged bytes.
   [[nodiscard]] Result<Done> copy(std::uint64_t count) {
     if (in_kernel_) {
       if (copy_in_kernel(std::min(count, kKernelStep))) return Done{};
@@ -62,8 +62,7 @@ class Copy {
     return write(bytes);
   }
 
-  // Whether some bytes went from file to file without a visit here. A no is no error yet: what the
-  // file systems cannot do together, or a full disk, is tried again and told by read() and write().
+  // Copies in the kernel. False is not an error yet: read() and write() try again and report it.
   [[nodiscard]] bool copy_in_kernel([[maybe_unused]] std::uint64_t count) {
 #ifdef __linux__
     auto from = static_cast<off64_t>(position_);
@@ -98,8 +97,8 @@ class Copy {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return io::system_error(source_.name, "must be readable", errno);
       if (got == 0) {
-        return Error(ErrorCode::io, message(source_.name, ": must keep its ", job_.size,
-                                            " bytes while it is copied, got a shorter file"));
+        return Error(ErrorCode::io, message(source_.name, ": the file became shorter than ",
+                                            job_.size, " bytes while it was copied"));
       }
       at += static_cast<std::uint64_t>(got);
       into = into.subspan(static_cast<std::size_t>(got));
@@ -116,7 +115,7 @@ class Copy {
             ErrorCode::io,
             message(
                 io::system_error(name_, "must be written whole", written < 0 ? errno : EIO).what(),
-                "; what is written stays, run the same command again to continue"));
+                "; the bytes written so far are kept: run the same command again to resume"));
       }
       position_ += static_cast<std::uint64_t>(written);
       bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -162,8 +161,8 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
   if (!opened) return opened.error();
   const io::InputFile source = std::move(opened).value();
   if (source.size != job.size) {
-    return Error(ErrorCode::io, message(source.name, ": must keep its ", job.size,
-                                        " bytes while it is copied, got ", source.size));
+    return Error(ErrorCode::io, message(source.name, ": the size changed from ", job.size, " to ",
+                                        source.size, " bytes during the conversion"));
   }
 #ifdef __linux__
   ::posix_fadvise(source.descriptor.number(), 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -177,8 +176,8 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
     return io::system_error(io::shown(job.partial), "must be writable", errno);
   };
   if (partial.number() < 0) return failed();
-  // Only when there is something to cut: ext4 takes a file truncated to nothing for one that is
-  // being replaced, and then waits for the disk when it is closed.
+  // Only if necessary: ext4 treats a file truncated to 0 as one that is replaced, and waits for the
+  // disk when it is closed.
   const off_t end = ::lseek(partial.number(), 0, SEEK_END);
   const auto wanted = static_cast<off_t>(start);
   if (end < 0 || (end != wanted && ::ftruncate(partial.number(), wanted) != 0)) return failed();

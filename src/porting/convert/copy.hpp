@@ -1,5 +1,4 @@
-// One file copied in order, heads of some tensors permuted on the way, from wherever an earlier run
-// stopped.
+// Copies one file and permutes the heads of some tensors, resuming where an earlier run stopped.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +20,16 @@ struct PlacedTensor {
 struct CopyJob {
   std::filesystem::path source, destination, partial;
   std::uint64_t size = 0;
-  std::vector<PlacedTensor> moved;  // by offset
+  std::vector<PlacedTensor> moved;  // in order of offset
   ConvertOptions::Finish finish = ConvertOptions::Finish::written;
 };
 
-// Where a rerun would start: the partial file holds a prefix of the result, however the run before
-// ended, since it only ever grew at its end.
+// The offset at which a rerun continues. The partial file is only appended to, so it always holds a
+// prefix of the result.
 [[nodiscard]] std::uint64_t resume_point(const CopyJob& job);
 
 // Writes the partial file from resume_point() on and renames it. `report` gets the number of bytes
-// of the file that are written so far.
+// written so far.
 [[nodiscard]] Result<Done> copy_permuted(const CopyJob& job,
                                          const std::function<void(std::uint64_t)>& report);
 

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kFormat = 1;
 constexpr std::string_view kSafetensors = ".safetensors";
-// Weights that would be carried along in the old order.
+// Weights that would be copied in the old order.
 constexpr std::array<std::string_view, 10> kOtherWeights = {
     ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx", ".npz", ".pdparams"};
 constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "model",
@@ -51,16 +51,13 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
     return io::system_error(io::shown(path), "must be readable", errno);
   }
   if (!S_ISREG(status.st_mode)) {
-    return Error(ErrorCode::io, message(io::shown(path),
-                                        ": must be a file or a folder, got another "
-                                        "kind"));
+    return Error(ErrorCode::io, message(io::shown(path), ": not a regular file or a folder"));
   }
   if (is_other_weights(path)) {
-    return Error(ErrorCode::unsupported,
-                 message(io::shown(path),
-                         ": weights must be safetensors files of the checkpoint, "
-                         "got others beside them, whose order would not change; "
-                         "move them away first"));
+    return Error(
+        ErrorCode::unsupported,
+        message(io::shown(path),
+                ": only safetensors files are converted; move these weights to another folder"));
   }
   return SourceFile{path.lexically_relative(folder).generic_string(),
                     static_cast<std::uint64_t>(status.st_size),
@@ -114,18 +111,17 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
     }
     return journal;
   } catch (const std::exception& error) {
-    return Error(
-        ErrorCode::invalid_argument,
-        message(io::shown(path), ": must be the journal of a conversion, got ", error.what()));
+    return Error(ErrorCode::invalid_argument,
+                 message(io::shown(path), ": not the journal of a conversion: ", error.what()));
   }
 }
 
 [[nodiscard]] std::optional<std::string> disagreement(const ConvertJournal& found,
                                                       const ConvertJournal& wanted) {
-  if (found.source != wanted.source) return message("one of ", found.source);
-  if (found.to != wanted.to) return message("one to ", core::name_of(found.to));
-  if (found.from != wanted.from) return message("one from ", core::name_of(found.from));
-  if (found.files != wanted.files) return "one of a source that has changed since";
+  if (found.source != wanted.source) return message("of ", found.source);
+  if (found.to != wanted.to) return message("to ", core::name_of(found.to));
+  if (found.from != wanted.from) return message("from ", core::name_of(found.from));
+  if (found.files != wanted.files) return "of a source that has changed since";
   return std::nullopt;
 }
 
@@ -137,9 +133,9 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   io::Descriptor lock(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (lock.number() < 0) return io::system_error(io::shown(path), "must be readable", errno);
   if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
-    return Error(ErrorCode::invalid_argument,
-                 message(io::shown(path.parent_path()),
-                         ": must be written by one conversion at a time, got a second one"));
+    return Error(
+        ErrorCode::invalid_argument,
+        message(io::shown(path.parent_path()), ": another conversion is writing to this folder"));
   }
   return lock;
 }
@@ -194,8 +190,9 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
   const fs::path source = journal.source;
   if (is_inside(inner, source) || is_inside(source, inner)) {
     return Error(ErrorCode::invalid_argument,
-                 message(io::shown(folder), ": source and destination must be apart, got ",
-                         inner == source ? "the same folder" : "one inside the other"));
+                 message(io::shown(folder), ": source and destination ",
+                         inner == source ? "are the same folder" : "contain each other",
+                         "; choose a separate folder"));
   }
   fs::create_directories(folder, error);
   if (error) {
@@ -204,10 +201,11 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
   const fs::path path = folder / config::kConvertJournal;
   const bool resumes = fs::exists(path, error);
   if (!resumes && !fs::is_empty(folder, error)) {
-    return Error(ErrorCode::invalid_argument,
-                 message(io::shown(folder),
-                         ": the destination must be empty or hold an unfinished "
-                         "conversion, got other files"));
+    return Error(
+        ErrorCode::invalid_argument,
+        message(
+            io::shown(folder),
+            ": the destination is not empty; it must be empty or hold an unfinished conversion"));
   }
   if (!resumes) {
     const Result<Done> written = put_text(path, journal_text(journal));
@@ -221,7 +219,7 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
   if (!found) return found.error();
   if (const std::optional<std::string> other = disagreement(*found, journal)) {
     return Error(ErrorCode::invalid_argument,
-                 message(io::shown(folder), ": must hold this conversion's own files, got ", *other,
+                 message(io::shown(folder), ": the folder holds an unfinished conversion ", *other,
                          "; finish that one or choose an empty folder"));
   }
   if (found->boot != journal.boot) {

@@ -1,5 +1,5 @@
-// The two folders of a conversion: what the source holds, and the journal that lets a rerun know
-// that it continues the same work.
+// The folders of a conversion: the files of the source, and the journal by which a rerun recognises
+// the conversion that it resumes.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 namespace phasor::porting {
 
 struct SourceFile {
-  std::string name;  // inside the folder, '/' between parts
+  std::string name;  // relative to the folder, with '/'
   std::uint64_t size = 0;
   std::int64_t modified_ns = 0;
 
   bool operator==(const SourceFile&) const = default;
 };
 
-// Every file below the folder, links followed, without the layout sidecar: first the safetensors
-// files, last config.json, so that no half-made copy looks like a checkpoint.
+// Every file in the folder and its subfolders, following links, without the layout sidecar. The
+// safetensors files come first and config.json last, so that an incomplete copy is not a checkpoint.
 //
-// refuses  what is neither a file nor a folder; weights in a format that is not read here
+// error    what is neither a file nor a folder; weights in a format that is not converted
 [[nodiscard]] Result<std::vector<SourceFile>> list_source(const std::filesystem::path& folder);
 
 struct ConvertJournal {
   std::string source;  // canonical
   core::PairLayout from = core::PairLayout::half, to = core::PairLayout::half;
-  std::string boot;  // of the machine: after another one, bytes that were written may be gone
+  std::string boot;  // boot id of the machine: after a reboot, written bytes may be lost
   std::vector<SourceFile> files;
 };
 [[nodiscard]] ConvertJournal make_journal(const std::filesystem::path& source,
@@ -42,14 +42,14 @@ struct Destination {
   std::filesystem::path folder;
   io::Descriptor lock;
 };
-// A small file under its name whole. Without waiting for the disk: on some file systems that would
-// be a wait for every byte the conversion wrote before.
+// Replaces a small file atomically, without fsync, which on some file systems would wait for every
+// byte that the conversion has written.
 [[nodiscard]] Result<Done> put_text(const std::filesystem::path& path, const std::string& text);
 
-// Makes or takes up the destination. What an earlier boot of the machine wrote is removed.
+// Creates the destination or resumes in it. Files from before a reboot are removed.
 //
-// refuses  folders that are equal or inside each other; a destination that is not empty and has no
-//          journal, or one of another conversion; one that somebody else is writing
+// error    folders that are equal or inside each other; a destination that is not empty and has no
+//          journal, or that of another conversion; one that another process is writing to
 [[nodiscard]] Result<Destination> open_destination(const std::filesystem::path& folder,
                                                    const ConvertJournal& journal);
 

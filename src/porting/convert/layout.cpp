@@ -8,6 +8,7 @@
 #include <string>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "porting/convert/permute.hpp"
 
 namespace phasor::porting {
@@ -18,7 +19,7 @@ using core::PairLayout;
 struct Axis {
   std::int64_t length = 0;
   std::int64_t in = 0, out = 0;             // strides in bytes
-  const std::uint32_t* features = nullptr;  // of the axis of features: which one is taken
+  const std::uint32_t* features = nullptr;  // for the feature axis: the source of each feature
 };
 
 // The loops of a copy, outermost first.
@@ -58,7 +59,7 @@ void copy(Loops loops, std::size_t element_bytes, const std::byte* in, std::byte
   const std::span<Axis> axes(loops.axes.data(), loops.count);
   if (std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.length == 0; }))
     return;
-  // The output's nearest elements innermost, whatever the order of the axes.
+  // The smallest stride of the output innermost.
   std::stable_sort(axes.begin(), axes.end(),
                    [](const Axis& a, const Axis& b) { return std::abs(a.out) > std::abs(b.out); });
   switch (element_bytes) {
@@ -73,20 +74,13 @@ void copy(Loops loops, std::size_t element_bytes, const std::byte* in, std::byte
   }
 }
 
-[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t length : shape)
-    text += (text.size() == 1 ? "" : ", ") + std::to_string(length);
-  return text + "]";
-}
-
 void check_element(std::string_view where, std::size_t bytes, std::size_t rank) {
   if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)
-    throw Error(ErrorCode::unsupported,
-                message(where, ": elements must have 1, 2, 4 or 8 bytes, got ", bytes));
+    refuse(ErrorCode::unsupported,
+           message(where, ": elements must have 1, 2, 4 or 8 bytes, got ", bytes));
   if (rank > kMaxStridedRank)
-    throw Error(ErrorCode::unsupported, message(where, ": an array must have at most ",
-                                                kMaxStridedRank, " axes, got ", rank));
+    refuse(ErrorCode::unsupported,
+           message(where, ": at most ", kMaxStridedRank, " axes are supported, got ", rank));
 }
 
 struct Extent {
@@ -111,28 +105,28 @@ template <class Byte>
   return before(a.first, b.last) && before(b.first, a.last);
 }
 
-// The rotation of one head, as head_map() reads it.
+// The rotation of one head, for head_map().
 [[nodiscard]] encodings::RopeSpec checked_head(const LayoutChange& change, std::int64_t features) {
   constexpr std::string_view kWhere = "convert_layout: ";
   if (change.to != PairLayout::half && change.to != PairLayout::interleaved)
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere, "to must be half or interleaved, got ", core::name_of(change.to)));
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, "to must be half or interleaved, got ", core::name_of(change.to)));
   if (change.heads < 1 || features % change.heads != 0)
-    throw Error(ErrorCode::shape_mismatch, message(kWhere, "heads must divide the ", features,
-                                                   " features of the axis, got ", change.heads));
+    refuse(ErrorCode::shape_mismatch, message(kWhere, "heads must divide the ", features,
+                                              " features of the axis, got ", change.heads));
   encodings::RopeSpec rope;
   rope.head_dim = features / change.heads;
   rope.rotary_offset = change.rotary_offset;
   if (change.rotary_offset < 0 || change.rotary_offset > rope.head_dim)
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere, "rotary_offset must be from 0 to head_dim = ", rope.head_dim,
-                        ", got ", change.rotary_offset));
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, "rotary_offset must be from 0 to head_dim = ", rope.head_dim, ", got ",
+                   change.rotary_offset));
   rope.rotary_dim = change.rotary_dim.value_or(rope.head_dim - change.rotary_offset);
   if (rope.rotary_dim < 0 || rope.rotary_dim % 2 != 0 ||
       rope.rotary_dim > rope.head_dim - change.rotary_offset)
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere, "rotary_dim must be even and at most head_dim - rotary_offset = ",
-                        rope.head_dim - change.rotary_offset, ", got ", rope.rotary_dim));
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, "rotary_dim must be even and at most head_dim - rotary_offset = ",
+                   rope.head_dim - change.rotary_offset, ", got ", rope.rotary_dim));
   return rope;
 }
 
@@ -144,21 +138,20 @@ void convert_layout(const LayoutChange& change, std::int64_t axis,
   const std::size_t rank = in.shape.size();
   check_element(kWhere, in.element_bytes, rank);
   if (axis < 0 || axis >= static_cast<std::int64_t>(rank))
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere, ": axis must be one of the ", rank, " axes, got ", axis));
+    refuse(ErrorCode::invalid_argument,
+           message(kWhere, ": axis must be from 0 to ", static_cast<std::int64_t>(rank) - 1,
+                   ", got ", axis));
   if (out.element_bytes != in.element_bytes || !std::ranges::equal(in.shape, out.shape))
-    throw Error(ErrorCode::shape_mismatch,
-                message(kWhere, ": out must be ", shape_text(in.shape), " of ", in.element_bytes,
-                        " bytes each as the input is, got ", shape_text(out.shape), " of ",
-                        out.element_bytes));
+    refuse(ErrorCode::shape_mismatch,
+           message(kWhere, ": out must have the shape and element size of the input, ",
+                   core::shape_text(in.shape), " of ", in.element_bytes, " bytes, got ",
+                   core::shape_text(out.shape), " of ", out.element_bytes, " bytes"));
   const std::int64_t features = in.shape[static_cast<std::size_t>(axis)];
   const encodings::RopeSpec rope = checked_head(change, features);
   if (may_overlap(extent_of(in), extent_of(out)))
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere, ": out must not share memory with the input, got arrays that do"));
+    refuse(ErrorCode::invalid_argument, message(kWhere, ": out must not overlap the input"));
 
-  const HeadMap head = head_map(
-      rope, change.to == PairLayout::half ? PairLayout::interleaved : PairLayout::half, change.to);
+  const HeadMap head = head_map(rope, other_layout(change.to), change.to);
   HeadMap map(static_cast<std::size_t>(features));
   for (std::size_t at = 0; at < map.size(); ++at)
     map[at] = static_cast<std::uint32_t>(at - at % head.size()) + head[at % head.size()];
@@ -183,8 +176,8 @@ void copy_dense(const StridedArray<const std::byte>& in, std::span<std::byte> ou
     stride *= in.shape[i];
   }
   if (static_cast<std::size_t>(stride) != out.size())
-    throw Error(ErrorCode::shape_mismatch,
-                message("copy_dense: out must have ", stride, " bytes, got ", out.size()));
+    refuse(ErrorCode::shape_mismatch,
+           message("copy_dense: out must have ", stride, " bytes, got ", out.size()));
   copy(loops, in.element_bytes, in.data, out.data());
 }
 

@@ -13,7 +13,7 @@ class Moves {
  public:
   explicit Moves(HeadMap map) : map_(std::make_shared<const HeadMap>(std::move(map))) {}
 
-  // A fused projection holds queries and keys: each of its tensors is one move.
+  // A fused projection holds queries and keys: its tensor is one move.
   void rows(const HeadRows& heads) {
     add(heads.weight, row_bytes(heads.weight), heads.first_row);
     add(heads.bias, heads.bias == nullptr ? 0 : io::block_bytes(heads.bias->type), heads.first_row);

@@ -1,4 +1,4 @@
-// The order of a head's features in either layout, and tensors whose heads are put into the other.
+// Permutes the heads of tensors from one pair layout to the other.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,16 @@ namespace phasor::porting {
 //   half i        <->  interleaved 2i        i < R/2, counted from rotary_offset
 //   half i + R/2  <->  interleaved 2i + 1
 //
-// Features that do not turn stay.
+// Features that are not rotated do not move.
 using HeadMap = std::vector<std::uint32_t>;
+[[nodiscard]] constexpr core::PairLayout other_layout(core::PairLayout layout) noexcept {
+  return layout == core::PairLayout::half ? core::PairLayout::interleaved : core::PairLayout::half;
+}
 [[nodiscard]] HeadMap head_map(const encodings::RopeSpec& rope, core::PairLayout from,
                                core::PairLayout to);
 
-// A tensor cut into blocks of one head each; a head is head_dim units (rows, or single numbers),
-// and in the blocks that move the units are put into the order of the map. The bytes stay as many
-// and in the same place of the file.
+// A tensor as blocks of one head each; a head is head_dim units (rows, or single numbers). In the
+// blocks that move, the units are reordered by the map. Size and offset in the file do not change.
 struct PermutedTensor {
   std::string name;
   std::size_t unit_bytes = 0;
@@ -38,11 +40,11 @@ struct PermutedTensor {
   [[nodiscard]] std::size_t block_bytes() const noexcept { return map->size() * unit_bytes; }
 };
 
-// Whole blocks, the first of them block `first_block` of the tensor.
+// Permutes whole blocks; the first is block `first_block` of the tensor.
 void permute_blocks(const PermutedTensor& tensor, std::uint64_t first_block,
                     std::span<const std::byte> in, std::span<std::byte> out);
 
-// Every tensor of a layer that must move, with its source.
+// A tensor of a layer that must be permuted.
 struct TensorMove {
   const io::Tensor* tensor = nullptr;
   PermutedTensor permuted;

@@ -9,6 +9,7 @@
 
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "porting/evenly_spaced.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -27,7 +28,7 @@ using Rows = std::vector<double>;
 struct Draw {
   std::mt19937_64 random;
 
-  // Uniform, by our own arithmetic: a library's distributions differ between platforms.
+  // Uniform; not a standard distribution, which differs between platforms.
   double number() { return static_cast<double>(random() >> 11) * 0x1p-52 - 1.0; }
   Rows activations(std::int64_t width) {
     Rows rows(static_cast<std::size_t>(kTokens * width));
@@ -41,13 +42,13 @@ struct Draw {
   }
 };
 
-// The numbers that stand in both places of a comparison.
+// The largest difference of two lists of numbers.
 class Agreement {
  public:
-  void see(double of_source, double of_result) {
+  void compare(double of_source, double of_result) {
     largest_ = std::max(largest_, std::abs(of_source));
     const double difference = std::abs(of_source - of_result);
-    // A NaN on one side only must not pass; on both sides it says nothing.
+    // A NaN on one side only is a difference; on both sides it is ignored.
     if (std::isnan(difference)) {
       nan_ = nan_ || std::isnan(of_source) != std::isnan(of_result);
     } else {
@@ -83,7 +84,7 @@ class Agreement {
   for (std::int64_t feature = 0; feature < head_dim; ++feature) {
     const std::int64_t at = heads.first_row[head] + feature;
     io::to_floats(*heads.weight, at * width, row);
-    // All tokens in one pass over the row, which keeps their sums apart.
+    // All tokens in one pass over the row.
     std::array<double, kTokens> sums{};
     sums.fill(heads.bias == nullptr ? 0.0 : number_at(*heads.bias, at));
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -99,8 +100,8 @@ class Agreement {
   return y;
 }
 
-// Root mean square and weights of each head alone. Models that subtract the mean or normalise all
-// heads at once scale both sides alike, so the comparison is as strict.
+// RMS normalisation of each head. Models that subtract the mean or normalise all heads at once scale
+// both sides equally, so the comparison is as strict.
 void normalise(const HeadNorm& norm, std::size_t head, std::int64_t head_dim, Rows& y) {
   if (norm.weight == nullptr) return;
   const std::int64_t first =
@@ -119,7 +120,7 @@ void normalise(const HeadNorm& norm, std::size_t head, std::int64_t head_dim, Ro
   }
 }
 
-// What both sides of one layer share.
+// The inputs of one layer, the same for both sides.
 struct LayerInputs {
   Rows query_input, key_input;
   std::vector<std::int64_t> query_positions, key_positions;
@@ -142,7 +143,7 @@ class LayerSide {
     rotate(k, inputs.key_positions, core::Role::key);
     return k;
   }
-  // What the first features of the layer's output get from this head's values.
+  // The contribution of this head's values to the first features of the layer's output.
   [[nodiscard]] Rows output(std::size_t head, const LayerInputs& inputs) const {
     Rows v = project(layer_.values, head, head_dim(), inputs.key_input);
     rotate(v, inputs.key_positions, core::Role::query);
@@ -192,25 +193,15 @@ void compare_scores(const Rows& q, const Rows& k, const Rows& other_q, const Row
         score += q[at] * k[to];
         other += other_q[at] * other_k[to];
       }
-      scores.see(score, other);
+      scores.compare(score, other);
     }
   }
-}
-
-// At most `count` of [0, all), the first and the last among them.
-[[nodiscard]] std::vector<std::size_t> spread(std::size_t all, std::size_t count) {
-  count = std::min(all, count);
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < count; ++i) {
-    chosen.push_back(count == 1 ? 0 : i * (all - 1) / (count - 1));
-  }
-  return chosen;
 }
 
 struct ChosenHeads {
   std::vector<std::size_t> keys, queries_of_key;
 };
-// All heads of the layer, or, where their rows are many, some.
+// All heads of the layer, or some if their rows are large.
 [[nodiscard]] ChosenHeads chosen_heads(const AttentionLayer& layer) {
   const std::size_t queries = layer.queries.first_row.size();
   const std::size_t keys = layer.keys.first_row.size();
@@ -218,7 +209,7 @@ struct ChosenHeads {
                              layer.queries.weight->shape[1] *
                              static_cast<std::int64_t>(io::block_bytes(layer.queries.weight->type));
   const std::size_t most = bytes <= kProofBytes ? queries : kProofHeads;
-  return {spread(keys, most), spread(queries / keys, most)};
+  return {evenly_spaced(keys, most), evenly_spaced(queries / keys, most)};
 }
 
 void prove_layer(const AttentionLayer& source, const AttentionLayer& result,
@@ -242,7 +233,7 @@ void prove_layer(const AttentionLayer& source, const AttentionLayer& result,
     }
     if (source.output == nullptr) continue;
     const Rows out = before.output(key, inputs), other_out = after.output(key, inputs);
-    for (std::size_t i = 0; i < out.size(); ++i) outputs.see(out[i], other_out[i]);
+    for (std::size_t i = 0; i < out.size(); ++i) outputs.compare(out[i], other_out[i]);
   }
 }
 
@@ -254,7 +245,7 @@ ScoreProof prove_scores(const ProofSide& source, const ProofSide& result, std::u
   for (std::size_t i = 0; i < source.tensors.layers.size(); ++i) {
     if (source.tensors.layers[i].keys.weight != nullptr) with_keys.push_back(i);
   }
-  const std::vector<std::size_t> chosen = spread(with_keys.size(), kLayers);
+  const std::vector<std::size_t> chosen = evenly_spaced(with_keys.size(), kLayers);
   Draw draw{std::mt19937_64(seed)};
   Agreement scores, outputs;
   for (const std::size_t i : chosen) {

@@ -1,4 +1,4 @@
-// Attention scores of a checkpoint and of its conversion, on the same random activations.
+// Compares the attention scores of a checkpoint and its conversion on the same random activations.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct ProofSide {
   core::PairLayout layout;
 };
 
-// q = Wq x + b and k = Wk y + b of some heads of some layers, normalised where the model does,
-// turned at random positions in either side's own layout, and all q.k compared; in double. Where
-// values turn, what the output projection makes of them is compared too. `release` is called after
-// each layer, for the pages of the maps that were touched.
+// Computes q = Wq x + b and k = Wk y + b of some heads of some layers, normalised if the model does
+// so, rotates them at random positions in each side's own layout and compares all q.k; in double.
+// In models that rotate values, the output projection of the values is compared too. `release` is
+// called after each layer, to release the mapped pages.
 //
-// cost     at most three layers; all heads of a layer whose rows are few MiB, else two key heads
-//          with two query heads each
+// cost     at most three layers; all heads of a layer of up to 4 MiB, else two key heads with two
+//          query heads each
 [[nodiscard]] ScoreProof prove_scores(const ProofSide& source, const ProofSide& result,
                                       std::uint64_t seed, const std::function<void()>& release);
 

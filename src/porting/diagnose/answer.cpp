@@ -1,11 +1,11 @@
-// What the frequencies follow, how exactly it was done, and what else would explain the data.
+// The formula of the frequencies, the precision of the rotation, and other explanations of the data.
 #include <algorithm>
 #include <cmath>
 
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 class Describer {
@@ -27,11 +27,11 @@ class Describer {
     prefer_dynamic(law);
     s_.found.frequencies = law.frequencies;
     if (!s_.found.inverse) s_.found.inverse = s_.inverse;
-    check_base(law);
+    drop_uncertain_base(law);
     describe_offset();
     if (s_.offset_open) {
       s_.found.residual = s_.fit.residual;
-      s_.undetermined("table_dtype", "needs the offset");
+      s_.undetermined("table_dtype", "unknown without the offset");
       return;
     }
     s_.amplitude = fit_amplitude(s_.gains, law.frequencies);
@@ -40,14 +40,14 @@ class Describer {
     describe_precision(law);
     describe_runner_up(families);
     if (*s_.found.residual > 20.0 * s_.found.rounding_floor && *s_.found.residual > 0.01) {
-      s_.found.notes.push_back(message("the residual ", digits(*s_.found.residual, 3),
-                                       " is far above the rounding of the tensors: something else "
-                                       "was done as well"));
+      s_.found.notes.push_back(
+          message("the residual ", digits(*s_.found.residual, 3),
+                  " is far above the rounding of the tensors: something else was applied as well"));
     }
   }
 
  private:
-  // A base nobody writes that dynamic NTK would make of one that somebody does.
+  // An unusual base that dynamic NTK computes from a usual one.
   void prefer_dynamic(Family& law) {
     if (law.type != "default" || law.readings.empty()) return;
     const Reading dynamic = law.readings.front();
@@ -59,20 +59,21 @@ class Describer {
       law.frequencies[pair] = std::pow(grown, -2.0 * static_cast<double>(pair) / width);
     }
     s_.found.readings.front() =
-        Reading{message("plain frequencies of base ", *law.base), law.base, {"default", {}, {}}};
+        Reading{message("unscaled frequencies of base ", *law.base), law.base, {"default", {}, {}}};
     s_.found.base = dynamic.base;
     s_.found.scaling = dynamic.scaling;
     s_.found.notes.push_back(dynamic.text);
   }
 
-  void check_base(const Family& law) {
+  // Removes a base that the data do not determine.
+  void drop_uncertain_base(const Family& law) {
     if (law.type == "unknown" && s_.window.width > 2) {
-      s_.undetermined("base", "no known law gives the frequencies that were measured");
+      s_.undetermined("base", "no known formula gives the measured frequencies");
     }
     if (s_.window.width == 2) {
       s_.found.base.reset();
       s_.found.effective_base.reset();
-      s_.undetermined("base", "one pair alone turns by 1 radian per position whatever the base");
+      s_.undetermined("base", "a single pair rotates by 1 radian per position for every base");
     } else if (law.base && law.base_error && *law.base_error > 0.5 * *law.base) {
       s_.found.base.reset();
       s_.found.effective_base.reset();
@@ -81,8 +82,8 @@ class Describer {
     }
   }
 
-  // Interleaved pairs that turn by less than the tensors' rounding look untouched: the window may
-  // be wider than what changed. A base that somebody writes tells.
+  // Interleaved pairs that rotate by less than the tensors' rounding look unchanged: the window may
+  // be wider than the features that changed. The width that makes the base a usual number is taken.
   void widen_window(const std::vector<double>& errors, std::vector<Family>& families) {
     const Family& law = families.front();
     const std::int64_t widest = s_.vectors.dim - s_.window.first;
@@ -90,10 +91,7 @@ class Describer {
         !law.effective_base || law.type != "default") {
       return;
     }
-    double farthest = 0.0;
-    for (const double position : s_.gains.position) {
-      farthest = std::max(farthest, std::abs(position));
-    }
+    const double farthest = farthest_position(s_.gains);
     const double slope = std::log(*law.effective_base) / static_cast<double>(s_.window.pairs());
     const double next = std::exp(-slope * static_cast<double>(s_.window.pairs())) * farthest;
     if (next > 4.0 * unit_of(s_.vectors.precision)) return;
@@ -105,13 +103,13 @@ class Describer {
     const double error = base * scale * law.base_error.value_or(0.0) / *law.effective_base;
     if (!round_base(base, 4.0 * error)) {
       s_.undetermined("rotary_dim",
-                      message("pairs behind feature ", s_.window.first + seen - 1,
-                              " would turn by less than the rounding of the tensors"));
+                      message("pairs after feature ", s_.window.first + seen - 1,
+                              " would rotate by less than the rounding of the tensors"));
       return;
     }
     s_.window = wider;
     const std::vector<double> positions = s_.gains.position;
-    detective::measure(s_);
+    diagnosis::measure(s_);
     s_.found.rotary_dim = widest;
     for (std::int64_t pair = seen / 2; pair < widest / 2; ++pair) {
       s_.fit.value.push_back(0.0);
@@ -125,8 +123,8 @@ class Describer {
     families = fit_families(s_.family_input(wide_errors));
     s_.found.notes.push_back(
         message("features from ", s_.window.first + seen,
-                " on show no turn within the rounding of the tensors; rotary_dim ", widest,
-                " makes the base a usual one"));
+                " on rotate by less than the rounding of the tensors; rotary_dim ", widest,
+                " gives a usual base"));
   }
   void anchor_again(const std::vector<double>& positions) {
     s_.gains.position = positions;
@@ -161,7 +159,7 @@ class Describer {
     }
   }
 
-  // xPos: lengths that grow or shrink with the position, each pair at its own rate.
+  // xPos: the length of each pair grows or shrinks with the position.
   void describe_growth() {
     double mean_position = 0.0;
     for (const double position : s_.gains.position) mean_position += position;
@@ -194,14 +192,14 @@ class Describer {
       }
     }
     if (2 * significant > static_cast<std::size_t>(s_.gains.pairs)) {
-      s_.found.notes.push_back(message("the pairs' lengths ", strongest > 0.0 ? "grow" : "shrink",
-                                       " with the position, as xPos makes them (by up to e^",
-                                       digits(strongest, 3), " per position)"));
+      s_.found.notes.push_back(message(
+          "the lengths of the pairs ", strongest > 0.0 ? "grow" : "shrink",
+          " with the position, as with xPos (by up to e^", digits(strongest, 3), " per position)"));
     }
   }
 
   void describe_precision(const Family& law) {
-    Explanation explanation{s_.window, law.frequencies, {}, s_.amplitude, s_.inverse};
+    RotationModel model{s_.window, law.frequencies, {}, s_.amplitude, s_.inverse};
     for (std::int64_t v = 0; v < s_.vectors.count; ++v) {
       const auto at = static_cast<std::size_t>(v);
       std::size_t row = 0;
@@ -210,15 +208,14 @@ class Describer {
             (s_.gains.sequences > 1 ? s_.axes.batch_of[at] * s_.axes.tokens : 0) +
             s_.axes.token_of[at]);
       }
-      explanation.position.push_back(
-          s_.gains.position[std::min(row, s_.gains.position.size() - 1)]);
+      model.position.push_back(s_.gains.position[std::min(row, s_.gains.position.size() - 1)]);
     }
-    PrecisionVerdict verdict = find_precision(s_.vectors, explanation);
-    // What somebody wrote is seldom what least squares find: 1, where it explains no worse.
+    PrecisionVerdict verdict = find_precision(s_.vectors, model);
+    // Least squares never give exactly 1: it is taken if it explains the data as well.
     constexpr double kNearOne = 1e-3;
     if (s_.amplitude != 1.0 && std::abs(s_.amplitude - 1.0) < kNearOne) {
-      explanation.amplitude = 1.0;
-      const PrecisionVerdict plain = find_precision(s_.vectors, explanation);
+      model.amplitude = 1.0;
+      const PrecisionVerdict plain = find_precision(s_.vectors, model);
       if (plain.residual <= 1.01 * verdict.residual) {
         verdict = plain;
         s_.amplitude = 1.0;
@@ -233,13 +230,13 @@ class Describer {
         s_.vectors.precision == core::DType::f16 || s_.vectors.precision == core::DType::bf16;
     if (narrow) s_.found.arithmetic = verdict.arithmetic;
     if (verdict.table != "exact") {
-      s_.found.notes.push_back(message("exact cos and sin would leave ",
+      s_.found.notes.push_back(message("with exact cos and sin the residual would be ",
                                        digits(verdict.exact_residual, 3), " instead of ",
                                        digits(verdict.residual, 3)));
     } else if (!verdict.decided) {
       s_.found.notes.push_back(
-          message("at these positions and this precision the data do not tell ", verdict.table,
-                  " from ", verdict.runner_up));
+          message("at these positions and this precision the data do not distinguish ",
+                  verdict.table, " from ", verdict.runner_up));
     }
   }
 
@@ -252,11 +249,11 @@ class Describer {
     };
     const double own = s_.layouts.front().residual;
     for (const LayoutScore& other : s_.layouts) {
-      // A window that also holds pairs that stand still is no other explanation.
+      // A window with additional pairs that do not rotate is the same model.
       const bool same =
           other.window.pairing == s_.window.pairing && other.residual < 10.0 * own + 1e-12;
       if (same || other.window.width == 2) continue;
-      offer({message("a turn in ", name_of(other.window.pairing), " layout, rotary_dim ",
+      offer({message("a rotation in ", name_of(other.window.pairing), " layout, rotary_dim ",
                      other.window.width),
              std::string(name_of(other.window.pairing)), "", other.residual});
       break;
@@ -264,7 +261,7 @@ class Describer {
     const Family& law = families.front();
     for (std::size_t k = 1; k < families.size(); ++k) {
       const Family& other = families[k];
-      // Linear with a factor of 1 is no other explanation.
+      // Linear with a factor of 1 is the same model.
       if (other.fits || other.frequencies.size() != law.frequencies.size()) continue;
       const double amplitude = fit_amplitude(s_.gains, other.frequencies);
       const double residual = model_residual(s_.gains, other.frequencies, amplitude);
@@ -281,4 +278,4 @@ class Describer {
 
 void describe_answer(Investigation& state) { Describer(state).run(); }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,18 +1,16 @@
-// What was found, held against what a config asks for.
+// Compares the rotation that was found with a config.
 #include <algorithm>
 #include <cmath>
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "porting/diagnose/parts.hpp"
+#include "porting/number_text.hpp"
 
 namespace phasor::porting {
 namespace {
 
-using detective::digits;
-
-// The pair whose frequency is farthest outside what the data allow, in standard deviations.
+// The pair whose frequency exceeds its allowed error most, and by what factor.
 struct Farthest {
   std::size_t pair = 0;
   double off = 0.0;
@@ -21,7 +19,7 @@ struct Farthest {
 Farthest farthest_pair(const Diagnosis& found, std::span<const double> asked) {
   Farthest farthest;
   for (std::size_t pair = 0; pair < asked.size(); ++pair) {
-    // Six standard deviations, or what float32 frequencies of another engine may differ by.
+    // Six standard deviations, plus the rounding of another engine's float32 frequencies.
     const double allowed = 6.0 * found.frequency_errors[pair] + 1e-6 * std::abs(asked[pair]);
     const double off = std::abs(found.measured_frequencies[pair] - asked[pair]) / allowed;
     if (off > farthest.off) farthest = {pair, off};
@@ -32,7 +30,7 @@ Farthest farthest_pair(const Diagnosis& found, std::span<const double> asked) {
 std::string amplitude_hint(double asked, double found) {
   constexpr double kNear = 2e-3;
   const auto is = [&](double value) { return std::abs(found / value - 1.0) < kNear; };
-  if (is(1.0)) return ": the amplitude was dropped";
+  if (is(1.0)) return ": the amplitude is missing";
   if (is(asked * asked)) return ": the amplitude was applied twice";
   if (is(1.0 / asked)) return ": the amplitude was divided by instead of multiplied";
   return "";
@@ -46,13 +44,13 @@ class Comparer {
 
   std::vector<ConfigDifference> run() {
     if (asked_.axis_count() > 1) {
-      throw Error(ErrorCode::unsupported,
-                  message("diagnose: a config with one position row can be compared, got ",
-                          asked_.axis_count(), " rows (M-RoPE or images)"));
+      refuse(ErrorCode::unsupported,
+             message("diagnose: the config must have one row of positions, got ",
+                     asked_.axis_count(), " rows (M-RoPE or images)"));
     }
     if (found_.answer == Answer::none) {
       add("answer", "rope", "none",
-          "the config asks for a rotation; the data show none: " + found_.reason);
+          "the config specifies a rotation; the data show none: " + found_.reason);
       return std::move(differences_);
     }
     whole("head_dim", spec_.head_dim, found_.head_dim);
@@ -66,11 +64,11 @@ class Comparer {
     compare_amplitude();
     if (found_.inverse.value_or(false)) {
       add("inverse", "forward", "inverse",
-          "a config asks for the forward turn; the data were turned the other way");
+          "the config specifies a forward rotation; the data were rotated backwards");
     }
     if (found_.positions == "found") {
       add("positions", "the given ones", "others",
-          "the positions in use are not the ones given; see the notes");
+          "the positions that were used are not the given ones; see the notes");
     }
     if (found_.table_dtype && *found_.table_dtype == "bfloat16_positions") {
       add("positions", "whole", "rounded to bfloat16",
@@ -85,7 +83,8 @@ class Comparer {
   }
   void differ(const char* field, const std::string& asked, const std::string& found) {
     add(field, asked, found,
-        message("the config asks for ", field, " ", asked, "; the data were turned with ", found));
+        message("the config specifies ", field, " ", asked, "; the data were rotated with ",
+                found));
   }
   void whole(const char* field, std::int64_t asked, std::int64_t found) {
     if (asked != found) differ(field, message(asked), message(found));
@@ -107,10 +106,11 @@ class Comparer {
     }
     const double asked = asked_.values()[farthest.pair];
     const double found = found_.measured_frequencies[farthest.pair];
-    std::string text = message("frequency of pair ", farthest.pair, ": the config asks for ",
-                               digits(asked), ", the data were turned with ", digits(found), " (",
+    std::string text = message("frequency of pair ", farthest.pair, ": the config specifies ",
+                               digits(asked), ", the data were rotated with ", digits(found), " (",
                                digits(found / asked, 4), " times)");
-    if (!named) text += "; base and scaling type agree, so a parameter of the scaling differs";
+    if (!named)
+      text += "; base and scaling type agree, so another parameter of the scaling differs";
     add("frequencies", digits(asked, 17), digits(found, 17), std::move(text));
   }
 
@@ -120,7 +120,7 @@ class Comparer {
     const double asked = asked_.amplitude();
     if (std::abs(*found_.amplitude / asked - 1.0) <= allowed) return;
     add("amplitude", digits(asked, 17), digits(*found_.amplitude, 17),
-        message("the config asks for amplitude ", digits(asked), "; the data were turned with ",
+        message("the config specifies amplitude ", digits(asked), "; the data were rotated with ",
                 digits(*found_.amplitude), amplitude_hint(asked, *found_.amplitude)));
   }
 

@@ -2,21 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <numeric>
-#include <sstream>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
 
 namespace phasor::porting {
-namespace detective {
-
-std::string digits(double value, int count) {
-  std::ostringstream out;
-  out << std::setprecision(count) << value;
-  return out.str();
-}
+namespace diagnosis {
 
 bool ascend_by_one(const std::vector<double>& positions, std::int64_t first, std::int64_t count) {
   for (std::int64_t k = 1; k < count; ++k) {
@@ -28,10 +21,7 @@ bool ascend_by_one(const std::vector<double>& positions, std::int64_t first, std
 }
 
 std::vector<double> law_errors(const Investigation& state, const FrequencyFit& fit) {
-  double farthest = 1.0;
-  for (const double position : state.gains.position) {
-    farthest = std::max(farthest, std::abs(position));
-  }
+  const double farthest = std::max(1.0, farthest_position(state.gains));
   const double unit = unit_of(state.vectors.precision);
   std::vector<double> errors = fit.error;
   for (std::size_t pair = 0; pair < errors.size(); ++pair) {
@@ -52,7 +42,7 @@ void Investigation::none(std::string reason) {
   if (!layouts.empty()) {
     const LayoutScore& best = layouts.front();
     found.residual = best.residual;
-    found.runner_up = RunnerUp{message("a turn in ", name_of(best.window.pairing),
+    found.runner_up = RunnerUp{message("a rotation in ", name_of(best.window.pairing),
                                        " layout, rotary_dim ", best.window.width),
                                std::string(name_of(best.window.pairing)), "", best.residual};
   }
@@ -83,7 +73,7 @@ void measure(Investigation& state) {
 }
 
 std::optional<std::string> mirrored(const Investigation& state) {
-  // y = g conj(x): each pair mirrored at a line.
+  // y = g conj(x): each pair reflected.
   Vectors mirrored = state.vectors;
   for (std::int64_t v = 0; v < state.vectors.count; ++v) {
     for (std::int64_t pair = 0; pair < state.window.pairs(); ++pair) {
@@ -95,19 +85,19 @@ std::optional<std::string> mirrored(const Investigation& state) {
   const Gains reflection =
       measure_gains(mirrored, state.window, state.axes, state.listed, BatchRows::pooled);
   if (reflection.residual < kRotatedResidual) {
-    return message("each pair is mirrored, not turned (", name_of(state.window.pairing),
+    return message("each pair is reflected, not rotated (", name_of(state.window.pairing),
                    " layout): a sign of sin or of rotate_half is wrong");
   }
   return std::nullopt;
 }
 
-}  // namespace detective
+}  // namespace diagnosis
 
 namespace {
 
-using namespace detective;
+using namespace diagnosis;
 
-// Root mean square of after - before over that of after.
+// Root mean square of (after - before) divided by that of after.
 double change_of(const Vectors& vectors) {
   double moved = 0.0, energy = 0.0;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
@@ -125,28 +115,27 @@ std::vector<double> given_positions(const DiagnoseInput& input) {
   if (input.positions == nullptr) return {};
   const io::NpyArray& array = *input.positions;
   if (array.type == io::NpyType::boolean) {
-    throw Error(ErrorCode::invalid_argument,
-                "diagnose: positions must be integers or floats, got bool");
+    refuse(ErrorCode::invalid_argument, "diagnose: positions must be integers or floats, got bool");
   }
   const bool one_row = array.shape.size() == 1 || array.shape.size() == 2;
   if (!one_row || array.size() == 0) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("diagnose: positions must be [tokens] or [batch, tokens], got ",
-                        array.shape.size(), " axes and ", array.size(), " values"));
+    refuse(ErrorCode::shape_mismatch,
+           message("diagnose: positions must have the shape [tokens] or [batch, tokens], got ",
+                   core::shape_text(array.shape)));
   }
   std::vector<double> positions = io::to_doubles(array).value_or_throw();
   for (const double position : positions) {
     if (!(std::abs(position) < 0x1p53)) {
-      throw Error(ErrorCode::out_of_range,
-                  message("diagnose: positions must be within 2^53 of 0, got ", position));
+      refuse(ErrorCode::out_of_range,
+             message("diagnose: positions must be below 2^53, got ", position));
     }
   }
   return positions;
 }
 
 std::string rotated_apart(const Investigation& state) {
-  return message("the lengths of the pairs are kept (", name_of(state.window.pairing),
-                 " layout), but vectors of one token are not turned alike: they differ by ",
+  return message("the lengths of the pairs are unchanged (", name_of(state.window.pairing),
+                 " layout), but vectors of the same token are rotated differently: residual ",
                  digits(state.gains.residual, 3));
 }
 
@@ -156,7 +145,7 @@ void describe_window(Investigation& state) {
   state.found.rotary_offset = state.window.first;
   if (state.window.width == 2) {
     state.found.layout.reset();
-    state.undetermined("layout", "one pair alone is the same in every layout");
+    state.undetermined("layout", "a single pair is the same in every layout");
   }
 }
 
@@ -172,7 +161,7 @@ void investigate(Investigation& state) {
   if (auto reason = plain_reason(state.vectors, changed)) return state.none(*reason);
   state.layouts = rank_layouts(state.vectors, changed);
   const LayoutScore& best = state.layouts.front();
-  // What a turn leaves is rounding; a small addition leaves as much as it moves.
+  // The residual of a rotation is rounding; that of a small addition is as large as the change.
   const bool explains =
       best.residual < kRotatedResidual && best.residual < 0.3 * change_of(state.vectors);
   if (!explains) return state.none(other_reason(state.vectors, best.residual));

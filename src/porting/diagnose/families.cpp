@@ -1,4 +1,4 @@
-// Laws of frequencies, from the simplest on: one number, two, then the ramps of long contexts.
+// Formulas of frequencies, simplest first: one parameter, two, then the ramps of long contexts.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -6,9 +6,8 @@
 
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/parts.hpp"
-#include "porting/rounding.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 constexpr std::array kKnownBases = {10000.0,  500000.0,  1000000.0, 150000.0,   160000.0,
@@ -25,7 +24,7 @@ std::vector<double> power_law(std::size_t pairs, double shift, double slope) {
 }
 
 double starting_slope(const std::vector<double>& value, const std::vector<double>& error) {
-  // The farthest pair from the first that is known to a tenth.
+  // The last pair whose frequency is known to 10 %.
   for (std::size_t i = value.size(); i-- > 1;) {
     if (value[0] > 0.0 && value[i] > 10.0 * error[i]) {
       return std::log(value[0] / value[i]) / static_cast<double>(i);
@@ -34,18 +33,11 @@ double starting_slope(const std::vector<double>& value, const std::vector<double
   return 0.2;
 }
 
-Family finish(Family family, const FamilyInput& input) {
-  family.misfit = misfit_of(family.frequencies, input.value, input.error);
-  family.fits = family.misfit <= kFamilyMisfit;
-  family.scaling.type = family.type;
-  return family;
-}
-
 Family fit_default(const FamilyInput& input) {
   Family family;
   family.type = "default";
   if (input.value.size() == 1) {
-    // RoFormer (15): the first frequency is 1 whatever the base.
+    // RoFormer (15): the first frequency is 1 for every base.
     family.frequencies = {1.0};
     return finish(family, input);
   }
@@ -71,7 +63,7 @@ Family fit_default(const FamilyInput& input) {
   return finish(family, input);
 }
 
-// A base that no one writes down, made from one that somebody does: base * growth^(d/(d-2)).
+// An unusual base that is a usual one times growth^(d/(d-2)).
 void read_as_dynamic(const FamilyInput& input, Family& family) {
   if (!family.base || input.width <= 2 || !family.base_error) return;
   if (round_number(*family.base, 1e-12 * *family.base)) return;
@@ -79,7 +71,7 @@ void read_as_dynamic(const FamilyInput& input, Family& family) {
   for (const double base : {10000.0, 500000.0, 1000000.0}) {
     const double growth = std::pow(*family.base / base, (width - 2.0) / width);
     const double error = growth * (*family.base_error / *family.base);
-    // Quarters, and a base well enough known that none is met by accident.
+    // Multiples of 1/4, and a base known well enough that a match is not a coincidence.
     const double round = std::round(4.0 * growth) / 4.0;
     const double near = std::max(4.0 * error, 1e-7 * growth);
     if (round < 1.25 || growth > 200.0 || near > 2e-3 || std::abs(growth - round) > near) continue;
@@ -88,8 +80,8 @@ void read_as_dynamic(const FamilyInput& input, Family& family) {
     reading.scaling.type = "dynamic";
     reading.scaling.numbers = {{"alpha", round}};
     reading.text = message(
-        "dynamic NTK over base ", base, ": the base has grown by ", round,
-        "^(d/(d-2)), as a factor s does at s (length / trained length) - (s - 1) = ", round);
+        "dynamic NTK with base ", base, ": the base is multiplied by ", round,
+        "^(d/(d-2)), as with a factor s at s (length / trained length) - (s - 1) = ", round);
     family.readings.push_back(std::move(reading));
   }
 }
@@ -138,7 +130,7 @@ Family fit_linear(const FamilyInput& input) {
   family.scaling.numbers = {{"factor", good ? kept_factor : factor}};
   family.frequencies = good ? rounded : power_law(pairs, shift, slope);
   if (round_n && !round_f && *round_n > 1.0) {
-    Reading reading{message("linear by ", factor, " over base ", base), base, {}};
+    Reading reading{message("linear with factor ", factor, " and base ", base), base, {}};
     reading.scaling.type = "linear";
     reading.scaling.numbers = {{"factor", factor}};
     family.readings.push_back(std::move(reading));
@@ -148,15 +140,15 @@ Family fit_linear(const FamilyInput& input) {
     family.frequencies = power_law(pairs, std::log(*round_n) / input.pairs(),
                                    std::log(ntk_base * *round_n) / input.pairs());
   } else {
-    family.readings.push_back(
-        {message("positions divided by ", family.scaling.numbers[0].second, ", frequencies plain"),
-         family.base,
-         {"default", {}, {}}});
+    family.readings.push_back({message("positions divided by ", family.scaling.numbers[0].second,
+                                       ", frequencies unscaled"),
+                               family.base,
+                               {"default", {}, {}}});
   }
   return finish(family, input);
 }
 
-// f_i of the whole head for the first pairs, zero after: the half pairing spans the head.
+// f_i of the whole head for the first pairs, zero after them: the half layout spans the head.
 Family fit_proportional(const FamilyInput& input) {
   Family family;
   family.type = "proportional";
@@ -181,7 +173,7 @@ Family fit_proportional(const FamilyInput& input) {
   double factor = 1.0;
   for (const auto& [name, number] : law.scaling.numbers)
     factor = name == "factor" ? number : factor;
-  // A zero is only a finding where the law would have shown.
+  // A zero counts only if the formula's value there would be measurable.
   const double next = std::exp(-slope * static_cast<double>(rotating)) / factor;
   if (!law.fits || law.type == "ntk" || next < 10.0 * input.error[rotating]) return family;
   family.base = law.base;
@@ -193,7 +185,7 @@ Family fit_proportional(const FamilyInput& input) {
   return finish(family, input);
 }
 
-// Plain frequencies that were stored in 16 bits.
+// Unscaled frequencies that were stored in 16 bits.
 Family fit_rounded(const FamilyInput& input, core::DType type) {
   std::vector<double> loose = input.error;
   for (std::size_t i = 0; i < loose.size(); ++i) {
@@ -203,25 +195,25 @@ Family fit_rounded(const FamilyInput& input, core::DType type) {
       {input.value, loose, input.width, input.head_dim, input.amplitude, input.pairing});
   for (double& frequency : family.frequencies) frequency = rounded(frequency, type);
   family.rounded_to = type_name(type);
-  family.notes.push_back("the frequencies themselves were rounded to " + type_name(type));
+  family.notes.push_back(message("the frequencies were rounded to ", type_name(type)));
   family.effective_base.reset();
   return finish(family, input);
 }
 
-// LongRoPE's amplitude is sqrt(1 + ln factor / ln original): the factor that a usual length gives.
-void describe_amplitude(double amplitude, Family& family) {
+// LongRoPE's amplitude is sqrt(1 + ln factor / ln original): the factor for a usual length.
+void describe_longrope_amplitude(double amplitude, Family& family) {
   if (amplitude < 1.001) return;
   for (const double length : {4096.0, 8192.0, 2048.0, 16384.0, 32768.0}) {
     const double factor = std::exp((amplitude * amplitude - 1.0) * std::log(length));
     const auto round = round_number(factor, 1e-4 * factor);
     if (!round) continue;
-    family.notes.push_back(message("the amplitude is LongRoPE's own for factor ", *round,
+    family.notes.push_back(message("the amplitude is LongRoPE's for factor ", *round,
                                    " and original length ", length));
     return;
   }
 }
 
-// What is left when no law fits: a list.
+// No formula fits: a list of factors.
 Family as_list(const FamilyInput& input) {
   Family family;
   family.frequencies = input.value;
@@ -236,7 +228,7 @@ Family as_list(const FamilyInput& input) {
     }
     return factors;
   };
-  // LongRoPE's lists start near 1 and grow: the first known base for which they do.
+  // LongRoPE's factors start near 1 and grow: the first known base for which they do.
   const auto plausible = [&](const std::vector<double>& factors) {
     std::size_t falls = 0;
     for (std::size_t i = 1; i < factors.size(); ++i) {
@@ -253,17 +245,23 @@ Family as_list(const FamilyInput& input) {
     family.type = "longrope";
     family.base = base;
     family.scaling.factors = std::move(factors);
-    describe_amplitude(input.amplitude, family);
-    family.notes.push_back(
-        message("the factors are taken over base ", base,
-                ", which the data do not determine: another base gives other factors and the same "
-                "frequencies"));
+    describe_longrope_amplitude(input.amplitude, family);
+    family.notes.push_back(message("the factors assume base ", base,
+                                   ", which the data do not determine: another base gives other "
+                                   "factors and the same frequencies"));
     break;
   }
   return finish(family, input);
 }
 
 }  // namespace
+
+Family finish(Family family, const FamilyInput& input) {
+  family.misfit = misfit_of(family.frequencies, input.value, input.error);
+  family.fits = family.misfit <= kFamilyMisfit;
+  family.scaling.type = family.type;
+  return family;
+}
 
 std::optional<double> round_number(double value, double width) {
   if (!(value > 0.0) || !std::isfinite(value) || !(width < 0.5 * value)) return std::nullopt;
@@ -272,7 +270,7 @@ std::optional<double> round_number(double value, double width) {
     const double step = std::pow(10.0, exponent - digits + 1);
     const double candidate = std::round(value / step) * step;
     if (std::abs(candidate - value) > width) continue;
-    // A number of so few digits falls into the window by accident with this chance.
+    // The probability that a number of so few digits is within `width` by coincidence.
     if (2.0 * width > 0.1 * step) break;
     return candidate;
   }
@@ -302,14 +300,15 @@ std::vector<Family> fit_families(const FamilyInput& input) {
   };
   if (!any() && input.value.size() >= 4) {
     Family yarn = fit_yarn(input), llama3 = fit_llama3(input);
-    // Ramps that no pair lies on look alike; YaRN's own amplitude speaks for it.
+    // Without a pair on the ramp both fit; YaRN's amplitude decides.
     const bool both = yarn.fits && llama3.fits;
     const bool first = both && (input.amplitude > 1.001 ? yarn.misfit <= 2.0 * llama3.misfit
                                                         : 2.0 * yarn.misfit < llama3.misfit);
     if (both) {
       Family& chosen = first ? yarn : llama3;
       const Family& other = first ? llama3 : yarn;
-      chosen.readings.push_back({message("as ", other.type), other.base, other.scaling});
+      chosen.readings.push_back(
+          {message("the same frequencies as ", other.type), other.base, other.scaling});
     }
     families.push_back(first || !llama3.fits ? std::move(yarn) : std::move(llama3));
     if (!any()) families.push_back(fit_ntk_by_parts(input));
@@ -331,4 +330,4 @@ std::vector<Family> fit_families(const FamilyInput& input) {
   return families;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,18 +1,18 @@
-// Each pair's frequency on its own, from the turns between tokens: near ones tell it roughly and
-// without ambiguity, far ones finely.
+// Each pair's frequency, from the angles between tokens: near tokens give it roughly but without
+// ambiguity, far tokens precisely.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
-// Up to this many rows every two of a sequence are compared; beyond, those 1, 2, 4, ... apart.
+// With up to this many rows every two of a sequence are compared; else those 1, 2, 4, ... apart.
 constexpr std::int64_t kAllLags = 96;
-// The first guess looks at no fewer lags than this, so that one alone cannot mislead.
+// The first guess uses at least this many lags.
 constexpr std::size_t kFirstLags = 6;
 constexpr std::size_t kCandidates = 48;
 constexpr double kMostGridPoints = 200000.0;
@@ -49,7 +49,7 @@ std::vector<Lag> lags_of(const Gains& gains) {
   return lags;
 }
 
-// One pair's gains, with what its fit needs.
+// Fits the frequency of one pair.
 class PairFitter {
  public:
   PairFitter(const Gains& gains, const std::vector<Lag>& lags, std::int64_t pair)
@@ -78,7 +78,7 @@ class PairFitter {
     }
     if (fits.empty()) return {0.0, coherence(0.0), true};
     best = *std::max_element(fits.begin(), fits.end(), [](const Fit& a, const Fit& b) {
-      // Of two that fit alike the slower: positions that are multiples of m leave f and f + 2 pi/m.
+      // Of two that fit equally the smaller: multiples of m as positions allow f and f + 2 pi/m.
       return a.coherence - 1e-7 * std::abs(a.value) < b.coherence - 1e-7 * std::abs(b.value);
     });
     for (const Fit& other : fits) {
@@ -154,7 +154,7 @@ class PairFitter {
     return frequency;
   }
 
-  // Lags twice as long at each step: the estimate is good enough by then not to lose a whole turn.
+  // Lags twice as long at each step: the estimate is then within one full rotation.
   [[nodiscard]] double refine(double frequency) const {
     std::size_t first = 0;
     double longest = lags_[std::min(kFirstLags, lags_.size()) - 1].distance;
@@ -168,7 +168,7 @@ class PairFitter {
     return frequency;
   }
 
-  // Least squares of the phases of all rows, each sequence with a phase of its own.
+  // Least squares of the phases of all rows, with a separate phase for each sequence.
   [[nodiscard]] double polish(double frequency) const {
     for (int step = 0; step < 4; ++step) {
       const std::vector<Complex> sums = phases(frequency);
@@ -265,14 +265,14 @@ void estimate_errors(const Gains& gains, FrequencyFit& fit, bool anchored) {
     spread.push_back(energy.spread);
     fit.pair_residual.push_back(energy.all > 0.0 ? std::sqrt(energy.left / energy.all) : 0.0);
   }
-  // Few rows fit themselves: the freedom spent on frequency and phase is given back.
+  // Correction for the degrees of freedom of frequency and phase.
   const auto rows = static_cast<double>(gains.rows);
   const double spent = anchored ? 0.5 : 0.5 + static_cast<double>(gains.sequences);
   const double freedom = rows > spent + 0.5 ? rows / (rows - spent) : 2.0 * rows;
   fit.residual = all > 0.0 ? std::sqrt(left / all) : 0.0;
   fit.error.clear();
-  // What all heads of a token share comes from the table: it repeats from token to token for as
-  // long as the pair turns by less than one rounding, and then averages out no more.
+  // An error shared by all heads of a token comes from the table: it repeats from token to token
+  // while the pair rotates by less than one rounding, and then does not average out.
   const auto [nearest, farthest] =
       std::minmax_element(gains.position.begin(), gains.position.end());
   const double stretch = *farthest - *nearest;
@@ -282,7 +282,7 @@ void estimate_errors(const Gains& gains, FrequencyFit& fit, bool anchored) {
     return shared ? rows / std::clamp(steps, 1.0, rows) : 1.0;
   };
   for (std::size_t pair = 0; pair < spread.size(); ++pair) {
-    // One pair alone may be lucky: it is not trusted to be much better than all.
+    // A single pair may fit well by coincidence: at best half the common residual.
     const double own = std::max(fit.pair_residual[pair], 0.5 * fit.residual);
     const double sigma = std::max(own * std::sqrt(0.5 * freedom * repeats(fit.value[pair])), 1e-16);
     fit.error.push_back(spread[pair] > 0.0 ? sigma / std::sqrt(spread[pair]) : HUGE_VAL);
@@ -372,4 +372,4 @@ double model_residual(const Gains& gains, const std::vector<double>& frequencies
   return all > 0.0 ? std::sqrt(left / all) : 0.0;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

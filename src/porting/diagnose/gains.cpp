@@ -3,9 +3,10 @@
 #include <numeric>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 std::vector<std::int64_t> strides_of(const std::vector<std::int64_t>& shape) {
@@ -44,42 +45,32 @@ std::vector<std::string> named_axes(const std::vector<std::string>& given, std::
   if (!fits) {
     std::string text;
     for (const std::string& name : given) text += (text.empty() ? "" : ",") + name;
-    throw Error(ErrorCode::invalid_argument,
-                message("diagnose: the axes must name ", rank,
-                        " different ones of batch, tokens, heads and dim, tokens among them and "
-                        "dim the last, got ",
-                        text));
+    refuse(
+        ErrorCode::invalid_argument,
+        message(
+            "diagnose: axes must be ", rank,
+            " different names of batch, tokens, heads and dim, with tokens and with dim last, got ",
+            text));
   }
   names.pop_back();
   return names;
 }
 
-bool matches_positions(const std::vector<std::int64_t>& shape, std::size_t axis,
-                       const io::NpyArray& positions) {
-  return shape[axis] == positions.shape.back();
-}
-
-std::string lengths_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t length : shape) text += (text.empty() ? "" : ", ") + message(length);
-  return text;
-}
-
-// The axis along which the turn varies most, among those that the positions fit.
+// The axis along which the rotation varies most, among those that the positions match.
 std::size_t token_axis(const Vectors& vectors, const std::vector<double>& coherence,
                        const io::NpyArray* positions) {
   std::vector<std::size_t> candidates;
   for (std::size_t axis = 0; axis < vectors.shape.size(); ++axis) {
-    if (positions == nullptr || matches_positions(vectors.shape, axis, *positions)) {
+    if (positions == nullptr || vectors.shape[axis] == positions->shape.back()) {
       candidates.push_back(axis);
     }
   }
   if (candidates.empty()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("diagnose: the positions must be as many as one of the axes is long (",
-                        lengths_text(vectors.shape), "), got ", positions->shape.back()));
+    refuse(ErrorCode::shape_mismatch,
+           message("diagnose: the number of positions must be the length of one of the axes ",
+                   core::shape_text(vectors.shape), ", got ", positions->shape.back()));
   }
-  // [tokens, ...] and [batch, tokens, heads]: the contract where the data do not tell.
+  // [tokens, ...] and [batch, tokens, heads]: the order if the data do not determine it.
   const std::size_t usual = vectors.shape.size() == 3 ? 1 : 0;
   constexpr double kAlike = 1e-9;
   std::size_t best = candidates.front();
@@ -136,7 +127,7 @@ Axes find_axes(const Vectors& vectors, const Window& window, const DiagnoseInput
     for (std::size_t axis = 0; axis < rank; ++axis) {
       if (axis != tokens) others.push_back(axis);
     }
-    // Heads turn alike; an axis of the rest that does not holds sequences of their own.
+    // All heads of a token have the same angles; an axis that varies is the batch.
     const auto varies = [&](std::size_t axis) {
       return 1.0 - coherence[axis] > 1e-3 * (1.0 - coherence[tokens]) + 1e-4;
     };
@@ -149,7 +140,7 @@ Axes find_axes(const Vectors& vectors, const Window& window, const DiagnoseInput
     std::string order;
     for (const std::string& name : axes.names) order += name + ", ";
     const bool contract = rank == 1 || axes.names[rank - 2] == "tokens";
-    if (!contract) notes.push_back("the axes are [" + order + "dim], as the turns show");
+    if (!contract) notes.push_back("the axes are [" + order + "dim], found from the data");
   }
   const std::vector<std::int64_t> strides = strides_of(vectors.shape);
   const auto index_of = [&](const char* name) -> std::optional<std::size_t> {
@@ -173,9 +164,9 @@ Axes find_axes(const Vectors& vectors, const Window& window, const DiagnoseInput
     const bool one_row = shape.size() == 1 || (shape.size() == 2 && shape[0] == 1);
     const bool per_batch = shape.size() == 2 && shape[0] == axes.batch;
     if (shape.back() != axes.tokens || !(one_row || per_batch)) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("diagnose: the positions must have the shape [", axes.tokens, "] or [",
-                          axes.batch, ", ", axes.tokens, "], got [", lengths_text(shape), "]"));
+      refuse(ErrorCode::shape_mismatch,
+             message("diagnose: positions must have the shape [", axes.tokens, "] or [", axes.batch,
+                     ", ", axes.tokens, "], got ", core::shape_text(shape)));
     }
   }
   return axes;
@@ -228,6 +219,12 @@ void conjugate(Gains& gains) {
   for (Complex& gain : gains.gain) gain = std::conj(gain);
 }
 
+double farthest_position(const Gains& gains) {
+  double farthest = 0.0;
+  for (const double position : gains.position) farthest = std::max(farthest, std::abs(position));
+  return farthest;
+}
+
 double mean_length(const Gains& gains) {
   double sum = 0.0, weight = 0.0;
   for (std::size_t at = 0; at < gains.gain.size(); ++at) {
@@ -237,4 +234,4 @@ double mean_length(const Gains& gains) {
   return weight > 0.0 ? sum / weight : 0.0;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,5 +1,5 @@
-// Which features are turned together. A turn keeps the length of every pair up to one factor, so
-// the pairing shows before any position, head or angle is known.
+// Finds which features are rotated together. A rotation keeps the length of every pair up to one
+// common factor, so the pairs are found before positions, heads and angles are known.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,10 +7,10 @@
 
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
-// A few hundred vectors tell pairings apart; more only take longer.
+// Enough vectors to distinguish the pairings.
 constexpr std::int64_t kLayoutVectors = 512;
 
 std::vector<std::int64_t> sample(const Vectors& vectors) {
@@ -43,7 +43,7 @@ class Scorer {
 
   [[nodiscard]] LayoutScore operator()(const Window& window) const {
     // sum (|y| - a |x|)^2 = sum |y|^2 - 2 a sum |x||y| + a^2 sum |x|^2, a^2 = sum |y|^2 / sum |x|^2
-    // loses all digits near 0; the lengths are kept and a second pass taken instead.
+    // loses all digits near 0; so the lengths are stored for a second pass.
     double before = 0.0, after = 0.0;
     lengths_.clear();
     for (std::int64_t pair = 0; pair < window.pairs(); ++pair) {
@@ -129,8 +129,8 @@ std::vector<LayoutScore> rank_layouts(const Vectors& vectors,
     tried.push_back(key);
     scores.push_back(score({pairing, first, width}));
   };
-  // The first pair turns fastest and always shows; slow ones may hide below the rounding, so a
-  // half window may reach beyond what changed.
+  // The first pair rotates fastest and always changes; slow pairs may change by less than the
+  // rounding, so a half window may be wider than the features that changed.
   for (const std::int64_t first : {low, low - 1, std::int64_t{0}}) {
     for (std::int64_t pairs = 1; 2 * pairs <= vectors.dim; ++pairs) {
       attempt(Pairing::half, first, 2 * pairs);
@@ -147,7 +147,7 @@ std::vector<LayoutScore> rank_layouts(const Vectors& vectors,
     return a.residual < b.residual;
   });
   if (scores.empty()) return scores;
-  // Windows that differ by pairs that do not turn leave the same: the narrowest of them counts.
+  // Windows that differ by pairs that do not rotate have the same residual: take the narrowest.
   const double tie = 1.25 * scores.front().residual + 0.1 * unit_of(vectors.precision);
   auto best = scores.begin();
   for (auto entry = scores.begin(); entry != scores.end() && entry->residual <= tie; ++entry) {
@@ -157,4 +157,4 @@ std::vector<LayoutScore> rank_layouts(const Vectors& vectors,
   return scores;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

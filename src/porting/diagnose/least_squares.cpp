@@ -3,12 +3,12 @@
 
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// Gauss-Jordan with pivoting; the inverse is left in the right half. False when singular.
+// Gauss-Jordan with pivoting; the inverse is stored in the right half. False when singular.
 bool invert(Matrix& m) {
   const std::size_t n = m.size();
   for (std::size_t i = 0; i < n; ++i) {
@@ -117,7 +117,7 @@ Fitted fit_law(const LawModel& law, std::vector<double> start, const std::vector
   if (std::isfinite(best.misfit)) {
     Normal normal = normal_equations(law, best.parameters, here, value, error);
     const std::size_t n = best.parameters.size();
-    // A parameter that moves nothing must not hide how well the others are known.
+    // A parameter without effect must not make the errors of the others infinite.
     for (std::size_t k = 0; k < n; ++k) {
       double& own = normal.curvature[k][k];
       own = own > 0.0 ? own * (1.0 + 1e-10) : 1e-12;
@@ -131,4 +131,4 @@ Fitted fit_law(const LawModel& law, std::vector<double> start, const std::vector
   return best;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,11 +1,11 @@
-// What it is when it is no rotation.
+// Describes maps that are not rotations.
 #include <algorithm>
 #include <cmath>
 
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 template <class Visit>
@@ -37,7 +37,7 @@ std::optional<double> common_factor(const Vectors& vectors) {
   return factor;
 }
 
-// Per feature of `after`, the feature of `before` it is a copy of; empty when one is none.
+// For each feature of `after`, the feature of `before` that it copies; empty when one is not a copy.
 std::vector<std::int64_t> permutation(const Vectors& vectors) {
   std::vector<std::int64_t> from;
   const double allowed = 1.01 * unit_of(vectors.precision);
@@ -67,7 +67,7 @@ std::string permutation_text(const std::vector<std::int64_t>& from) {
   std::int64_t first = 0, last = dim;
   while (first < last && from[static_cast<std::size_t>(first)] == first) ++first;
   while (last > first && from[static_cast<std::size_t>(last - 1)] == last - 1) --last;
-  // The reorderings keep the first and the last feature of their window in place.
+  // These permutations do not move the first and the last feature of their window.
   for (std::int64_t low = std::max<std::int64_t>(0, first - 1); low <= first; ++low) {
     for (std::int64_t high = last; high <= std::min(dim, last + 1); ++high) {
       if ((high - low) % 2 != 0) continue;
@@ -116,7 +116,7 @@ NormRange norm_range(const Vectors& vectors) {
   return range;
 }
 
-// Every pair of the added vector has one length: sin and cos of something.
+// All pairs of the added vector have the same length, as (sin, cos) does.
 bool is_sinusoidal(const Vectors& vectors, Pairing pairing) {
   const Window window{pairing, 0, vectors.dim};
   double sum = 0.0, square = 0.0;
@@ -163,14 +163,14 @@ std::optional<std::size_t> axis_of_addition(const Vectors& vectors) {
 std::optional<std::string> plain_reason(const Vectors& vectors,
                                         const std::vector<std::uint8_t>& changed) {
   if (std::find(changed.begin(), changed.end(), 1) == changed.end()) {
-    return "nothing was turned: after is before (which position 0 alone would give too)";
+    return "no rotation: after equals before (as it does when every position is 0)";
   }
   if (const auto factor = common_factor(vectors)) {
-    return message("nothing was turned: after is before times ", digits(*factor, 7));
+    return message("no rotation: after is before times ", digits(*factor, 7));
   }
   const std::vector<std::int64_t> from = permutation(vectors);
   if (!from.empty()) {
-    return "nothing was turned: the features were only permuted, " + permutation_text(from);
+    return "no rotation: the features were only permuted, " + permutation_text(from);
   }
   return std::nullopt;
 }
@@ -178,23 +178,23 @@ std::optional<std::string> plain_reason(const Vectors& vectors,
 std::string other_reason(const Vectors& vectors, double best_layout_residual) {
   const NormRange norms = norm_range(vectors);
   const double spread = norms.most / norms.least - 1.0;
-  const std::string pairs =
-      "the lengths of the pairs are not kept in any layout (the best leaves " +
-      digits(best_layout_residual, 3) + ")";
+  const std::string pairs = "the lengths of the pairs change in every layout (smallest residual " +
+                            digits(best_layout_residual, 3) + ")";
   const bool sinusoidal =
       is_sinusoidal(vectors, Pairing::interleaved) || is_sinusoidal(vectors, Pairing::half);
-  const std::string change =
-      "the lengths of the vectors change by " + digits(norms.least) + " to " + digits(norms.most);
+  const std::string change = "the lengths of the vectors change by factors from " +
+                             digits(norms.least) + " to " + digits(norms.most);
   if (sinusoidal) return "a sinusoidal table was added: " + change;
   if (axis_of_addition(vectors)) {
-    return "something was added: every vector of a token differs by the same, and " + change;
+    return "something was added: all vectors of a token change by the same difference, and " +
+           change;
   }
   if (spread < 0.02) {
-    return message("the lengths of the vectors are kept",
+    return message("the lengths of the vectors are unchanged",
                    std::abs(norms.most - 1.0) < 0.02 ? "" : " (times " + digits(norms.most) + ")",
-                   " but ", pairs, ": an orthogonal map, and no rotary embedding");
+                   " but ", pairs, ": an orthogonal map, not a rotary embedding");
   }
   return change + " and " + pairs;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,4 +1,4 @@
-// The parts of the detective, from raw vectors to a law of frequencies.
+// The steps of diagnose(), from raw vectors to a formula of frequencies.
 #pragma once
 
 #include <complex>
@@ -10,32 +10,34 @@
 
 #include "phasor/core/view.hpp"
 #include "phasor/porting/diagnose.hpp"
+#include "porting/number_text.hpp"
+#include "porting/rounding.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 
 using Complex = std::complex<double>;
 
-// ---- vectors (diagnose_vectors.cpp) -----------------------------------------------------------
+// ---- vectors (vectors.cpp) --------------------------------------------------------------------
 
-// Both tensors as doubles, one vector of head_dim features per place.
+// Both tensors as doubles, as a list of vectors of head_dim features.
 struct Vectors {
   std::vector<double> before, after;
   std::vector<std::int64_t> shape;  // of the leading axes
   std::int64_t count = 0, dim = 0;
   core::DType stored = core::DType::f32;     // of `after`
   core::DType precision = core::DType::f32;  // the narrowest type that holds every value of it
-  std::vector<std::uint8_t> usable;          // 0: not finite before, left out
+  std::vector<std::uint8_t> usable;          // 0: not finite before the rotation, ignored
 };
 [[nodiscard]] Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes);
 // The largest relative error of one rounding: 2^-24 for f32.
 [[nodiscard]] double unit_of(core::DType type) noexcept;
-[[nodiscard]] std::string type_name(core::DType type);
-// The first value after the rotation that is not finite where the vector before was: a sentence.
+// A sentence about the first value that is not finite although the vector before was; none if there
+// is none.
 [[nodiscard]] std::optional<std::string> not_finite(const Vectors& vectors);
-// Per feature: whether `after` differs from `before` by more than the rounding of one store.
+// Per feature: whether `after` differs from `before` by more than one rounding.
 [[nodiscard]] std::vector<std::uint8_t> changed_features(const Vectors& vectors);
 
-// ---- layouts (diagnose_layout.cpp) ------------------------------------------------------------
+// ---- layouts (layout.cpp) ---------------------------------------------------------------------
 
 // Which features pair i reads and writes within the window [first, first + width).
 enum class Pairing : std::uint8_t { half, interleaved, interleaved_to_half, half_to_interleaved };
@@ -54,35 +56,35 @@ struct PairFeatures {
 
 struct LayoutScore {
   Window window;
-  // Root mean square of what no turn of these pairs explains, over that of `after`: the pairs'
-  // lengths must all change by one factor, features outside must not change.
+  // Relative root mean square of what no rotation of these pairs explains: the lengths of all pairs
+  // must change by one factor, features outside must not change.
   double residual = 0.0;
 };
 // Every window that covers what changed, best first.
 [[nodiscard]] std::vector<LayoutScore> rank_layouts(const Vectors& vectors,
                                                     const std::vector<std::uint8_t>& changed);
 
-// ---- gains (diagnose_gains.cpp) ---------------------------------------------------------------
+// ---- gains (gains.cpp) ------------------------------------------------------------------------
 
 struct Axes {
   std::vector<std::string> names;  // per leading axis: batch, tokens, heads
   std::int64_t tokens = 1, batch = 1;
   std::vector<std::int64_t> token_of, batch_of;  // per vector
 };
-// What the data say about each leading axis: 1 when vectors along it turn alike.
+// For each leading axis: 1 when all vectors along it are rotated by the same angles.
 [[nodiscard]] std::vector<double> coherence_by_axis(const Vectors& vectors, const Window& window);
-// throws   Error(shape_mismatch) when no axis fits the positions or the names
+// throws   Error(shape_mismatch) when no axis matches the positions or the names
 [[nodiscard]] Axes find_axes(const Vectors& vectors, const Window& window,
                              const DiagnoseInput& input, std::vector<std::string>& notes);
 
-// The complex factor on each pair, pooled over the vectors that share a position.
+// The complex factor on each pair, averaged over the vectors that share a position.
 struct Gains {
   std::int64_t rows = 0, pairs = 0, sequences = 1;
   std::vector<Complex> gain;           // [rows, pairs]
   std::vector<double> weight;          // [rows, pairs]: sum of |before|^2
   std::vector<double> position;        // [rows]
   std::vector<std::int64_t> sequence;  // [rows]: rows of one sequence share an offset
-  double residual = 0.0;               // of the best free gains over the energy of the pairs
+  double residual = 0.0;               // of the best gains, relative
 
   [[nodiscard]] std::size_t at(std::int64_t row, std::int64_t pair) const noexcept {
     return static_cast<std::size_t>(row * pairs + pair);
@@ -94,23 +96,25 @@ enum class BatchRows : std::uint8_t { pooled, apart };
 void conjugate(Gains& gains);
 // Weighted mean of |gain|.
 [[nodiscard]] double mean_length(const Gains& gains);
+// The largest |position|.
+[[nodiscard]] double farthest_position(const Gains& gains);
 
-// ---- frequencies (diagnose_frequencies.cpp) ---------------------------------------------------
+// ---- frequencies (frequencies.cpp, positions.cpp) ---------------------------------------------
 
 struct FrequencyFit {
   std::vector<double> value, error;     // radians per position; error: one standard deviation
-  std::vector<std::uint8_t> ambiguous;  // others fit as well: the positions have no small gaps
-  std::vector<Complex> phase;           // [sequences, pairs]: the gain at position 0 of the list
+  std::vector<std::uint8_t> ambiguous;  // other values fit too: the positions have no small gaps
+  std::vector<Complex> phase;           // [sequences, pairs]: the gain at position 0
   double residual = 0.0;                // root mean square over rows and pairs, relative
   std::vector<double> pair_residual;
 };
-// Each pair's frequency on its own, with a free phase per sequence.
+// Fits each pair's frequency separately, with a free phase per sequence.
 [[nodiscard]] FrequencyFit fit_frequencies(const Gains& gains);
 // The same with the phases known to be 0 at position 0.
 void anchor_frequencies(const Gains& gains, FrequencyFit& fit);
 
 struct ShiftSearch {
-  std::optional<double> shift;  // what to add to the listed positions
+  std::optional<double> shift;  // to add to the listed positions
   double mismatch = 0.0;        // mean square of the phase error left, radians^2
   std::optional<double> rival;  // another shift that fits as well
 };
@@ -123,10 +127,10 @@ enum class ShiftRange : std::uint8_t { only_zero, everywhere };
 // Root mean square distance between the gains and amplitude e^{i f p}, relative.
 [[nodiscard]] double model_residual(const Gains& gains, const std::vector<double>& frequencies,
                                     double amplitude);
-// The amplitude that fits best.
+// The best amplitude for these frequencies.
 [[nodiscard]] double fit_amplitude(const Gains& gains, const std::vector<double>& frequencies);
 
-// The base of a default law alone, for positions that leave single frequencies open.
+// The base of unscaled frequencies, for positions that do not determine single frequencies.
 struct LawFit {
   double base = 0.0, base_error = 0.0;
   double residual = 0.0;
@@ -136,7 +140,7 @@ inline constexpr std::pair<double, double> kAllBases = {2.3, 23.0};  // ln 10 to
 [[nodiscard]] std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
                                                    std::pair<double, double> log_bases = kAllBases);
 
-// Each row's position, whole and from 0 to 2^16, under a default law with a well-known base;
+// Each row's integer position from 0 to 2^16, for unscaled frequencies with a well-known base;
 // `unit`: of the tensors' rounding.
 struct FoundPositions {
   std::vector<double> position;
@@ -144,8 +148,10 @@ struct FoundPositions {
   bool inverse = false;
 };
 [[nodiscard]] std::optional<FoundPositions> find_positions(const Gains& gains, double unit);
+// RoFormer (15): base^(-i / pairs).
+[[nodiscard]] std::vector<double> default_law(double base, std::int64_t pairs);
 
-// ---- families (diagnose_families.cpp, diagnose_ramps.cpp) -------------------------------------
+// ---- families (families.cpp, ramps.cpp) -------------------------------------------------------
 
 struct Family {
   std::string type;
@@ -169,10 +175,10 @@ struct FamilyInput {
 
   [[nodiscard]] double pairs() const noexcept { return static_cast<double>(width / 2); }
 };
-// Tried from the simplest on; the first that fits is `front()`, the others follow by misfit.
+// The simplest that fits is `front()`; the others follow in order of misfit.
 [[nodiscard]] std::vector<Family> fit_families(const FamilyInput& input);
 
-// Weighted least squares of a law with a few parameters (Levenberg and Marquardt).
+// Weighted least squares for a formula with a few parameters (Levenberg-Marquardt).
 struct LawModel {
   std::function<std::vector<double>(const std::vector<double>&)> frequencies;
 };
@@ -184,7 +190,7 @@ struct Fitted {
                              const std::vector<double>& value, const std::vector<double>& error);
 [[nodiscard]] double misfit_of(const std::vector<double>& law, const std::vector<double>& value,
                                const std::vector<double>& error);
-// The roundest number within `width` of `value`, if finding one there is no accident.
+// The number with the fewest digits within `width` of `value`, unless it may be a coincidence.
 [[nodiscard]] std::optional<double> round_number(double value, double width);
 [[nodiscard]] std::optional<double> round_base(double value, double width);
 
@@ -193,10 +199,12 @@ struct Fitted {
 [[nodiscard]] Family fit_ntk_by_parts(const FamilyInput& input);
 [[nodiscard]] Family fit_mixed_ntk(const FamilyInput& input);
 inline constexpr double kFamilyMisfit = 3.0;  // at most this many standard deviations
+// The family with its misfit against the measured frequencies.
+[[nodiscard]] Family finish(Family family, const FamilyInput& input);
 
-// ---- precision (diagnose_precision.cpp) -------------------------------------------------------
+// ---- precision (precision.cpp) ----------------------------------------------------------------
 
-struct Explanation {
+struct RotationModel {
   Window window;
   std::vector<double> frequencies;
   std::vector<double> position;  // per vector
@@ -205,20 +213,19 @@ struct Explanation {
 };
 struct PrecisionVerdict {
   std::string table, arithmetic;
-  double residual = 0.0;        // of the way that fits best
+  double residual = 0.0;        // of the arithmetic that fits best
   double exact_residual = 0.0;  // of exact tables
   std::string runner_up;
   double runner_up_residual = 0.0;
-  bool decided = false;  // the others leave clearly more
+  bool decided = false;  // the residuals of the others are clearly larger
 };
-[[nodiscard]] PrecisionVerdict find_precision(const Vectors& vectors,
-                                              const Explanation& explanation);
-// What one rounding to `precision` leaves, relative.
+[[nodiscard]] PrecisionVerdict find_precision(const Vectors& vectors, const RotationModel& model);
+// Relative root mean square of one rounding to `precision`.
 [[nodiscard]] double rounding_floor(core::DType precision) noexcept;
 
-// ---- the whole (diagnose.cpp, diagnose_turns.cpp, diagnose_answer.cpp)
+// ---- the whole (diagnose.cpp, rotations.cpp, answer.cpp) ---------------------------------------
 
-// Everything that is known so far.
+// What is known so far.
 struct Investigation {
   const DiagnoseInput& input;
   Diagnosis found = {};
@@ -228,47 +235,45 @@ struct Investigation {
   std::vector<LayoutScore> layouts = {};
   Window window = {};
   Axes axes = {};
-  Gains gains = {};  // of forward turns: conjugated when the data were turned back
+  Gains gains = {};  // of a forward rotation: conjugated when the data were rotated backwards
   FrequencyFit fit = {};
   double amplitude = 1.0;
   bool inverse = false;
   bool positions_known = false;
-  bool same_everywhere = false;     // all tokens were turned alike; gains has one row
-  bool contiguous_instead = false;  // the given positions do not fit, ascending ones do
+  bool same_everywhere = false;     // all tokens have the same angles; gains has one row
+  bool contiguous_instead = false;  // the given positions do not fit, contiguous ones do
   bool offset_open = false;
-  std::string rounded_positions = {};  // the type that the positions were rounded to
+  std::string rounded_positions = {};  // type the positions were rounded to
 
   void undetermined(const char* field, std::string reason) {
     found.undetermined.push_back({field, std::move(reason)});
   }
-  // Sets the answer to no rotation.
+  // Sets the answer to none.
   void none(std::string reason);
   [[nodiscard]] FamilyInput family_input(const std::vector<double>& errors) const {
     return {fit.value, errors, window.width, vectors.dim, amplitude, window.pairing};
   }
 };
-// Gains of the window, with the positions given or counted from 0.
+// Measures the gains of the window, with the given positions or 0, 1, ...
 void measure(Investigation& state);
-// Each pair mirrored at a line, which keeps lengths too: a sentence.
+// A sentence if each pair is reflected, which keeps lengths too.
 [[nodiscard]] std::optional<std::string> mirrored(const Investigation& state);
-// Positions, frequencies and direction. False when the answer is complete without a law.
+// Positions, frequencies and direction. False when no formula of frequencies is needed.
 [[nodiscard]] bool solve_rotations(Investigation& state);
-// The law, its precision and what else would explain the data.
+// The formula of the frequencies, the precision and other explanations of the data.
 void describe_answer(Investigation& state);
-// Engines keep frequencies in float32: that much off, relative, is no other law.
+// Relative rounding of the float32 frequencies of engines.
 inline constexpr double kFrequencyRounding = 1.2e-7;
-// Measured errors with that rounding in them, and with what the tensors' own hides: turns by less
-// than a unit of it vanish.
+// Measured errors, including that rounding and the tensors' own, below which rotations vanish.
 [[nodiscard]] std::vector<double> law_errors(const Investigation& state, const FrequencyFit& fit);
 [[nodiscard]] bool ascend_by_one(const std::vector<double>& positions, std::int64_t first,
                                  std::int64_t count);
-[[nodiscard]] std::string digits(double value, int count = 6);
 
-// ---- no rotation (diagnose_none.cpp) ----------------------------------------------------------
+// ---- no rotation (none.cpp) -------------------------------------------------------------------
 
-// Why this is no rotation, in a sentence; what else it is where that can be told.
+// A sentence: why this is not a rotation, and what it is if that is known.
 [[nodiscard]] std::optional<std::string> plain_reason(const Vectors& vectors,
                                                       const std::vector<std::uint8_t>& changed);
 [[nodiscard]] std::string other_reason(const Vectors& vectors, double best_layout_residual);
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

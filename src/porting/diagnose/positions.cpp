@@ -1,4 +1,5 @@
-// Positions that nobody gave, or that were not the ones used: a common shift, or each row's own.
+// Finds positions that were not given, or differ from the given ones: a common shift, or one
+// position per row.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,11 +8,11 @@
 
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
-// The gain at the middle of a sequence is the best known one: its phases are those of
-// position middle + shift.
+// The gain at the middle of a sequence has the smallest error: its phases are those of position
+// middle + shift.
 struct Middle {
   double position = 0.0;
   std::vector<Complex> direction;  // [pairs], length 1 or 0
@@ -46,16 +47,7 @@ Middle middle_of(const Gains& gains, const FrequencyFit& fit, std::int64_t seque
 constexpr std::array kLikelyBases = {10000.0,   500000.0,   1000000.0, 150000.0,  5000000.0,
                                      8000000.0, 10000000.0, 1000.0,    2000000.0, 100.0};
 
-std::vector<double> default_law(double base, std::int64_t pairs) {
-  std::vector<double> frequencies;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    // RoFormer (15)
-    frequencies.push_back(std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs)));
-  }
-  return frequencies;
-}
-
-// Phases that rotate by one position per step, over a hundred thousand steps: plain numbers, since
+// Phases that rotate by one position per step, for up to a million steps: plain numbers, because
 // the product of std::complex checks for infinities.
 class RotatingPhases {
  public:
@@ -83,7 +75,7 @@ class RotatingPhases {
   std::vector<Phase> phases_;
 };
 
-// The whole position from 0 on whose angles fit one row best, and how far it misses (mean square).
+// The integer position whose angles fit one row best, and its mean square error.
 struct RowMatch {
   double position = 0.0, miss = HUGE_VAL;
 };
@@ -112,6 +104,15 @@ RowMatch match_row(const Gains& gains, std::int64_t row, const std::vector<doubl
 
 }  // namespace
 
+std::vector<double> default_law(double base, std::int64_t pairs) {
+  std::vector<double> frequencies;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    // RoFormer (15)
+    frequencies.push_back(std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs)));
+  }
+  return frequencies;
+}
+
 ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
                        const std::vector<double>& frequencies, const std::vector<double>& errors,
                        std::int64_t sequence, ShiftRange range) {
@@ -126,7 +127,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
     left.add(middle.direction[pair] * std::polar(1.0, -frequencies[pair] * start),
              std::polar(1.0, -frequencies[pair]));
   }
-  // A pair whose frequency is not known well enough at a far position says nothing there.
+  // Pairs whose frequency is too uncertain at a far position get no weight there.
   std::vector<double> trust(pairs, 1.0);
   double allowed = 0.0, all = 0.0;
   const auto weigh = [&](double position) {
@@ -138,7 +139,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
       left.set_weight(pair, trust[pair]);
       allowed += trust[pair] * (middle.error * middle.error + std::min(spread * spread, 1.0));
     }
-    // Far positions that nobody gave must show in all pairs; given ones only must not contradict.
+    // Positions that were not given must fit all pairs; given ones must only not contradict.
     all = range == ShiftRange::only_zero ? std::accumulate(trust.begin(), trust.end(), 1e-9)
                                          : static_cast<double>(pairs);
     allowed = 9.0 * allowed / all + 1e-12;
@@ -160,7 +161,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
     if (best->mismatch < kClear) return {best->shift, best->mismatch, std::nullopt};
     return {std::nullopt, best->mismatch, std::nullopt};
   }
-  // Of those that fit about as well as the best, the smallest shift is the likeliest.
+  // Of the shifts that fit about as well as the best, the smallest is the most likely.
   const double alike = 4.0 * std::max(best->mismatch, middle.error * middle.error) + 1e-13;
   std::erase_if(acceptable, [&](const Found& found) { return found.mismatch > alike; });
   if (acceptable.empty()) return {best->shift, best->mismatch, std::nullopt};
@@ -174,8 +175,7 @@ ShiftSearch find_shift(const Gains& gains, const FrequencyFit& fit,
 
 std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
                                      std::pair<double, double> log_bases) {
-  double farthest = 0.0;
-  for (const double position : gains.position) farthest = std::max(farthest, std::abs(position));
+  const double farthest = farthest_position(gains);
   if (farthest <= 0.0 || gains.pairs < 3) return std::nullopt;
   // d(angle)/d(ln base) = p x e^{-x ln base} <= p / (e ln base), x = i / pairs.
   const double step = std::min(0.02, 0.4 * std::numbers::e * std::log(100.0) / farthest);
@@ -183,7 +183,7 @@ std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
   constexpr double kMostSteps = 3e5;
   if ((high - low) / step > kMostSteps) return std::nullopt;
 
-  // A few rows find the region; all of them settle it.
+  // A coarse search on a few rows, then a fine one on all rows.
   Gains few = gains;
   constexpr std::int64_t kRows = 4;
   if (gains.rows > kRows) {
@@ -214,7 +214,7 @@ std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
   const auto residual_at = [&](double log_base) {
     return model_residual(all, default_law(std::exp(log_base), gains.pairs), amplitude);
   };
-  // Golden section within a step either side.
+  // Golden section search within one step on either side.
   double a = std::log(best->base) - step, b = std::log(best->base) + step;
   const double ratio = 1.0 / std::numbers::phi;
   for (int k = 0; k < 60; ++k) {
@@ -224,7 +224,7 @@ std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
   const double found = 0.5 * (a + b);
   best->base = std::exp(found);
   best->residual = residual_at(found);
-  // residual^2 ~ r0^2 + c (ln base)^2: where the square has doubled, over the root of the count.
+  // residual^2 ~ r0^2 + c (ln base)^2: where it has doubled, divided by the root of the count.
   const double probe = std::max(1e-9, 1e-4 * step);
   const double grown = residual_at(found + probe);
   const double curvature =
@@ -235,7 +235,7 @@ std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
 }
 
 std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
-  // Mean square of the phase errors of one row: a table in bfloat16 leaves 2e-5.
+  // Mean square of the phase errors of one row: 2e-5 for a table in bfloat16.
   const double allowed =
       std::max({5e-5, 4.0 * unit * unit, 20.0 * gains.residual * gains.residual});
   constexpr std::int64_t kMostRows = 512, kFewestAngles = 16;
@@ -265,4 +265,4 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
   return std::nullopt;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,23 +1,22 @@
-// How exactly the turning was done: once the law is known, each way to round is tried and the one
-// that leaves least is named.
+// Finds the precision of the rotation: predicts the result in each arithmetic and returns the one
+// with the smallest residual.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
 #include "porting/diagnose/parts.hpp"
-#include "porting/rounding.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
-// The ways are told apart by a sample; what the chosen one leaves is measured on everything.
+// Vectors to compare the arithmetics on; the final residual is measured on all vectors.
 constexpr std::int64_t kPrecisionVectors = 2048;
 
 enum class Table : std::uint8_t { exact, float32_angles, bf16_positions, f16, bf16, bf16_angles };
-struct Way {
+struct RotationArithmetic {
   Table table;
-  core::DType arithmetic;  // of products and sums; f64 stands for rounding once
+  core::DType arithmetic;  // of products and sums; f64: one rounding at the end
 };
 
 std::string_view name_of(Table table) {
@@ -40,17 +39,16 @@ std::string_view name_of(Table table) {
 
 class Predictor {
  public:
-  Predictor(const Vectors& vectors, const Explanation& explanation, Way way)
-      : vectors_(vectors), explanation_(explanation), way_(way) {}
+  Predictor(const Vectors& vectors, const RotationModel& model, RotationArithmetic candidate)
+      : vectors_(vectors), model_(model), arithmetic_(candidate) {}
 
-  // sum |after - predicted|^2 over the window and the untouched features of one vector; `stored`:
-  // the prediction is rounded as the tensor is.
+  // sum |after - predicted|^2 over all features of one vector; `stored`: the prediction is rounded
+  // to the tensor's type.
   double left(std::int64_t vector, bool stored) {
-    const std::vector<double>& row =
-        row_at(explanation_.position[static_cast<std::size_t>(vector)]);
+    const std::vector<double>& row = row_at(model_.position[static_cast<std::size_t>(vector)]);
     const double* const x = vectors_.before.data() + vector * vectors_.dim;
     const double* const y = vectors_.after.data() + vector * vectors_.dim;
-    const Window& window = explanation_.window;
+    const Window& window = model_.window;
     double sum = 0.0;
     const auto see = [&](double predicted, double actual) {
       const double off = (stored ? rounded(predicted, vectors_.precision) : predicted) - actual;
@@ -72,40 +70,40 @@ class Predictor {
   }
 
  private:
-  [[nodiscard]] double keep(double value) const { return rounded(value, way_.arithmetic); }
+  [[nodiscard]] double keep(double value) const { return rounded(value, arithmetic_.arithmetic); }
 
   const std::vector<double>& row_at(double position) {
     const auto known = rows_.find(position);
     if (known != rows_.end()) return known->second;
     std::vector<double> row;
-    for (const double frequency : explanation_.frequencies) {
+    for (const double frequency : model_.frequencies) {
       double angle = frequency * position;
-      if (way_.table == Table::float32_angles) {
+      if (arithmetic_.table == Table::float32_angles) {
         angle = rounded(rounded(frequency, core::DType::f32) * position, core::DType::f32);
-      } else if (way_.table == Table::bf16_positions) {
+      } else if (arithmetic_.table == Table::bf16_positions) {
         angle = frequency * rounded(position, core::DType::bf16);
-      } else if (way_.table == Table::bf16_angles) {
+      } else if (arithmetic_.table == Table::bf16_angles) {
         angle = rounded(frequency * position, core::DType::bf16);
       }
-      const core::DType type = way_.table == Table::f16    ? core::DType::f16
-                               : way_.table == Table::bf16 ? core::DType::bf16
-                                                           : core::DType::f64;
-      const double sign = explanation_.inverse ? -1.0 : 1.0;
-      row.push_back(rounded(explanation_.amplitude * std::cos(angle), type));
-      row.push_back(rounded(sign * explanation_.amplitude * std::sin(angle), type));
+      const core::DType type = arithmetic_.table == Table::f16    ? core::DType::f16
+                               : arithmetic_.table == Table::bf16 ? core::DType::bf16
+                                                                  : core::DType::f64;
+      const double sign = model_.inverse ? -1.0 : 1.0;
+      row.push_back(rounded(model_.amplitude * std::cos(angle), type));
+      row.push_back(rounded(sign * model_.amplitude * std::sin(angle), type));
     }
     return rows_.emplace(position, std::move(row)).first->second;
   }
 
   const Vectors& vectors_;
-  const Explanation& explanation_;
-  Way way_;
+  const RotationModel& model_;
+  RotationArithmetic arithmetic_;
   std::map<double, std::vector<double>> rows_;
 };
 
-double residual_of(const Vectors& vectors, const Explanation& explanation, Way way, bool stored,
-                   std::int64_t most) {
-  Predictor predict(vectors, explanation, way);
+double residual_of(const Vectors& vectors, const RotationModel& model, RotationArithmetic candidate,
+                   bool stored, std::int64_t most) {
+  Predictor predict(vectors, model, candidate);
   const std::int64_t step = std::max<std::int64_t>(1, vectors.count / most);
   double left = 0.0, energy = 0.0;
   for (std::int64_t v = 0; v < vectors.count; v += step) {
@@ -130,47 +128,47 @@ bool is_narrow(core::DType type) { return type == core::DType::f16 || type == co
 }  // namespace
 
 double rounding_floor(core::DType precision) noexcept {
-  // One rounding errs by up to a unit, evenly: its root mean square over a binade is 0.4 of that.
+  // The error of one rounding is uniform up to a unit: its root mean square over a binade is 0.4.
   return 0.4 * unit_of(precision);
 }
 
-PrecisionVerdict find_precision(const Vectors& vectors, const Explanation& explanation) {
+PrecisionVerdict find_precision(const Vectors& vectors, const RotationModel& model) {
   const bool narrow = is_narrow(vectors.precision);
-  std::vector<Way> ways;
+  std::vector<RotationArithmetic> candidates;
   for (const Table table : {Table::exact, Table::float32_angles, Table::bf16_positions, Table::f16,
                             Table::bf16, Table::bf16_angles}) {
-    if (table == Table::bf16_positions && !rounding_moves(explanation.position)) continue;
-    ways.push_back({table, core::DType::f64});
-    if (narrow) ways.push_back({table, vectors.precision});
+    if (table == Table::bf16_positions && !rounding_moves(model.position)) continue;
+    candidates.push_back({table, core::DType::f64});
+    if (narrow) candidates.push_back({table, vectors.precision});
   }
   std::vector<double> residuals;
-  for (const Way& way : ways) {
-    residuals.push_back(residual_of(vectors, explanation, way, narrow, kPrecisionVectors));
+  for (const RotationArithmetic& candidate : candidates) {
+    residuals.push_back(residual_of(vectors, model, candidate, narrow, kPrecisionVectors));
   }
   std::size_t best = 0;
-  for (std::size_t k = 1; k < ways.size(); ++k) {
-    // The simpler way stays unless the other leaves clearly less.
+  for (std::size_t k = 1; k < candidates.size(); ++k) {
+    // The simpler arithmetic, unless the residual of the other is clearly smaller.
     if (residuals[k] < 0.8 * residuals[best]) best = k;
   }
   PrecisionVerdict verdict;
-  verdict.table = name_of(ways[best].table);
+  verdict.table = name_of(candidates[best].table);
   verdict.arithmetic =
-      is_narrow(ways[best].arithmetic) ? type_name(ways[best].arithmetic) : "float32";
+      is_narrow(candidates[best].arithmetic) ? type_name(candidates[best].arithmetic) : "float32";
   verdict.exact_residual =
-      residual_of(vectors, explanation, ways[0], /*stored=*/false, vectors.count);
+      residual_of(vectors, model, candidates[0], /*stored=*/false, vectors.count);
   verdict.residual =
       best == 0 ? verdict.exact_residual
-                : residual_of(vectors, explanation, ways[best], /*stored=*/false, vectors.count);
+                : residual_of(vectors, model, candidates[best], /*stored=*/false, vectors.count);
   verdict.runner_up_residual = HUGE_VAL;
-  for (std::size_t k = 0; k < ways.size(); ++k) {
-    if (ways[k].table == ways[best].table) continue;
+  for (std::size_t k = 0; k < candidates.size(); ++k) {
+    if (candidates[k].table == candidates[best].table) continue;
     if (residuals[k] < verdict.runner_up_residual) {
       verdict.runner_up_residual = residuals[k];
-      verdict.runner_up = name_of(ways[k].table);
+      verdict.runner_up = name_of(candidates[k].table);
     }
   }
   verdict.decided = residuals[best] < 0.9 * verdict.runner_up_residual;
   return verdict;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

@@ -1,4 +1,4 @@
-// The families that slow some pairs down more than others: YaRN, llama3, NTK-by-parts, mixed NTK.
+// Scalings that reduce some frequencies more than others: YaRN, llama3, NTK-by-parts, mixed NTK.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,13 +7,12 @@
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/parts.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
 constexpr double kTwoPi = 2.0 * std::numbers::pi;
 
-// Slopes ln(f_i / f_(i+1)) that the law might have, from the fast end: it is unscaled in every
-// family, however short.
+// Candidate slopes ln(f_i / f_(i+1)), from the first pairs, which no scaling changes.
 std::vector<double> slopes(const FamilyInput& input) {
   std::vector<double> result;
   const std::size_t pairs = input.value.size();
@@ -26,7 +25,7 @@ std::vector<double> slopes(const FamilyInput& input) {
   return result;
 }
 
-// How much slower than a law of this slope the slowest pair that is known is.
+// The frequency of this slope divided by the measured one, at the last pair that is known.
 double starting_factor(const FamilyInput& input, double slope) {
   for (std::size_t i = input.value.size(); i-- > 1;) {
     if (input.value[i] > 5.0 * input.error[i]) {
@@ -36,7 +35,7 @@ double starting_factor(const FamilyInput& input, double slope) {
   return 2.0;
 }
 
-// The numbers that people write: applied one by one, kept where the law still fits.
+// Replaces a parameter by a round number if the formula still fits.
 template <class Make>
 void snap(const FamilyInput& input, Fitted& fitted, std::size_t which, bool is_base, Make make) {
   const double scale = is_base ? input.pairs() : 1.0;
@@ -52,13 +51,14 @@ void snap(const FamilyInput& input, Fitted& fitted, std::size_t which, bool is_b
   fitted.parameters = parameters;
 }
 
-void finish(const FamilyInput& input, Family& family) {
-  family.misfit = misfit_of(family.frequencies, input.value, input.error);
-  family.fits = family.misfit <= kFamilyMisfit;
-  family.scaling.type = family.type;
+// The base of a fit whose first parameter is the slope ln(f_i / f_(i+1)).
+void set_base(const FamilyInput& input, const Fitted& fitted, Family& family) {
+  const double base = std::exp(fitted.parameters[0] * input.pairs());
+  family.base = round_base(base, 1e-9 * base).value_or(base);
+  family.base_error = *family.base * fitted.errors[0] * input.pairs();
 }
 
-// A factor at most 1 is another family, or none.
+// A factor of at most 1 is not this scaling.
 constexpr double kLeastFactor = 1.001;
 
 // ---- YaRN
@@ -93,7 +93,7 @@ RampFit fit_ramp(const FamilyInput& input, std::int64_t low, std::int64_t high, 
   return ramp;
 }
 
-// Every pair of whole ends, coarsely first where there are many.
+// Tries every two integer ends of the ramp; with many pairs, a coarse grid first.
 RampFit best_whole_ramp(const FamilyInput& input) {
   const std::size_t pairs = input.value.size();
   const std::int64_t last = input.width - 1;
@@ -109,7 +109,7 @@ RampFit best_whole_ramp(const FamilyInput& input) {
       for (std::int64_t high = low + 1; high <= last; high += stride) attempt(low, high, slope);
     }
   }
-  // Down the hill in whole steps: the misfit has one valley near its bottom.
+  // Descent in integer steps.
   for (std::int64_t step = stride; step >= 1 && std::isfinite(best.fitted.misfit);) {
     const RampFit from = best;
     for (const std::int64_t down : {-step, std::int64_t{0}, step}) {
@@ -127,7 +127,7 @@ RampFit best_whole_ramp(const FamilyInput& input) {
   return best;
 }
 
-// The original length whose whole ends are these, with the usual 32 and 1 turns.
+// The original lengths that give these integer ends with beta_fast 32 and beta_slow 1.
 struct LengthRange {
   double least = 1.0, most = 1e12;
 };
@@ -158,8 +158,8 @@ std::optional<double> usual_length(const LengthRange& range) {
   return std::nullopt;
 }
 
-// A ramp that the slowest pair does not complete leaves its end and the factor open together: of
-// those that fit, one whose two ends belong to one length with the usual turns.
+// If the slowest pair is still on the ramp, the end of the ramp and the factor are not determined
+// separately: of those that fit, one whose ends belong to one length with the usual beta values.
 RampFit usual_ramp(const FamilyInput& input, const RampFit& best) {
   const auto pairs = static_cast<std::int64_t>(input.value.size());
   if (best.high < static_cast<double>(pairs)) return best;
@@ -187,10 +187,10 @@ RampFit usual_ramp(const FamilyInput& input, const RampFit& best) {
   return found.value_or(best);
 }
 
-void describe_amplitude(const FamilyInput& input, double factor, Family& family) {
+void describe_yarn_amplitude(const FamilyInput& input, double factor, Family& family) {
   const double usual = 0.1 * std::log(factor) + 1.0;
   if (std::abs(input.amplitude / usual - 1.0) < 1e-3) {
-    family.notes.push_back(message("the amplitude is 0.1 ln(", factor, ") + 1, YaRN's own"));
+    family.notes.push_back(message("the amplitude is 0.1 ln(", factor, ") + 1, as in YaRN"));
   } else if (std::abs(input.amplitude / (usual * usual) - 1.0) < 1e-3) {
     family.notes.push_back(message("the amplitude is the square of YaRN's 0.1 ln(", factor,
                                    ") + 1 = ", usual, ": it was applied twice"));
@@ -198,18 +198,18 @@ void describe_amplitude(const FamilyInput& input, double factor, Family& family)
     family.notes.push_back(
         message("the amplitude is the inverse of YaRN's 0.1 ln(", factor, ") + 1 = ", usual));
   } else if (std::abs(input.amplitude - 1.0) < 1e-3) {
-    family.notes.push_back(message("the amplitude is 1 where YaRN's own is 0.1 ln(", factor,
-                                   ") + 1 = ", usual, ": dropped, or set by the config"));
+    family.notes.push_back(message("the amplitude is 1; YaRN's is 0.1 ln(", factor, ") + 1 = ",
+                                   usual, ": it is missing, or the config sets it to 1"));
   }
 }
 
-// Ends that are no whole pairs: truncate false.
+// Ends that are not integers: truncate false.
 RampFit best_free_ramp(const FamilyInput& input, const RampFit& whole) {
   const std::size_t pairs = input.value.size();
   const LawModel law{[&](const std::vector<double>& at) {
     return yarn_law(pairs, at[0], at[1], at[2], std::max(at[3], at[2] + 1e-3));
   }};
-  // The ends lie within a pair of the whole ones; the law has a kink at every pair between.
+  // The ends are within one pair of the integer ones; the formula has a kink at every pair.
   Fitted best;
   best.misfit = HUGE_VAL;
   for (const double down : {-0.75, -0.25, 0.25, 0.75}) {
@@ -247,9 +247,7 @@ Family fit_yarn(const FamilyInput& input) {
   snap(input, ramp.fitted, 1, false, make);
   const double slope = ramp.fitted.parameters[0];
   const double factor = std::exp(ramp.fitted.parameters[1]);
-  family.base = std::exp(slope * input.pairs());
-  if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * ramp.fitted.errors[0] * input.pairs();
+  set_base(input, ramp.fitted, family);
   family.frequencies = make(ramp.fitted.parameters);
   const double kept_factor = round_number(factor, 1e-9 * factor).value_or(factor);
   family.scaling.numbers = {{"factor", kept_factor}};
@@ -263,7 +261,7 @@ Family fit_yarn(const FamilyInput& input) {
                                      " gives the same ramp with beta_fast 32 and beta_slow 1"));
     } else {
       family.notes.push_back(
-          message("the ramp goes from pair ", ramp.low, " to ", ramp.high,
+          message("the ramp is from pair ", ramp.low, " to pair ", ramp.high,
                   ", which no original length gives with beta_fast 32 and beta_slow 1"));
       family.scaling.numbers.emplace_back("original_max_position_embeddings",
                                           std::round(length_at(ramp.high)));
@@ -280,12 +278,11 @@ Family fit_yarn(const FamilyInput& input) {
   }
   if (ramp.high > static_cast<double>(pairs - 1)) {
     family.notes.push_back(
-        message("no pair lies behind the ramp's end at pair ", ramp.high,
-                ": the factor follows from how steep the ramp is, and is the less certain for it"));
+        message("no pair is after the end of the ramp at pair ", ramp.high,
+                ": the factor follows from the slope of the ramp and is less certain"));
   }
-  describe_amplitude(input, kept_factor, family);
-  finish(input, family);
-  return family;
+  describe_yarn_amplitude(input, kept_factor, family);
+  return finish(std::move(family), input);
 }
 
 // ---- llama3
@@ -326,7 +323,7 @@ Family fit_llama3(const FamilyInput& input) {
   bool is_usual = true;
   const auto keep = [&](Fitted fitted, bool with_usual) {
     if (std::exp(fitted.parameters[1]) <= kLeastFactor) return;
-    // A free ratio must earn its place.
+    // A free ratio is preferred only if it halves the misfit.
     const double handicap = with_usual || !is_usual ? 1.0 : 0.5;
     if (fitted.misfit >= handicap * best.misfit || (best.misfit <= kFamilyMisfit && is_usual))
       return;
@@ -360,24 +357,21 @@ Family fit_llama3(const FamilyInput& input) {
   snap(input, best, 2, false, make);
   if (!is_usual) snap(input, best, 3, false, make);
   const auto kept = [](double value) { return round_number(value, 1e-9 * value).value_or(value); };
-  family.base = std::exp(best.parameters[0] * input.pairs());
-  if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * best.errors[0] * input.pairs();
+  set_base(input, best, family);
   family.frequencies = make(best.parameters);
   const double far = std::exp(best.parameters[2]), ratio = std::exp(best.parameters[3]);
-  // Only the two wavelengths show; low_freq_factor 1 is what every published config has.
+  // Only the two wavelengths are measurable; every published config has low_freq_factor 1.
   family.scaling.numbers = {{"factor", kept(std::exp(best.parameters[1]))},
                             {"low_freq_factor", 1.0},
                             {"high_freq_factor", kept(ratio)},
                             {"original_max_position_embeddings", std::round(kept(far))}};
   const double slowest = kTwoPi * std::exp(best.parameters[0] * static_cast<double>(pairs - 1));
   if (slowest < far) {
-    family.notes.push_back(message("the slowest pair has wavelength ", std::round(slowest),
-                                   ", before the end of the ramp: factor and high_freq_factor are "
-                                   "not determined apart"));
+    family.notes.push_back(message(
+        "the slowest pair has wavelength ", std::round(slowest),
+        ", before the end of the ramp: factor and high_freq_factor are not determined separately"));
   }
-  finish(input, family);
-  return family;
+  return finish(std::move(family), input);
 }
 
 // ---- NTK-by-parts
@@ -419,7 +413,7 @@ Family fit_ntk_by_parts(const FamilyInput& input) {
   Fitted best;
   best.misfit = HUGE_VAL;
   double best_length = 0.0;
-  // The ends are whole pairs, so the length moves the law in jumps: powers of two are tried.
+  // The ends are integers, so the formula jumps with the length: powers of two are tried.
   for (const double slope : slopes(input)) {
     for (double length = 256.0; length <= 131072.0; length *= 2.0) {
       const LawModel law{[&](const std::vector<double>& at) {
@@ -438,15 +432,12 @@ Family fit_ntk_by_parts(const FamilyInput& input) {
   };
   snap(input, best, 0, true, make);
   snap(input, best, 1, false, make);
-  family.base = std::exp(best.parameters[0] * input.pairs());
-  if (const auto round = round_base(*family.base, 1e-9 * *family.base)) family.base = round;
-  family.base_error = *family.base * best.errors[0] * input.pairs();
+  set_base(input, best, family);
   family.frequencies = make(best.parameters);
   const double factor = std::exp(best.parameters[1]);
   family.scaling.numbers = {{"factor", round_number(factor, 1e-9 * factor).value_or(factor)},
                             {"original_max_position_embeddings", best_length}};
-  finish(input, family);
-  return family;
+  return finish(std::move(family), input);
 }
 
 // ---- mixed NTK: f_i / exp(a (i+1)^b), a = ln factor / (d/2)^b
@@ -481,13 +472,12 @@ Family fit_mixed_ntk(const FamilyInput& input) {
   const auto round_b = round_base(base, near(base, base * best.errors[0] * input.pairs()));
   const auto round_f = round_number(factor, near(factor, factor * best.errors[1]));
   const auto round_p = round_number(best.parameters[2], near(1.0, best.errors[2]));
-  // Three free numbers follow many smooth lists; only written ones make it this law.
+  // Three free parameters fit many smooth lists; only round ones count as this scaling.
   if (!round_b || !round_f || !round_p) return family;
   family.base = *round_b;
   family.scaling.numbers = {{"factor", *round_f}, {"mixed_b", *round_p}};
   family.frequencies = make({std::log(*round_b) / input.pairs(), std::log(*round_f), *round_p});
-  finish(input, family);
-  return family;
+  return finish(std::move(family), input);
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

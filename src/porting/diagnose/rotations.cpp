@@ -1,15 +1,14 @@
-// Where the tokens stand and how fast each pair turns.
+// Finds the positions of the tokens and the frequency of each pair.
 #include <algorithm>
 #include <cmath>
 
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/parts.hpp"
-#include "porting/rounding.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
-// All rows taken for one: their positions are the same.
+// All rows averaged into one, for tokens at the same position.
 Gains as_one_row(const Gains& gains) {
   Gains one = gains;
   one.rows = 1;
@@ -35,7 +34,6 @@ class RotationSolver {
  public:
   explicit RotationSolver(Investigation& state) : s_(state) {}
 
-  // False when the answer is complete without them.
   [[nodiscard]] bool run() {
     s_.amplitude = mean_length(s_.gains);
     s_.found.amplitude = s_.amplitude;
@@ -51,15 +49,16 @@ class RotationSolver {
     s_.fit = fit_frequencies(s_.gains);
     if (s_.fit.residual > kRotatedResidual && !other_positions()) {
       s_.none(mirrored(s_).value_or(
-          message("pairs are turned (", name_of(s_.window.pairing), " layout, rotary_dim ",
-                  s_.window.width, "), but by angles that are no multiple of ",
-                  s_.given.empty() ? "positions that ascend by one" : "the positions given",
-                  ", nor of any from 0 to 65535 under a usual base")));
+          message("pairs are rotated (", name_of(s_.window.pairing), " layout, rotary_dim ",
+                  s_.window.width, "), but the angles are not multiples of ",
+                  s_.given.empty() ? "contiguous positions" : "the given positions",
+                  ", nor of any positions from 0 to 65535 with a usual base")));
       return false;
     }
     if (s_.positions_known) return true;
-    if (rotated_alike()) {
-      s_.found.notes.push_back("every token was turned alike, as if all stood at one position");
+    if (same_rotation_everywhere()) {
+      s_.found.notes.push_back(
+          "every token was rotated by the same angles, as if all were at one position");
       s_.gains = as_one_row(s_.gains);
       s_.same_everywhere = true;
       return solve_one_position();
@@ -73,7 +72,7 @@ class RotationSolver {
   }
 
  private:
-  [[nodiscard]] bool rotated_alike() const {
+  [[nodiscard]] bool same_rotation_everywhere() const {
     double all = 0.0;
     for (std::size_t pair = 0; pair < s_.fit.value.size(); ++pair) {
       all = std::max(all, std::abs(s_.fit.value[pair]) / (s_.fit.error[pair] + 1e-9));
@@ -81,7 +80,7 @@ class RotationSolver {
     return all < 6.0;
   }
 
-  // Forward turns have positive frequencies.
+  // Forward rotations have positive frequencies.
   void orient() {
     double vote = 0.0;
     for (std::size_t pair = 0; pair < s_.fit.value.size(); ++pair) {
@@ -98,7 +97,7 @@ class RotationSolver {
     for (Complex& phase : s_.fit.phase) phase = std::conj(phase);
   }
 
-  // Positions with wide gaps leave single frequencies open; a law over all pairs need not.
+  // Positions with wide gaps do not determine single frequencies; one base for all pairs may fit.
   bool use_base_alone(double allowed) {
     const std::optional<LawFit> law = fit_base_alone(s_.gains, s_.amplitude);
     if (!law || law->residual > allowed) return false;
@@ -109,17 +108,13 @@ class RotationSolver {
     s_.found.inverse = s_.inverse;
     start_from(law->base);
     s_.found.notes.push_back(
-        "the positions leave single frequencies open; they follow from one law over all pairs");
+        "the positions do not determine single frequencies; they follow from one base for all "
+        "pairs");
     return true;
   }
 
   void start_from(double base) {
-    s_.fit.value.clear();
-    for (std::int64_t pair = 0; pair < s_.gains.pairs; ++pair) {
-      // RoFormer (15)
-      s_.fit.value.push_back(
-          std::pow(base, -static_cast<double>(pair) / static_cast<double>(s_.gains.pairs)));
-    }
+    s_.fit.value = default_law(base, s_.gains.pairs);
     s_.fit.phase.assign(static_cast<std::size_t>(s_.gains.sequences * s_.gains.pairs),
                         s_.amplitude);
     s_.fit.ambiguous.assign(s_.fit.value.size(), 0);
@@ -137,9 +132,9 @@ class RotationSolver {
     if (recover_positions()) return true;
     const std::string why =
         s_.given.empty() || s_.same_everywhere
-            ? "one position alone, and not known which: its angles are products of frequency and "
+            ? "all tokens are at one unknown position: its angles are products of frequency and "
               "position"
-            : "one position alone, and no usual law of frequencies gives its angles";
+            : "all tokens are at one position, and no usual formula gives its angles";
     for (const char* field : {"base", "scaling", "inverse", "offset", "table_dtype"}) {
       s_.undetermined(field, why);
     }
@@ -162,7 +157,7 @@ class RotationSolver {
     return true;
   }
 
-  // Of positions that do not fit, what else was used.
+  // The given positions do not fit: tries rounded and contiguous ones.
   bool other_positions() {
     const std::vector<double> listed = s_.gains.position;
     for (const core::DType type : {core::DType::bf16, core::DType::f16}) {
@@ -205,7 +200,7 @@ class RotationSolver {
     return "";
   }
 
-  // Adds to each sequence's positions what its phases ask for.
+  // Shifts the positions of each sequence to match its phases.
   void settle_shift() {
     if (s_.positions_known) return;
     std::vector<double> frequencies = s_.fit.value, errors = s_.fit.error;
@@ -218,7 +213,7 @@ class RotationSolver {
       if (given) {
         search = find_shift(s_.gains, s_.fit, frequencies, errors, s, ShiftRange::only_zero);
         if (!search.shift) {
-          // A law that only seemed to fit must not outweigh what was given.
+          // A formula that fits by coincidence must not override the given positions.
           search =
               find_shift(s_.gains, s_.fit, s_.fit.value, s_.fit.error, s, ShiftRange::only_zero);
           if (search.shift) frequencies = s_.fit.value;
@@ -241,11 +236,11 @@ class RotationSolver {
       s_.fit.value = frequencies;
       anchor_frequencies(s_.gains, s_.fit);
     }
-    if (!all || s_.fit.residual > 3.0 * free.residual + 1e-3 || by_accident(shifts, free)) {
+    if (!all || s_.fit.residual > 3.0 * free.residual + 1e-3 || by_coincidence(shifts, free)) {
       s_.gains.position = listed;
       s_.fit = free;
       s_.undetermined("offset",
-                      "no whole offset from -2048 to 2^20 explains the phases of all pairs");
+                      "no integer offset from -2048 to 2^20 explains the phases of all pairs");
       s_.offset_open = true;
       return;
     }
@@ -257,10 +252,10 @@ class RotationSolver {
     s_.positions_known = true;
   }
 
-  // Among a million offsets one fits a few pairs by chance; the frequencies it asks for then follow
-  // no law, while those measured without it do.
-  [[nodiscard]] bool by_accident(const std::vector<std::optional<double>>& shifts,
-                                 const FrequencyFit& free) const {
+  // One of a million offsets may fit a few pairs by coincidence; then the frequencies with it follow
+  // no formula, while those without it do.
+  [[nodiscard]] bool by_coincidence(const std::vector<std::optional<double>>& shifts,
+                                    const FrequencyFit& free) const {
     constexpr std::int64_t kManyPairs = 8;
     const bool moved = std::any_of(shifts.begin(), shifts.end(),
                                    [](const std::optional<double>& s) { return *s != 0.0; });
@@ -276,7 +271,7 @@ class RotationSolver {
     return follows(free) && !follows(s_.fit);
   }
 
-  // Where the frequencies are not known well enough to count far turns, a law may know them better.
+  // If the frequencies are too uncertain for far positions, a formula may give them more precisely.
   void sharpen(std::vector<double>& frequencies, std::vector<double>& errors) const {
     constexpr double kSharp = 5e-7;
     if (*std::max_element(errors.begin(), errors.end()) < kSharp) return;
@@ -288,7 +283,7 @@ class RotationSolver {
         written || !law.base_error ? 1e-8 : std::max(1e-8, *law.base_error / *law.base);
     frequencies = law.frequencies;
     if (!written && law.type == "default" && !s_.given.empty()) {
-      // Far given positions know the base better than the turns between near tokens do.
+      // Far given positions determine the base better than the angles between near tokens.
       const double near = std::max(6.0 * relative, 1e-6);
       const std::optional<LawFit> finer =
           fit_base_alone(s_.gains, s_.amplitude,
@@ -314,7 +309,7 @@ class RotationSolver {
     describe_positions();
   }
 
-  // What the positions in use are, beside the ones given.
+  // Describes the positions that were used, compared with the given ones.
   void describe_positions() {
     const std::vector<double>& used = s_.gains.position;
     std::vector<double> given = s_.listed;
@@ -324,14 +319,14 @@ class RotationSolver {
       s_.found.positions = "found";
       s_.found.found_positions = used;
       if (s_.same_everywhere && one) {
-        s_.found.notes.push_back(message("all tokens stand at position ", used[0]));
+        s_.found.notes.push_back(message("all tokens are at position ", used[0]));
       } else if (s_.gains.rows > 1 &&
                  !ascend_by_one(used, 0, std::min(s_.gains.rows, s_.axes.tokens))) {
         s_.found.notes.push_back(
-            "the positions do not ascend by one; found_positions lists those that fit");
+            "the positions do not increase by one; found_positions lists those that fit");
       } else if (s_.gains.rows == 1) {
         s_.found.notes.push_back(
-            message("position ", used[0], " follows from the angles, if the base is a usual one"));
+            message("position ", used[0], " follows from the angles, assuming a usual base"));
       }
       return;
     }
@@ -339,7 +334,7 @@ class RotationSolver {
     s_.found.found_positions = used;
     if (s_.same_everywhere) {
       s_.found.notes.push_back(
-          message("the given positions were not used: all tokens stand at position ", used[0]));
+          message("the given positions were not used: all tokens are at position ", used[0]));
       return;
     }
     bool shifted = true;
@@ -351,7 +346,7 @@ class RotationSolver {
     std::reverse(reversed.begin(), reversed.end());
     if (shifted) {
       const double off = used[0] - given[0];
-      s_.found.notes.push_back(message("the positions in use are the given ones ",
+      s_.found.notes.push_back(message("the positions that were used are the given ones ",
                                        off > 0.0 ? "plus " : "minus ", std::abs(off),
                                        std::abs(off) == 1.0 ? ": off by one" : ""));
     } else if (used == narrow) {
@@ -360,9 +355,9 @@ class RotationSolver {
       s_.found.notes.push_back(
           message("the positions were rounded to bfloat16 before use", example_of(given, used)));
     } else if (used == reversed) {
-      s_.found.notes.push_back("the positions in use are the given ones in reverse order");
+      s_.found.notes.push_back("the positions that were used are the given ones in reverse order");
     } else if (s_.contiguous_instead) {
-      s_.found.notes.push_back(message("the given positions were not used: the tokens stand at ",
+      s_.found.notes.push_back(message("the given positions were not used: the tokens are at ",
                                        used[0], ", ", used[0] + 1.0, ", ..."));
     } else {
       s_.found.notes.push_back(message("the given positions were not used", example_of(given, used),
@@ -377,4 +372,4 @@ class RotationSolver {
 
 bool solve_rotations(Investigation& state) { return RotationSolver(state).run(); }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

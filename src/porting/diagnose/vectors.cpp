@@ -3,21 +3,13 @@
 #include <cstring>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
-#include "porting/rounding.hpp"
 
-namespace phasor::porting::detective {
+namespace phasor::porting::diagnosis {
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const std::int64_t length : shape) {
-    text += (text.size() == 1 ? "" : ", ") + std::to_string(length);
-  }
-  return text + "]";
-}
-
-// u16 is how NumPy without bfloat16 keeps it.
+// NumPy has no bfloat16: it is often stored as u16.
 io::NpyArray as_floats(const io::NpyArray& array, const char* name,
                        std::vector<std::string>& notes) {
   io::NpyArray floats = array;
@@ -31,25 +23,24 @@ io::NpyArray as_floats(const io::NpyArray& array, const char* name,
 
 void check_shapes(const io::NpyArray& before, const io::NpyArray& after) {
   if (before.shape != after.shape) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("diagnose: before and after must have the same shape, got ",
-                        shape_text(before.shape), " and ", shape_text(after.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message("diagnose: before and after must have the same shape, got ",
+                   core::shape_text(before.shape), " and ", core::shape_text(after.shape)));
   }
   if (before.shape.size() < 2 || before.shape.size() > 4) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("diagnose: the shape must be [tokens, head_dim], [tokens, heads, head_dim] "
-                        "or [batch, tokens, heads, head_dim], got ",
-                        shape_text(before.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message("diagnose: the shape must be [tokens, head_dim], [tokens, heads, head_dim] or "
+                   "[batch, tokens, heads, head_dim], got ",
+                   core::shape_text(before.shape)));
   }
   if (before.size() == 0) {
-    throw Error(
-        ErrorCode::shape_mismatch,
-        message("diagnose: there must be a vector to look at, got ", shape_text(before.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message("diagnose: the tensors are empty: shape ", core::shape_text(before.shape)));
   }
   if (before.shape.back() % 2 != 0) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("diagnose: head_dim, the last axis, must be even, got ",
-                        before.shape.back(), " in ", shape_text(before.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message("diagnose: head_dim, the last axis, must be even, got ", before.shape.back(),
+                   " in ", core::shape_text(before.shape)));
   }
 }
 
@@ -61,7 +52,7 @@ bool all_kept_by(const std::vector<double>& values, core::DType type) {
 
 core::DType narrowest(const std::vector<double>& values, core::DType stored) {
   if (stored == core::DType::f16 || stored == core::DType::bf16) return stored;
-  // bf16 before f16: few numbers of a tensor are in both, small whole ones above all.
+  // bf16 before f16: values that both types can represent are rare, except small integers.
   for (const core::DType type : {core::DType::bf16, core::DType::f16, core::DType::f32}) {
     if (type == stored) return stored;
     if (all_kept_by(values, type)) return type;
@@ -78,17 +69,10 @@ double unit_of(core::DType type) noexcept {
                                     : 0x1p-8;
 }
 
-std::string type_name(core::DType type) {
-  return type == core::DType::f64   ? "float64"
-         : type == core::DType::f32 ? "float32"
-         : type == core::DType::f16 ? "float16"
-                                    : "bfloat16";
-}
-
 Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes) {
   if (input.before == nullptr || input.after == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                "diagnose: before and after must be given, got none of one");
+    refuse(ErrorCode::invalid_argument,
+           message("diagnose: ", input.before == nullptr ? "before" : "after", " is missing"));
   }
   check_shapes(*input.before, *input.after);
   const io::NpyArray before = as_floats(*input.before, "before", notes);
@@ -102,7 +86,7 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
   vectors.stored = io::dtype_of(after, "after").value_or_throw();
   vectors.precision = narrowest(vectors.after, vectors.stored);
   if (vectors.precision != vectors.stored) {
-    notes.push_back(message("every value of after is a ", type_name(vectors.precision),
+    notes.push_back(message("every value of after fits ", type_name(vectors.precision),
                             ", stored as ", type_name(vectors.stored)));
   }
   vectors.usable.resize(static_cast<std::size_t>(vectors.count), 1);
@@ -115,8 +99,9 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
     }
   }
   if (left_out > 0) {
-    notes.push_back(message(left_out, " of ", vectors.count,
-                            " vectors before hold values that are not finite and are left out"));
+    notes.push_back(
+        message(left_out, " of ", vectors.count,
+                " vectors before the rotation have values that are not finite and are ignored"));
   }
   return vectors;
 }
@@ -132,15 +117,15 @@ std::optional<std::string> not_finite(const Vectors& vectors) {
       ++bad;
     }
   }
-  if (usable == 0) return "before holds no vector whose values are all finite";
+  if (usable == 0) return "before has no vector whose values are all finite";
   if (bad == 0) return std::nullopt;
-  return message("after holds ", bad,
-                 " values that are not finite where before is finite, the first at element ", first,
-                 ": a turn keeps finite vectors finite");
+  return message("after has ", bad,
+                 " values that are not finite although before is finite, the first at element ",
+                 first, ": a rotation of finite vectors is finite");
 }
 
 std::vector<std::uint8_t> changed_features(const Vectors& vectors) {
-  // A narrower type than before came in: what passes through is rounded once as well.
+  // If `after` has a narrower type, unrotated features are rounded too.
   const double allowed =
       all_kept_by(vectors.before, vectors.precision) ? 0.0 : 1.01 * unit_of(vectors.precision);
   std::vector<std::uint8_t> changed(static_cast<std::size_t>(vectors.dim), 0);
@@ -155,4 +140,4 @@ std::vector<std::uint8_t> changed_features(const Vectors& vectors) {
   return changed;
 }
 
-}  // namespace phasor::porting::detective
+}  // namespace phasor::porting::diagnosis

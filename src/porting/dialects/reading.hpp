@@ -1,4 +1,4 @@
-// A config on its way through an engine: the rules of a dialect change it one after the other.
+// How an engine reads a config: the rules of its dialect change the reading one after the other.
 #pragma once
 
 #include <cstdint>
@@ -8,39 +8,39 @@
 #include <vector>
 
 #include "phasor/core/frequencies.hpp"
+#include "phasor/core/view.hpp"
 #include "phasor/porting/dialects.hpp"
 
 namespace phasor::porting {
 
-// A number as a sentence shows it: six digits.
-[[nodiscard]] std::string shown(double value);
-
-// How an engine multiplies position and frequency in float32.
+// How an engine multiplies position and frequency: in float32, unless stated.
 enum class FloatPath : std::uint8_t {
   product,            // float32 frequencies times float32 positions
-  divided_positions,  // the same, the positions divided first
+  divided_positions,  // the same after dividing the positions
   recurrence,         // theta_{i+1} = theta_i * theta_scale, each step rounded (ggml)
+  narrow,             // frequencies, positions and angles in EngineReading::type
 };
 
 struct EngineReading {
   encodings::RopeSpec rope;
-  std::optional<std::int64_t> length;  // that length-dependent types are resolved at
+  std::optional<std::int64_t> length;  // at which length-dependent scalings are resolved
   double softmax_scale = 0.0;
   double position_divisor = 1.0;
   double key_gain_per_shift = 1.0;
   double stale_key_angle = 0.0;
   FloatPath path = FloatPath::product;
+  core::DType type = core::DType::f32;  // of FloatPath::narrow
   std::string refusal;
 };
 
-// What a rule may look at beside the reading itself.
+// What a rule may read besides the reading itself.
 struct Circumstances {
   const ReadableConfig& config;
   const config::LayerGroup& group;
   const RunState& state;
 };
 
-// What a rule did: nothing when `text` is empty.
+// What a rule did; an empty `text` means nothing.
 struct Effect {
   std::string text;
   bool changes = true;
@@ -55,9 +55,16 @@ struct DialectEntry {
   std::string_view name, engine, version;
   std::vector<const RuleEntry*> rules;
 };
+// One function per engine; a new one is added to the list in dialects.cpp.
+[[nodiscard]] std::vector<DialectEntry> hugging_face_dialects();
+[[nodiscard]] std::vector<DialectEntry> vllm_dialects();
+[[nodiscard]] std::vector<DialectEntry> llama_cpp_dialects();
+[[nodiscard]] std::vector<DialectEntry> mlx_dialects();
+[[nodiscard]] std::vector<DialectEntry> candle_dialects();
+// All of them, in the order of `phasor diff --list`.
 [[nodiscard]] const std::vector<DialectEntry>& dialect_entries();
 
-// |angle in float32 - exact angle| of each pair at a position.
+// |angle in the engine's arithmetic - exact angle| of each pair at a position.
 [[nodiscard]] std::vector<double> rounding_of(const EngineReading& reading,
                                               const core::Frequencies& frequencies,
                                               std::int64_t position);

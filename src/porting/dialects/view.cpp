@@ -1,13 +1,14 @@
-// From a config to what each engine makes of it.
+// Reads a config as each engine does.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <system_error>
 
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "porting/dialects/reading.hpp"
 #include "porting/plan/scaling_keys.hpp"
+#include "porting/rounding.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -29,7 +30,7 @@ void read_without_parameters(ReadableConfig& readable, const Json& parsed) {
   if (stripped.contains("text_config")) stripped.erase("rope_parameters");
   Result<config::ModelConfig> legacy = config::parse_config(stripped.dump(), "legacy keys");
   if (!legacy && !text_part(stripped).contains("rope_theta")) {
-    // Most classes of readers fall back to 10000 when neither config nor class gives a base.
+    // Most readers use base 10000 when neither the config nor the model class gives one.
     text_part(stripped)["rope_theta"] = 10000.0;
     Result<config::ModelConfig> fallback = config::parse_config(stripped.dump(), "legacy keys");
     if (fallback) legacy = std::move(fallback);
@@ -42,39 +43,34 @@ void read_without_parameters(ReadableConfig& readable, const Json& parsed) {
 }
 
 void check(const ReadableConfig& config, std::size_t group, const RunState& state) {
-  const auto refuse = [](const std::string& text) {
-    throw Error(ErrorCode::invalid_argument, text);
-  };
   if (group >= config.meaning.groups.size() || !config.meaning.groups[group].rope) {
-    refuse(message("dialects: the group of layers must rotate, got group ", group));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: layer group ", group, " does not exist or has no rotation"));
   }
   if (state.context < 1 || state.context >= kContextLimit) {
-    refuse(message("dialects: context must be from 1 to 2^40, got ", state.context));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: context must be at least 1 and below 2^40, got ", state.context));
   }
   if (state.max_length && *state.max_length < 1) {
-    refuse(message("dialects: max_length must be at least 1, got ", *state.max_length));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: max_length must be at least 1, got ", *state.max_length));
   }
   if (state.shifts < 0)
-    refuse(message("dialects: shifts must not be negative, got ", state.shifts));
+    refuse(ErrorCode::invalid_argument,
+           message("dialects: shifts must not be negative, got ", state.shifts));
 }
 
 [[nodiscard]] const DialectEntry& find_dialect(std::string_view name) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const DialectEntry& entry : dialect_entries()) {
     if (entry.name == name) return entry;
-    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    names.push_back(entry.name);
   }
-  throw Error(ErrorCode::invalid_argument,
-              message("dialects: the engine must be one of ", names, ", got \"", name, "\""));
+  refuse(ErrorCode::invalid_argument,
+         message("unknown engine \"", name, "\"; must be ", core::list_text(names)));
 }
 
 }  // namespace
-
-std::string shown(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.6g", value);
-  return buffer;
-}
 
 std::string_view name_of(Touches touches) noexcept {
   switch (touches) {
@@ -137,7 +133,7 @@ Result<ReadableConfig> read_readable_config(const std::filesystem::path& path) {
   }
   Result<ReadableConfig> readable = parse_readable_config(*text, file.string());
   if (!readable) return readable;
-  // What read_config() knows beside the text (a sidecar's layout) counts.
+  // read_config() also knows the layout of a sidecar.
   ReadableConfig result = std::move(readable).value();
   result.meaning = std::move(meaning).value();
   return result;
@@ -163,8 +159,10 @@ EngineView view_of(std::string_view dialect, const ReadableConfig& config, std::
     return view;
   }
   const core::Frequencies resolved = encodings::resolve_frequencies(reading.rope, reading.length);
-  for (const double value : resolved.values())
-    view.frequencies.push_back(value / reading.position_divisor);
+  for (const double value : resolved.values()) {
+    const double kept = reading.path == FloatPath::narrow ? rounded(value, reading.type) : value;
+    view.frequencies.push_back(kept / reading.position_divisor);
+  }
   view.position_divisor = reading.position_divisor;
   view.amplitude = resolved.amplitude();
   view.softmax_scale = reading.softmax_scale;

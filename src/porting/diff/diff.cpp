@@ -6,6 +6,8 @@
 #include <numbers>
 #include <utility>
 
+#include "phasor/core/internal/message_text.hpp"
+
 namespace phasor::porting {
 namespace {
 
@@ -19,31 +21,31 @@ namespace {
 }
 
 void compare_frequencies(const EngineView& first, const EngineView& second, double distance,
-                         EnginePart& part) {
+                         EngineComparison& compared) {
   double furthest = 0.0;
   for (std::size_t i = 0; i < first.frequencies.size(); ++i) {
     const double a = first.frequencies[i], b = second.frequencies[i];
-    part.rounding_difference =
-        std::max(part.rounding_difference, first.rounding[i] + second.rounding[i]);
+    compared.rounding_difference =
+        std::max(compared.rounding_difference, first.rounding[i] + second.rounding[i]);
     if (same(a, b)) continue;
-    const FrequencyPart here{static_cast<std::int64_t>(i), a, b, ratio_of(a, b)};
-    if (!part.first_difference) part.first_difference = here;
+    const FrequencyDifference here{static_cast<std::int64_t>(i), a, b, ratio_of(a, b)};
+    if (!compared.first_difference) compared.first_difference = here;
     const double away = std::abs(std::log(here.ratio));
-    if (!part.largest_ratio || away > furthest) {
+    if (!compared.largest_ratio || away > furthest) {
       furthest = away;
-      part.largest_ratio = here;
+      compared.largest_ratio = here;
     }
-    if (distance * std::abs(a - b) > part.angle_difference) {
-      part.angle_difference = distance * std::abs(a - b);
-      part.angle_pair = here.pair;
+    if (distance * std::abs(a - b) > compared.angle_difference) {
+      compared.angle_difference = distance * std::abs(a - b);
+      compared.angle_pair = here.pair;
     }
   }
 }
 
 void bound_scores(const EngineView& first, const EngineView& second, double distance,
-                  EnginePart& part) {
-  const double gain = part.amplitude_ratio * part.amplitude_ratio *
-                      part.softmax_ratio.value_or(1.0) * part.key_gain_ratio;
+                  EngineComparison& compared) {
+  const double gain = compared.amplitude_ratio * compared.amplitude_ratio *
+                      compared.softmax_ratio.value_or(1.0) * compared.key_gain_ratio;
   double sum = 0.0;
   for (std::size_t i = 0; i < first.frequencies.size(); ++i) {
     const double change = std::abs(first.frequencies[i] - second.frequencies[i]);
@@ -52,22 +54,22 @@ void bound_scores(const EngineView& first, const EngineView& second, double dist
                                 : std::min(distance * change, std::numbers::pi);
     const double error = std::hypot(1.0 - gain, 2.0 * std::sqrt(gain) * std::sin(rotation / 2.0));
     sum += error;
-    part.score_bound = std::max(part.score_bound, error);
+    compared.score_bound = std::max(compared.score_bound, error);
   }
-  part.score_bound_even = sum / static_cast<double>(first.frequencies.size());
+  compared.score_bound_even = sum / static_cast<double>(first.frequencies.size());
 }
 
-void find_causes(const EngineView& first, const EngineView& second, EnginePart& part) {
+void find_causes(const EngineView& first, const EngineView& second, EngineComparison& compared) {
   const auto matters = [&](Touches touches) {
     switch (touches) {
       case Touches::everything:
         return true;
       case Touches::frequencies:
-        return part.first_difference.has_value();
+        return compared.first_difference.has_value();
       case Touches::amplitude:
-        return !same(part.amplitude_ratio, 1.0);
+        return !same(compared.amplitude_ratio, 1.0);
       case Touches::cached_keys:
-        return !same(part.key_gain_ratio, 1.0);
+        return !same(compared.key_gain_ratio, 1.0);
       case Touches::rounding:
         break;
     }
@@ -75,55 +77,57 @@ void find_causes(const EngineView& first, const EngineView& second, EnginePart& 
   };
   for (const EngineView* view : {&first, &second}) {
     for (const RuleInForce& rule : view->rules) {
-      if (rule.changes && matters(rule.rule.touches)) part.causes.push_back({view->dialect, rule});
+      if (rule.changes && matters(rule.rule.touches))
+        compared.causes.push_back({view->dialect, rule});
     }
   }
 }
 
-[[nodiscard]] EnginePart compare(const EngineView& first, const EngineView& second,
-                                 const RunState& state) {
-  EnginePart part;
-  part.first = first.dialect;
-  part.second = second.dialect;
+[[nodiscard]] EngineComparison compare(const EngineView& first, const EngineView& second,
+                                       const RunState& state) {
+  EngineComparison compared;
+  compared.first = first.dialect;
+  compared.second = second.dialect;
   if (!first.refusal.empty() || !second.refusal.empty()) {
-    part.status = PartStatus::unreadable;
-    find_causes(first, second, part);
-    return part;
+    compared.status = ComparisonStatus::unreadable;
+    find_causes(first, second, compared);
+    return compared;
   }
   if (first.frequencies.size() != second.frequencies.size()) {
-    // A reader that loses the share of the head that turns; the widths tell it all.
-    part.status = PartStatus::differ;
-    part.first_difference = FrequencyPart{};
-    find_causes(first, second, part);
-    part.first_difference.reset();
-    part.score_bound = part.score_bound_even = 2.0;
-    return part;
+    // Another rotary_dim: nothing else can be compared.
+    compared.status = ComparisonStatus::differ;
+    compared.first_difference = FrequencyDifference{};
+    find_causes(first, second, compared);
+    compared.first_difference.reset();
+    compared.score_bound = compared.score_bound_even = 2.0;
+    return compared;
   }
   const auto distance = static_cast<double>(state.context - 1);
-  compare_frequencies(first, second, distance, part);
-  part.amplitude_ratio = ratio_of(first.amplitude, second.amplitude);
+  compare_frequencies(first, second, distance, compared);
+  compared.amplitude_ratio = ratio_of(first.amplitude, second.amplitude);
   if (first.softmax_scale > 0.0 && second.softmax_scale > 0.0)
-    part.softmax_ratio = ratio_of(first.softmax_scale, second.softmax_scale);
-  part.key_gain_ratio = ratio_of(first.key_gain, second.key_gain);
-  const bool agree = !part.first_difference && same(part.amplitude_ratio, 1.0) &&
-                     same(part.softmax_ratio.value_or(1.0), 1.0) && same(part.key_gain_ratio, 1.0);
-  part.status = agree ? PartStatus::agree : PartStatus::differ;
-  if (agree) return part;
-  bound_scores(first, second, distance, part);
-  find_causes(first, second, part);
-  return part;
+    compared.softmax_ratio = ratio_of(first.softmax_scale, second.softmax_scale);
+  compared.key_gain_ratio = ratio_of(first.key_gain, second.key_gain);
+  const bool agree = !compared.first_difference && same(compared.amplitude_ratio, 1.0) &&
+                     same(compared.softmax_ratio.value_or(1.0), 1.0) &&
+                     same(compared.key_gain_ratio, 1.0);
+  compared.status = agree ? ComparisonStatus::agree : ComparisonStatus::differ;
+  if (agree) return compared;
+  bound_scores(first, second, distance, compared);
+  find_causes(first, second, compared);
+  return compared;
 }
 
 void check_names(const std::vector<std::string>& names) {
   if (names.size() < 2) {
-    throw Error(ErrorCode::invalid_argument,
-                message("diff: at least two engines must be named, got ", names.size()));
+    refuse(ErrorCode::invalid_argument,
+           message("diff: at least two engines are required, got ", names.size()));
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) !=
         names.begin() + static_cast<std::ptrdiff_t>(i)) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("diff: each engine must be named once, got \"", names[i], "\" twice"));
+      refuse(ErrorCode::invalid_argument,
+             message("diff: engine \"", names[i], "\" is listed twice"));
     }
   }
 }
@@ -135,18 +139,17 @@ void check_names(const std::vector<std::string>& names) {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const Dialect& dialect) { return dialect.name == name; });
     if (found == all.end()) {
-      std::string known;
-      for (const Dialect& dialect : all)
-        known += (known.empty() ? "" : ", ") + std::string(dialect.name);
-      throw Error(ErrorCode::invalid_argument,
-                  message("diff: each engine must be one of ", known, ", got \"", name, "\""));
+      std::vector<std::string_view> known;
+      for (const Dialect& dialect : all) known.push_back(dialect.name);
+      refuse(ErrorCode::invalid_argument,
+             message("diff: unknown engine \"", name, "\"; must be ", core::list_text(known)));
     }
     chosen.push_back(*found);
   }
   return chosen;
 }
 
-// Which groups to compare: the one that was asked for, or all that rotate.
+// The groups to compare: that of `layer`, or all that rotate.
 [[nodiscard]] std::vector<std::size_t> groups_of(const config::ModelConfig& model,
                                                  const std::string& layer) {
   std::vector<std::size_t> chosen;
@@ -163,10 +166,9 @@ void check_names(const std::vector<std::string>& names) {
     }
   }
   if (chosen.empty()) {
-    throw Error(
-        ErrorCode::unsupported,
-        message("diff: ", layer.empty() ? "a layer" : "layer '" + layer + "'", " must rotate, got ",
-                layer.empty() ? "none that does" : "one that does not"));
+    refuse(ErrorCode::unsupported, layer.empty()
+                                       ? "diff: no layer of this config has a rotation"
+                                       : message("diff: layer '", layer, "' has no rotation"));
   }
   return chosen;
 }
@@ -186,7 +188,7 @@ void check_names(const std::vector<std::string>& names) {
     group.views.push_back(view_of(name, config, index, state));
   for (std::size_t a = 0; a < group.views.size(); ++a) {
     for (std::size_t b = a + 1; b < group.views.size(); ++b)
-      group.parts.push_back(compare(group.views[a], group.views[b], state));
+      group.comparisons.push_back(compare(group.views[a], group.views[b], state));
   }
   return group;
 }
@@ -204,19 +206,19 @@ Result<DiffReport> diff(const ReadableConfig& config, const DiffOptions& options
     report.shifts = options.shifts;
     if (options.context) {
       report.context = *options.context;
-      report.context_source = "as asked";
+      report.context_source = "as requested";
     } else if (config.meaning.max_position) {
       report.context = *config.meaning.max_position;
       report.context_source = "max_position_embeddings";
     } else {
       report.context = kAssumedContext;
-      report.context_source = "assumed: the config gives no length";
+      report.context_source = "assumed: the config has no max_position_embeddings";
     }
     const RunState state{report.context, options.max_length, options.shifts};
     for (const std::size_t index : groups_of(config.meaning, options.layer)) {
       report.groups.push_back(compare_group(config, index, options.between, state));
-      for (const EnginePart& part : report.groups.back().parts)
-        report.agree = report.agree && part.status == PartStatus::agree;
+      for (const EngineComparison& compared : report.groups.back().comparisons)
+        report.agree = report.agree && compared.status == ComparisonStatus::agree;
     }
     for (const config::LayerGroup& group : config.meaning.groups) {
       if (!group.rope) report.layers_without_rotation.push_back(group.layer_type);

@@ -56,43 +56,43 @@ namespace {
   return made;
 }
 
-[[nodiscard]] Json frequency_json(const std::optional<FrequencyPart>& part) {
-  if (!part) return nullptr;
-  return {{"pair", part->pair},
-          {"first", part->first},
-          {"second", part->second},
-          {"ratio", json_of(part->ratio)}};
+[[nodiscard]] Json frequency_json(const std::optional<FrequencyDifference>& difference) {
+  if (!difference) return nullptr;
+  return {{"pair", difference->pair},
+          {"first", difference->first},
+          {"second", difference->second},
+          {"ratio", json_of(difference->ratio)}};
 }
 
-[[nodiscard]] std::string_view name_of(PartStatus status) {
+[[nodiscard]] std::string_view name_of(ComparisonStatus status) {
   switch (status) {
-    case PartStatus::agree:
+    case ComparisonStatus::agree:
       return "agree";
-    case PartStatus::differ:
+    case ComparisonStatus::differ:
       return "differ";
-    case PartStatus::unreadable:
+    case ComparisonStatus::unreadable:
       break;
   }
   return "unreadable";
 }
 
-[[nodiscard]] Json part_json(const EnginePart& part) {
+[[nodiscard]] Json comparison_json(const EngineComparison& compared) {
   Json made;
-  made["first"] = part.first;
-  made["second"] = part.second;
-  made["status"] = name_of(part.status);
-  made["first_difference"] = frequency_json(part.first_difference);
-  made["largest_ratio"] = frequency_json(part.largest_ratio);
-  made["amplitude_ratio"] = json_of(part.amplitude_ratio);
-  made["softmax_ratio"] = json_of(part.softmax_ratio);
-  made["key_gain_ratio"] = json_of(part.key_gain_ratio);
-  made["angle_difference"] = json_of(part.angle_difference);
-  made["angle_pair"] = part.angle_pair;
-  made["rounding_difference"] = json_of(part.rounding_difference);
-  made["score_bound_even"] = json_of(part.score_bound_even);
-  made["score_bound"] = json_of(part.score_bound);
+  made["first"] = compared.first;
+  made["second"] = compared.second;
+  made["status"] = name_of(compared.status);
+  made["first_difference"] = frequency_json(compared.first_difference);
+  made["largest_ratio"] = frequency_json(compared.largest_ratio);
+  made["amplitude_ratio"] = json_of(compared.amplitude_ratio);
+  made["softmax_ratio"] = json_of(compared.softmax_ratio);
+  made["key_gain_ratio"] = json_of(compared.key_gain_ratio);
+  made["angle_difference"] = json_of(compared.angle_difference);
+  made["angle_pair"] = compared.angle_pair;
+  made["rounding_difference"] = json_of(compared.rounding_difference);
+  made["score_bound_even"] = json_of(compared.score_bound_even);
+  made["score_bound"] = json_of(compared.score_bound);
   made["causes"] = Json::array();
-  for (const CauseOfPart& cause : part.causes) {
+  for (const DifferenceCause& cause : compared.causes) {
     Json rule = in_force_json(cause.rule);
     rule["dialect"] = cause.dialect;
     made["causes"].push_back(std::move(rule));
@@ -122,7 +122,7 @@ std::string diff_json(const DiffReport& report) {
   made["form"] = name_of(report.form);
   made["context"] = report.context;
   made["context_source"] = report.context_source;
-  made["max_length"] = report.max_length ? Json(*report.max_length) : Json(nullptr);
+  made["max_length"] = json_of(report.max_length);
   made["shifts"] = report.shifts;
   made["agree"] = report.agree;
   made["dialects"] = Json::array();
@@ -139,7 +139,8 @@ std::string diff_json(const DiffReport& report) {
     entry["views"] = Json::array();
     for (const EngineView& view : group.views) entry["views"].push_back(view_json(view));
     entry["comparisons"] = Json::array();
-    for (const EnginePart& part : group.parts) entry["comparisons"].push_back(part_json(part));
+    for (const EngineComparison& compared : group.comparisons)
+      entry["comparisons"].push_back(comparison_json(compared));
     made["groups"].push_back(std::move(entry));
   }
   made["layers_without_rotation"] = report.layers_without_rotation;

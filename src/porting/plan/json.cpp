@@ -61,7 +61,7 @@ std::string plan_json(const Plan& plan) {
   made["model_type"] = plan.model_type;
   made["layer_type"] = plan.layer_type;
   made["layers"] = plan.layers;
-  made["window"] = plan.window ? Json(*plan.window) : Json(nullptr);
+  made["window"] = json_of(plan.window);
   made["trained"] = plan.trained;
   made["trained_source"] = plan.trained_source;
   made["to"] = plan.to;
@@ -71,10 +71,9 @@ std::string plan_json(const Plan& plan) {
   made["base"] = plan.base;
   made["bands"] = Json::array();
   for (const PlanBand& band : plan.bands) {
-    made["bands"].push_back(
-        {{"from_turns", band.from_rotations},
-         {"to_turns", band.to_rotations ? Json(*band.to_rotations) : Json(nullptr)},
-         {"pairs", band.pairs}});
+    made["bands"].push_back({{"from_turns", band.from_rotations},
+                             {"to_turns", json_of(band.to_rotations)},
+                             {"pairs", band.pairs}});
   }
   made["methods"] = Json::array();
   for (const PlanMethod& method : plan.methods) made["methods"].push_back(method_json(method));

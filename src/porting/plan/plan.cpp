@@ -16,78 +16,77 @@ using encodings::RopeSpec;
 
 constexpr double kRotation = 2.0 * std::numbers::pi;
 
-// What a method says of itself; its formulas stand in rope_scaling.hpp.
-struct Words {
+// The description of a method; its formulas are in rope_scaling.hpp.
+struct MethodText {
   std::string_view name;
   std::array<std::string_view, 2> trade_off;
   std::string_view fine_tuning;
   std::string_view engines;
 };
 
-constexpr std::array kWords = {
-    Words{"none",
-          {"Nothing changes: nearby tokens keep their angles.",
-           "Pairs that never completed a turn meet angles that training never showed; attention "
-           "usually collapses there."},
-          "training at the longer length is the only remedy",
-          "every engine"},
-    Words{"present",
-          {"What the config carries now, at the longer context.",
-           "Beyond the length it was made for it extrapolates like any other."},
-          "as the model was made",
-          "see phasor diff"},
-    Words{"linear",
-          {"Every angle stays within what training showed.",
-           "All pairs slow down alike, so neighbours become harder to tell apart; short texts "
-           "suffer too."},
-          "needed: a short one usually suffices",
-          "Hugging Face, vLLM and llama.cpp give the same angles"},
-    Words{
-        "ntk",
-        {"The fastest pair keeps its speed and the slowest is stretched by the whole factor.",
-         "Slow pairs before it are stretched by less and still meet new angles: plan for more than "
-         "needed."},
-        "often works without; better with",
-        "a changed base: every engine"},
-    Words{"dynamic",
-          {"Texts within the trained length are untouched; the base grows with the sequence.",
-           "Keys stored earlier keep their old base, so a cache is inconsistent once the text is "
-           "longer."},
-          "made to work without",
-          "Hugging Face by sequence, vLLM fixed at load, llama.cpp not at all (base only)"},
-    Words{"yarn",
-          {"Fast pairs keep their speed, slow ones are stretched, a ramp between; the amplitude "
-           "sharpens attention.",
-           "The stretch also applies to short texts, which lose a little."},
-          "works without at small factors; a short one at large factors",
-          "Hugging Face, vLLM and llama.cpp; a stored attention_factor is read by Hugging Face "
-          "alone, and under M-RoPE vLLM moves the correction range"},
-    Words{"llama3",
-          {"Pairs of more than 4 turns within the trained length keep their speed, those of less "
-           "than one are stretched.",
-           "No amplitude: attention over many more tokens is less sharp than with YaRN."},
-          "needed: the models that carry it were trained on",
-          "Hugging Face, vLLM and llama.cpp give the same angles"},
-    Words{
-        "longrope",
-        {"One factor per pair: the best ones are found by a search on the model, which this plan "
-         "does not do.",
-         "The slots below hold YaRN's stretch, so that the config is valid and a search has a "
-         "start."},
-        "needed after the search",
-        "the list is chosen by sequence in Hugging Face, by configured length in vLLM, by context "
-        "size in llama.cpp, always long in mlx-lm"},
+constexpr std::array kMethods = {
+    MethodText{"none",
+               {"Nothing changes: the angles between nearby tokens stay those of training.",
+                "Pairs with less than one full rotation in training reach new angles; attention "
+                "usually fails there."},
+               "training at the longer length is required",
+               "every engine"},
+    MethodText{"present",
+               {"The scaling that the config has now, at the longer context.",
+                "Beyond the length it was made for, it reaches new angles like any other."},
+               "as for the original model",
+               "see phasor diff"},
+    MethodText{"linear",
+               {"All angles stay within the range of training.",
+                "All frequencies are reduced by the same factor, so neighbouring tokens are harder "
+                "to distinguish; short texts get worse too."},
+               "required; a short one is usually enough",
+               "Hugging Face, vLLM and llama.cpp give the same angles"},
+    MethodText{"ntk",
+               {"The first frequency is unchanged and the last is divided by the whole factor.",
+                "Low frequencies before the last are divided by less and still reach new angles: "
+                "choose a longer context than needed."},
+               "optional; improves the result",
+               "every engine: only the base changes"},
+    MethodText{
+        "dynamic",
+        {"Texts within the trained length are unchanged; the base grows with the sequence.",
+         "Cached keys keep their old base, so the cache is inconsistent once the text is longer "
+         "than the trained length."},
+        "not required",
+        "Hugging Face by sequence, vLLM fixed at load; not supported by llama.cpp (base only)"},
+    MethodText{"yarn",
+               {"High frequencies are unchanged, low ones are divided by the factor, with a ramp "
+                "between; the amplitude sharpens attention.",
+                "The scaling also applies to short texts, which get slightly worse."},
+               "not required at small factors; a short one at large factors",
+               "Hugging Face, vLLM and llama.cpp; only Hugging Face reads attention_factor, and "
+               "with M-RoPE vLLM computes another correction range"},
+    MethodText{"llama3",
+               {"Pairs with more than 4 full rotations within the trained length are unchanged, "
+                "those with less than one are divided by the factor.",
+                "No amplitude: attention over many more tokens is less sharp than with YaRN."},
+               "required: the models that use it were trained further",
+               "Hugging Face, vLLM and llama.cpp give the same angles"},
+    MethodText{"longrope",
+               {"One factor per pair: the best ones are found by a search with the model, which "
+                "this plan does not do.",
+                "The factors below are YaRN's: a valid config and a start for the search."},
+               "required after the search",
+               "short or long factors are chosen by sequence in Hugging Face, by configured length "
+               "in vLLM, by context size in llama.cpp; mlx-lm always uses the long ones"},
 };
 
 void describe(PlanMethod& method) {
-  const auto* found = std::find_if(kWords.begin(), kWords.end(),
-                                   [&](const Words& words) { return words.name == method.name; });
+  const auto* found = std::find_if(kMethods.begin(), kMethods.end(), [&](const MethodText& text) {
+    return text.name == method.name;
+  });
   method.trade_off = {std::string(found->trade_off[0]), std::string(found->trade_off[1])};
   method.fine_tuning = found->fine_tuning;
   method.engines = found->engines;
 }
 
-// The frequencies training would have seen without any scaling.
+// The spec without its scaling.
 [[nodiscard]] RopeSpec unscaled(RopeSpec rope) {
   if (auto* proportional = std::get_if<encodings::ProportionalScaling>(&rope.scaling)) {
     proportional->factor = 1.0;
@@ -101,7 +100,7 @@ void find_trained(const config::ModelConfig& model, const RopeSpec& rope,
                   const PlanOptions& options, Plan& plan) {
   if (options.trained) {
     plan.trained = *options.trained;
-    plan.trained_source = "as asked";
+    plan.trained_source = "as requested";
   } else if (const auto original = encodings::original_length(rope.scaling)) {
     plan.trained = *original;
     plan.trained_source = "the original length of its scaling";
@@ -110,7 +109,8 @@ void find_trained(const config::ModelConfig& model, const RopeSpec& rope,
     plan.trained_source = "max_position_embeddings";
   } else {
     refuse(ErrorCode::invalid_argument,
-           "plan: the trained length must be given, in the config or with --trained, got none");
+           "plan: the trained length is missing: the config has no max_position_embeddings; set "
+           "--trained");
   }
   if (plan.trained < 2) {
     refuse(ErrorCode::invalid_argument,
@@ -118,12 +118,12 @@ void find_trained(const config::ModelConfig& model, const RopeSpec& rope,
   }
   if (plan.to <= plan.trained) {
     refuse(ErrorCode::invalid_argument,
-           message("plan: the context to reach must be above the trained length ", plan.trained,
-                   " (within it there is nothing to do), got ", plan.to));
+           message("plan: the new context must be larger than the trained length ", plan.trained,
+                   ", got ", plan.to));
   }
   if (plan.to >= kContextLimit) {
     refuse(ErrorCode::invalid_argument,
-           message("plan: the context to reach must be below 2^40, got ", plan.to));
+           message("plan: the new context must be below 2^40, got ", plan.to));
   }
 }
 
@@ -147,7 +147,7 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
     pair.frequency = after;
     pair.rotations_at_to = to * after / kRotation;
     pair.compression = before == 0.0 ? 1.0 : after / before;
-    // A margin for rounding: linear ends exactly where training ended.
+    // A margin for rounding: linear scaling ends exactly at the trained angles.
     pair.out_of_distribution = pair.rotations_trained < 1.0 &&
                                pair.rotations_at_to > pair.rotations_trained * (1.0 + 1e-9);
     const std::size_t index = band_of(pair.rotations_trained);
@@ -182,22 +182,21 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   slots.factor = plan.factor;
   for (std::size_t i = 0; i < before.values().size(); ++i) {
     slots.short_factor.push_back(1.0);
-    // Four decimals: a start for a search needs no more, and a person has to read them. Rounded
-    // up, since a stretch that falls short shows new angles; the 1e-6 keeps whole ones whole.
+    // Four decimals, for a reader; rounded up, because a smaller factor reaches new angles. The
+    // 1e-6 keeps integers.
     const double stretch = before.values()[i] / after.values()[i];
     slots.long_factor.push_back(std::ceil(stretch * 1e4 - 1e-6) / 1e4);
   }
   return slots;
 }
 
-// The spec of a method; throws Error with the reason where it does not apply.
+// The spec of a method; throws Error with the reason if it does not apply.
 [[nodiscard]] RopeSpec spec_of(std::string_view name, const RopeSpec& plain, const Plan& plan) {
   RopeSpec rope = plain;
   if (auto* proportional = std::get_if<encodings::ProportionalScaling>(&rope.scaling)) {
     if (name != "linear") {
       refuse(ErrorCode::unsupported,
-             "a config has one rope_type, and here it is proportional, which takes a linear factor "
-             "only");
+             "a config has one rope_type, here proportional, which supports only a linear factor");
     }
     proportional->factor = plan.factor;
     return rope;
@@ -208,7 +207,7 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
     const auto dim = static_cast<double>(rope.rotary_dim);
     if (rope.rotary_dim <= 2)
       refuse(ErrorCode::unsupported,
-             "it needs more than one pair: the exponent is dim / (dim - 2)");
+             "requires more than one pair: the exponent is dim / (dim - 2)");
     rope.base *= std::pow(plan.factor, dim / (dim - 2.0));
   } else if (name == "dynamic") {
     rope.scaling = encodings::DynamicScaling{plan.factor, std::nullopt, plan.trained};
@@ -238,8 +237,7 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
     return i;
   }
   refuse(ErrorCode::unsupported,
-         message("plan: the layer must rotate, got layer '",
-                 wanted.empty() ? group.layer_type : wanted, "', which has no rotation"));
+         message("plan: layer '", wanted.empty() ? group.layer_type : wanted, "' has no rotation"));
 }
 
 [[nodiscard]] Plan made(const ReadableConfig& config, const PlanOptions& options) {
@@ -249,8 +247,8 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   const RopeSpec& present = *group.rope;
   if (std::holds_alternative<encodings::AxialAxes>(present.axes) || present.xpos) {
     refuse(ErrorCode::unsupported,
-           message("plan: the layer must turn by one kind of position, got ",
-                   present.xpos ? "xPos" : "the two axes of an image"));
+           message("plan: ", present.xpos ? "xPos" : "the two axes of an image",
+                   " cannot be extended by a config"));
   }
   Plan plan;
   plan.model_type = model.model_type;
@@ -273,16 +271,16 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   for (const double frequency : frequencies.values())
     ++plan.bands[band_of(static_cast<double>(plan.trained) * frequency / kRotation)].pairs;
 
-  for (const Words& words : kWords) {
+  for (const MethodText& text : kMethods) {
     PlanMethod method;
-    method.name = words.name;
+    method.name = text.name;
     describe(method);
-    const bool as_it_is = words.name == "none" || words.name == "present";
-    if (words.name == "present" && present == plain) continue;
+    const bool as_it_is = text.name == "none" || text.name == "present";
+    if (text.name == "present" && present == plain) continue;
     try {
-      method.rope = words.name == "none"      ? plain
-                    : words.name == "present" ? present
-                                              : spec_of(words.name, plain, plan);
+      method.rope = text.name == "none"      ? plain
+                    : text.name == "present" ? present
+                                             : spec_of(text.name, plain, plan);
       measure(plan, frequencies, method);
       if (!as_it_is) write_snippets(config, index, plan.trained, plan.to, method);
     } catch (const Error& error) {

@@ -15,13 +15,13 @@ namespace {
 using encodings::RopeSpec;
 using io::Json;
 
-// Whole numbers as such: 4, not 4.0.
+// Integers without a fraction: 4, not 4.0.
 [[nodiscard]] Json number(double value) {
   const bool whole = std::nearbyint(value) == value && std::abs(value) < 1e15;
   return whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
 
-// Lists broken within a page's width; objects one key a line.
+// Lists wrapped at 90 columns; objects with one key per line.
 [[nodiscard]] std::string laid_out(const Json& value, std::size_t indent) {
   const std::string margin(indent + 2, ' ');
   if (value.is_object() && !value.empty()) {
@@ -58,8 +58,8 @@ void write_axes(const RopeSpec& rope, Json& to) {
   Json made;
   made["rope_type"] = encodings::name_of(rope.scaling);
   made["rope_theta"] = number(rope.base);
-  const bool share_stands_outside = part.contains("rotary_dim");
-  if (rope.rotary_dim != rope.head_dim && !share_stands_outside) {
+  const bool share_is_outside = part.contains("rotary_dim");
+  if (rope.rotary_dim != rope.head_dim && !share_is_outside) {
     made["partial_rotary_factor"] =
         static_cast<double>(rope.rotary_dim) / static_cast<double>(rope.head_dim);
   }
@@ -68,7 +68,7 @@ void write_axes(const RopeSpec& rope, Json& to) {
   return made;
 }
 
-// Everything a snippet is made from.
+// The inputs of a snippet.
 struct Draft {
   const ReadableConfig& config;
   std::size_t group;
@@ -96,7 +96,7 @@ void write_lengths(Draft& draft, Json& snippet) {
   for (const std::string_view name : {"n_positions", "max_sequence_length", "seq_length"}) {
     if (!draft.has(key) && draft.has(name)) key = name;
   }
-  // Dynamic scaling measures the sequence against this key: there it stays the trained length.
+  // Dynamic scaling compares the sequence with this key: it remains the trained length.
   const bool dynamic = std::holds_alternative<encodings::DynamicScaling>(draft.method.rope.scaling);
   snippet[key] = dynamic ? draft.trained : draft.to;
   if (draft.has("original_max_position_embeddings"))
@@ -148,10 +148,10 @@ void write_lengths(Draft& draft, Json& snippet) {
         made["rope_local_base_freq"] = number(group.rope->base);
     }
   }
-  const bool share_stands_outside =
+  const bool share_is_outside =
       !draft.present({"rotary_dim", "rotary_pct", "rotary_emb_fraction", "partial_rotary_factor"})
            .empty();
-  if (draft.rope().rotary_dim != draft.rope().head_dim && !share_stands_outside) {
+  if (draft.rope().rotary_dim != draft.rope().head_dim && !share_is_outside) {
     made["partial_rotary_factor"] =
         static_cast<double>(draft.rope().rotary_dim) / static_cast<double>(draft.rope().head_dim);
   }
@@ -189,7 +189,7 @@ void write_lengths(Draft& draft, Json& snippet) {
   return first.same_values(second) && first.amplitude() == second.amplitude();
 }
 
-// Empty when the snippet, pasted, gives what the plan shows.
+// Empty when the config with the snippet gives the frequencies of the plan.
 [[nodiscard]] std::string problem_of(const Draft& draft, const Json& snippet,
                                      const std::vector<std::string>& remove) {
   Json pasted = draft.text;
@@ -202,19 +202,20 @@ void write_lengths(Draft& draft, Json& snippet) {
   if (!parsed) return parsed.error().what();
   const std::vector<config::LayerGroup>& before = draft.config.meaning.groups;
   const std::vector<config::LayerGroup>& after = parsed->groups;
-  if (after.size() != before.size()) return "pasted: the layers fall into other groups";
+  if (after.size() != before.size())
+    return "with this snippet the config has other groups of layers";
   for (std::size_t i = 0; i < before.size(); ++i) {
     const auto found = std::find_if(after.begin(), after.end(), [&](const auto& group) {
       return group.layer_type == before[i].layer_type;
     });
     if (found == after.end() || found->rope.has_value() != before[i].rope.has_value())
-      return "pasted: the layers fall into other groups";
-    // A group that shares the dictionary moves with it.
+      return "with this snippet the config has other groups of layers";
+    // A group that shares the dictionary changes with it.
     const bool moves = i == draft.group || (before[draft.group].rope && before[i].rope &&
                                             *before[i].rope == *before[draft.group].rope);
     if (before[i].rope &&
         !same_rotation(*found->rope, moves ? draft.rope() : *before[i].rope, draft.to)) {
-      return "pasted: the config gives other frequencies";
+      return "with this snippet the config has other frequencies";
     }
   }
   return {};
@@ -241,7 +242,7 @@ void write_snippets(const ReadableConfig& config, std::size_t group, std::int64_
   };
   if (config.form == ConfigForm::plain && !config.text.empty()) {
     finish(method.rope_parameters, draft_plain(draft));
-    method.rope_scaling.problem = "a plain spec has one form";
+    method.rope_scaling.problem = "a plain spec has only one form";
     return;
   }
   finish(method.rope_parameters, draft_parameters(draft, method.rope_parameters));

@@ -1,4 +1,4 @@
-// A scaling written back as the keys of a config.
+// Writes a scaling as config keys.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace phasor::porting {
 
 // Fills method.rope_parameters and method.rope_scaling for the group of layers `group`, and checks
-// each: merged into the config and parsed again it must give method's frequencies and amplitude,
-// and leave the other layers as they were.
+// each: merged into the config and parsed again it must give method's frequencies and amplitude and
+// not change the other layers.
 void write_snippets(const ReadableConfig& config, std::size_t group, std::int64_t trained,
                     std::int64_t to, PlanMethod& method);
 

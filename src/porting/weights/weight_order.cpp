@@ -5,11 +5,15 @@
 #include <span>
 
 #include "phasor/config/config.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
+#include "porting/convert/permute.hpp"
+#include "porting/evenly_spaced.hpp"
+#include "porting/json_values.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -29,16 +33,12 @@ struct Pair {
   return {first + 2 * i, first + 2 * i + 1};
 }
 
-// Where the row `row` of weights in the layout other than `to` went when all of them were permuted
-// to it in heads of `chunk` rows.
+// The new index of row `row` when weights in the other layout are permuted to `to` in heads of
+// `chunk` rows.
 [[nodiscard]] std::int64_t moved_row(std::int64_t row, std::int64_t chunk, PairLayout to) {
   const std::int64_t start = row / chunk * chunk, at = row % chunk, half = chunk / 2;
   if (to == PairLayout::interleaved) return start + (at < half ? 2 * at : 2 * (at - half) + 1);
   return start + (at % 2 == 0 ? at / 2 : at / 2 + half);
-}
-
-[[nodiscard]] PairLayout other(PairLayout layout) {
-  return layout == PairLayout::half ? PairLayout::interleaved : PairLayout::half;
 }
 
 // Rows [0, key_heads * head_dim) of k that hold pair i of a key head.
@@ -49,7 +49,7 @@ struct Pair {
     const Pair pair = pair_of(rope, candidate.keys, i);
     return {first + pair.a, first + pair.b};
   }
-  const Pair before = pair_of(rope, other(candidate.keys), i);
+  const Pair before = pair_of(rope, other_layout(candidate.keys), i);
   const std::int64_t chunk = key_heads * rope.head_dim / *candidate.permuted_as_heads;
   return {moved_row(first + before.a, chunk, candidate.keys),
           moved_row(first + before.b, chunk, candidate.keys)};
@@ -70,14 +70,14 @@ struct Pair {
       all.push_back(std::move(candidate));
     }
   }
-  // Converters that took q's heads for k's (llama.cpp #2376, transformers #31788), or q's heads
-  // over k's heads (llama.cpp #3364); they knew no partial rotation.
+  // Converters that used the number of q's heads for k (llama.cpp #2376, transformers #31788), or q's
+  // heads / k's heads (llama.cpp #3364); they did not support partial rotation.
   if (rope.rotary_dim != rope.head_dim || heads == key_heads) return all;
   std::vector<std::int64_t> wrong = {heads, heads / key_heads};
   if (wrong[0] == wrong[1]) wrong.pop_back();
   for (const std::int64_t count : wrong) {
     const std::int64_t rows = key_heads * rope.head_dim;
-    // A permutation in heads of two rows moves nothing: that is the mixed order above.
+    // A permutation in heads of two rows changes nothing: that is the mixed order above.
     if (count == key_heads || rows % count != 0 || rows / count % 2 != 0 || rows / count == 2) {
       continue;
     }
@@ -85,9 +85,10 @@ struct Pair {
       OrderCandidate candidate;
       candidate.queries = candidate.keys = to;
       candidate.permuted_as_heads = count;
-      candidate.text = message("q ", core::name_of(to), ", k put from ", core::name_of(other(to)),
-                               " to ", core::name_of(to), " as if it had ", count,
-                               count == 1 ? " head" : " heads", " instead of ", key_heads);
+      candidate.text =
+          message("q ", core::name_of(to), ", k permuted from ", core::name_of(other_layout(to)),
+                  " to ", core::name_of(to), " as if it had ", count,
+                  count == 1 ? " head" : " heads", " instead of ", key_heads);
       all.push_back(std::move(candidate));
     }
   }
@@ -95,7 +96,7 @@ struct Pair {
 }
 
 [[nodiscard]] double dot(const float* a, const float* b, std::size_t count) {
-  // Lanes of their own, which the compiler may keep in one register.
+  // Independent sums, so that the compiler can vectorise.
   constexpr std::size_t kLanes = 16;
   float lanes[kLanes] = {};
   std::size_t i = 0;
@@ -191,8 +192,8 @@ class LayerWeights {
   return error > 0.0 ? mean / error : 0.0;
 }
 
-// The chance that a normal variable exceeds what Student's t at `freedom` degrees corresponds to,
-// by Wallace's approximation.
+// The probability that Student's t with `freedom` degrees of freedom exceeds t, by Wallace's
+// approximation.
 [[nodiscard]] double chance_beyond(double t, double freedom) {
   if (!(t > 0.0)) return 1.0;
   const double z = (8.0 * freedom + 1.0) / (8.0 * freedom + 3.0) *
@@ -217,8 +218,8 @@ struct Samples {
   }
 };
 
-// How likely it is that no order at all would put one candidate so far ahead of every other, and of
-// nothing; fills in how far each is behind.
+// The probability that weights without any order put one candidate this far ahead of every other and
+// of 0; sets OrderCandidate::behind.
 [[nodiscard]] double chance_of(const Samples& samples, std::size_t best,
                                std::vector<OrderCandidate>& candidates) {
   const std::vector<double>& of_best = samples.antisymmetry[best];
@@ -230,7 +231,7 @@ struct Samples {
     candidates[c].behind = student_t(ahead);
     closest = std::min(closest, candidates[c].behind);
   }
-  // Any of them could have come out best by chance.
+  // Any candidate could be the best by chance.
   return static_cast<double>(candidates.size()) *
          chance_beyond(closest, static_cast<double>(samples.count()) - 1.0);
 }
@@ -251,24 +252,25 @@ void judge(const Samples& samples, WeightOrder& order) {
     return a.antisymmetry > b.antisymmetry;
   });
   if (order.tells) {
-    order.reason = message("cross products of its pairs part as training leaves them, ",
-                           "which no other order shows");
+    order.reason =
+        "only in this order are the cross products of pairs antisymmetric, as training makes them";
   } else if (!enough) {
     order.reason =
-        message("at least ", kFewestSamples, " key heads must be there, got ", samples.count());
+        message("at least ", kFewestSamples, " key heads are required, got ", samples.count());
   } else if (effect < kOrderEffect) {
-    order.reason = "no order shows the mark of training: the weights may be untrained";
+    order.reason = "no order shows the antisymmetry of trained weights: they may be untrained";
   } else {
-    order.reason = message("the best two orders are too close for ", samples.count(), " key heads");
+    order.reason =
+        message("the best two orders are too similar for ", samples.count(), " key heads");
   }
 }
 
-// Spread over the model, as many as the budget of products allows.
+// Evenly spaced layers, as many as kProducts allows.
 [[nodiscard]] std::vector<std::size_t> chosen_layers(const std::vector<AttentionLayer>& layers,
                                                      std::size_t candidates) {
   std::vector<std::size_t> with_keys;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    // Other widths (Gemma 4) would be other candidates.
+    // Layers of other widths (Gemma 4) would need other candidates.
     if (layers[i].keys.weight != nullptr && layers[i].rope.head_dim == layers[0].rope.head_dim &&
         layers[i].rope.rotary_dim == layers[0].rope.rotary_dim) {
       with_keys.push_back(i);
@@ -281,11 +283,8 @@ void judge(const Samples& samples, WeightOrder& order) {
                           static_cast<double>(first.queries.first_row.size()) *
                           static_cast<double>(first.queries.weight->shape[1]);
   const auto most = static_cast<std::size_t>(std::max(2.0, kProducts / products));
-  const std::size_t count = std::min(most, with_keys.size());
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < count; ++i) {
-    chosen.push_back(with_keys[count == 1 ? 0 : i * (with_keys.size() - 1) / (count - 1)]);
-  }
+  std::vector<std::size_t> chosen = evenly_spaced(with_keys.size(), most);
+  for (std::size_t& index : chosen) index = with_keys[index];
   return chosen;
 }
 
@@ -296,7 +295,7 @@ template <class Release>
   order.heads = static_cast<std::int64_t>(layers[0].queries.first_row.size());
   order.key_heads = static_cast<std::int64_t>(layers[0].keys.first_row.size());
   if (order.key_heads == 0) {
-    throw Error(ErrorCode::unsupported, "layer 0: keys must be there, got none");
+    refuse(ErrorCode::unsupported, "layer 0 has no k projection");
   }
   order.config_layout = tensors.layout_of_names ? tensors.layout_of_names : layers[0].rope.layout;
   order.candidates = make_candidates(layers[0].rope, order.heads, order.key_heads);
@@ -311,7 +310,7 @@ template <class Release>
   }
   order.samples = static_cast<std::int64_t>(samples.count());
   if (layers[0].rope.rotary_dim < 4) {
-    order.reason = "one pair to a head stands alike in every order";
+    order.reason = "with one pair per head every order is the same";
     return order;
   }
   judge(samples, order);
@@ -321,16 +320,16 @@ template <class Release>
 [[nodiscard]] AttentionTensors gguf_attention(const io::GgufFile& file,
                                               const config::ModelConfig& config) {
   if (!config.heads) {
-    throw Error(ErrorCode::invalid_argument,
-                message(file.name(), ": attention.head_count must be given, got none"));
+    refuse(ErrorCode::invalid_argument,
+           message(file.name(), ": missing key \"attention.head_count\""));
   }
   const std::int64_t heads = *config.heads, key_heads = config.key_heads.value_or(heads);
   AttentionTensors tensors;
   const auto check = [&](const io::Tensor& tensor, std::int64_t rows) {
     if (tensor.shape.size() != 2 || tensor.shape[0] != rows) {
-      throw Error(ErrorCode::shape_mismatch, message(file.name(), ": ", tensor.name, " must have ",
-                                                     rows, " rows by the metadata, got ",
-                                                     tensor.shape.empty() ? 0 : tensor.shape[0]));
+      refuse(ErrorCode::shape_mismatch,
+             message(file.name(), ": ", tensor.name, " must have ", rows,
+                     " rows by the metadata, got shape ", core::shape_text(tensor.shape)));
     }
   };
   for (const config::LayerGroup& group : config.groups) {
@@ -360,9 +359,9 @@ template <class Release>
     }
   }
   if (tensors.layers.empty()) {
-    throw Error(ErrorCode::unsupported,
-                message(file.name(), ": tensors blk.N.attn_q.weight and attn_k.weight must be ",
-                        "there, got none"));
+    refuse(
+        ErrorCode::unsupported,
+        message(file.name(), ": tensors blk.N.attn_q.weight and blk.N.attn_k.weight are missing"));
   }
   return tensors;
 }
@@ -396,15 +395,13 @@ Result<WeightOrder> infer_weight_order(const std::filesystem::path& path) {
 }
 
 std::string weight_order_json(const WeightOrder& order) {
-  using io::Json;
   const auto candidate_json = [](const OrderCandidate& candidate) {
     Json json;
     json["order"] = candidate.text;
     json["consistent"] = candidate.consistent();
     json["queries"] = core::name_of(candidate.queries);
     json["keys"] = core::name_of(candidate.keys);
-    json["permuted_as_heads"] =
-        candidate.permuted_as_heads ? Json(*candidate.permuted_as_heads) : Json(nullptr);
+    json["permuted_as_heads"] = json_of(candidate.permuted_as_heads);
     json["antisymmetry"] = candidate.antisymmetry;
     json["determinant"] = candidate.determinant;
     json["behind"] = candidate.behind;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "phasor/io/safetensors.hpp"
+#include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::porting::testing {

@@ -41,15 +41,14 @@ class Convert : public io::testing::TemporaryFolder {
     return convert_checkpoint(options);
   }
   // Refused with these words, and nothing written.
-  void expect_refused(const fs::path& from, std::string_view words,
+  void expect_refused(const fs::path& from, std::initializer_list<std::string_view> values,
                       PairLayout layout = PairLayout::interleaved) const {
     const Result<ConvertResult> result = convert(from, at("refused"), layout);
     ASSERT_FALSE(result.ok());
-    EXPECT_NE(std::string_view(result.error().what()).find(words), std::string::npos)
-        << result.error().what();
+    tests::expect_error(result.error().code(), values, result);
     EXPECT_FALSE(fs::exists(at("refused")));
   }
-  // A copy that the test may spoil.
+  // A copy that the test may modify.
   [[nodiscard]] fs::path copy_of(std::string_view model) const {
     const fs::path folder = at(model);
     fs::copy(golden(model), folder, fs::copy_options::recursive);

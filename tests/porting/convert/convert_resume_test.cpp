@@ -100,7 +100,8 @@ TEST_F(Convert, AnotherConversionIsNotContinued) {
     const Result<ConvertResult> result = convert(from, at("cut"), to);
     return result.ok() ? std::string("none") : std::string(result.error().what());
   };
-  EXPECT_NE(refusal(golden("llama_gqa_llama3"), PairLayout::interleaved).find("got one of "),
+  EXPECT_NE(refusal(golden("llama_gqa_llama3"), PairLayout::interleaved)
+                .find(fs::weakly_canonical(source).string()),
             std::string::npos);
   io::testing::put(source / "generation_config.json", "{}");
   EXPECT_NE(refusal(source, PairLayout::interleaved).find("changed since"), std::string::npos);
@@ -113,7 +114,7 @@ TEST_F(Convert, StartsOverAfterTheMachineDid) {
   options.source = golden("llama_gqa_llama3");
   options.destination = at("cut");
   ASSERT_TRUE(run_cut(options, 8));
-  // What another boot wrote may be lost or wrong, so spoil it.
+  // What another boot wrote may be lost or wrong, so it is overwritten here.
   auto journal = io::Json::parse(io::testing::get(at("cut") / ".phasor_convert.json"));
   journal["boot"] = "another";
   io::testing::put(at("cut") / ".phasor_convert.json", journal.dump());
@@ -131,7 +132,7 @@ TEST_F(Convert, RefusesFoldersThatAreNotApart) {
   for (const fs::path& to : {source, source / "inside", source / ".." / "llama_gqa_llama3"}) {
     const Result<ConvertResult> result = convert(source, to, PairLayout::interleaved);
     ASSERT_FALSE(result.ok()) << to;
-    EXPECT_NE(std::string_view(result.error().what()).find("apart"), std::string::npos);
+    EXPECT_NE(std::string_view(result.error().what()).find("separate folder"), std::string::npos);
   }
   EXPECT_EQ(contents(source), contents(golden("llama_gqa_llama3")));
 }
@@ -146,11 +147,11 @@ TEST_F(Convert, RefusesADestinationWithOtherFiles) {
   EXPECT_EQ(contents(at("full")).size(), 1U);
 }
 
-TEST_F(Convert, RefusesWeightsThatItWouldLeaveBehind) {
+TEST_F(Convert, RefusesWeightsThatItWouldNotConvert) {
   const fs::path source = copy_of("llama_gqa_llama3");
   for (const char* name : {"pytorch_model.bin", "model.gguf", "adapter.safetensors"}) {
     io::testing::put(source / name, "");
-    expect_refused(source, name);
+    expect_refused(source, {name});
     fs::remove(source / name);
   }
 }
@@ -161,10 +162,10 @@ TEST_F(Convert, RefusesTensorsThatItDoesNotKnow) {
     Checkpoint checkpoint = llama();
     checkpoint.add(message("model.layers.0.self_attn.", name), {4, 4});
     checkpoint.write(at("source"), kLlama);
-    expect_refused(at("source"), name);
+    expect_refused(at("source"), {name});
   }
   llama("base_model.model.layers.0.self_attn.").write(at("source"), kLlama);
-  expect_refused(at("source"), "base_model.model.");
+  expect_refused(at("source"), {"base_model.model."});
 }
 
 TEST_F(Convert, RefusesShapesThatDisagree) {
@@ -173,21 +174,21 @@ TEST_F(Convert, RefusesShapesThatDisagree) {
   checkpoint.add("model.layers.0.self_attn.k_proj.weight", {16, 16});  // the config says 8
   checkpoint.add("model.layers.0.self_attn.v_proj.weight", {8, 16});
   checkpoint.write(at("source"), kLlama);
-  expect_refused(at("source"), "k_proj.weight: must have 8 features");
+  expect_refused(at("source"), {"k_proj.weight", "8"});
 
   Checkpoint normed = llama();
   normed.add("model.layers.0.self_attn.q_norm.weight", {5});
   normed.write(at("source"), kLlama);
-  expect_refused(at("source"), "q_norm.weight: must have 4 or 16 numbers");
+  expect_refused(at("source"), {"q_norm.weight", "4", "16"});
 }
 
 TEST_F(Convert, RefusesLayersThatAreNotThereOrTooMany) {
   llama("model.layers.1.self_attn.").write(at("source"), kLlama);
-  expect_refused(at("source"), "layer 0");
+  expect_refused(at("source"), {"layer 0"});
   Checkpoint checkpoint = llama();
   checkpoint.add("model.layers.1.self_attn.q_proj.weight", {16, 16});
   checkpoint.write(at("source"), kLlama);
-  expect_refused(at("source"), "layer 1");
+  expect_refused(at("source"), {"layer 1"});
 }
 
 TEST_F(Convert, RefusesKeysThatServeAsValues) {
@@ -195,17 +196,17 @@ TEST_F(Convert, RefusesKeysThatServeAsValues) {
   checkpoint.add("model.layers.0.self_attn.q_proj.weight", {16, 16});
   checkpoint.add("model.layers.0.self_attn.k_proj.weight", {8, 16});
   checkpoint.write(at("source"), kLlama);
-  expect_refused(at("source"), "serve as values");
+  expect_refused(at("source"), {"serve as values"});
 }
 
 TEST_F(Convert, RefusesFamiliesByName) {
   llama().write(at("source"), R"({"model_type": "deepseek_v3", "hidden_size": 16,
       "num_attention_heads": 4, "num_hidden_layers": 1, "qk_rope_head_dim": 4,
       "qk_nope_head_dim": 4, "rope_theta": 10000.0})");
-  expect_refused(at("source"), "latent attention");
+  expect_refused(at("source"), {"latent attention"});
   llama().write(at("source"), R"({"model_type": "codegen", "n_embd": 16, "n_head": 4,
       "n_layer": 1, "rotary_dim": 4})");
-  expect_refused(at("source"), "\"codegen\"");
+  expect_refused(at("source"), {"\"codegen\""});
 }
 
 TEST_F(Convert, RefusesTheLayoutThatTheConfigContradicts) {
@@ -226,13 +227,13 @@ TEST_F(Convert, RefusesASidecarThatItDidNotWrite) {
   };
   put(R"({"format": 1, "layout": "interleaved", "converted_from": "half", "model_type": "llama",
           "extra": 1})");
-  expect_refused(source, "extra");
+  expect_refused(source, {"extra"});
   put(R"({"format": 2, "layout": "interleaved", "converted_from": "half", "model_type": "llama"})");
-  expect_refused(source, "format");
+  expect_refused(source, {"format"});
   put(R"({"format": 1, "layout": "sideways", "converted_from": "half", "model_type": "llama"})");
-  expect_refused(source, "layout");
+  expect_refused(source, {"layout"});
   put(R"({"format": 1, "layout": "interleaved", "converted_from": "half", "model_type": "phi"})");
-  expect_refused(source, "model_type");
+  expect_refused(source, {"model_type"});
   put(R"({"format": 1, "layout": "interleaved", "converted_from": "half", "model_type": "llama"})");
   EXPECT_TRUE(convert(source, at("there"), PairLayout::half).ok());
 }

@@ -59,7 +59,7 @@ TEST_P(EveryFamily, TouchesOnlyQueriesAndKeys) {
                           tensor.name.find("attention.output.dense.weight") != std::string::npos)) {
       expected = true;
     }
-    // Constant biases and norms look alike in any order.
+    // Constant biases and norms are the same in any order.
     const bool constant = [&] {
       std::vector<float> numbers(static_cast<std::size_t>(tensor.size()));
       io::to_floats(tensor, 0, numbers);
@@ -74,9 +74,9 @@ TEST_P(EveryFamily, TouchesOnlyQueriesAndKeys) {
 TEST_P(EveryFamily, RefusesASecondTime) {
   const fs::path source = golden(GetParam());
   const PairLayout own = layout_in(source);
-  expect_refused(source, message("already ", core::name_of(own)), own);
+  expect_refused(source, {message("already ", core::name_of(own))}, own);
   ASSERT_TRUE(convert(source, at("there"), other(own)).ok());
-  expect_refused(at("there"), message("already ", core::name_of(other(own))), other(own));
+  expect_refused(at("there"), {message("already ", core::name_of(other(own)))}, other(own));
 }
 
 std::vector<std::string> all_models() {
@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, EveryFamily, ::testing::ValuesIn(all_models()),
 
 // Which row goes where, written out
 
-// From half to interleaved: the row of the source that row r of a head of d rows takes, the first R
-// turning.
+// From half to interleaved: the row of the source that row r of a head of d rows takes; the
+// first R rotate.
 std::size_t source_row(std::size_t r, std::size_t d, std::size_t rotary) {
   const std::size_t head = r / d * d, at = r % d;
   if (at >= rotary) return r;
@@ -232,7 +232,7 @@ TEST_F(Convert, NamesOfMetaAreInterleavedWhateverTheConfigSays) {
     checkpoint.add(message("layers.0.attention.", name, ".weight"), {rows, 16});
   }
   checkpoint.write(at("source"), kLlama);
-  expect_refused(at("source"), "already interleaved");
+  expect_refused(at("source"), {"already interleaved"});
   ASSERT_TRUE(convert(at("source"), at("half"), PairLayout::half).ok());
   const ConvertResult back =
       convert(at("half"), at("back"), PairLayout::interleaved).value_or_throw();

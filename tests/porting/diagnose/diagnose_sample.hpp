@@ -1,4 +1,4 @@
-// Tensors before and after a rotation that somebody's engine might have done.
+// Tensors before and after the rotation of an imagined engine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace phasor::porting::testing {
 using encodings::RopeScaling;
 using encodings::RopeSpec;
 
-// What somebody's engine does. The rotation below is the plain formula on single features; the
+// The rotation of an engine. The rotation below is the plain formula on single features; the
 // engine of this project takes part in one test of its own.
 struct Recipe {
   std::int64_t batch = 1, tokens = 24, heads = 3, head_dim = 64;

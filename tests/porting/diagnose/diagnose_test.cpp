@@ -297,7 +297,7 @@ TEST(Diagnose, SixteenBitTensors) {
   }
 }
 
-// Turns below the tensors' rounding vanish: the slow pairs seem to stand, which is no difference.
+// Rotations below the tensors' rounding vanish: slow pairs look unrotated, which is no difference.
 TEST(Diagnose, SlowPairsOfSixteenBitTensorsAreNoDifference) {
   for (const io::NpyType type : {io::NpyType::f16, io::NpyType::bf16}) {
     Recipe recipe;
@@ -390,9 +390,9 @@ TEST(Diagnose, FrequenciesRoundedToBfloat16) {
 TEST(Diagnose, AmplitudeAppliedTwiceDroppedAndInverted) {
   const double usual = encodings::yarn_amplitude(4.0, 1.0);
   for (const auto& [amplitude, words] :
-       std::vector<std::pair<double, std::string>>{{usual, "YaRN's own"},
+       std::vector<std::pair<double, std::string>>{{usual, "as in YaRN"},
                                                    {usual * usual, "applied twice"},
-                                                   {1.0, "dropped"},
+                                                   {1.0, "missing"},
                                                    {1.0 / usual, "inverse"}}) {
     Recipe recipe;
     recipe.base = 1e6;
@@ -415,7 +415,7 @@ TEST(Diagnose, PositionsOffByOne) {
   expect_rotation(found, recipe);
   EXPECT_EQ(found.positions, "found");
   EXPECT_EQ(found.offset, 11) << page(found);
-  EXPECT_TRUE(says(found.notes, "off by one")) << page(found);
+  EXPECT_TRUE(says(found.notes, "1: off by one")) << page(found);
 }
 
 TEST(Diagnose, PositionsInBfloat16) {
@@ -430,7 +430,7 @@ TEST(Diagnose, PositionsInBfloat16) {
   expect_rotation(found, recipe);
   EXPECT_EQ(found.base, 10000.0) << page(found);
   EXPECT_EQ(found.table_dtype, "bfloat16_positions") << page(found);
-  EXPECT_TRUE(says(found.notes, "rounded to bfloat16")) << page(found);
+  EXPECT_TRUE(says(found.notes, "bfloat16")) << page(found);
 }
 
 TEST(Diagnose, PositionsGivenButAllTheSame) {
@@ -450,10 +450,10 @@ TEST(Diagnose, PositionsIgnored) {
   expect_rotation(found, recipe);
   EXPECT_EQ(found.positions, "found");
   EXPECT_EQ(found.offset, 0) << page(found);
-  EXPECT_TRUE(says(found.notes, "were not used")) << page(found);
+  EXPECT_TRUE(says(found.notes, "0, 1, ...")) << page(found);
 }
 
-TEST(Diagnose, PackedPositionsThatNobodyGave) {
+TEST(Diagnose, PackedPositionsThatWereNotGiven) {
   Recipe recipe;
   recipe.positions = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5};
   const Diagnosis found = make(recipe).diagnose();
@@ -462,7 +462,7 @@ TEST(Diagnose, PackedPositionsThatNobodyGave) {
   EXPECT_EQ(found.found_positions, recipe.positions) << page(found);
 }
 
-TEST(Diagnose, BatchRowsWithOffsetsOfTheirOwn) {
+TEST(Diagnose, BatchRowsWithDifferentOffsets) {
   Recipe recipe;
   recipe.batch = 2;
   for (const int start : {5, 40}) {

@@ -24,8 +24,8 @@ TEST(Dialects, Vllm48351_AttentionFactorIgnored) {
                                                    {"attention_factor", 1.0},
                                                    {"original_max_position_embeddings", 4096}});
   const DiffReport report = compare(config, {"hf", "vllm"});
-  const EnginePart& part = only_part(report);
-  EXPECT_EQ(part.status, PartStatus::differ);
+  const EngineComparison& part = only_part(report);
+  EXPECT_EQ(part.status, ComparisonStatus::differ);
   EXPECT_FALSE(part.first_difference.has_value());
   EXPECT_NEAR(part.amplitude_ratio, 1.4159, 5e-5);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-yarn-amplitude"});
@@ -45,7 +45,7 @@ TEST(Dialects, Vllm48621_MscalePairIgnored) {
   EXPECT_NEAR(report.groups[0].views[0].amplitude, 1.0, 1e-15);
   EXPECT_NEAR(report.groups[0].views[1].amplitude, 1.2772588722239782, 1e-12);
   EXPECT_NEAR(report.groups[0].views[2].amplitude, 1.0, 1e-15);
-  EXPECT_TRUE(names_source(report.groups[0].parts[0], "#48621"));
+  EXPECT_TRUE(names_source(report.groups[0].comparisons[0], "#48621"));
 }
 
 // The trainer that honoured attention_factor and the server that did not: 1.4159 apart.
@@ -63,13 +63,13 @@ TEST(Dialects, Vllm48621_TrainerAndServerDisagreeBy14159) {
               5e-5);
   EXPECT_NEAR(report.groups[0].views[2].amplitude / report.groups[0].views[0].amplitude, 1.4159,
               5e-5);
-  EXPECT_EQ(cause_ids(report.groups[0].parts[1]),
+  EXPECT_EQ(cause_ids(report.groups[0].comparisons[1]),
             std::set<std::string>{"llamacpp-yarn-attention-factor"});
 }
 
 TEST(Dialects, VllmMropeYarnMovesTheRangeBy22) {
   const DiffReport report = compare(qwen_vl_yarn(), {"hf", "vllm"});
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   ASSERT_TRUE(part.largest_ratio.has_value());
   EXPECT_NEAR(part.largest_ratio->ratio, 2.2, 0.05);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-mrope-yarn-range"});
@@ -114,7 +114,7 @@ TEST(Dialects, LlamaCppTakesDeepSeeksMscalePairAsEqual) {
                    {"mscale_all_dim", 0.8},
                    {"original_max_position_embeddings", 4096}}}};
   const DiffReport report = compare(config, {"hf", "llama.cpp"});
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"llamacpp-yarn-mscale"});
   EXPECT_NEAR(report.groups[0].views[1].amplitude, 1.0, 1e-15);
 
@@ -181,10 +181,10 @@ TEST(Dialects, Vllm41236_DynamicNtkIsConstant) {
   EXPECT_TRUE(compare(dynamic_config(), {"hf", "vllm"}, 8192).agree);
 }
 
-// Texts within the original length are turned by another base than in transformers.
+// Texts within the original length are rotated with another base than in transformers.
 TEST(Dialects, Vllm3488_DynamicNtkDegradesTextsWithinTheOriginalLength) {
   const DiffReport report = compare(dynamic_config(), {"hf", "vllm"}, 2048);
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   EXPECT_EQ(part.first_difference->pair, 1);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-dynamic-at-load"});
   EXPECT_TRUE(names_source(part, "#3488"));
@@ -192,14 +192,14 @@ TEST(Dialects, Vllm3488_DynamicNtkDegradesTextsWithinTheOriginalLength) {
 
 TEST(Dialects, Vllm52665_ServedBelowTheTrainedLengthHasNoBase) {
   const DiffReport report = compare(dynamic_config(), {"hf", "vllm"}, 1024, 1024);
-  const EnginePart& part = only_part(report);
-  EXPECT_EQ(part.status, PartStatus::unreadable);
+  const EngineComparison& part = only_part(report);
+  EXPECT_EQ(part.status, ComparisonStatus::unreadable);
   EXPECT_NE(report.groups[0].views[1].refusal.find("#52665"), std::string::npos);
   EXPECT_FALSE(report.agree);
 }
 
 // A key that was stored while the text was short keeps the base of that time.
-TEST(Dialects, Transformers25104_DynamicNtkLeavesStoredKeysBehind) {
+TEST(Dialects, Transformers25104_DynamicNtkMakesCachedKeysStale) {
   const DiffReport report = compare(dynamic_config(), {"hf", "llama.cpp"}, 8192);
   const EngineView& hf = report.groups[0].views[0];
   const double moved = 10000.0 * std::pow(3.0, 128.0 / 126.0);
@@ -237,14 +237,15 @@ TEST(Dialects, NtkIsReadByVllmAlone) {
         compare(with_scaling(llama(4096), scaling), {"hf", "vllm", "llama.cpp"});
     EXPECT_FALSE(report.groups[0].views[0].refusal.empty());
     EXPECT_TRUE(report.groups[0].views[1].refusal.empty());
-    EXPECT_EQ(report.groups[0].parts[0].status, PartStatus::unreadable);
-    EXPECT_EQ(cause_ids(report.groups[0].parts[2]), std::set<std::string>{"llamacpp-base-only"});
+    EXPECT_EQ(report.groups[0].comparisons[0].status, ComparisonStatus::unreadable);
+    EXPECT_EQ(cause_ids(report.groups[0].comparisons[2]),
+              std::set<std::string>{"llamacpp-base-only"});
   }
 }
 
 TEST(Dialects, LlamaCpp24823_ShortTextsGetTheLongList) {
   const DiffReport report = compare(phi3(), {"hf", "llama.cpp"}, 1000);
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   EXPECT_EQ(part.first_difference->pair, 1);
   EXPECT_NEAR(part.first_difference->ratio, 1.0 / 1.5, 1e-12);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"llamacpp-longrope-by-context-size"});
@@ -263,7 +264,7 @@ TEST(Dialects, VllmChoosesTheListByTheServedLength) {
   EXPECT_TRUE(compare(phi3(), {"hf", "vllm"}, 1000, 2048).agree);
 }
 
-TEST(Dialects, Transformers33129_TheSwitchOfListsLeavesStoredKeysBehind) {
+TEST(Dialects, Transformers33129_TheSwitchOfFactorsMakesCachedKeysStale) {
   const DiffReport report = compare(phi3(), {"hf", "mlx-lm"}, 8192);
   const EngineView& hf = report.groups[0].views[0];
   // Pair 1: 4095 positions, 10000^(-2/96), stretched by 1.5.
@@ -285,8 +286,9 @@ TEST(Dialects, LongRopeAmplitudeThatTheConfigStatesIsReadByHfAlone) {
   EXPECT_EQ(report.groups[0].views[0].amplitude, 1.5);
   EXPECT_NEAR(report.groups[0].views[1].amplitude, by_lengths, 1e-12);
   EXPECT_NEAR(report.groups[0].views[2].amplitude, by_lengths, 1e-12);
-  EXPECT_EQ(cause_ids(report.groups[0].parts[0]), std::set<std::string>{"vllm-longrope-amplitude"});
-  EXPECT_EQ(cause_ids(report.groups[0].parts[1]),
+  EXPECT_EQ(cause_ids(report.groups[0].comparisons[0]),
+            std::set<std::string>{"vllm-longrope-amplitude"});
+  EXPECT_EQ(cause_ids(report.groups[0].comparisons[1]),
             std::set<std::string>{"llamacpp-longrope-amplitude"});
 }
 
@@ -299,8 +301,8 @@ TEST(Dialects, LlamaCpp4097_RepeatedShiftsGrowTheKeys) {
   EXPECT_TRUE(fresh.agree);
   EXPECT_NEAR(fresh.groups[0].views[1].key_gain_per_shift, 1.139, 5e-4);
   const DiffReport shifted = compare(config, {"hf", "llama.cpp"}, std::nullopt, std::nullopt, 10);
-  const EnginePart& part = only_part(shifted);
-  EXPECT_EQ(part.status, PartStatus::differ);
+  const EngineComparison& part = only_part(shifted);
+  EXPECT_EQ(part.status, ComparisonStatus::differ);
   EXPECT_NEAR(part.key_gain_ratio, std::pow(0.1 * std::log(4.0) + 1.0, 10.0), 1e-9);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"llamacpp-k-shift-amplitude"});
   EXPECT_TRUE(names_source(part, "#4097"));
@@ -320,7 +322,7 @@ TEST(Dialects, MarinFold184_NewFormReadAsBase10000) {
       {"factor", 8.0},           {"low_freq_factor", 1.0},
       {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
   const DiffReport report = compare(config, {"hf-4", "hf"});
-  const EnginePart& part = only_part(report);
+  const EngineComparison& part = only_part(report);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"hf4-legacy-keys"});
   EXPECT_TRUE(names_source(part, "MarinFold #184"));
   EXPECT_NE(part.causes[0].rule.effect.find("base 500000 is read as 10000"), std::string::npos);
@@ -344,8 +346,8 @@ TEST(Dialects, Hf4LosesTheShareOfTheHeadThatRotates) {
   config["rope_parameters"] = {
       {"rope_type", "default"}, {"rope_theta", 10000.0}, {"partial_rotary_factor", 0.5}};
   const DiffReport report = compare(config, {"hf", "hf-4"});
-  const EnginePart& part = only_part(report);
-  EXPECT_EQ(part.status, PartStatus::differ);
+  const EngineComparison& part = only_part(report);
+  EXPECT_EQ(part.status, ComparisonStatus::differ);
   EXPECT_NE(part.causes.at(0).rule.effect.find("rotary_dim 64 is read as 128"), std::string::npos);
 }
 
@@ -353,15 +355,45 @@ TEST(Dialects, MlxVlm1709_GemmaGlobalScalingDropped) {
   const DiffReport report = compare(gemma3(), {"hf", "mlx-vlm"});
   ASSERT_EQ(report.groups.size(), 2u);
   for (const GroupDiff& group : report.groups) {
-    const EnginePart& part = group.parts.at(0);
+    const EngineComparison& part = group.comparisons.at(0);
     if (group.layer_type == "full_attention") {
       EXPECT_NEAR(part.first_difference->ratio, 8.0, 1e-12);
       EXPECT_EQ(part.first_difference->pair, 0);
       EXPECT_TRUE(names_source(part, "mlx-vlm #1709"));
     } else {
-      EXPECT_EQ(part.status, PartStatus::agree);
+      EXPECT_EQ(part.status, ComparisonStatus::agree);
     }
   }
+}
+
+// ---- candle
+
+// candle #3520: in bfloat16 integer positions above 256 are not exact, and 15962 becomes 15936.
+TEST(Dialects, Candle3520_TableInTheTypeOfTheWeights) {
+  json config = llama(32768);
+  config["model_type"] = "qwen2";
+  config["torch_dtype"] = "bfloat16";
+  const auto candle_at = [&](std::int64_t context) {
+    DiffOptions options;
+    options.between = {"hf", "candle"};
+    options.context = context;
+    return diff(readable(config), options).value_or_throw();
+  };
+  EXPECT_EQ(candle_at(257).groups[0].views[1].rounding[0], 0.0);
+  EXPECT_EQ(candle_at(258).groups[0].views[1].rounding[0], 1.0);
+  const DiffReport report = candle_at(15963);
+  EXPECT_EQ(report.groups[0].views[1].rounding[0], 26.0);
+  const EngineComparison& part = only_part(report);
+  EXPECT_EQ(part.status, ComparisonStatus::differ);
+  EXPECT_EQ(cause_ids(part), std::set<std::string>{"candle-table-in-model-dtype"});
+  EXPECT_TRUE(names_source(part, "candle #3520"));
+  EXPECT_NE(part.causes.at(0).rule.effect.find("15936"), std::string::npos);
+
+  config["torch_dtype"] = "float32";
+  EXPECT_TRUE(candle_at(15963).agree);
+  config["torch_dtype"] = "bfloat16";
+  config["model_type"] = "llama";
+  EXPECT_TRUE(candle_at(15963).agree);
 }
 
 }  // namespace

@@ -61,20 +61,20 @@ inline DiffReport compare(const json& config, const std::vector<std::string>& be
   return diff(readable(config), options).value_or_throw();
 }
 
-inline const EnginePart& only_part(const DiffReport& report) {
+inline const EngineComparison& only_part(const DiffReport& report) {
   EXPECT_EQ(report.groups.size(), 1u);
-  EXPECT_EQ(report.groups.at(0).parts.size(), 1u);
-  return report.groups.at(0).parts.at(0);
+  EXPECT_EQ(report.groups.at(0).comparisons.size(), 1u);
+  return report.groups.at(0).comparisons.at(0);
 }
 
-inline std::set<std::string> cause_ids(const EnginePart& part) {
+inline std::set<std::string> cause_ids(const EngineComparison& part) {
   std::set<std::string> ids;
-  for (const CauseOfPart& cause : part.causes) ids.emplace(cause.rule.rule.id);
+  for (const DifferenceCause& cause : part.causes) ids.emplace(cause.rule.rule.id);
   return ids;
 }
 
-inline bool names_source(const EnginePart& part, std::string_view source) {
-  return std::any_of(part.causes.begin(), part.causes.end(), [&](const CauseOfPart& cause) {
+inline bool names_source(const EngineComparison& part, std::string_view source) {
+  return std::any_of(part.causes.begin(), part.causes.end(), [&](const DifferenceCause& cause) {
     return cause.rule.rule.source.find(source) != std::string_view::npos;
   });
 }

@@ -13,6 +13,7 @@
 
 #include "phasor/io/internal/json.hpp"
 #include "porting/configs.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -73,7 +74,7 @@ TEST(Plan, BandsCountRotationsWithinTheTrainedLength) {
   EXPECT_EQ(expected[3], 18);
 }
 
-// Without scaling every pair that never completed a turn meets new angles; linear none.
+// Without scaling every pair with less than one full rotation reaches new angles; with linear none.
 TEST(Plan, NewAnglesOfEachMethod) {
   const Plan made = plan_of(llama(4096), 16384);
   const PlanMethod& none = method_of(made, "none");
@@ -218,23 +219,17 @@ TEST(Plan, GemmaKeepsItsLocalLayers) {
 }
 
 TEST(Plan, Refusals) {
-  const auto refusal = [](const Result<Plan>& result) {
-    return result ? std::string("accepted") : std::string(result.error().what());
-  };
-  EXPECT_EQ(refusal(try_plan(llama(4096), 4096)),
-            "plan: the context to reach must be above the trained length 4096 (within it there is "
-            "nothing to do), got 4096");
-  EXPECT_NE(refusal(try_plan(llama(4096), std::int64_t{1} << 40)).find("below 2^40"),
-            std::string::npos);
-  EXPECT_NE(refusal(try_plan(llama(4096), 8192, 0)).find("at least 2, got 0"), std::string::npos);
+  using tests::expect_error;
+  constexpr ErrorCode kInvalid = ErrorCode::invalid_argument;
+  expect_error(kInvalid, {"trained length 4096", "got 4096"}, try_plan(llama(4096), 4096));
+  expect_error(kInvalid, {"2^40", "1099511627776"}, try_plan(llama(4096), std::int64_t{1} << 40));
+  expect_error(kInvalid, {"trained", "got 0"}, try_plan(llama(4096), 8192, 0));
   json unknown = llama(4096);
   unknown.erase("max_position_embeddings");
-  EXPECT_NE(refusal(try_plan(unknown, 8192)).find("trained length must be given"),
-            std::string::npos);
-  EXPECT_NE(refusal(try_plan(llama(4096), 8192, std::nullopt, "7")).find("layer"),
-            std::string::npos);
+  expect_error(kInvalid, {"max_position_embeddings", "--trained"}, try_plan(unknown, 8192));
+  expect_error(kInvalid, {"layer", "7"}, try_plan(llama(4096), 8192, std::nullopt, "7"));
   const json xpos = {{"head_dim", 8}, {"layout", "half"}, {"xpos", json::object()}};
-  EXPECT_NE(refusal(try_plan(xpos, 8192, 1024)).find("got xPos"), std::string::npos);
+  expect_error(ErrorCode::unsupported, {"xPos"}, try_plan(xpos, 8192, 1024));
 }
 
 TEST(Plan, CsvHasOneRowPerMethodAndPair) {

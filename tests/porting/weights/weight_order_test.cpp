@@ -1,4 +1,4 @@
-// The order of q and k told from weights alone: weights that look trained, put into every order,
+// The order of q and k inferred from weights alone: weights that look trained, in every order,
 // wrong ones included, and weights that say nothing.
 #include "phasor/porting/weight_order.hpp"
 
@@ -16,7 +16,7 @@ using core::PairLayout;
 
 struct Model {
   std::size_t heads = 8, key_heads = 2, head_dim = 16, rotary_dim = 16, width = 48, layers = 4;
-  // How far each query pair is a turned copy of its key pair; the rest is noise.
+  // The share of each query pair that is a rotated copy of its key pair; the rest is noise.
   double trained = 0.5;
 };
 
@@ -24,7 +24,7 @@ struct Weights {
   std::vector<std::vector<float>> queries, keys;  // by layer, half order
 };
 
-// For each pair of a key head two random rows, and for each of its query heads the same two turned
+// For each pair of a key head two random rows, and for each of its query heads the same two rotated
 // by an angle of the pair's own, in noise: q_a = c k_a + s k_b, q_b = c k_b - s k_a.
 Weights trained_like(const Model& model, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -107,10 +107,13 @@ class Order : public io::testing::TemporaryFolder {
   }
 };
 
-void expect_order(const WeightOrder& order, std::string_view text) {
+void expect_order(const WeightOrder& order, PairLayout queries, PairLayout keys,
+                  std::optional<std::int64_t> permuted_as_heads = std::nullopt) {
   EXPECT_TRUE(order.tells) << order.reason;
   EXPECT_GE(order.confidence, kOrderConfidence);
-  EXPECT_EQ(order.candidates.front().text, text);
+  EXPECT_EQ(order.candidates.front().queries, queries) << order.candidates.front().text;
+  EXPECT_EQ(order.candidates.front().keys, keys) << order.candidates.front().text;
+  EXPECT_EQ(order.candidates.front().permuted_as_heads, permuted_as_heads);
   EXPECT_GT(order.candidates.front().determinant, 0.1);
   for (std::size_t c = 1; c < order.candidates.size(); ++c) {
     EXPECT_GT(order.candidates[c].behind, 3.0) << order.candidates[c].text;
@@ -121,22 +124,22 @@ TEST_F(Order, HalfAndInterleaved) {
   const Model model;
   Weights weights = trained_like(model, 1);
   const WeightOrder half = ask(model, weights);
-  expect_order(half, "half");
+  expect_order(half, PairLayout::half, PairLayout::half);
   EXPECT_EQ(half.config_layout, PairLayout::half);
   EXPECT_EQ(half.samples, 8);
   all_interleaved(model, weights.queries);
   all_interleaved(model, weights.keys);
-  expect_order(ask(model, weights), "interleaved");
+  expect_order(ask(model, weights), PairLayout::interleaved, PairLayout::interleaved);
 }
 
 TEST_F(Order, PartialRotation) {
   Model model;
   model.head_dim = 24;
   Weights weights = trained_like(model, 2);
-  expect_order(ask(model, weights), "half");
+  expect_order(ask(model, weights), PairLayout::half, PairLayout::half);
   all_interleaved(model, weights.queries);
   all_interleaved(model, weights.keys);
-  expect_order(ask(model, weights), "interleaved");
+  expect_order(ask(model, weights), PairLayout::interleaved, PairLayout::interleaved);
 }
 
 TEST_F(Order, OneHeadOfKeysForAll) {
@@ -144,7 +147,7 @@ TEST_F(Order, OneHeadOfKeysForAll) {
   model.key_heads = 1;
   model.heads = 4;
   model.layers = 8;
-  expect_order(ask(model, trained_like(model, 3)), "half");
+  expect_order(ask(model, trained_like(model, 3)), PairLayout::half, PairLayout::half);
 }
 
 TEST_F(Order, QueriesAndKeysInDifferentOrders) {
@@ -152,7 +155,7 @@ TEST_F(Order, QueriesAndKeysInDifferentOrders) {
   Weights weights = trained_like(model, 4);
   all_interleaved(model, weights.queries);
   const WeightOrder order = ask(model, weights);
-  expect_order(order, "q interleaved, k half");
+  expect_order(order, PairLayout::interleaved, PairLayout::half);
   EXPECT_FALSE(order.candidates.front().consistent());
 }
 
@@ -162,10 +165,7 @@ TEST_F(Order, LlamaCpp2376_KeysPermutedByTheNumberOfQueryHeads) {
   all_interleaved(model, weights.queries);
   for (std::vector<float>& layer : weights.keys) layer = interleaved(layer, model.width, 4, 4);
   const WeightOrder order = ask(model, weights);
-  expect_order(order,
-               "q interleaved, k put from half to interleaved as if it had 8 heads instead "
-               "of 2");
-  EXPECT_EQ(order.candidates.front().permuted_as_heads, 8);
+  expect_order(order, PairLayout::interleaved, PairLayout::interleaved, 8);
 }
 
 TEST_F(Order, LlamaCpp3364_KeysPermutedByTheQuotientOfTheHeads) {
@@ -173,8 +173,7 @@ TEST_F(Order, LlamaCpp3364_KeysPermutedByTheQuotientOfTheHeads) {
   Weights weights = trained_like(model, 6);
   all_interleaved(model, weights.queries);
   for (std::vector<float>& layer : weights.keys) layer = interleaved(layer, model.width, 8, 8);
-  expect_order(ask(model, weights),
-               "q interleaved, k put from half to interleaved as if it had 4 heads instead of 2");
+  expect_order(ask(model, weights), PairLayout::interleaved, PairLayout::interleaved, 4);
 }
 
 TEST_F(Order, LlamaCpp3364_HeadsWiderThanTheirOwn) {
@@ -183,8 +182,7 @@ TEST_F(Order, LlamaCpp3364_HeadsWiderThanTheirOwn) {
   Weights weights = trained_like(model, 7);
   all_interleaved(model, weights.queries);
   for (std::vector<float>& layer : weights.keys) layer = interleaved(layer, model.width, 32, 32);
-  expect_order(ask(model, weights),
-               "q interleaved, k put from half to interleaved as if it had 2 heads instead of 4");
+  expect_order(ask(model, weights), PairLayout::interleaved, PairLayout::interleaved, 2);
 }
 
 TEST_F(Order, Transformers31788_KeysPutBackByTheNumberOfQueryHeads) {
@@ -192,8 +190,7 @@ TEST_F(Order, Transformers31788_KeysPutBackByTheNumberOfQueryHeads) {
   Weights weights = trained_like(model, 8);
   all_interleaved(model, weights.keys);  // as the GGUF file has them
   for (std::vector<float>& layer : weights.keys) layer = halved(layer, model.width, 4);
-  expect_order(ask(model, weights),
-               "q half, k put from interleaved to half as if it had 8 heads instead of 2");
+  expect_order(ask(model, weights), PairLayout::half, PairLayout::half, 8);
 }
 
 TEST_F(Order, UntrainedWeightsSayNothing) {

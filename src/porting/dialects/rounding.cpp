@@ -1,17 +1,18 @@
-// The float32 arithmetic of the engines: the same rule, rounded at each of their steps.
+// The angles of the engines, rounded at each step of their arithmetic.
 #include <cmath>
 #include <limits>
 
 #include "porting/dialects/reading.hpp"
+#include "porting/rounding.hpp"
 
 namespace phasor::porting {
 namespace {
 
-// Overflow leaves no angle to compare; the error is then as large as an angle can matter.
-[[nodiscard]] double distance(float angle, double position, double frequency) {
+// After an overflow there is no angle to compare: the error is the largest float.
+[[nodiscard]] double distance(double angle, double position, double frequency) {
   if (!std::isfinite(angle)) return std::numeric_limits<float>::max();
-  // One rounding: the product of two doubles would lose what is measured here.
-  return std::abs(std::fma(position, frequency, -static_cast<double>(angle)));
+  // fma rounds once: the rounding of a product of two doubles would be as large as the error.
+  return std::abs(std::fma(position, frequency, -angle));
 }
 
 [[nodiscard]] std::vector<float> float32_frequencies(const core::Frequencies& frequencies) {
@@ -23,15 +24,15 @@ namespace {
   return values;
 }
 
-// ggml keeps theta = position * theta_scale^i, one float32 product per pair, and turns it into the
-// angle by one more with the pair's share f_i / base^(-2i/dim).
+// ggml computes theta = position * theta_scale^i with one float32 product per pair, and the angle
+// with one more product by f_i / base^(-2i/dim).
 [[nodiscard]] std::vector<float> recurrent_angles(const EngineReading& reading,
                                                   const core::Frequencies& frequencies,
                                                   std::int64_t position) {
   const auto values = frequencies.values();
   std::vector<double> plain(values.begin(), values.end());
   float theta_scale = values.size() > 1 ? static_cast<float>(values[1] / values[0]) : 1.0F;
-  // A moved base is itself the base there; every other scaling is a share of each pair.
+  // Dynamic scaling changes the base itself; every other scaling is a factor on each pair.
   if (!std::holds_alternative<encodings::DynamicScaling>(reading.rope.scaling) &&
       !std::holds_alternative<encodings::DefaultScaling>(reading.rope.scaling)) {
     const double exponent = -2.0 / static_cast<double>(reading.rope.rotary_dim);
@@ -65,6 +66,15 @@ std::vector<double> rounding_of(const EngineReading& reading, const core::Freque
     for (const float value : float32_frequencies(frequencies)) angles.push_back(place * value);
   }
   std::vector<double> errors;
+  if (reading.path == FloatPath::narrow) {
+    const auto kept = rounded(static_cast<double>(position), reading.type);
+    for (const double value : values) {
+      const double frequency = rounded(value, reading.type);
+      errors.push_back(distance(rounded(kept * frequency, reading.type),
+                                static_cast<double>(position), frequency));
+    }
+    return errors;
+  }
   for (std::size_t i = 0; i < values.size(); ++i) {
     errors.push_back(
         distance(angles[i], static_cast<double>(position), values[i] / reading.position_divisor));
