@@ -420,7 +420,7 @@ class GgufConfigReader {
     for (const std::string& key : config_.unread_keys) {
       if (!key.starts_with(rope)) continue;
       throw Error(ErrorCode::unsupported,
-                  message(keys_.file().name(), ": key '", io::brief(key),
+                  message(keys_.file().name(), ": key '", io::one_line(key),
                           "' must be one about rotation that is understood, got another"));
     }
   }

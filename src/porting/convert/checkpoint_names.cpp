@@ -5,7 +5,7 @@
 #include <charconv>
 #include <map>
 
-#include "phasor/io/internal/shape.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "porting/convert/checkpoint_names_table.hpp"
 
 namespace phasor::porting {
@@ -248,7 +248,7 @@ class Measure {
     if (got != expected) {
       refuse_shape(message(tensor.name, ": must have ", expected,
                            " features of heads by the config, ", "got the shape ",
-                           io::shape_text(tensor.shape)));
+                           core::shape_text(tensor.shape)));
     }
     if (unknown_ == UnknownModel::refuse) check_type(tensor);
   }
@@ -259,7 +259,7 @@ class Measure {
       if (tensor == nullptr) continue;
       if (tensor->size() != head_dim && tensor->size() != heads * head_dim) {
         refuse_shape(message(tensor->name, ": must have ", head_dim, " or ", heads * head_dim,
-                             " numbers, got the shape ", io::shape_text(tensor->shape)));
+                             " numbers, got the shape ", core::shape_text(tensor->shape)));
       }
       if (unknown_ == UnknownModel::refuse) check_type(*tensor);
     }

@@ -96,7 +96,7 @@ class Copy {
       const ssize_t got =
           ::pread(source_.descriptor.number(), into.data(), into.size(), static_cast<off_t>(at));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return io::system_error(source_.name, "must be readable", errno);
+      if (got < 0) return io::system_error(source_.name, "read", errno);
       if (got == 0) {
         return Error(ErrorCode::io, message(source_.name, ": must keep its ", job_.size,
                                             " bytes while it is copied, got a shorter file"));
@@ -112,11 +112,9 @@ class Copy {
       const ssize_t written = ::write(destination_, bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) {
-        return Error(
-            ErrorCode::io,
-            message(
-                io::system_error(name_, "must be written whole", written < 0 ? errno : EIO).what(),
-                "; what is written stays, run the same command again to continue"));
+        return Error(ErrorCode::io,
+                     message(io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
+                             "; what is written stays, run the same command again to continue"));
       }
       position_ += static_cast<std::uint64_t>(written);
       bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -135,12 +133,12 @@ class Copy {
 
 [[nodiscard]] Result<Done> finish(const CopyJob& job, int descriptor) {
   if (job.finish == ConvertOptions::Finish::on_disk && ::fsync(descriptor) != 0) {
-    return io::system_error(io::shown(job.partial), "must reach the disk", errno);
+    return io::system_error(io::shown(job.partial), "flush", errno);
   }
   std::error_code error;
   fs::rename(job.partial, job.destination, error);
   if (error) {
-    return io::system_error(io::shown(job.destination), "must be replaceable", error.value());
+    return io::system_error(io::shown(job.destination), "replace", error.value());
   }
   return Done{};
 }
@@ -173,9 +171,7 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
   const std::uint64_t start = resume_point(job);
   const io::Descriptor partial(
       ::open(job.partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  const auto failed = [&] {
-    return io::system_error(io::shown(job.partial), "must be writable", errno);
-  };
+  const auto failed = [&] { return io::system_error(io::shown(job.partial), "write", errno); };
   if (partial.number() < 0) return failed();
   // Only when there is something to cut: ext4 takes a file truncated to nothing for one that is
   // being replaced, and then waits for the disk when it is closed.
