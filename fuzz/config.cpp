@@ -1,5 +1,5 @@
-// config.json, plain specs and encodings: what parses must resolve, or be refused in one line, at
-// any context.
+// config.json, plain specs and encodings: what parses must resolve at any context, or give an error of
+// one line.
 #include "phasor/config/config.hpp"
 
 #include "input.hpp"
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     fuzz::require_one_line(parsed.error());
   }
-  // A folder that is not there: tables must stand in the text.
+  // A missing folder: tables must be in the text.
   if (const Result<config::LoadedEncoding> loaded = config::parse_encoding(text, "/nonexistent")) {
     resolve_encoding(*loaded);
   } else {

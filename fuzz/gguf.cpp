@@ -1,4 +1,4 @@
-// GGUF files: whatever the bytes, metadata and tensors that lie inside them or one line.
+// GGUF files: any bytes give metadata and tensors inside them, or an error of one line.
 #include "phasor/io/gguf.hpp"
 
 #include <algorithm>

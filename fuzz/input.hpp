@@ -1,4 +1,4 @@
-// What every fuzz target shares: the input as bytes, and what an answer may look like.
+// Shared by all fuzz targets: the input as bytes, and checks of results and messages.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace phasor::fuzz {
 
-// Larger inputs only make the search slow; what they could add, a test can build.
+// Larger inputs only slow down the search.
 inline constexpr std::size_t kMaxInput = std::size_t{1} << 20;
-// A message is one line that somebody reads, whatever the input holds.
+// Limit of a message, for any input.
 inline constexpr std::size_t kMaxMessage = 2000;
 
 inline std::span<const std::byte> bytes_of(const std::uint8_t* data, std::size_t size) {
@@ -24,14 +24,14 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// libFuzzer takes the trap for a crash and keeps the input.
+// libFuzzer records the abort as a crash and keeps the input.
 inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
 inline volatile std::byte sink{};
 
-// Reads both ends, so that AddressSanitizer sees a part that leaves its memory.
+// Reads both ends, so that AddressSanitizer sees a part beyond its memory.
 inline void require_inside(std::span<const std::byte> part, std::span<const std::byte> whole) {
   if (part.empty()) return;
   require(part.data() >= whole.data() && &part.back() <= &whole.back());
@@ -44,7 +44,7 @@ inline void require_one_line(const Error& error) {
   for (const char c : text) require(static_cast<unsigned char>(c) >= 0x20);
 }
 
-// Calls `act`; a refusal must read well, and nothing else may be thrown.
+// Calls `act`; it may throw an Error with a message of one line, and nothing else.
 template <class Act>
 void allow_refusal(Act act) {
   try {

@@ -89,7 +89,7 @@ def configs():
             {"xpos": {"scale_base": 512, "gamma": 0.4, "centre": 2.5}}, {"rotary_dim": 4, "rotary_offset": 2}]
     for extra in axes:
         put("config", f"plain_{next(iter(extra))}.json", json.dumps({"head_dim": 8, **extra}))
-    # Words of the file that stand in messages.
+    # Words of the file that appear in messages.
     for number, text in enumerate(HOSTILE):
         put("config", f"hostile_{number}.json", text)
     for number, encoding in enumerate(ENCODINGS):
@@ -148,7 +148,7 @@ def checkpoints():
 
 
 def tokenizers():
-    """tokenizer.json of both kinds of BPE, SentencePiece models behind an S, text behind its way to be cut."""
+    """tokenizer.json of both kinds of BPE, SentencePiece models after an S, text after the number of its pre-tokenizer."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     regex = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}

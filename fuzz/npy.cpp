@@ -1,4 +1,4 @@
-// .npy files: whatever the bytes, an array whose size is its shape's or one line.
+// .npy files: any bytes give an array of the size of its shape, or an error of one line.
 #include "phasor/io/npy.hpp"
 
 #include "input.hpp"

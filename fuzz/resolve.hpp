@@ -1,4 +1,4 @@
-// What a config that parses must stand: resolving each of its rotations at any context.
+// Resolves each RoPE of a parsed config at several contexts.
 #pragma once
 
 #include <optional>

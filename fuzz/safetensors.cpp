@@ -1,4 +1,4 @@
-// safetensors files: whatever the bytes, tensors that lie inside them or one line.
+// safetensors files: any bytes give tensors inside them, or an error of one line.
 #include "phasor/io/safetensors.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // tokenizer.json, SentencePiece models and text. A file that parses must encode any text; byte-level
-// BPE must give any UTF-8 back, whatever the pre-tokenizer; the rest is refused in one line.
+// BPE must restore any UTF-8 with every pre-tokenizer; other input gives an error of one line.
 #include "phasor/text/tokenizer.hpp"
 
 #include <array>
@@ -21,7 +21,7 @@ void use(const Tokenizer& tokenizer, std::string_view text) {
       const std::vector<std::int64_t> ids = tokenizer.encode(text, special);
       for (const std::int64_t id : ids) fuzz::require(id >= 0 && id < tokenizer.size());
       const std::string back = tokenizer.decode(ids);
-      fuzz::require(models::unicode::find_invalid(back) == std::string_view::npos);
+      fuzz::require(text::unicode::find_invalid(back) == std::string_view::npos);
     });
   }
 }
@@ -33,23 +33,22 @@ void use(const Result<std::unique_ptr<Tokenizer>>& parsed) {
     use(**parsed, text);
 }
 
-// All bytes, a few merges, one tokenizer for each way to cut.
+// All bytes, a few merges, one tokenizer for each pre-tokenizer.
 const Tokenizer& byte_level(std::size_t rule) {
   static const auto all = [] {
     std::array<std::unique_ptr<Tokenizer>, 5> made;
     for (std::size_t i = 0; i < made.size(); ++i) {
-      models::BpeParts parts;
+      text::BpeParts parts;
       for (int byte = 0; byte < 256; ++byte)
-        parts.tokens.push_back(
-            {models::to_byte_characters(std::string(1, static_cast<char>(byte)))});
+        parts.tokens.push_back({text::to_byte_characters(std::string(1, static_cast<char>(byte)))});
       for (const std::string_view pair : {"aa", "he", "  ", "\n\n", "\xe4\xb8"}) {
-        parts.merges.emplace_back(models::to_byte_characters(pair.substr(0, 1)),
-                                  models::to_byte_characters(pair.substr(1)));
-        parts.tokens.push_back({models::to_byte_characters(pair)});
+        parts.merges.emplace_back(text::to_byte_characters(pair.substr(0, 1)),
+                                  text::to_byte_characters(pair.substr(1)));
+        parts.tokens.push_back({text::to_byte_characters(pair)});
       }
-      models::ByteLevelSettings settings;
-      settings.rules = {static_cast<models::SplitRule>(i)};
-      made[i] = models::make_byte_level_bpe(std::move(parts), std::move(settings));
+      text::ByteLevelSettings settings;
+      settings.rules = {static_cast<text::SplitRule>(i)};
+      made[i] = text::make_byte_level_bpe(std::move(parts), std::move(settings));
     }
     return made;
   }();
@@ -65,17 +64,17 @@ void round_trip(const Tokenizer& tokenizer, std::string_view text) {
     for (const std::int64_t id : ids) streamed += stream.push(tokenizer.piece(id));
     fuzz::require(streamed + stream.finish() == text);
   });
-  // A stream of any bytes writes what replacing all that is wrong at once writes.
+  // A stream of bytes gives the same as replace_invalid() of the whole text.
   text::TextStream stream;
   std::string streamed;
   for (const char byte : text) streamed += stream.push(std::string_view(&byte, 1));
-  fuzz::require(streamed + stream.finish() == models::unicode::replace_invalid(text));
+  fuzz::require(streamed + stream.finish() == text::unicode::replace_invalid(text));
 }
 
 }  // namespace
 
-// The first byte says what follows: `{` begins a tokenizer.json, S stands before a SentencePiece
-// model, any other before text.
+// The first byte selects the reader: `{` starts a tokenizer.json, S is followed by a SentencePiece
+// model, any other byte by text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0 || size > fuzz::kMaxInput) return 0;
   const std::string_view input = fuzz::text_of(data, size);
@@ -86,10 +85,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     const std::string_view text = input.substr(1);
     round_trip(byte_level(data[0]), text);
-    if (models::unicode::find_invalid(text) == std::string_view::npos) {
-      const std::string composed = models::unicode::to_nfc(text);
-      fuzz::require(models::unicode::to_nfc(composed) == composed);
-      fuzz::require(models::unicode::to_nfc(models::unicode::to_nfd(text)) == composed);
+    if (text::unicode::find_invalid(text) == std::string_view::npos) {
+      const std::string composed = text::unicode::to_nfc(text);
+      fuzz::require(text::unicode::to_nfc(composed) == composed);
+      fuzz::require(text::unicode::to_nfc(text::unicode::to_nfd(text)) == composed);
     }
   }
   return 0;

@@ -96,21 +96,18 @@ void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out) {
   const std::int64_t size = tensor.size();
   const auto count = static_cast<std::int64_t>(out.size());
   if (first < 0 || first > size || count > size - first) {
-    throw Error(ErrorCode::out_of_range,
-                message("to_floats: tensor '", tensor.name, "': elements must lie in [0, ", size,
-                        "), got ", count, " from ", first));
+    refuse(ErrorCode::out_of_range, message("to_floats: tensor '", tensor.name, "' has ", size,
+                                            " elements, got ", count, " from element ", first));
   }
   const TypeFacts& type = facts_of(tensor.type);
   if (first % type.elements != 0 || count % type.elements != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("to_floats: tensor '", tensor.name, "' of type ", type.name,
-                        ": first and count must be multiples of ", type.elements, ", got ", first,
-                        " and ", count));
+    refuse(message("to_floats: tensor '", tensor.name, "' of type ", type.name,
+                   ": first and count must be multiples of ", type.elements, ", got ", first,
+                   " and ", count));
   }
   if (tensor.type == TensorType::f8_e4m3 || tensor.type == TensorType::f8_e5m2) {
-    throw Error(ErrorCode::unsupported,
-                message("to_floats: tensor '", tensor.name,
-                        "': type must be one that widens to float32, got ", type.name));
+    refuse(ErrorCode::unsupported, message("to_floats: tensor '", tensor.name, "': type ",
+                                           type.name, " cannot be converted to float32"));
   }
   const std::size_t skipped = static_cast<std::size_t>(first / type.elements) * type.bytes;
   widen(tensor.type, tensor.bytes.data() + skipped, out);

@@ -1,12 +1,13 @@
 #include "phasor/models/checkpoint.hpp"
 
+#include <cerrno>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "phasor/io/internal/file.hpp"
-#include "phasor/io/internal/json.hpp"
+#include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::models {
@@ -31,9 +32,8 @@ namespace {
   Result<io::GgufFile> file = io::GgufFile::open(path);
   if (!file || file->skipped().empty()) return file;
   const io::SkippedTensor& tensor = file->skipped().front();
-  return Error(ErrorCode::unsupported,
-               message(file->name(), ": tensor ", io::one_line(tensor.name),
-                       " must be of a type that Phasor computes with, got ", tensor.type));
+  return Error(ErrorCode::unsupported, message(file->name(), ": tensor ", io::one_line(tensor.name),
+                                               ": type ", tensor.type, " is not supported"));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
   auto state = std::make_unique<State>();
-  state->name = io::one_line(path.string(), 200);
+  state->name = io::shown(path);
   if (io::looks_like_gguf(path)) {
     Result<io::GgufFile> file = open_gguf(path);
     if (!file) return file.error();
@@ -57,15 +57,13 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
   }
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    return Error(ErrorCode::io, message(state->name,
-                                        ": must be a GGUF file or a folder with config.json "
-                                        "and safetensors, got nothing there"));
+    return io::system_error(state->name, "open", ENOENT);
   }
   if (!is_folder(path)) {
     return Error(ErrorCode::invalid_argument,
                  message(state->name,
-                         ": must be a GGUF file or a folder with config.json and "
-                         "safetensors, got another file"));
+                         ": not a GGUF file; a model is a GGUF file or a folder with config.json "
+                         "and safetensors"));
   }
   Result<std::string> text = io::read_text(path / "config.json");
   if (!text) return text.error();

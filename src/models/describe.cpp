@@ -33,7 +33,7 @@ void count_tensors(const Checkpoint& checkpoint, ModelDescription& out) {
             [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
 }
 
-void say_how_it_runs(const Checkpoint& checkpoint, ModelDescription& out) {
+void find_runner(const Checkpoint& checkpoint, ModelDescription& out) {
   if (checkpoint.config().model_type == "roformer") {
     out.runs_as = "encoder";
     return;
@@ -56,7 +56,7 @@ Result<ModelDescription> describe(const std::filesystem::path& path) {
   if (!checkpoint) return checkpoint.error();
   ModelDescription out;
   count_tensors(*checkpoint, out);
-  say_how_it_runs(*checkpoint, out);
+  find_runner(*checkpoint, out);
   const Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::read_tokenizer(path);
   out.tokenizer = tokenizer
                       ? message((*tokenizer)->description(), ", ", (*tokenizer)->size(), " tokens")

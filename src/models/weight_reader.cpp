@@ -2,20 +2,10 @@
 
 #include <algorithm>
 
-#include "phasor/io/internal/json.hpp"
+#include "phasor/core/internal/message_text.hpp"
+#include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::models {
-namespace {
-
-[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  }
-  return text + "]";
-}
-
-}  // namespace
 
 bool WeightReader::has(std::string_view name) const {
   const std::vector<const io::Tensor*> all = checkpoint_.tensors();
@@ -28,14 +18,13 @@ const io::Tensor& WeightReader::tensor(std::string_view name,
   const io::Tensor* const found = checkpoint_.find(name);
   const std::span<const std::int64_t> wanted(shape.begin(), shape.size());
   if (found == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                message(checkpoint_.name(), ": tensor ", name, " ", shape_text(wanted),
-                        " must be there, got a checkpoint without it"));
+    refuse(message(checkpoint_.name(), ": tensor ", name, " ", core::shape_text(wanted),
+                   " is missing"));
   }
   if (!std::equal(found->shape.begin(), found->shape.end(), wanted.begin(), wanted.end())) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(checkpoint_.name(), ": tensor ", name, " must be ", shape_text(wanted),
-                        ", got ", shape_text(found->shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(checkpoint_.name(), ": tensor ", name, " must be ", core::shape_text(wanted),
+                   ", got ", core::shape_text(found->shape)));
   }
   count(*found);
   return *found;
@@ -93,10 +82,10 @@ void WeightReader::skip(std::string_view name) { (void)checkpoint_.find(name); }
 void WeightReader::refuse_unread(std::string_view model_type) const {
   const std::vector<std::string> rest = checkpoint_.unread();
   if (rest.empty()) return;
-  throw Error(ErrorCode::unsupported,
-              message(checkpoint_.name(), ": every tensor must be one that model_type ", model_type,
-                      " reads, got ", io::one_line(rest.front()),
-                      rest.size() > 1 ? message(" and ", rest.size() - 1, " more") : ""));
+  refuse(ErrorCode::unsupported,
+         message(checkpoint_.name(), ": unknown tensor for model_type ", model_type, ": ",
+                 io::one_line(rest.front()),
+                 rest.size() > 1 ? message(" and ", rest.size() - 1, " more") : ""));
 }
 
 }  // namespace phasor::models

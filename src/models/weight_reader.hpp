@@ -15,33 +15,33 @@
 
 namespace phasor::models {
 
-// Rows [first, first + count) of a tensor that holds several matrices.
+// Rows [first, first + count) of a tensor of several matrices.
 struct RowRange {
   std::int64_t first = 0, count = 0;
 };
 
-// Every read copies what it needs and gives the file's pages back. A missing tensor or one of
-// another shape is thrown as Error(invalid_argument | shape_mismatch) naming file, tensor, expected
-// and got.
+// Every read copies what it needs and releases the file's pages.
+//
+// throws   Error(invalid_argument): a missing tensor; Error(shape_mismatch)
 class WeightReader {
  public:
   explicit WeightReader(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] Matrix matrix(std::string_view name, std::int64_t rows, std::int64_t columns);
-  // Some rows of a tensor [rows, columns], one range below the other.
+  // Some rows of a tensor [rows, columns], the ranges concatenated.
   [[nodiscard]] Matrix matrix(std::string_view name, std::int64_t rows, std::int64_t columns,
                               std::span<const RowRange> parts);
   // One of several matrices stored as [count, rows, columns].
   [[nodiscard]] Matrix matrix_of_stack(std::string_view name, std::int64_t count,
                                        std::int64_t index, std::int64_t rows, std::int64_t columns);
   [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t size);
-  // Any shape that holds `size` elements: [heads, head_dim] for one per head.
+  // Any shape of `size` elements, for example [heads, head_dim].
   [[nodiscard]] std::vector<float> values(std::string_view name, std::int64_t size);
 
-  // Counts as read without being used: masks and frequencies that old checkpoints carry along.
+  // Marks a tensor as read: masks and frequencies of old checkpoints, which are not used.
   void skip(std::string_view name);
-  // Error(unsupported) that names the first tensor nobody asked for.
+  // throws   Error(unsupported), with the name of the first tensor that was not read
   void refuse_unread(std::string_view model_type) const;
 
   [[nodiscard]] std::int64_t parameters() const noexcept { return parameters_; }

@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "phasor/io/internal/json.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 
@@ -29,21 +29,18 @@ constexpr std::array kNames{
 };
 
 std::string all_names() {
-  std::string text;
-  for (const Named& named : kNames) text += (text.empty() ? "" : ", ") + std::string(named.name);
-  return text;
-}
-
-[[noreturn]] void refuse_chat(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, "format_chat: " + text);
+  std::array<std::string_view, kNames.size()> names;
+  std::transform(kNames.begin(), kNames.end(), names.begin(),
+                 [](const Named& named) { return named.name; });
+  return core::list_text(names);
 }
 
 std::string trimmed(std::string_view text) {
   std::size_t begin = 0;
   while (begin < text.size()) {
-    std::size_t behind = begin;
-    if (!unicode::is_space(unicode::next(text, behind))) break;
-    begin = behind;
+    std::size_t after = begin;
+    if (!unicode::is_space(unicode::next(text, after))) break;
+    begin = after;
   }
   std::size_t end = begin;
   for (std::size_t offset = begin; offset < text.size();)
@@ -51,7 +48,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, end - begin));
 }
 
-// The formats in which user and assistant must take turns.
+// The formats in which user and assistant must alternate.
 bool alternates(ChatFormat format) noexcept {
   switch (format) {
     case ChatFormat::llama2:
@@ -66,27 +63,29 @@ bool alternates(ChatFormat format) noexcept {
 }
 
 void check(ChatFormat format, const std::vector<ChatMessage>& messages) {
-  if (messages.empty()) refuse_chat("a conversation must have a message, got none");
+  if (messages.empty()) refuse("format_chat: the conversation has no messages");
   std::optional<std::string_view> last;
   for (const ChatMessage& message_of : messages) {
     const std::string& role = message_of.role;
     if (role != "system" && role != "user" && role != "assistant") {
-      refuse_chat(message("a role must be system, user or assistant, got '",
-                          io::one_line(unicode::replace_invalid(role)), "'"));
+      refuse(message("format_chat: role must be system, user or assistant, got ",
+                     unicode::quoted(role)));
     }
     unicode::require_utf8(message_of.content, "format_chat");
     if (role == "system" && &message_of != &messages.front())
-      refuse_chat("a system message must be the first, got it later");
+      refuse(message("format_chat: a system message must be the first, got message ",
+                     &message_of - messages.data() + 1));
     if (alternates(format) && role != "system") {
       const bool is_right = last == "user" ? role == "assistant" : role == "user";
       if (!is_right)
-        refuse_chat(message(name_of(format), " must have user and assistant in turn, got ", role,
-                            last ? " again" : " first"));
+        refuse(message("format_chat: user and assistant must alternate in ", name_of(format),
+                       ", starting with user, got ", role, " as message ",
+                       &message_of - messages.data() + 1));
       last = role;
     }
   }
   if (messages.back().role != "user")
-    refuse_chat(message("a conversation must end with the user, got ", messages.back().role));
+    refuse(message("format_chat: the last message must be from user, got ", messages.back().role));
 }
 
 std::string chatml(const std::vector<ChatMessage>& messages) {
@@ -135,7 +134,7 @@ std::string command_r(const std::vector<ChatMessage>& messages) {
   return text + turn + "<|CHATBOT_TOKEN|>";
 }
 
-// The four below have no turn for the system: its message goes into one of the user's.
+// The next four have no system turn: its message is part of a user turn.
 std::string llama2(const std::vector<ChatMessage>& messages) {
   std::string text, system;
   for (const ChatMessage& m : messages) {
@@ -172,7 +171,7 @@ std::string mistral_v3(const std::vector<ChatMessage>& messages) {
     if (m.role == "system") {
       system = m.content + "\n\n";
     } else if (m.role == "user") {
-      // The last question carries the system message, not the first.
+      // The system message is part of the last question, not of the first.
       const bool is_last = &m == &messages.back();
       text += "[INST] " + (is_last ? system : "") + m.content + "[/INST]";
     } else {
@@ -227,16 +226,15 @@ std::string_view name_of(ChatFormat format) noexcept {
 Result<ChatFormat> chat_format_of(std::string_view name) {
   for (const Named& named : kNames)
     if (named.name == name) return named.format;
-  return Error(ErrorCode::invalid_argument,
-               message("chat format: must be one of ", all_names(), ", got '",
-                       io::one_line(unicode::replace_invalid(name)), "'"));
+  return Error(ErrorCode::invalid_argument, message("unknown chat format ", unicode::quoted(name),
+                                                    "; it must be ", all_names()));
 }
 
 Result<ChatFormat> recognise_chat_template(std::string_view jinja) {
   const auto has = [&](std::string_view marker) {
     return jinja.find(marker) != std::string_view::npos;
   };
-  // Phi-4 and SmolVLM open turns as ChatML does but go on in their own way.
+  // Phi-4 and SmolVLM start turns as ChatML does but continue differently.
   if (has("<|im_start|>") && !has("<|im_sep|>") && !has("<end_of_utterance>"))
     return ChatFormat::chatml;
   if (has("<|start_header_id|>")) return ChatFormat::llama3;
@@ -244,7 +242,7 @@ Result<ChatFormat> recognise_chat_template(std::string_view jinja) {
   if (has("<|START_OF_TURN_TOKEN|>") && has("<|CHATBOT_TOKEN|>")) return ChatFormat::command_r;
   if (has("[gMASK]")) return ChatFormat::glm4;
   if (has("<<SYS>>")) return ChatFormat::llama2;
-  // Later Mistral models have a turn for the system, or no spaces around what the user says.
+  // Later Mistral models have a system turn, or no spaces around the user's message.
   if (has("[INST]") && !has("[SYSTEM_PROMPT]")) {
     if (has(" [/INST]")) return ChatFormat::mistral;
     if (has("[INST] ")) return ChatFormat::mistral_v3;
@@ -255,10 +253,8 @@ Result<ChatFormat> recognise_chat_template(std::string_view jinja) {
     return ChatFormat::phi3;
   if (has("<|user|>") && has("<|assistant|>") && has("eos_token") && !has("<|end|>"))
     return ChatFormat::zephyr;
-  return Error(ErrorCode::unsupported,
-               message("chat template: must be one that Phasor knows (", all_names(), "), got '",
-                       io::one_line(unicode::replace_invalid(jinja)),
-                       "'; name a format, as with --chat-format"));
+  return Error(ErrorCode::unsupported, message("unknown chat template ", unicode::quoted(jinja),
+                                               "; choose a format (--chat-format): ", all_names()));
 }
 
 std::string default_system_message(std::string_view jinja) {
@@ -272,7 +268,7 @@ std::string default_system_message(std::string_view jinja) {
     if (newline == 0) continue;
     rest.remove_prefix(newline);
     const std::string_view body = rest.substr(0, rest.find(kClose));
-    // A literal that ends before its turn does takes the rest from the conversation.
+    // If the literal ends before its turn, the rest comes from the conversation.
     bool is_whole = body.size() < rest.size();
     for (std::size_t i = 0; i < body.size() && is_whole; ++i) {
       if (body[i] == '\\') {
@@ -289,9 +285,9 @@ std::string default_system_message(std::string_view jinja) {
 ChatStyle chat_style(const Tokenizer& tokenizer, const std::optional<std::string>& format) {
   const std::string& jinja = tokenizer.chat_template();
   if (jinja.empty() && !format)
-    throw Error(ErrorCode::unsupported,
-                "the model must have a chat template, got none; name a format, as with "
-                "--chat-format");
+    refuse(
+        ErrorCode::unsupported,
+        message("the model has no chat template; choose a format (--chat-format): ", all_names()));
   return {.format = format ? chat_format_of(*format).value_or_throw()
                            : recognise_chat_template(jinja).value_or_throw(),
           .system = default_system_message(jinja)};

@@ -18,7 +18,7 @@ constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// What all the expressions tell apart.
+// The classes of characters that the expressions distinguish.
 enum class Kind : std::uint8_t { space, letter, number, other };
 
 Kind kind_of(char32_t c) noexcept {
@@ -54,7 +54,7 @@ std::size_t run_end(Kind kind, std::string_view text, std::size_t offset,
 
 bool is_newline(char32_t c) noexcept { return c == '\r' || c == '\n'; }
 
-// \s+(?!\S)|\s+: a run of spaces leaves its last one to the word behind it.
+// \s+(?!\S)|\s+: a run of spaces without its last one, which belongs to the next word.
 std::size_t spaces_end(std::string_view text, std::size_t begin) noexcept {
   std::size_t last = begin, end = begin;
   while (end < text.size()) {
@@ -66,7 +66,7 @@ std::size_t spaces_end(std::string_view text, std::size_t begin) noexcept {
   return end == text.size() || last == begin ? end : last;
 }
 
-// 's|'t|'re|'ve|'m|'ll|'d behind an apostrophe at `begin`; `begin` where there is none.
+// The end of 's|'t|'re|'ve|'m|'ll|'d at `begin`; `begin` when there is none.
 std::size_t contraction_end(std::string_view text, std::size_t begin) noexcept {
   if (text[begin] != '\'') return begin;
   const std::string_view rest = text.substr(begin + 1);
@@ -172,7 +172,7 @@ std::optional<NamedPretokenizer> pretokenizer_of(std::string_view name) {
     return NamedPretokenizer{{SplitRule::gpt2}};
   if (is_one_of({"smollm", "starcoder", "refact", "codeshell"}))
     return NamedPretokenizer{digits_then_gpt2};
-  // Qwen2 and Command R bring text to form C in their own tokenizers; the file does not say so.
+  // Qwen2 and Command R normalise text to NFC in their own tokenizers; the file does not say so.
   if (name == "command-r") return NamedPretokenizer{digits_then_gpt2, true};
   if (name == "qwen2") return NamedPretokenizer{{SplitRule::qwen2}, true};
   if (is_one_of({"deepseek-r1-qwen", "stablelm2"})) return NamedPretokenizer{{SplitRule::qwen2}};

@@ -1,5 +1,5 @@
-// How text is cut into words before byte-level BPE: the regular expressions of the families, read
-// by hand-written scanners.
+// Splits text into words before byte-level BPE: hand-written scanners for the regular expressions of
+// the families.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace phasor::text {
 
-// Each cuts all of its text: no character is lost between two pieces.
+// Every character belongs to a piece.
 enum class SplitRule : std::uint8_t {
   gpt2,        // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   qwen2,       // contractions in any case, letters with one character before them, single digits
@@ -20,7 +20,7 @@ enum class SplitRule : std::uint8_t {
   digit_runs,  // runs of \p{N} alone, the rest as it is
 };
 
-// The rule that a Split's regular expression in a tokenizer.json stands for, by its exact text.
+// The rule for the regular expression of a Split in a tokenizer.json, by its exact text.
 [[nodiscard]] std::optional<SplitRule> rule_of_regex(std::string_view regex) noexcept;
 
 // The end of the piece that begins at `begin`.
@@ -28,7 +28,7 @@ enum class SplitRule : std::uint8_t {
 // precondition  text is UTF-8, begin < text.size() is a piece's beginning
 [[nodiscard]] std::size_t piece_end(SplitRule rule, std::string_view text, std::size_t begin);
 
-// Cuts by the first rule, each piece by the next, and gives the last pieces to `take` in order.
+// Splits by the first rule, each piece by the next, and passes the final pieces to `take` in order.
 template <class Take>
 void split(std::span<const SplitRule> rules, std::string_view text, const Take& take) {
   if (rules.empty()) {
@@ -45,7 +45,7 @@ void split(std::span<const SplitRule> rules, std::string_view text, const Take& 
 // What a GGUF file names with tokenizer.ggml.pre.
 struct NamedPretokenizer {
   std::vector<SplitRule> rules;
-  bool compose = false;        // text is brought to normalisation form C first
+  bool compose = false;        // normalise the text to NFC first
   bool ignore_merges = false;  // a word that is a token is that token
   bool add_begin = false;      // unless the file says otherwise
 };

@@ -15,6 +15,7 @@
 #include "phasor/core/view.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/io/tensor.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::io {
 namespace {
@@ -68,7 +69,7 @@ struct Scales {
   double step, lowest;
 };
 
-// Eight pairs (scale, minimum) of six bits: the first four lie whole, the rest in two parts.
+// Eight pairs (scale, minimum) of six bits: the first four are stored whole, the rest in two parts.
 Scales k_scales(std::span<const std::byte> block, std::size_t group) {
   const std::size_t packed = 8 * 4;
   const auto six = [&](std::size_t which, std::size_t low_nibble) {
@@ -173,40 +174,29 @@ TEST(ToFloats, ReadsAPartFromItsFirstBlock) {
   EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 96));
 }
 
-void expect_error(const Tensor& tensor, std::int64_t first, std::size_t count, ErrorCode code,
-                  const std::string& what) {
+// Also checks that `out` is unchanged.
+void expect_floats_error(ErrorCode code, std::initializer_list<std::string_view> values,
+                         const Tensor& tensor, std::int64_t first, std::size_t count) {
   std::vector<float> out(count, 7.0F);
-  try {
-    to_floats(tensor, first, out);
-    ADD_FAILURE() << "expected " << what;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_EQ(std::string(error.what()), what);
-  }
+  tests::expect_error(code, values, [&] { to_floats(tensor, first, out); });
   EXPECT_EQ(out, std::vector<float>(count, 7.0F));
 }
 
-TEST(ToFloats, RefusesRangesThatLeaveTheTensorOrSplitABlock) {
+TEST(ToFloats, RefusesRangesThatExceedTheTensorOrSplitABlock) {
   const std::vector<std::byte> bytes(4 * 18);
   const Tensor tensor{"w", TensorType::q4_0, {4, 32}, bytes};
-  expect_error(tensor, -32, 32, ErrorCode::out_of_range,
-               "to_floats: tensor 'w': elements must lie in [0, 128), got 32 from -32");
-  expect_error(tensor, 128, 32, ErrorCode::out_of_range,
-               "to_floats: tensor 'w': elements must lie in [0, 128), got 32 from 128");
-  expect_error(tensor, 16, 32, ErrorCode::invalid_argument,
-               "to_floats: tensor 'w' of type q4_0: first and count must be multiples of 32, got "
-               "16 and 32");
-  expect_error(tensor, 32, 31, ErrorCode::invalid_argument,
-               "to_floats: tensor 'w' of type q4_0: first and count must be multiples of 32, got "
-               "32 and 31");
+  expect_floats_error(ErrorCode::out_of_range, {"'w'", "128", " 32 ", "-32"}, tensor, -32, 32);
+  expect_floats_error(ErrorCode::out_of_range, {"'w'", " 32 ", "element 128"}, tensor, 128, 32);
+  expect_floats_error(ErrorCode::invalid_argument, {"q4_0", "16 and 32"}, tensor, 16, 32);
+  expect_floats_error(ErrorCode::invalid_argument, {"q4_0", "32 and 31"}, tensor, 32, 31);
 }
 
 TEST(ToFloats, RefusesEightBitFloats) {
   const std::vector<std::byte> bytes(4);
-  expect_error({"w", TensorType::f8_e4m3, {4}, bytes}, 0, 4, ErrorCode::unsupported,
-               "to_floats: tensor 'w': type must be one that widens to float32, got f8_e4m3");
-  expect_error({"w", TensorType::f8_e5m2, {4}, bytes}, 0, 4, ErrorCode::unsupported,
-               "to_floats: tensor 'w': type must be one that widens to float32, got f8_e5m2");
+  for (const auto type : {TensorType::f8_e4m3, TensorType::f8_e5m2}) {
+    expect_floats_error(ErrorCode::unsupported, {"'w'", name_of(type)}, {"w", type, {4}, bytes}, 0,
+                        4);
+  }
 }
 
 TEST(ToFloats, TakesAScalarAndNothing) {

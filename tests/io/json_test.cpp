@@ -13,19 +13,16 @@
 #include <utility>
 #include <vector>
 
+#include "support/errors.hpp"
+
 namespace phasor::io {
 namespace {
 
 constexpr JsonStyle kReplace{.bad_utf8 = JsonStyle::BadUtf8::replace};
 
-void expect_parse_refused(std::string_view text, std::string_view words) {
-  try {
-    const Json value = Json::parse(text);
-    ADD_FAILURE() << "got " << shown(value);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos) << error.what();
-  }
+void expect_parse_refused(std::string_view text, std::string_view value) {
+  SCOPED_TRACE(text.substr(0, 60));
+  tests::expect_error(ErrorCode::invalid_argument, {value}, [&] { return Json::parse(text); });
 }
 
 std::string round_trip(std::string_view text) { return Json::parse(text).dump(); }
@@ -105,16 +102,15 @@ TEST(Json, large_objects_parse) {
   ASSERT_EQ(parsed.size(), kKeys);
   for (std::size_t i = 0; i < kKeys; ++i)
     ASSERT_EQ(parsed.at("t" + std::to_string(i)).get<std::size_t>(), i);
-  expect_parse_refused(text + ",\"t77\":0}",
-                       "t77: a key must appear once in an object, got it twice");
+  expect_parse_refused(text + ",\"t77\":0}", "\"t77\"");
 }
 
 TEST(Json, repeated_keys_are_refused) {
-  expect_parse_refused(R"({"a":1,"a":1})", "a: a key must appear once in an object, got it twice");
-  expect_parse_refused(R"([{"b":{"c":1,"d":2,"c":3}}])", "c: a key must appear once");
-  expect_parse_refused(R"({"a":1,"\u0061":2})", "a: a key must appear once");
+  expect_parse_refused(R"({"a":1,"a":1})", "\"a\"");
+  expect_parse_refused(R"([{"b":{"c":1,"d":2,"c":3}}])", "\"c\"");
+  expect_parse_refused(R"({"a":1,"\u0061":2})", "\"a\"");
   // The first that comes again, not the first of the alphabet.
-  expect_parse_refused(R"({"z":1,"a":1,"z":1,"a":1})", "z: a key must appear once");
+  expect_parse_refused(R"({"z":1,"a":1,"z":1,"a":1})", "\"z\"");
   EXPECT_EQ(round_trip(R"({"a":{"a":{"a":1}},"b":{"a":1}})"), R"({"a":{"a":{"a":1}},"b":{"a":1}})");
 }
 
@@ -124,11 +120,11 @@ TEST(Json, nesting_is_bounded) {
     return std::string(count, '[') + std::string(count, ']');
   };
   EXPECT_EQ(round_trip(nested(kMaxJsonDepth)), nested(kMaxJsonDepth));
-  expect_parse_refused(nested(kMaxJsonDepth + 1), "JSON must be nested at most 64 deep");
-  expect_parse_refused(std::string(1'000'000, '['), "JSON must be nested at most 64 deep");
+  expect_parse_refused(nested(kMaxJsonDepth + 1), " 64 ");
+  expect_parse_refused(std::string(1'000'000, '['), " 64 ");
   std::string objects;
   for (int i = 0; i <= kMaxJsonDepth; ++i) objects += R"({"a":)";
-  expect_parse_refused(objects, "JSON must be nested at most 64 deep");
+  expect_parse_refused(objects, " 64 ");
 }
 
 TEST(Json, integers_are_exact) {
@@ -170,8 +166,8 @@ TEST(Json, doubles_read_back) {
   EXPECT_EQ(round_trip("1e-400"), "0.0");
   EXPECT_EQ(Json(1e16).dump(), "1e+16");
   EXPECT_EQ(Json(10000.0F).dump(), "10000.0");
-  expect_parse_refused("[1e309]", "numbers in the range of float64");
-  expect_parse_refused("-1e309", "numbers in the range of float64");
+  expect_parse_refused("[1e309]", "float64");
+  expect_parse_refused("-1e309", "float64");
   EXPECT_EQ(Json(std::numeric_limits<double>::infinity()).dump(), "null");
   EXPECT_EQ(Json(std::numeric_limits<double>::quiet_NaN()).dump(), "null");
 }
@@ -196,7 +192,7 @@ TEST(Json, escapes) {
   // Half of a pair is no character.
   for (const char* const text : {R"("\ud83d")", R"("\ude00")", R"("\ud83d\u0041")", R"("\ud83dx")",
                                  R"("\u12")", R"("\x41")"}) {
-    expect_parse_refused(text, "expected JSON, got something else at line 1");
+    expect_parse_refused(text, "line 1, column ");
   }
 }
 
@@ -214,7 +210,7 @@ TEST(Json, bytes_that_are_not_utf8) {
   const std::array<std::string, 6> bad{"\xff",     "\xc0\x80",         "\xed\xa0\x80",
                                        "\xe2\x82", "\xf5\x80\x80\x80", "\x80"};
   for (const std::string& bytes : bad) {
-    expect_parse_refused("\"" + bytes + "\"", "expected JSON, got something else at line 1");
+    expect_parse_refused("\"" + bytes + "\"", "line 1, column ");
     EXPECT_THROW((void)Json(bytes).dump(), Error);
     const std::string replaced = Json("a" + bytes + "b").dump(kReplace);
     EXPECT_TRUE(replaced.starts_with("\"a\ufffd") && replaced.ends_with("\ufffdb\"")) << replaced;
@@ -225,7 +221,7 @@ TEST(Json, bytes_that_are_not_utf8) {
 TEST(Json, text_that_is_not_json) {
   for (const char* const text : {"", " ", "{", "[1,]", "{\"a\":1,}", "{a:1}", "01", "+1", ".5",
                                  "1.", "NaN", "nul", "1 2", "'a'", "[1]]", "// c\n1"}) {
-    expect_parse_refused(text, "expected JSON, got something else at line");
+    expect_parse_refused(text, "line ");
   }
   expect_parse_refused("{\n \"a\": x}", "line 2, column 7");
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::io {
@@ -41,10 +42,7 @@ TEST_F(Mapped, RefusesWhatIsNoRegularFile) {
   ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
   for (const auto& path :
        {at("missing"), at("."), at("pipe"), std::filesystem::path("/dev/zero")}) {
-    const auto file = MappedFile::open(path);
-    ASSERT_FALSE(file.ok()) << path;
-    EXPECT_EQ(file.error().code(), ErrorCode::io);
-    EXPECT_TRUE(std::string(file.error().what()).starts_with(path.string()));
+    tests::expect_error(ErrorCode::io, {path.string()}, MappedFile::open(path));
   }
 }
 

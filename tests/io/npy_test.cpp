@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::io {
@@ -96,11 +97,8 @@ TEST_F(Npy, FortranOrderIsFineWhereItIsTheSameMemory) {
     EXPECT_TRUE(read_npy(at("a.npy")).ok()) << shape;
   }
   put(at("a.npy"), file_with(dict("<f4", "(2, 3)", "True"), std::string(24, '\1')));
-  const auto got = read_npy(at("a.npy"));
-  ASSERT_FALSE(got.ok());
-  EXPECT_EQ(got.error().code(), ErrorCode::unsupported);
-  EXPECT_EQ(got.error().what(),
-            at("a.npy").string() + ": must be in C order, got Fortran order of shape (2, 3)");
+  tests::expect_error(ErrorCode::unsupported, {at("a.npy").string(), "Fortran", "[2, 3]"},
+                      read_npy(at("a.npy")));
 }
 
 TEST_F(Npy, ReadsBothSpellingsOfBfloat16) {
@@ -153,19 +151,19 @@ TEST_F(Npy, RefusesDamagedHeaders) {
   } cases[] = {
       {"", "'{' at the start"},
       {"{", "a key in quotes"},
-      {"{}", "the key 'descr'"},
+      {"{}", "key 'descr'"},
       {"{,}", "a key in quotes"},
-      {"{'descr': '<f4'}", "the key 'fortran_order'"},
-      {"{'descr': '<f4', 'fortran_order': False}", "the key 'shape'"},
+      {"{'descr': '<f4'}", "key 'fortran_order'"},
+      {"{'descr': '<f4', 'fortran_order': False}", "key 'shape'"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)", "',' or '}'"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3", "',' or ')'"},
       {"{'descr': '<f4' 'fortran_order': False, 'shape': (2, 3)}", "',' or '}'"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} x", "nothing but spaces"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} x", "spaces"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}", "'more'"},
       {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}",
-       "'descr' again"},
+       "'descr' appears twice"},
       {"{descr: '<f4', 'fortran_order': False, 'shape': (2, 3)}", "a key in quotes"},
-      {"{'descr\": '<f4', 'fortran_order': False, 'shape': (2, 3)}", "must have"},
+      {"{'descr\": '<f4', 'fortran_order': False, 'shape': (2, 3)}", "'descr\": '"},
       {"{'descr': <f4, 'fortran_order': False, 'shape': (2, 3)}", "a dtype in quotes"},
       {"{'descr': '<f4, 'fortran_order': False, 'shape': (2, 3)}", "',' or '}'"},
       {"{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (2, 3)}", "structured"},
@@ -180,7 +178,7 @@ TEST_F(Npy, RefusesDamagedHeaders) {
       {dict("<f4", "(2, 3 1)"), "',' or ')'"},
       {dict("<f4", "(2, -3)"), "negative"},
       {dict("<f4", "(2, +3)"), "a number"},
-      {dict("<f4", "(2, 03)"), "start with 0"},
+      {dict("<f4", "(2, 03)"), "'03"},
       {dict("<f4", "(2, 3.0)"), "',' or ')'"},
       {dict("<f4", "(2, 0x3)"), "',' or ')'"},
       {dict("<f4", "(True, 6)"), "a number"},
@@ -189,11 +187,11 @@ TEST_F(Npy, RefusesDamagedHeaders) {
       {dict("<f4", "(4294967296, 4294967296)"), "63 bits"},
       {dict("<f4", "(4294967296, 4294967296, 0)"), "63 bits"},
       {dict("<f4", "(9223372036854775807,)"), "63 bits"},
-      {dict("<f4", "(1152921504606846976,)"), "bytes of data, got 24 bytes"},
-      {dict("<f4", "(2, 4)"), "bytes of data, got 24 bytes"},
-      {dict("<f4", "(5,)"), "bytes of data, got 24 bytes"},
-      {dict("<f4", "(0,)"), "bytes of data, got 24 bytes"},
-      {dict("<f8", "(6,)"), "bytes of data, got 24 bytes"},
+      {dict("<f4", "(1152921504606846976,)"), "24"},
+      {dict("<f4", "(2, 4)"), "24"},
+      {dict("<f4", "(5,)"), "24"},
+      {dict("<f4", "(0,)"), "24"},
+      {dict("<f8", "(6,)"), "24"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.header);
@@ -203,7 +201,6 @@ TEST_F(Npy, RefusesDamagedHeaders) {
     const std::string text = got.error().what();
     EXPECT_TRUE(text.starts_with(at("a.npy").string() + ": ")) << text;
     EXPECT_NE(text.find(c.reason), std::string::npos) << text;
-    EXPECT_NE(text.find(", got "), std::string::npos) << text;
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   }
 }
@@ -214,52 +211,42 @@ TEST_F(Npy, RefusesMoreDimensionsThanNumpyHas) {
   put(at("a.npy"), file_with(dict("|u1", shape + ")"), "x"));
   EXPECT_TRUE(read_npy(at("a.npy")).ok());
   put(at("a.npy"), file_with(dict("|u1", shape + "1)"), "x"));
-  const auto got = read_npy(at("a.npy"));
-  ASSERT_FALSE(got.ok());
-  EXPECT_NE(std::string(got.error().what()).find("at most 64 dimensions"), std::string::npos);
+  tests::expect_error(ErrorCode::io, {" 64 "}, read_npy(at("a.npy")));
 }
 
 TEST_F(Npy, RefusesTypesItDoesNotHave) {
-  for (const auto& [descr, reason] : {std::pair<std::string, std::string>{">f4", "little-endian"},
-                                      {">i8", "little-endian"},
-                                      {"|O", "Python objects"},
-                                      {"|O8", "Python objects"},
-                                      {"<c8", "'<c8'"},
-                                      {"<f16", "'<f16'"},
-                                      {"<U4", "'<U4'"},
-                                      {"|S4", "'|S4'"},
-                                      {"<M8[ns]", "'<M8[ns]'"},
-                                      {"|V4", "'|V4'"},
-                                      {"|f4", "'|f4'"},
-                                      {"f4", "'f4'"},
-                                      {"", "''"}}) {
+  for (const auto& [descr, reason] :
+       {std::pair<std::string, std::string>{">f4", "'>f4' is big-endian"},
+        {">i8", "'>i8' is big-endian"},
+        {"|O", "Python objects"},
+        {"|O8", "Python objects"},
+        {"<c8", "'<c8'"},
+        {"<f16", "'<f16'"},
+        {"<U4", "'<U4'"},
+        {"|S4", "'|S4'"},
+        {"<M8[ns]", "'<M8[ns]'"},
+        {"|V4", "'|V4'"},
+        {"|f4", "'|f4'"},
+        {"f4", "'f4'"},
+        {"", "''"}}) {
     put(at("a.npy"), file_with(dict(descr, "(6,)"), std::string(24, '\1')));
-    const auto got = read_npy(at("a.npy"));
-    ASSERT_FALSE(got.ok()) << descr;
-    EXPECT_EQ(got.error().code(), ErrorCode::unsupported);
-    EXPECT_NE(std::string(got.error().what()).find(reason), std::string::npos)
-        << got.error().what();
+    tests::expect_error(ErrorCode::unsupported, {reason}, read_npy(at("a.npy")));
   }
 }
 
 TEST_F(Npy, RefusesWhatIsNoNpy) {
-  const auto reason = [&](const std::string& bytes) {
+  const auto expect_refused = [&](const std::string& bytes,
+                                  std::initializer_list<std::string_view> values) {
     put(at("a.npy"), bytes);
-    const auto got = read_npy(at("a.npy"));
-    return got.ok() ? "accepted"
-                    : std::string(got.error().what()).substr(at("a.npy").string().size() + 2);
+    tests::expect_error(ErrorCode::io, values, read_npy(at("a.npy")));
   };
-  EXPECT_EQ(reason("0123456789 and more"),
-            "a .npy file must start with \\x93NUMPY, got other bytes");
-  EXPECT_EQ(reason(""), "a .npy file must have at least 10 bytes, got 0 bytes");
-  EXPECT_EQ(reason(file_with("x", "", 0)), "version must be 1.0, 2.0 or 3.0, got 0.0");
-  EXPECT_EQ(reason(file_with("x", "", 4)), "version must be 1.0, 2.0 or 3.0, got 4.0");
-  EXPECT_EQ(reason(std::string("\x93NUMPY\1\0\xff\xff{}", 12)),
-            "file must hold its header of 65535 bytes, got 2 bytes");
-  EXPECT_EQ(reason(std::string("\x93NUMPY\2\0\xff\xff\xff\xff{}", 14)),
-            "header must have at most 1048576 bytes, got 4294967295");
-  EXPECT_EQ(reason(std::string("\x93NUMPY\2\0\x10\0", 10)),
-            "must have 2 bytes of header length, got 0 bytes");
+  expect_refused("0123456789 and more", {"'012345'"});
+  expect_refused("", {"truncated", "10 bytes", " 0 "});
+  expect_refused(file_with("x", "", 0), {"version", " 0.0"});
+  expect_refused(file_with("x", "", 4), {"version", " 4.0"});
+  expect_refused(std::string("\x93NUMPY\1\0\xff\xff{}", 12), {"truncated", "65535", " 2 "});
+  expect_refused(std::string("\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), {"1048576", "4294967295"});
+  expect_refused(std::string("\x93NUMPY\2\0\x10\0", 10), {"header length", "2 bytes", " 0 "});
 }
 
 TEST_F(Npy, RefusesWhatIsNoFile) {
@@ -283,7 +270,7 @@ TEST_F(Npy, AFailedWriteIsToldAndTouchesNothing) {
   EXPECT_EQ(entries(), 1U);
 }
 
-TEST_F(Npy, AWrongArrayIsTheCallersMistake) {
+TEST_F(Npy, AWrongArrayThrows) {
   NpyArray array = make_npy(NpyType::f32, {4});
   array.bytes.resize(15);
   EXPECT_THROW((void)write_npy(at("a.npy"), array), Error);
@@ -338,10 +325,8 @@ TEST(NpyValues, NamesAndSizes) {
   EXPECT_FALSE(is_integer(NpyType::boolean));
   EXPECT_FALSE(is_integer(NpyType::f16));
   EXPECT_EQ(dtype_of(make_npy(NpyType::bf16, {1}), "x").value(), core::DType::bf16);
-  const auto refused = dtype_of(make_npy(NpyType::i32, {1}), "X.npy");
-  ASSERT_FALSE(refused.ok());
-  EXPECT_STREQ(refused.error().what(),
-               "X.npy: must be float64, float32, float16 or bfloat16, got int32");
+  tests::expect_error(ErrorCode::unsupported, {"X.npy", "int32"},
+                      dtype_of(make_npy(NpyType::i32, {1}), "X.npy"));
 }
 
 TEST(NpyGolden, ReadsTheGoldenArrays) {

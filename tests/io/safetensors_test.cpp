@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/safetensors_text.hpp"
+#include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::io {
@@ -34,14 +35,20 @@ Result<SafetensorsFile> parse(std::string_view text) {
   return SafetensorsFile::parse(bytes_of(text), "w.safetensors");
 }
 
-// The message, or "" when there is none.
-std::string refusal(std::string_view text) {
+using Values = std::initializer_list<std::string_view>;
+
+void expect_refused(std::string_view text, Values values, ErrorCode code = ErrorCode::io) {
   const auto file = parse(text);
-  return file.ok() ? "" : file.error().what();
+  tests::expect_error(code, values, file);
+  if (!file) {
+    EXPECT_TRUE(std::string_view(file.error().what()).starts_with("w.safetensors: "));
+  }
 }
 
-std::string header_refusal(std::string_view header, std::string_view data = "12345678") {
-  return refusal(safetensors_text(header, data));
+void expect_header_refused(std::string_view header, Values values, ErrorCode code = ErrorCode::io,
+                           std::string_view data = "12345678") {
+  SCOPED_TRACE(header.substr(0, 200));
+  expect_refused(safetensors_text(header, data), values, code);
 }
 
 TEST_F(Safetensors, EveryTypeAndShapeComesBack) {
@@ -111,70 +118,49 @@ TEST_F(Safetensors, AFileWithoutTensorsIsEmpty) {
 }
 
 TEST_F(Safetensors, RefusesLengthsThatTheFileDoesNotHold) {
-  EXPECT_EQ(refusal(""), "w.safetensors: a safetensors file must have at least 8 bytes, got 0");
-  EXPECT_EQ(refusal("1234567"),
-            "w.safetensors: a safetensors file must have at least 8 bytes, got 7");
-  EXPECT_EQ(refusal(length_field(3) + "{}"),
-            "w.safetensors: file must hold its header of 3 bytes, got 2 bytes");
-  EXPECT_EQ(refusal(length_field(100'000'001) + "{}"),
-            "w.safetensors: header must have at most 100000000 bytes, got 100000001");
-  EXPECT_EQ(refusal(length_field(~std::uint64_t{0}) + "{}"),
-            "w.safetensors: header must have at most 100000000 bytes, got 18446744073709551615");
+  expect_refused("", {"truncated", " 8 ", " 0"});
+  expect_refused("1234567", {"truncated", " 8 ", " 7"});
+  expect_refused(length_field(3) + "{}", {"truncated", " 3 ", " 2 "});
+  expect_refused(length_field(100'000'001) + "{}", {"100000000 ", "100000001"});
+  expect_refused(length_field(~std::uint64_t{0}) + "{}", {"100000000 ", "18446744073709551615"});
 }
 
 TEST_F(Safetensors, RefusesHeadersThatAreNoObjectOfTensors) {
   const std::string entry = R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
-  const struct {
-    std::string header;
-    std::string_view expected;
-  } cases[] = {
-      {"", "header must start with '{', got nothing"},
-      {" {}", "header must start with '{', got ' '"},
-      {"\xef\xbb\xbf{}", "header must start with '{', got '?'"},
-      {"[]", "header must start with '{', got '['"},
-      {"{", "header must be JSON, got something else at line 1, column 2"},
-      {"{}x", "header must be JSON, got something else at line 1, column 3"},
-      {std::string("{}\0", 3), "header must be JSON, got a NUL byte"},
-      {"{\"a\xff\":1}", "header must be JSON, got something else at line 1, column 4"},
-      {R"({"a":1e999})", "header must be JSON, got something else at line 1, column 10"},
-      {R"({"a":1})", "tensor 'a': must be an object of dtype, shape and data_offsets, got 1"},
-      {R"({"a":null})", "tensor 'a': must be an object of dtype, shape and data_offsets, got null"},
-      {R"({"a":[]})", "tensor 'a': must be an object of dtype, shape and data_offsets, got a list"},
-      {R"({"a":{}})", "tensor 'a': must have dtype, got none"},
-      {R"({"a":{"dtype":"F32"}})", "tensor 'a': must have shape, got none"},
-      {R"({"a":{"dtype":"F32","shape":[2]}})", "tensor 'a': must have data_offsets, got none"},
-      {R"({"a":{"strides":[1]}})",
-       "tensor 'a': must have the keys dtype, shape and data_offsets, got 'strides'"},
-      {R"({"a":{"dtype":"F32","dtype":"F32"}})",
-       "tensor 'a': must have each key once, got 'dtype' again"},
-      {R"({"a":{"shape":[],"shape":[]}})",
-       "tensor 'a': must have each key once, got 'shape' again"},
-      {R"({"a":{"data_offsets":[0,8],"data_offsets":[0,8]}})",
-       "tensor 'a': must have each key once, got 'data_offsets' again"},
-      {R"({"a":)" + entry + R"(,"b":)" + entry + R"(,"a":)" + entry + "}",
-       "header must have each name once, got tensor 'a' twice"},
-      {R"({"a\nb":{}})", "tensor 'a?b': must have dtype, got none"},
-  };
-  for (const auto& c : cases) {
-    EXPECT_EQ(header_refusal(c.header), message("w.safetensors: ", c.expected)) << c.header;
-  }
+  expect_header_refused("", {"'{'", "''"});
+  expect_header_refused(" {}", {"'{'", "' '"});
+  expect_header_refused("\xef\xbb\xbf{}", {"'{'", "'?'"});
+  expect_header_refused("[]", {"'{'", "'['"});
+  expect_header_refused("{", {"line 1, column 2"});
+  expect_header_refused("{}x", {"line 1, column 3"});
+  expect_header_refused(std::string_view("{}\0", 3), {"line 1, column 3", "NUL"});
+  expect_header_refused("{\"a\xff\":1}", {"line 1, column 4"});
+  expect_header_refused(R"({"a":1e999})", {"line 1, column 10", "float64"});
+  expect_header_refused(R"({"a":1})", {"'a'", "object", " 1"});
+  expect_header_refused(R"({"a":null})", {"'a'", "object", "null"});
+  expect_header_refused(R"({"a":[]})", {"'a'", "object", "a list"});
+  expect_header_refused(R"({"a":{}})", {"'a'", "'dtype'"});
+  expect_header_refused(R"({"a":{"dtype":"F32"}})", {"'a'", "'shape'"});
+  expect_header_refused(R"({"a":{"dtype":"F32","shape":[2]}})", {"'a'", "'data_offsets'"});
+  expect_header_refused(R"({"a":{"strides":[1]}})", {"'a'", "'strides'"});
+  expect_header_refused(R"({"a":{"dtype":"F32","dtype":"F32"}})", {"'a'", "'dtype'", "twice"});
+  expect_header_refused(R"({"a":{"shape":[],"shape":[]}})", {"'a'", "'shape'", "twice"});
+  expect_header_refused(R"({"a":{"data_offsets":[0,8],"data_offsets":[0,8]}})",
+                        {"'a'", "'data_offsets'", "twice"});
+  expect_header_refused(R"({"a":)" + entry + R"(,"b":)" + entry + R"(,"a":)" + entry + "}",
+                        {"'a'", "twice"});
+  expect_header_refused(R"({"a\nb":{}})", {"'a?b'", "'dtype'"});
 }
 
 TEST_F(Safetensors, RefusesMetadataThatIsNoMapOfStrings) {
-  EXPECT_EQ(header_refusal(R"({"__metadata__":7})"),
-            "w.safetensors: __metadata__ must be an object of strings, got 7");
-  EXPECT_EQ(header_refusal(R"({"__metadata__":{"a":7}})"),
-            "w.safetensors: __metadata__: 'a' must be a string, got 7");
-  EXPECT_EQ(header_refusal(R"({"__metadata__":{"a":{"b":"c"}}})"),
-            "w.safetensors: __metadata__: 'a' must be a string, got an object");
-  EXPECT_EQ(header_refusal(R"({"__metadata__":{"a":"b","a":"b"}})"),
-            "w.safetensors: __metadata__ must have each key once, got 'a' again");
-  EXPECT_EQ(header_refusal(R"({"__metadata__":{},"__metadata__":{}})"),
-            "w.safetensors: header must have each name once, got '__metadata__' again");
+  expect_header_refused(R"({"__metadata__":7})", {"__metadata__", " 7"});
+  expect_header_refused(R"({"__metadata__":{"a":7}})", {"__metadata__", "'a'", " 7"});
+  expect_header_refused(R"({"__metadata__":{"a":{"b":"c"}}})", {"__metadata__", "'a'", "object"});
+  expect_header_refused(R"({"__metadata__":{"a":"b","a":"b"}})", {"__metadata__", "'a'", "twice"});
+  expect_header_refused(R"({"__metadata__":{},"__metadata__":{}})", {"'__metadata__'", "twice"});
   std::string many = R"({"__metadata__":{"first":"")";
   for (int i = 0; i < 100'000; ++i) many += message(",\"", i, "\":\"\"");
-  EXPECT_EQ(header_refusal(many + "}}"),
-            "w.safetensors: __metadata__ must have at most 100000 entries, got more");
+  expect_header_refused(many + "}}", {"__metadata__", "100000"});
 }
 
 std::string entry(std::string_view type, std::string_view shape, std::string_view offsets) {
@@ -183,52 +169,38 @@ std::string entry(std::string_view type, std::string_view shape, std::string_vie
 }
 
 TEST_F(Safetensors, RefusesTypesShapesAndOffsetsThatAreNone) {
-  const std::string types =
-      "F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL";
   std::string dims = "[1";
   for (int i = 0; i < 64; ++i) dims += ",1";
+  expect_header_refused(entry("\"C64\"", "[1]", "[0,8]"), {"'a'", "'C64'", "BF16", "BOOL"},
+                        ErrorCode::unsupported);
+  expect_header_refused(entry("\"f32\"", "[2]", "[0,8]"), {"'f32'"}, ErrorCode::unsupported);
   const struct {
-    std::string header, expected;
+    std::string header, value;
   } cases[] = {
-      {entry("\"C64\"", "[1]", "[0,8]"), "dtype must be one of " + types + ", got 'C64'"},
-      {entry("\"f32\"", "[2]", "[0,8]"), "dtype must be one of " + types + ", got 'f32'"},
       {entry("32", "[2]", "[0,8]"), "dtype must be a string, got 32"},
-      {entry("\"F32\"", "2", "[0,8]"), "shape must be a list of integers, got 2"},
-      {entry("\"F32\"", "[-2]", "[0,8]"), "shape must not be negative, got -2"},
-      {entry("\"F32\"", "[2.0]", "[0,8]"), "shape must be a list of integers, got '2.0'"},
-      {entry("\"F32\"", "[\"2\"]", "[0,8]"),
-       "shape must be a list of integers, got the string '2'"},
-      {entry("\"F32\"", "[[2]]", "[0,8]"), "shape must be a list of integers, got a list"},
-      {entry("\"F32\"", "[9223372036854775808]", "[0,8]"),
-       "shape must fit in 63 bits, got 9223372036854775808"},
-      {entry("\"F32\"", "[4611686018427387904]", "[0,8]"),
-       "size must fit in 63 bits, got shape (4611686018427387904,)"},
-      {entry("\"I8\"", "[0,4611686018427387904,4]", "[0,0]"),
-       "size must fit in 63 bits, got shape (0, 4611686018427387904, 4)"},
-      {entry("\"I8\"", dims + "]", "[0,1]"), "shape must have at most 64 dimensions, got more"},
-      {entry("\"F32\"", "[2]", "8"), "data_offsets must be a list of two integers, got 8"},
-      {entry("\"F32\"", "[2]", "[]"), "data_offsets must be a list of two integers, got none"},
-      {entry("\"F32\"", "[2]", "[0]"), "data_offsets must be a list of two integers, got one"},
-      {entry("\"F32\"", "[2]", "[0,8,9]"), "data_offsets must be a list of two integers, got more"},
-      {entry("\"F32\"", "[2]", "[-1,8]"), "data_offsets must not be negative, got -1"},
-      {entry("\"F32\"", "[2]", "[8,0]"), "data_offsets must not go back, got [8, 0]"},
-      {entry("\"F32\"", "[3]", "[0,12]"),
-       "data_offsets must stay inside the 8 bytes of data, got [0, 12]"},
+      {entry("\"F32\"", "2", "[0,8]"), "integers, got 2"},
+      {entry("\"F32\"", "[-2]", "[0,8]"), "-2"},
+      {entry("\"F32\"", "[2.0]", "[0,8]"), "'2.0'"},
+      {entry("\"F32\"", "[\"2\"]", "[0,8]"), "string '2'"},
+      {entry("\"F32\"", "[[2]]", "[0,8]"), "a list"},
+      {entry("\"F32\"", "[9223372036854775808]", "[0,8]"), "9223372036854775808"},
+      {entry("\"F32\"", "[4611686018427387904]", "[0,8]"), "[4611686018427387904]"},
+      {entry("\"I8\"", "[0,4611686018427387904,4]", "[0,0]"), "[0, 4611686018427387904, 4]"},
+      {entry("\"I8\"", dims + "]", "[0,1]"), " 64 "},
+      {entry("\"F32\"", "[2]", "8"), "two integers, got 8"},
+      {entry("\"F32\"", "[2]", "[]"), "a list of 0"},
+      {entry("\"F32\"", "[2]", "[0]"), "a list of 1"},
+      {entry("\"F32\"", "[2]", "[0,8,9]"), "a list of 3"},
+      {entry("\"F32\"", "[2]", "[-1,8]"), "-1"},
+      {entry("\"F32\"", "[2]", "[8,0]"), "[8, 0]"},
+      {entry("\"F32\"", "[3]", "[0,12]"), "[0, 12] exceed the 8 "},
       {entry("\"F32\"", "[2]", "[18446744073709551608,18446744073709551615]"),
-       "data_offsets must stay inside the 8 bytes of data, got "
        "[18446744073709551608, 18446744073709551615]"},
-      {entry("\"F32\"", "[1]", "[0,8]"),
-       "data_offsets must span the 4 bytes of shape (1,) of F32, got [0, 8]"},
-      {entry("\"F32\"", "[0]", "[0,8]"),
-       "data_offsets must span the 0 bytes of shape (0,) of F32, got [0, 8]"},
-      {entry("\"F32\"", "[1]", "[4,8]"),
-       "data_offsets must start at 0, where the tensor before ends, got [4, 8], a gap"},
+      {entry("\"F32\"", "[1]", "[0,8]"), "[0, 8] must span 4 "},
+      {entry("\"F32\"", "[0]", "[0,8]"), "[0, 8] must span 0 "},
+      {entry("\"F32\"", "[1]", "[4,8]"), "[4, 8] leave a gap"},
   };
-  for (const auto& c : cases) {
-    EXPECT_EQ(header_refusal(c.header), "w.safetensors: tensor 'a': " + c.expected) << c.header;
-  }
-  EXPECT_EQ(parse(safetensors_text(cases[0].header, "12345678")).error().code(),
-            ErrorCode::unsupported);
+  for (const auto& c : cases) expect_header_refused(c.header, {"'a'", c.value});
 }
 
 TEST_F(Safetensors, RefusesDataThatOverlapsOrThatNobodyNames) {
@@ -236,26 +208,16 @@ TEST_F(Safetensors, RefusesDataThatOverlapsOrThatNobodyNames) {
     return message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)",
                    R"("b":{"dtype":"F32","shape":[1],"data_offsets":)", second, "}}");
   };
-  EXPECT_EQ(header_refusal(two("[4,8]")), "");
-  EXPECT_EQ(header_refusal(two("[2,6]")),
-            "w.safetensors: tensor 'b': data_offsets must start at 4, where the tensor before "
-            "ends, got [2, 6], an overlap");
-  EXPECT_EQ(header_refusal(two("[0,4]")),
-            "w.safetensors: tensor 'b': data_offsets must start at 4, where the tensor before "
-            "ends, got [0, 4], an overlap");
-  EXPECT_EQ(header_refusal(two("[4,8]"), "123456789"),
-            "w.safetensors: file must end where its last tensor does, after 8 bytes of data, "
-            "got 9 bytes");
-  EXPECT_EQ(header_refusal("{}", "1"),
-            "w.safetensors: file must end where its last tensor does, after 0 bytes of data, "
-            "got 1 bytes");
+  EXPECT_TRUE(parse(safetensors_text(two("[4,8]"), "12345678")).ok());
+  expect_header_refused(two("[2,6]"), {"'b'", "[2, 6]", " 4"});
+  expect_header_refused(two("[0,4]"), {"'b'", "[0, 4]", " 4"});
+  expect_header_refused(two("[4,8]"), {" 8 ", " 9 "}, ErrorCode::io, "123456789");
+  expect_header_refused("{}", {" 0 ", " 1 "}, ErrorCode::io, "1");
 }
 
 TEST_F(Safetensors, DeepNestingIsRefusedWhereItStarts) {
   const std::string deep = "{\"a\":" + std::string(1'000'000, '[');
-  EXPECT_EQ(header_refusal(deep),
-            "w.safetensors: tensor 'a': must be an object of dtype, shape and data_offsets, got a "
-            "list");
+  expect_header_refused(deep, {"'a'", "a list"});
 }
 
 TEST_F(Safetensors, AHeaderOfManyTensorsOpens) {
@@ -295,14 +257,12 @@ TEST_F(Safetensors, GoldenModelsOpen) {
 
 TEST_F(Safetensors, OpenNamesTheFile) {
   put(at("w.safetensors"), "short");
-  const auto file = SafetensorsFile::open(at("w.safetensors"));
-  ASSERT_FALSE(file.ok());
-  EXPECT_EQ(file.error().what(), at("w.safetensors").string() +
-                                     ": a safetensors file must have at least 8 bytes, got 5");
+  tests::expect_error(ErrorCode::io, {at("w.safetensors").string(), " 8 ", " 5"},
+                      SafetensorsFile::open(at("w.safetensors")));
   EXPECT_FALSE(SafetensorsFile::open(at("missing")).ok());
 }
 
-// Whatever became of a byte: tensors that lie inside the file, or one line.
+// Whatever a byte was changed to: tensors inside the file, or a message of one line.
 bool is_inside_or_one_line(const std::string& text) {
   const auto file = parse(text);
   if (!file.ok()) {
@@ -330,11 +290,12 @@ std::string valid_file(const fs::path& path) {
 
 TEST_F(Safetensors, EveryTruncationIsRefused) {
   const std::string whole = valid_file(at("a"));
-  ASSERT_EQ(refusal(whole), "");
+  ASSERT_TRUE(parse(whole).ok());
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // A string of its own, so that AddressSanitizer sees a read behind the end.
+    // A separate string, so that AddressSanitizer sees a read past the end.
     const std::string cut = whole.substr(0, size);
-    EXPECT_TRUE(refusal(cut).starts_with("w.safetensors: ")) << size;
+    SCOPED_TRACE(size);
+    expect_refused(cut, {});
   }
 }
 
@@ -384,34 +345,20 @@ TEST_F(Safetensors, RefusesToWriteWhatCouldNotBeRead) {
   const struct {
     std::vector<Tensor> tensors;
     std::map<std::string, std::string> metadata;
-    std::string_view expected;
+    std::string_view value;
   } cases[] = {
-      {{good, tensor("b", TensorType::f32, {2}), good},
-       {},
-       "tensors must have each name once, got 'a' twice"},
-      {{tensor("__metadata__", TensorType::f32, {2})},
-       {},
-       "tensor '__metadata__': name must not be that of the metadata, got it"},
-      {{tensor("\xff", TensorType::f32, {2})},
-       {},
-       "tensor '?': name must be UTF-8, got other bytes"},
-      {{tensor("a", TensorType::f32, {3})},
-       {},
-       "tensor 'a': shape (3,) of F32 must have 12 bytes, got 8"},
-      {{tensor("a", TensorType::f32, {-2})},
-       {},
-       "tensor 'a': shape must not be negative, got (-2,)"},
-      {{tensor("a", TensorType::q8_0, {8})},
-       {},
-       "tensor 'a': type must be one that safetensors has, got q8_0"},
-      {{good}, {{"k", "\xff"}}, "metadata 'k': must be UTF-8, got other bytes"},
+      {{good, tensor("b", TensorType::f32, {2}), good}, {}, "'a' appears twice"},
+      {{tensor("__metadata__", TensorType::f32, {2})}, {}, "'__metadata__'"},
+      {{tensor("\xff", TensorType::f32, {2})}, {}, "'?'"},
+      {{tensor("a", TensorType::f32, {3})}, {}, "[3] of F32 needs 12 bytes, got 8"},
+      {{tensor("a", TensorType::f32, {-2})}, {}, "[-2]"},
+      {{tensor("a", TensorType::q8_0, {8})}, {}, "q8_0"},
+      {{good}, {{"k", "\xff"}}, "'k'"},
   };
   put(at("a"), "old");
   for (const auto& c : cases) {
-    const auto written = write_safetensors(at("a"), c.tensors, c.metadata);
-    ASSERT_FALSE(written.ok()) << c.expected;
-    EXPECT_EQ(written.error().code(), ErrorCode::invalid_argument);
-    EXPECT_EQ(written.error().what(), message("write_safetensors: ", c.expected));
+    tests::expect_error(ErrorCode::invalid_argument, {"write_safetensors: ", c.value},
+                        write_safetensors(at("a"), c.tensors, c.metadata));
   }
   EXPECT_EQ(get(at("a")), "old");
 }

@@ -98,16 +98,17 @@ TEST(CharacterBpe, DropsTheFirstSpaceOfTheText) {
 }
 
 TEST(CharacterBpe, RefusesWhatDoesNotFitTogether) {
-  const auto refused = [](const JsonParts& parts, std::string_view part) {
-    testing::expect_refusal(parse_tokenizer_json(parts.text(), "t"), part);
+  const auto refused = [](const JsonParts& parts, std::string_view value,
+                          ErrorCode code = ErrorCode::invalid_argument) {
+    testing::expect_refusal(parse_tokenizer_json(parts.text(), "t"), value, code);
   };
-  refused(parts_with(kPrepend, "null"), "Prepend must come with Replace");
-  refused(parts_with(kReplace, std::string(testing::kByteLevel)), "got both");
-  refused(parts_with("null", "null"), "got neither");
-  refused(parts_with("null", metaspace("last", "true")), "first, always or never");
+  refused(parts_with(kPrepend, "null"), "Prepend");
+  refused(parts_with(kReplace, std::string(testing::kByteLevel)), "ByteLevel");
+  refused(parts_with("null", "null"), "got null", ErrorCode::unsupported);
+  refused(parts_with("null", metaspace("last", "true")), "'last'");
   refused(parts_with(R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, )" + kReplace + "]}",
                      "null"),
-          "NFC must come with ByteLevel");
+          "NFC", ErrorCode::unsupported);
 }
 
 }  // namespace

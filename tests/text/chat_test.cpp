@@ -1,5 +1,6 @@
 // Chat formats, against what the families' own templates write (rendered with Jinja2 3.1).
 #include "phasor/text/chat.hpp"
+#include "support/errors.hpp"
 
 #include <gtest/gtest.h>
 
@@ -118,9 +119,8 @@ TEST(Chat, RefusesTemplatesOfOthers) {
     ASSERT_FALSE(found.ok()) << jinja;
     EXPECT_NE(std::string(found.error().what()).find("--chat-format"), std::string::npos);
   }
-  const Result<ChatFormat> named = chat_format_of("chat\nml");
-  ASSERT_FALSE(named.ok());
-  EXPECT_NE(std::string(named.error().what()).find("got 'chat?ml'"), std::string::npos);
+  tests::expect_error(ErrorCode::invalid_argument, {"'chat?ml'", "chatml"},
+                      chat_format_of("chat\nml"));
 }
 
 TEST(Chat, FindsTheSystemMessageOfTheTemplate) {
@@ -128,7 +128,7 @@ TEST(Chat, FindsTheSystemMessageOfTheTemplate) {
                 "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful "
                 "AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}"),
             "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
-  // As Qwen2.5 has it: a literal that is closed before the turn ends comes first.
+  // As in Qwen2.5: first a literal that ends before the turn does.
   EXPECT_EQ(default_system_message(
                 R"({{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }})"
                 R"({{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You\'re )"
@@ -140,26 +140,21 @@ TEST(Chat, FindsTheSystemMessageOfTheTemplate) {
 }
 
 void expect_chat_refused(ChatFormat format, const std::vector<ChatMessage>& messages,
-                         const std::string& part) {
-  try {
-    (void)format_chat(format, messages);
-    ADD_FAILURE() << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
+                         std::string_view value) {
+  tests::expect_error(ErrorCode::invalid_argument, {value},
+                      [&] { return format_chat(format, messages); });
 }
 
 TEST(Chat, RefusesConversationsThatAreNone) {
   const ChatMessage user{"user", "a"}, assistant{"assistant", "b"}, system{"system", "c"};
-  expect_chat_refused(ChatFormat::chatml, {}, "must have a message");
-  expect_chat_refused(ChatFormat::chatml, {{"tool\n", "x"}}, "got 'tool?'");
-  expect_chat_refused(ChatFormat::chatml, {user, system, user}, "must be the first");
-  expect_chat_refused(ChatFormat::chatml, {user, assistant}, "must end with the user");
-  expect_chat_refused(ChatFormat::chatml, {system}, "must end with the user");
+  expect_chat_refused(ChatFormat::chatml, {}, "no messages");
+  expect_chat_refused(ChatFormat::chatml, {{"tool\n", "x"}}, "'tool?'");
+  expect_chat_refused(ChatFormat::chatml, {user, system, user}, "message 2");
+  expect_chat_refused(ChatFormat::chatml, {user, assistant}, "got assistant");
+  expect_chat_refused(ChatFormat::chatml, {system}, "got system");
   expect_chat_refused(ChatFormat::chatml, {{"user", "\xff"}}, "at offset 0");
-  expect_chat_refused(ChatFormat::llama2, {user, user}, "in turn");
-  expect_chat_refused(ChatFormat::gemma, {assistant, user}, "in turn");
+  expect_chat_refused(ChatFormat::llama2, {user, user}, "user as message 2");
+  expect_chat_refused(ChatFormat::gemma, {assistant, user}, "assistant as message 1");
   EXPECT_NO_THROW((void)format_chat(ChatFormat::chatml, {user, user}));
 }
 

@@ -1,4 +1,4 @@
-// SentencePiece models through their library, beside Phasor's own BPE by scores. The two models in
+// SentencePiece models through their library, compared with Phasor's own BPE by scores. The two models in
 // data/ were trained by the Python package sentencepiece 0.2.2 on a few English lines: bpe.model
 // (420 pieces, byte fallback, spaces kept) and unigram.model (110 pieces).
 #include <gtest/gtest.h>
@@ -114,10 +114,11 @@ TEST(SentencePiece, AgreesWithBpeByScores) {
 
 TEST(SentencePiece, RefusesModelsThatLie) {
   LOAD_OR_SKIP(unchanged, "unigram.model");
-  const auto refused = [](const std::string& bytes, std::string_view part) {
-    testing::expect_refusal(parse_sentencepiece(bytes, "m"), part);
+  const auto refused = [](const std::string& bytes, std::string_view value,
+                          ErrorCode code = ErrorCode::invalid_argument) {
+    testing::expect_refusal(parse_sentencepiece(bytes, "m"), value, code);
   };
-  refused("", "must have pieces");
+  refused("", "no pieces");
   refused("\xff\xff", "protocol buffer");
   refused(model_bytes("unigram.model").substr(0, 700), "protocol buffer");
   // One piece: field 1 of 9 bytes with the text in its field 1.
@@ -126,24 +127,24 @@ TEST(SentencePiece, RefusesModelsThatLie) {
     return "\x0a" + std::string(1, static_cast<char>(body.size())) + body;
   };
   const std::string unknown = piece("<unk>", "\x18\x02");
-  refused(piece("a"), "one unknown piece, got 0");
-  refused(unknown, "must have a normal piece");
-  refused(unknown + piece("a") + piece("a"), "'a' again");
-  refused(unknown + piece(""), "UTF-8 of 1 to");
-  refused(unknown + piece("\xff"), "UTF-8 of 1 to");
-  refused(unknown + piece("a", "\x18\x09"), "kind from 1 to 6");
-  refused(unknown + piece("a", std::string("\x15\x00\x00\xc0\x7f", 5)), "finite score");
+  refused(piece("a"), "got 0");
+  refused(unknown, "normal");
+  refused(unknown + piece("a") + piece("a"), "'a'");
+  refused(unknown + piece(""), "got 0 bytes");
+  refused(unknown + piece("\xff"), "piece 1 ");
+  refused(unknown + piece("a", "\x18\x09"), "got 9");
+  refused(unknown + piece("a", std::string("\x15\x00\x00\xc0\x7f", 5)), "score of piece 1");
   refused(unknown + piece("<0x41>", "\x18\x06"), "byte_fallback");
-  refused(unknown + piece("a") + "\x12\x02\x18\x03", "model_type must be 1");
-  // A character map of three bytes; one whose first step leaves it.
-  refused(unknown + piece("a") + "\x1a\x05\x12\x03zzz", "stay inside its memory");
+  refused(unknown + piece("a") + "\x12\x02\x18\x03", "got 3", ErrorCode::unsupported);
+  // A character map of three bytes; one whose first step is beyond its end.
+  refused(unknown + piece("a") + "\x1a\x05\x12\x03zzz", "precompiled_charsmap");
   std::string map(1, '\0');
   map += std::string("\x04\x00\x00", 3) + "\xff\xff\xff\x7f" + std::string(1021, '\0');
   const std::string spec = "\x12\x85\x08" + map;
-  refused(unknown + piece("a") + "\x1a\x88\x08" + spec, "stay inside its memory");
+  refused(unknown + piece("a") + "\x1a\x88\x08" + spec, "precompiled_charsmap");
 }
 
-// Whatever a byte turns into: refused, or a tokenizer that encodes.
+// Whatever a byte is changed to: an error, or a tokenizer that encodes.
 TEST(SentencePiece, SurvivesChangedBytes) {
   LOAD_OR_SKIP(unchanged, "unigram.model");
   const std::string model = model_bytes("unigram.model");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "phasor/text/tokenizer.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::text::testing {
 
@@ -98,12 +99,12 @@ inline std::vector<std::string> pieces_of(const Tokenizer& tokenizer, std::strin
 }
 
 // Refused in one line that holds `part`.
-inline void expect_refusal(const Result<std::unique_ptr<Tokenizer>>& result,
-                           std::string_view part) {
-  ASSERT_FALSE(result.ok()) << "not refused: " << part;
-  const std::string_view text = result.error().what();
-  EXPECT_NE(text.find(part), std::string_view::npos) << text;
-  EXPECT_EQ(text.find('\n'), std::string_view::npos) << text;
+inline void expect_refusal(const Result<std::unique_ptr<Tokenizer>>& result, std::string_view value,
+                           ErrorCode code = ErrorCode::invalid_argument) {
+  tests::expect_error(code, {value}, result);
+  if (!result) {
+    EXPECT_EQ(std::string_view(result.error().what()).find('\n'), std::string_view::npos);
+  }
 }
 
 }  // namespace phasor::text::testing

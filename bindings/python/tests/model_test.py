@@ -154,7 +154,7 @@ def test_fill(tmp_path: pathlib.Path) -> None:
     assert filling["choices"][0]["logit"] == pytest.approx(29.1340106009053, rel=1e-5)
     assert len(filling["choices"]) == 3
     assert len(model.fill("[MASK] of [MASK]")) == 2
-    for text, count, message in (("no mask", 5, r"must hold \[MASK\]"), ("[MASK]", 0, "count must be at least 1")):
+    for text, count, message in (("no mask", 5, r"\[MASK\]"), ("[MASK]", 0, "count must be at least 1")):
         with pytest.raises(phasor.Error, match=message):
             model.fill(text, count=count)
     with pytest.raises(phasor.Error, match="Model.generate: the model must be a decoder, got roformer"):
@@ -280,13 +280,13 @@ def test_chat_writes_the_template_of_the_model(talking: phasor.Model) -> None:
         (lambda m: m.logits([1.5]), "must hold integers"),
         (lambda m: m.logits([1, 97]), "97"),
         (lambda m: m.logits([1, 2], mask=[1]), "Model.logits: mask must have the shape of ids"),
-        (lambda m: m.logits([[1, 2]], mask=[[0, 0]]), "every row must have a token"),
+        (lambda m: m.logits([[1, 2]], mask=[[0, 0]]), "row 0"),
         (lambda m: m.logits([1, 2], token_types=[0, 0]), "must be a roformer"),
         (lambda m: m.generate_ids(np.zeros(0, np.int64)), "at least one token"),
         (lambda m: m.generate_ids([[1]]), "prompt must be a str or token ids [tokens]"),
         (lambda m: m.generate_ids([97]), "from 0 to 96, got 97"),
         (lambda m: m.generate_ids([1], tokens=-1), "tokens must be at least 0, got -1"),
-        (lambda m: m.generate_ids([1], tokens=300), "must fit the context of 256"),
+        (lambda m: m.generate_ids([1], tokens=300), "context of 256"),
         (lambda m: m.generate_ids([1], temperature=-1.0), "temperature"),
         (lambda m: m.generate_ids([1], top_k=3), "must come with a temperature above 0, got 0"),
         (lambda m: m.generate_ids([1], temperature=1.0, top_p=0.0), "top_p"),

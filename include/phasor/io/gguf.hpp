@@ -1,5 +1,4 @@
-// GGUF, versions 2 and 3, little endian: metadata, a tensor directory, tensors. Trusts no byte of
-// the file.
+// GGUF files, versions 2 and 3, little-endian: metadata and tensors. Files are untrusted input.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +19,13 @@
 
 namespace phasor::io {
 
-// A metadata value. Arrays of numbers keep their order; an array of arrays is refused.
+// A metadata value. Arrays of arrays are not supported.
 using GgufValue =
     std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<bool>,
                  std::vector<std::int64_t>, std::vector<std::uint64_t>, std::vector<double>,
                  std::vector<std::string>>;
 
-// A tensor of a type that Phasor does not read: its entry was checked like any other.
+// A tensor of a type that Phasor cannot read. Its directory entry is checked as all others are.
 struct SkippedTensor {
   std::string name;
   std::string type;                 // ggml's name: "Q2_K", "IQ4_XS", ...
@@ -35,13 +34,14 @@ struct SkippedTensor {
 
 class PHASOR_API GgufFile {
  public:
-  // Refuses, naming the file, what was expected and what came: a wrong magic, another version, big
-  // endian, counts and lengths that the file cannot hold, keys and names that repeat or are not 1 to
-  // 65535 characters of printable ASCII, unknown value types, arrays of arrays, arrays of more than
-  // 2^25 elements in all, a bool other than 0 and 1, an alignment that is no power of two up to
-  // 2^30, types that ggml does not have, shapes with no, more than four, empty or overflowing
-  // dimensions, rows that do not fill their blocks, offsets that are not aligned, leave the file or
-  // overlap. Types of ggml that TensorType lacks do not stop a file: see skipped().
+  // error    Error(io): the file cannot be opened. Error(invalid_argument), with the file's name: wrong
+  //          magic, version or byte order; counts and lengths beyond the end of the file; keys and
+  //          names that repeat or are not 1 to 65535 printable ASCII characters; unknown value
+  //          types, arrays of arrays, more than 2^25 array elements in all, a bool other than 0 and
+  //          1; an alignment that is not a power of two up to 2^30; types unknown to ggml; shapes
+  //          that do not have 1 to 4 positive dimensions or overflow; rows that are not whole
+  //          blocks; offsets that are not aligned, beyond the file or overlapping. Tensors of ggml
+  //          types that TensorType does not have are in skipped().
   [[nodiscard]] static Result<GgufFile> open(const std::filesystem::path& path);
   [[nodiscard]] static Result<GgufFile> parse(std::span<const std::byte> bytes,
                                               std::string_view name);
@@ -50,8 +50,8 @@ class PHASOR_API GgufFile {
   [[nodiscard]] const std::map<std::string, GgufValue, std::less<>>& metadata() const noexcept {
     return metadata_;
   }
-  // Absent keys read as nullopt; a value of another kind is an Error that names the key. Any
-  // integer type reads as an integer, any number as a number.
+  // nullopt when the key is absent; Error(invalid_argument) when the value has another kind. Any
+  // integer type can be read as an integer, any number as a number.
   [[nodiscard]] Result<std::optional<std::int64_t>> integer(std::string_view key) const;
   [[nodiscard]] Result<std::optional<double>> number(std::string_view key) const;
   [[nodiscard]] Result<std::optional<bool>> flag(std::string_view key) const;
@@ -59,9 +59,9 @@ class PHASOR_API GgufFile {
   [[nodiscard]] Result<std::optional<std::vector<std::int64_t>>> integers(
       std::string_view key) const;
 
-  // In the order of the directory. Shapes are outermost first: the reverse of the file's.
+  // In the order of the directory. Shapes are outermost first, the reverse of the file's order.
   [[nodiscard]] const std::vector<Tensor>& tensors() const noexcept { return tensors_; }
-  // Those of other types, in the order of the directory; find() does not see them.
+  // Tensors of unsupported types, in the order of the directory; find() does not return them.
   [[nodiscard]] const std::vector<SkippedTensor>& skipped() const noexcept { return skipped_; }
   [[nodiscard]] const Tensor* find(std::string_view name) const noexcept;
   // The path, for messages.
@@ -78,7 +78,7 @@ class PHASOR_API GgufFile {
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
-// Whether a file starts as a GGUF file does.
+// Whether a file starts with "GGUF". False for a file that cannot be read.
 [[nodiscard]] PHASOR_API bool looks_like_gguf(const std::filesystem::path& path) noexcept;
 
 }  // namespace phasor::io

@@ -1,4 +1,4 @@
-// A file's bytes, read through the page cache without copying them.
+// The bytes of a file, mapped into memory without a copy.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace phasor::io {
 
-// Read-only. The bytes are the file's own: whoever shortens the file while it is mapped takes them
-// away (SIGBUS), so replace files by renaming, as replace_file() does.
+// Read-only. If another process shortens the file while it is mapped, reading the missing bytes
+// raises SIGBUS: replace files by renaming, as replace_file() does.
 class PHASOR_API MappedFile {
  public:
-  // Error(io) for what is missing, unreadable or not a regular file. An empty file has no bytes.
+  // Error(io) when the file is missing, unreadable or not a regular file. An empty file has no bytes.
   [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);
 
   MappedFile() = default;
@@ -24,13 +24,12 @@ class PHASOR_API MappedFile {
   ~MappedFile();
 
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
-  // The path as it may stand in a one-line message.
+  // The path, in one line, for messages.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  // Reads ahead; a hint, never an error.
+  // Asks the kernel to read ahead; a hint that cannot fail.
   void will_need(std::span<const std::byte> part) const noexcept;
-  // Gives the pages of `part` back to the system, so that a long stream stays small; reading them
-  // again is allowed and reads the file again.
+  // Frees the memory of the pages of `part`; reading them again reads the file again.
   void release(std::span<const std::byte> part) const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// NumPy's .npy format, versions 1 to 3; little endian, C order. Trusts no byte of the file.
+// NumPy's .npy files, versions 1 to 3, little-endian, C order. Files are untrusted input.
 #pragma once
 
 #include <cstddef>
@@ -55,22 +55,23 @@ struct PHASOR_API NpyArray {
 
 // An array of zeros.
 [[nodiscard]] PHASOR_API NpyArray make_npy(NpyType type, std::vector<std::int64_t> shape);
-// f64, f32, f16, bf16 as a storage type of the core; Error(unsupported) for the others, naming
-// `what`.
+// The core's type for f64, f32, f16 and bf16; Error(unsupported) for the others. `what` names the
+// array in the message.
 [[nodiscard]] PHASOR_API Result<core::DType> dtype_of(const NpyArray& array, std::string_view what);
-// Every element as a double (bf16 and f16 widened); integers above 2^53 in magnitude are refused.
+// Every element as a double (bf16 and f16 widened); Error(out_of_range) for integers above
+// 2^53 in magnitude.
 [[nodiscard]] PHASOR_API Result<std::vector<double>> to_doubles(const NpyArray& array);
 // Every element of an integer array; Error for float types and for u64 above 2^63 - 1.
 [[nodiscard]] PHASOR_API Result<std::vector<std::int64_t>> to_integers(const NpyArray& array);
 [[nodiscard]] PHASOR_API bool is_integer(NpyType type) noexcept;  // i64 ... u8, not boolean
 
-// Refuses, naming the file, what was expected and what came: no such file, a directory, a wrong
-// magic, an unknown version, a header that does not parse or is longer than the file, unknown or
-// repeated or missing keys, Fortran order with more than one dimension longer than 1, big-endian,
-// object and other unsupported types, negative or overflowing shapes, and a size that differs from
-// what the header says (shorter or longer).
+// error    Error(io), with the file's name: the file cannot be opened; wrong magic or version; a header
+//          that does not parse, exceeds the file, or has unknown, repeated or missing keys;
+//          negative or overflowing shapes; data of another size than the header says.
+//          Error(unsupported): Fortran order with more than one dimension longer than 1; big-endian,
+//          object and other types.
 [[nodiscard]] PHASOR_API Result<NpyArray> read_npy(const std::filesystem::path& path);
-// The same over bytes in memory; `name` stands in messages.
+// The same for bytes in memory; `name` is the file's name in messages.
 [[nodiscard]] PHASOR_API Result<NpyArray> parse_npy(std::span<const std::byte> bytes,
                                                     std::string_view name);
 // Writes version 1.0, aligned to 64 bytes, through replace_file.

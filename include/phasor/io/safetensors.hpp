@@ -1,4 +1,4 @@
-// safetensors: a JSON header and plain tensors behind it. Trusts no byte of the file.
+// safetensors files: a JSON header followed by the tensors. Files are untrusted input.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +19,25 @@ namespace phasor::io {
 
 class PHASOR_API SafetensorsFile {
  public:
-  // Refuses, naming the file, the tensor, what was expected and what came: a file shorter than its
-  // header says, a header above 100 MB, one that is no JSON object or repeats a name, unknown
-  // types, negative or overflowing shapes, offsets that leave the data, overlap, leave a gap or
-  // disagree with type and shape, unknown keys, metadata that is no map of strings, and more than
-  // 64 dimensions or 100 000 entries of metadata.
+  // error    Error(io), with the names of file and tensor: the file cannot be opened or is shorter than
+  //          its header says; a header above 100 MB, not a JSON object, with a repeated name or an
+  //          unknown key; negative or overflowing shapes, more than 64 dimensions; offsets beyond
+  //          the data, overlapping, with a gap, or of another size than type and shape; metadata
+  //          that is not a map of strings or has more than 100 000 entries.
+  //          Error(unsupported): unknown types
   [[nodiscard]] static Result<SafetensorsFile> open(const std::filesystem::path& path);
-  // The same over bytes that somebody else keeps; `name` stands in messages.
+  // The same for bytes that the caller keeps alive; `name` is the file's name in messages.
   [[nodiscard]] static Result<SafetensorsFile> parse(std::span<const std::byte> bytes,
                                                      std::string_view name);
 
   // In the order of their bytes.
   [[nodiscard]] const std::vector<Tensor>& tensors() const noexcept { return tensors_; }
-  // Null when there is none of that name.
+  // Null when the name is unknown.
   [[nodiscard]] const Tensor* find(std::string_view name) const noexcept;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
     return metadata_;
   }
-  // Length field, header and padding: all that stands before the first tensor's bytes.
+  // Length field, header and padding: all bytes before the first tensor.
   [[nodiscard]] std::span<const std::byte> head() const noexcept { return head_; }
   // The mapping; empty after parse().
   [[nodiscard]] const MappedFile& file() const noexcept { return file_; }
@@ -52,13 +53,13 @@ class PHASOR_API SafetensorsFile {
 // A checkpoint of one or more safetensors files.
 class PHASOR_API SafetensorsCheckpoint {
  public:
-  // A .safetensors file, or a folder that holds model.safetensors.index.json with its shards, or
-  // one model.safetensors, or exactly one other .safetensors file.
+  // A .safetensors file, or a folder with model.safetensors.index.json and its shards, or with
+  // model.safetensors, or with exactly one other .safetensors file.
   //
-  // Refuses what SafetensorsFile::open() refuses, and: a missing shard, a shard name that leaves
-  // the folder, a tensor that the index places in a shard that does not hold it, one that a shard
-  // holds and the index does not name, a name in two shards, an index with other content than
-  // weight_map and metadata.
+  // error    as SafetensorsFile::open(), and Error(io): a missing shard, a shard name outside the
+  //          folder, a tensor that is not in the shard that the index names, or is in a shard but
+  //          not in the index, or is in two shards; an index with other keys than weight_map and
+  //          metadata
   [[nodiscard]] static Result<SafetensorsCheckpoint> open(const std::filesystem::path& path);
 
   struct Shard {

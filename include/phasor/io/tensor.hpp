@@ -1,5 +1,4 @@
-// A tensor of a checkpoint, whatever the file format: a name, a type, a shape and where its bytes
-// are.
+// A tensor of a checkpoint of any file format: name, type, shape, and a view of its bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace phasor::io {
 
-// Types of safetensors and GGUF. The q types are GGUF's blocks.
+// Types of safetensors and GGUF. The q types are quantised blocks of GGUF.
 enum class TensorType : std::uint8_t {
   f64,
   f32,
@@ -42,7 +41,7 @@ enum class TensorType : std::uint8_t {
 };
 
 [[nodiscard]] PHASOR_API std::string_view name_of(TensorType type) noexcept;  // "f32", "q4_k", ...
-// Elements that share a block, and its bytes: 1 and the element's size for plain types.
+// Elements and bytes of a block; 1 and the element's size for types that are not quantised.
 [[nodiscard]] PHASOR_API std::int64_t block_elements(TensorType type) noexcept;
 [[nodiscard]] PHASOR_API std::size_t block_bytes(TensorType type) noexcept;
 
@@ -50,7 +49,7 @@ struct PHASOR_API Tensor {
   std::string name;
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;   // outermost first, as NumPy; empty for a scalar
-  std::span<const std::byte> bytes;  // in the mapped file; as many as type and shape ask for
+  std::span<const std::byte> bytes;  // in the mapped file; as many as type and shape need
 
   [[nodiscard]] std::int64_t size() const noexcept;  // product of shape; 1 for a scalar
 };
@@ -58,7 +57,7 @@ struct PHASOR_API Tensor {
 // The elements [first, first + out.size()) as float32: widened, or dequantised. f64 and integers
 // are rounded to nearest.
 //
-// throws   Error(out_of_range) when the range leaves the tensor;
+// throws   Error(out_of_range) when the range exceeds the tensor;
 //          Error(invalid_argument) when it does not start and end at a block;
 //          Error(unsupported) for the f8 types
 PHASOR_API void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out);

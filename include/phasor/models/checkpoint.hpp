@@ -1,4 +1,4 @@
-// Weights by name, whatever the file format, and the settings that came with them.
+// The tensors of a checkpoint by name, for any file format, and its config.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +19,29 @@ namespace phasor::models {
 // A folder of config.json and safetensors, or a GGUF file; memory-mapped. Moves, does not copy.
 class PHASOR_API Checkpoint {
  public:
-  // Refuses what the readers refuse (SafetensorsCheckpoint, GgufFile, read_config), a folder
-  // without config.json, and a GGUF file with tensors of a type that Phasor does not read.
+  // error    as SafetensorsCheckpoint, GgufFile and read_config; Error(io): nothing at this path, no
+  //          config.json; Error(unsupported): a GGUF file with tensors of unsupported types
   [[nodiscard]] static Result<Checkpoint> open(const std::filesystem::path& path);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
 
-  // What the config says of positions.
+  // The position settings of the config.
   [[nodiscard]] const config::ModelConfig& config() const noexcept;
   // The text of config.json; empty for GGUF.
   [[nodiscard]] const std::string& config_json() const noexcept;
   // Null for safetensors.
   [[nodiscard]] const io::GgufFile* gguf() const noexcept;
-  // As it may stand in a one-line message.
+  // The path, in one line, for messages.
   [[nodiscard]] const std::string& name() const noexcept;
 
-  // Null when there is none of that name. find() marks the tensor as read.
+  // Null when the name is unknown. Marks the tensor as read.
   [[nodiscard]] const io::Tensor* find(std::string_view name);
-  // Names that nobody asked for, in the order of the file.
+  // Names that find() was not called with, in the order of the file.
   [[nodiscard]] std::vector<std::string> unread() const;
   [[nodiscard]] std::vector<const io::Tensor*> tensors() const;
   [[nodiscard]] std::size_t bytes() const;  // of all tensors
-  // Gives a tensor's pages back to the system once it was copied: the file counts no more as memory.
+  // Frees the memory of a tensor's pages after it was copied.
   void release(const io::Tensor& tensor) const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Generation: prompt in, tokens out, one at a time.
+// Text generation, token by token.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@
 namespace phasor::models {
 
 enum class WindowFull : std::uint8_t {
-  refuse,  // a prompt and answer that do not fit are an error before anything runs
-  shift,   // drop the oldest half behind the first `keep` tokens; keys are turned again
+  refuse,  // Error when prompt and answer exceed the context, before anything runs
+  shift,   // drop the older half of the tokens after the first `keep`; keys are rotated again
 };
 
 struct GenerateOptions {
   std::int64_t tokens = 128;  // at most; 0: none
   SamplerOptions sampler = {};
-  std::vector<std::int64_t> stops = {};  // ids that end the answer; they are not given out
-  std::int64_t context = 0;              // the window; 0: the trained length, or what is needed
+  std::vector<std::int64_t> stops = {};  // ids that end the answer; not part of it
+  std::int64_t context = 0;              // 0: the trained length, or what is needed
   WindowFull when_full = WindowFull::refuse;
   std::int64_t keep = 4;     // the first tokens stay through every shift (attention sinks)
   std::int64_t chunk = 512;  // tokens of a prompt that run at once
 };
 
-// The ids that end an answer: those of the config and of the tokenizer, where there is one.
+// The ids that end an answer: those of the config and of the tokenizer, which may be null.
 [[nodiscard]] PHASOR_API std::vector<std::int64_t> stop_tokens(const Decoder& decoder,
                                                                const text::Tokenizer* tokenizer);
 
@@ -46,22 +46,21 @@ struct GenerateResult {
 
 class Generation;
 
-// One conversation with a decoder, which must outlive it: keeps its cache between calls, so that a
-// prompt that begins as the last one ended is not computed again.
+// One conversation with a decoder, which must outlive it. The cache is kept between calls: tokens that
+// a prompt shares with the last one are not computed again.
 class PHASOR_API Generator {
  public:
   explicit Generator(Decoder& decoder, SequenceOptions cache = {});
   ~Generator();
 
-  // Begins an answer whose tokens are asked for one by one. Nothing runs before the first is; an
-  // answer begun earlier ends here.
+  // Starts an answer, whose tokens Generation::next() computes one by one. Ends an earlier answer.
   //
-  // throws   Error(invalid_argument): an empty prompt, options that make no sense;
+  // throws   Error(invalid_argument): an empty prompt, invalid options;
   //          Error(out_of_range): ids outside the vocabulary, a prompt beyond the context without
   //          WindowFull::shift (with it, too, when the prompt alone does not fit)
   [[nodiscard]] Generation start(std::span<const std::int64_t> prompt,
                                  const GenerateOptions& options);
-  // The whole answer. Gives each token to `on_token` as it comes; a false answer cancels.
+  // The whole answer. Calls `on_token` with each token; false cancels.
   //
   // throws   as start(); what `on_token` throws
   GenerateResult generate(std::span<const std::int64_t> prompt, const GenerateOptions& options,
@@ -74,25 +73,24 @@ class PHASOR_API Generator {
   std::shared_ptr<State> state_;
 };
 
-// An answer under way. Outlives its Generator, not the Decoder; to drop one is to cancel it.
+// A running answer. May outlive its Generator, not the Decoder; destroying it cancels it.
 class PHASOR_API Generation {
  public:
   ~Generation();
   Generation(Generation&&) noexcept;
   Generation& operator=(Generation&&) noexcept;
 
-  // The next token; the first call runs the prompt. None: the answer has ended, and result() says
-  // why.
+  // The next token; the first call runs the prompt. nullopt: the answer has ended for the reason in
+  // result().
   //
-  // throws   Error(invalid_argument): the Generator began another answer; as Decoder::forward. The
-  //          answer has then ended; the Generator keeps the tokens that ran, and answers the next
-  //          prompt as if this one had ended there
+  // throws   Error(invalid_argument): the Generator started another answer; as Decoder::forward. The
+  //          answer has then ended; the Generator keeps the tokens that ran
   // cost     a pass through the decoder, which takes one call at a time; from the second token on,
-  //          greedy, no allocation where Decoder::forward makes none
+  //          greedy, no allocation when Decoder::forward makes none
   [[nodiscard]] std::optional<std::int64_t> next();
-  // Ends the answer where it goes on: its reason is StopReason::cancelled.
+  // Ends a running answer with StopReason::cancelled.
   void cancel() noexcept;
-  // What came so far; seconds are those spent in next().
+  // The tokens so far; seconds are those spent in next().
   [[nodiscard]] const GenerateResult& result() const noexcept;
 
  private:
@@ -102,9 +100,9 @@ class PHASOR_API Generation {
   std::unique_ptr<State> state_;
 };
 
-// Several prompts at once: one product with the weights for all rows. A row that stops is left out
-// from then on. Every row draws from its own generator with the options' seed, so that it answers as
-// it would alone; seconds are those of the whole batch.
+// Several prompts at once: one product with the weights for all rows. A row that has stopped is not
+// computed any more. Every row has its own random generator with the options' seed, so that its answer
+// is the same as alone; seconds are those of the whole batch.
 //
 // throws   as Generator::generate; Error(invalid_argument) for WindowFull::shift
 [[nodiscard]] PHASOR_API std::vector<GenerateResult> generate_batch(

@@ -1,4 +1,4 @@
-// A weight matrix, kept in the type its file has, and its products with activations.
+// A weight matrix in the type of its file, and its products with activations.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 namespace phasor::models {
 
 enum class Precision : std::uint8_t {
-  exact,  // as float32 activations would give: within the rounding of a float32 sum
-  fast,   // activations rounded to eight bits a block of 32; see kFastProductError
+  exact,  // float32 activations, within the rounding of a float32 sum
+  fast,   // activations rounded to eight bits per block of 32; see kFastProductError
 };
 [[nodiscard]] PHASOR_API std::string_view name_of(Precision precision) noexcept;
 
@@ -32,14 +32,14 @@ struct TensorRows {
 };
 
 // Weights [rows, columns], copied once into the order that the kernels of this machine read; the
-// file's bytes are not needed afterwards. Every type keeps its own bits and size (rows are filled up
-// to 16 with zeros); f64 is rounded to f32. Copies share the weights.
+// file's bytes are not needed afterwards. Every type keeps its bits and size (rows are padded to
+// a multiple of 16 with zeros); f64 is rounded to f32. Copies share the weights.
 class PHASOR_API Matrix {
  public:
   Matrix() = default;
-  // All parts have one type and one number of columns; they are laid below each other.
+  // Concatenates the rows of parts of the same type and number of columns.
   //
-  // throws   Error(shape_mismatch): no rows, ranges that leave a tensor, tensors of other widths;
+  // throws   Error(shape_mismatch): no rows, ranges beyond a tensor, tensors of other widths;
   //          Error(unsupported): parts of several types, types without a product (f8, integers)
   [[nodiscard]] static Matrix pack(std::span<const TensorRows> parts);
   [[nodiscard]] static Matrix pack(const io::Tensor& tensor);
@@ -50,10 +50,10 @@ class PHASOR_API Matrix {
   [[nodiscard]] std::size_t bytes() const noexcept;  // of the packed copy
   [[nodiscard]] bool empty() const noexcept { return packed_ == nullptr; }
 
-  // Row `index` as float32, the very values that to_floats() gives.
+  // Row `index` as float32, equal to to_floats().
   //
   // throws   Error(out_of_range); Error(shape_mismatch) when out is not columns() wide
-  // cost     memory for 16 rows of floats, which stays with the calling thread, as multiply()'s does
+  // cost     memory for 16 rows of floats, which the calling thread keeps, as in multiply()
   void row(std::int64_t index, std::span<float> out) const;
 
   struct Packed;
@@ -82,12 +82,12 @@ struct Product {
 //          streamed has three steps of eight bits for x. Precision::fast: besides,
 //          kFastProductError * sum_c X_c |w_c|, one step for many tokens; a few have two, and an
 //          error 200 times smaller. Errors of the float32 sum are taken as independent: rows of
-//          16384 columns and more may leave the bound.
+//          16384 columns and more may exceed the bound.
 // special  an activation that is not finite makes every result of its token not finite, and no
 //          other token's; blocks of 32 activations below 1e-31 may count as zeros
-// throws   Error(shape_mismatch): matrices of different widths, strides below a row, tokens below
-//          0; Error(invalid_argument): a product without a matrix; before an output is touched.
-//          std::bad_alloc, Error(internal) when the GEMM library refuses: outputs hold any numbers
+// throws   Error(shape_mismatch): matrices of different widths, strides below the width, tokens below
+//          0; Error(invalid_argument): a product without a matrix; before an output is written.
+//          std::bad_alloc, Error(internal) when the GEMM library fails: outputs are unspecified
 // cost     no thread for less than core::kThreadBytes of weights times tokens a thread; memory for
 //          the prepared activations and a panel of rows stays with the calling thread
 PHASOR_API void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,

@@ -13,19 +13,19 @@
 
 namespace phasor::models {
 
-// Windows of `context` inputs, each `stride` behind the last; every input is asked for the token
-// behind it, and of each window only the tokens that no earlier window scored count, so that every
-// token after the first is scored once, with more than context - stride tokens before it (fewer in
-// the first window). A text that fills a window has context + 1 tokens.
+// Windows of `context` inputs, `stride` apart; every input predicts the next token. A window scores
+// only the tokens that no earlier window scored, so that every token after the first is scored once,
+// with more than context - stride tokens before it (fewer in the first window). A text that fills a
+// window has context + 1 tokens.
 //
 // A window runs in pieces, but with the frequencies of the whole window from its first token on:
-// scalings that read the context (dynamic, longrope) answer as for `context`.
+// scalings that depend on the context (dynamic, longrope) use `context`.
 struct PerplexityOptions {
   std::int64_t context = 0;
   std::int64_t stride = 0;                                       // 0: context / 2
   std::int64_t max_tokens = 0;                                   // of the text; 0: all
-  std::optional<encodings::RopeScaling> scaling = std::nullopt;  // none: the config's own
-  std::int64_t chunk = 512;  // tokens that run at once; fewer where logits would pass 16 MiB
+  std::optional<encodings::RopeScaling> scaling = std::nullopt;  // nullopt: the config's own
+  std::int64_t chunk = 512;  // tokens that run at once; fewer if logits would exceed 16 MiB
 };
 
 struct Perplexity {
@@ -33,12 +33,12 @@ struct Perplexity {
   double nats = 0.0;            // mean negative log-likelihood of a scored token
   double standard_error = 0.0;  // of that mean, tokens taken as independent; NaN for one token
   double perplexity = 0.0;      // e^nats
-  // The mean over inputs in the last quarter of their window; NaN when none stands there.
+  // The mean over inputs in the last quarter of their window; NaN when there are none.
   double last_quarter_nats = 0.0;
   double seconds = 0.0;
 };
 
-// `progress` is told tokens done and tokens in all; a false answer stops with Error(invalid_argument).
+// Calls `progress` with tokens done and tokens in all; false stops with Error(invalid_argument).
 //
 // throws   Error(invalid_argument): a context below 2, fewer than 2 tokens, a stride outside
 //          [1, context]; as Decoder::forward
@@ -46,10 +46,10 @@ struct Perplexity {
 perplexity(Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
            const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
 
-// The scaling of a name for a model trained to `trained` and asked for `context`: "none" keeps the
+// The scaling of a name for a model trained to `trained` tokens and run with `context`: "none" keeps the
 // config's own; linear, ntk (base * factor^(dim / (dim - 2))), dynamic and yarn get the factor
-// context / trained (at least 1), as `phasor plan` does. longrope reads its lists from `longrope`
-// and refuses without them.
+// context / trained (at least 1), as `phasor plan` does. longrope reads its lists from `longrope`,
+// which it needs.
 //
 // error    an unknown name, listing the known ones; a model whose trained length is not known
 [[nodiscard]] PHASOR_API Result<std::optional<encodings::RopeScaling>> scaling_for(

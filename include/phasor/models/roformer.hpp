@@ -28,7 +28,7 @@ struct RoFormerFacts {
 };
 
 // shape    ids, token_types, mask [batch, tokens]; empty token_types are 0, an empty mask is 1.
-//          Slots are numbered, padding included: RoFormer has no position argument
+//          Slots count from 0, padding included: RoFormer has no position argument
 struct RoFormerInput {
   std::int64_t batch = 1;
   std::span<const std::int64_t> ids = {}, token_types = {};
@@ -46,7 +46,7 @@ struct RoFormerResult {
 
 class PHASOR_API RoFormer {
  public:
-  // refuses  as Decoder::load: settings, names and shapes that it does not compute
+  // error    as Decoder::load: unsupported settings, unknown names, other shapes
   [[nodiscard]] static Result<RoFormer> load(const std::filesystem::path& path,
                                              const ComputeOptions& options = {});
   ~RoFormer();
@@ -67,7 +67,7 @@ class PHASOR_API RoFormer {
   std::unique_ptr<State> state_;
 };
 
-// What could stand at a mask: tokens, likeliest first.
+// Tokens for a mask, most likely first.
 struct Filling {
   std::int64_t slot = 0;  // of the mask among the tokens
   struct Choice {
@@ -78,8 +78,8 @@ struct Filling {
   };
   std::vector<Choice> choices;
 };
-// [CLS] text [SEP] through the model: `count` tokens for every [MASK] of the text, each mask filled
-// for itself, as the model was trained. Probabilities are shares of the model's whole vocabulary.
+// Runs [CLS] text [SEP]: `count` tokens for every [MASK] of the text, each mask predicted separately, as
+// in training. Probabilities are over the model's whole vocabulary.
 //
 // throws   Error(invalid_argument): a text without a mask, a tokenizer without one or with more
 //          tokens than the model, a model without a masked-LM head, a count below 1; as

@@ -1,4 +1,4 @@
-// From logits to the next token.
+// Samples the next token from logits.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct SamplerOptions {
   double temperature = 0.0;         // 0: greedy, the largest logit, the first of equals
   std::int64_t top_k = 0;           // 0: all
   double top_p = 1.0;               // the smallest set of tokens whose probability reaches top_p
-  double min_p = 0.0;               // tokens below min_p times the largest probability are left out
+  double min_p = 0.0;               // tokens below min_p times the largest probability are dropped
   double repetition_penalty = 1.0;  // of tokens seen: positive logits divided, negative multiplied
   std::int64_t repetition_window = 64;  // the last tokens that count as seen; 0: all
   std::uint64_t seed = 0;
@@ -23,14 +23,14 @@ struct SamplerOptions {
 
 class PHASOR_API Sampler {
  public:
-  // throws   Error(invalid_argument) naming the option: a negative or not finite temperature, top_k
+  // throws   Error(invalid_argument): a negative or not finite temperature, top_k
   //          < 0, top_p outside (0, 1], min_p outside [0, 1), penalty not positive, window < 0
   explicit Sampler(const SamplerOptions& options);
   // The same seed, logits and seen tokens give the same token on every machine. A NaN is never
   // chosen, nor is -inf.
   //
-  // throws   Error(invalid_argument) for no logits, or logits of which none is a number above -inf;
-  //          std::bad_alloc. No number was drawn then
+  // throws   Error(invalid_argument): no logit above -inf; std::bad_alloc. The random generator is
+  //          then unchanged
   [[nodiscard]] std::int64_t next(std::span<const float> logits,
                                   std::span<const std::int64_t> seen);
   [[nodiscard]] const SamplerOptions& options() const noexcept { return options_; }

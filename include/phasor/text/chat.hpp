@@ -1,4 +1,4 @@
-// Chat templates: a conversation as the text a model was trained on.
+// Chat templates: format a conversation as the text that a model was trained on.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ struct ChatMessage {
   std::string content;
 };
 
-// The formats that Phasor writes; the Jinja of a checkpoint is recognised, not run.
+// The supported formats. The Jinja template of a checkpoint is recognised, not executed.
 enum class ChatFormat : unsigned char {
   chatml,
   llama2,
@@ -32,35 +32,35 @@ enum class ChatFormat : unsigned char {
 [[nodiscard]] PHASOR_API std::string_view name_of(ChatFormat format) noexcept;
 // "chatml", "llama3", ...
 [[nodiscard]] PHASOR_API Result<ChatFormat> chat_format_of(std::string_view name);
-// The format whose markers a checkpoint's template writes.
+// The format of a checkpoint's template, by its markers.
 //
-// refuses  a template with markers of none of them
+// error    Error(unsupported): no format has the markers of the template
 [[nodiscard]] PHASOR_API Result<ChatFormat> recognise_chat_template(std::string_view jinja);
-// What the template puts before a conversation that has no system message ("You are a helpful AI
-// assistant named SmolLM, ..." of SmolLM2); empty: nothing.
+// The system message that the template adds to a conversation without one ("You are a helpful AI
+// assistant named SmolLM, ..." of SmolLM2); empty: none.
 [[nodiscard]] PHASOR_API std::string default_system_message(std::string_view jinja);
 
-// How a checkpoint's conversations are written: the format, and the system message that opens one
-// that has none; empty: no message.
+// The format of a checkpoint's conversations, and the system message for a conversation without one;
+// empty: none.
 struct ChatStyle {
   ChatFormat format = ChatFormat::chatml;
   std::string system;
 };
 class Tokenizer;
-// The style of the template that came with the tokenizer, `format` in place of its own where given.
+// The style of the tokenizer's template; `format` overrides its format.
 //
-// throws   Error(unsupported) for a tokenizer without a template where no format is named; what
-//          chat_format_of() and recognise_chat_template() refuse
+// throws   Error(unsupported): no template and no format; the errors of chat_format_of() and
+//          recognise_chat_template()
 [[nodiscard]] PHASOR_API ChatStyle
 chat_style(const Tokenizer& tokenizer, const std::optional<std::string>& format = std::nullopt);
 
-// The conversation, open for the assistant's answer, as the families' own templates write it, but
-// without the begin token that some put first: SpecialTokens::add_begin says whether the ids start
-// with it. What stands in a message stands in the text, be it the text of a special token.
+// The conversation as the families' own templates write it, up to the start of the assistant's answer,
+// without the begin token: SpecialTokens::add_begin says whether the ids start with it. Messages are
+// not escaped: the text of a special token in a message becomes that token.
 //
 // throws   Error(invalid_argument): no message, an unknown role, a system message that is not the
-//          first, a conversation that does not end with the user, turns that do not alternate
-//          where the format wants them to
+//          first, a last message that is not from user, turns that do not alternate in a format
+//          that needs it
 [[nodiscard]] PHASOR_API std::string format_chat(ChatFormat format,
                                                  const std::vector<ChatMessage>& messages);
 

@@ -21,7 +21,7 @@ namespace phasor::text {
 
 enum class SpecialText : std::uint8_t {
   parse,    // "<|im_end|>" in the text is that token
-  as_text,  // it is plain text, cut like any other: for text of strangers
+  as_text,  // it is plain text: for untrusted input
 };
 
 struct SpecialTokens {
@@ -39,27 +39,25 @@ class PHASOR_API Tokenizer {
 
   // Neither begin nor end tokens are added: see specials().add_begin.
   //
-  // throws   Error(invalid_argument) naming the byte offset for text that is not UTF-8
+  // throws   Error(invalid_argument), with the byte offset: text that is not UTF-8
   [[nodiscard]] virtual std::vector<std::int64_t> encode(
       std::string_view text, SpecialText special = SpecialText::parse) const = 0;
-  // The bytes that a token stands for; a part of a character is possible. Special tokens read as
-  // their own text.
+  // The bytes of a token, which may be a part of a character. Special tokens give their own text.
   //
-  // throws   Error(out_of_range) naming the vocabulary for ids outside it
+  // throws   Error(out_of_range): an id outside the vocabulary
   [[nodiscard]] virtual std::string piece(std::int64_t id) const = 0;
-  // Whether the token is a control token, which a reader of the answer does not see.
+  // Whether the token is a control token, which is not shown to users.
   [[nodiscard]] virtual bool is_special(std::int64_t id) const = 0;
-  // The text of all ids, as a reader sees it: special tokens left out, bytes that are not UTF-8
-  // replaced by U+FFFD.
+  // The text of all ids without special tokens; bytes that are not UTF-8 become U+FFFD.
   [[nodiscard]] virtual std::string decode(std::span<const std::int64_t> ids) const;
 
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] const SpecialTokens& specials() const noexcept { return specials_; }
   // The id of a token by its exact text.
   [[nodiscard]] virtual std::optional<std::int64_t> find(std::string_view token) const = 0;
-  // "bpe/smollm", "sentencepiece", "wordpiece", ...: for people.
+  // "bpe/smollm", "sentencepiece", "wordpiece", ...; for messages.
   [[nodiscard]] virtual std::string description() const = 0;
-  // A Jinja chat template that came with the tokenizer; empty when none did.
+  // The Jinja chat template of the tokenizer; empty: none.
   [[nodiscard]] const std::string& chat_template() const noexcept { return chat_template_; }
 
  protected:
@@ -68,17 +66,17 @@ class PHASOR_API Tokenizer {
   std::string chat_template_;
 };
 
-// A GGUF file, or a folder that holds tokenizer.json (byte-level BPE), tokenizer.model
+// A GGUF file, or a folder with tokenizer.json (byte-level BPE), tokenizer.model
 // (SentencePiece) or vocab.txt (WordPiece; config.json's model_type roformer adds its
-// pre-segmentation). tokenizer_config.json and generation_config.json, where present, give the special tokens
-// and the chat template.
+// pre-segmentation). tokenizer_config.json and generation_config.json, if present, give the special
+// tokens and the chat template.
 //
-// refuses  a pre-tokenizer, normaliser or model that Phasor does not have, by its name
+// error    Error(unsupported), with its name: an unknown pre-tokenizer, normaliser or model
 [[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> read_tokenizer(
     const std::filesystem::path& path);
 [[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(
     const io::GgufFile& file);
-// The text of a tokenizer.json; `name` stands in messages.
+// The text of a tokenizer.json; `name` is the file's name in messages.
 [[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(
     std::string_view text, std::string_view name);
 // A serialised SentencePiece model.
@@ -98,31 +96,31 @@ enum class BeginToken : std::uint8_t {
 struct PairIds {
   std::vector<std::int64_t> ids, token_types;
 };
-// Two sentences as one row: [CLS] a [SEP] b [SEP], token type 0 up to the first [SEP], 1 behind it.
+// Two sentences as one row: [CLS] a [SEP] b [SEP], token type 0 up to the first [SEP], 1 after it.
 // An empty b gives [CLS] a [SEP]. Special tokens are parsed as Tokenizer::encode does.
 //
 // throws   Error(invalid_argument): a tokenizer without [CLS] or [SEP], text that is not UTF-8
 [[nodiscard]] PHASOR_API PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a,
                                              std::string_view b = {});
 
-// How text is cut before WordPiece.
+// How text is split before WordPiece.
 enum class Segmentation : std::uint8_t {
   bert,      // at spaces, punctuation and every CJK character
   roformer,  // runs of CJK text first into the vocabulary's own words, then as bert
 };
 enum class LetterCase : std::uint8_t { keep, lower };  // lower also strips accents
-// A vocab.txt: one token a line, its id the line's number.
+// A vocab.txt: one token per line; ids count from 0.
 [[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> parse_wordpiece(
     std::string_view vocabulary, std::string_view name, Segmentation segmentation,
     LetterCase letters);
 
-// Collects pieces and lets whole characters through: for writing tokens as they come.
+// Joins pieces and returns complete characters, for printing tokens as they are generated.
 class PHASOR_API TextStream {
  public:
   // The characters that are complete with this piece; bytes that can never be completed become
-  // U+FFFD. Where it throws (std::bad_alloc) nothing was pushed.
+  // U+FFFD. If it throws (std::bad_alloc) the stream is unchanged.
   [[nodiscard]] std::string push(std::string_view piece);
-  // What is left, as U+FFFD.
+  // The incomplete rest, as U+FFFD.
   [[nodiscard]] std::string finish();
 
  private:

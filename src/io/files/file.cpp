@@ -21,23 +21,32 @@ constexpr int kMaxLinks = 40;            // as the kernel
 constexpr int kMaxTemporaryNames = 100;  // left over by processes that were killed
 constexpr std::size_t kReadStep = std::size_t{1} << 20;
 
-// std::strerror shares one buffer between threads; this does not.
-std::string text_of(int error_number) { return std::generic_category().message(error_number); }
+// "no such file or directory". std::strerror shares one buffer between threads; this does not.
+std::string text_of(int error_number) {
+  std::string text = std::generic_category().message(error_number);
+  const bool is_acronym = text.size() > 1 && text[1] >= 'A' && text[1] <= 'Z';
+  if (!is_acronym && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] + 32);
+  return text;
+}
+
+Error cannot(std::string_view doing, const std::string& name, std::string_view reason) {
+  return {ErrorCode::io, message("cannot ", doing, " ", name, ": ", reason)};
+}
 
 std::string_view kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
   if (S_ISSOCK(mode)) return "a socket";
-  return "another kind of file";
+  return "a special file";
 }
 
-Error not_regular(const std::string& name, mode_t mode) {
-  return {ErrorCode::io, message(name, ": must be a regular file, got ", kind_of(mode))};
+Error not_regular(std::string_view doing, const std::string& name, mode_t mode) {
+  return cannot(doing, name, message("it is ", kind_of(mode), ", not a regular file"));
 }
 
-// What `path` stands for once its own links are followed: renaming over a link would cut it. The
-// last target need not exist.
+// The target of `path` after its links: renaming over a link would replace the link. The last
+// target need not exist.
 Result<fs::path> follow_links(const fs::path& path) {
   fs::path target = path;
   for (int i = 0; i <= kMaxLinks; ++i) {
@@ -45,13 +54,13 @@ Result<fs::path> follow_links(const fs::path& path) {
     const fs::file_status status = fs::symlink_status(target, error);
     if (status.type() != fs::file_type::symlink) return target;
     const fs::path next = fs::read_symlink(target, error);
-    if (error) return system_error(shown(path), "must be a link that can be read", error.value());
+    if (error) return system_error(shown(path), "follow the link", error.value());
     target = target.parent_path() / next;  // an absolute `next` replaces the parent
   }
-  return system_error(shown(path), "must lead to a file", ELOOP);
+  return system_error(shown(path), "follow the link", ELOOP);
 }
 
-// Removes the file unless it was kept.
+// Removes the file on destruction unless keep() was called.
 class Temporary {
  public:
   explicit Temporary(fs::path path) : path_(std::move(path)) {}
@@ -97,8 +106,8 @@ int close_checked(Descriptor descriptor) {
   return ::close(descriptor.release()) != 0 && errno != EINTR ? errno : 0;
 }
 
-// Makes the rename itself last through a power cut. Some file systems cannot do that for a folder,
-// and the new file is in place by now, so a failure here is no failure of the write.
+// Makes the rename durable. Some file systems cannot flush a folder, and the new file is in place
+// by now, so a failure here does not fail the write.
 void flush_folder(const fs::path& folder) {
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (descriptor.number() >= 0) flush(descriptor.number());
@@ -106,15 +115,12 @@ void flush_folder(const fs::path& folder) {
 
 }  // namespace
 
-Error system_error(const std::string& name, std::string_view expected, int error_number) {
-  return {ErrorCode::io, message(name, ": ", expected, ", got \"", text_of(error_number), "\"")};
+Error system_error(const std::string& name, std::string_view doing, int error_number) {
+  return cannot(doing, name, text_of(error_number));
 }
 
 std::string shown(const fs::path& path) {
-  std::string text = path.string();
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text.empty() ? "(empty path)" : text;
+  return path.empty() ? "(empty path)" : one_line(path.string(), std::string::npos);
 }
 
 Descriptor::~Descriptor() {
@@ -124,14 +130,14 @@ Descriptor::~Descriptor() {
 Result<InputFile> open_input(const fs::path& path) {
   InputFile file;
   file.name = shown(path);
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+  // O_NONBLOCK: opening a pipe without a writer would block forever.
   file.descriptor = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.descriptor.number() < 0) return system_error(file.name, "must be readable", errno);
+  if (file.descriptor.number() < 0) return system_error(file.name, "open", errno);
   struct stat status {};
   if (::fstat(file.descriptor.number(), &status) != 0) {
-    return system_error(file.name, "must be readable", errno);
+    return system_error(file.name, "open", errno);
   }
-  if (!S_ISREG(status.st_mode)) return not_regular(file.name, status.st_mode);
+  if (!S_ISREG(status.st_mode)) return not_regular("open", file.name, status.st_mode);
   file.size = static_cast<std::size_t>(status.st_size);
   return file;
 }
@@ -142,7 +148,7 @@ Result<std::size_t> read_some(const InputFile& file, std::span<std::byte> into) 
     const std::span<std::byte> rest = into.subspan(done);
     const ssize_t got = ::read(file.descriptor.number(), rest.data(), rest.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error(file.name, "must be readable", errno);
+    if (got < 0) return system_error(file.name, "read", errno);
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
@@ -154,11 +160,10 @@ Result<std::string> read_text(const fs::path& path, std::size_t limit) {
   if (!opened) return opened.error();
   const InputFile file = std::move(opened).value();
   const auto too_long = [&](std::size_t size) {
-    return Error(ErrorCode::io,
-                 message(file.name, ": must hold at most ", limit, " bytes, got ", size));
+    return cannot("read", file.name, message("it has ", size, " bytes, the limit is ", limit));
   };
   if (file.size > limit) return too_long(file.size);
-  // The size is only a first guess: a file may grow, and files of /proc call themselves empty.
+  // The size is only a first guess: a file may grow, and files of /proc report a size of 0.
   std::string text;
   for (std::size_t step = std::max<std::size_t>(file.size + 1, 4096);; step = kReadStep) {
     const std::size_t before = text.size();
@@ -179,17 +184,16 @@ Result<Done> replace_file(const fs::path& path,
   if (!followed) return followed.error();
   const fs::path& target = *followed;
   if (!target.has_filename()) {
-    return Error(ErrorCode::io, message(name, ": must name a file, got a path that ends in none"));
+    return cannot("write", name, "the path has no file name");
   }
 
   struct stat existing {};
   const bool exists = ::stat(target.c_str(), &existing) == 0;
-  if (!exists && errno != ENOENT) return system_error(name, "must be writable", errno);
-  if (exists && !S_ISREG(existing.st_mode)) return not_regular(name, existing.st_mode);
-  // A rename needs only the folder's permission; a file that its owner made read-only is still
-  // refused.
+  if (!exists && errno != ENOENT) return system_error(name, "write", errno);
+  if (exists && !S_ISREG(existing.st_mode)) return not_regular("write", name, existing.st_mode);
+  // A rename needs only the folder's permission; a read-only file is still an error.
   if (exists && ::access(target.c_str(), W_OK) != 0) {
-    return system_error(name, "must be writable", errno);
+    return system_error(name, "write", errno);
   }
 
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
@@ -202,33 +206,36 @@ Result<Done> replace_file(const fs::path& path,
     if (descriptor.number() >= 0) {
       temporary.emplace(candidate);
     } else if (errno != EEXIST) {
-      return system_error(name, "its folder must exist and be writable", errno);
+      return system_error(name, "write", errno);
     }
   }
-  if (!temporary) return system_error(name, "its folder must have room for a temporary", EEXIST);
+  if (!temporary) {
+    return cannot("write", name,
+                  message("too many temporary files (.phasor-*.tmp) in ", shown(folder)));
+  }
 
   if (exists) {
-    // Only root can give a file away; for anyone else the new file is simply theirs.
+    // Only root can change the owner; otherwise the new file belongs to the writer.
     const bool other_owner = existing.st_uid != ::geteuid() || existing.st_gid != ::getegid();
     if (other_owner && ::fchown(descriptor.number(), existing.st_uid, existing.st_gid) != 0)
       errno = 0;
     if (::fchmod(descriptor.number(), existing.st_mode & 0777) != 0) {
-      return system_error(name, "the new file must take the old one's mode", errno);
+      return system_error(name, "set the mode of", errno);
     }
   }
   for (const std::span<const std::byte> piece : pieces) {
     if (const int error = write_all(descriptor.number(), piece)) {
-      return system_error(name, "must be written whole", error);
+      return system_error(name, "write", error);
     }
   }
   if (const int error = flush(descriptor.number())) {
-    return system_error(name, "must reach the disk", error);
+    return system_error(name, "flush", error);
   }
   if (const int error = close_checked(std::move(descriptor))) {
-    return system_error(name, "must be written whole", error);
+    return system_error(name, "write", error);
   }
   if (::rename(temporary->path().c_str(), target.c_str()) != 0) {
-    return system_error(name, "must be replaceable", errno);
+    return system_error(name, "replace", errno);
   }
   temporary->keep();
   flush_folder(folder);

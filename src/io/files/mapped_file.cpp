@@ -12,7 +12,7 @@
 namespace phasor::io {
 namespace {
 
-// madvise() wants the start of a page; the kernel rounds the end up itself.
+// madvise() needs the start of a page; the kernel rounds the end up itself.
 void advise(std::span<const std::byte> whole, std::span<const std::byte> part, int advice) {
   const auto address = [](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); };
   const std::uintptr_t begin = address(whole.data());
@@ -38,7 +38,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (input->size == 0) return file;
   void* const mapped =
       ::mmap(nullptr, input->size, PROT_READ, MAP_PRIVATE, input->descriptor.number(), 0);
-  if (mapped == MAP_FAILED) return system_error(file.name_, "must be mappable", errno);
+  if (mapped == MAP_FAILED) return system_error(file.name_, "map", errno);
   file.bytes_ = {static_cast<const std::byte*>(mapped), input->size};
   return file;
 }

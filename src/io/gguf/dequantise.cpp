@@ -117,8 +117,8 @@ void decode_q5_k(const std::byte* block, float* out) noexcept {
 }
 
 // Two halves of 128 elements, each four quarters of 32: quarters 0 and 1 are the low nibbles of the
-// half's 64 bytes, 2 and 3 the high ones; bits 2q and 2q + 1 of 32 further bytes lie above quarter
-// q. A signed scale stands for 16 elements.
+// half's 64 bytes, 2 and 3 the high ones; bits 2q and 2q + 1 of 32 further bytes are the high
+// bits of quarter q. Each signed scale serves 16 elements.
 void decode_q6_k(const std::byte* block, float* out) noexcept {
   const std::byte* low = block;
   const std::byte* high = low + kSuper / 2;

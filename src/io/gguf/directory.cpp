@@ -11,7 +11,7 @@
 namespace phasor::io {
 namespace {
 
-// What ggml calls a type, how its blocks are made, and ours when there is one.
+// A type of ggml: number, name, elements and bytes of a block, and ours if there is one.
 struct GgmlType {
   std::uint32_t number;
   std::string_view name;
@@ -70,7 +70,7 @@ struct DirectoryEntry {
 };
 
 [[noreturn]] void refuse_entry(const DirectoryEntry& entry, const std::string& what) {
-  refuse_gguf(message("tensor '", brief(entry.name), "': ", what));
+  refuse(message("tensor ", quoted_name(entry.name), ": ", what));
 }
 
 void read_shape(GgufCursor& cursor, DirectoryEntry& entry) {
@@ -85,7 +85,7 @@ void read_shape(GgufCursor& cursor, DirectoryEntry& entry) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
     if (extent < 1 || extent > kMost / elements) {
       refuse_entry(entry, message("dimensions must be positive with a product below 2^63, got ",
-                                  extent, " beside ", elements));
+                                  extent, " after a product of ", elements));
     }
     elements *= extent;
     entry.shape.push_back(static_cast<std::int64_t>(extent));
@@ -97,8 +97,7 @@ void read_type(GgufCursor& cursor, DirectoryEntry& entry) {
   const auto* found =
       std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
                    [number](const GgmlType& type) { return type.number == number; });
-  if (found == kGgmlTypes.end())
-    refuse_entry(entry, message("type must be a number that ggml gives to one, got ", number));
+  if (found == kGgmlTypes.end()) refuse_entry(entry, message("unknown ggml type ", number));
   entry.type = found;
 }
 
@@ -112,10 +111,10 @@ void count_bytes(DirectoryEntry& entry) {
   std::uint64_t blocks = row / entry.type->elements;
   for (std::size_t i = 1; i < entry.shape.size(); ++i)
     blocks *= static_cast<std::uint64_t>(entry.shape[i]);
-  // Blocks are no more than elements, below 2^63; their bytes may be more.
+  // There are at most as many blocks as elements, below 2^63; their bytes may exceed 2^64.
   if (blocks > std::numeric_limits<std::uint64_t>::max() / entry.type->bytes)
-    refuse_entry(entry,
-                 message("bytes must be below 2^64, got ", blocks, " times ", entry.type->bytes));
+    refuse_entry(entry, message("size must be below 2^64 bytes, got ", blocks, " blocks of ",
+                                entry.type->bytes));
   entry.bytes = blocks * entry.type->bytes;
 }
 
@@ -142,9 +141,9 @@ void refuse_overlaps(const std::vector<DirectoryEntry>& entries) {
   for (std::size_t i = 1; i < order.size(); ++i) {
     const DirectoryEntry& before = *order[i - 1];
     if (before.offset + before.bytes > order[i]->offset) {
-      refuse_entry(*order[i], message("offset must lie behind tensor '", brief(before.name),
-                                      "', which ends at ", before.offset + before.bytes, ", got ",
-                                      order[i]->offset));
+      refuse_entry(*order[i], message("offset ", order[i]->offset, " overlaps tensor ",
+                                      quoted_name(before.name), ", which ends at ",
+                                      before.offset + before.bytes));
     }
   }
 }
@@ -156,11 +155,11 @@ GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count, std::
   cursor.expect(count, kLeastEntry, "tensor directory");
   std::vector<DirectoryEntry> entries;
   std::set<std::string_view> names;
-  entries.reserve(static_cast<std::size_t>(count));  // keeps the views into the names good
+  entries.reserve(static_cast<std::size_t>(count));  // no reallocation: `names` views the entries
   for (std::uint64_t i = 0; i < count; ++i) {
     entries.push_back(read_entry(cursor, alignment));
     if (!names.insert(entries.back().name).second)
-      refuse_entry(entries.back(), "name must stand once, got it again");
+      refuse_entry(entries.back(), "the name appears twice");
   }
 
   const std::size_t padding = (alignment - cursor.at() % alignment) % alignment;
@@ -168,9 +167,8 @@ GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count, std::
   const std::span<const std::byte> data = file.subspan(start);
   for (const DirectoryEntry& entry : entries) {
     if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
-      refuse_entry(entry,
-                   message("its ", entry.bytes, " bytes at ", entry.offset,
-                           " must lie in the data section, got one of ", data.size(), " bytes"));
+      refuse(message(kTruncated, "tensor ", quoted_name(entry.name), " needs ", entry.bytes,
+                     " bytes at offset ", entry.offset, ", the data section has ", data.size()));
     }
   }
   refuse_overlaps(entries);

@@ -16,8 +16,8 @@ struct GgufDirectory {
   std::vector<SkippedTensor> skipped;
 };
 
-// Reads the entries and checks that their bytes lie in `file`, aligned and apart. `cursor` stands at
-// the first entry of `file`.
+// Reads the entries and checks that their bytes are inside `file`, aligned and without overlap.
+// `cursor` is at the first entry of `file`.
 //
 // throws   Error(invalid_argument)
 [[nodiscard]] GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count,

@@ -14,7 +14,7 @@ namespace phasor::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "GGUF is read as it lies in memory, which must be little endian");
+              "GGUF values are copied from the file, which is little-endian");
 
 constexpr std::array<std::byte, 4> kGgufMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
                                                  std::byte{'F'}};
@@ -29,15 +29,15 @@ constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 [[nodiscard]] std::uint32_t read_version(GgufCursor& cursor) {
   const auto version = cursor.take<std::uint32_t>("version");
   if ((version & 0xffffU) == 0 && version != 0)
-    refuse_gguf("version must be little endian, got a file of big endian");
-  if (version != 2 && version != 3) refuse_gguf(message("version must be 2 or 3, got ", version));
+    refuse(message("big-endian files are not supported, got version ", version));
+  if (version != 2 && version != 3) refuse(message("version must be 2 or 3, got ", version));
   return version;
 }
 
-[[nodiscard]] Error other_kind(const GgufFile& file, std::string_view key, std::string_view kind,
+[[nodiscard]] Error wrong_kind(const GgufFile& file, std::string_view key, std::string_view kind,
                                std::string_view got) {
   return {ErrorCode::invalid_argument,
-          message(file.name(), ": key '", brief(key), "' must be ", kind, ", got ", got)};
+          message(file.name(), ": key ", quoted_name(key), " must be ", kind, ", got ", got)};
 }
 
 [[nodiscard]] std::string_view kind_of(const GgufValue& value) {
@@ -45,12 +45,12 @@ constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
       "a bool",
       "an integer",
       "an integer",
-      "a number",
+      "a float",
       "a string",
       "an array of bools",
       "an array of integers",
       "an array of integers",
-      "an array of numbers",
+      "an array of floats",
       "an array of strings"};
   return kKinds[value.index()];
 }
@@ -61,8 +61,10 @@ constexpr std::uint64_t kMostSigned = std::numeric_limits<std::int64_t>::max();
 
 Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_view name) {
   try {
+    const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
+                                 std::min(bytes.size(), kGgufMagic.size()));
     if (!starts_with_magic(bytes))
-      refuse_gguf("a GGUF file must start with \"GGUF\", got something else");
+      refuse(message("not a GGUF file: it must start with \"GGUF\", got ", in_quotes(start)));
     GgufFile file;
     file.name_ = name;
     GgufCursor cursor(bytes);
@@ -77,7 +79,7 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_v
         found != file.metadata_.end()) {
       const auto* value = std::get_if<std::uint64_t>(&found->second);
       if (value == nullptr || !std::has_single_bit(*value) || *value > kMaxAlignment) {
-        refuse_gguf(message(
+        refuse(message(
             "general.alignment must be a power of two up to ", kMaxAlignment, ", got ",
             value == nullptr ? std::string(kind_of(found->second)) : std::to_string(*value)));
       }
@@ -90,7 +92,7 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_v
       file.by_name_.emplace(file.tensors_[i].name, i);
     return file;
   } catch (const Error& error) {
-    return Error(error.code(), message(name, ": ", error.what()));
+    return in_file(name, error);
   }
 }
 
@@ -115,9 +117,9 @@ Result<std::optional<std::int64_t>> GgufFile::integer(std::string_view key) cons
   if (const auto* plain = std::get_if<std::int64_t>(&found->second)) return std::optional(*plain);
   if (const auto* wide = std::get_if<std::uint64_t>(&found->second)) {
     if (*wide <= kMostSigned) return std::optional(static_cast<std::int64_t>(*wide));
-    return other_kind(*this, key, "an integer below 2^63", std::to_string(*wide));
+    return wrong_kind(*this, key, "an integer below 2^63", std::to_string(*wide));
   }
-  return other_kind(*this, key, "an integer", kind_of(found->second));
+  return wrong_kind(*this, key, "an integer", kind_of(found->second));
 }
 
 Result<std::optional<double>> GgufFile::number(std::string_view key) const {
@@ -128,21 +130,21 @@ Result<std::optional<double>> GgufFile::number(std::string_view key) const {
     return std::optional(static_cast<double>(*plain));
   if (const auto* wide = std::get_if<std::uint64_t>(&found->second))
     return std::optional(static_cast<double>(*wide));
-  return other_kind(*this, key, "a number", kind_of(found->second));
+  return wrong_kind(*this, key, "a number", kind_of(found->second));
 }
 
 Result<std::optional<bool>> GgufFile::flag(std::string_view key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end()) return std::optional<bool>();
   if (const auto* value = std::get_if<bool>(&found->second)) return std::optional(*value);
-  return other_kind(*this, key, "a bool", kind_of(found->second));
+  return wrong_kind(*this, key, "a bool", kind_of(found->second));
 }
 
 Result<std::optional<std::string>> GgufFile::text(std::string_view key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end()) return std::optional<std::string>();
   if (const auto* value = std::get_if<std::string>(&found->second)) return std::optional(*value);
-  return other_kind(*this, key, "a string", kind_of(found->second));
+  return wrong_kind(*this, key, "a string", kind_of(found->second));
 }
 
 Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_view key) const {
@@ -152,12 +154,12 @@ Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_
   if (const auto* plain = std::get_if<Integers>(&found->second)) return std::optional(*plain);
   const auto* wide = std::get_if<std::vector<std::uint64_t>>(&found->second);
   if (wide == nullptr)
-    return other_kind(*this, key, "an array of integers", kind_of(found->second));
+    return wrong_kind(*this, key, "an array of integers", kind_of(found->second));
   Integers narrowed;
   narrowed.reserve(wide->size());
   for (const std::uint64_t value : *wide) {
     if (value > kMostSigned)
-      return other_kind(*this, key, "an array of integers below 2^63", std::to_string(value));
+      return wrong_kind(*this, key, "an array of integers below 2^63", std::to_string(value));
     narrowed.push_back(static_cast<std::int64_t>(value));
   }
   return std::optional(std::move(narrowed));
@@ -168,10 +170,10 @@ bool looks_like_gguf(const std::filesystem::path& path) noexcept {
     const Result<InputFile> file = open_input(path);
     if (!file) return false;
     std::array<std::byte, kGgufMagic.size()> start{};
-    const Result<std::size_t> came = read_some(*file, start);
-    return came && *came == start.size() && starts_with_magic(start);
+    const Result<std::size_t> size = read_some(*file, start);
+    return size && *size == start.size() && starts_with_magic(start);
   } catch (const std::exception&) {
-    return false;  // out of memory: nothing is known about the file
+    return false;  // out of memory
   }
 }
 

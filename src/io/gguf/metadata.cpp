@@ -26,15 +26,15 @@ enum class ValueType : std::uint32_t {
 };
 constexpr std::uint32_t kLastType = 12;
 
-// Least bytes of a value of each type in the file: a string's are its length.
+// Fewest bytes of a value of each type in the file; a string has at least its length field.
 constexpr std::array<std::size_t, kLastType + 1> kLeastBytes = {1, 1, 2,  2, 4, 4, 4,
                                                                 1, 8, 12, 8, 8, 8};
 
 // Name length, one character, a type and a value.
 constexpr std::size_t kLeastPair = 8 + 1 + 4 + 1;
 
-// Elements of all arrays together: a hundred times the largest vocabulary, and what keeps a
-// file of single bytes from taking eight times its size in memory.
+// Elements of all arrays together, a hundred times the largest vocabulary. Without a limit, a file of
+// one-byte elements would need eight times its size in memory.
 constexpr std::uint64_t kMaxArrayElements = std::uint64_t{1} << 25;
 
 class MetadataReader {
@@ -46,25 +46,24 @@ class MetadataReader {
     const ValueType type = take_type();
     GgufValue value = type == ValueType::array ? array() : scalar(type);
     if (!metadata.emplace(key_, std::move(value)).second)
-      refuse_gguf(message("key '", brief(key_), "' must stand once, got it again"));
+      refuse(message(key_name(), " appears twice"));
   }
 
  private:
-  [[nodiscard]] std::string what() const { return message("value of key '", brief(key_), "'"); }
+  [[nodiscard]] std::string key_name() const { return "key " + quoted_name(key_); }
+  [[nodiscard]] std::string value_name() const { return "value of " + key_name(); }
 
   [[nodiscard]] ValueType take_type() {
-    const auto type = cursor_.take<std::uint32_t>(what());
+    const auto type = cursor_.take<std::uint32_t>(value_name());
     if (type > kLastType) {
-      refuse_gguf(message("key '", brief(key_), "': value type must be from 0 to ", kLastType,
-                          ", got ", type));
+      refuse(message(key_name(), ": value type must be from 0 to ", kLastType, ", got ", type));
     }
     return static_cast<ValueType>(type);
   }
 
   [[nodiscard]] bool boolean() {
-    const auto byte = cursor_.take<std::uint8_t>(what());
-    if (byte > 1)
-      refuse_gguf(message("key '", brief(key_), "': a bool must be 0 or 1, got ", int{byte}));
+    const auto byte = cursor_.take<std::uint8_t>(value_name());
+    if (byte > 1) refuse(message(key_name(), ": a bool must be 0 or 1, got ", int{byte}));
     return byte == 1;
   }
 
@@ -73,9 +72,9 @@ class MetadataReader {
     if constexpr (std::is_same_v<Kept, bool>) {
       return boolean();
     } else if constexpr (std::is_same_v<Kept, std::string>) {
-      return std::string(cursor_.text(what()));
+      return std::string(cursor_.text(value_name()));
     } else {
-      return static_cast<Kept>(cursor_.take<Stored>(what()));
+      return static_cast<Kept>(cursor_.take<Stored>(value_name()));
     }
   }
 
@@ -110,7 +109,7 @@ class MetadataReader {
       case ValueType::array:
         break;
     }
-    refuse_gguf(message("key '", brief(key_), "': array elements must be plain, got arrays"));
+    refuse(message(key_name(), ": arrays of arrays are not supported"));
   }
 
   [[nodiscard]] GgufValue scalar(ValueType type) {
@@ -121,13 +120,11 @@ class MetadataReader {
 
   [[nodiscard]] GgufValue array() {
     const ValueType type = take_type();
-    const auto count = cursor_.take<std::uint64_t>(what());
-    cursor_.expect(count, kLeastBytes[static_cast<std::size_t>(type)],
-                   message("array of key '", brief(key_), "'"));
+    const auto count = cursor_.take<std::uint64_t>(value_name());
+    cursor_.expect(count, kLeastBytes[static_cast<std::size_t>(type)], "array of " + key_name());
     if (count > kMaxArrayElements - elements_) {
-      refuse_gguf(message("key '", brief(key_), "': the file's arrays must have at most ",
-                          kMaxArrayElements, " elements together, got ", count, " beside ",
-                          elements_));
+      refuse(message("arrays must have at most ", kMaxArrayElements, " elements in all, got ",
+                     count, " in ", key_name(), " and ", elements_, " before it"));
     }
     elements_ += count;
     return with_types(type, [this, count](auto stored, auto kept) {

@@ -12,12 +12,12 @@ namespace phasor::io {
 
 struct Json::Object {
   std::vector<JsonMember> members;
-  // Positions of members in the order of their keys, or none: built by the parser when it pays, dropped
-  // by what changes the keys.
+  // Positions of members sorted by key, or empty: built by the parser for large objects, cleared when
+  // keys change.
   std::vector<std::size_t> index;
 
   [[nodiscard]] const JsonMember* find(std::string_view key) const;
-  // Positions of members in the order of their keys, equal keys in the order they came.
+  // Positions of members sorted by key, equal keys in their order of appearance.
   [[nodiscard]] std::vector<std::size_t> sorted() const;
 };
 
@@ -43,14 +43,6 @@ std::vector<std::size_t> Json::Object::sorted() const {
   });
   return order;
 }
-
-namespace {
-
-[[noreturn]] void refuse_text(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
-}  // namespace
 
 Json::Json(std::string text)
     : kind_(Kind::string), value_{.string = new std::string(std::move(text))} {}
@@ -81,7 +73,7 @@ Json& Json::operator=(const Json& other) {
   return *this;
 }
 Json& Json::operator=(Json&& other) noexcept {
-  Json taken(std::move(other));  // which may be a part of this
+  Json taken(std::move(other));  // `other` may be a part of this
   swap(taken);
   return *this;
 }
@@ -114,19 +106,19 @@ Json Json::object() {
   return made;
 }
 
-void Json::refuse(std::string_view wanted) const {
-  refuse_text(message("JSON: expected ", wanted, ", got ", shown(*this)));
+void Json::wrong_type(std::string_view wanted) const {
+  refuse(message("JSON value must be ", wanted, ", got ", shown(*this)));
 }
 
 bool Json::as_boolean() const {
-  if (!is_boolean()) refuse("true or false");
+  if (!is_boolean()) wrong_type("true or false");
   return value_.boolean;
 }
 
 double Json::as_real() const {
   if (kind_ == Kind::integer) return static_cast<double>(value_.integer);
   if (kind_ == Kind::natural) return static_cast<double>(value_.natural);
-  if (kind_ != Kind::real) refuse("a number");
+  if (kind_ != Kind::real) wrong_type("a number");
   return value_.real;
 }
 
@@ -139,7 +131,7 @@ std::int64_t Json::as_integer(std::int64_t least, std::int64_t greatest) const {
       value_.real == std::floor(value_.real))
     value = static_cast<std::int64_t>(value_.real);
   if (!value || *value < least || *value > greatest)
-    refuse(message("an integer from ", least, " to ", greatest));
+    wrong_type(message("an integer from ", least, " to ", greatest));
   return *value;
 }
 
@@ -151,17 +143,17 @@ std::uint64_t Json::as_natural(std::uint64_t greatest) const {
   if (kind_ == Kind::real && value_.real >= 0.0 && value_.real < 0x1p64 &&
       value_.real == std::floor(value_.real))
     value = static_cast<std::uint64_t>(value_.real);
-  if (!value || *value > greatest) refuse(message("an integer from 0 to ", greatest));
+  if (!value || *value > greatest) wrong_type(message("an integer from 0 to ", greatest));
   return *value;
 }
 
 const std::string& Json::text() const {
-  if (!is_string()) refuse("a string");
+  if (!is_string()) wrong_type("a string");
   return *value_.string;
 }
 
 const std::vector<Json>& Json::elements() const {
-  if (!is_array()) refuse("a list");
+  if (!is_array()) wrong_type("a list");
   return *value_.array;
 }
 
@@ -174,7 +166,7 @@ std::size_t Json::size() const {
 const std::vector<JsonMember>& Json::items() const {
   static const std::vector<JsonMember> kNone;
   if (is_null()) return kNone;
-  if (!is_object()) refuse("an object");
+  if (!is_object()) wrong_type("an object");
   return value_.object->members;
 }
 
@@ -201,7 +193,7 @@ Json::const_iterator Json::end() const {
 Json::iterator Json::begin() {
   if (is_array()) return iterator(value_.array->data());
   if (is_object()) return iterator(value_.object->members.data());
-  if (!is_null()) refuse("a list or an object");
+  if (!is_null()) wrong_type("a list or an object");
   return {};
 }
 Json::iterator Json::end() {
@@ -227,19 +219,20 @@ Json::iterator Json::find(std::string_view key) {
 
 const Json& Json::at(std::string_view key) const {
   const Json* const found = member(key);
-  if (found == nullptr) refuse(message("an object with the key '", one_line(key), "'"));
+  if (found == nullptr) refuse(message("missing key \"", one_line(key), "\" in ", shown(*this)));
   return *found;
 }
 Json& Json::at(std::string_view key) { return const_cast<Json&>(std::as_const(*this).at(key)); }
 const Json& Json::at(std::size_t index) const {
-  if (index >= elements().size()) refuse(message("a list with the index ", index));
+  if (index >= elements().size())
+    refuse(message("index ", index, " is beyond the list ", shown(*this)));
   return (*value_.array)[index];
 }
 Json& Json::at(std::size_t index) { return const_cast<Json&>(std::as_const(*this).at(index)); }
 
 Json& Json::operator[](std::string_view key) {
   if (is_null()) *this = object();
-  if (!is_object()) refuse("an object");
+  if (!is_object()) wrong_type("an object");
   if (const Json* const found = member(key)) return const_cast<Json&>(*found);
   value_.object->index.clear();
   return value_.object->members.emplace_back(JsonMember{std::string(key), {}}).value;
@@ -247,12 +240,12 @@ Json& Json::operator[](std::string_view key) {
 
 void Json::push_back(Json value) {
   if (is_null()) *this = array();
-  if (!is_array()) refuse("a list");
+  if (!is_array()) wrong_type("a list");
   value_.array->push_back(std::move(value));
 }
 
 void Json::erase(std::string_view key) {
-  if (!is_object()) refuse("an object");
+  if (!is_object()) wrong_type("an object");
   const JsonMember* const found = value_.object->find(key);
   if (found == nullptr) return;
   value_.object->index.clear();
@@ -261,7 +254,7 @@ void Json::erase(std::string_view key) {
 }
 
 void Json::erase(std::size_t index) {
-  const std::ptrdiff_t place = &at(index) - elements().data();  // refuses before anything is read
+  const std::ptrdiff_t place = &at(index) - elements().data();  // at() checks the index
   value_.array->erase(value_.array->begin() + place);
 }
 
@@ -357,8 +350,8 @@ void Json::write(std::string& to, const JsonStyle& style, int margin) const {
   }
 }
 
-// Builds the value from the events of one pass, and refuses what the library would take: it keeps
-// the last of two equal keys and says nothing.
+// Builds the value from parser events. The library would silently keep the last of two equal keys;
+// this refuses them.
 class JsonBuilder final : public JsonEvents {
  public:
   explicit JsonBuilder(std::string_view text) : text_(text) {}
@@ -380,20 +373,17 @@ class JsonBuilder final : public JsonEvents {
   }
   bool start_array() override { return enter(Json::array()); }
   bool end_array() override { return leave(); }
-  void fault(JsonFault fault, std::size_t position) override {
-    if (fault == JsonFault::number_range)
-      refuse_text("expected JSON with numbers in the range of float64, got others");
-    refuse_text(message("expected JSON, got something else at ", place_of(text_, position)));
+  void fault(std::size_t position, std::string_view reason) override {
+    refuse(json_fault_text(text_, position, reason));
   }
 
   [[nodiscard]] Json take() { return std::move(root_); }
 
  private:
-  // Up to here a search from the first member is as fast.
+  // Up to this size a linear search is as fast.
   static constexpr std::size_t kWithoutIndex = 16;
 
-  // At the end of an object rather than at each key: one sort finds what is there twice, and stays as
-  // the index.
+  // Finds repeated keys with one sort per object, which also serves as the index.
   static void finish(Json::Object& object) {
     std::vector<std::size_t> order = object.sorted();
     std::size_t first_again = object.members.size();
@@ -402,8 +392,8 @@ class JsonBuilder final : public JsonEvents {
         first_again = std::min(first_again, order[i]);
     }
     if (first_again < object.members.size()) {
-      refuse_text(message(one_line(object.members[first_again].key),
-                          ": a key must appear once in an object, got it twice"));
+      refuse(message("key \"", one_line(object.members[first_again].key),
+                     "\" appears twice in one object"));
     }
     if (order.size() > kWithoutIndex) object.index = std::move(order);
   }
@@ -411,7 +401,7 @@ class JsonBuilder final : public JsonEvents {
   bool enter(Json container) {
     open_.push_back(std::move(container));
     if (open_.size() > kMaxJsonDepth)
-      refuse_text(message("JSON must be nested at most ", kMaxJsonDepth, " deep, got more"));
+      refuse(message("JSON is nested deeper than ", kMaxJsonDepth, " levels"));
     return true;
   }
   bool leave() {
@@ -434,13 +424,13 @@ class JsonBuilder final : public JsonEvents {
   std::string_view text_;
   Json root_;
   std::vector<Json> open_;         // from the outermost
-  std::vector<std::string> keys_;  // one for each open object whose value is not there yet
+  std::vector<std::string> keys_;  // one for each open object
 };
 
 Json Json::parse(std::string_view text) {
-  // The library takes a NUL for the end and would ignore what follows; JSON has none anywhere.
+  // The library treats a NUL as the end of the text and would ignore what follows.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    refuse_text(message("expected JSON, got something else at ", place_of(text, nul + 1)));
+    refuse(json_fault_text(text, nul + 1, "NUL byte"));
   }
   JsonBuilder builder(text);
   parse_events(text, builder);

@@ -2,12 +2,22 @@
 
 #include <nlohmann/json.hpp>
 
-#include "phasor/io/internal/shape.hpp"
+#include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::io {
 namespace {
 
 using Library = nlohmann::json;
+
+// "syntax error while parsing value - invalid literal; last read: 'x'" -> "invalid literal". The
+// last part may be any bytes of the text.
+std::string_view reason_of(std::string_view what) {
+  constexpr std::string_view kBefore = " - ";
+  const std::size_t start = what.find(kBefore);
+  if (start == std::string_view::npos) return "syntax error";
+  what.remove_prefix(start + kBefore.size());
+  return what.substr(0, what.find("; last read"));
+}
 
 class Forward {
  public:
@@ -28,8 +38,8 @@ class Forward {
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const Library::exception& exception) {
     constexpr int kNumberOutOfRange = 406;
-    events_.fault(exception.id == kNumberOutOfRange ? JsonFault::number_range : JsonFault::syntax,
-                  position);
+    events_.fault(position, exception.id == kNumberOutOfRange ? "number beyond the range of float64"
+                                                              : reason_of(exception.what()));
     return false;
   }
 
@@ -53,8 +63,7 @@ void append_json_string(std::string& to, const std::string& text, const JsonStyl
   try {
     to += Library(text).dump(-1, ' ', style.characters == JsonStyle::Characters::ascii, on_error);
   } catch (const Library::exception&) {
-    throw Error(ErrorCode::invalid_argument,
-                message("text must be UTF-8 to be written as JSON, got ", in_quotes(text)));
+    refuse(message("text must be UTF-8 to be written as JSON, got ", in_quotes(text)));
   }
 }
 

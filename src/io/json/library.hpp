@@ -1,5 +1,5 @@
-// What the JSON library does for us. It is included in json_library.cpp and nowhere else: its
-// templates take seconds of compile time wherever they are seen.
+// The interface to the JSON library, which library.cpp alone includes: its templates take seconds to
+// compile.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,7 @@
 
 namespace phasor::io {
 
-enum class JsonFault : std::uint8_t {
-  syntax,
-  number_range,  // a number that float64 does not have
-};
-
-// Follows a text from event to event. What returns false ends the parse; what throws does so too.
+// Receives the events of a parse. A function that returns false or throws ends it.
 class JsonEvents {
  public:
   JsonEvents() = default;
@@ -35,16 +30,16 @@ class JsonEvents {
   virtual bool end_object() = 0;
   virtual bool start_array() = 0;
   virtual bool end_array() = 0;
-  // `position` is one past the offending byte.
-  virtual void fault(JsonFault fault, std::size_t position) = 0;
+  // The text is not JSON. `position` is one past the invalid byte; `reason` is in plain ASCII.
+  virtual void fault(std::size_t position, std::string_view reason) = 0;
 };
 
-// The library skips a byte order mark, and takes a NUL for the end of the text: a caller that wants
-// neither looks for them first.
+// The library skips a byte order mark and treats a NUL as the end of the text: callers check first.
 void parse_events(std::string_view text, JsonEvents& events);
 
-// Line and column of a byte offset that the parser reports one past the offending byte.
-[[nodiscard]] std::string place_of(std::string_view text, std::size_t byte);
+// `invalid JSON at line 2, column 7: reason`, for the arguments of JsonEvents::fault().
+[[nodiscard]] std::string json_fault_text(std::string_view text, std::size_t position,
+                                          std::string_view reason);
 
 // The shortest text, or one digit more, that reads back as the same double; null when not finite.
 void append_json_number(std::string& to, double value);

@@ -1,4 +1,4 @@
-// Whole texts: what files hold, and what messages show of them.
+// Whole JSON texts, and the errors in them.
 #include <algorithm>
 
 #include "io/json/library.hpp"
@@ -39,20 +39,20 @@ namespace {
 
 }  // namespace
 
-std::string place_of(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, std::min(byte == 0 ? 0 : byte - 1, text.size()));
+std::string json_fault_text(std::string_view text, std::size_t position, std::string_view reason) {
+  const std::string_view before =
+      text.substr(0, std::min(position == 0 ? 0 : position - 1, text.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');
   const std::size_t column =
       newline == std::string_view::npos ? before.size() : before.size() - newline - 1;
-  return message("line ", line, ", column ", column + 1);
+  return message("invalid JSON at line ", line, ", column ", column + 1, ": ", reason);
 }
 
 Json parse_object(std::string_view text) {
   Json parsed = Json::parse(text);
   if (!parsed.is_object()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("expected a JSON object, got ", shown(parsed)));
+    refuse(message("JSON must be an object at the top level, got ", shown(parsed)));
   }
   return parsed;
 }
@@ -61,17 +61,6 @@ Json parse_python_object(std::string_view text) {
   const bool has_words =
       text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
   return has_words ? parse_object(with_words_quoted(text)) : parse_object(text);
-}
-
-std::string one_line(std::string_view text, std::size_t longest) {
-  std::size_t size = std::min(text.size(), longest);
-  // Not in the middle of a character: its later bytes are 10xxxxxx.
-  while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80)
-    --size;
-  std::string line(text.substr(0, size));
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return size < text.size() ? line + "..." : line;
 }
 
 std::string shown(const Json& value) {

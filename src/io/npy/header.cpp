@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "phasor/io/internal/file_text.hpp"
 #include "phasor/io/internal/shape.hpp"
 
 namespace phasor::io {
@@ -30,110 +31,116 @@ constexpr std::array<NpyTypeRow, 13> kNpyTypes{{
     {NpyType::boolean, "|b1", "<b1"},
 }};
 
-Error refused(ErrorCode code, std::string_view expected, const std::string& got) {
-  return {code, message(expected, ", got ", got)};
+Error header_error(std::string_view text) { return {ErrorCode::io, message("header: ", text)}; }
+
+Error unsupported_type(std::string_view descr, std::string_view reason) {
+  return {ErrorCode::unsupported, message("dtype ", in_quotes(descr), " ", reason)};
 }
 
-class Parser {
- public:
-  explicit Parser(std::string_view text) : text_(text) {}
+// (2, 3), (2,) or (): a Python tuple.
+std::string tuple_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "(";
+  for (const std::int64_t dim : shape) text += message(text.size() > 1 ? " " : "", dim, ",");
+  if (shape.size() > 1) text.pop_back();
+  return text + ")";
+}
 
-  Result<NpyHeader> header() {
-    if (!take('{')) return fail("'{' at the start of the header");
+class NpyHeaderParser {
+ public:
+  explicit NpyHeaderParser(std::string_view text) : text_(text) {}
+
+  Result<NpyHeader> parse() {
+    if (!take('{')) return expected("'{' at the start");
     while (!take('}')) {
-      if (const auto error = entry()) return *error;
-      if (!take(',') && peek() != '}') return fail("',' or '}' after an entry of the header");
+      if (const auto error = parse_entry()) return *error;
+      if (!take(',') && peek() != '}') return expected("',' or '}' after an entry");
     }
     skip_space();
-    if (at_ < text_.size()) return fail("nothing but spaces after the header's '}'");
+    if (at_ < text_.size()) return expected("only spaces after '}'");
     for (const auto& [name, seen] : {std::pair<std::string_view, bool>{"descr", has_descr_},
                                      {"fortran_order", has_order_},
                                      {"shape", has_shape_}}) {
-      if (!seen)
-        return Error(ErrorCode::io, message("header must have the key '", name, "', got none"));
+      if (!seen) return header_error(message("missing key '", name, "'"));
     }
     return std::move(header_);
   }
 
  private:
-  std::optional<Error> entry() {
-    const std::optional<std::string_view> key = string();
-    if (!key) return fail("a key in quotes in the header");
+  std::optional<Error> parse_entry() {
+    const std::optional<std::string_view> key = take_string();
+    if (!key) return expected("a key in quotes");
     bool* seen = *key == "descr"           ? &has_descr_
                  : *key == "fortran_order" ? &has_order_
                  : *key == "shape"         ? &has_shape_
                                            : nullptr;
     if (seen == nullptr) {
-      return refused(ErrorCode::io,
-                     "header must have the keys 'descr', 'fortran_order' and 'shape'",
-                     in_quotes(*key));
+      return header_error(message("unknown key ", in_quotes(*key),
+                                  "; the keys are 'descr', 'fortran_order' and 'shape'"));
     }
-    if (*seen)
-      return refused(ErrorCode::io, "header must have each key once", in_quotes(*key) + " again");
+    if (*seen) return header_error(message("key ", in_quotes(*key), " appears twice"));
     *seen = true;
-    if (!take(':')) return fail("':' after a key of the header");
-    if (seen == &has_descr_) return descr();
-    return seen == &has_order_ ? order() : shape();
+    if (!take(':')) return expected("':' after a key");
+    if (seen == &has_descr_) return parse_descr();
+    return seen == &has_order_ ? parse_order() : parse_shape();
   }
 
-  std::optional<Error> descr() {
-    if (peek() == '[') {
-      return refused(ErrorCode::unsupported, "must hold plain numbers", "a structured dtype");
-    }
-    const std::optional<std::string_view> value = string();
-    if (!value) return fail("a dtype in quotes as 'descr'");
+  std::optional<Error> parse_descr() {
+    if (peek() == '[')
+      return unsupported_type(text_.substr(at_), "is structured; only plain numbers are supported");
+    const std::optional<std::string_view> value = take_string();
+    if (!value) return expected("a dtype in quotes as 'descr'");
     header_.descr = *value;
     return std::nullopt;
   }
 
-  std::optional<Error> order() {
-    if (word("True")) {
+  std::optional<Error> parse_order() {
+    if (take_word("True")) {
       header_.order = NpyHeader::Order::fortran;
-    } else if (!word("False")) {
-      return fail("True or False as 'fortran_order'");
+    } else if (!take_word("False")) {
+      return expected("True or False as 'fortran_order'");
     }
     return std::nullopt;
   }
 
-  std::optional<Error> shape() {
-    if (!take('(')) return fail("a tuple as 'shape'");
+  std::optional<Error> parse_shape() {
+    if (!take('(')) return expected("a tuple as 'shape'");
     bool comma = true;  // () is a tuple and (3,) is one; (3) is a number
     while (!take(')')) {
-      if (!comma) return fail("',' or ')' in 'shape'");
-      if (auto error = dimension()) return error;
+      if (!comma) return expected("',' or ')' in 'shape'");
+      if (auto error = parse_dimension()) return error;
       comma = take(',');
       if (!comma && header_.shape.size() == 1)
-        return fail("',' after the only dimension in 'shape'");
+        return expected("',' after the only dimension in 'shape'");
     }
     return std::nullopt;
   }
 
-  std::optional<Error> dimension() {
+  std::optional<Error> parse_dimension() {
     skip_space();
     if (header_.shape.size() == kMaxDims) {
-      return refused(ErrorCode::io, message("shape must have at most ", kMaxDims, " dimensions"),
-                     "more");
+      return header_error(message("shape has more than ", kMaxDims, " dimensions"));
     }
-    if (peek() == '-') return refused(ErrorCode::io, "shape must not be negative", rest());
+    if (peek() == '-') return header_error(message("shape must not be negative, got ", rest()));
     const std::size_t first = at_;
     std::int64_t value = 0;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       if (__builtin_mul_overflow(value, std::int64_t{10}, &value) ||
           __builtin_add_overflow(value, std::int64_t{text_[at_] - '0'}, &value)) {
-        return refused(ErrorCode::io, "shape must fit in 64 bits", in_quotes(text_.substr(first)));
+        return header_error(
+            message("shape must fit in 64 bits, got ", in_quotes(text_.substr(first))));
       }
     }
-    if (at_ == first) return fail("a number in 'shape'");
+    if (at_ == first) return expected("a number in 'shape'");
     if (text_[first] == '0' && at_ - first > 1) {
-      return refused(ErrorCode::io, "a number in 'shape' must not start with 0",
-                     in_quotes(text_.substr(first)));
+      return header_error(message("a number in 'shape' must not start with 0, got ",
+                                  in_quotes(text_.substr(first))));
     }
     header_.shape.push_back(value);
     return std::nullopt;
   }
 
-  // No escapes: neither a key nor a dtype has one.
-  std::optional<std::string_view> string() {
+  // Without escapes, which neither a key nor a dtype has.
+  std::optional<std::string_view> take_string() {
     const char quote = peek();
     if (quote != '\'' && quote != '"') return std::nullopt;
     const std::size_t first = at_ + 1;
@@ -145,10 +152,10 @@ class Parser {
     return value;
   }
 
-  bool word(std::string_view expected) {
+  bool take_word(std::string_view word) {
     skip_space();
-    if (text_.substr(at_, expected.size()) != expected) return false;
-    at_ += expected.size();
+    if (text_.substr(at_, word.size()) != word) return false;
+    at_ += word.size();
     return true;
   }
   bool take(char c) {
@@ -169,8 +176,8 @@ class Parser {
   std::string rest() const {
     return at_ < text_.size() ? in_quotes(text_.substr(at_)) : "the end of the header";
   }
-  Error fail(std::string_view expected) const {
-    return refused(ErrorCode::io, message("must have ", expected), rest());
+  Error expected(std::string_view what) const {
+    return header_error(message("expected ", what, ", got ", rest()));
   }
 
   std::string_view text_;
@@ -181,13 +188,13 @@ class Parser {
 
 }  // namespace
 
-Result<NpyHeader> parse_npy_header(std::string_view text) { return Parser(text).header(); }
+Result<NpyHeader> parse_npy_header(std::string_view text) { return NpyHeaderParser(text).parse(); }
 
 std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape) {
   const auto* const row = std::find_if(kNpyTypes.begin(), kNpyTypes.end(),
                                        [&](const NpyTypeRow& r) { return r.type == type; });
   return message("{'descr': '", row->descr,
-                 "', 'fortran_order': False, 'shape': ", shape_text(shape), ", }");
+                 "', 'fortran_order': False, 'shape': ", tuple_text(shape), ", }");
 }
 
 Result<NpyType> npy_type_of(std::string_view descr) {
@@ -195,15 +202,14 @@ Result<NpyType> npy_type_of(std::string_view descr) {
     if (descr == row.descr || descr == row.also_read) return row.type;
   }
   if (!descr.empty() && descr.front() == '>') {
-    return refused(ErrorCode::unsupported, "must be little-endian", "dtype " + in_quotes(descr));
+    return unsupported_type(descr, "is big-endian; only little-endian files are supported");
   }
   if (descr.find('O') != std::string_view::npos) {
-    return refused(ErrorCode::unsupported, "must hold plain numbers",
-                   "dtype " + in_quotes(descr) + " (Python objects)");
+    return unsupported_type(descr, "holds Python objects; only plain numbers are supported");
   }
-  return refused(ErrorCode::unsupported,
-                 "must be float16, float32, float64, bfloat16 (V2), an integer type or bool",
-                 "dtype " + in_quotes(descr));
+  return unsupported_type(descr,
+                          "is not supported; it must be float16, float32, float64, bfloat16 (V2), "
+                          "an integer type or bool");
 }
 
 }  // namespace phasor::io

@@ -1,4 +1,4 @@
-// The text at the front of a .npy file: a Python dict of three entries.
+// The header of a .npy file: a Python dict of three entries.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct NpyHeader {
   std::vector<std::int64_t> shape;
 };
 
-// Reads {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } and nothing else. The message
-// of an Error has no file name in front: `must ..., got ...`.
+// Parses {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }. Error(io | unsupported), without
+// a file name.
 [[nodiscard]] Result<NpyHeader> parse_npy_header(std::string_view text);
 // The same text, without padding.
 [[nodiscard]] std::string npy_header_text(NpyType type, const std::vector<std::int64_t>& shape);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "io/npy/header.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/internal/shape.hpp"
@@ -18,7 +19,7 @@ namespace phasor::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "arrays are read and written as they lie in memory");
+              "arrays are copied from and to the file, which is little-endian");
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr std::size_t kPreludeV1 = 10;  // magic, version, 16-bit length
@@ -60,11 +61,11 @@ auto with_type(NpyType type, Visit visit) {
   return visit(bool{});
 }
 
-// memcpy: an array's bytes need not be aligned for T when somebody else filled the vector.
+// memcpy: the bytes need not be aligned for T.
 template <class T>
 T element(const NpyArray& array, std::size_t index) {
   if constexpr (std::is_same_v<T, bool>) {
-    return array.bytes[index] != std::byte{0};  // any other pattern than 0 and 1 is no bool
+    return array.bytes[index] != std::byte{0};  // a bool other than 0 and 1 is undefined behaviour
   } else {
     T value;
     std::memcpy(&value, array.bytes.data() + index * sizeof(T), sizeof(T));
@@ -77,7 +78,7 @@ std::size_t count_of(const NpyArray& array) {
   return array.bytes.size() / sizeof(T);
 }
 
-// Bytes that somebody else keeps, read as an InputFile is.
+// Bytes in memory, read as an InputFile is.
 struct InputBytes {
   std::string name;
   std::size_t size = 0;
@@ -91,22 +92,19 @@ Result<std::size_t> read_some(const InputBytes& input, std::span<std::byte> into
   return count;
 }
 
-Error in_file(const std::string& name, const Error& error) {
-  return {error.code(), message(name, ": ", error.what())};
+Error truncated(const std::string& name, std::string_view what, std::size_t needed,
+                std::size_t left) {
+  return file_error(name,
+                    message(kTruncated, what, " needs ", needed, " bytes, ", left, " are left"));
 }
 
-Error damaged(const std::string& name, std::string_view expected, const std::string& got) {
-  return {ErrorCode::io, message(name, ": ", expected, ", got ", got)};
-}
-
-// Fills `into` or says that the file ended first.
+// Fills `into`; Error(io) if the file ends first.
 template <class Input>
 Result<Done> read_whole(const Input& input, std::span<std::byte> into, std::string_view what) {
   const Result<std::size_t> got = read_some(input, into);
   if (!got) return got.error();
   if (*got == into.size()) return Done{};
-  return damaged(input.name, message("must have ", into.size(), " bytes of ", what),
-                 message(*got, " bytes"));
+  return truncated(input.name, what, into.size(), *got);
 }
 
 struct HeaderText {
@@ -119,37 +117,38 @@ Result<HeaderText> read_header(const Input& file) {
   std::array<unsigned char, kPreludeV2> prelude{};
   const auto bytes = std::as_writable_bytes(std::span(prelude));
   if (file.size < kPreludeV1) {
-    return damaged(file.name, message("a .npy file must have at least ", kPreludeV1, " bytes"),
-                   message(file.size, " bytes"));
+    return truncated(file.name, "a .npy file", kPreludeV1, file.size);
   }
-  if (auto read = read_whole(file, bytes.first(kPreludeV1), "magic and version"); !read)
+  if (auto read = read_whole(file, bytes.first(kPreludeV1), "the magic and version"); !read)
     return read.error();
   if (std::memcmp(prelude.data(), kNpyMagic.data(), kNpyMagic.size()) != 0) {
-    return damaged(file.name, "a .npy file must start with \\x93NUMPY", "other bytes");
+    const std::string_view start(reinterpret_cast<const char*>(prelude.data()), kNpyMagic.size());
+    return file_error(file.name, message("not a .npy file: it must start with \\x93NUMPY, got ",
+                                         in_quotes(start)));
   }
   const int major = prelude[6];
   const int minor = prelude[7];
   if (major < 1 || major > 3 || minor != 0) {
-    return damaged(file.name, "version must be 1.0, 2.0 or 3.0", message(major, ".", minor));
+    return file_error(file.name,
+                      message("version must be 1.0, 2.0 or 3.0, got ", major, ".", minor));
   }
   std::size_t length = prelude[8] | std::size_t{prelude[9]} << 8;
   std::size_t offset = kPreludeV1;
   if (major > 1) {
-    if (auto read = read_whole(file, bytes.subspan(kPreludeV1), "header length"); !read)
+    if (auto read = read_whole(file, bytes.subspan(kPreludeV1), "the header length"); !read)
       return read.error();
     length |= std::size_t{prelude[10]} << 16 | std::size_t{prelude[11]} << 24;
     offset = kPreludeV2;
   }
   if (length > kMaxHeader) {
-    return damaged(file.name, message("header must have at most ", kMaxHeader, " bytes"),
-                   std::to_string(length));
+    return file_error(file.name,
+                      message("header must have at most ", kMaxHeader, " bytes, got ", length));
   }
   if (length > file.size - offset) {
-    return damaged(file.name, message("file must hold its header of ", length, " bytes"),
-                   message(file.size - offset, " bytes"));
+    return truncated(file.name, "the header", length, file.size - offset);
   }
   HeaderText header{std::string(length, '\0'), offset + length};
-  if (auto read = read_whole(file, std::as_writable_bytes(std::span(header.text)), "header");
+  if (auto read = read_whole(file, std::as_writable_bytes(std::span(header.text)), "the header");
       !read) {
     return read.error();
   }
@@ -174,23 +173,23 @@ Result<NpyArray> read_array(const Input& file) {
   if (!size) return in_file(file.name, size.error());
   if (header.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(header.shape)) {
     return Error(ErrorCode::unsupported,
-                 message(file.name, ": must be in C order, got Fortran order of shape ",
-                         shape_text(header.shape)));
+                 message(file.name, ": Fortran order of shape ", core::shape_text(header.shape),
+                         " is not supported; save the array in C order"));
   }
-  // Before anything is allocated: the header may promise more than there is.
-  if (file.size - text->data_offset != *size) {
-    return damaged(file.name,
-                   message("shape ", shape_text(header.shape), " of ", name_of(*type),
-                           " must have ", *size, " bytes of data"),
-                   message(file.size - text->data_offset, " bytes"));
+  // Before allocation: the header may claim more than the file has.
+  const std::size_t left = file.size - text->data_offset;
+  if (left != *size) {
+    return file_error(
+        file.name, message(left < *size ? kTruncated : "", "shape ", core::shape_text(header.shape),
+                           " of ", name_of(*type), " needs ", *size, " bytes of data, got ", left));
   }
   NpyArray array{*type, std::move(header.shape), {}};
   try {
     array.bytes.resize(*size);
   } catch (const std::bad_alloc&) {
-    return damaged(file.name, "must fit in memory", message(*size, " bytes"));
+    return file_error(file.name, message("out of memory: the array needs ", *size, " bytes"));
   }
-  if (auto read = read_whole(file, array.bytes, "data"); !read) return read.error();
+  if (auto read = read_whole(file, array.bytes, "the data"); !read) return read.error();
   return array;
 }
 
@@ -201,35 +200,12 @@ std::size_t size_of(NpyType type) noexcept {
 }
 
 std::string_view name_of(NpyType type) noexcept {
-  switch (type) {
-    case NpyType::f64:
-      return "float64";
-    case NpyType::f32:
-      return "float32";
-    case NpyType::f16:
-      return "float16";
-    case NpyType::bf16:
-      return "bfloat16";
-    case NpyType::i64:
-      return "int64";
-    case NpyType::i32:
-      return "int32";
-    case NpyType::i16:
-      return "int16";
-    case NpyType::i8:
-      return "int8";
-    case NpyType::u64:
-      return "uint64";
-    case NpyType::u32:
-      return "uint32";
-    case NpyType::u16:
-      return "uint16";
-    case NpyType::u8:
-      return "uint8";
-    case NpyType::boolean:
-      break;
-  }
-  return "bool";
+  // In the order of NpyType.
+  constexpr std::array<std::string_view, 13> kNames{
+      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16",
+      "int8",    "uint64",  "uint32",  "uint16",   "uint8", "bool"};
+  static_assert(static_cast<std::size_t>(NpyType::boolean) + 1 == kNames.size());
+  return kNames[static_cast<std::size_t>(type)];
 }
 
 bool is_integer(NpyType type) noexcept {
@@ -247,7 +223,7 @@ std::int64_t NpyArray::size() const noexcept {
 
 NpyArray make_npy(NpyType type, std::vector<std::int64_t> shape) {
   const Result<std::size_t> bytes = byte_count(size_of(type), shape);
-  if (!bytes) throw Error(ErrorCode::invalid_argument, message("make_npy: ", bytes.error().what()));
+  if (!bytes) refuse(message("make_npy: ", bytes.error().what()));
   return {type, std::move(shape), std::vector<std::byte>(*bytes)};
 }
 
@@ -264,9 +240,9 @@ Result<core::DType> dtype_of(const NpyArray& array, std::string_view what) {
     default:
       break;
   }
-  return Error(
-      ErrorCode::unsupported,
-      message(what, ": must be float64, float32, float16 or bfloat16, got ", name_of(array.type)));
+  return Error(ErrorCode::unsupported,
+               message(what, ": dtype must be float64, float32, float16 or bfloat16, got ",
+                       name_of(array.type)));
 }
 
 Result<std::vector<double>> to_doubles(const NpyArray& array) {
@@ -311,7 +287,7 @@ Result<std::vector<std::int64_t>> to_integers(const NpyArray& array) {
       return out;
     } else {
       return Error(ErrorCode::unsupported,
-                   message("to_integers: must be an integer type, got ", name_of(array.type)));
+                   message("to_integers: the type must be an integer, got ", name_of(array.type)));
     }
   });
 }
@@ -328,17 +304,17 @@ Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view na
 
 Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array) {
   const Result<std::size_t> size = byte_count(size_of(array.type), array.shape);
-  if (!size) throw Error(ErrorCode::invalid_argument, message("write_npy: ", size.error().what()));
+  if (!size) refuse(message("write_npy: ", size.error().what()));
   if (*size != array.bytes.size()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("write_npy: shape ", shape_text(array.shape), " of ", name_of(array.type),
-                        " must have ", *size, " bytes, got ", array.bytes.size()));
+    refuse(ErrorCode::shape_mismatch,
+           message("write_npy: shape ", core::shape_text(array.shape), " of ", name_of(array.type),
+                   " needs ", *size, " bytes, got ", array.bytes.size()));
   }
   std::string header = npy_header_text(array.type, array.shape);
   const std::size_t total =
       (kPreludeV1 + header.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
   header.append(total - kPreludeV1 - header.size() - 1, ' ').push_back('\n');
-  // kMaxDims dimensions of 20 characters stay far below the 65535 that version 1.0 can tell.
+  // kMaxDims dimensions of 20 characters are far below 65535, the limit of version 1.0.
   std::string front(kNpyMagic);
   front += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
             static_cast<char>(header.size() >> 8)};

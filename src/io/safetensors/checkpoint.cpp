@@ -8,7 +8,6 @@
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/internal/shape.hpp"
 #include "phasor/io/safetensors.hpp"
 
 namespace phasor::io {
@@ -18,16 +17,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
-// Four times the largest index known, of about 90 000 tensors; its JSON is held as a tree.
+// Four times the largest known index, of about 90 000 tensors.
 constexpr std::size_t kMaxIndex = std::size_t{32} << 20;
 
 // Tensor to shard, both as the index spells them.
 using WeightMap = std::map<std::string, std::string>;
 using Shards = std::vector<SafetensorsCheckpoint::Shard>;
-
-Error refused(const std::string& where, const std::string& expected, const std::string& got) {
-  return {ErrorCode::io, message(where, ": ", expected, ", got ", got)};
-}
 
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
@@ -42,55 +37,55 @@ Result<WeightMap> read_index(const fs::path& path) {
   try {
     index = parse_object(*text);
   } catch (const Error& error) {
-    return Error(ErrorCode::io, message(where, ": ", error.what()));
+    return file_error(where, error.what());
   }
   for (const JsonMember* const entry : index.sorted_items()) {
     if (entry->key != "weight_map" && entry->key != "metadata") {
-      return refused(where, "an index must have the keys weight_map and metadata",
-                     in_quotes(entry->key));
+      return file_error(where, message("unknown key ", in_quotes(entry->key),
+                                       "; the keys are weight_map and metadata"));
     }
   }
   if (const auto metadata = index.find("metadata"); metadata != index.end()) {
     if (!metadata->is_object() && !metadata->is_null())
-      return refused(where, "metadata must be an object", shown(*metadata));
+      return file_error(where, message("metadata must be an object, got ", shown(*metadata)));
   }
   const auto found = index.find("weight_map");
-  if (found == index.end()) return refused(where, "an index must have weight_map", "none");
+  if (found == index.end()) return file_error(where, "missing key 'weight_map'");
   if (!found->is_object())
-    return refused(where, "weight_map must be an object of file names", shown(*found));
+    return file_error(where,
+                      message("weight_map must be an object of file names, got ", shown(*found)));
   WeightMap shards;
   for (const JsonMember* const entry : found->sorted_items()) {
     const auto& [tensor, shard] = *entry;
     if (!shard.is_string() || !is_plain_file_name(shard.text())) {
-      return refused(where,
-                     message("weight_map: tensor ", quoted_name(tensor),
-                             " must have the name of a file in the same folder"),
-                     shown(shard));
+      return file_error(where, message("weight_map: tensor ", quoted_name(tensor),
+                                       " must name a file in the same folder, got ", shown(shard)));
     }
     shards.emplace(tensor, shard.text());
   }
-  if (shards.empty()) return refused(where, "weight_map must name a tensor", "none");
+  if (shards.empty()) return file_error(where, "weight_map is empty");
   return shards;
 }
 
-// The one .safetensors file of a folder that has no file of the usual names.
+// The only .safetensors file of a folder that has none of the usual names.
 Result<fs::path> only_file(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (at->path().extension() == ".safetensors") names.push_back(at->path().filename().string());
   }
-  if (error) return system_error(shown(folder), "must be a folder that can be read", error.value());
+  if (error) return system_error(shown(folder), "read", error.value());
   if (names.size() == 1) return folder / names.front();
   std::sort(names.begin(), names.end());
-  return refused(shown(folder),
-                 message("must hold ", kIndexName, ", ", kSingleName, " or one .safetensors file"),
-                 names.empty() ? "none of them"
-                               : message(names.size(), " (", in_quotes(names[0]), ", ",
-                                         in_quotes(names[1]), names.size() > 2 ? ", ...)" : ")"));
+  if (names.empty())
+    return file_error(shown(folder), message("no ", kSingleName, " and no ", kIndexName));
+  return file_error(
+      shown(folder),
+      message(names.size(), " .safetensors files (", in_quotes(names[0]), ", ", in_quotes(names[1]),
+              names.size() > 2 ? ", ..." : "", "), but no ", kIndexName, " that names them"));
 }
 
-// Every tensor stands in the shard that the index names, and in no other.
+// Checks that every tensor is in the shard that the index names, and in no other.
 std::optional<Error> disagreement(const WeightMap& index, const Shards& shards,
                                   const std::string& where) {
   for (const SafetensorsCheckpoint::Shard& shard : shards) {
@@ -99,12 +94,10 @@ std::optional<Error> disagreement(const WeightMap& index, const Shards& shards,
       const std::string_view expected =
           placed == index.end() ? "" : std::string_view(placed->second);
       if (expected == shard.name) continue;
-      const std::string who = message("tensor ", quoted_name(tensor.name));
-      if (expected.empty())
-        return refused(where, message(who, " of ", in_quotes(shard.name), " must be named"),
-                       "nothing");
-      return refused(where, message(who, " must be in ", in_quotes(expected), " alone"),
-                     message("it in ", in_quotes(shard.name)));
+      return file_error(where,
+                        message("tensor ", quoted_name(tensor.name), " of ", in_quotes(shard.name),
+                                expected.empty() ? std::string(" is missing from the index")
+                                                 : " must be in " + in_quotes(expected)));
     }
   }
   for (const auto& [tensor, name] : index) {
@@ -112,9 +105,8 @@ std::optional<Error> disagreement(const WeightMap& index, const Shards& shards,
         shards.begin(), shards.end(), name,
         [](const SafetensorsCheckpoint::Shard& s, const std::string& n) { return s.name < n; });
     if (shard->file.find(tensor) == nullptr) {
-      return refused(where,
-                     message("tensor ", quoted_name(tensor), " must be in ", in_quotes(name)),
-                     "a file without it");
+      return file_error(
+          where, message("tensor ", quoted_name(tensor), " is missing from ", in_quotes(name)));
     }
   }
   return std::nullopt;
@@ -144,15 +136,15 @@ Result<Shards> open_single(const fs::path& path) {
   return shards;
 }
 
-// A link to nothing is there: opening it says more than passing it by.
-bool is_there(const fs::path& path) {
+// True for a broken link too, so that opening it reports the error.
+bool exists_or_links(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));
 }
 
 Result<Shards> open_folder(const fs::path& folder) {
-  if (is_there(folder / kIndexName)) return open_indexed(folder);
-  if (is_there(folder / kSingleName)) return open_single(folder / kSingleName);
+  if (exists_or_links(folder / kIndexName)) return open_indexed(folder);
+  if (exists_or_links(folder / kSingleName)) return open_single(folder / kSingleName);
   const Result<fs::path> only = only_file(folder);
   if (!only) return only.error();
   return open_single(*only);

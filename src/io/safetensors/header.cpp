@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "io/json/library.hpp"
+#include "phasor/core/internal/message_text.hpp"
+#include "phasor/io/internal/file_text.hpp"
 #include "phasor/io/internal/shape.hpp"
 
 namespace phasor::io {
@@ -34,7 +36,7 @@ constexpr std::array<SafetensorsTypeRow, 15> kSafetensorsTypes{{
     {TensorType::boolean, "BOOL"},
 }};
 
-// A map's node is about ten times the shortest entry that makes one; no writer has so many.
+// A map node takes about ten times the bytes of the shortest entry; no writer stores so many.
 constexpr std::size_t kMaxMetadata = 100'000;
 
 std::optional<TensorType> type_of(std::string_view name) {
@@ -44,29 +46,30 @@ std::optional<TensorType> type_of(std::string_view name) {
 }
 
 std::string type_names() {
-  std::string names;
-  for (const SafetensorsTypeRow& row : kSafetensorsTypes)
-    names += (names.empty() ? "" : ", ") + std::string(row.name);
-  return names;
+  std::array<std::string_view, kSafetensorsTypes.size()> names;
+  std::transform(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), names.begin(),
+                 [](const SafetensorsTypeRow& row) { return row.name; });
+  return core::list_text(names);
 }
 
-// Follows the text from event to event. The first thing that does not fit ends the parse.
+// Builds the header from parser events; the first error ends the parse.
 class HeaderHandler final : public JsonEvents {
  public:
   explicit HeaderHandler(std::string_view text) : text_(text) {}
 
-  bool null() override { return refuse_value("null"); }
-  bool boolean(bool value) override { return refuse_value(value ? "true" : "false"); }
+  bool null() override { return wrong_value("null"); }
+  bool boolean(bool value) override { return wrong_value(value ? "true" : "false"); }
   bool integer(std::int64_t value) override {
-    // The parser calls natural() for whatever has no minus sign.
-    if (place_ == Place::shape) return refuse_tensor("shape must not be negative", message(value));
+    // The parser calls natural() for numbers without a minus sign.
+    if (place_ == Place::shape)
+      return tensor_error(message("shape must not be negative, got ", value));
     if (place_ == Place::offsets)
-      return refuse_tensor("data_offsets must not be negative", message(value));
-    return refuse_value(message(value));
+      return tensor_error(message("data_offsets must not be negative, got ", value));
+    return wrong_value(message(value));
   }
   bool natural(std::uint64_t value) override;
   bool real(double /*value*/, const std::string& text) override {
-    return refuse_value(in_quotes(text));
+    return wrong_value(in_quotes(text));
   }
   bool string(std::string& value) override;
   bool start_object() override;
@@ -74,8 +77,8 @@ class HeaderHandler final : public JsonEvents {
   bool end_object() override;
   bool start_array() override;
   bool end_array() override;
-  void fault(JsonFault /*fault*/, std::size_t position) override {
-    refuse("header must be JSON", message("something else at ", place_of(text_, position)));
+  void fault(std::size_t position, std::string_view reason) override {
+    fail(message("header: ", json_fault_text(text_, position, reason)));
   }
 
   [[nodiscard]] Result<SafetensorsHeader> result() && {
@@ -100,15 +103,14 @@ class HeaderHandler final : public JsonEvents {
     metadata_text,   // after a key of it
   };
 
-  bool refuse(std::string_view expected, const std::string& got, ErrorCode code = ErrorCode::io) {
-    error_ = Error(code, message(expected, ", got ", got));
+  bool fail(const std::string& text, ErrorCode code = ErrorCode::io) {
+    error_ = Error(code, text);
     return false;
   }
-  bool refuse_tensor(std::string_view expected, const std::string& got,
-                     ErrorCode code = ErrorCode::io) {
-    return refuse(message("tensor ", quoted_name(entry_.name), ": ", expected), got, code);
+  bool tensor_error(std::string_view text, ErrorCode code = ErrorCode::io) {
+    return fail(message("tensor ", quoted_name(entry_.name), ": ", text), code);
   }
-  bool refuse_value(const std::string& got);
+  bool wrong_value(const std::string& got);
   bool entry_key(const std::string& name);
 
   std::string_view text_;
@@ -116,57 +118,57 @@ class HeaderHandler final : public JsonEvents {
   SafetensorsHeader header_;
   SafetensorsHeader::Entry entry_;
   bool has_type_ = false, has_shape_ = false, has_metadata_ = false;
-  std::size_t offsets_ = 0;  // how many came; more than two once the list is closed
+  std::size_t offsets_ = 0;  // the integers in data_offsets
   std::string metadata_key_;
   std::optional<Error> error_;
 };
 
-bool HeaderHandler::refuse_value(const std::string& got) {
+bool HeaderHandler::wrong_value(const std::string& got) {
   switch (place_) {
     case Place::tensor_value:
-      return refuse_tensor("must be an object of dtype, shape and data_offsets", got);
+      return tensor_error(message("must be an object of dtype, shape and data_offsets, got ", got));
     case Place::type:
-      return refuse_tensor("dtype must be a string", got);
+      return tensor_error(message("dtype must be a string, got ", got));
     case Place::shape_value:
     case Place::shape:
-      return refuse_tensor("shape must be a list of integers", got);
+      return tensor_error(message("shape must be a list of integers, got ", got));
     case Place::offsets_value:
     case Place::offsets:
-      return refuse_tensor("data_offsets must be a list of two integers", got);
+      return tensor_error(message("data_offsets must be a list of two integers, got ", got));
     case Place::metadata_value:
-      return refuse("__metadata__ must be an object of strings", got);
+      return fail(message("__metadata__ must be an object of strings, got ", got));
     case Place::metadata_text:
-      return refuse(message("__metadata__: ", quoted_name(metadata_key_), " must be a string"),
-                    got);
+      return fail(
+          message("__metadata__: ", quoted_name(metadata_key_), " must be a string, got ", got));
     default:
-      return refuse("header must be a JSON object", got);
+      return fail(message("header must be a JSON object, got ", got));
   }
 }
 
 bool HeaderHandler::natural(std::uint64_t value) {
   if (place_ == Place::shape) {
     if (value > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
-      return refuse_tensor("shape must fit in 63 bits", message(value));
+      return tensor_error(message("shape must fit in 63 bits, got ", value));
     if (entry_.shape.size() == kMaxDims)
-      return refuse_tensor(message("shape must have at most ", kMaxDims, " dimensions"), "more");
+      return tensor_error(message("shape has more than ", kMaxDims, " dimensions"));
     entry_.shape.push_back(static_cast<std::int64_t>(value));
     return true;
   }
   if (place_ == Place::offsets) {
-    if (offsets_ == 2) return refuse_tensor("data_offsets must be a list of two integers", "more");
-    (offsets_ == 0 ? entry_.begin : entry_.end) = value;
+    if (offsets_ < 2) (offsets_ == 0 ? entry_.begin : entry_.end) = value;
     ++offsets_;
     return true;
   }
-  return refuse_value(message(value));
+  return wrong_value(message(value));
 }
 
 bool HeaderHandler::string(std::string& value) {
   if (place_ == Place::type) {
     const std::optional<TensorType> type = type_of(value);
     if (!type) {
-      return refuse_tensor(message("dtype must be one of ", type_names()), in_quotes(value),
-                           ErrorCode::unsupported);
+      return tensor_error(
+          message("dtype ", in_quotes(value), " is not supported; it must be ", type_names()),
+          ErrorCode::unsupported);
     }
     entry_.type = *type;
     place_ = Place::tensor;
@@ -174,15 +176,13 @@ bool HeaderHandler::string(std::string& value) {
   }
   if (place_ == Place::metadata_text) {
     if (header_.metadata.size() == kMaxMetadata)
-      return refuse(message("__metadata__ must have at most ", kMaxMetadata, " entries"), "more");
-    if (!header_.metadata.emplace(metadata_key_, std::move(value)).second) {
-      return refuse("__metadata__ must have each key once",
-                    message(quoted_name(metadata_key_), " again"));
-    }
+      return fail(message("__metadata__ has more than ", kMaxMetadata, " entries"));
+    if (!header_.metadata.emplace(metadata_key_, std::move(value)).second)
+      return fail(message("__metadata__: key ", quoted_name(metadata_key_), " appears twice"));
     place_ = Place::metadata;
     return true;
   }
-  return refuse_value(message("the string ", in_quotes(value)));
+  return wrong_value(message("the string ", in_quotes(value)));
 }
 
 bool HeaderHandler::start_object() {
@@ -197,7 +197,7 @@ bool HeaderHandler::start_object() {
       place_ = Place::metadata;
       return true;
     default:
-      return refuse_value("an object");
+      return wrong_value("an object");
   }
 }
 
@@ -209,7 +209,7 @@ bool HeaderHandler::key(std::string& name) {
   }
   if (place_ == Place::tensor) return entry_key(name);
   if (name == kSafetensorsMetadata) {
-    if (has_metadata_) return refuse("header must have each name once", "'__metadata__' again");
+    if (has_metadata_) return fail("'__metadata__' appears twice");
     has_metadata_ = true;
     place_ = Place::metadata_value;
     return true;
@@ -226,7 +226,7 @@ bool HeaderHandler::entry_key(const std::string& name) {
   const bool seen = (name == "dtype" && std::exchange(has_type_, true)) ||
                     (name == "shape" && std::exchange(has_shape_, true)) ||
                     (name == "data_offsets" && offsets_ > 0);
-  if (seen) return refuse_tensor("must have each key once", message(in_quotes(name), " again"));
+  if (seen) return tensor_error(message("key ", in_quotes(name), " appears twice"));
   if (name == "dtype") {
     place_ = Place::type;
   } else if (name == "shape") {
@@ -234,7 +234,8 @@ bool HeaderHandler::entry_key(const std::string& name) {
   } else if (name == "data_offsets") {
     place_ = Place::offsets_value;
   } else {
-    return refuse_tensor("must have the keys dtype, shape and data_offsets", in_quotes(name));
+    return tensor_error(
+        message("unknown key ", in_quotes(name), "; the keys are dtype, shape and data_offsets"));
   }
   return true;
 }
@@ -245,10 +246,10 @@ bool HeaderHandler::end_object() {
                                      : !has_shape_   ? "shape"
                                      : offsets_ == 0 ? "data_offsets"
                                                      : "";
-    if (!missing.empty()) return refuse_tensor(message("must have ", missing), "none");
+    if (!missing.empty()) return tensor_error(message("missing key '", missing, "'"));
     header_.entries.push_back(std::move(entry_));
   }
-  // A tensor and the metadata end where the next entry may start; so does, harmlessly, the header.
+  // The next entry may follow a tensor or the metadata; after the header nothing follows.
   place_ = Place::top;
   return true;
 }
@@ -259,21 +260,20 @@ bool HeaderHandler::start_array() {
   } else if (place_ == Place::offsets_value) {
     place_ = Place::offsets;
   } else {
-    return refuse_value("a list");
+    return wrong_value("a list");
   }
   return true;
 }
 
 bool HeaderHandler::end_array() {
   if (place_ == Place::offsets && offsets_ != 2) {
-    return refuse_tensor("data_offsets must be a list of two integers",
-                         offsets_ == 0 ? "none" : "one");
+    return wrong_value(message("a list of ", offsets_));
   }
   place_ = Place::tensor;
   return true;
 }
 
-// JSON has no bytes that are not UTF-8, and the dump would throw on them.
+// nullopt for text that is not UTF-8.
 std::optional<std::string> json_text(const std::string& text) {
   try {
     return Json(text).dump();
@@ -282,26 +282,27 @@ std::optional<std::string> json_text(const std::string& text) {
   }
 }
 
-Error refused(const std::string& text) {
+Error write_error(const std::string& text) {
   return {ErrorCode::invalid_argument, message("write_safetensors: ", text)};
 }
 
 Result<std::string> entry_text(const Tensor& tensor, std::uint64_t begin) {
   const std::string who = message("tensor ", quoted_name(tensor.name), ": ");
   if (tensor.name == kSafetensorsMetadata)
-    return refused(message(who, "name must not be that of the metadata, got it"));
+    return write_error(message(who, "the name is reserved for the metadata"));
   const std::optional<std::string> name = json_text(tensor.name);
-  if (!name) return refused(message(who, "name must be UTF-8, got other bytes"));
+  if (!name)
+    return write_error(message(who, "the name must be UTF-8, got ", in_quotes(tensor.name)));
   const std::string_view type = safetensors_name_of(tensor.type);
   if (type.empty()) {
-    return refused(
-        message(who, "type must be one that safetensors has, got ", name_of(tensor.type)));
+    return write_error(
+        message(who, "type ", name_of(tensor.type), " does not exist in safetensors"));
   }
   const Result<std::size_t> size = byte_count(block_bytes(tensor.type), tensor.shape);
-  if (!size) return refused(message(who, size.error().what()));
+  if (!size) return write_error(message(who, size.error().what()));
   if (*size != tensor.bytes.size()) {
-    return refused(message(who, "shape ", shape_text(tensor.shape), " of ", type, " must have ",
-                           *size, " bytes, got ", tensor.bytes.size()));
+    return write_error(message(who, "shape ", core::shape_text(tensor.shape), " of ", type,
+                               " needs ", *size, " bytes, got ", tensor.bytes.size()));
   }
   std::string shape;
   for (const std::int64_t dim : tensor.shape)
@@ -315,7 +316,8 @@ Result<std::string> metadata_text(const std::map<std::string, std::string>& meta
   for (const auto& [key, value] : metadata) {
     const std::optional<std::string> shown_key = json_text(key), shown_value = json_text(value);
     if (!shown_key || !shown_value) {
-      return refused(message("metadata ", quoted_name(key), ": must be UTF-8, got other bytes"));
+      return write_error(
+          message("metadata must be UTF-8, got ", quoted_name(key), ": ", in_quotes(value)));
     }
     text += message(text.empty() ? "" : ",", *shown_key, ":", *shown_value);
   }
@@ -324,11 +326,6 @@ Result<std::string> metadata_text(const std::map<std::string, std::string>& meta
 
 }  // namespace
 
-std::string quoted_name(std::string_view name) {
-  constexpr std::size_t kLongest = 120;
-  return in_quotes(name, kLongest);
-}
-
 std::string_view safetensors_name_of(TensorType type) noexcept {
   const auto* const row = std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
                                        [&](const SafetensorsTypeRow& r) { return r.type == type; });
@@ -336,13 +333,13 @@ std::string_view safetensors_name_of(TensorType type) noexcept {
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view text) {
-  // Stricter than the parser, which skips a byte order mark and takes a NUL for the end.
+  // The parser would skip a byte order mark and treat a NUL as the end.
   if (!text.starts_with('{')) {
-    return Error(ErrorCode::io, message("header must start with '{', got ",
-                                        text.empty() ? "nothing" : in_quotes(text.substr(0, 1))));
+    return Error(ErrorCode::io,
+                 message("header must start with '{', got ", in_quotes(text.substr(0, 1))));
   }
-  if (text.find('\0') != std::string_view::npos)
-    return Error(ErrorCode::io, "header must be JSON, got a NUL byte");
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
+    return Error(ErrorCode::io, message("header: ", json_fault_text(text, nul + 1, "NUL byte")));
   HeaderHandler handler(text);
   parse_events(text, handler);
   return std::move(handler).result();
@@ -363,16 +360,15 @@ Result<std::string> safetensors_front(const std::vector<Tensor>& tensors,
     if (!entry) return entry.error();
     text += (text.size() > 1 ? "," : "") + *entry;
     names.emplace_back(tensor.name);
-    begin += tensor.bytes.size();  // no overflow: so many bytes are in memory
+    begin += tensor.bytes.size();  // no overflow: the bytes are in memory
   }
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    return refused(
-        message("tensors must have each name once, got ", quoted_name(*twice), " twice"));
+    return write_error(message("tensor ", quoted_name(*twice), " appears twice"));
   text += "}";
   text.append((0 - text.size()) % kSafetensorsLengthField, ' ');
   if (text.size() > kMaxSafetensorsHeader) {
-    return refused(
+    return write_error(
         message("header must have at most ", kMaxSafetensorsHeader, " bytes, got ", text.size()));
   }
   std::string front;

@@ -1,5 +1,5 @@
-// The JSON at the front of a safetensors file: read and written without a tree in between, so that
-// a hostile header costs no more memory than a few times its own length.
+// The JSON header of a safetensors file, read and written without a tree: an untrusted header needs
+// at most a few times its own length in memory.
 #pragma once
 
 #include <cstddef>
@@ -29,17 +29,13 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// A tensor's name as it stands in messages: names are long, and their ends tell them apart.
-[[nodiscard]] std::string quoted_name(std::string_view name);
-
-// The message of an Error has no file name in front: `must ..., got ...`.
+// Error(io | unsupported), without a file name.
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors_header(std::string_view text);
 
 // "BF16"; empty for a type that safetensors does not have.
 [[nodiscard]] std::string_view safetensors_name_of(TensorType type) noexcept;
 
-// The length field and the text, padded to 8 bytes; each tensor's data follows that of the one
-// before.
+// The length field and the text, padded to 8 bytes, for tensors stored without gaps.
 //
 // error    as write_safetensors(), before anything is written
 [[nodiscard]] Result<std::string> safetensors_front(

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "io/safetensors/header.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/file_text.hpp"
 #include "phasor/io/internal/shape.hpp"
 
 namespace phasor::io {
@@ -14,55 +16,50 @@ namespace {
 
 using Entry = SafetensorsHeader::Entry;
 
-Error damaged(std::string_view name, const std::string& expected, const std::string& got) {
-  return {ErrorCode::io, message(name, ": ", expected, ", got ", got)};
-}
-
 Result<std::string_view> header_text(std::span<const std::byte> bytes, std::string_view name) {
   if (bytes.size() < kSafetensorsLengthField) {
-    return damaged(
-        name, message("a safetensors file must have at least ", kSafetensorsLengthField, " bytes"),
-        message(bytes.size()));
+    return file_error(name, message(kTruncated, "a safetensors file has at least ",
+                                    kSafetensorsLengthField, " bytes, got ", bytes.size()));
   }
   std::uint64_t length = 0;
   for (std::size_t i = kSafetensorsLengthField; i-- > 0;)
     length = length << 8 | std::to_integer<std::uint64_t>(bytes[i]);
   if (length > kMaxSafetensorsHeader) {
-    return damaged(name, message("header must have at most ", kMaxSafetensorsHeader, " bytes"),
-                   message(length));
+    return file_error(
+        name, message("header must have at most ", kMaxSafetensorsHeader, " bytes, got ", length));
   }
   const std::span<const std::byte> rest = bytes.subspan(kSafetensorsLengthField);
   if (length > rest.size()) {
-    return damaged(name, message("file must hold its header of ", length, " bytes"),
-                   message(rest.size(), " bytes"));
+    return file_error(name, message(kTruncated, "the header needs ", length, " bytes, ",
+                                    rest.size(), " are left"));
   }
   return std::string_view(reinterpret_cast<const char*>(rest.data()), length);
 }
 
-// Begins where the one before ended, ends inside the data, and has the bytes that type and shape
-// ask for.
-std::optional<Error> check_place(const Entry& entry, std::uint64_t expected_begin,
-                                 std::size_t data_size, std::string_view name) {
-  // Called, not built beforehand: a header has many tensors and few mistakes.
-  const auto refused = [&](const std::string& expected, std::string_view how = "") {
-    return damaged(name, message("tensor ", quoted_name(entry.name), ": data_offsets ", expected),
-                   message("[", entry.begin, ", ", entry.end, "]", how));
+// Checks that data_offsets start at `expected_begin`, end inside the data, and have the size of type
+// and shape.
+std::optional<Error> check_offsets(const Entry& entry, std::uint64_t expected_begin,
+                                   std::size_t data_size, std::string_view name) {
+  const auto offsets_error = [&](std::string_view text, std::string_view prefix = "") {
+    return file_error(name, message(prefix, "tensor ", quoted_name(entry.name), ": data_offsets [",
+                                    entry.begin, ", ", entry.end, "] ", text));
   };
   const Result<std::size_t> size = byte_count(block_bytes(entry.type), entry.shape);
   if (!size) {
     return Error(size.error().code(),
                  message(name, ": tensor ", quoted_name(entry.name), ": ", size.error().what()));
   }
-  if (entry.begin > entry.end) return refused("must not go back");
+  if (entry.begin > entry.end) return offsets_error("end before they begin");
   if (entry.end > data_size)
-    return refused(message("must stay inside the ", data_size, " bytes of data"));
+    return offsets_error(message("exceed the ", data_size, " bytes of data"), kTruncated);
   if (entry.end - entry.begin != *size) {
-    return refused(message("must span the ", *size, " bytes of shape ", shape_text(entry.shape),
-                           " of ", safetensors_name_of(entry.type)));
+    return offsets_error(message("must span ", *size, " bytes, the size of shape ",
+                                 core::shape_text(entry.shape), " of ",
+                                 safetensors_name_of(entry.type)));
   }
   if (entry.begin != expected_begin) {
-    return refused(message("must start at ", expected_begin, ", where the tensor before ends"),
-                   entry.begin < expected_begin ? ", an overlap" : ", a gap");
+    return offsets_error(message(entry.begin < expected_begin ? "overlap" : "leave a gap after",
+                                 " the tensor before, which ends at ", expected_begin));
   }
   return std::nullopt;
 }
@@ -74,36 +71,35 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
   const Result<std::string_view> text = header_text(bytes, name);
   if (!text) return text.error();
   Result<SafetensorsHeader> parsed = parse_safetensors_header(*text);
-  if (!parsed) return Error(parsed.error().code(), message(name, ": ", parsed.error().what()));
+  if (!parsed) return in_file(name, parsed.error());
   SafetensorsHeader header = std::move(parsed).value();
 
   SafetensorsFile file;
   file.head_ = bytes.first(kSafetensorsLengthField + text->size());
   file.metadata_ = std::move(header.metadata);
-  // An empty tensor shares its offset with the one behind it; by its end it comes first.
+  // An empty tensor has the same offset as the next one; sorting by the end puts it first.
   std::stable_sort(header.entries.begin(), header.entries.end(),
                    [](const Entry& a, const Entry& b) {
                      return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
                    });
   for (std::size_t i = 0; i < header.entries.size(); ++i) {
     if (!file.by_name_.emplace(header.entries[i].name, i).second) {
-      return damaged(name, "header must have each name once",
-                     message("tensor ", quoted_name(header.entries[i].name), " twice"));
+      return file_error(name,
+                        message("tensor ", quoted_name(header.entries[i].name), " appears twice"));
     }
   }
   const std::span<const std::byte> data = bytes.subspan(file.head_.size());
   std::uint64_t end = 0;
   file.tensors_.reserve(header.entries.size());
   for (Entry& entry : header.entries) {
-    if (const auto error = check_place(entry, end, data.size(), name)) return *error;
+    if (const auto error = check_offsets(entry, end, data.size(), name)) return *error;
     end = entry.end;
     file.tensors_.push_back({std::move(entry.name), entry.type, std::move(entry.shape),
                              data.subspan(entry.begin, entry.end - entry.begin)});
   }
   if (end != data.size()) {
-    return damaged(
-        name, message("file must end where its last tensor does, after ", end, " bytes of data"),
-        message(data.size(), " bytes"));
+    return file_error(name, message("the last tensor ends after ", end, " bytes of data, got ",
+                                    data.size(), " bytes"));
   }
   return file;
 }
@@ -114,7 +110,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   Result<SafetensorsFile> parsed = parse(mapped->bytes(), mapped->name());
   if (!parsed) return parsed;
   SafetensorsFile file = std::move(parsed).value();
-  file.file_ = std::move(mapped).value();  // its bytes stay where they are
+  file.file_ = std::move(mapped).value();  // moving does not move the bytes
   return file;
 }
 

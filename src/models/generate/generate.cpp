@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/generate/require_option.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::models {
@@ -21,29 +22,23 @@ using Clock = std::chrono::steady_clock;
   return static_cast<std::int64_t>(ids.size());
 }
 
-void require(bool holds, const char* what, std::int64_t got) {
-  if (!holds) throw Error(ErrorCode::invalid_argument, message("generate: ", what, ", got ", got));
-}
-
 void check_prompt(std::span<const std::int64_t> prompt, std::int64_t vocabulary) {
-  if (prompt.empty())
-    throw Error(ErrorCode::invalid_argument,
-                "generate: the prompt must have at least one token, got an empty one");
+  if (prompt.empty()) refuse("generate: the prompt is empty: it must have at least one token");
   for (const std::int64_t id : prompt) {
     if (id < 0 || id >= vocabulary)
-      throw Error(ErrorCode::out_of_range,
-                  message("generate: token ids must be from 0 to ", vocabulary - 1, ", got ", id));
+      refuse(ErrorCode::out_of_range,
+             message("generate: token ids must be from 0 to ", vocabulary - 1, ", got ", id));
   }
 }
 
-// The window in tokens, once prompt and options are known to make sense.
+// The context in tokens; checks the prompt and the options.
 [[nodiscard]] std::int64_t checked_context(std::span<const std::int64_t> prompt,
                                            const GenerateOptions& options,
                                            const DecoderFacts& facts) {
-  require(options.tokens >= 0, "tokens must be at least 0", options.tokens);
-  require(options.context >= 0, "context must be at least 0", options.context);
-  require(options.keep >= 0, "keep must be at least 0", options.keep);
-  require(options.chunk >= 1, "chunk must be at least 1", options.chunk);
+  require_option(options.tokens >= 0, "generate: tokens must be at least 0", options.tokens);
+  require_option(options.context >= 0, "generate: context must be at least 0", options.context);
+  require_option(options.keep >= 0, "generate: keep must be at least 0", options.keep);
+  require_option(options.chunk >= 1, "generate: chunk must be at least 1", options.chunk);
   check_prompt(prompt, facts.vocabulary);
   const std::int64_t length = count_of(prompt);
   const std::int64_t needed = length + options.tokens;
@@ -52,23 +47,21 @@ void check_prompt(std::span<const std::int64_t> prompt, std::int64_t vocabulary)
                                                           : needed;
   if (options.when_full == WindowFull::refuse) {
     if (needed > context)
-      throw Error(ErrorCode::out_of_range,
-                  message("generate: prompt and answer must fit the context of ", context,
-                          " tokens while it may not shift, got ", length, " and ", options.tokens));
+      refuse(ErrorCode::out_of_range, message("generate: ", length, " + ", options.tokens,
+                                              " tokens exceed the context of ", context));
     return context;
   }
   if (length > context)
-    throw Error(ErrorCode::out_of_range, message("generate: the prompt must fit the context of ",
-                                                 context, " tokens, got ", length));
-  // Half of what stands behind `keep` goes at each shift: there must be two tokens to halve.
+    refuse(ErrorCode::out_of_range,
+           message("generate: a prompt of ", length, " tokens exceeds the context of ", context));
+  // A shift drops half of the tokens after `keep`: there must be at least two.
   if (needed > context && options.keep + 2 > context)
-    throw Error(ErrorCode::invalid_argument,
-                message("generate: keep must be at most context - 2 = ", context - 2,
-                        " for the window to shift, got ", options.keep));
+    refuse(message("generate: keep must be at most context - 2 = ", context - 2,
+                   " for the context to shift, got ", options.keep));
   return context;
 }
 
-// Caches grow in steps, so that a conversation does not move with every line.
+// Caches grow in steps, so that they are not copied with every line of a conversation.
 [[nodiscard]] std::int64_t rounded_capacity(std::int64_t tokens) {
   constexpr std::int64_t kStep = 64;
   return (tokens + kStep - 1) / kStep * kStep;
@@ -93,11 +86,11 @@ struct Generator::State {
   Decoder& decoder;
   SequenceOptions cache;
   std::optional<Sequence> sequence;
-  // Leading tokens whose keys have seen every token before them: a shift leaves only `keep` such.
+  // Leading tokens whose keys depend on all tokens before them: after a shift only `keep`.
   std::int64_t untouched = 0;
-  std::int64_t longest = 0;  // that the sequence ever was, since it was empty
-  std::int64_t answers = 0;  // begun so far; the last one may go on
-  ForwardResult forward;     // of the last call; the next one uses its memory again
+  std::int64_t longest = 0;  // length of the sequence since it was empty
+  std::int64_t answers = 0;  // started so far; the last one may be running
+  ForwardResult forward;     // of the last call; the next one reuses its memory
 
   [[nodiscard]] std::int64_t reusable(std::span<const std::int64_t> prompt) const;
   void prepare(std::int64_t cached, std::int64_t capacity);
@@ -125,11 +118,11 @@ std::int64_t Generator::State::switching_length() const {
   return least;
 }
 
-// How many of the prompt's first tokens the cache holds as a fresh run would make them.
+// How many of the prompt's first tokens are in the cache, as a new run would compute them.
 std::int64_t Generator::State::reusable(std::span<const std::int64_t> prompt) const {
   if (!sequence) return 0;
-  // What was computed with the frequencies of a long context stays marked by them in every layer
-  // but the first, however the keys are turned.
+  // Hidden states computed with the frequencies of a long context depend on them in every layer but
+  // the first, even if the keys are rotated again.
   const std::int64_t original = switching_length();
   if (original > 0 && longest > original && count_of(prompt) <= original) return 0;
   const std::span<const std::int64_t> ids = sequence->ids();
@@ -202,7 +195,7 @@ std::span<const float> Generation::State::begin() {
   return logits;
 }
 
-// Runs the last token that was given out.
+// Runs the last token that was returned.
 std::span<const float> Generation::State::go_on() {
   const std::int64_t filled = count_of(generator->sequence->ids());
   if (filled >= context) {
@@ -224,11 +217,9 @@ Generation& Generation::operator=(Generation&&) noexcept = default;
 std::optional<std::int64_t> Generation::next() {
   State& state = *state_;
   if (state.over || count_of(state.result.ids) == state.options.tokens) return std::nullopt;
-  state.over = true;  // where one of the following throws
+  state.over = true;  // if one of the following throws
   if (state.answer != state.generator->answers)
-    throw Error(ErrorCode::invalid_argument,
-                "generate: an answer must end before its generator begins another, got one that "
-                "had not");
+    refuse("generate: the generator has started another answer, which ended this one");
   std::span<const float> logits;
   if (!state.begun) logits = state.begin();
   const Clock::time_point start = Clock::now();
@@ -264,7 +255,7 @@ Generation Generator::start(std::span<const std::int64_t> prompt, const Generate
                                                             .result = {},
                                                             .over = options.tokens == 0});
   state->result.prompt_tokens = count_of(prompt);
-  // Room for an answer that fills the window, so that a token of it allocates nothing.
+  // Capacity for an answer that fills the context, so that its tokens allocate nothing.
   constexpr std::int64_t kMostRoom = 65536;
   const auto room = static_cast<std::size_t>(std::min({options.tokens, context, kMostRoom}));
   state->seen.reserve(prompt.size() + room);
@@ -292,13 +283,13 @@ struct BatchRow {
   std::vector<std::int64_t> seen;
 };
 
-// Memory that the calls of a batch use again.
+// Memory that the calls of a batch reuse.
 struct BatchMemory {
   std::vector<Step> steps;
   ForwardResult forward;
 };
 
-// All prompts, right-aligned in pieces of at most `chunk` tokens in all, so that every row meets
+// All prompts, right-aligned in pieces of at most `chunk` tokens in all, so that every row runs
 // its last token in the last call, as in a left-padded batch.
 void run_prompts(Decoder& decoder, std::vector<BatchRow>& rows, std::int64_t chunk,
                  BatchMemory& memory) {
@@ -324,7 +315,7 @@ void run_prompts(Decoder& decoder, std::vector<BatchRow>& rows, std::int64_t chu
   }
 }
 
-// Takes the next token of a row from its logits; true when the row goes on.
+// Samples the next token of a row from its logits; true when the row continues.
 [[nodiscard]] bool take_token(BatchRow& row, std::span<const float> logits,
                               const GenerateOptions& options, GenerateResult& result) {
   const std::int64_t id = row.sampler.next(logits, row.seen);
@@ -343,8 +334,7 @@ std::vector<GenerateResult> generate_batch(Decoder& decoder,
                                            const std::vector<std::vector<std::int64_t>>& prompts,
                                            const GenerateOptions& options) {
   if (options.when_full != WindowFull::refuse)
-    throw Error(ErrorCode::invalid_argument,
-                "generate: when_full must be refuse for a batch, got shift");
+    refuse("generate: when_full must be refuse for a batch, got shift");
   const Sampler sampler(options.sampler);
   for (const auto& prompt : prompts) (void)checked_context(prompt, options, decoder.facts());
   std::vector<GenerateResult> results(prompts.size());

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "models/decoder/scaling_for.hpp"
+#include "models/generate/require_option.hpp"
 #include "models/matrix/layer_ops.hpp"
 #include "phasor/core/error.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 
 using EvalClock = std::chrono::steady_clock;
 
-// Mean and spread of numbers that come one by one (Welford), in double.
+// Running mean and variance (Welford), in double.
 class Mean {
  public:
   void add(double value) {
@@ -38,7 +39,7 @@ class Mean {
   double mean_ = 0.0, squares_ = 0.0;
 };
 
-// Inputs [begin, end) of the text; those from `scored` on are asked for the token behind them.
+// Inputs [begin, end) of the text; those from `scored` on predict the next token.
 struct Window {
   std::int64_t begin = 0, scored = 0, end = 0;
 };
@@ -55,13 +56,8 @@ struct Window {
   return windows;
 }
 
-void require(bool holds, const std::string& what, std::int64_t got) {
-  if (!holds)
-    throw Error(ErrorCode::invalid_argument, message("perplexity: ", what, ", got ", got));
-}
-
-// The scaling that holds through a whole window of `context`; none: the config's own does so by
-// itself.
+// The scaling with the frequencies of a whole window of `context`; nullopt: the config's own, which
+// does not depend on it.
 [[nodiscard]] std::optional<encodings::RopeScaling> window_scaling(
     const Decoder& decoder, const PerplexityOptions& options) {
   if (options.scaling) return pinned(*options.scaling, options.context);
@@ -76,8 +72,9 @@ void require(bool holds, const std::string& what, std::int64_t got) {
   }
   if (!reads_context) return std::nullopt;
   if (!one_kind)
-    throw Error(ErrorCode::unsupported,
-                "perplexity: layers must share a scaling that reads the context, got several");
+    refuse(ErrorCode::unsupported,
+           "perplexity: layers with different scalings that depend on the context are not "
+           "supported");
   return pinned(*own, options.context);
 }
 
@@ -91,13 +88,13 @@ class Scorer {
         sequence_(decoder.sequence(
             {.capacity = std::min(options.context, static_cast<std::int64_t>(ids.size())),
              .scaling = window_scaling(decoder, options)})) {
-    // Never [window, vocabulary] at once: 16 MiB of logits, or one row where that is more.
+    // Never [window, vocabulary] at once: 16 MiB of logits, or one row if that is more.
     constexpr std::size_t kLogitBytes = std::size_t{16} << 20;
     const std::size_t rows = std::max<std::size_t>(1, kLogitBytes / (width_ * sizeof(float)));
     score_chunk_ = std::min(options.chunk, static_cast<std::int64_t>(rows));
   }
 
-  // Calls `after` with the number of tokens that each piece ran.
+  // Calls `after` with the number of tokens of each piece.
   template <class After>
   void run(const Window& window, const After& after) {
     sequence_.truncate(0);
@@ -143,20 +140,21 @@ class Scorer {
 Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
                       const PerplexityOptions& options,
                       const std::function<bool(std::int64_t done, std::int64_t all)>& progress) {
-  require(options.context >= 2, "context must be at least 2", options.context);
+  require_option(options.context >= 2, "perplexity: context must be at least 2", options.context);
   const std::int64_t stride = options.stride == 0 ? options.context / 2 : options.stride;
-  require(stride >= 1 && stride <= options.context,
-          message("stride must be in [1, ", options.context, "], the context"), stride);
-  require(options.max_tokens >= 0, "max_tokens must be at least 0", options.max_tokens);
-  require(options.chunk >= 1, "chunk must be at least 1", options.chunk);
+  require_option(stride >= 1 && stride <= options.context,
+                 message("perplexity: stride must be in [1, ", options.context, "], the context"),
+                 stride);
+  require_option(options.max_tokens >= 0, "perplexity: max_tokens must be at least 0",
+                 options.max_tokens);
+  require_option(options.chunk >= 1, "perplexity: chunk must be at least 1", options.chunk);
   if (options.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > options.max_tokens)
     ids = ids.first(static_cast<std::size_t>(options.max_tokens));
-  require(ids.size() >= 2, "the text must have at least 2 tokens",
-          static_cast<std::int64_t>(ids.size()));
+  require_option(ids.size() >= 2, "perplexity: the text must have at least 2 tokens", ids.size());
   for (const std::int64_t id : ids) {
     if (id < 0 || id >= decoder.facts().vocabulary)
-      throw Error(ErrorCode::out_of_range, message("perplexity: token ids must be from 0 to ",
-                                                   decoder.facts().vocabulary - 1, ", got ", id));
+      refuse(ErrorCode::out_of_range, message("perplexity: token ids must be from 0 to ",
+                                              decoder.facts().vocabulary - 1, ", got ", id));
   }
 
   const EvalClock::time_point start = EvalClock::now();
@@ -170,8 +168,8 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
     scorer.run(window, [&](std::int64_t tokens) {
       done += tokens;
       if (progress && !progress(done, in_all))
-        throw Error(ErrorCode::invalid_argument, message("perplexity: stopped by its caller after ",
-                                                         done, " of ", in_all, " tokens"));
+        refuse(
+            message("perplexity: stopped by `progress` after ", done, " of ", in_all, " tokens"));
     });
   }
 

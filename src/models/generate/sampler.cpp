@@ -4,28 +4,21 @@
 #include <cmath>
 #include <limits>
 
-#include "phasor/core/error.hpp"
+#include "models/generate/require_option.hpp"
 
 namespace phasor::models {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-// Beyond e^-60 of the largest weight a token adds less than 2^-53 to the sum even as one of a
-// million like it: the draw cannot tell it from nothing.
+// A million tokens below e^-60 of the largest weight add less than 2^-53 to the sum: the draw is not
+// affected.
 constexpr double kNegligible = -60.0;
 
-void require(bool holds, const char* what, double got) {
-  if (!holds) throw Error(ErrorCode::invalid_argument, message("sampler: ", what, ", got ", got));
-}
-
-// A NaN is no candidate, and -inf is how callers say "never this one".
+// A NaN is not a candidate, and -inf excludes a token.
 [[nodiscard]] bool is_candidate(double logit) { return logit > kMinusInfinity; }
 
 [[noreturn]] void refuse_logits(std::size_t count) {
-  throw Error(ErrorCode::invalid_argument,
-              message("sampler: at least one logit must be a number above -inf, got ",
-                      count == 0 ? "no logits" : "none", count == 0 ? "" : " among ",
-                      count == 0 ? "" : std::to_string(count)));
+  refuse(message("sampler: none of the ", count, " logits is a number above -inf"));
 }
 
 [[nodiscard]] std::int64_t greedy(std::span<const float> logits) {
@@ -41,17 +34,18 @@ void require(bool holds, const char* what, double got) {
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
-  require(std::isfinite(options.temperature) && options.temperature >= 0.0,
-          "temperature must be finite and at least 0", options.temperature);
-  require(options.top_k >= 0, "top_k must be at least 0", static_cast<double>(options.top_k));
-  require(options.top_p > 0.0 && options.top_p <= 1.0, "top_p must be above 0 and at most 1",
-          options.top_p);
-  require(options.min_p >= 0.0 && options.min_p < 1.0, "min_p must be at least 0 and below 1",
-          options.min_p);
-  require(std::isfinite(options.repetition_penalty) && options.repetition_penalty > 0.0,
-          "repetition_penalty must be positive and finite", options.repetition_penalty);
-  require(options.repetition_window >= 0, "repetition_window must be at least 0",
-          static_cast<double>(options.repetition_window));
+  require_option(std::isfinite(options.temperature) && options.temperature >= 0.0,
+                 "sampler: temperature must be finite and at least 0", options.temperature);
+  require_option(options.top_k >= 0, "sampler: top_k must be at least 0", options.top_k);
+  require_option(options.top_p > 0.0 && options.top_p <= 1.0,
+                 "sampler: top_p must be above 0 and at most 1", options.top_p);
+  require_option(options.min_p >= 0.0 && options.min_p < 1.0,
+                 "sampler: min_p must be at least 0 and below 1", options.min_p);
+  require_option(std::isfinite(options.repetition_penalty) && options.repetition_penalty > 0.0,
+                 "sampler: repetition_penalty must be positive and finite",
+                 options.repetition_penalty);
+  require_option(options.repetition_window >= 0, "sampler: repetition_window must be at least 0",
+                 options.repetition_window);
 }
 
 std::int64_t Sampler::next(std::span<const float> logits, std::span<const std::int64_t> seen) {
@@ -97,7 +91,7 @@ void Sampler::collect(std::span<const float> logits) {
   }
 }
 
-// A total order, so that the sorted front is the same under every standard library.
+// A total order, so that the result is the same with every standard library.
 bool Sampler::before(const Candidate& a, const Candidate& b) {
   return a.exponent != b.exponent ? a.exponent > b.exponent : a.id < b.id;
 }
@@ -119,7 +113,7 @@ double Sampler::weigh() {
   return total;
 }
 
-// Sorts no further than the set that is kept.
+// Sorts only as much as is kept.
 double Sampler::keep_top_p(double total) {
   if (options_.top_p >= 1.0) return total;
   const double wanted = options_.top_p * total;
@@ -147,8 +141,8 @@ double Sampler::keep_min_p(double total) {
   return sum;
 }
 
-// The inverse of the cumulative distribution at 53 random bits. std::discrete_distribution would
-// leave the numbers to the standard library.
+// The inverse of the cumulative distribution at 53 random bits. The numbers of
+// std::discrete_distribution depend on the standard library.
 std::int64_t Sampler::draw(double total) {
   const double target = static_cast<double>(random_() >> 11U) * 0x1p-53 * total;
   double sum = 0.0;

@@ -10,7 +10,7 @@ using phasor::models::kernels::ActivationBlock;
 using phasor::models::kernels::kStepRatio;
 
 constexpr int kBlockVectors = static_cast<int>(kBlock) / kFloats;
-// Below this the finest step or its reciprocal has no float, and the whole block counts as zeros.
+// Below this the finest step or its reciprocal is not a normal float: the block counts as zeros.
 constexpr float kSmallestActivation = 1e-31F;
 
 using Bytes = std::int8_t __attribute__((vector_size(kFloats)));

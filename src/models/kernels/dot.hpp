@@ -1,5 +1,5 @@
-// Products of bytes, summed in 32-bit lanes: the one place of these kernels that asks for
-// instructions by name (docs/adr/0008-integer-dots.md). Included by kernels.cpp alone.
+// Products of bytes, summed in 32-bit lanes: the only file of these kernels that uses
+// intrinsics (docs/adr/0008-integer-dots.md). Included by kernels.cpp alone.
 #pragma once
 
 #include "phasor/attention/internal/kernels/product.hpp"
@@ -76,7 +76,7 @@ __attribute__((noinline)) Ints plain_dot(Ints sum, Ints codes, Ints x) {
 #endif
 
 // sum += codes . x over the four bytes of each lane; codes below 2^kBits, unsigned; x in [-127,
-// 127]. Where kSigned, eight-bit codes are read as their value minus 128.
+// 127]. If kSigned, eight-bit codes are read as their value minus 128.
 template <int kBits>
 class DotSum {
  public:
@@ -110,7 +110,7 @@ class DotSum {
       pending_ = index % kFit == 0 ? pairs
                                    : reinterpret_cast<Ints>(reinterpret_cast<Pairs>(pending_) +
                                                             reinterpret_cast<Pairs>(pairs));
-      // Left alone, GCC 12 makes all the products first and spills them.
+      // Otherwise GCC 12 computes all the products first and spills them.
       pending_ = in_register(pending_);
       if (index % kFit == kFit - 1) sum_ += add_pairs(pending_);
     }

@@ -1,4 +1,4 @@
-// How the packed blocks of every type come back: eight words of codes, a scale or two, a minimum.
+// Unpacks the blocks of every type: eight words of codes, one or two scales, a minimum.
 #pragma once
 
 #include "models/kernels/dot.hpp"
@@ -12,7 +12,7 @@ using phasor::models::kernels::kGroupRows;
 using phasor::models::kernels::layout_of;
 using phasor::models::kernels::Weights;
 
-// A group of 16 rows is so many vectors.
+// Vectors of a group of 16 rows.
 constexpr int kParts = static_cast<int>(kGroupRows) / kFloats;
 constexpr int kWords = static_cast<int>(kBlock) / 4;  // of a block: word w is columns 4w to 4w + 3
 
@@ -162,7 +162,7 @@ struct SixBits {
   }
 };
 
-using Q8_0 = PlainFormat<8, 128, false>;  // stored with the sign bit turned
+using Q8_0 = PlainFormat<8, 128, false>;  // stored with the sign bit flipped
 using Q4_0 = PlainFormat<4, 8, false>;
 using Q4_1 = PlainFormat<4, 0, true>;
 using Q5_0 = PlainFormat<5, 16, false>;
@@ -176,7 +176,7 @@ static_assert(layout_of(Format::q6_k).code_bytes == 8 * Q6_K::kCodeBytes &&
               layout_of(Format::q5_1).code_bytes == Q5_1::kCodeBytes &&
               layout_of(Format::q8_0).code_bytes == Q8_0::kCodeBytes);
 
-// Calls `call` with an object of the type that the weights have.
+// Calls `call` with an object of the weights' type.
 template <class Call>
 PHASOR_IN_PLACE void with_format(Format format, const Call& call) {
   switch (format) {

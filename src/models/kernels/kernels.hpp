@@ -1,7 +1,7 @@
-// What the kernels of the models offer at every instruction set: plain structs and function
-// pointers, no templates (see core/kernels/kernels.hpp).
+// The kernels of the models for every instruction set: plain structs and function pointers, no
+// templates (see core/kernels/kernels.hpp).
 //
-// Weights lie in groups of 16 rows, lane = row, so that a vector of sums needs no reduction. A
+// Weights are stored in groups of 16 rows, lane = row, so that a vector of sums needs no reduction. A
 // group is the heads of its units (scales), rounded up to 64 bytes, then their codes. In a block of
 // 32 columns, word w of a row holds in its byte j column 4w + j in the low nibble and column
 // 16 + 4w + j in the high one; bits above the fourth follow in words of their own.
@@ -14,9 +14,9 @@ namespace phasor::models::kernels {
 
 inline constexpr std::int64_t kGroupRows = 16;
 inline constexpr std::int64_t kBlock = 32;  // columns that share a scale of the activations
-// Steps of eight bits that stand for an activation: as exact as a float, and what Precision::fast
-// takes when it streams. Tiles take one step, and the second where a block is far above the others
-// of its token: its error is what would be seen.
+// Steps of eight bits per activation: as exact as a float, and as many as Precision::fast uses when it
+// streams. Tiles use one step, and the second for blocks far above the others of their token, whose
+// error dominates.
 inline constexpr int kExactSteps = 3;
 inline constexpr int kFastSteps = 2;
 // Each step of an activation writes the rest of the one before with a scale 254 times finer.
@@ -25,7 +25,7 @@ inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming pr
 
 enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
 
-// What a unit of 16 rows takes. f16 scales and minima are 32 bytes, words of 32 bits 64.
+// The size of a unit of 16 rows. f16 scales and minima are 32 bytes, words of 32 bits 64.
 struct Layout {
   std::int64_t columns;     // of a unit
   std::int64_t head_bytes;  // scales
@@ -78,8 +78,8 @@ struct ActivationBlock {
   float totals[2];               // of each half
   std::int16_t sums[kSteps][2];  // of the codes of each half
 };
-// Tokens of tiles in sets of tile_tokens. The second step's codes lie apart and few blocks read
-// them: those that `heavy` names.
+// Tokens of tiles in sets of tile_tokens. The second step's codes are stored separately; only the
+// blocks listed in `heavy` use them.
 using TileBlock = ActivationBlock<1>;
 struct TileTokens {
   TileBlock* first;     // block b of token t of set s: number (s * blocks + b) * tile_tokens + t
@@ -116,8 +116,8 @@ struct Kernels {
   void (*write_tile)(const float* x, std::int64_t token, const TileTokens& out);
   void (*write_second)(const float* x, std::int64_t token, std::int64_t block,
                        const TileTokens& out);
-  // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in what the steps
-  // say: `x` is a set of `tokens`.
+  // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in the
+  // steps: `x` is a set of `tokens`.
   void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens,
                        const Results& results);
   void (*stream_fast)(const Weights& weights, const void* x, std::int64_t tokens,

@@ -146,7 +146,7 @@ double sum_of_squares(const float* x, std::int64_t count, double minus) {
   return total;
 }
 
-// The difference in double: where the mean is large beside the spread, float would lose it.
+// The difference in double: float would lose it when the mean is large compared with the spread.
 void normalise(const float* x, std::int64_t count, double minus, double scale, float offset,
                const float* weight, const float* bias, float* out) {
   const Double middle = minus - Double{}, factor = scale - Double{};

@@ -117,8 +117,8 @@ void stream_rows(const Weights& weights, std::int64_t row, const ActivationBlock
     head[v] = weights.data + at / kGroupRows * weights.group_bytes;
     code[v] = head[v] + weights.head_bytes + word_offset(part[v]);
   }
-  // Groups side by side are fetched one behind the other, as they lie: the second must be there
-  // when the first begins.
+  // Neighbouring groups are prefetched in memory order: the second must be in the cache when the
+  // first begins.
   constexpr int kGroups = kSide > kParts ? kSide / kParts : 1;
   constexpr std::int64_t kFetched = kGroups * (Type::kCodeBytes + Type::kHeadBytes / Type::kBlocks);
   const std::byte* ahead = head[0] + kAhead + (kGroups - 1) * weights.group_bytes;

@@ -23,7 +23,7 @@ void choose_level(core::InstructionSet isa) {
   static std::once_flag once;
   std::call_once(once, [&] {
     const core::InstructionSet level = core::resolve_instruction_set(isa);
-    // A refusal (the library has been used by someone else before) changes the speed alone.
+    // This fails if the library was used before by other code; only the speed changes.
     static_cast<void>(
         dnnl_set_max_cpu_isa(level == core::InstructionSet::x86_64_v4   ? dnnl_cpu_isa_avx512_core
                              : level == core::InstructionSet::x86_64_v3 ? dnnl_cpu_isa_avx2
@@ -31,7 +31,7 @@ void choose_level(core::InstructionSet isa) {
   });
 }
 
-// One thread for the calls of this thread, while it lives.
+// Limits the library to one thread for calls from this thread, during its lifetime.
 class OneThread {
  public:
   OneThread() {

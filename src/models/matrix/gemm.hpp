@@ -1,4 +1,4 @@
-// The one door to the GEMM library.
+// The interface to the GEMM library.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace phasor::models {
 
 // c[m, n] = a[m, k] b[k, n], row-major, rows `lda`, `ldb` and `ldc` apart, on the calling thread.
 //
-// The library takes one instruction set for the life of the process: that of the first call, and
-// never AMX, which some virtual machines announce without being able to run it. A later call that
-// asks for a lower level gets the first one's.
+// The library uses one instruction set for the life of the process, that of the first call, and never
+// AMX, which some virtual machines report but cannot run. A later call for a lower level uses the
+// first one's.
 //
-// True when c is written, false when the library refuses.
+// True when c is written, false when the library fails.
 //
 // throws   std::bad_alloc, which oneDNN lets through: it allocates in the first call of the process
-//          on x86-64 and in every call on arm64. c then holds any numbers, the next call works; on
-//          arm64 the library leaks its copy buffer of about 64 k bytes
+//          on x86-64 and in every call on arm64. c is then unspecified, the next call works; on arm64
+//          the library leaks its copy buffer of about 64 k bytes
 [[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
                         std::int64_t lda, const float* b, std::int64_t ldb, float* c,
                         std::int64_t ldc, core::InstructionSet isa);

@@ -16,10 +16,10 @@ Activation activation_of(std::string_view name) {
     return Activation::gelu_tanh;
   }
   if (name == "relu") return Activation::relu;
-  throw Error(ErrorCode::unsupported,
-              message("hidden_act: expected one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, "
-                      "relu, silu, swish, got ",
-                      io::one_line(name)));
+  refuse(ErrorCode::unsupported,
+         message("hidden_act must be one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, "
+                 "silu, swish, got ",
+                 io::one_line(name)));
 }
 
 void rms_norm(const Rows& rows, const float* x, const float* weight, float offset, double epsilon,
@@ -64,7 +64,7 @@ double log_sum_exp(std::span<const float> x) {
   float highest = -std::numeric_limits<float>::infinity();
   for (const float value : x) highest = highest < value ? value : highest;
   if (highest == std::numeric_limits<float>::infinity()) return static_cast<double>(highest);
-  if (!std::isfinite(highest)) {  // nothing, or nothing but -infinity and NaN
+  if (!std::isfinite(highest)) {  // empty, or only -infinity and NaN
     for (const float value : x) {
       if (std::isnan(value)) return static_cast<double>(value);
     }

@@ -12,7 +12,7 @@ namespace phasor::models {
 
 using config::Activation;
 
-// By the name that a config's hidden_act gives.
+// By the name in hidden_act of a config.
 //
 // throws   Error(unsupported) naming the known ones
 [[nodiscard]] Activation activation_of(std::string_view name);
@@ -22,8 +22,8 @@ struct Rows {
   std::int64_t tokens = 0, width = 0, stride = 0;
 };
 
-// out = x / sqrt(mean(x^2) + epsilon) * (offset + weight); offset is 1 for Gemma, 0 elsewhere. The
-// sum is kept in double. In place where x == out.
+// out = x / sqrt(mean(x^2) + epsilon) * (offset + weight); offset is 1 for Gemma, 0 for others. The
+// sum is in double. x == out is allowed.
 void rms_norm(const Rows& rows, const float* x, const float* weight, float offset, double epsilon,
               float* out, core::InstructionSet isa = core::InstructionSet::best);
 // out = (x - mean) / sqrt(variance + epsilon) * weight + bias; a null bias is 0.
@@ -45,7 +45,7 @@ void add_to(std::span<float> x, const float* y,
             core::InstructionSet isa = core::InstructionSet::best);
 
 // ln sum e^x, off by at most 2e-7; the part of a log-softmax that does not depend on the token. NaN
-// where one is among them, -infinity for none.
+// if one of them is, -infinity for none.
 [[nodiscard]] double log_sum_exp(std::span<const float> x);
 
 }  // namespace phasor::models

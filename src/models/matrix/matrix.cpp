@@ -39,45 +39,46 @@ Extent extent_of(const io::Tensor& tensor) {
   return {columns == 0 ? 0 : tensor.size() / columns, columns};
 }
 
-[[noreturn]] void refuse(ErrorCode code, const io::Tensor& tensor, const std::string& what) {
-  throw Error(code, message("pack: tensor '", tensor.name, "': ", what));
+[[noreturn]] void refuse_tensor(ErrorCode code, const io::Tensor& tensor, const std::string& what) {
+  refuse(code, message("pack: tensor '", tensor.name, "': ", what));
 }
 
 // `first` is the first of the parts.
 void check_part(const TensorRows& part, const TensorRows& first) {
-  if (part.tensor == nullptr)
-    throw Error(ErrorCode::invalid_argument, "pack: a part must have a tensor, got null");
+  if (part.tensor == nullptr) refuse("pack: the tensor of a part is null");
   const io::Tensor& tensor = *part.tensor;
   if (!has_product(tensor.type)) {
-    refuse(ErrorCode::unsupported, tensor,
-           message("type must be a float or one of GGUF's blocks, got ", io::name_of(tensor.type)));
+    refuse_tensor(ErrorCode::unsupported, tensor,
+                  message("type must be a float or a quantised type of GGUF, got ",
+                          io::name_of(tensor.type)));
   }
   if (tensor.type != first.tensor->type) {
-    refuse(ErrorCode::unsupported, tensor,
-           message("type must be that of the first part, ", io::name_of(first.tensor->type),
-                   ", got ", io::name_of(tensor.type)));
+    refuse_tensor(ErrorCode::unsupported, tensor,
+                  message("type must be the same as the first part's, ",
+                          io::name_of(first.tensor->type), ", got ", io::name_of(tensor.type)));
   }
   const auto [rows, columns] = extent_of(tensor);
   if (columns < 1 || columns % io::block_elements(tensor.type) != 0) {
-    refuse(ErrorCode::shape_mismatch, tensor,
-           message("columns must be a positive multiple of ", io::block_elements(tensor.type),
-                   ", got ", columns));
+    refuse_tensor(ErrorCode::shape_mismatch, tensor,
+                  message("columns must be a positive multiple of ",
+                          io::block_elements(tensor.type), ", got ", columns));
   }
   if (columns != extent_of(*first.tensor).columns) {
-    refuse(ErrorCode::shape_mismatch, tensor,
-           message("columns must be ", extent_of(*first.tensor).columns,
-                   " as of the first part, got ", columns));
+    refuse_tensor(ErrorCode::shape_mismatch, tensor,
+                  message("columns must be ", extent_of(*first.tensor).columns,
+                          " as in the first part, got ", columns));
   }
   if (part.first < 0 || part.count < 1 || part.first > rows || part.count > rows - part.first) {
-    refuse(ErrorCode::shape_mismatch, tensor,
-           message("rows must be some of [0, ", rows, "), got ", part.count, " from ", part.first));
+    refuse_tensor(
+        ErrorCode::shape_mismatch, tensor,
+        message("the tensor has ", rows, " rows, got ", part.count, " from row ", part.first));
   }
   const std::size_t bytes =
       static_cast<std::size_t>(tensor.size() / io::block_elements(tensor.type)) *
       io::block_bytes(tensor.type);
   if (tensor.bytes.size() != bytes) {
-    refuse(ErrorCode::shape_mismatch, tensor,
-           message("bytes must be ", bytes, ", got ", tensor.bytes.size()));
+    refuse_tensor(ErrorCode::shape_mismatch, tensor,
+                  message("bytes must be ", bytes, ", got ", tensor.bytes.size()));
   }
 }
 
@@ -88,7 +89,7 @@ std::string_view name_of(Precision precision) noexcept {
 }
 
 Matrix Matrix::pack(std::span<const TensorRows> parts) {
-  if (parts.empty()) throw Error(ErrorCode::shape_mismatch, "pack: parts must be given, got none");
+  if (parts.empty()) refuse(ErrorCode::shape_mismatch, "pack: parts is empty");
   std::int64_t rows = 0;
   for (const TensorRows& part : parts) {
     check_part(part, parts.front());
@@ -127,14 +128,14 @@ std::size_t Matrix::bytes() const noexcept {
 
 void Matrix::row(std::int64_t index, std::span<float> out) const {
   if (index < 0 || index >= rows()) {
-    throw Error(ErrorCode::out_of_range,
-                message("row: index must lie in [0, ", rows(), "), got ", index));
+    refuse(ErrorCode::out_of_range,
+           message("row: index must be in [0, ", rows(), "), got ", index));
   }
   if (static_cast<std::int64_t>(out.size()) != columns()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("row: out must have ", columns(), " elements, got ", out.size()));
+    refuse(ErrorCode::shape_mismatch,
+           message("row: out must have ", columns(), " elements, got ", out.size()));
   }
-  // The whole group, since its rows lie side by side.
+  // The whole group, since its rows are interleaved.
   ThreadScratch scratch;
   auto* const group = reinterpret_cast<float*>(
       scratch.at_least(static_cast<std::size_t>(kernels::kGroupRows * columns()) * sizeof(float)));

@@ -23,11 +23,11 @@ using kernels::Results;
 using kernels::TileBlock;
 using kernels::Weights;
 
-// Up to so many tokens the weights are streamed, from there on the GEMM library or the tiles win.
+// Up to this many tokens the weights are streamed; above, the GEMM library or the tiles are faster.
 constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
 constexpr float kSecondStep = 2.0F;
 constexpr std::size_t kMostTileTokens = 16;
-// Floats of a panel of dequantised rows: inside the second cache.
+// Floats of a panel of dequantised rows: fits in the L2 cache.
 constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
 
 enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, gemm, tile };
@@ -57,7 +57,7 @@ class Call {
         parts,
         [](void* call, int part, int count) { static_cast<Call*>(call)->run_part(part, count); },
         this);
-    if (refused_) throw Error(ErrorCode::internal, "multiply: the GEMM library failed");
+    if (failed_) refuse(ErrorCode::internal, "multiply: the GEMM library failed");
   }
 
  private:
@@ -75,7 +75,7 @@ class Call {
     return tokens_ <= kStreamExact || !has_gemm() ? Way::stream_exact : Way::gemm;
   }
 
-  // Activations as the ways of this call read them, and room for each part.
+  // Prepares the activations for this call, and memory for each part.
   void prepare(int parts) {
     bool exact = false, fast = false, tile = false;
     std::int64_t room = 0;
@@ -88,7 +88,7 @@ class Call {
         room = std::max(room, panel_groups() * kGroupRows * columns_ * std::int64_t{sizeof(float)});
       if (way == Way::tile) room = std::max(room, 2 * kernels_.unpacked_bytes(weights));
     }
-    // A call takes one of the three: weights with blocks agree about it.
+    // A call uses one of the three: weights with blocks agree on it.
     const std::int64_t block = exact  ? std::int64_t{sizeof(ActivationBlock<kernels::kExactSteps>)}
                                : fast ? std::int64_t{sizeof(ActivationBlock<kernels::kFastSteps>)}
                                : tile ? std::int64_t{sizeof(TileBlock)}
@@ -118,7 +118,7 @@ class Call {
 
   void write_streams(decltype(Kernels::write_exact) write, std::int64_t block) {
     for (std::int64_t t = 0; t < tokens_; ++t) {
-      // The set that the token is in; the last one is as wide as it is full.
+      // The set of the token; the last set may have fewer tokens.
       const std::int64_t first = t / kernels::kMostStreamed * kernels::kMostStreamed;
       const std::int64_t set = std::min(kernels::kMostStreamed, tokens_ - first);
       write(x_ + t * x_stride_, columns_ / kernels::kBlock, set,
@@ -136,8 +136,8 @@ class Call {
     for (std::int64_t first = 0; first < slots; first += set) write_second_steps(first);
   }
 
-  // The error of one step goes with the scale of its block. Where its square, each token's taken in
-  // units of its own mean, is above kSecondStep over the set, the set takes the second step too.
+  // The error of one step is proportional to the scale of its block. If its square, in units of each
+  // token's mean, exceeds kSecondStep over the set, the set uses the second step too.
   void write_second_steps(std::int64_t first) {
     const std::int64_t set = kernels_.tile_tokens;
     const TileBlock* const blocks = tiles_.first + first * tiles_.blocks;
@@ -169,7 +169,7 @@ class Call {
     return std::max<std::int64_t>(4, kPanelFloats / (columns_ * kGroupRows));
   }
 
-  // Groups are shared out by their bytes, over all matrices of the call.
+  // Groups are distributed by their bytes, over all matrices of the call.
   void run_part(int part, int parts) {
     const std::int64_t from = bytes_ * part / parts, to = bytes_ * (part + 1) / parts;
     std::int64_t before = 0;
@@ -231,7 +231,7 @@ class Call {
       const std::int64_t rows = std::min(width, results.rows);
       if (!gemm(tokens_, rows, columns_, x_, x_stride_, panel, width, results.out, results.stride,
                 options_.isa)) {
-        refused_ = true;
+        failed_ = true;
       }
       for (std::int64_t t = 0; t < tokens_ && results.bias != nullptr; ++t)
         kernels_.layer.add(results.out + t * results.stride, results.bias, rows);
@@ -263,21 +263,21 @@ class Call {
   std::int64_t token_bytes_ = 0;  // of a token's codes
   std::byte* rooms_ = nullptr;
   std::int64_t room_ = 0;  // bytes of a part's
-  std::atomic<bool> refused_ = false;
+  std::atomic<bool> failed_ = false;
 };
 
 void check(const Product& product, std::int64_t columns, std::int64_t tokens) {
   if (product.matrix == nullptr || product.matrix->empty())
-    throw Error(ErrorCode::invalid_argument, "multiply: a product must have a matrix, got none");
+    refuse("multiply: the matrix of a product is missing");
   if (product.matrix->columns() != columns) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("multiply: matrices must have ", columns, " columns as the first, got ",
-                        product.matrix->columns()));
+    refuse(ErrorCode::shape_mismatch,
+           message("multiply: matrices must have ", columns, " columns, as the first has, got ",
+                   product.matrix->columns()));
   }
   if (tokens > 1 && product.out_stride < product.matrix->rows()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("multiply: out_stride must be at least ", product.matrix->rows(), ", got ",
-                        product.out_stride));
+    refuse(ErrorCode::shape_mismatch,
+           message("multiply: out_stride must be at least ", product.matrix->rows(), ", got ",
+                   product.out_stride));
   }
 }
 
@@ -286,18 +286,18 @@ void check(const Product& product, std::int64_t columns, std::int64_t tokens) {
 void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
               std::int64_t x_stride, const ComputeOptions& options) {
   if (tokens < 0)
-    throw Error(ErrorCode::shape_mismatch,
-                message("multiply: tokens must not be negative, got ", tokens));
+    refuse(ErrorCode::shape_mismatch,
+           message("multiply: tokens must not be negative, got ", tokens));
   if (products.empty()) return;
   const std::int64_t columns =
       products.front().matrix == nullptr ? 0 : products.front().matrix->columns();
   for (const Product& product : products) check(product, columns, tokens);
   if (tokens > 1 && x_stride < columns) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("multiply: x_stride must be at least ", columns, ", got ", x_stride));
+    refuse(ErrorCode::shape_mismatch,
+           message("multiply: x_stride must be at least ", columns, ", got ", x_stride));
   }
   if (tokens == 0) return;
-  // Calls of a layer have a few products; more are taken in turns.
+  // A layer has a few products; more are computed in batches of kAtOnce.
   constexpr std::size_t kAtOnce = 8;
   for (std::size_t first = 0; first < products.size(); first += kAtOnce) {
     const std::span<const Product> some =

@@ -59,7 +59,7 @@ struct Row {
   [[nodiscard]] std::byte* head(std::int64_t unit) const {
     return group + unit * layout_of(weights.format).head_bytes;
   }
-  // The unit's half number `index`, and the first of its words behind `halves` of them.
+  // The unit's half number `index`, and the first of its words after `halves` of them.
   [[nodiscard]] std::byte* half(std::int64_t unit, std::size_t index) const {
     return head(unit) + (index * kGroupRows + row) * 2;
   }
@@ -102,7 +102,7 @@ std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
 }
 
-// q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits turned.
+// q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits flipped.
 void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves,
                 std::size_t words, std::uint32_t rotation) {
   for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
@@ -152,7 +152,7 @@ void pack_super(const Row& to, std::int64_t unit, const std::byte* block, const 
   }
 }
 
-// q6_k: see io/dequantise.cpp for how a file lays the 256 columns.
+// q6_k: src/io/gguf/dequantise.cpp describes the layout of the 256 columns.
 void pack_q6_k(const Row& to, std::int64_t unit, const std::byte* block) {
   const std::byte* const high = block + 128;
   const std::byte* const scales = high + 64;
@@ -195,7 +195,7 @@ void pack_block(const Row& to, std::int64_t unit, const std::byte* block) {
   }
 }
 
-// Plain values: column c of 16 rows side by side.
+// Plain values: column c of 16 rows interleaved.
 template <class Element>
 void pack_plain(const Row& to, std::int64_t columns, const std::byte* bytes) {
   std::byte* at = to.group + to.row * sizeof(Element);

@@ -14,7 +14,7 @@ namespace phasor::models {
 struct Matrix::Packed {
   io::TensorType type = io::TensorType::f32;  // of the file
   std::int64_t rows = 0, columns = 0;
-  kernels::Weights weights{};  // rows that fill up the last group are zeros
+  kernels::Weights weights{};  // padding rows of the last group are zeros
   std::shared_ptr<std::byte[]> memory;
 };
 
@@ -22,7 +22,7 @@ struct Matrix::Packed {
   return (value + unit - 1) / unit * unit;
 }
 
-// Weights of the shape, with memory whose content is up to the caller.
+// Weights of the shape, with uninitialised memory.
 //
 // throws   std::bad_alloc
 [[nodiscard]] std::shared_ptr<Matrix::Packed> make_packed(io::TensorType type, std::int64_t rows,
@@ -33,9 +33,9 @@ struct Matrix::Packed {
 void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t count,
                const std::byte* bytes);
 
-// Memory that the next call of this thread finds again: fresh pages would cost more than the
-// products of a small matrix. A call takes it away while it lasts, since a parallel-for of the
-// program may run another call on this thread while it waits.
+// Memory that is reused by later calls on this thread: new pages would cost more than the products of
+// a small matrix. A call owns it while it runs, since a parallel-for of the program may run another
+// call on this thread while it waits.
 class ThreadScratch {
  public:
   ThreadScratch() noexcept

@@ -9,14 +9,14 @@
 namespace phasor::models {
 namespace {
 
-// As the vocabulary writes it: piece() leaves out the mark of a piece inside a word.
+// The text in the vocabulary: piece() omits the "##" of a piece inside a word.
 [[nodiscard]] std::string token_text(const text::Tokenizer& tokenizer, std::int64_t id) {
   std::string text = tokenizer.piece(id);
   return tokenizer.find(text) == id ? text : "##" + text;
 }
 
-// Tokens beyond the tokenizer's vocabulary (a padded embedding) keep their share of the probability
-// and are not named.
+// Ids beyond the tokenizer's vocabulary (a padded embedding) count in the probabilities but are not
+// returned.
 [[nodiscard]] std::vector<Filling::Choice> choices_of(std::span<const float> logits,
                                                       const text::Tokenizer& tokenizer,
                                                       std::int64_t count) {
@@ -43,11 +43,11 @@ namespace {
 std::vector<Filling> fill(RoFormer& model, const text::Tokenizer& tokenizer, std::string_view text,
                           std::int64_t count) {
   if (model.facts().head != RoFormerHead::masked_lm) {
-    refuse("fill: the model must have a masked-LM head, got one without");
+    refuse("fill: the model has no masked-LM head");
   }
-  if (!tokenizer.specials().mask) refuse("fill: the vocabulary must hold [MASK], got none");
+  if (!tokenizer.specials().mask) refuse("fill: the vocabulary has no [MASK] token");
   if (tokenizer.size() > model.facts().vocabulary) {
-    refuse(message("fill: the vocabulary must hold at most the model's ", model.facts().vocabulary,
+    refuse(message("fill: the tokenizer must have at most the model's ", model.facts().vocabulary,
                    " tokens, got ", tokenizer.size()));
   }
   if (count < 1) refuse(message("fill: count must be at least 1, got ", count));
@@ -57,7 +57,7 @@ std::vector<Filling> fill(RoFormer& model, const text::Tokenizer& tokenizer, std
     if (row.ids[slot] == *tokenizer.specials().mask)
       slots.push_back(static_cast<std::int64_t>(slot));
   }
-  if (slots.empty()) refuse("fill: the text must hold [MASK], got none");
+  if (slots.empty()) refuse("fill: the text has no [MASK]");
   const RoFormerResult result =
       model.forward({.ids = row.ids, .token_types = row.token_types, .logit_slots = slots});
   const auto width = static_cast<std::size_t>(model.facts().vocabulary);

@@ -7,8 +7,8 @@
 namespace phasor::models {
 namespace {
 
-// Rows of the tokens that are no padding, [arrays, tokens of all rows, width], put where those
-// stood: [arrays, batch, columns, width].
+// Puts the rows of tokens without padding, [arrays, tokens of all rows, width], to their columns in
+// [arrays, batch, columns, width].
 [[nodiscard]] std::vector<float> spread(const std::vector<float>& values, const MaskedBatch& batch,
                                         std::size_t columns, std::size_t width) {
   std::size_t tokens = 0;
@@ -34,9 +34,9 @@ MaskedBatch unpad(std::span<const std::int64_t> ids, std::span<const std::uint8_
                   std::int64_t batch) {
   if (batch < 1 || ids.empty() || ids.size() % static_cast<std::size_t>(batch) != 0 ||
       (!mask.empty() && mask.size() != ids.size())) {
-    throw Error(ErrorCode::shape_mismatch, message("unpad: ids and mask must both be ", batch,
-                                                   " rows of the same length, got ", ids.size(),
-                                                   " ids and ", mask.size(), " mask values"));
+    refuse(ErrorCode::shape_mismatch,
+           message("unpad: ids and mask must both be ", batch, " rows of the same length, got ",
+                   ids.size(), " ids and ", mask.size(), " mask values"));
   }
   const std::size_t columns = ids.size() / static_cast<std::size_t>(batch);
   MaskedBatch out;
@@ -50,8 +50,7 @@ MaskedBatch unpad(std::span<const std::int64_t> ids, std::span<const std::uint8_
       slots.push_back(static_cast<std::int64_t>(c));
     }
     if (row.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("unpad: every row must have a token, got row ", b, " of padding alone"));
+      refuse(message("unpad: row ", b, " has only padding"));
     }
     out.rows.push_back(std::move(row));
     out.slots.push_back(std::move(slots));
@@ -68,7 +67,7 @@ ForwardResult forward_padded(Decoder& decoder, std::span<const std::int64_t> ids
     sequences.push_back(decoder.sequence({.capacity = static_cast<std::int64_t>(row.size())}));
   std::vector<Step> steps;
   for (std::size_t i = 0; i < rows.rows.size(); ++i) steps.push_back({&sequences[i], rows.rows[i]});
-  // In one call: frequencies that read the context are then those of the whole input.
+  // In one call, so that frequencies that depend on the context use that of the whole input.
   ForwardResult result = decoder.forward(steps, options);
   std::size_t tokens = 0;
   for (const auto& row : rows.rows) tokens += row.size();

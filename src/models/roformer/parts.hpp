@@ -1,4 +1,4 @@
-// What a RoFormer checkpoint holds, read and checked: settings, then weights.
+// Settings and weights of a RoFormer checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -47,21 +47,21 @@ struct RoFormerLayer {
 struct RoFormerWeights {
   Matrix words, token_types;
   LayerNorm embedding_norm;
-  std::optional<RoFormerLinear> project;  // where the embedding is narrower than the layers
+  std::optional<RoFormerLinear> project;  // when the embedding is narrower than the layers
   std::vector<RoFormerLayer> layers;
   RoFormerLinear transform, decoder;  // masked LM
   LayerNorm transform_norm;
   RoFormerLinear dense, labels;  // classification
 };
 
-// Fills in facts.head where the config does not tell, and facts.parameters.
+// Sets facts.parameters, and facts.head when the config does not name it.
 //
-// throws   Error naming the tensor: missing, of another shape, read by nobody, a table of positions
+// throws   Error naming the tensor: missing, of another shape, unknown; a table of positions
 //          that is not RoFormer's sinusoid, a decoder that contradicts tie_word_embeddings
 [[nodiscard]] RoFormerWeights roformer_weights(WeightReader& reader, RoFormerSettings& settings);
 
-// The table [positions, head_dim] of sin, then cos, that checkpoints carry along: angles are computed
-// here, so that the table only has to tell the truth. f16 and bf16 may add their own rounding.
+// Checks the table [positions, head_dim] of sin, then cos, that checkpoints store: angles are computed
+// here, so the table must agree, up to the rounding of f16 and bf16.
 inline constexpr double kSinusoidTolerance = 1e-4;
 
 }  // namespace phasor::models

@@ -28,16 +28,16 @@ namespace {
 
 void require_size(std::string_view what, std::size_t got, std::size_t expected) {
   if (got == expected) return;
-  throw Error(ErrorCode::shape_mismatch,
-              message("roformer: ", what, " must hold ", expected, " elements, got ", got));
+  refuse(ErrorCode::shape_mismatch,
+         message("roformer: ", what, " must have ", expected, " elements, got ", got));
 }
 
 void require_range(std::string_view what, std::span<const std::int64_t> values,
                    std::int64_t count) {
   for (const std::int64_t value : values) {
     if (value >= 0 && value < count) continue;
-    throw Error(ErrorCode::out_of_range,
-                message("roformer: ", what, " must be within [0, ", count, "), got ", value));
+    refuse(ErrorCode::out_of_range,
+           message("roformer: ", what, " must be in [0, ", count, "), got ", value));
   }
 }
 
@@ -47,30 +47,28 @@ void require_a_token_in_each_row(const RoFormerInput& input, std::int64_t tokens
     if (std::any_of(slots.begin(), slots.end(), [](std::uint8_t slot) { return slot != 0; })) {
       continue;
     }
-    throw Error(ErrorCode::invalid_argument,
-                message("roformer: every row must have a token, got padding alone in row ", row));
+    refuse(message("roformer: row ", row, " has only padding"));
   }
 }
 
 // The tokens of a row.
 [[nodiscard]] std::int64_t checked_tokens(const RoFormerFacts& facts, const RoFormerInput& input) {
   if (input.batch < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                message("roformer: batch must be at least 1, got ", input.batch));
+    refuse(message("roformer: batch must be at least 1, got ", input.batch));
   }
   if (input.ids.empty()) {
-    throw Error(ErrorCode::invalid_argument, "roformer: ids must hold a token, got none");
+    refuse("roformer: ids is empty");
   }
   const auto all = static_cast<std::int64_t>(input.ids.size());
   if (all % input.batch != 0) {
-    throw Error(ErrorCode::shape_mismatch, message("roformer: ids must hold ", input.batch,
-                                                   " rows of one length, got ", all, " ids"));
+    refuse(ErrorCode::shape_mismatch, message("roformer: ids must have ", input.batch,
+                                              " rows of the same length, got ", all, " ids"));
   }
   const std::int64_t tokens = all / input.batch;
   if (tokens > facts.trained_length) {
-    throw Error(ErrorCode::out_of_range,
-                message("roformer: a row must have at most max_position_embeddings ",
-                        facts.trained_length, " tokens, got ", tokens));
+    refuse(ErrorCode::out_of_range,
+           message("roformer: a row must have at most max_position_embeddings ",
+                   facts.trained_length, " tokens, got ", tokens));
   }
   if (!input.token_types.empty()) {
     require_size("token_types", input.token_types.size(), input.ids.size());
@@ -83,7 +81,7 @@ void require_a_token_in_each_row(const RoFormerInput& input, std::int64_t tokens
   return tokens;
 }
 
-// One call: the buffers of its tokens, and the layers that turn them.
+// One call: the buffers of its tokens, and the layers.
 class Pass {
  public:
   Pass(const RoFormerSettings& settings, const RoFormerWeights& weights,
@@ -182,7 +180,7 @@ class Pass {
     how.key_padding = input_.mask;
     how.threads = options_.threads;
     how.isa = options_.isa;
-    // RoFormer (16): raw q and k, turned by their slots inside attention.
+    // RoFormer (16): unrotated q and k; attention rotates them by their slots.
     attention::attend(terms_, heads(q_), heads(k_), heads(v_), heads(context_), how);
     apply(layer.attention_output, context_, wide_);
     add_to(x_, wide_.data(), options_.isa);

@@ -30,7 +30,7 @@ constexpr std::array kHeads = {
 [[nodiscard]] std::int64_t size_or(const ObjectReader& top, std::string_view key,
                                    std::int64_t absent) {
   const std::int64_t size = top.integer(key).value_or(absent);
-  if (size <= 0) top.refuse(key, message("expected a positive integer, got ", size));
+  if (size <= 0) top.refuse(key, message("must be a positive integer, got ", size));
   return size;
 }
 
@@ -38,7 +38,7 @@ void refuse_decoders(const ObjectReader& top) {
   for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
     if (top.flag(key).value_or(false)) {
       top.refuse_as(ErrorCode::unsupported, key,
-                    "expected false (RoFormer runs as an encoder), got true");
+                    "must be false (RoFormer is an encoder), got true");
     }
   }
 }
@@ -54,20 +54,20 @@ void read_head(const ObjectReader& top, RoFormerSettings& settings) {
     }
   }
   top.refuse_as(ErrorCode::unsupported, "architectures",
-                message("expected one of ", known_heads(), ", got ", architectures->front()));
+                message("must be one of ", known_heads(), ", got ", architectures->front()));
 }
 
-// Hugging Face writes no id2label for its default of two labels.
+// Hugging Face omits id2label for its default of two labels.
 void read_labels(const ObjectReader& top, RoFormerFacts& facts) {
   const std::optional<ObjectReader> names = top.object("id2label");
   constexpr std::int64_t kDefaultLabels = 2;
   facts.labels = names ? static_cast<std::int64_t>(names->keys().size())
                        : size_or(top, "num_labels", kDefaultLabels);
-  if (facts.labels < 1) top.refuse("id2label", "expected at least one label, got none");
+  if (facts.labels < 1) top.refuse("id2label", "must have at least one label");
   for (std::int64_t label = 0; names && label < facts.labels; ++label) {
     const std::string key = std::to_string(label);
     const std::optional<std::string> name = names->text(key);
-    if (!name) names->refuse(key, "expected the name of this label, got nothing");
+    if (!name) names->refuse(key, "the name of this label is missing");
     facts.label_names.push_back(io::one_line(*name));
   }
 }
@@ -84,31 +84,30 @@ void read_sizes(const ObjectReader& top, RoFormerSettings& settings) {
   settings.intermediate = size_or(top, "intermediate_size", 3072);
   settings.epsilon = top.number("layer_norm_eps").value_or(1e-12);
   if (!(settings.epsilon >= 0.0)) {
-    top.refuse("layer_norm_eps", message("expected a number from 0 on, got ", settings.epsilon));
+    top.refuse("layer_norm_eps", message("must be at least 0, got ", settings.epsilon));
   }
   if (facts.hidden % facts.heads != 0) {
-    top.refuse("hidden_size", message("expected a multiple of num_attention_heads ", facts.heads,
+    top.refuse("hidden_size", message("must be a multiple of num_attention_heads ", facts.heads,
                                       ", got ", facts.hidden));
   }
   facts.head_dim = facts.hidden / facts.heads;
   if (facts.head_dim % 2 != 0) {
-    top.refuse("hidden_size",
-               message("expected an even number of features a head, got ", facts.head_dim));
+    top.refuse("hidden_size", message("must give an even head_dim, got ", facts.head_dim));
   }
 }
 
 void read_rope(const Checkpoint& checkpoint, RoFormerSettings& settings) {
   const config::ModelConfig& config = checkpoint.config();
   if (config.groups.size() != 1 || !config.groups.front().rope) {
-    throw Error(ErrorCode::unsupported,
-                "every layer must turn q and k alike, got layers that differ");
+    refuse(ErrorCode::unsupported, message("all layers must have the same RoPE, got ",
+                                           config.groups.size(), " groups of layers"));
   }
   settings.rope = *config.groups.front().rope;
   settings.rotates_values = config.rotates_values;
   if (settings.rope.head_dim != settings.facts.head_dim) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("head_dim must be hidden_size / num_attention_heads, ",
-                        settings.facts.head_dim, ", got ", settings.rope.head_dim));
+    refuse(ErrorCode::shape_mismatch,
+           message("head_dim must be hidden_size / num_attention_heads, ", settings.facts.head_dim,
+                   ", got ", settings.rope.head_dim));
   }
 }
 
@@ -116,11 +115,10 @@ void read_rope(const Checkpoint& checkpoint, RoFormerSettings& settings) {
 
 RoFormerSettings roformer_settings(const Checkpoint& checkpoint) {
   if (checkpoint.config().model_type != "roformer" || checkpoint.gguf() != nullptr) {
-    throw Error(
-        ErrorCode::unsupported,
-        message(checkpoint.name(), ": model_type must be roformer, got ",
-                checkpoint.config().model_type.empty() ? "none" : checkpoint.config().model_type,
-                checkpoint.gguf() != nullptr ? " in a GGUF file" : ""));
+    refuse(ErrorCode::unsupported,
+           message(checkpoint.name(), ": model_type must be roformer, got '",
+                   checkpoint.config().model_type, "'",
+                   checkpoint.gguf() != nullptr ? " in a GGUF file" : ""));
   }
   try {
     const io::Json json = io::parse_object(checkpoint.config_json());
@@ -135,7 +133,7 @@ RoFormerSettings roformer_settings(const Checkpoint& checkpoint) {
     settings.tied = top.flag("tie_word_embeddings").value_or(true);
     return settings;
   } catch (const Error& error) {
-    throw Error(error.code(), message(checkpoint.name(), ": ", error.what()));
+    throw io::in_file(checkpoint.name(), error);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace phasor::models {
 namespace {
 
-// Half a unit in the last place below one: what storing the table has cost it.
+// Half a unit in the last place below 1: the rounding of the stored table.
 [[nodiscard]] double rounding_of(io::TensorType type) noexcept {
   return type == io::TensorType::bf16  ? std::ldexp(1.0, -9)
          : type == io::TensorType::f16 ? std::ldexp(1.0, -12)
@@ -31,11 +31,9 @@ void check_sinusoid(const Checkpoint& checkpoint, const std::string& name, const
                   std::span(expected).first(pairs));
     for (std::size_t feature = 0; feature < row.size(); ++feature) {
       if (std::abs(static_cast<double>(row[feature]) - expected[feature]) <= tolerance) continue;
-      throw Error(
-          ErrorCode::invalid_argument,
-          message(checkpoint.name(), ": tensor ", name, " row ", position,
-                  " must be the sines, then the cosines, of its position: feature ", feature,
-                  " must be ", static_cast<float>(expected[feature]), ", got ", row[feature]));
+      refuse(message(checkpoint.name(), ": tensor ", name, " row ", position,
+                     " must be the sines, then the cosines, of its position: feature ", feature,
+                     " must be ", static_cast<float>(expected[feature]), ", got ", row[feature]));
     }
   }
 }
@@ -120,7 +118,7 @@ class Reading {
     return layer;
   }
 
-  // Left out by some writers, since it can be computed.
+  // Some writers omit it, since it can be computed.
   void check_positions() {
     const std::string name = prefix_ + "encoder.embed_positions.weight";
     if (!reader_.has(name)) return;
@@ -128,15 +126,14 @@ class Reading {
     check_sinusoid(reader_.checkpoint(), name, table, settings_.rope);
   }
 
-  // A tied tensor that is stored all the same: readers differ in which of the two they use, so that
-  // both must say the same.
+  // A tied tensor may be stored as well. Readers differ in which of the two they use, so both must
+  // be equal.
   void check_tied(const std::string& copy, const std::string& original) {
     const io::Tensor* const second = reader_.checkpoint().find(copy);
     const io::Tensor* const first = reader_.checkpoint().find(original);
     if (second == nullptr || first == nullptr || equal(*first, *second)) return;
-    throw Error(ErrorCode::invalid_argument,
-                message(reader_.checkpoint().name(), ": tensor ", copy, " must equal ", original,
-                        " while tie_word_embeddings is true, got other values"));
+    refuse(message(reader_.checkpoint().name(), ": tensors ", copy, " and ", original,
+                   " differ, but tie_word_embeddings is true"));
   }
 
   void read_masked_lm(RoFormerWeights& weights) {

@@ -296,8 +296,7 @@ Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
   } catch (const Error& refusal) {
     return refusal;
   } catch (const fs::filesystem_error& problem) {
-    return io::system_error(io::shown(problem.path1()), "must be a path that can be followed",
-                            problem.code().value());
+    return io::system_error(io::shown(problem.path1()), "follow", problem.code().value());
   }
 }
 

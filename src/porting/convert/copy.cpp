@@ -95,7 +95,7 @@ class Copy {
       const ssize_t got =
           ::pread(source_.descriptor.number(), into.data(), into.size(), static_cast<off_t>(at));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return io::system_error(source_.name, "must be readable", errno);
+      if (got < 0) return io::system_error(source_.name, "read", errno);
       if (got == 0) {
         return Error(ErrorCode::io, message(source_.name, ": the file became shorter than ",
                                             job_.size, " bytes while it was copied"));
@@ -114,7 +114,7 @@ class Copy {
         return Error(
             ErrorCode::io,
             message(
-                io::system_error(name_, "must be written whole", written < 0 ? errno : EIO).what(),
+                io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
                 "; the bytes written so far are kept: run the same command again to resume"));
       }
       position_ += static_cast<std::uint64_t>(written);
@@ -134,12 +134,12 @@ class Copy {
 
 [[nodiscard]] Result<Done> finish(const CopyJob& job, int descriptor) {
   if (job.finish == ConvertOptions::Finish::on_disk && ::fsync(descriptor) != 0) {
-    return io::system_error(io::shown(job.partial), "must reach the disk", errno);
+    return io::system_error(io::shown(job.partial), "flush", errno);
   }
   std::error_code error;
   fs::rename(job.partial, job.destination, error);
   if (error) {
-    return io::system_error(io::shown(job.destination), "must be replaceable", error.value());
+    return io::system_error(io::shown(job.destination), "replace", error.value());
   }
   return Done{};
 }
@@ -172,9 +172,7 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
   const std::uint64_t start = resume_point(job);
   const io::Descriptor partial(
       ::open(job.partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  const auto failed = [&] {
-    return io::system_error(io::shown(job.partial), "must be writable", errno);
-  };
+  const auto failed = [&] { return io::system_error(io::shown(job.partial), "write", errno); };
   if (partial.number() < 0) return failed();
   // Only if necessary: ext4 treats a file truncated to 0 as one that is replaced, and waits for the
   // disk when it is closed.

@@ -48,7 +48,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
 [[nodiscard]] Result<SourceFile> file_of(const fs::path& path, const fs::path& folder) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
-    return io::system_error(io::shown(path), "must be readable", errno);
+    return io::system_error(io::shown(path), "open", errno);
   }
   if (!S_ISREG(status.st_mode)) {
     return Error(ErrorCode::io, message(io::shown(path), ": not a regular file or a folder"));
@@ -131,7 +131,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
 
 [[nodiscard]] Result<io::Descriptor> locked(const fs::path& path) {
   io::Descriptor lock(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (lock.number() < 0) return io::system_error(io::shown(path), "must be readable", errno);
+  if (lock.number() < 0) return io::system_error(io::shown(path), "open", errno);
   if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
     return Error(
         ErrorCode::invalid_argument,
@@ -153,8 +153,7 @@ Result<std::vector<SourceFile>> list_source(const fs::path& folder) {
       files.push_back(std::move(file).value());
     }
   } catch (const fs::filesystem_error& error) {
-    return io::system_error(io::shown(folder), "must be a folder that can be read",
-                            error.code().value());
+    return io::system_error(io::shown(folder), "read", error.code().value());
   }
   std::sort(files.begin(), files.end(), [](const SourceFile& a, const SourceFile& b) {
     return std::pair(rank_of(a.name), a.name) < std::pair(rank_of(b.name), b.name);
@@ -172,10 +171,10 @@ Result<Done> put_text(const fs::path& path, const std::string& text) {
   std::ofstream file(partial, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) return io::system_error(io::shown(path), "must be written whole", errno);
+  if (!file) return io::system_error(io::shown(path), "write", errno);
   std::error_code error;
   fs::rename(partial, path, error);
-  if (error) return io::system_error(io::shown(path), "must be replaceable", error.value());
+  if (error) return io::system_error(io::shown(path), "replace", error.value());
   return Done{};
 }
 
@@ -196,7 +195,7 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
   }
   fs::create_directories(folder, error);
   if (error) {
-    return io::system_error(io::shown(folder), "must be a folder that can be made", error.value());
+    return io::system_error(io::shown(folder), "create", error.value());
   }
   const fs::path path = folder / config::kConvertJournal;
   const bool resumes = fs::exists(path, error);

@@ -389,7 +389,7 @@ Result<WeightOrder> infer_weight_order(const std::filesystem::path& path) {
     return std::filesystem::is_directory(path, ignored) ? infer_folder(path) : infer_gguf(path);
   } catch (const Error& error) {
     const std::string where = io::shown(path);
-    if (std::string_view(error.what()).starts_with(where)) return error;
+    if (std::string_view(error.what()).find(where) != std::string_view::npos) return error;
     return Error(error.code(), message(where, ": ", error.what()));
   }
 }

@@ -9,16 +9,16 @@ namespace {
 
 constexpr std::int32_t kNone = -1;
 
-// Worse in the sense of a heap, whose top is the best.
+// The order of a heap whose top is the best merge.
 bool is_worse(const MergeRoom::Candidate& a, const MergeRoom::Candidate& b) noexcept {
   return std::pair{a.rank, a.place} > std::pair{b.rank, b.place};
 }
 
 void offer(const PairMap& merges, MergeRoom& room, std::int32_t place) {
   const MergeRoom::Node& node = room.nodes[static_cast<std::size_t>(place)];
-  if (node.behind == kNone) return;
+  if (node.after == kNone) return;
   const std::int32_t left = node.symbol.id;
-  const std::int32_t right = room.nodes[static_cast<std::size_t>(node.behind)].symbol.id;
+  const std::int32_t right = room.nodes[static_cast<std::size_t>(node.after)].symbol.id;
   if (left < 0 || right < 0) return;
   const PairMap::Value* const merge = merges.find(left, right);
   if (merge == nullptr) return;
@@ -28,7 +28,7 @@ void offer(const PairMap& merges, MergeRoom& room, std::int32_t place) {
 }  // namespace
 
 std::size_t PairMap::slot_of(std::int32_t left, std::int32_t right) const noexcept {
-  // Fibonacci hashing with one more mix, since ids of a vocabulary lie close together.
+  // Fibonacci hashing with one more mix, since ids of a vocabulary are close together.
   std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
                       static_cast<std::uint32_t>(right);
   key = (key ^ key >> 29) * 0x9e3779b97f4a7c15ULL;
@@ -81,15 +81,15 @@ void merge_symbols(const PairMap& merges, std::vector<Symbol>& symbols, MergeRoo
     const MergeRoom::Candidate best = room.heap.back();
     room.heap.pop_back();
     MergeRoom::Node& node = room.nodes[static_cast<std::size_t>(best.place)];
-    // A pair of which one part was merged away since is no pair any more.
-    if (node.symbol.id != best.left || node.behind == kNone) continue;
-    MergeRoom::Node& gone = room.nodes[static_cast<std::size_t>(node.behind)];
+    // One part of the pair was merged in the meantime.
+    if (node.symbol.id != best.left || node.after == kNone) continue;
+    MergeRoom::Node& gone = room.nodes[static_cast<std::size_t>(node.after)];
     if (gone.symbol.id != best.right) continue;
 
     node.symbol.id = best.id;
-    node.behind = gone.behind;
+    node.after = gone.after;
     gone.symbol.id = kNone;
-    if (node.behind != kNone) room.nodes[static_cast<std::size_t>(node.behind)].before = best.place;
+    if (node.after != kNone) room.nodes[static_cast<std::size_t>(node.after)].before = best.place;
     for (const std::int32_t place : {node.before, best.place}) {
       if (place == kNone) continue;
       const std::size_t before = room.heap.size();
@@ -98,7 +98,7 @@ void merge_symbols(const PairMap& merges, std::vector<Symbol>& symbols, MergeRoo
     }
   }
   symbols.clear();
-  for (std::int32_t i = 0; i != kNone; i = room.nodes[static_cast<std::size_t>(i)].behind)
+  for (std::int32_t i = 0; i != kNone; i = room.nodes[static_cast<std::size_t>(i)].after)
     symbols.push_back(room.nodes[static_cast<std::size_t>(i)].symbol);
 }
 

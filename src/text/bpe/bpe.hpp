@@ -1,4 +1,4 @@
-// Byte pair encoding: pairs of symbols become one, the best pair first.
+// Byte pair encoding: merges pairs of symbols, the best pair first.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace phasor::text {
 
-// A map from two numbers to two numbers. Filled once, then looked up very often: open addressing.
+// A hash map from two numbers to two numbers with open addressing: filled once, read often.
 class PairMap {
  public:
   struct Value {
-    std::int32_t rank = 0;  // lower goes first
+    std::int32_t rank = 0;  // lower merges first
     std::int32_t id = 0;
   };
   void reserve(std::size_t count);
-  // Whether the pair is new; an old one keeps its value.
+  // False when the pair is there already; its value is unchanged.
   bool insert(std::int32_t left, std::int32_t right, Value value);
   [[nodiscard]] const Value* find(std::int32_t left, std::int32_t right) const noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -34,15 +34,15 @@ class PairMap {
 
 // A part of a word.
 struct Symbol {
-  std::int32_t id = 0;      // negative: stands for nothing and merges with nothing
+  std::int32_t id = 0;      // negative: no token; never merges
   std::uint32_t begin = 0;  // its first byte in the word
 };
 
-// Room that merges of many words share.
+// Memory that is reused for all words.
 struct MergeRoom {
   struct Node {
     Symbol symbol;
-    std::int32_t before = 0, behind = 0;
+    std::int32_t before = 0, after = 0;
   };
   struct Candidate {
     std::int32_t rank = 0, place = 0, left = 0, right = 0, id = 0;

@@ -6,9 +6,9 @@
 namespace phasor::text {
 namespace {
 
-constexpr char32_t kByteCharacters = 0x144;  // all lie below
+constexpr char32_t kByteCharacters = 0x144;  // all are below
 
-// Printable bytes stand for themselves, the others for what follows U+00FF.
+// Printable bytes represent themselves; the others use code points from U+0100.
 const std::array<char32_t, 256>& characters_of_bytes() {
   static const std::array<char32_t, 256> table = [] {
     std::array<char32_t, 256> made{};
@@ -73,10 +73,9 @@ class ByteLevelBpe final : public BpeTokenizer {
 
   [[nodiscard]] std::int64_t unknown(std::string_view word, std::size_t offset) const {
     if (specials_.unknown) return *specials_.unknown;
-    throw Error(ErrorCode::invalid_argument,
-                message("encode: the vocabulary must have a token for byte ",
-                        static_cast<int>(static_cast<unsigned char>(word[offset])),
-                        " or an unknown token, got neither"));
+    refuse(message("encode: the vocabulary has no token for byte ",
+                   static_cast<int>(static_cast<unsigned char>(word[offset])),
+                   " and no unknown token"));
   }
 
   ByteLevelSettings settings_;

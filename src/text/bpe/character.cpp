@@ -8,8 +8,7 @@
 namespace phasor::text {
 namespace {
 
-// Every place in a token is a place where two parts may meet, so that reading a longer one costs
-// time by the square of its length.
+// Two parts may meet at any place in a token: reading it takes time quadratic in its length.
 constexpr std::size_t kMaxTokenBytes = 1024;
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
@@ -24,7 +23,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   }
 }
 
-// A space behind something else: where a merge would cross into the next word.
+// A space after another character: a merge would cross into the next word.
 bool crosses_words(std::string_view text) {
   for (std::size_t at = text.find(unicode::kVisibleSpace); at != std::string_view::npos;
        at = text.find(unicode::kVisibleSpace, at + unicode::kVisibleSpace.size())) {
@@ -71,7 +70,7 @@ class CharacterBpe final : public BpeTokenizer {
   }
 
  private:
-  // Control tokens and bytes never come out of characters.
+  // Control tokens and bytes never result from characters.
   [[nodiscard]] bool merges_into(std::int32_t id) const noexcept {
     const TokenKind kind = vocabulary_[id].kind;
     return kind == TokenKind::normal || kind == TokenKind::user_defined ||
@@ -83,8 +82,8 @@ class CharacterBpe final : public BpeTokenizer {
     return found == extra_.end() ? -1 : found->second;
   }
 
-  // Characters that stand in tokens but are none themselves get ids of their own, behind the
-  // vocabulary, so that merges can start from them.
+  // Characters that occur in tokens but are not tokens get ids after the vocabulary, so that merges
+  // can start from them.
   void number_characters() {
     for (std::int32_t id = 0; id < vocabulary_.size(); ++id) {
       const std::string& text = vocabulary_[id].text;
@@ -109,9 +108,8 @@ class CharacterBpe final : public BpeTokenizer {
       const std::string_view text = vocabulary_[id].text;
       if (!merges_into(id)) continue;
       if (text.size() > kMaxTokenBytes) {
-        throw Error(ErrorCode::invalid_argument,
-                    message("token ", id, " must have at most ", kMaxTokenBytes, " bytes, got ",
-                            text.size()));
+        refuse(message("token ", id, " must have at most ", kMaxTokenBytes, " bytes, got ",
+                       text.size()));
       }
       const float score = settings_.scores[static_cast<std::size_t>(id)];
       const auto rank = static_cast<std::int32_t>(
@@ -146,7 +144,7 @@ class CharacterBpe final : public BpeTokenizer {
     if (crosses_ && !settings_.split_words) return encode_once(text, session);
     for (std::size_t begin = 0; begin < text.size();) {
       std::size_t end = begin;
-      // All spaces of a run begin one word, unless every space begins its own.
+      // A run of spaces starts one word, unless every space starts its own.
       if (!settings_.split_words)
         while (text.substr(end, unicode::kVisibleSpace.size()) == unicode::kVisibleSpace)
           end += unicode::kVisibleSpace.size();
@@ -192,8 +190,8 @@ class CharacterBpe final : public BpeTokenizer {
     }
   }
 
-  // A token that is marked as unused may stand between two merges but not in the result: its text
-  // is merged again without such tokens.
+  // An unused token may be an intermediate result of merges but not the final one: its text is
+  // merged again without such tokens.
   void split_unused(std::string_view word, EncodeSession& session) const {
     const std::vector<Symbol> merged = session.symbols;
     std::vector<Symbol> result;
@@ -219,9 +217,8 @@ class CharacterBpe final : public BpeTokenizer {
       return;
     }
     if (!specials_.unknown) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("encode: the vocabulary must have a token for '", text,
-                          "', its bytes or what is unknown, got none"));
+      refuse(message("encode: the vocabulary has no token for '", text,
+                     "', none for its bytes and no unknown token"));
     }
     const bool follows = ids.size() > first_id && ids.back() == *specials_.unknown;
     if (!follows || !settings_.fuse_unknown) ids.push_back(*specials_.unknown);
@@ -229,7 +226,7 @@ class CharacterBpe final : public BpeTokenizer {
 
   CharacterSettings settings_;
   std::array<std::int32_t, 256> bytes_{};
-  std::unordered_map<std::string, std::int32_t> extra_;  // characters that are no tokens
+  std::unordered_map<std::string, std::int32_t> extra_;  // characters that are not tokens
   PairMap used_;                                         // merges_ without unused tokens
   bool has_unused_ = false;
   bool crosses_ = false;  // a merge may cross into the next word
@@ -246,9 +243,8 @@ std::string from_visible_spaces(std::string_view text) {
 
 std::unique_ptr<Tokenizer> make_character_bpe(BpeParts parts, CharacterSettings settings) {
   if (!settings.scores.empty() && settings.scores.size() != parts.tokens.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("scores must be one for each of ", parts.tokens.size(), " tokens, got ",
-                        settings.scores.size()));
+    refuse(message("scores must have one entry per token, ", parts.tokens.size(), ", got ",
+                   settings.scores.size()));
   }
   return std::make_unique<CharacterBpe>(std::move(parts), std::move(settings));
 }

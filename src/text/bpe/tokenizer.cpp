@@ -12,8 +12,8 @@ PairMap merges_of(const Vocabulary& vocabulary,
   const auto id_of = [&](const std::string& text, std::size_t merge) {
     const std::optional<std::int32_t> id = vocabulary.find(text);
     if (!id) {
-      refuse(message("merge ", merge, " must name tokens of the vocabulary, got '",
-                     io::one_line(text), "'"));
+      refuse(
+          message("merge ", merge, ": token '", io::one_line(text), "' is not in the vocabulary"));
     }
     return *id;
   };
@@ -21,8 +21,8 @@ PairMap merges_of(const Vocabulary& vocabulary,
     const auto& [left, right] = merges[i];
     const PairMap::Value value{static_cast<std::int32_t>(i), id_of(left + right, i)};
     if (!map.insert(id_of(left, i), id_of(right, i), value)) {
-      refuse(message("a merge must stand once, got '", io::one_line(left), " ", io::one_line(right),
-                     "' again as merge ", i));
+      refuse(message("merge ", i, ": '", io::one_line(left), " ", io::one_line(right),
+                     "' appears twice"));
     }
   }
   return map;
@@ -31,7 +31,7 @@ PairMap merges_of(const Vocabulary& vocabulary,
 void check_specials(const SpecialTokens& specials, std::int64_t size) {
   const auto check = [&](std::string_view name, std::optional<std::int64_t> id) {
     if (id && (*id < 0 || *id >= size))
-      refuse(message(name, " token must be an id from 0 to ", size - 1, ", got ", *id));
+      refuse(message(name, " token must be from 0 to ", size - 1, ", got ", *id));
   };
   check("the begin", specials.begin);
   check("the end", specials.end);

@@ -1,4 +1,4 @@
-// The two kinds of BPE: over bytes (GPT-2 and its heirs), over characters (SentencePiece's).
+// The two kinds of BPE: over bytes (GPT-2 and later), over characters (SentencePiece).
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace phasor::text {
 
 enum class Normaliser : std::uint8_t { none, nfc };
 
-// What both kinds are made of.
+// The parts of both kinds.
 struct BpeParts {
   std::vector<Token> tokens;
-  // Two texts that become the token of both together, the best first.
+  // Pairs of texts that merge into the token of their concatenation, the best first.
   std::vector<std::pair<std::string, std::string>> merges;
   std::vector<AddedToken> added;
   SpecialTokens specials;  // stops are completed from the vocabulary
@@ -38,15 +38,15 @@ struct ByteLevelSettings {
 // How spaces become U+2581, and where one is added.
 enum class SpacePrefix : std::uint8_t {
   none,
-  first,       // at the start of the text, where it does not begin with a space
-  every,       // and behind every added token
-  every_more,  // behind every added token, and even where there is a space already
+  first,       // at the start of the text, unless it begins with a space
+  every,       // and after every added token
+  every_more,  // as `every`, even before a space
 };
 
 struct CharacterSettings {
   SpacePrefix prefix = SpacePrefix::none;
   bool split_words = false;  // no merge crosses into the next word, whatever the vocabulary says
-  bool fuse_unknown = true;  // a run of characters without a token is one unknown token
+  bool fuse_unknown = true;  // consecutive characters without a token become one unknown token
   bool strip_first = false;  // decode() drops the first space
   bool ignore_merges = false;
   // Of each token, for vocabularies without a list of merges: every pair whose text is a token
@@ -54,16 +54,14 @@ struct CharacterSettings {
   std::vector<float> scores;
 };
 
-// Both refuse what no such file may hold: merges of or into texts that are no tokens, a merge that
-// stands twice, special ids outside the vocabulary.
-//
-// throws   Error(invalid_argument)
+// throws   Error(invalid_argument): merges of or into texts that are not tokens, a repeated merge,
+//          special ids outside the vocabulary
 [[nodiscard]] std::unique_ptr<Tokenizer> make_byte_level_bpe(BpeParts parts,
                                                              ByteLevelSettings settings);
 [[nodiscard]] std::unique_ptr<Tokenizer> make_character_bpe(BpeParts parts,
                                                             CharacterSettings settings);
 
-// The characters that stand for the bytes in byte-level BPE, as text and back.
+// Bytes as the characters that represent them in byte-level BPE, and back.
 [[nodiscard]] std::string to_byte_characters(std::string_view bytes);
 [[nodiscard]] std::optional<std::string> from_byte_characters(std::string_view text);
 
@@ -78,7 +76,7 @@ class BpeTokenizer : public VocabularyTokenizer {
  protected:
   explicit BpeTokenizer(BpeParts parts);
   virtual void encode_word(std::string_view word, EncodeSession& session) const = 0;
-  // Words come again and again: the ids of each are copied from where they first stood.
+  // Encodes a word once per call; the ids of repeated words are copied.
   void encode_once(std::string_view word, EncodeSession& session) const;
 
   PairMap merges_;

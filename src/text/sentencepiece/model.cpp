@@ -28,7 +28,7 @@ class Message {
   explicit Message(std::string_view bytes) : rest_(bytes) {}
   [[nodiscard]] std::size_t left() const noexcept { return rest_.size(); }
 
-  // Whether there was one more.
+  // False at the end.
   bool next(Field& field) {
     if (rest_.empty()) return false;
     const std::uint64_t key = read_varint();
@@ -59,8 +59,9 @@ class Message {
   }
 
  private:
-  [[noreturn]] static void refuse_wire() {
-    refuse("a SentencePiece model must be a protocol buffer, got other bytes");
+  [[noreturn]] void refuse_wire() const {
+    refuse(message("not a SentencePiece model: invalid protocol buffer, ", rest_.size(),
+                   " bytes before its end"));
   }
   std::uint64_t read_varint() {
     std::uint64_t value = 0;
@@ -102,11 +103,12 @@ Token read_piece(std::string_view bytes, std::size_t index) {
       float score = 0;
       const auto bits = static_cast<std::uint32_t>(field.value);
       std::memcpy(&score, &bits, sizeof score);
-      if (!std::isfinite(score)) refuse(message("piece ", index, " must have a finite score"));
+      if (!std::isfinite(score))
+        refuse(message("score of piece ", index, " must be finite, got ", score));
     } else if (field.number == 3) {
       require_wire(field, Field::varint, "a piece's kind");
       if (field.value < 1 || field.value > 6)
-        refuse(message("piece ", index, " must have a kind from 1 to 6, got ", field.value));
+        refuse(message("kind of piece ", index, " must be from 1 to 6, got ", field.value));
       token.kind = static_cast<TokenKind>(field.value);
     }
   }
@@ -125,12 +127,12 @@ std::uint32_t word_at(std::string_view bytes, std::size_t index) {
   return word;
 }
 
-// A double array of 32-bit words, then the texts that characters become, each with a NUL at its
-// end. The library walks from word i to word i ^ offset(i) ^ byte for any byte, and sees no end.
+// A double array of 32-bit words, then the replacement texts, each with a NUL at its end. The library
+// goes from word i to word i ^ offset(i) ^ byte for any byte, without a bounds check.
 void check_character_map(std::string_view map) {
   if (map.empty()) return;
   const auto require = [](bool holds) {
-    if (!holds) refuse("the character map must stay inside its memory, got one that leaves it");
+    if (!holds) refuse("precompiled_charsmap refers to bytes beyond its end");
   };
   require(map.size() > 4);
   const std::size_t trie_bytes = word_at(map, 0);
@@ -148,7 +150,7 @@ void check_character_map(std::string_view map) {
     }
     const std::size_t offset = std::size_t{word >> 10} << ((word & (1U << 9)) >> 6);
     require(((i ^ offset) | 0xff) < words);
-    // Where a text ends at this word, its value stands at the place of byte 0: a leaf.
+    // If a text ends at this word, its value is in the leaf for byte 0.
     if ((word >> 8 & 1) != 0) require(word_at(map, i ^ offset) >> 31 != 0);
   }
 }
@@ -159,8 +161,8 @@ void read_trainer(std::string_view bytes, bool& wants_bytes) {
     if (field.number == 3) {
       require_wire(field, Field::varint, "model_type");
       if (field.value != 1 && field.value != 2) {
-        throw Error(ErrorCode::unsupported,
-                    message("model_type must be 1 (unigram) or 2 (BPE), got ", field.value));
+        refuse(ErrorCode::unsupported,
+               message("model_type must be 1 (unigram) or 2 (BPE), got ", field.value));
       }
     } else if (field.number == 35) {
       require_wire(field, Field::varint, "byte_fallback");
@@ -189,21 +191,21 @@ void check_pieces(const std::vector<Token>& tokens, bool wants_bytes) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Token& token = tokens[i];
     if (!texts.insert(token.text).second)
-      refuse(message("each piece must stand once, got '", io::one_line(token.text), "' again"));
+      refuse(message("piece '", io::one_line(token.text), "' appears twice"));
     if (token.kind == TokenKind::unknown) ++unknown;
     if (token.kind == TokenKind::normal) ++normal;
     if (token.kind != TokenKind::byte) continue;
     const std::optional<unsigned char> byte = byte_of(token.text);
     if (!byte || !wants_bytes) {
-      refuse(message("a byte piece must read <0x00> to <0xFF> in a model with byte_fallback, got '",
+      refuse(message("byte pieces must be <0x00> to <0xFF>, in a model with byte_fallback, got '",
                      io::one_line(token.text), "'"));
     }
     bytes.insert(*byte);
   }
-  if (unknown != 1) refuse(message("a model must have one unknown piece, got ", unknown));
-  if (normal == 0) refuse("a model must have a normal piece, got none");
+  if (unknown != 1) refuse(message("the model must have one unknown piece, got ", unknown));
+  if (normal == 0) refuse("the model has no normal pieces");
   if (wants_bytes && bytes.size() != 256)
-    refuse(message("byte_fallback must come with 256 byte pieces, got ", bytes.size()));
+    refuse(message("byte_fallback needs 256 byte pieces, got ", bytes.size()));
 }
 
 }  // namespace
@@ -220,8 +222,7 @@ SentencePieceModel read_sentencepiece(std::string_view bytes) {
     const std::size_t end = bytes.size() - root.left();
     const std::string_view whole = bytes.substr(begin, end - begin);
     begin = end;
-    // Pieces, trainer_spec and normalizer_spec. Samples that a model would test itself with, and
-    // how it would decode, are left out: nothing here needs them.
+    // Pieces, trainer_spec and normalizer_spec. Self-test data and denormalizer_spec are not needed.
     if (field.number > 3) continue;
     require_wire(field, Field::bytes, "a part of the model");
     if (field.number == 1) model.tokens.push_back(read_piece(field.text, model.tokens.size()));
@@ -229,7 +230,7 @@ SentencePieceModel read_sentencepiece(std::string_view bytes) {
     if (field.number == 3) read_normalizer(field.text, model);
     model.bytes += whole;
   }
-  if (model.tokens.empty()) refuse("a SentencePiece model must have pieces, got none");
+  if (model.tokens.empty()) refuse("the SentencePiece model has no pieces");
   check_pieces(model.tokens, wants_bytes);
   return model;
 }

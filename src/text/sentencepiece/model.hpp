@@ -16,10 +16,10 @@ struct SentencePieceModel {
   std::string bytes;        // of the pieces and settings that encoding needs, serialised
 };
 
-// throws   Error(invalid_argument): bytes that are no protocol buffer, pieces that are empty, too
-//          long, not UTF-8 or there twice, scores that are not finite, not exactly one unknown
-//          piece, byte pieces that are not all 256, a character map that leaves its memory;
-//          Error(unsupported): a model that is neither unigram nor BPE
+// throws   Error(invalid_argument): an invalid protocol buffer; pieces that are empty, too
+//          long, not UTF-8 or repeated, scores that are not finite, not exactly one unknown
+//          piece, byte pieces that are not all 256, a character map with offsets beyond its end;
+//          Error(unsupported): a model other than unigram and BPE
 [[nodiscard]] SentencePieceModel read_sentencepiece(std::string_view bytes);
 
 }  // namespace phasor::text

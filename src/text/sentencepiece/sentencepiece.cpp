@@ -1,13 +1,13 @@
-// SentencePiece models, encoded by their own library.
+// SentencePiece models, encoded by the SentencePiece library.
 #include <utility>
 
+#include "phasor/io/internal/file_text.hpp"
 #include "text/bpe/tokenizer.hpp"
 #include "text/tokenizer/settings.hpp"
 
 #ifdef PHASOR_SENTENCEPIECE
 #include <sentencepiece_processor.h>
 
-#include "phasor/io/internal/json.hpp"
 #include "text/sentencepiece/model.hpp"
 
 namespace phasor::text {
@@ -19,12 +19,12 @@ std::unique_ptr<SentencePieceProcessor> load(const std::string& bytes) {
   auto processor = std::make_unique<SentencePieceProcessor>();
   const auto status = processor->LoadFromSerializedProto(bytes);
   if (!status.ok())
-    refuse(message("a SentencePiece model must load, got ", io::one_line(status.message(), 200)));
+    refuse(message("cannot load the SentencePiece model: ", io::one_line(status.message(), 200)));
   return processor;
 }
 
-// Field 3 (normalizer_spec), 2 bytes: its field 3 (add_dummy_prefix) is 0. A message behind another
-// one of the same field adds to it.
+// Field 3 (normalizer_spec), 2 bytes: its field 3 (add_dummy_prefix) is 0. A later message of the
+// same field is merged into the earlier one.
 constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
 
 class SentencePieceTokenizer final : public VocabularyTokenizer {
@@ -34,7 +34,7 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
       : VocabularyTokenizer(Vocabulary(std::move(tokens)), std::move(added)),
         adds_prefix_(model.adds_prefix),
         processor_(load(model.bytes)) {
-    // Models that were not made for the old ways get a space at the start of the text alone.
+    // Models with legacy = false get a space at the start of the text only.
     if (adds_prefix_ && settings.legacy == false)
       without_prefix_ = load(model.bytes + std::string(kNoPrefix));
     const auto id_of = [](int id) -> std::optional<std::int64_t> {
@@ -75,8 +75,7 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
     std::vector<int> ids;
     const auto status = (bare ? without_prefix_ : processor_)->Encode(text, &ids);
     if (!status.ok())
-      refuse(message("encode: SentencePiece must take the text, got ",
-                     io::one_line(status.message(), 200)));
+      refuse(message("encode: SentencePiece failed: ", io::one_line(status.message(), 200)));
     session.ids.insert(session.ids.end(), ids.begin(), ids.end());
   }
 
@@ -122,9 +121,8 @@ namespace phasor::text {
 
 std::unique_ptr<Tokenizer> tokenizer_of_sentencepiece(std::string_view /*bytes*/,
                                                       const TokenizerSettings& /*settings*/) {
-  throw Error(ErrorCode::unsupported,
-              "SentencePiece models must be read by a Phasor built with PHASOR_SENTENCEPIECE, got "
-              "one without");
+  refuse(ErrorCode::unsupported,
+         "SentencePiece models are not supported by this build; build with PHASOR_SENTENCEPIECE");
 }
 
 }  // namespace phasor::text
@@ -138,7 +136,7 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view bytes,
   try {
     return tokenizer_of_sentencepiece(bytes, {});
   } catch (const Error& error) {
-    return Error(error.code(), message(name, ": ", error.what()));
+    return io::in_file(name, error);
   }
 }
 

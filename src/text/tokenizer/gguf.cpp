@@ -3,8 +3,8 @@
 #include <utility>
 #include <variant>
 
-#include "phasor/io/internal/json.hpp"
 #include "phasor/io/gguf.hpp"
+#include "phasor/io/internal/file_text.hpp"
 #include "text/bpe/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 
@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.";
 
-// Refusals name the file and the key.
+// The tokenizer.ggml.* keys of a file. Errors name the file and the key.
 class Keys {
  public:
   explicit Keys(const io::GgufFile& file) : file_(file) {}
 
-  [[noreturn]] void refuse(std::string_view key, const std::string& what,
+  [[noreturn]] void refuse(std::string_view name, const std::string& what,
                            ErrorCode code = ErrorCode::invalid_argument) const {
-    throw Error(code, message(file_.name(), ": key '", key, "' ", what));
+    phasor::refuse(code, message(file_.name(), ": key '", path(name), "' ", what));
   }
 
   [[nodiscard]] std::optional<std::string> text(std::string_view name) const {
@@ -37,7 +37,7 @@ class Keys {
     const auto found = file_.metadata().find(path(name));
     if (found == file_.metadata().end()) return nullptr;
     const auto* const list = std::get_if<std::vector<std::string>>(&found->second);
-    if (list == nullptr) refuse(path(name), "must be a list of strings, got another kind");
+    if (list == nullptr) refuse(name, "must be a list of strings");
     return list;
   }
 
@@ -52,12 +52,12 @@ class Keys {
     const auto found = file_.metadata().find(path(name));
     if (found == file_.metadata().end()) return {};
     const auto* const list = std::get_if<std::vector<double>>(&found->second);
-    if (list == nullptr) refuse(path(name), "must be a list of numbers, got another kind");
+    if (list == nullptr) refuse(name, "must be a list of floats");
     require_count(name, list->size(), count);
     std::vector<float> values;
     values.reserve(list->size());
     for (const double value : *list) {
-      if (!std::isfinite(value)) refuse(path(name), "must hold finite numbers, got others");
+      if (!std::isfinite(value)) refuse(name, message("must be finite, got ", value));
       values.push_back(static_cast<float>(value));
     }
     return values;
@@ -65,10 +65,10 @@ class Keys {
 
   [[nodiscard]] std::optional<std::int64_t> id(std::string_view name, std::size_t count) const {
     const auto value = file_.integer(path(name)).value_or_throw();
-    // Some writers say "none" with the largest number.
+    // Some writers store 0xffffffff for a missing id.
     if (!value || *value == -1 || *value == 0xffffffff) return std::nullopt;
     if (*value < 0 || *value >= static_cast<std::int64_t>(count))
-      refuse(path(name), message("must be an id from 0 to ", count - 1, ", got ", *value));
+      refuse(name, message("must be an id from 0 to ", count - 1, ", got ", *value));
     return value;
   }
 
@@ -79,7 +79,7 @@ class Keys {
  private:
   void require_count(std::string_view name, std::size_t got, std::size_t wanted) const {
     if (got != wanted)
-      refuse(path(name), message("must have one entry a token, ", wanted, ", got ", got));
+      refuse(name, message("must have one entry per token, ", wanted, ", got ", got));
   }
 
   const io::GgufFile& file_;
@@ -87,7 +87,7 @@ class Keys {
 
 std::vector<Token> read_tokens(const Keys& keys) {
   const std::vector<std::string>* const texts = keys.texts("tokens");
-  if (texts == nullptr) keys.refuse(keys.path("tokens"), "must be there, got none");
+  if (texts == nullptr) keys.refuse("tokens", "is missing");
   const std::vector<std::int64_t> kinds = keys.integers("token_type", texts->size());
   std::vector<Token> tokens;
   tokens.reserve(texts->size());
@@ -96,7 +96,7 @@ std::vector<Token> read_tokens(const Keys& keys) {
     token.text = (*texts)[i];
     if (kinds.empty()) continue;
     if (kinds[i] < 1 || kinds[i] > 6)
-      keys.refuse(keys.path("token_type"), message("must hold kinds 1 to 6, got ", kinds[i]));
+      keys.refuse("token_type", message("must have values from 1 to 6, got ", kinds[i]));
     token.kind = static_cast<TokenKind>(kinds[i]);
   }
   return tokens;
@@ -117,25 +117,24 @@ SpecialTokens read_specials(const Keys& keys, std::size_t count) {
 }
 
 void set_add_begin(SpecialTokens& specials, const Keys& keys, bool otherwise) {
-  const std::optional<bool> told = keys.flag("add_bos_token");
-  specials.add_begin = told.value_or(otherwise) && specials.begin.has_value();
-  if (told.value_or(false) && !specials.begin)
-    keys.refuse(keys.path("add_bos_token"), "must come with bos_token_id, got none");
+  const std::optional<bool> wanted = keys.flag("add_bos_token");
+  specials.add_begin = wanted.value_or(otherwise) && specials.begin.has_value();
+  if (wanted.value_or(false) && !specials.begin)
+    keys.refuse("add_bos_token", "is true, but bos_token_id is missing");
 }
 
 std::vector<std::pair<std::string, std::string>> read_merges(const Keys& keys) {
   const std::vector<std::string>* const lines = keys.texts("merges");
-  if (lines == nullptr) keys.refuse(keys.path("merges"), "must be there, got none");
+  if (lines == nullptr) keys.refuse("merges", "is missing");
   std::vector<std::pair<std::string, std::string>> merges;
   merges.reserve(lines->size());
   for (const std::string& line : *lines) {
-    // The characters that stand for bytes have no space.
+    // The characters that represent bytes contain no space.
     const std::size_t space = line.find(' ');
     if (space == std::string::npos || space == 0 || space + 1 == line.size() ||
         line.find(' ', space + 1) != std::string::npos) {
-      keys.refuse(keys.path("merges"),
-                  message("must hold two tokens and a space between them, got '",
-                          io::one_line(unicode::replace_invalid(line)), "'"));
+      keys.refuse("merges", message("must have two tokens with a space between them, got ",
+                                    unicode::quoted(line)));
     }
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -157,21 +156,19 @@ std::unique_ptr<Tokenizer> byte_level(const Keys& keys, BpeParts parts) {
   const std::string name = keys.text("pre").value_or("");
   std::optional<NamedPretokenizer> pre = pretokenizer_of(name);
   if (!pre) {
-    keys.refuse(
-        keys.path("pre"),
-        message("must name a pre-tokenizer that Phasor has (gpt-2, smollm, starcoder, "
-                "refact, command-r, qwen2, llama-bpe, ...), got ",
-                name.empty() ? "none" : "'" + io::one_line(unicode::replace_invalid(name)) + "'"),
-        ErrorCode::unsupported);
+    keys.refuse("pre",
+                message("must be a known pre-tokenizer (gpt-2, smollm, starcoder, refact, "
+                        "command-r, qwen2, llama-bpe, ...), got ",
+                        unicode::quoted(name)),
+                ErrorCode::unsupported);
   }
   for (std::size_t i = 0; i < parts.tokens.size(); ++i) {
     const Token& token = parts.tokens[i];
     if (token.kind != TokenKind::normal) continue;
     if (unicode::find_invalid(token.text) != std::string_view::npos ||
         !from_byte_characters(token.text)) {
-      keys.refuse(keys.path("tokens"),
-                  message("must be made of the 256 characters for bytes, got '",
-                          io::one_line(unicode::replace_invalid(token.text)), "' as token ", i));
+      keys.refuse("tokens", message("must consist of the 256 characters for bytes, got ",
+                                    unicode::quoted(token.text), " as token ", i));
     }
   }
   parts.merges = read_merges(keys);
@@ -186,20 +183,18 @@ std::unique_ptr<Tokenizer> byte_level(const Keys& keys, BpeParts parts) {
 // SentencePiece's BPE: merges by score.
 std::unique_ptr<Tokenizer> by_scores(const Keys& keys, BpeParts parts) {
   if (keys.flag("remove_extra_whitespaces").value_or(false))
-    keys.refuse(keys.path("remove_extra_whitespaces"), "must be false, got true",
-                ErrorCode::unsupported);
+    keys.refuse("remove_extra_whitespaces", "must be false, got true", ErrorCode::unsupported);
   if (keys.has("precompiled_charsmap"))
-    keys.refuse(keys.path("precompiled_charsmap"), "must not be there with BPE, got one",
-                ErrorCode::unsupported);
-  if (!keys.has("scores")) keys.refuse(keys.path("scores"), "must be there, got none");
-  if (!keys.has("token_type")) keys.refuse(keys.path("token_type"), "must be there, got none");
+    keys.refuse("precompiled_charsmap", "is not supported with BPE", ErrorCode::unsupported);
+  if (!keys.has("scores")) keys.refuse("scores", "is missing");
+  if (!keys.has("token_type")) keys.refuse("token_type", "is missing");
   CharacterSettings settings;
   settings.scores = keys.floats("scores", parts.tokens.size());
   const bool prefix = keys.flag("add_space_prefix").value_or(true);
   settings.prefix = prefix ? SpacePrefix::every_more : SpacePrefix::none;
   settings.strip_first = prefix;
 
-  // What the format means where a file does not say.
+  // The defaults of the format.
   const auto is_special = [&](std::size_t id, TokenKind kind) {
     return id < parts.tokens.size() && parts.tokens[id].kind == kind;
   };
@@ -212,7 +207,7 @@ std::unique_ptr<Tokenizer> by_scores(const Keys& keys, BpeParts parts) {
   parts.added = added_tokens(parts.tokens);
   for (AddedToken& token : parts.added) {
     if (token.special) continue;
-    // Sought where SentencePiece seeks them: spaces are U+2581 already.
+    // Matched in normalised text, as SentencePiece does: spaces are U+2581.
     token.normalized = true;
     token.content = to_visible_spaces(token.content);
   }
@@ -227,12 +222,10 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(const io::GgufFile& file) {
   try {
     const std::string model = keys.text("model").value_or("");
     if (model != "gpt2" && model != "llama") {
-      keys.refuse(
-          keys.path("model"),
-          message(
-              "must be 'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE), got ",
-              model.empty() ? "none" : "'" + io::one_line(unicode::replace_invalid(model)) + "'"),
-          ErrorCode::unsupported);
+      keys.refuse("model",
+                  message("must be 'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE), got ",
+                          unicode::quoted(model)),
+                  ErrorCode::unsupported);
     }
     BpeParts parts;
     parts.tokens = read_tokens(keys);
@@ -242,7 +235,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(const io::GgufFile& file) {
   } catch (const Error& error) {
     const std::string_view text = error.what();
     if (text.starts_with(file.name())) return error;
-    return Error(error.code(), message(file.name(), ": ", text));
+    return io::in_file(file.name(), error);
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using io::Json;
 
-// How far ids may lie apart: holes are allowed, a vocabulary of holes is not.
+// The limit of ids in a file with so many tokens: some ids may be unused, most may not.
 std::int64_t most_ids(std::size_t tokens) { return 2 * static_cast<std::int64_t>(tokens) + 1024; }
 
 void place(std::vector<Token>& tokens, const Json& id, Token token, std::int64_t limit) {
@@ -23,8 +23,8 @@ void place(std::vector<Token>& tokens, const Json& id, Token token, std::int64_t
   const auto at = id.get<std::size_t>();
   if (at >= tokens.size()) tokens.resize(at + 1, Token{"", TokenKind::unused});
   if (!tokens[at].text.empty() && tokens[at].text != token.text) {
-    refuse(message("each id must stand once, got ", at, " for '", io::one_line(tokens[at].text),
-                   "' and '", io::one_line(token.text), "'"));
+    refuse(message("id ", at, " belongs to two tokens, '", io::one_line(tokens[at].text), "' and '",
+                   io::one_line(token.text), "'"));
   }
   tokens[at] = std::move(token);
 }
@@ -36,16 +36,9 @@ std::vector<AddedToken> read_added(const Json& root) {
   if (!list->is_array()) refuse(message("added_tokens: must be a list, got ", io::shown(*list)));
   for (const Json& entry : *list) {
     if (!entry.is_object())
-      refuse(message("added_tokens: must hold objects, got ", io::shown(entry)));
-    AddedToken& token = added.emplace_back();
-    token.content = text_member(entry, "content").value_or("");
-    if (token.content.empty())
-      refuse(message("added_tokens: a token must have a content, got ", io::shown(entry)));
-    token.special = flag_member(entry, "special").value_or(false);
+      refuse(message("added_tokens: must be a list of objects, got ", io::shown(entry)));
+    AddedToken& token = added.emplace_back(added_token(entry, "added_tokens"));
     token.normalized = flag_member(entry, "normalized").value_or(!token.special);
-    token.left_strip = flag_member(entry, "lstrip").value_or(false);
-    token.right_strip = flag_member(entry, "rstrip").value_or(false);
-    token.single_word = flag_member(entry, "single_word").value_or(false);
   }
   return added;
 }
@@ -54,7 +47,7 @@ std::vector<Token> read_tokens(const Json& root, const Json& model,
                                std::vector<AddedToken>& added) {
   const Json* const vocab = member(model, "vocab");
   if (vocab == nullptr || !vocab->is_object())
-    refuse("model: vocab must be an object of tokens and ids, got none");
+    refuse("model: \"vocab\" is missing or not an object of tokens and ids");
   const std::int64_t limit = std::min(most_ids(vocab->size() + added.size()), kMaxVocabulary);
   const bool has_bytes = flag_member(model, "byte_fallback").value_or(false);
   std::vector<Token> tokens;
@@ -66,11 +59,11 @@ std::vector<Token> read_tokens(const Json& root, const Json& model,
   for (std::size_t i = 0; i < added.size(); ++i) {
     const Json* const id = member((*member(root, "added_tokens"))[i], "id");
     if (id == nullptr)
-      refuse(message("added_tokens: '", io::one_line(added[i].content), "' must have an id"));
+      refuse(message("added_tokens: missing key \"id\" of '", io::one_line(added[i].content), "'"));
     const auto known = vocab->find(added[i].content);
     if (known != vocab->end() && *known != *id) {
-      refuse(message("added_tokens: '", io::one_line(added[i].content), "' must have its id ",
-                     io::shown(*known), " of the vocabulary, got ", io::shown(*id)));
+      refuse(message("added_tokens: '", io::one_line(added[i].content), "' must have id ",
+                     io::shown(*known), ", as in the vocabulary, got ", io::shown(*id)));
     }
     const TokenKind kind = added[i].special ? TokenKind::control : TokenKind::user_defined;
     place(tokens, *id, {added[i].content, kind}, limit);
@@ -82,7 +75,7 @@ std::vector<Token> read_tokens(const Json& root, const Json& model,
 // "a b", or ["a", "b"].
 std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) {
   const Json* const list = member(model, "merges");
-  if (list == nullptr || !list->is_array()) refuse("model: merges must be a list, got none");
+  if (list == nullptr || !list->is_array()) refuse("model: \"merges\" is missing or not a list");
   std::vector<std::pair<std::string, std::string>> merges;
   merges.reserve(list->size());
   for (const Json& entry : *list) {
@@ -106,18 +99,18 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) 
 void check_model(const Json& model) {
   const std::string type = text_member(model, "type").value_or("BPE");
   if (type != "BPE") {
-    throw Error(ErrorCode::unsupported, message("model: must be BPE, got ", io::one_line(type)));
+    refuse(ErrorCode::unsupported, message("model: type must be BPE, got ", io::one_line(type)));
   }
   for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_member(model, key).value_or("").empty()) {
-      throw Error(ErrorCode::unsupported,
-                  message("model: ", key, " must be empty, got ", io::shown(*member(model, key))));
+      refuse(ErrorCode::unsupported,
+             message("model: ", key, " must be empty, got ", io::shown(*member(model, key))));
     }
   }
   const Json* const dropout = member(model, "dropout");
   if (dropout != nullptr && *dropout != 0.0) {
-    throw Error(ErrorCode::unsupported,
-                message("model: dropout must be null, got ", io::shown(*dropout)));
+    refuse(ErrorCode::unsupported,
+           message("model: dropout must be null, got ", io::shown(*dropout)));
   }
 }
 
@@ -144,7 +137,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,
                                              const TokenizerSettings& settings) {
   const Json root = io::parse_object(text);
   const Json* const model = member(root, "model");
-  if (model == nullptr || !model->is_object()) refuse("must have an object 'model', got none");
+  if (model == nullptr || !model->is_object()) refuse("\"model\" is missing or not an object");
   check_model(*model);
   Stages stages = read_stages(root);
 
@@ -163,11 +156,10 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,
     return make_byte_level_bpe(std::move(parts), std::move(stages.bytes));
   }
   if (stages.bytes.normaliser != Normaliser::none) {
-    throw Error(ErrorCode::unsupported,
-                "normalizer: NFC must come with ByteLevel, got it with spaces as U+2581");
+    refuse(ErrorCode::unsupported, "normalizer: NFC is supported with ByteLevel only");
   }
   for (AddedToken& token : parts.added) {
-    // With a pre-tokenizer alone, normalised text is the text as it came.
+    // With a pre-tokenizer alone, normalised text is the text itself.
     token.normalized = token.normalized && stages.normalises;
     if (token.normalized)
       token.content = to_visible_spaces((stages.prepends ? " " : "") + token.content);
@@ -183,7 +175,7 @@ Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view text,
   try {
     return tokenizer_of_json(text, {});
   } catch (const Error& error) {
-    return Error(error.code(), message(name, ": ", error.what()));
+    return io::in_file(name, error);
   }
 }
 

@@ -1,9 +1,10 @@
-// The tokenizer of a path, whatever files are there.
+// The tokenizer of a file or folder.
 #include <filesystem>
 
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "phasor/io/internal/posix_file.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 
@@ -13,15 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 using Made = std::unique_ptr<Tokenizer>;
 
-std::string shown_path(const fs::path& path) { return io::one_line(path.string(), 200); }
-
-// What `make` refuses, with the name of the file in front.
+// make(), its errors with the name of the file in front.
 template <class Make>
 Made named(const fs::path& path, const Make& make) {
   try {
     return make();
   } catch (const Error& error) {
-    throw Error(error.code(), message(shown_path(path), ": ", error.what()));
+    throw io::in_file(io::shown(path), error);
   }
 }
 
@@ -43,7 +42,7 @@ Made read_folder(const fs::path& folder) {
     try {
       return named(json, [&] { return tokenizer_of_json(text, settings); });
     } catch (const Error& error) {
-      // The file beside it is the same tokenizer in the form that Phasor may have.
+      // tokenizer.model and vocab.txt have the same tokenizer in a form that may be supported.
       if (error.code() != ErrorCode::unsupported || (!has_pieces && !has_words)) throw;
     }
   }
@@ -55,13 +54,11 @@ Made read_folder(const fs::path& folder) {
     const LetterCase letters =
         settings.lower_case.value_or(true) ? LetterCase::lower : LetterCase::keep;
     const std::string text = io::read_text(words).value_or_throw();
-    return parse_wordpiece(text, shown_path(words), segmentation_of(folder), letters)
+    return parse_wordpiece(text, io::shown(words), segmentation_of(folder), letters)
         .value_or_throw();
   }
-  throw Error(ErrorCode::io,
-              message(shown_path(folder),
-                      ": a tokenizer must be tokenizer.json, tokenizer.model or vocab.txt, got "
-                      "none of them"));
+  throw io::file_error(io::shown(folder),
+                       "no tokenizer: tokenizer.json, tokenizer.model and vocab.txt are missing");
 }
 
 }  // namespace
@@ -75,8 +72,7 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const fs::path& path) {
   } catch (const Error& error) {
     return error;
   } catch (const fs::filesystem_error& error) {
-    return Error(ErrorCode::io,
-                 message(shown_path(path), ": must be readable, got ", error.code().message()));
+    return io::system_error(io::shown(path), "open", error.code().value());
   }
 }
 

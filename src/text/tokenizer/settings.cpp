@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/posix_file.hpp"
 #include "text/tokenizer/stages.hpp"
 
 namespace phasor::text {
@@ -11,7 +12,7 @@ namespace {
 
 using io::Json;
 
-// A token is its text, or an object with the text as its content.
+// A token is a string, or an object with the string in "content".
 std::optional<std::string> token_member(const Json& root, const char* key) {
   const Json* const value = member(root, key);
   if (value == nullptr) return std::nullopt;
@@ -19,24 +20,12 @@ std::optional<std::string> token_member(const Json& root, const char* key) {
 }
 
 std::int32_t checked_id(const Json& value, const char* where) {
-  if (!value.is_number_integer()) refuse(message(where, ": must be ids, got ", io::shown(value)));
+  if (!value.is_number_integer()) refuse(message(where, ": must be an id, got ", io::shown(value)));
   if (value.get<double>() < 0.0 || value.get<double>() >= static_cast<double>(kMaxVocabulary)) {
     refuse(message(where, ": an id must be from 0 to ", kMaxVocabulary - 1, ", got ",
                    io::shown(value)));
   }
   return value.get<std::int32_t>();
-}
-
-AddedToken added_of(const Json& entry, std::int32_t id) {
-  const std::optional<std::string> content = text_member(entry, "content");
-  if (!content || content->empty())
-    refuse(message("added_tokens_decoder: a token must have a content, got ", io::shown(entry)));
-  AddedToken token{*content, id};
-  token.special = flag_member(entry, "special").value_or(false);
-  token.left_strip = flag_member(entry, "lstrip").value_or(false);
-  token.right_strip = flag_member(entry, "rstrip").value_or(false);
-  token.single_word = flag_member(entry, "single_word").value_or(false);
-  return token;
 }
 
 void read_added(const Json& root, TokenizerSettings& settings) {
@@ -52,8 +41,8 @@ void read_added(const Json& root, TokenizerSettings& settings) {
       refuse(
           message("added_tokens_decoder: must map ids to tokens, got '", io::one_line(key), "'"));
     }
-    settings.added.push_back(
-        added_of(entry, checked_id(Json(std::stol(key)), "added_tokens_decoder")));
+    AddedToken& token = settings.added.emplace_back(added_token(entry, "added_tokens_decoder"));
+    token.id = checked_id(Json(std::stol(key)), "added_tokens_decoder");
   }
 }
 
@@ -69,7 +58,7 @@ void read_template(const Json& root, TokenizerSettings& settings) {
     refuse(message("chat_template: must be a string or a list, got ", io::shown(*value)));
   for (const Json& entry : *value) {
     if (!entry.is_object())
-      refuse(message("chat_template: a list must hold objects, got ", io::shown(entry)));
+      refuse(message("chat_template: must be a list of objects, got ", io::shown(entry)));
     if (text_member(entry, "name") == "default")
       settings.chat_template = text_member(entry, "template").value_or("");
   }
@@ -97,7 +86,7 @@ void read_generation_config(const Json& root, TokenizerSettings& settings) {
   for (const Json& end : *ends) settings.stops.push_back(checked_id(end, "eos_token_id"));
 }
 
-// Text -> id, of tokens that are cut out of the text but may be no control tokens.
+// Text -> id, of added tokens that need not be control tokens.
 void read_added_tokens(const Json& root, TokenizerSettings& settings) {
   for (const io::JsonMember* const entry : root.sorted_items()) {
     const bool is_known =
@@ -109,13 +98,14 @@ void read_added_tokens(const Json& root, TokenizerSettings& settings) {
 }
 
 using ReadJson = void (*)(const Json&, TokenizerSettings&);
-void read_beside(const std::filesystem::path& path, ReadJson read, TokenizerSettings& settings) {
+void read_if_present(const std::filesystem::path& path, ReadJson read,
+                     TokenizerSettings& settings) {
   if (!std::filesystem::exists(path)) return;
   const std::string text = io::read_text(path).value_or_throw();
   try {
     read(io::parse_object(text), settings);
   } catch (const Error& error) {
-    throw Error(error.code(), message(io::one_line(path.string(), 200), ": ", error.what()));
+    throw io::in_file(io::shown(path), error);
   }
 }
 
@@ -123,9 +113,9 @@ void read_beside(const std::filesystem::path& path, ReadJson read, TokenizerSett
 
 TokenizerSettings read_settings(const std::filesystem::path& folder) {
   TokenizerSettings settings;
-  read_beside(folder / "tokenizer_config.json", read_tokenizer_config, settings);
-  read_beside(folder / "added_tokens.json", read_added_tokens, settings);
-  read_beside(folder / "generation_config.json", read_generation_config, settings);
+  read_if_present(folder / "tokenizer_config.json", read_tokenizer_config, settings);
+  read_if_present(folder / "added_tokens.json", read_added_tokens, settings);
+  read_if_present(folder / "generation_config.json", read_generation_config, settings);
   if (const auto path = folder / "chat_template.jinja"; std::filesystem::exists(path))
     settings.chat_template = io::read_text(path).value_or_throw();
   return settings;

@@ -1,4 +1,4 @@
-// What the files beside a tokenizer say: tokenizer_config.json, generation_config.json,
+// The settings in the other files of a tokenizer's folder: tokenizer_config.json, generation_config.json,
 // added_tokens.json, chat_template.jinja.
 #pragma once
 
@@ -20,22 +20,22 @@ struct TokenizerSettings {
   std::optional<std::string> begin, end, pad, unknown, mask, classify, separate;  // by their texts
   std::optional<bool> add_begin;
   std::optional<bool> lower_case;  // of WordPiece
-  std::optional<bool> legacy;      // SentencePiece: a space is put behind special tokens, too
+  std::optional<bool> legacy;      // SentencePiece: a space is added after special tokens, too
   std::vector<AddedToken> added;   // with their ids
   std::vector<std::int64_t> stops;
   std::string chat_template;
 };
 
-// Files that are not there say nothing.
+// Missing files are skipped.
 //
-// throws   Error, naming the file
+// throws   Error, with the name of the file
 [[nodiscard]] TokenizerSettings read_settings(const std::filesystem::path& folder);
 
 // Special tokens by their texts in a vocabulary of `size` tokens; absent ones stay as they are in
 // `specials`.
 //
-// throws   Error(invalid_argument): a begin or end token that the vocabulary lacks, stops outside
-//          it
+// throws   Error(invalid_argument): a begin or end token that is not in the vocabulary, stops
+//          outside it
 using FindToken = std::function<std::optional<std::int64_t>(const std::string&)>;
 void apply_settings(const TokenizerSettings& settings, const FindToken& find, std::int64_t size,
                     SpecialTokens& specials);

@@ -11,15 +11,15 @@ using io::Json;
 
 [[noreturn]] void refuse_unknown(std::string_view stage, const std::string& type,
                                  std::string_view known) {
-  throw Error(ErrorCode::unsupported,
-              message(stage, ": must be one of ", known, ", got ", io::one_line(type)));
+  refuse(ErrorCode::unsupported,
+         message(stage, ": must be one of ", known, ", got ", io::one_line(type)));
 }
 
 std::string type_of(const Json& stage, std::string_view where) {
   if (!stage.is_object())
     refuse(message(where, ": must be an object with a type, got ", io::shown(stage)));
   const std::optional<std::string> type = text_member(stage, "type");
-  if (!type) refuse(message(where, ": must have a type, got none"));
+  if (!type) refuse(message(where, ": missing key \"type\" in ", io::shown(stage)));
   return *type;
 }
 
@@ -32,7 +32,7 @@ void for_each_stage(const Json& root, const char* where, const char* list,
   if (type != "Sequence") return act(*stage, type);
   const Json* const stages = member(*stage, list);
   if (stages == nullptr || !stages->is_array())
-    refuse(message(where, ": a Sequence must have a list '", list, "', got none"));
+    refuse(message(where, ": \"", list, "\" of a Sequence is missing or not a list"));
   for (const Json& inner : *stages) act(inner, type_of(inner, where));
 }
 
@@ -58,29 +58,28 @@ void read_normalizer(const Json& root, Stages& stages) {
     }
   });
   if (stages.prepends && !stages.visible_spaces)
-    refuse("normalizer: Prepend must come with Replace of spaces by U+2581, got it alone");
+    refuse("normalizer: Prepend needs Replace of spaces by U+2581");
 }
 
 void read_split(const Json& stage, Stages& stages) {
-  if (pattern_of(stage, "String") == " " && stages.visible_spaces) return;  // none are left
+  if (pattern_of(stage, "String") == " " && stages.visible_spaces) return;  // no spaces are left
   const std::string regex = pattern_of(stage, "Regex").value_or("");
   const std::optional<SplitRule> rule = rule_of_regex(regex);
   if (!rule) {
-    throw Error(ErrorCode::unsupported,
-                message("pre_tokenizer: a Split must have a regular expression that Phasor knows "
-                        "(those of GPT-2, Qwen2 and Llama 3), got ",
-                        regex.empty() ? io::shown(stage) : "'" + io::one_line(regex, 100) + "'"));
+    refuse(ErrorCode::unsupported,
+           message("pre_tokenizer: Split supports the regular expressions of GPT-2, Qwen2 and "
+                   "Llama 3, got ",
+                   regex.empty() ? io::shown(stage) : "'" + io::one_line(regex, 100) + "'"));
   }
   const std::string behavior = text_member(stage, "behavior").value_or("");
   const bool inverted = flag_member(stage, "invert").value_or(false);
-  // All expressions but those of digits match all of the text, so that "what does not match,
-  // removed" keeps every match.
+  // All expressions but those of digits match all of the text, so that removing what does not match
+  // keeps every match.
   const bool covers = *rule != SplitRule::digits && *rule != SplitRule::digit_runs;
   const bool isolates = behavior == "Isolated" && (!inverted || covers);
   if (!isolates && !(behavior == "Removed" && inverted && covers)) {
-    throw Error(
-        ErrorCode::unsupported,
-        message("pre_tokenizer: a Split must have the behavior Isolated, got ", io::shown(stage)));
+    refuse(ErrorCode::unsupported,
+           message("pre_tokenizer: behavior of Split must be Isolated, got ", io::shown(stage)));
   }
   stages.bytes.rules.push_back(*rule);
 }
@@ -88,7 +87,8 @@ void read_split(const Json& stage, Stages& stages) {
 void read_metaspace(const Json& stage, Stages& stages) {
   if (text_member(stage, "replacement").value_or(std::string(unicode::kVisibleSpace)) !=
       unicode::kVisibleSpace)
-    refuse(message("pre_tokenizer: Metaspace must write U+2581, got ", io::shown(stage)));
+    refuse(
+        message("pre_tokenizer: replacement of Metaspace must be U+2581, got ", io::shown(stage)));
   const bool old = flag_member(stage, "add_prefix_space").value_or(true);
   const std::string scheme =
       text_member(stage, "prepend_scheme").value_or(old ? "always" : "never");
@@ -107,7 +107,8 @@ void read_metaspace(const Json& stage, Stages& stages) {
 void read_pre_tokenizer(const Json& root, Stages& stages) {
   std::size_t count = 0;
   for_each_stage(root, "pre_tokenizer", "pretokenizers", [&](const Json& stage, const auto& type) {
-    if (stages.byte_level) refuse("pre_tokenizer: ByteLevel must be the last, got more behind it");
+    if (stages.byte_level)
+      refuse(message("pre_tokenizer: ByteLevel must be the last stage, got ", type, " after it"));
     ++count;
     if (type == "ByteLevel") {
       stages.byte_level = true;
@@ -126,12 +127,13 @@ void read_pre_tokenizer(const Json& root, Stages& stages) {
     }
   });
   if (stages.byte_level && stages.bytes.prefix_space && count > 1)
-    refuse("pre_tokenizer: add_prefix_space must stand with ByteLevel alone, got more stages");
+    refuse("pre_tokenizer: add_prefix_space of ByteLevel cannot be combined with other stages");
   if (stages.byte_level && stages.visible_spaces)
-    refuse("pre_tokenizer: ByteLevel must not come with spaces as U+2581, got both");
+    refuse("pre_tokenizer: ByteLevel cannot be combined with spaces as U+2581");
   if (!stages.byte_level && (!stages.visible_spaces || !stages.bytes.rules.empty())) {
-    throw Error(ErrorCode::unsupported,
-                "pre_tokenizer: must end with ByteLevel, or spaces become U+2581, got neither");
+    refuse(ErrorCode::unsupported,
+           message("pre_tokenizer: must end with ByteLevel or replace spaces by U+2581, got ",
+                   io::shown(root.contains("pre_tokenizer") ? root["pre_tokenizer"] : Json())));
   }
 }
 
@@ -179,6 +181,18 @@ std::optional<bool> flag_member(const Json& object, const char* key) {
   if (!value->is_boolean())
     refuse(message(key, ": must be true or false, got ", io::shown(*value)));
   return value->get<bool>();
+}
+
+AddedToken added_token(const Json& entry, std::string_view where) {
+  AddedToken token;
+  token.content = text_member(entry, "content").value_or("");
+  if (token.content.empty())
+    refuse(message(where, ": missing key \"content\" in ", io::shown(entry)));
+  token.special = flag_member(entry, "special").value_or(false);
+  token.left_strip = flag_member(entry, "lstrip").value_or(false);
+  token.right_strip = flag_member(entry, "rstrip").value_or(false);
+  token.single_word = flag_member(entry, "single_word").value_or(false);
+  return token;
 }
 
 Stages read_stages(const Json& root) {

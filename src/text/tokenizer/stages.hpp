@@ -13,22 +13,26 @@
 namespace phasor::text {
 
 struct Stages {
-  bool byte_level = false;      // words are made of the 256 characters for bytes
+  bool byte_level = false;      // words consist of the 256 characters for bytes
   bool visible_spaces = false;  // spaces become U+2581
-  bool normalises = false;      // by the normalizer, which added tokens pass too
-  bool prepends = false;        // the normalizer puts a space first
+  bool normalises = false;      // the normalizer changes text and added tokens
+  bool prepends = false;        // the normalizer adds a space in front
   ByteLevelSettings bytes;
   CharacterSettings characters;
-  std::optional<std::string> begin;  // what the post-processor puts first
+  std::optional<std::string> begin;  // the token that the post-processor adds in front
 };
 
-// throws   Error(unsupported) naming a stage that Phasor does not have, Error(invalid_argument) for
-//          one that is not as it must be
+// throws   Error(unsupported): an unknown stage; Error(invalid_argument): a malformed one
 [[nodiscard]] Stages read_stages(const io::Json& root);
 
-// Members of a JSON object, as one kind or refused; absent and null read as nullopt.
+// Members of a JSON object; nullopt when absent or null, Error(invalid_argument) for another type.
 [[nodiscard]] const io::Json* member(const io::Json& object, const char* key);
 [[nodiscard]] std::optional<std::string> text_member(const io::Json& object, const char* key);
 [[nodiscard]] std::optional<bool> flag_member(const io::Json& object, const char* key);
+
+// Content and flags of an added token, without id and `normalized`.
+//
+// throws   Error(invalid_argument), with `where` in front: no content, a member of another type
+[[nodiscard]] AddedToken added_token(const io::Json& entry, std::string_view where);
 
 }  // namespace phasor::text

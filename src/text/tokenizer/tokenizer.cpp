@@ -19,17 +19,15 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, std::string_vie
   if (begin == BeginToken::as_wanted && specials.add_begin && specials.begin &&
       (ids.empty() || ids.front() != *specials.begin))
     ids.insert(ids.begin(), *specials.begin);
-  if (ids.empty())
-    throw Error(ErrorCode::invalid_argument,
-                "the prompt must have at least one token, got an empty text");
+  if (ids.empty()) refuse("the prompt is empty: it must have at least one token");
   return ids;
 }
 
 PairIds encode_pair(const Tokenizer& tokenizer, std::string_view a, std::string_view b) {
   const SpecialTokens& specials = tokenizer.specials();
   if (!specials.classify || !specials.separate) {
-    refuse(message("encode_pair: the vocabulary must hold [CLS] and [SEP], got none of ",
-                   specials.classify ? "[SEP]" : "[CLS]"));
+    refuse(message("encode_pair: the vocabulary has no ", specials.classify ? "[SEP]" : "[CLS]",
+                   " token"));
   }
   PairIds pair;
   pair.ids.push_back(*specials.classify);

@@ -9,14 +9,14 @@
 namespace phasor::text {
 namespace {
 
-// A word character right before `offset`, or right behind it.
+// Whether the character before or after `offset` is a word character.
 bool word_before(std::string_view text, std::size_t offset) noexcept {
   if (offset == 0) return false;
   std::size_t begin = offset - 1;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
   return unicode::is_word(unicode::next(text, begin));
 }
-bool word_behind(std::string_view text, std::size_t offset) noexcept {
+bool word_after(std::string_view text, std::size_t offset) noexcept {
   return offset < text.size() && unicode::is_word(unicode::next(text, offset));
 }
 
@@ -24,17 +24,17 @@ std::size_t spaces_begin(std::string_view text, std::size_t end, std::size_t lea
   while (end > least) {
     std::size_t begin = end - 1;
     while (begin > least && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
-    std::size_t behind = begin;
-    if (!unicode::is_space(unicode::next(text, behind))) break;
+    std::size_t after = begin;
+    if (!unicode::is_space(unicode::next(text, after))) break;
     end = begin;
   }
   return end;
 }
 std::size_t spaces_after(std::string_view text, std::size_t begin) noexcept {
   while (begin < text.size()) {
-    std::size_t behind = begin;
-    if (!unicode::is_space(unicode::next(text, behind))) break;
-    begin = behind;
+    std::size_t after = begin;
+    if (!unicode::is_space(unicode::next(text, after))) break;
+    begin = after;
   }
   return begin;
 }
@@ -49,12 +49,12 @@ Vocabulary::Vocabulary(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
   for (std::int32_t id = 0; id < size(); ++id) {
     const Token& token = (*this)[id];
     if (unicode::find_invalid(token.text) != std::string_view::npos)
-      refuse(message("token ", id, " must be UTF-8, got other bytes"));
+      refuse(message("token ", id, " must be UTF-8, got ", unicode::quoted(token.text)));
     if (token.text.empty()) continue;
     const auto [found, is_new] = ids_.try_emplace(token.text, id);
     if (!is_new && token.kind != TokenKind::unused) {
-      refuse(message("each token must stand once, got '", io::one_line(token.text), "' as ",
-                     found->second, " and ", id));
+      refuse(message("token '", io::one_line(token.text), "' has two ids, ", found->second, " and ",
+                     id));
     }
   }
 }
@@ -126,13 +126,13 @@ AddedMatcher::Match AddedMatcher::next(std::string_view text, std::size_t from) 
 void AddedMatcher::split(std::string_view text, SpecialText special,
                          const std::function<void(std::string_view, std::size_t)>& plain,
                          const std::function<void(std::int32_t)>& token) const {
-  std::size_t done = 0;  // what was given out so far
+  std::size_t done = 0;  // the end of what was emitted
   std::size_t from = 0;
   for (Match match; !empty() && (match = next(text, from)).token != nullptr;) {
     const AddedToken& found = *match.token;
     from = match.end;
     if (found.special && special == SpecialText::as_text) continue;
-    if (found.single_word && (word_before(text, match.begin) || word_behind(text, match.end)))
+    if (found.single_word && (word_before(text, match.begin) || word_after(text, match.end)))
       continue;
     std::size_t begin = std::max(match.begin, done), end = match.end;
     if (found.left_strip) begin = spaces_begin(text, begin, done);
@@ -190,8 +190,8 @@ std::optional<std::int64_t> VocabularyTokenizer::find(std::string_view token) co
 
 const Token& VocabularyTokenizer::at(std::int64_t id) const {
   if (id < 0 || id >= size()) {
-    throw Error(ErrorCode::out_of_range, message("tokenizer: an id must be from 0 to ", size() - 1,
-                                                 ", the end of the vocabulary, got ", id));
+    refuse(ErrorCode::out_of_range, message("tokenizer: id must be in the vocabulary, from 0 to ",
+                                            size() - 1, ", got ", id));
   }
   return vocabulary_[id];
 }
@@ -213,7 +213,7 @@ void complete_stops(SpecialTokens& specials, const Vocabulary& vocabulary) {
         "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<EOT>", "</s>"}) {
     add_named(name);
   }
-  // GLM ends its turn by opening the next one.
+  // GLM ends its turn by starting the next one.
   if (vocabulary.find("[gMASK]"))
     for (const std::string_view name : {"<|user|>", "<|observation|>"}) add_named(name);
 }

@@ -1,5 +1,4 @@
-// What every tokenizer with a list of tokens shares: the list, and the tokens that are cut out of
-// the text before anything else looks at it.
+// The list of tokens, and the added tokens that are matched in the text before the model runs.
 #pragma once
 
 #include <cstddef>
@@ -32,17 +31,17 @@ struct Token {
   TokenKind kind = TokenKind::normal;
 };
 
-// Ids are below this in every vocabulary, so that a lying file cannot ask for endless memory.
+// Ids are below this limit, so that an untrusted file cannot cause a huge allocation.
 inline constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 24;
 
-// Places in a text stay below 2^31, even where each of its spaces becomes three bytes.
+// Offsets in a text are below 2^31, even if each space becomes three bytes.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;
 
 class Vocabulary {
  public:
   // An empty token, and all but the first of unused ones that share a text, cannot be found.
   //
-  // throws   Error(invalid_argument): no token, too many, a text that is not UTF-8 or stands twice
+  // throws   Error(invalid_argument): no token, too many, a text that is not UTF-8 or repeats
   explicit Vocabulary(std::vector<Token> tokens);
   Vocabulary(Vocabulary&&) = default;
   Vocabulary& operator=(Vocabulary&&) = default;
@@ -66,24 +65,24 @@ class Vocabulary {
 [[nodiscard]] std::optional<unsigned char> byte_of(std::string_view text) noexcept;
 [[nodiscard]] std::string byte_token(unsigned char byte);
 
-// A token that is cut out of the text as it stands, with the names of tokenizer.json.
+// A token that is matched as a whole, with the names of tokenizer.json.
 struct AddedToken {
   std::string content;
   std::int32_t id = 0;
   bool special = false;      // a control token
-  bool normalized = false;   // sought in normalised text, not in the text as it came
-  bool left_strip = false;   // takes the spaces before it
-  bool right_strip = false;  // and behind it
-  bool single_word = false;  // only where no word touches it
+  bool normalized = false;   // matched in normalised text, not in the original
+  bool left_strip = false;   // includes the spaces before it
+  bool right_strip = false;  // and after it
+  bool single_word = false;  // not next to a word character
 };
 
-// Finds added tokens: the leftmost, of those the longest.
+// Finds added tokens: the leftmost match, the longest of these.
 class AddedMatcher {
  public:
   void add(AddedToken token);
   [[nodiscard]] bool empty() const noexcept { return tokens_.empty(); }
-  // Gives all of the text in order: what lies between tokens to `plain` with its offset, tokens to
-  // `token`. SpecialText::as_text leaves special tokens in the plain text.
+  // Passes all of the text in order: text between tokens to `plain` with its offset, tokens to
+  // `token`. SpecialText::as_text treats special tokens as plain text.
   void split(std::string_view text, SpecialText special,
              const std::function<void(std::string_view, std::size_t)>& plain,
              const std::function<void(std::int32_t)>& token) const;
@@ -101,10 +100,10 @@ class AddedMatcher {
   std::vector<bool> heads_ = std::vector<bool>(256);  // bytes that begin a token
 };
 
-// What one call of encode() keeps.
+// The state of one call of encode().
 struct EncodeSession {
   std::vector<std::int64_t> ids;  // the result
-  // Where a word's ids stand in `ids`: each word is encoded once. Keys point into the text of the
+  // The range of a word's ids in `ids`: each word is encoded once. Keys point into the text of the
   // call or into `kept`.
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> words;
   std::deque<std::string> kept;
@@ -123,7 +122,7 @@ class VocabularyTokenizer : public Tokenizer {
   [[nodiscard]] std::optional<std::int64_t> find(std::string_view token) const final;
 
  protected:
-  // Added tokens with `normalized` must already be as normalise() writes them.
+  // Added tokens with `normalized` must already be normalised.
   VocabularyTokenizer(Vocabulary vocabulary, std::vector<AddedToken> added);
 
   // Text as the tokens of the vocabulary expect it; the default changes nothing.
@@ -140,7 +139,7 @@ class VocabularyTokenizer : public Tokenizer {
   AddedMatcher raw_, normalised_;
 };
 
-// Adds to `stops` what ends an answer: `end`, and the tokens of the vocabulary that are known to.
+// Adds `end`, and the known end-of-turn tokens of the vocabulary, to `stops`.
 void complete_stops(SpecialTokens& specials, const Vocabulary& vocabulary);
 
 }  // namespace phasor::text

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/file_text.hpp"
 #include "text/unicode/tables.hpp"
 
 namespace phasor::text::unicode {
@@ -31,14 +32,14 @@ bool is_between(Category c, Category first, Category last) noexcept {
   return c >= first && c <= last;
 }
 
-// One step through text that need not be UTF-8.
+// One character of text that may not be UTF-8.
 struct Step {
   char32_t c = 0;
-  std::size_t size = 0;  // of the character, or of its longest beginning that is there
+  std::size_t size = 0;                     // of the character, or of its longest valid start
   enum { whole, cut, wrong } kind = whole;  // cut: the text ends too early
 };
 
-// The second byte decides what the first may begin: table 3-7 of the standard.
+// The first byte limits the second: table 3-7 of the standard.
 Step step(std::string_view text, std::size_t offset) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[offset + i]); };
   const unsigned char head = byte(0);
@@ -106,7 +107,7 @@ std::vector<char32_t> decompose(std::string_view text) {
   std::vector<char32_t> out;
   out.reserve(text.size());
   for (std::size_t offset = 0; offset < text.size();) append_decomposed(out, next(text, offset));
-  // Marks go by their class, those of one class in the order they came.
+  // Marks are sorted by class; the sort is stable.
   const auto by_class = [](char32_t a, char32_t b) {
     return combining_class(a) < combining_class(b);
   };
@@ -150,7 +151,7 @@ std::string encoded(const std::vector<char32_t>& text) {
   return out;
 }
 
-// Nothing below U+00C0 decomposes, nothing below U+0300 composes with what stands before it.
+// Nothing below U+00C0 decomposes, nothing below U+0300 composes with the character before it.
 bool is_below(std::string_view text, char32_t limit) noexcept {
   for (std::size_t offset = 0; offset < text.size();)
     if (next(text, offset) >= limit) return false;
@@ -205,9 +206,8 @@ void require_utf8(std::string_view text, std::string_view where) {
   if (offset == std::string_view::npos) return;
   constexpr std::string_view kDigits = "0123456789abcdef";
   const auto byte = static_cast<unsigned char>(text[offset]);
-  throw Error(ErrorCode::invalid_argument,
-              message(where, ": text must be UTF-8, got byte 0x", kDigits[byte >> 4],
-                      kDigits[byte & 15], " at offset ", offset));
+  refuse(message(where, ": text must be UTF-8, got byte 0x", kDigits[byte >> 4], kDigits[byte & 15],
+                 " at offset ", offset));
 }
 
 char32_t next(std::string_view text, std::size_t& offset) noexcept {
@@ -259,6 +259,10 @@ std::string replace_invalid(std::string_view text) {
   return out;
 }
 
+std::string quoted(std::string_view text) {
+  return "'" + io::one_line(replace_invalid(text)) + "'";
+}
+
 std::string to_nfd(std::string_view text) {
   if (is_below(text, 0xc0)) return std::string(text);
   return encoded(decompose(text));
@@ -276,7 +280,7 @@ void append_lower(std::string& out, char32_t c) {
     out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
     return;
   }
-  // Dotted capital I: the one character that becomes two.
+  // Dotted capital I is the only character that becomes two.
   if (c == 0x130) {
     out.push_back('i');
     return append(out, 0x307);

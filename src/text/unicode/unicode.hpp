@@ -1,4 +1,4 @@
-// UTF-8, and what Unicode says of characters, as tokenizers need it.
+// UTF-8, and the Unicode properties of characters that tokenizers need.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace phasor::text::unicode {
 
-// What SentencePiece and its kin write for a space: U+2581.
+// U+2581, which SentencePiece writes for a space.
 inline constexpr std::string_view kVisibleSpace = "\xe2\x96\x81";
 
 // In the order of scripts/make_unicode_tables.py.
@@ -53,29 +53,30 @@ enum class Category : std::uint8_t {
 [[nodiscard]] bool is_space(char32_t c) noexcept;        // \s: the property White_Space
 [[nodiscard]] bool is_word(char32_t c) noexcept;         // \w
 
-// The byte where text stops being UTF-8 (overlong forms, surrogates and what lies beyond U+10FFFF
-// are not UTF-8); npos: nowhere.
+// The byte where text stops being UTF-8 (overlong forms, surrogates and code points above
+// U+10FFFF are not UTF-8); npos: nowhere.
 [[nodiscard]] std::size_t find_invalid(std::string_view text) noexcept;
 // throws   Error(invalid_argument): "<where>: text must be UTF-8, got byte 0xff at offset 3"
 void require_utf8(std::string_view text, std::string_view where);
-// The character at `offset`, which moves behind it.
+// The character at `offset`, which is advanced past it.
 //
-// precondition  text is UTF-8, offset lies at the start of a character
+// precondition  text is UTF-8, offset is at the start of a character
 [[nodiscard]] char32_t next(std::string_view text, std::size_t& offset) noexcept;
 void append(std::string& out, char32_t c);
 
 // How many bytes at the end of `text` begin a character that later bytes may complete: 0 to 3.
 [[nodiscard]] std::size_t open_end(std::string_view text) noexcept;
-// Each longest beginning of a character that is never completed becomes one U+FFFD, and so does
-// each byte that begins none.
+// Each longest incomplete start of a character becomes one U+FFFD, and so does each byte that starts
+// none.
 [[nodiscard]] std::string replace_invalid(std::string_view text);
+// Any bytes in a message: in single quotes, one line, invalid UTF-8 replaced.
+[[nodiscard]] std::string quoted(std::string_view text);
 
 // precondition for all below: text is UTF-8
 // Normalisation forms C and D.
 [[nodiscard]] std::string to_nfc(std::string_view text);
 [[nodiscard]] std::string to_nfd(std::string_view text);
-// Lower case, character by character (no rule that looks at the neighbours: a final sigma reads as
-// any other).
+// Lower case, character by character, without rules that depend on neighbours (final sigma).
 void append_lower(std::string& out, char32_t c);
 
 }  // namespace phasor::text::unicode

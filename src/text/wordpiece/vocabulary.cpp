@@ -8,8 +8,8 @@
 namespace phasor::text {
 namespace {
 
-[[nodiscard]] Error refusal(std::string_view name, std::size_t line, const std::string& what) {
-  return {ErrorCode::invalid_argument, message(name, ": line ", line, " ", what)};
+[[nodiscard]] Error line_error(std::string_view name, std::size_t line, std::string_view what) {
+  return {ErrorCode::invalid_argument, message(name, ": line ", line, ": ", what)};
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ Result<std::unique_ptr<Tokenizer>> parse_wordpiece(std::string_view vocabulary,
                                                    LetterCase letters) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (vocabulary.starts_with(kByteOrderMark)) {
-    return refusal(name, 1, "must begin with a token, got a byte order mark");
+    return line_error(name, 1, "the file starts with a byte order mark; save it without one");
   }
   std::vector<std::string> tokens;
   std::unordered_map<std::string_view, std::size_t> lines;  // views into the vocabulary's text
@@ -29,26 +29,23 @@ Result<std::unique_ptr<Tokenizer>> parse_wordpiece(std::string_view vocabulary,
     vocabulary.remove_prefix(end == std::string_view::npos ? vocabulary.size() : end + 1);
     if (token.ends_with('\r')) token.remove_suffix(1);
     const std::size_t line = tokens.size() + 1;
-    if (token.empty()) return refusal(name, line, "must hold a token, got nothing");
+    if (token.empty()) return line_error(name, line, "the line is empty");
     if (unicode::find_invalid(token) != std::string_view::npos) {
-      return refusal(name, line, "must be UTF-8, got other bytes");
+      return line_error(name, line, message("must be UTF-8, got ", unicode::quoted(token)));
     }
     const auto [first, added] = lines.emplace(token, line);
     if (!added) {
-      return refusal(name, line,
-                     message("must hold a token that no earlier line has, got '",
-                             io::one_line(token), "' of line ", first->second, " again"));
+      return line_error(name, line,
+                        message("'", io::one_line(token), "' is a repeat of line ", first->second));
     }
     tokens.emplace_back(token);
   }
   if (tokens.empty()) {
-    return Error(ErrorCode::invalid_argument,
-                 message(name, ": must hold one token a line, got an empty file"));
+    return Error(ErrorCode::invalid_argument, message(name, ": the vocabulary is empty"));
   }
   if (!lines.contains("[UNK]")) {
     return Error(ErrorCode::invalid_argument,
-                 message(name, ": must hold [UNK] for words it does not have, got ", tokens.size(),
-                         " other tokens"));
+                 message(name, ": the vocabulary of ", tokens.size(), " tokens has no [UNK]"));
   }
   return std::unique_ptr<Tokenizer>(
       std::make_unique<WordPiece>(std::move(tokens), segmentation, letters));

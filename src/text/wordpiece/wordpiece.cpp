@@ -27,13 +27,13 @@ constexpr std::string_view kContinues = "##";
                      [&](const Range& range) { return c >= range.first && c <= range.last; });
 }
 
-// Text that is set without spaces: ideographs, kana, Hangul, their punctuation and full-width forms.
+// Text that is written without spaces: ideographs, kana, Hangul, their punctuation and full-width forms.
 [[nodiscard]] bool is_set_without_spaces(char32_t c) noexcept {
   return is_ideograph(c) || (c >= 0x3000 && c <= 0x30ff) || (c >= 0xac00 && c <= 0xd7a3) ||
          (c >= 0xff00 && c <= 0xffef);
 }
 
-// All of ASCII that is neither letter nor digit counts ("$", "+"), beside what Unicode calls so.
+// All of ASCII that is neither letter nor digit counts ("$", "+"), in addition to Unicode's category.
 [[nodiscard]] bool is_punctuation(char32_t c) noexcept {
   const bool ascii = c > ' ' && c < 0x7f;
   const bool alphanumeric =
@@ -41,7 +41,7 @@ constexpr std::string_view kContinues = "##";
   return ascii ? !alphanumeric : unicode::is_punctuation(c);
 }
 
-// Characters that stand for nothing: dropped before anything else. Tab and line ends are spaces.
+// Control and format characters, which are removed first. Tab and line ends are spaces.
 [[nodiscard]] bool is_dropped(char32_t c) noexcept {
   if (c == '\t' || c == '\n' || c == '\r') return false;
   const unicode::Category category = unicode::category_of(c);
@@ -63,7 +63,7 @@ constexpr std::string_view kContinues = "##";
   return offsets;
 }
 
-// 0 when another character is among them.
+// 0 when there is another character.
 [[nodiscard]] std::size_t count_ideographs(std::string_view text) {
   std::size_t count = 0;
   for (std::size_t offset = 0; offset < text.size(); ++count) {
@@ -179,8 +179,8 @@ void WordPiece::encode_text(std::string_view text, Ids& out) const {
   close(all.size());
 }
 
-// The longest piece of the vocabulary first, then the longest that goes on from there; [UNK] for the
-// whole word where none fits.
+// The longest matching piece first, then the longest that continues from there; [UNK] for the whole
+// word when no piece matches.
 void WordPiece::encode_word(std::string_view word, Ids& out) const {
   const std::vector<std::size_t> offsets = character_offsets(word);
   const std::size_t characters = offsets.size() - 1;
@@ -215,7 +215,7 @@ void WordPiece::encode_run(std::string_view run, Ids& out) const {
     std::size_t unknown = 0, pieces = 0, length = 0;  // length: of the first piece
     std::int64_t id = 0;
   };
-  std::vector<Cut> best(characters + 1);  // of what begins at each character
+  std::vector<Cut> best(characters + 1);  // of the text from each character
   for (std::size_t first = characters; first-- > 0;) {
     for (std::size_t length = std::min(longest, characters - first); length > 0; --length) {
       const auto id = find(run.substr(offsets[first], offsets[first + length] - offsets[first]));
@@ -236,8 +236,8 @@ void WordPiece::encode_run(std::string_view run, Ids& out) const {
 
 void WordPiece::require_id(std::int64_t id) const {
   if (id >= 0 && id < size()) return;
-  throw Error(ErrorCode::out_of_range,
-              message("wordpiece: an id must be within the vocabulary of ", size(), ", got ", id));
+  refuse(ErrorCode::out_of_range,
+         message("wordpiece: id must be in the vocabulary, from 0 to ", size() - 1, ", got ", id));
 }
 
 std::string WordPiece::piece(std::int64_t id) const {
@@ -248,7 +248,7 @@ std::string WordPiece::piece(std::int64_t id) const {
 
 bool WordPiece::is_special(std::int64_t id) const {
   require_id(id);
-  // [UNK] stands for text that a reader should miss.
+  // [UNK] stays, to show that text is missing.
   return id != specials_.unknown && std::find(parsed_.begin(), parsed_.end(), id) != parsed_.end();
 }
 

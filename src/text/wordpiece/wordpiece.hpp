@@ -12,7 +12,7 @@
 
 namespace phasor::text {
 
-// A longer word is [UNK], as BERT has it; no word of Chinese text is looked for beyond it.
+// A longer word is [UNK], as in BERT; also the longest Chinese word that is searched for.
 inline constexpr std::size_t kMaxWordCharacters = 100;
 
 class WordPiece final : public Tokenizer {
@@ -24,7 +24,7 @@ class WordPiece final : public Tokenizer {
                                                  SpecialText special) const override;
   [[nodiscard]] std::string piece(std::int64_t id) const override;
   [[nodiscard]] bool is_special(std::int64_t id) const override;
-  // Pieces "##..." go to the word before them. No space beside Chinese, Japanese or Korean text,
+  // Pieces "##..." continue the word before them. No space next to Chinese, Japanese or Korean text,
   // before closing and after opening punctuation.
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const override;
   [[nodiscard]] std::int64_t size() const override;

@@ -56,7 +56,7 @@ TEST_F(RealModel, GivesTheGoldenLogitsAndTokensOnEveryInstructionSet) {
   for (const core::InstructionSet isa : core::available_instruction_sets()) {
     SCOPED_TRACE(core::name_of(isa));
     Decoder decoder = load({.isa = isa});
-    // Decoding alone for the levels that nobody waits for.
+    // Only decoding for the slower levels.
     const bool slow =
         isa == core::InstructionSet::generic || isa == core::InstructionSet::x86_64_v2;
     for (const std::string name : {"smollm2_short", "smollm2_passage"}) {

@@ -9,6 +9,7 @@
 
 #include "models/decoder/decoder_support.hpp"
 #include "phasor/core/error.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::models {
 namespace {
@@ -35,21 +36,21 @@ TEST(Perplexity, OfTheGoldenLogits) {
     const double off = nats_of(&logits[i * 97], ids[i + 1]) - mean;
     squares += off * off;
   }
-  std::int64_t told = 0;
+  std::int64_t last = 0;
   const Perplexity got =
       perplexity(decoder, ids, {.context = 16, .chunk = 4}, [&](std::int64_t done, auto all) {
-        EXPECT_GT(done, told);
+        EXPECT_GT(done, last);
         EXPECT_EQ(all, 13);
-        told = done;
+        last = done;
         return true;
       });
-  EXPECT_EQ(told, 13);
+  EXPECT_EQ(last, 13);
   EXPECT_EQ(got.windows, 1);
   EXPECT_EQ(got.scored, 13);
   EXPECT_NEAR(got.nats, mean, 1e-4);
   EXPECT_NEAR(got.perplexity, std::exp(mean), 1e-2);
   EXPECT_NEAR(got.standard_error, std::sqrt(squares / 12.0 / 13.0), 1e-4);
-  // Input 12 is the only one at or behind 3/4 of 16.
+  // Input 12 is the only one at or after 3/4 of 16.
   EXPECT_NEAR(got.last_quarter_nats, nats_of(&logits[12 * 97], ids[13]), 1e-3);
 }
 
@@ -151,7 +152,7 @@ TEST(ScalingFor, NamesAndFactors) {
     EXPECT_NE(std::string(result.error().what()).find(words), std::string::npos)
         << result.error().what();
   };
-  says(scaling_for("yarm", 16, 64), "none, linear, ntk, dynamic, yarn, longrope, got 'yarm'");
+  says(scaling_for("yarm", 16, 64), "'yarm'");
   says(scaling_for("yarn", 0, 64), "trained");
   says(scaling_for("linear", 16, 0), "context");
   says(scaling_for("longrope", 16, 64), "lists");
@@ -161,20 +162,15 @@ TEST(Perplexity, Refusals) {
   Decoder decoder = decoder_of("llama_gqa_llama3");
   const Ids ids = some_ids(20, 5);
   const auto refused = [&](const Ids& text, const PerplexityOptions& options,
-                           const std::string& words) {
-    try {
-      (void)perplexity(decoder, text, options);
-      ADD_FAILURE() << words;
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-    }
+                           std::string_view value, ErrorCode code = ErrorCode::invalid_argument) {
+    tests::expect_error(code, {value}, [&] { return perplexity(decoder, text, options); });
   };
-  refused(ids, {.context = 0}, "context must be at least 2, got 0");
-  refused(ids, {.context = 8, .stride = 9}, "stride must be in [1, 8]");
+  refused(ids, {.context = 0}, "context");
+  refused(ids, {.context = 8, .stride = 9}, "[1, 8]");
   refused(ids, {.context = 8, .chunk = 0}, "chunk");
-  refused({3}, {.context = 8}, "at least 2 tokens, got 1");
-  refused(ids, {.context = 8, .max_tokens = 1}, "at least 2 tokens, got 1");
-  refused({3, 97}, {.context = 8}, "from 0 to 96, got 97");
+  refused({3}, {.context = 8}, "tokens, got 1");
+  refused(ids, {.context = 8, .max_tokens = 1}, "tokens, got 1");
+  refused({3, 97}, {.context = 8}, "96, got 97", ErrorCode::out_of_range);
   EXPECT_THROW((void)perplexity(decoder, ids, {.context = 8},
                                 [](std::int64_t, std::int64_t) { return false; }),
                Error);

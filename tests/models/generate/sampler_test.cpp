@@ -11,6 +11,7 @@
 
 #include "models/numbers.hpp"
 #include "phasor/core/error.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::models {
 namespace {
@@ -65,7 +66,7 @@ TEST(Sampler, NanAndMinusInfinityAreNeverChosen) {
   EXPECT_EQ(Sampler({}).next(logits, {}), 2);
   EXPECT_EQ(drawn({.temperature = 5.0}, logits), (IdSet{2, 4}));
   EXPECT_EQ(drawn({.temperature = 5.0, .top_k = 4}, logits), (IdSet{2, 4}));
-  // A penalty must not turn a NaN into a number.
+  // A penalty must not change a NaN into a number.
   EXPECT_EQ(drawn({.temperature = 5.0, .repetition_penalty = 2.0}, logits, {0, 1}), (IdSet{2, 4}));
 }
 
@@ -124,7 +125,7 @@ TEST(Sampler, MinPComparesWithTheLargest) {
   EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.39}, logits), (IdSet{0, 1, 2}));
   EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.41}, logits), (IdSet{0, 1}));
   EXPECT_EQ(drawn({.temperature = 1.0, .min_p = 0.99}, logits), (IdSet{0}));
-  // Behind the temperature: at 0.5 the ratios are squared, 0.26 / 0.5 becomes 0.27.
+  // After the temperature: at 0.5 the ratios are squared, 0.26 / 0.5 becomes 0.27.
   EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.3}, logits), (IdSet{0}));
 }
 
@@ -166,14 +167,8 @@ TEST(Sampler, TheSameSeedGivesTheSameTokens) {
 }
 
 TEST(Sampler, RefusesWhatMakesNoSense) {
-  const auto refused = [](const SamplerOptions& options, const std::string& words) {
-    try {
-      const Sampler sampler(options);
-      ADD_FAILURE() << words;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-    }
+  const auto refused = [](const SamplerOptions& options, std::string_view option) {
+    tests::expect_error(ErrorCode::invalid_argument, {option}, [&] { return Sampler(options); });
   };
   refused({.temperature = -0.1}, "temperature");
   refused({.temperature = std::nan("")}, "temperature");

@@ -1,5 +1,4 @@
-// Whole files: read with a limit, written so that a reader sees the old file or the new one, never
-// half.
+// Whole files: read with a size limit, replaced atomically.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +14,8 @@ namespace phasor::io {
 [[nodiscard]] Result<std::string> read_text(const std::filesystem::path& path,
                                             std::size_t limit = std::size_t{64} << 20);
 
-// Writes the pieces one after the other to a temporary file beside `path`, then renames it over
-// `path`. On any failure the temporary is removed and `path` is as it was.
+// Writes the pieces in order to a temporary file in the folder of `path`, then renames it to `path`.
+// On failure the temporary file is removed and `path` is unchanged.
 [[nodiscard]] Result<Done> replace_file(const std::filesystem::path& path,
                                         std::span<const std::span<const std::byte>> pieces);
 

@@ -1,6 +1,6 @@
-// JSON as strictly as it must be read where two readers may not see two things: every key once, no
-// nesting without end, integers kept to the last bit. One value type for all rooms; the library that
-// reads the text is compiled once, in src/io/json_library.cpp, so that this header stays cheap.
+// Strict JSON: repeated keys are an error, nesting is limited, 64-bit integers are exact. One value
+// type for all rooms; the JSON library is included by src/io/json/library.cpp only, so that this
+// header stays cheap to compile.
 #pragma once
 
 #include <concepts>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::io {
 
@@ -36,13 +37,12 @@ struct JsonStyle {
   Keys keys = Keys::as_inserted;
 };
 
-// null, true or false, an integer, a double, a string, a list, or an object whose members keep the
-// order in which they came.
+// null, true or false, an integer, a double, a string, a list, or an object whose members keep their
+// order.
 //
-// throws   Error(invalid_argument) from every member that asks for another type than the value has,
-//          or for a key or an index that is not there
-// cost     a lookup takes log(n) in objects of the parser, n in those that were changed after it or
-//          have few members
+// throws   Error(invalid_argument) from every member function that needs another type than the value
+//          has, or a missing key or index
+// cost     a lookup takes O(log n) in parsed objects, O(n) after a change or with few members
 class Json {
  public:
   using value_type = Json;
@@ -75,7 +75,7 @@ class Json {
   Json(const std::vector<T>& values) : Json(array()) {
     for (const auto& value : values) push_back(Json(static_cast<const T&>(value)));
   }
-  // A list; of pairs that begin with a string each, the object of these members.
+  // A list; when each value is a pair that starts with a string, the object of these members.
   Json(std::initializer_list<Json> values);
   // NOLINTEND(google-explicit-constructor)
 
@@ -98,7 +98,7 @@ class Json {
   [[nodiscard]] bool is_number() const noexcept {
     return is_number_integer() || kind_ == Kind::real;
   }
-  // Written without a point and an exponent, and within 64 bits.
+  // Written without a point or an exponent, and within 64 bits.
   [[nodiscard]] bool is_number_integer() const noexcept {
     return kind_ == Kind::integer || kind_ == Kind::natural;
   }
@@ -106,27 +106,27 @@ class Json {
   [[nodiscard]] bool is_array() const noexcept { return kind_ == Kind::array; }
   [[nodiscard]] bool is_object() const noexcept { return kind_ == Kind::object; }
 
-  // bool, a number, std::string, Json, or a std::vector of them. Integers become any type of number
-  // that holds them; a double becomes an integer when it is one.
+  // bool, a number, std::string, Json, or a std::vector of them. Integers convert to any type of
+  // number that holds them; a double converts to an integer when it has no fraction.
   template <class T>
   [[nodiscard]] T get() const;
   [[nodiscard]] const std::string& text() const;
 
-  // Of lists and objects; null has none.
+  // Of lists and objects; 0 for null.
   [[nodiscard]] std::size_t size() const;
   [[nodiscard]] bool empty() const { return size() == 0; }
 
-  // Values of a list or of an object; of null none.
+  // Values of a list or of an object; none for null.
   [[nodiscard]] const_iterator begin() const;
   [[nodiscard]] const_iterator end() const;
   [[nodiscard]] iterator begin();
   [[nodiscard]] iterator end();
-  // Keys and values of an object; of null none.
+  // Keys and values of an object; none for null.
   [[nodiscard]] const std::vector<JsonMember>& items() const;
-  // The same in the order of their keys, for what must not depend on the order of a file.
+  // The same, sorted by key.
   [[nodiscard]] std::vector<const JsonMember*> sorted_items() const;
 
-  // end() when the key is absent, or this no object.
+  // end() when the key is absent or this is not an object.
   [[nodiscard]] const_iterator find(std::string_view key) const;
   [[nodiscard]] iterator find(std::string_view key);
   [[nodiscard]] bool contains(std::string_view key) const { return member(key) != nullptr; }
@@ -145,11 +145,11 @@ class Json {
 
   // Null becomes a list.
   void push_back(Json value);
-  // A key that is absent is left so.
+  // Does nothing when the key is absent.
   void erase(std::string_view key);
   void erase(std::size_t index);
 
-  // JSON has no infinity and no NaN: they are written as null.
+  // Infinity and NaN, which JSON does not have, are written as null.
   //
   // throws   Error(invalid_argument): text that is not UTF-8, unless the style replaces it
   [[nodiscard]] std::string dump(const JsonStyle& style) const;
@@ -157,7 +157,7 @@ class Json {
     return dump(JsonStyle{.indent = indent});
   }
 
-  // Numbers by value (1 == 1.0), objects whatever their order.
+  // Numbers compare by value (1 == 1.0), objects without regard to order.
   friend bool operator==(const Json& left, const Json& right) { return left.equals(right); }
   // dump() with U+FFFD for what is not UTF-8; for the messages of failed tests.
   friend std::ostream& operator<<(std::ostream& to, const Json& value);
@@ -174,7 +174,7 @@ class Json {
   [[nodiscard]] std::int64_t as_integer(std::int64_t least, std::int64_t greatest) const;
   [[nodiscard]] std::uint64_t as_natural(std::uint64_t greatest) const;
   [[nodiscard]] const std::vector<Json>& elements() const;
-  [[noreturn]] void refuse(std::string_view wanted) const;
+  [[noreturn]] void wrong_type(std::string_view wanted) const;
   void write(std::string& to, const JsonStyle& style, int margin) const;
   void swap(Json& other) noexcept;
 
@@ -255,23 +255,19 @@ T Json::get() const {
   }
 }
 
-// Deeper nesting than any config has is refused. It also bounds how deep the recursion of a copy, a
-// comparison, a dump and a destructor goes.
+// Limits the recursion of a copy, a comparison, a dump and a destructor.
 inline constexpr int kMaxJsonDepth = 64;
 
 // throws   Error(invalid_argument): not JSON, a repeated key, nested too deep, or not an object at
 //          the top
 [[nodiscard]] Json parse_object(std::string_view text);
 
-// parse_object() of what Python's json wrote: its bare words NaN, Infinity and -Infinity, which JSON has
-// not, become text of the same letters. Hybrid models' configs have them among keys that no reader here
-// asks for; one that wants a number refuses the text.
+// parse_object() for the output of Python's json: NaN, Infinity and -Infinity, which JSON does not have,
+// become strings. Configs of hybrid models have them in keys that no reader here uses; a reader that
+// needs a number refuses the string.
 [[nodiscard]] Json parse_python_object(std::string_view text);
 
-// UTF-8 text of a file as it may stand in a message: control characters become '?', cut when long.
-[[nodiscard]] std::string one_line(std::string_view text, std::size_t longest = 60);
-
-// A value as a message shows it: one line, keys sorted, cut when long.
+// A value in a message: one line, keys sorted, cut as one_line() does.
 [[nodiscard]] std::string shown(const Json& value);
 
 }  // namespace phasor::io

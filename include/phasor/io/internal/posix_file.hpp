@@ -1,4 +1,4 @@
-// Files as the kernel gives them, closed and removed on every path out of a scope.
+// File descriptors that close themselves, and errors of the operating system.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::io {
 
-// A path as it may stand in a one-line message: control characters become '?'.
+// A path in one line: control characters become '?'.
 [[nodiscard]] std::string shown(const std::filesystem::path& path);
 
-// Error(io): `name: expected, got "what errno means"`.
-[[nodiscard]] Error system_error(const std::string& name, std::string_view expected,
-                                 int error_number);
+// Error(io): `cannot open name: no such file or directory`; `doing` is "open", "write", ...
+[[nodiscard]] Error system_error(const std::string& name, std::string_view doing, int error_number);
 
 class Descriptor {
  public:
@@ -31,7 +31,7 @@ class Descriptor {
   ~Descriptor();
 
   [[nodiscard]] int number() const noexcept { return number_; }
-  // Hands the number over, for the caller to close.
+  // Passes the ownership of the number to the caller.
   [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
 
  private:
@@ -45,10 +45,10 @@ struct InputFile {
   std::size_t size = 0;
 };
 
-// Error(io) for what is missing, unreadable or not a regular file; never waits on a pipe.
+// Error(io) when the file is missing, unreadable or not a regular file; never blocks on a pipe.
 [[nodiscard]] Result<InputFile> open_input(const std::filesystem::path& path);
 
-// Reads until `into` is full or the file ends, and tells how much came.
+// Reads until `into` is full or the file ends; returns the bytes read.
 [[nodiscard]] Result<std::size_t> read_some(const InputFile& file, std::span<std::byte> into);
 
 }  // namespace phasor::io

@@ -1,4 +1,4 @@
-// What a checkpoint holds beside its positions, read from the headers alone.
+// Size, types, family and tokenizer of a checkpoint, read from the headers only.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,18 @@ struct ModelDescription {
   std::vector<Type> types;  // most bytes first
   std::int64_t tensors = 0, parameters = 0;
   std::size_t bytes = 0;
-  // "decoder" or "encoder" where Phasor runs the family, else empty and `refusal` says why.
+  // "decoder" or "encoder"; empty for an unsupported family, with the reason in `refusal`.
   std::string runs_as;
   std::string refusal;
   std::size_t cache_bytes_per_token = 0;  // float32 keys and values of all layers; 0: not a decoder
-  std::string tokenizer;                  // "bpe/smollm, 49152 tokens", or why there is none
+  std::string tokenizer;                  // "bpe/smollm, 49152 tokens", or "none: " and the reason
 };
 
-// Tensors are counted, not loaded: that each is there in its shape is seen when the model is.
+// Counts the tensors without checking their names and shapes.
 //
-// refuses  as Checkpoint::open, except that a family that cannot run is described too
+// error    as Checkpoint::open; an unsupported family is not an error
 [[nodiscard]] Result<ModelDescription> describe(const std::filesystem::path& path);
-// describe() where there are weights; none for a config alone, and for weights that cannot be read.
+// describe(); nullopt for a config without weights, and for weights that cannot be read.
 [[nodiscard]] std::optional<ModelDescription> describe_weights(const std::filesystem::path& path);
 // {"tensors", "parameters", "bytes", "types": [...], "runs_as", "refusal", "cache_bytes_per_token",
 // "tokenizer"}
