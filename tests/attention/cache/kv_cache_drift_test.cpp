@@ -29,7 +29,7 @@ CacheSpec drift_spec(CacheMode mode, DType dtype) {
       mode};
 }
 
-// The error against keys turned afresh, after each of `stops` moves.
+// The error against keys rotated once, after each of `stops` moves.
 std::vector<double> errors_after(const CacheSpec& spec, const History& history,
                                  const std::vector<int>& stops) {
   KVCache cache(spec);

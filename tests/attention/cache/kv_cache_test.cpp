@@ -221,7 +221,7 @@ TEST(KVCache, RerotatesFromAnySchemeToAnyOther) {
         for (std::size_t i = 6; i < static_cast<std::size_t>(6 * axes); ++i)
           positions.push_back(positions[i - 6]);
         EXPECT_EQ(cache.positions(), positions);
-        // A rounding of the old pair may fall on features that only one of the new window turns.
+        // A rounding of the old pair may fall on features that only one of the new window rotates.
         if (is_compact && &from != &to) {
           const std::vector<double> got = values_of(cache.keys()),
                                     want = fresh_keys(k.view(), to.rotary, positions);

@@ -136,10 +136,10 @@ TEST(AttendRefuses, AnOutputOfAnotherShape) {
 TEST(AttendRefuses, DoublePrecisionBesideSingle) {
   Request r;
   r.q.dtype = DType::f64;
-  expect_refused(r, ErrorCode::unsupported, {"k must be f64", "q of f64", "got f32"});
+  expect_refused(r, ErrorCode::unsupported, {"k", "f64", "f32"});
   Request keys;
   keys.k.dtype = DType::f64;
-  expect_refused(keys, ErrorCode::unsupported, {"k must be f32, f16 or bf16", "got f64"});
+  expect_refused(keys, ErrorCode::unsupported, {"k", "f32", "f64"});
 }
 
 TEST(AttendRefuses, NullData) {
