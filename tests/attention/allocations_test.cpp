@@ -1,4 +1,4 @@
-// Memory that runs out in the n-th allocation of a call, for every n, on whichever thread: the
+// Memory that runs out in the n-th allocation of a call, for every n, on any thread: the
 // caller gets std::bad_alloc or the right result, inputs keep their bits, a state stays where it
 // was, and the next call works. A program of its own, since it replaces operator new.
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return {begin, begin + values.size() * sizeof(T)};
 }
 
-// Refuses each allocation of call() in its turn. results() are those of an undisturbed call
+// Refuses each allocation of call(), one after the other. results() are those of an undisturbed call
 // whenever a call did not throw, and again after each failure; inputs() never change. Returns how
 // many allocations could be refused.
 template <class Call, class Results, class Inputs>

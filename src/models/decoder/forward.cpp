@@ -375,7 +375,7 @@ void check_step(const Decoder::State& state, std::span<const Step> steps, std::s
   if (!encodings::depends_on_context(rope)) return true;
   if (a && *a == b) return true;
   if (!encodings::depends_on_context(rope.scaling)) return false;  // xPos's centre
-  // Short contexts are alike to a dynamic scaling, short ones and long ones to longrope.
+  // A dynamic scaling treats all short contexts the same, LongRoPE all short and all long ones.
   const std::int64_t original = encodings::original_length(rope.scaling).value_or(0);
   const bool was_long = a && *a > original, is_long = b > original;
   if (was_long != is_long || rope.xpos) return false;

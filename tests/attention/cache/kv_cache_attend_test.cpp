@@ -67,7 +67,7 @@ TEST(KVCacheAttend, AfterEvictionAndShiftIsAttentionOverKeysRotatedAfresh) {
       CacheTensor q = random_queries(3), k = random_keys(20), v = random_values(20);
       KVCache cache(spec_of(rotary, mode));
       cache.append(k.view(), v.view());
-      // Tokens 0..3 and 12..19 stay and stand at 0..11.
+      // Tokens 0..3 and 12..19 stay, at positions 0..11.
       cache.evict(4, 12);
       cache.shift(4, 12, -8);
       CacheTensor out = output(3);
@@ -167,8 +167,7 @@ TEST(KVCacheAttend, SharedRowsGiveTheSameBits) {
       for (const std::int64_t count : {5, 1, 1, 3}) {
         for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
           CacheTensor k = random_keys(count, given), v = random_values(count, given);
-          CacheTensor q =
-              CacheTensor::random(DType::f32, kBatch, count, kQueryHeads, kDim, ++seed);
+          CacheTensor q = CacheTensor::random(DType::f32, kBatch, count, kQueryHeads, kDim, ++seed);
           const std::optional<Positions> at =
               count == 3 ? std::optional(core::positions_from(1000)) : std::nullopt;
           CacheTensor got = output(count), expected = output(count);

@@ -237,7 +237,7 @@ TEST(AttendRefuses, DistancesThatATableIsTooShortFor) {
     map.outside = RelativeMap::Outside::refuse;
     return r.terms.bias->map;
   };
-  // 3 queries behind 5 keys: distances from -2 to 4.
+  // 3 queries at the end of 5 keys: distances from -2 to 4.
   for (const auto& [first, last] : {std::pair(-1, 4), std::pair(-2, 3)}) {
     Request r;
     r.terms.bias->map = shorter(first, last);

@@ -27,8 +27,8 @@ AttentionSizes sizes_for(const Case& c) {
 }
 
 // The tensors of one run, and its results.
-struct Run {
-  Run(const Case& c, std::uint64_t seed)
+struct PlannedRun {
+  PlannedRun(const Case& c, std::uint64_t seed)
       : q(c.dtype, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, seed),
         k(c.key_dtype, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, seed + 1),
         v(c.key_dtype, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, seed + 2),
@@ -59,8 +59,8 @@ struct Run {
 };
 
 // Gradients for every table of the terms, zero at first.
-struct Gradients {
-  explicit Gradients(const ScoreTerms& terms) {
+struct PlanGradients {
+  explicit PlanGradients(const ScoreTerms& terms) {
     const ReferenceGradients none;
     for (const TableSlot& slot : tables_of(terms, none)) {
       const Table& t = slot.table;
@@ -82,7 +82,7 @@ void expect_plan_like_one_call(const Case& c) {
     p.options.threads = threads;
     AttentionPlan plan(p.terms, sizes_for(c), p.options, AttentionPasses::forward_and_backward);
     for (const std::uint64_t seed : {10U, 20U, 10U}) {
-      Run planned(c, seed), called(c, seed);
+      PlannedRun planned(c, seed), called(c, seed);
       plan.run(planned.queries(), planned.keys(), planned.values(), planned.out.view(),
                planned.extras());
       attend(p.terms, called.queries(), called.keys(), called.values(), called.out.view(),
@@ -90,7 +90,7 @@ void expect_plan_like_one_call(const Case& c) {
       EXPECT_EQ(planned.out.bytes(), called.out.bytes());
       EXPECT_EQ(planned.log_sum_exp, called.log_sum_exp);
       EXPECT_EQ(planned.wide_log_sum_exp, called.wide_log_sum_exp);
-      Gradients by_plan(p.terms), by_call(p.terms);
+      PlanGradients by_plan(p.terms), by_call(p.terms);
       plan.run_backward(planned.queries(), planned.keys(), planned.values(), planned.forward(),
                         {planned.d_q.view(), planned.d_k.view(), planned.d_v.view(), by_plan.to});
       attend_backward(p.terms, called.queries(), called.keys(), called.values(), called.forward(),
@@ -156,7 +156,7 @@ TEST(AttentionPlan, ScoresOfFewQueries) {
   const Case c{.terms = Terms::alibi, .queries = 2, .keys = 50};
   const Problem p(c);
   AttentionPlan plan(p.terms, sizes_for(c), p.options);
-  Run run(c, 10);
+  PlannedRun run(c, 10);
   std::vector<float> planned(200), called(200);
   plan.run(run.queries(), run.keys(), run.values(), run.out.view(), {.scores = planned.data()});
   attend(p.terms, run.queries(), run.keys(), run.values(), run.out.view(), p.options,
@@ -168,7 +168,7 @@ TEST(AttentionPlan, NaNOfOneRunIsGoneInTheNext) {
   const Case c{.terms = Terms::everything, .queries = 50, .keys = 70, .strides = Strides::dense};
   const Problem p(c);
   AttentionPlan plan(p.terms, sizes_for(c), p.options);
-  Run spoilt(c, 10), planned(c, 20), called(c, 20);
+  PlannedRun spoilt(c, 10), planned(c, 20), called(c, 20);
   for (Tensor* tensor : {&spoilt.q, &spoilt.k, &spoilt.v}) {
     tensor->for_each([&](std::int64_t at) { core::set_element(tensor->view(), at, std::nan("")); });
   }
@@ -182,7 +182,7 @@ TEST(AttentionPlan, ReadsMasksInEachRunAndTablesWhenTold) {
   const Case c{.terms = Terms::t5, .queries = 30, .keys = 40, .masked = Masked::boolean_rank_2};
   Problem p(c);
   AttentionPlan plan(p.terms, sizes_for(c), p.options);
-  Run run(c, 10), expected(c, 10);
+  PlannedRun run(c, 10), expected(c, 10);
   const auto expect_same = [&] {
     plan.run(run.queries(), run.keys(), run.values(), run.out.view());
     attend(p.terms, run.queries(), run.keys(), run.values(), expected.out.view(), p.options);
@@ -249,7 +249,7 @@ TEST(AttentionPlan, Refuses) {
   expect_error(ErrorCode::unsupported, {"arithmetic", "f16"}, [&] { make(half); });
 
   AttentionPlan plan = make(sizes);
-  Run run(c, 10);
+  PlannedRun run(c, 10);
   const std::vector<std::byte> before = run.out.bytes();
   const auto runs = [&](core::ConstHeadsView q, core::ConstHeadsView k, core::HeadsView out) {
     return [&plan, &run, q, k, out] { plan.run(q, k, run.values(), out); };
