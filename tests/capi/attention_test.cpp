@@ -205,7 +205,7 @@ TEST_F(CapiAttention, Float64GivesTheRoomsOwnBits) {
   options_.wide_log_sum_exp = nullptr;
   expect(backward(), PHASOR_INVALID_ARGUMENT, "wide_log_sum_exp must not be NULL");
   expect(phasor_attend(nullptr, &q.c, &k_.c, &v.c, &out.c, nullptr), PHASOR_UNSUPPORTED,
-         "k must be f64 beside q of f64, got f32");
+         "k is f32, q is f64");
 }
 
 // A program that was built before wide_log_sum_exp says a smaller struct_size, and nothing behind

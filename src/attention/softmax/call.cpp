@@ -125,6 +125,7 @@ void find_sequences(const AttentionSizes& sizes, const AttentionOptions& options
                     std::vector<Sequence>& sequences) {
   sequences.clear();
   const auto queries = options.query_boundaries, keys = options.key_boundaries;
+  sequences.reserve(queries.empty() ? static_cast<std::size_t>(sizes.batch) : queries.size());
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
     const std::int64_t query_count = queries[s + 1] - queries[s];
     const std::int64_t key_count = keys[s + 1] - keys[s];
