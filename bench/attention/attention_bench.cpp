@@ -12,6 +12,7 @@
 #include "phasor/attention/internal/reference.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/linear.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::bench {
@@ -96,6 +97,8 @@ class AttentionBench {
         linear(8192, causality);
         if (full) linear(131072, causality);
       }
+      plan({.tokens = 64}, Kind::rope);
+      plan({.tokens = 64}, Kind::transformer_xl);
       decode(8, Kind::none);
       decode(2, Kind::none);
       if (full) {
@@ -246,6 +249,33 @@ class AttentionBench {
         return false;
     }
     return true;
+  }
+
+  // A plan that is run again, against one call that plans and runs: what checks, rows, tables and
+  // allocations cost. Many runs at a time: one takes some 100 microseconds.
+  void plan(const Shape& shape, Kind kind) {
+    const std::string name =
+        message("attend/", name_of(kind), "/f32/", shape_name(shape), "/planned");
+    if (!wanted(name)) return;
+    constexpr int kRuns = 20;
+    const Problem problem(kind, shape);
+    attention::AttentionPlan planned(problem.terms(),
+                                     {.queries = shape.tokens,
+                                      .keys = shape.tokens,
+                                      .heads = shape.heads,
+                                      .key_heads = shape.key_heads,
+                                      .head_dim = shape.dim,
+                                      .value_dim = shape.dim},
+                                     problem.options(isa_, 1));
+    report(
+        name, "one call", 1.0, agrees_with_reference(kind, shape, isa_),
+        [&] {
+          for (int i = 0; i < kRuns; ++i)
+            planned.run(problem.q(), problem.k(), problem.v(), problem.out());
+        },
+        [&] {
+          for (int i = 0; i < kRuns; ++i) problem.forward(isa_, 1);
+        });
   }
 
   // One query over a cache against reading the cache's own bytes once.

@@ -1,4 +1,4 @@
-// Attention beside the core's own limits, encodings beside none, backward beside forward.
+// Attention compared with the limits of a core, encodings with none, backward with forward.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ struct MemoryRow {
   double at_most = 0.0;
   bool correct = true;
 };
-// What a call takes beside its arguments at 16384 tokens, for every encoding, forward and backward.
+// Scratch memory of a call at 16384 tokens, for every encoding, forward and backward.
 void run_attention_memory(core::InstructionSet isa,
                           const std::function<void(const MemoryRow&)>& done);
 

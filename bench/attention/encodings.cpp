@@ -12,7 +12,7 @@ using encodings::Encoding;
 using encodings::Table;
 using encodings::TableGradient;
 
-constexpr double kRowSize = 0.3;  // of trained rows, beside queries and keys of size 1
+constexpr double kRowSize = 0.3;  // of trained rows; queries and keys have size 1
 constexpr std::int64_t kBuckets = 32;
 
 // The gradient of a table, where there is one, in memory of its own.

@@ -1,4 +1,4 @@
-// How much memory a call takes beside its arguments.
+// How much scratch memory a call takes.
 #pragma once
 
 #include <cstdint>

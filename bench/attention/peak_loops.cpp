@@ -36,7 +36,7 @@ inline float total(Vector x) {
   return sum;
 }
 
-// Hides where a value comes from: chains that start alike would be computed once.
+// Hides where a value comes from: chains with equal starts would be computed once.
 inline void hide(Vector& x) {
 #if defined(__AVX512F__)
   asm volatile("" : "+v"(x));

@@ -4,6 +4,7 @@
 #include "phasor/attention/decay.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/linear.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/attention/position_ids.hpp"
 #include "phasor/attention/rerotate.hpp"
 #include "phasor/attention/softmax.hpp"
@@ -44,6 +45,9 @@ using attention::AttentionExtras;
 using attention::AttentionForward;
 using attention::AttentionGradients;
 using attention::AttentionOptions;
+using attention::AttentionPasses;
+using attention::AttentionPlan;
+using attention::AttentionSizes;
 using attention::boolean_mask;
 using attention::Causality;
 using attention::FeatureMap;

@@ -1,33 +1,13 @@
 #include "attention/softmax/call.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/internal/kernel_levels.hpp"
 
 namespace phasor::attention {
 namespace kernels {
-// One per build of kernels.cpp.
-extern const Kernels kernels_generic;
-#if defined(PHASOR_X86_LEVELS)
-extern const Kernels kernels_x86_64_v2;
-extern const Kernels kernels_x86_64_v3;
-extern const Kernels kernels_x86_64_v4;
-#endif
+PHASOR_KERNEL_LEVELS
 }  // namespace kernels
 
 const kernels::Kernels& kernels_for(core::InstructionSet isa) {
-  const core::InstructionSet level = isa == core::InstructionSet::best
-                                         ? core::available_instruction_sets().back()
-                                         : core::resolve_instruction_set(isa);
-  switch (level) {
-#if defined(PHASOR_X86_LEVELS)
-    case core::InstructionSet::x86_64_v2:
-      return kernels::kernels_x86_64_v2;
-    case core::InstructionSet::x86_64_v3:
-      return kernels::kernels_x86_64_v3;
-    case core::InstructionSet::x86_64_v4:
-      return kernels::kernels_x86_64_v4;
-#endif
-    default:
-      return kernels::kernels_generic;
-  }
+  return kernels::kernel_levels().of(isa);
 }
 
 }  // namespace phasor::attention

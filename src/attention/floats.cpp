@@ -7,17 +7,44 @@
 #include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::attention {
+namespace {
+
+std::size_t padded(std::int64_t count) {
+  return static_cast<std::size_t>(count + 2 * kernels::kWidest);
+}
+
+}  // namespace
 
 Floats::Floats(std::int64_t count) : count_(count) {
-  const auto padded = static_cast<std::size_t>(count + 2 * kernels::kWidest);
-  auto memory = core::allocate_large(padded, sizeof(float));
+  auto memory = core::allocate_large(padded(count), sizeof(float));
   auto* const floats = reinterpret_cast<float*>(memory.get());
-  std::memset(floats, 0, padded * sizeof(float));
+  std::memset(floats, 0, padded(count) * sizeof(float));
   memory_ = std::shared_ptr<float[]>(std::move(memory), floats);
 }
 
 void Floats::reserve(std::int64_t count) {
   if (count > count_) *this = Floats(count);
+}
+
+void Floats::reset(std::int64_t count) {
+  if (count > count_) {
+    *this = Floats();  // freed before the larger block is allocated
+    *this = Floats(count);
+  } else if (count > 0) {
+    std::memset(memory_.get(), 0, padded(count) * sizeof(float));
+  }
+}
+
+std::size_t Floats::bytes() const noexcept {
+  // The block, and the count of its owners.
+  return memory_ == nullptr ? 0 : padded(count_) * sizeof(float) + core::kMemoryPadding + 64;
+}
+
+Slice SliceCutter::take(std::int64_t count) noexcept {
+  if (count <= 0) return {};
+  const std::int64_t first = used_;
+  used_ += kernels::rounded_up(count, kernels::kWidest) + 2 * kernels::kWidest;
+  return {memory_ == nullptr ? nullptr : memory_ + first, count};
 }
 
 }  // namespace phasor::attention

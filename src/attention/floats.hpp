@@ -1,4 +1,4 @@
-// Memory for scratch.
+// Scratch memory of floats.
 #pragma once
 
 #include <cstdint>
@@ -6,23 +6,66 @@
 
 namespace phasor::attention {
 
-// Aligned floats, zero at first: kernels read behind the last number, and must not meet subnormal
-// rubbish there. Copies share them.
+// Aligned floats, zero at first: kernels read beyond the last number and must find finite values
+// there. Copies share the memory.
 class Floats {
  public:
   Floats() = default;
   // throws   std::bad_alloc
   explicit Floats(std::int64_t count);
-  // Room for `count` floats: what is there, whatever it holds, or fresh zeros where that is less.
+  // Room for `count` floats of any value; allocates zeros if the present memory is smaller.
   //
   // throws   std::bad_alloc
   void reserve(std::int64_t count);
+  // Room for `count` floats, all zero; allocates if the present memory is smaller.
+  //
+  // throws   std::bad_alloc
+  void reset(std::int64_t count);
   [[nodiscard]] float* data() const noexcept { return memory_.get(); }
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+  // What was allocated.
+  [[nodiscard]] std::size_t bytes() const noexcept;
 
  private:
   std::shared_ptr<float[]> memory_;
   std::int64_t count_ = 0;
 };
+
+// A part of somebody's floats.
+class Slice {
+ public:
+  Slice() = default;
+  Slice(float* data, std::int64_t count) noexcept : data_(data), count_(count) {}
+  [[nodiscard]] float* data() const noexcept { return data_; }
+  [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+
+ private:
+  float* data_ = nullptr;
+  std::int64_t count_ = 0;
+};
+
+// Cuts one block of floats into slices, each aligned and followed by padding that kernels may read.
+// Without memory it only counts: slices then have a count and no data.
+class SliceCutter {
+ public:
+  explicit SliceCutter(float* memory = nullptr) noexcept : memory_(memory) {}
+  // No floats: a slice without data.
+  [[nodiscard]] Slice take(std::int64_t count) noexcept;
+  [[nodiscard]] std::int64_t used() const noexcept { return used_; }
+
+ private:
+  float* memory_;
+  std::int64_t used_ = 0;
+};
+
+// Calls cut(SliceCutter&) twice: to count, and with zeros in `floats` to cut.
+template <class Cut>
+void cut_slices(Floats& floats, const Cut& cut) {
+  SliceCutter counter;
+  cut(counter);
+  floats.reset(counter.used());
+  SliceCutter cutter(floats.data());
+  cut(cutter);
+}
 
 }  // namespace phasor::attention

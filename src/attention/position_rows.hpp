@@ -1,4 +1,4 @@
-// Where the tokens of a cache stand.
+// The positions of the tokens of a cache.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class PositionRows {
   [[nodiscard]] std::vector<double> dense(std::int64_t first, std::int64_t count) const;
   // Tokens [0, count) as [axes, count] for another number of axes.
   //
-  // throws   Error(shape_mismatch) where a token's axes differ: no one position serves the others
+  // throws   Error(shape_mismatch) if the axes of a token differ
   [[nodiscard]] std::vector<double> dense_for(int axes, std::int64_t count) const;
   // One axis from token `first` on.
   [[nodiscard]] const double* from(int axis, std::int64_t first) const noexcept {
@@ -46,8 +46,8 @@ class PositionRows {
 
   // The caller's positions for tokens [first, first + count) of every batch row, checked.
   //
-  // throws   as check_position_range; Error(unsupported) where batch rows differ; tokens before
-  //          `first` stay as they are
+  // throws   as check_position_range; Error(unsupported) if batch rows differ; tokens before
+  //          `first` do not change
   void write(std::int64_t first, const core::Positions& positions, std::int64_t batch,
              std::int64_t count, const std::optional<core::Rotary>& rotary);
   // shape    positions [axes, count]

@@ -1,5 +1,6 @@
 #include "attention/rotation_rows.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +12,21 @@ namespace {
 
 // Kernels read whole vectors of a row.
 constexpr std::int64_t kRowPadding = 32;
+
+// Rotaries of one model: a local and a global one, sometimes a third; with xPos twice as many.
+constexpr std::size_t kMostRotaries = 8;
+
+// Whether one row of cos and sin serves both.
+bool same_rows(const core::Rotary& a, const core::Rotary& b) noexcept {
+  const auto same_growth = [&] {
+    return a.growth.has_value() == b.growth.has_value() &&
+           (!a.growth ||
+            (a.growth->centre == b.growth->centre && a.growth->rates == b.growth->rates));
+  };
+  return a.frequencies.amplitude() == b.frequencies.amplitude() &&
+         std::ranges::equal(a.frequencies.values(), b.frequencies.values()) &&
+         std::ranges::equal(a.frequencies.axes(), b.frequencies.axes()) && same_growth();
+}
 
 // xPos: a query's pair i grows by e^{rate (m - centre)}, a key's shrinks by it.
 void grown_row(const core::Rotary& rotary, const core::kernels::Kernels& kernels,
@@ -67,13 +83,13 @@ void RotationRows::transpose(const float* rows, std::int64_t count,
 void RotationRows::rotate(const float* rows, const float* in, float* out, std::int64_t stride,
                           std::int64_t count) const noexcept {
   const std::int64_t before = rotary_->offset;
-  const std::int64_t behind = before + 2 * pairs_;
+  const std::int64_t after = before + 2 * pairs_;
   if (in != out && 2 * pairs_ != rotary_->head_dim) {
     for (std::int64_t t = 0; t < count; ++t) {
       std::memcpy(out + t * stride, in + t * stride,
                   static_cast<std::size_t>(before) * sizeof(float));
-      std::memcpy(out + t * stride + behind, in + t * stride + behind,
-                  static_cast<std::size_t>(rotary_->head_dim - behind) * sizeof(float));
+      std::memcpy(out + t * stride + after, in + t * stride + after,
+                  static_cast<std::size_t>(rotary_->head_dim - after) * sizeof(float));
     }
   }
   const int half = rotary_->layout == core::PairLayout::half ? 1 : 0;
@@ -90,6 +106,39 @@ bool same_positions(const core::Positions& a, const core::Positions& b) noexcept
   return a.kind == b.kind && a.integers == b.integers && a.floats == b.floats && a.axes == b.axes &&
          a.batch == b.batch && a.tokens == b.tokens && a.offset == b.offset &&
          a.sequences == b.sequences;
+}
+
+SharedRows::Entry& SharedRows::entry_for(const core::Rotary& rotary, core::Role role,
+                                         const core::kernels::Kernels& kernels) {
+  for (Entry& entry : entries_) {
+    if (entry.kernels == &kernels && same_rows(entry.rotary, rotary) &&
+        (entry.role == role || !rotary.growth)) {
+      return entry;
+    }
+  }
+  if (entries_.size() < kMostRotaries) return entries_.emplace_back(Entry{rotary, role, &kernels});
+  Entry& entry = entries_[oldest_];
+  entry.filled = false;
+  entry.rotary = rotary;
+  entry.role = role;
+  entry.kernels = &kernels;
+  oldest_ = (oldest_ + 1) % kMostRotaries;
+  return entry;
+}
+
+const float* SharedRows::rows_for(const core::Rotary& rotary, core::Role role,
+                                  const core::kernels::Kernels& kernels,
+                                  std::span<const double> ids, std::int64_t tokens) {
+  Entry& entry = entry_for(rotary, role, kernels);
+  if (entry.filled && std::ranges::equal(entry.ids, ids)) return entry.rows.data();
+  entry.filled = false;
+  const RotationRows rows(rotary, kernels);
+  entry.ids.assign(ids.begin(), ids.end());
+  entry.rows.reserve(rows.floats_for(tokens));
+  rows.make(core::positions_per_row(entry.ids.data(), rotary.frequencies.axis_count(), 1, tokens),
+            tokens, 0, 0, tokens, role, entry.rows.data());
+  entry.filled = true;
+  return entry.rows.data();
 }
 
 }  // namespace phasor::attention

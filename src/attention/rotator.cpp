@@ -1,7 +1,6 @@
 #include "attention/rotator.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
@@ -20,6 +19,10 @@ Rotator::Rotator(const core::Rotary& rotary, core::Role role, const RotatorChoic
   const auto [low, high] = std::minmax_element(ids_.begin(), ids_.end());
   core::check_angle_range("attention", rotary.frequencies, *low, *high);
   if (!keeps_rows()) return;
+  if (choices.shared != nullptr) {
+    rows_ = choices.shared->rows_for(rotary, role, core::kernels_for(choices.isa), ids_, tokens_);
+    return;
+  }
   if (twin != nullptr && !rotary.growth && std::ranges::equal(twin->ids_, ids_)) {
     rows_ = twin->rows_;
     return;
@@ -31,7 +34,7 @@ Rotator::Rotator(const core::Rotary& rotary, core::Role role, const RotatorChoic
       0, tokens_, role_, memory.rows.data());
 }
 
-// A float32 engine makes its rows its own way; core::rotate knows it, and the order of its output.
+// core::rotate alone has the rows of float32 angles and the order of interleaved_to_half.
 bool Rotator::keeps_rows() const noexcept {
   return choices_.arithmetic == core::DType::f32 && choices_.angles == core::AngleMode::exact &&
          (choices_.order == FeatureOrder::any ||
@@ -41,17 +44,23 @@ bool Rotator::keeps_rows() const noexcept {
 void Rotator::rotate(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
                      core::Direction direction) const {
   if (keeps_rows()) {
-    const float* cos_sin = rows_ + first * rotation_rows_.row_floats();
-    std::vector<float> transposed;
-    if (direction == core::Direction::transpose) {
-      transposed.resize(static_cast<std::size_t>(rotation_rows_.floats_for(count)));
-      rotation_rows_.transpose(cos_sin, count, transposed.data());
-      cos_sin = transposed.data();
+    const float* const cos_sin = rows_ + first * rotation_rows_.row_floats();
+    if (direction != core::Direction::transpose)
+      return rotation_rows_.rotate(cos_sin, rows, rows, stride, count);
+    // Rows of R^T, some tokens at a time on the stack.
+    constexpr std::int64_t kRoom = 4 * core::kMaxRotaryDim;
+    float transposed[kRoom];
+    const std::int64_t most = (kRoom - rotation_rows_.floats_for(0)) / rotation_rows_.row_floats();
+    for (std::int64_t at = 0; at < count; at += most) {
+      const std::int64_t some = std::min(most, count - at);
+      rotation_rows_.transpose(cos_sin + at * rotation_rows_.row_floats(), some, transposed);
+      std::fill_n(transposed + some * rotation_rows_.row_floats(), rotation_rows_.floats_for(0),
+                  0.0F);
+      rotation_rows_.rotate(transposed, rows + at * stride, rows + at * stride, stride, some);
     }
-    rotation_rows_.rotate(cos_sin, rows, rows, stride, count);
     return;
   }
-  // Some tokens at a time, their ids side by side on the stack.
+  // Some tokens at a time, their ids on the stack.
   constexpr std::int64_t kAtOnce = 64;
   const int axes = rotary_->frequencies.axis_count();
   double ids[core::kMaxAxes * kAtOnce];

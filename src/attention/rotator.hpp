@@ -1,5 +1,5 @@
-// Queries or keys of a call turned: in float32 scratch, head after head, by rows of cos and sin that
-// are made once; or in float64, all at once.
+// Rotates the queries or keys of a call: in float32 scratch, head after head, by rows of cos and sin
+// that are computed once; or in float64, all at once.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,30 @@
 
 namespace phasor::attention {
 
-// Whether turned features must lie as core::rotate writes them (they meet keys that it turned), or
-// any order will do that queries and keys share.
+// The order of rotated features: any that queries and keys share, or that of core::rotate, for
+// queries of keys that it rotated.
 enum class FeatureOrder : std::uint8_t { any, as_written };
 
 struct RotatorChoices {
   core::AngleMode angles;
   core::InstructionSet isa;
   FeatureOrder order;
-  core::DType arithmetic;  // f32 or f64
+  core::DType arithmetic;        // f32 or f64
+  SharedRows* shared = nullptr;  // where rows are found again; null: none
 };
 
 class Rotator {
  public:
-  // memory   its ids [axes][tokens], finite; rows are made in it. Outlives the turner
-  // twin     another turner of the same rotary whose rows are taken where its tokens stand alike
-  // throws   Error(out_of_range) for a position beyond the exact angles
+  // memory   holds the ids [axes][tokens], finite, and receives the rows; must outlive the rotator
+  // twin     another rotator of the same rotary, whose rows are used if its ids are the same
+  // throws   Error(out_of_range) for a position beyond the exact angles; std::bad_alloc
   Rotator(const core::Rotary& rotary, core::Role role, const RotatorChoices& choices,
           RotatorMemory& memory, const Rotator* twin = nullptr);
 
-  // Turns tokens [first, first + count) in place: token t at rows + t * stride.
+  // Rotates tokens [first, first + count) in place: token t at rows + t * stride.
   void rotate(std::int64_t first, std::int64_t count, float* rows, std::int64_t stride,
               core::Direction direction = core::Direction::forward) const;
-  // Float64: turns every token in place, by core::rotate.
+  // Float64: rotates every token in place, by core::rotate.
   //
   // shape    x [batch, tokens, heads, head_dim] of f64, with the batch and tokens of the ids
   void rotate_all(const core::HeadsView& x, int threads,

@@ -1,8 +1,30 @@
 #include "phasor/attention/workspace.hpp"
 
+#include "attention/rotation_rows.hpp"
 #include "attention/softmax/call_memory.hpp"
 
 namespace phasor::attention {
+namespace {
+
+template <class T>
+std::size_t held_by(const std::vector<T>& values) noexcept {
+  return values.capacity() * sizeof(T);
+}
+
+std::size_t held_by(const PackedTables& tables) noexcept {
+  return held_by(tables.bias) + held_by(tables.query_rows) + held_by(tables.key_rows) +
+         held_by(tables.value_rows) + tables.floats.bytes();
+}
+
+}  // namespace
+
+std::size_t CallMemory::bytes() const noexcept {
+  return held_by(sequences) + held_by(queries.ids) + queries.rows.bytes() + held_by(keys.ids) +
+         keys.rows.bytes() + held_by(positions) + few.bytes() + held_by(tables) +
+         held_by(backward_tables) + held_by(tiles.keys) + held_by(tiles.queries) +
+         held_by(tiles.benches) + held_by(tiles.segments) + tiles.floats.bytes() +
+         held_by(backward.units) + held_by(backward.segments) + backward.floats.bytes();
+}
 
 AttentionWorkspace::AttentionWorkspace() noexcept = default;
 AttentionWorkspace::~AttentionWorkspace() = default;
@@ -12,6 +34,16 @@ AttentionWorkspace& AttentionWorkspace::operator=(AttentionWorkspace&&) noexcept
 CallMemory& AttentionWorkspace::memory() {
   if (memory_ == nullptr) memory_ = std::make_unique<CallMemory>();
   return *memory_;
+}
+
+StepRotations::StepRotations() noexcept = default;
+StepRotations::~StepRotations() = default;
+StepRotations::StepRotations(StepRotations&&) noexcept = default;
+StepRotations& StepRotations::operator=(StepRotations&&) noexcept = default;
+
+SharedRows& StepRotations::rows() {
+  if (rows_ == nullptr) rows_ = std::make_unique<SharedRows>();
+  return *rows_;
 }
 
 }  // namespace phasor::attention

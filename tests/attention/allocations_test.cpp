@@ -1,4 +1,4 @@
-// Memory that runs out in the n-th allocation of a call, for every n, on whichever thread: the
+// Memory that runs out in the n-th allocation of a call, for every n, on any thread: the
 // caller gets std::bad_alloc or the right result, inputs keep their bits, a state stays where it
 // was, and the next call works. A program of its own, since it replaces operator new.
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 
 #include "attention/linear/linear_support.hpp"
 #include "attention/softmax/attend_support.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"
@@ -26,7 +27,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return {begin, begin + values.size() * sizeof(T)};
 }
 
-// Refuses each allocation of call() in its turn. results() are those of an undisturbed call
+// Refuses each allocation of call(), one after the other. results() are those of an undisturbed call
 // whenever a call did not throw, and again after each failure; inputs() never change. Returns how
 // many allocations could be refused.
 template <class Call, class Results, class Inputs>
@@ -196,6 +197,57 @@ TEST(Allocations, OfAttentionToManyKeysByOneQuery) {
           expect_to_live_on([&] { calls.forward(); }, [&] { return calls.forward_results(); },
                             [&] { return calls.inputs(); });
       EXPECT_GT(refused, 0) << name_of(terms);
+    }
+  }
+}
+
+// A plan allocates when it is made, no more than it says, and never when it is run. The next call
+// with a workspace allocates nothing either.
+TEST(Allocations, OfPlansAndWorkspaces) {
+  for (const Terms terms : kAllTerms) {
+    for (const std::int64_t queries : {3, 100}) {
+      for (const int threads : {1, 2}) {
+        SCOPED_TRACE(testing::Message() << name_of(terms) << ", " << queries << " queries");
+        AttendCalls calls({.terms = terms,
+                           .batch = 2,
+                           .heads = 4,
+                           .key_heads = 2,
+                           .queries = queries,
+                           .keys = 130,
+                           .causality = Causality::bottom_right,
+                           .padded = queries == 3 ? Padded::no : Padded::flags},
+                          threads);
+        AttentionWorkspace workspace;
+        calls.options.workspace = &workspace;
+        calls.forward();  // starts the threads, too
+        const std::vector<Bytes> expected = calls.forward_results();
+        std::int64_t count = test::allocation_count();
+        calls.forward();
+        EXPECT_EQ(test::allocation_count(), count);
+        EXPECT_EQ(calls.forward_results(), expected);
+
+        const Problem& p = calls.p;
+        const std::int64_t before = test::allocated_bytes();
+        AttentionPlan plan(p.terms,
+                           {.batch = 2,
+                            .queries = queries,
+                            .keys = 130,
+                            .heads = 4,
+                            .key_heads = 2,
+                            .head_dim = 16,
+                            .value_dim = 16},
+                           calls.options);
+        EXPECT_GE(static_cast<std::int64_t>(plan.bytes()), test::allocated_bytes() - before);
+        count = test::allocation_count();
+        const std::size_t planned = plan.bytes();
+        for (int run = 0; run < 3; ++run) {
+          plan.run(p.q_view(), p.k_view(), p.v_view(), calls.out.view(),
+                   {.log_sum_exp = calls.log_sum_exp.data()});
+        }
+        EXPECT_EQ(test::allocation_count(), count);
+        EXPECT_EQ(plan.bytes(), planned);
+        EXPECT_EQ(calls.forward_results(), expected);
+      }
     }
   }
 }

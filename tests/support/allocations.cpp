@@ -12,11 +12,13 @@ namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 std::atomic<std::int64_t> g_count{0};
+std::atomic<std::int64_t> g_bytes{0};
 std::atomic<std::int64_t> g_until_failure{kNever};
 std::atomic<bool> g_failed{false};
 
 void* allocate(std::size_t size, std::size_t alignment) noexcept {
   g_count.fetch_add(1, std::memory_order_relaxed);
+  g_bytes.fetch_add(static_cast<std::int64_t>(size), std::memory_order_relaxed);
   if (g_until_failure.load(std::memory_order_relaxed) != kNever &&
       g_until_failure.fetch_sub(1, std::memory_order_relaxed) == 0) {
     g_failed.store(true, std::memory_order_relaxed);
@@ -36,6 +38,8 @@ void* allocate_or_throw(std::size_t size, std::size_t alignment) {
 }  // namespace
 
 std::int64_t allocation_count() noexcept { return g_count.load(std::memory_order_relaxed); }
+
+std::int64_t allocated_bytes() noexcept { return g_bytes.load(std::memory_order_relaxed); }
 
 FailingAllocation::FailingAllocation(std::int64_t index) noexcept {
   g_failed.store(false, std::memory_order_relaxed);

@@ -9,6 +9,9 @@ namespace phasor::test {
 // Allocations by every thread since the program began.
 [[nodiscard]] std::int64_t allocation_count() noexcept;
 
+// Bytes that they asked for.
+[[nodiscard]] std::int64_t allocated_bytes() noexcept;
+
 // While it lives, allocation number `index` from now on (0: the next one), whichever thread asks,
 // throws std::bad_alloc. The others succeed.
 class FailingAllocation {

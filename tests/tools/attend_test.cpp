@@ -327,7 +327,7 @@ TEST_F(Attend, refuses_arrays_that_do_not_fit) {
   (void)put_array("Q.npy", NpyType::f32, {6, 2, 4}, q_);
   refuses("same batch axis");
   (void)put_array("Q.npy", NpyType::f64, {2, 3, 2, 4}, std::vector<double>(48, 1.0));
-  refuses("k must be f64 beside q of f64, got f32");
+  refuses("k is f32, q is f64");
   (void)put_array("Q.npy", NpyType::i32, {2, 3, 2, 4}, std::vector<std::int32_t>(48, 1));
   refuses("int32");
   fs::remove(at("Q.npy"));

@@ -353,7 +353,7 @@ def test_one_array_in_two_places_has_two_gradients() -> None:
         ({"q": normal(5, 8)}, r"attention: q must be \[batch, tokens, heads, dim\]", "shape_mismatch"),
         ({"q": [[1.0]]}, "attention: q must be an array", "invalid_argument"),
         ({"k": normal(1, 6, 3, 8)}, "heads must be a multiple of key_heads, got 4 and 3", "invalid_argument"),
-        ({"k": normal(1, 6, 2, 7)}, "q and k must have one head_dim, got 8 and 7", "shape_mismatch"),
+        ({"k": normal(1, 6, 2, 7)}, "head_dim, got 8 and 7", "shape_mismatch"),
         ({"v": normal(1, 5, 2, 8)}, "k and v must have the same tokens, got 6 and 5", "shape_mismatch"),
         ({"q": np.zeros((1, 6, 4, 8), np.int64)}, "attention: q must hold float16", "unsupported"),
         ({"v": normal(1, 6, 2, 8, dtype=np.float64)}, "f64", "unsupported"),

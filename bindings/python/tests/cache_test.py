@@ -82,7 +82,7 @@ def test_rerotated_keys_are_those_of_the_other_spec() -> None:
         q, k, v, encoding=other, causal=True, query_positions=positions, key_positions=positions
     )
     np.testing.assert_allclose(cache.attention(q, encoding=other), expected, atol=3e-6)
-    with pytest.raises(phasor.Error, match="terms must turn with the cache's frequency"):
+    with pytest.raises(phasor.Error, match="frequency"):
         cache.attention(q, encoding=SPEC)
 
 
@@ -120,7 +120,7 @@ def test_forks_go_apart() -> None:
     fork = cache.fork(30)
     fork.append(k, v)
     assert (len(cache), len(fork), fork.capacity, cache.fork().capacity) == (TOKENS, 2 * TOKENS, 30, 20)
-    with pytest.raises(phasor.Error, match="a fork must have room for its 12 tokens, got 3"):
+    with pytest.raises(phasor.Error, match="12 tokens .*got 3"):
         cache.fork(3)
 
 

@@ -1,5 +1,5 @@
-// Softmax attention with every encoding, in tiles: memory grows with the number of tokens, never
-// with its square.
+// Softmax attention with every encoding, in tiles: memory grows linearly with the number of tokens.
+// attend() is one call; AttentionPlan (plan.hpp) is for calls of the same sizes made many times.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace phasor::attention {
 
 enum class Causality : std::uint8_t {
   none,          // every query sees every key
-  bottom_right,  // query i of Nq sees keys 0 .. Nk - Nq + i: the last query sees them all
+  bottom_right,  // causal mask, aligned bottom-right: query i of Nq sees keys 0 .. Nk - Nq + i
 };
-// What attention is given as keys.
+// Whether the keys given to attention are rotated.
 enum class KeyState : std::uint8_t {
-  raw,      // turned here, as the queries are
-  rotated,  // turned when they were appended to a cache
+  raw,      // not yet: attention rotates them like the queries
+  rotated,  // already, when they were appended to a cache
 };
 
-// Values for (query, key), broadcast where a stride is 0; element (b, h, i, j) lies at data +
-// b*batch_stride + h*head_stride + i*query_stride + j*key_stride.
+// Values for (query, key); element (b, h, i, j) is at data + b*batch_stride + h*head_stride +
+// i*query_stride + j*key_stride. A stride of 0 broadcasts its axis.
 struct Mask {
   enum class Kind : std::uint8_t {
     none,
@@ -37,7 +37,7 @@ struct Mask {
   Kind kind = Kind::none;
   const void* data = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0, query_stride = 0, key_stride = 1;
-  std::int64_t keys = 0;  // the columns that the mask has; keys behind them are hidden
+  std::int64_t keys = 0;  // columns of the mask; keys at or after this are hidden
 };
 // shape    mask of rank 2 ([queries, keys]), 3 ([heads, ...]) or 4 ([batch, ...]); an axis of length
 //          1 is broadcast
@@ -55,40 +55,42 @@ struct Mask {
 
 struct AttentionOptions {
   Causality causality = Causality::none;
-  // Key j is hidden from query position i unless |i - j| < window; the positions are those of
+  // Query position i sees key j only if |i - j| < window; positions as in
   // Causality::bottom_right.
   std::optional<std::int64_t> window = std::nullopt;
-  std::optional<double> scale = std::nullopt;  // none: the encoding's own
+  std::optional<double> scale = std::nullopt;  // none: that of the encoding
   double soft_cap = 0.0;  // c > 0: scores become c tanh(s / c), before masks; 0: none
   Mask mask = {};
-  // [batch]: keys behind are padding; the last query stands beside the last key that counts.
+  // [batch]: keys at or after `length` are padding; the last query has the position of key
+  // `length - 1`.
   std::span<const std::int64_t> key_lengths = {};
-  // [batch, keys]: 0 hides the key (left or right padding); positions do not move.
+  // [batch, keys]: 0 hides the key (left or right padding); positions do not change.
   std::span<const std::uint8_t> key_padding = {};
   // Packed sequences, batch 1: boundaries [0, ..., tokens] of queries and of keys. Sequence s of
   // the queries sees sequence s of the keys only; relative positions count inside a sequence.
   std::span<const std::int64_t> query_boundaries = {}, key_boundaries = {};
-  // Where tokens stand for `turn`. None: keys at 0 .., queries behind them as in bottom_right (in
-  // packed sequences: inside each sequence).
+  // Position ids for the rotation. None: keys at 0, 1, ..., queries as in bottom_right (in packed
+  // sequences: inside each sequence).
   std::optional<core::Positions> query_positions = std::nullopt, key_positions = std::nullopt;
   KeyState keys = KeyState::raw;
   core::AngleMode angles = core::AngleMode::exact;
-  // [batch, tokens]: XLNet's segments; needed when the encoding has segment_rows.
+  // [batch, tokens]: XLNet's segments; required if the encoding has segment_rows.
   std::span<const std::int32_t> query_segments = {}, key_segments = {};
   int threads = 0;  // as core::RotateOptions
   core::InstructionSet isa = core::InstructionSet::best;
-  // Scratch of earlier calls; none: the call allocates its own. Not read by backward.
+  // Scratch of earlier calls; null: the call allocates its own. Not read by plans and backward.
   AttentionWorkspace* workspace = nullptr;
+  // Rows of cos and sin that layers share. Read only if `keys` are rotated; not read by plans.
+  StepRotations* rotations = nullptr;
 };
 
-// What attention may write beside its output; null: not wanted. [batch, heads, queries(, keys)],
-// dense.
+// Optional outputs; null: not wanted. [batch, heads, queries(, keys)], dense.
 struct AttentionExtras {
   float* log_sum_exp = nullptr;  // natural logarithm of the softmax denominator; -inf for a row
                                  // that sees no key. Backward needs it.
   // s before soft cap and masks, and after the soft cap: for every pair of a sequence, hidden ones
-  // too. 0 for pairs that never meet (padding, keys behind key_lengths, other packed sequences);
-  // meaningless for hidden pairs whose distance has no row in query_rows or key_rows.
+  // too. 0 for pairs of different sequences and for padding; undefined for hidden pairs whose
+  // distance has no row in query_rows or key_rows.
   float* scores = nullptr;
   float* capped_scores = nullptr;
   float* masked_scores = nullptr;  // after both
@@ -102,38 +104,39 @@ struct AttentionExtras {
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
 //          h / (heads / key_heads). f32, f16 or bf16, each its own: arithmetic is float32. Or all
-//          f64: arithmetic is float64, and tables are read from their `wide` numbers where they
-//          have them
+//          f64: arithmetic is float64, and tables are read from their `wide` numbers if given
 // rows     a query that sees no key gets zeros; a NaN in q stays in its row; a NaN in k or v flows
 //          to every query that sees the key and may reach others, but never from a key that
-//          key_padding or key_lengths leave out
+//          key_padding or key_lengths exclude
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
-//          before out is touched; out must not overlap an input; unsupported: f64 beside another
-//          type. std::bad_alloc: out and extras hold any numbers
-// error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) where the terms of a score
-//          come to 100 at most; extras of float: then one rounding
-// memory   up to four queries and a term that needs no table of distances: a row of scores per
-//          thread, in the workspace where there is one. Otherwise keys, values and each table with a
-//          row per distance, once more as float32, for one key head per thread; f64: q and k where they turn, tables without `wide`, and a row of scores
-//          per thread; extras are the caller's
-// cost     f64: plain loops over every pair that meets, without vector instructions
+//          before out is written; out must not overlap an input; unsupported: f64 combined with
+//          another type. std::bad_alloc: out and extras hold any numbers
+// error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) if the terms of a score
+//          sum to at most 100; extras of float: then one rounding
+// memory   up to four queries without tables of distances: a row of scores per thread. Otherwise
+//          keys, values and each table with a row per distance, once more as float32, for one key
+//          head per thread; tables that heads or sequences share: once for all, see
+//          kPackedTableBytes. f64: rotated q and k, tables without `wide`, and a row of scores per
+//          thread. All in the workspace if there is one; extras are the caller's
+// cost     a plan that is run once. f64: plain loops, without vector instructions
 PHASOR_API void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                        core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
                        const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
-// A score of 100 rounds by 100 epsilon(f64) / 2 for each of some tens of additions that matter, and
-// its weight by as much in proportion.
+// A score of 100 rounds by 100 epsilon(f64) / 2 for each of some tens of additions; its weight has
+// the same relative error.
 inline constexpr double kAttendErrorF64 = 1e-13;
 
-// What backward is given beside the inputs: the forward's results and the gradient of its output.
+// Inputs of the backward pass besides q, k and v: results of the forward pass, and the gradient of
+// its output.
 struct AttentionForward {
   core::ConstHeadsView out;
   const float* log_sum_exp = nullptr;  // [batch, heads, queries]
   core::ConstHeadsView d_out;
   const double* wide_log_sum_exp = nullptr;  // f64 views: in place of log_sum_exp
 };
-// Where the gradients go: overwritten, with the shapes of q, k and v; f32, f16 or bf16, or f64 as
-// they are. Tables of f64 calls: to the `wide` numbers of a gradient that has them.
+// Outputs of the backward pass: overwritten, with the shapes of q, k and v; f32, f16 or bf16, or f64
+// if q, k and v are. Table gradients are added to; f64 calls write to `wide` if it is given.
 struct AttentionGradients {
   core::HeadsView d_q, d_k, d_v;
   encodings::ScoreTermGradients terms;
@@ -144,10 +147,10 @@ struct AttentionGradients {
 //
 // Masks have no gradient.
 //
-// throws   as attend; also Error(unsupported) for KeyState::turned with a `turn`: the gradient
+// throws   as attend; also Error(unsupported) for KeyState::rotated with a rotation: the gradient
 //          would be that of the cache. std::bad_alloc: all gradients hold any numbers
-// memory   as attend, three times over; f64: the gradients of the tables, for one key head per
-//          thread, and those of q and k where they turn and meet tables
+// memory   three times that of attend; f64: the gradients of the tables, for one key head per
+//          thread, and those of rotated q and k if there are tables
 PHASOR_API void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                                 core::ConstHeadsView k, core::ConstHeadsView v,
                                 const AttentionForward& forward,

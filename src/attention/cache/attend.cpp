@@ -9,29 +9,28 @@
 namespace phasor::attention {
 namespace {
 
-[[noreturn]] void refuse_cache(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "cache: " + what);
-}
-
-// A cache used after its spec changed, or the terms after the cache's did.
+// The keys in the cache belong to one rotation; queries must have the same.
 void check_rotation(const std::optional<core::Rotary>& cached,
                     const std::optional<core::Rotary>& wanted) {
   if (!cached && !wanted) return;
   if (!cached)
-    refuse_cache("terms must not turn queries over keys that were not turned, got a turn");
-  if (!wanted) refuse_cache("terms must turn queries as the keys were turned, got no turn");
+    refuse("cache: the terms have a rotation, the cache has no rotary: its keys are not rotated");
+  if (!wanted)
+    refuse("cache: the terms have no rotation, the cache has a rotary: its keys are rotated");
   const std::string difference = difference_of(*cached, *wanted);
-  if (!difference.empty()) refuse_cache("terms must turn with the cache's " + difference);
+  if (!difference.empty())
+    refuse("cache: the rotation of the terms must be the cache's: " + difference);
 }
 
 void check_options(const AttentionOptions& options) {
   if (options.key_positions)
-    refuse_cache("the keys were turned when they were appended, got other key positions");
+    refuse("cache: key_positions cannot be given: the keys were rotated when they were appended");
   if (options.angles != core::AngleMode::exact)
-    refuse_cache("queries must be turned by exact angles as the keys were, got float32 angles");
+    refuse("cache: angles must be AngleMode::exact like those of the keys, got AngleMode::float32");
 }
 
-// Query i of `queries` beside token tokens - queries + i; before the first token, one apart.
+// Query i of `queries` has the position of token tokens - queries + i; queries before the first token
+// count down from its position.
 void find_query_positions(const PositionRows& rows, std::int64_t tokens, std::int64_t queries,
                           std::vector<double>& positions) {
   positions.clear();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "attention/cache/rerotate_into.hpp"
 #include "attention/cache/state.hpp"
@@ -22,6 +23,29 @@ void rotate_keys(const Rotary& rotary, const Positions& positions, ConstHeadsVie
                  int threads) {
   const core::Rotation rotation{in, out, core::Role::key};
   core::rotate(rotary, positions, {&rotation, 1}, {.threads = threads});
+}
+
+// Rows of cos and sin of the tokens of an append, from another layer or for the next ones.
+core::CosSinRows step_rows(const Rotary& rotary, const PositionRows& positions, std::int64_t first,
+                           std::int64_t count, SharedRows& shared) {
+  const int axes = positions.axes();
+  shared.wanted.resize(static_cast<std::size_t>(axes * count));
+  positions.copy(first, count, shared.wanted.data());
+  const float* const rows = shared.rows_for(
+      rotary, core::Role::key, core::kernels_for(core::InstructionSet::best), shared.wanted, count);
+  const std::int64_t pairs = rotary.frequencies.pairs();
+  return {.cos = rows,
+          .sin = rows + pairs,
+          .dtype = core::DType::f32,
+          .pairs = pairs,
+          .batch_stride = 0,
+          .token_stride = 2 * pairs};
+}
+
+void rotate_keys(const Rotary& rotary, const core::CosSinRows& rows, ConstHeadsView in,
+                 HeadsView out, int threads) {
+  const core::Rotation rotation{in, out, core::Role::key};
+  core::rotate_window(core::window_of(rotary), rows, {&rotation, 1}, {.threads = threads});
 }
 
 // Batch row b, tokens [first, first + count).
@@ -49,7 +73,7 @@ void round_tokens(const ConstHeadsView& in, const HeadsView& out) noexcept {
   }
 }
 
-// precondition  shapes and dtypes agree; out has a head's tokens side by side
+// precondition  shapes and dtypes agree; the tokens of a head are contiguous in out
 void copy_tokens(const ConstHeadsView& in, const HeadsView& out) noexcept {
   const auto element = static_cast<std::int64_t>(core::size_of(in.dtype));
   const std::int64_t bytes = in.head_dim * element;
@@ -69,7 +93,7 @@ void copy_tokens(const ConstHeadsView& in, const HeadsView& out) noexcept {
   }
 }
 
-// cos and sin of `delta` positions, the amplitude left as it is; xPos's growth with it.
+// cos and sin of `delta` positions with amplitude 1, times xPos's growth.
 struct DeltaRow {
   double cos[core::kMaxRotaryDim / 2], sin[core::kMaxRotaryDim / 2];
 
@@ -96,11 +120,17 @@ void KVCache::State::write_plain(const ConstHeadsView& from,
   from.dtype == spec.dtype ? copy_tokens(from, to) : round_tokens(from, to);
 }
 
-void KVCache::State::write_keys(const ConstHeadsView& k, const Positions& at, int threads) {
+void KVCache::State::write_keys(const ConstHeadsView& k, const Positions& at, int threads,
+                                SharedRows* shared) {
   if (!spec.rotary) return write_plain(k, keys);
   const HeadsView out = view(keys, tokens, k.tokens);
-  if (k.dtype == spec.dtype) return rotate_keys(*spec.rotary, at, k, out, threads);
-  // Turned in float32, then rounded: a key is rounded once.
+  std::optional<core::CosSinRows> rows;
+  if (shared != nullptr) rows = step_rows(*spec.rotary, positions, tokens, k.tokens, *shared);
+  if (k.dtype == spec.dtype) {
+    return rows ? rotate_keys(*spec.rotary, *rows, k, out, threads)
+                : rotate_keys(*spec.rotary, at, k, out, threads);
+  }
+  // Rotated in float32, then rounded: a key is rounded once.
   constexpr std::int64_t kMostTokens = 64;
   const std::int64_t token = k.heads * k.head_dim;
   const std::int64_t most =
@@ -109,10 +139,18 @@ void KVCache::State::write_keys(const ConstHeadsView& k, const Positions& at, in
   for (std::int64_t b = 0; b < k.batch; ++b) {
     for (std::int64_t first = 0; first < k.tokens; first += most) {
       const std::int64_t count = std::min(most, k.tokens - first);
-      positions.copy(tokens + first, count, where);
+      const ConstHeadsView part = part_of(k, b, first, count);
       const HeadsView wide = core::heads_view(wide_keys.data(), 1, count, k.heads, k.head_dim);
-      rotate_keys(*spec.rotary, core::positions_per_row(where, positions.axes(), 0, count),
-                  part_of(k, b, first, count), wide, threads);
+      if (rows) {
+        core::CosSinRows some = *rows;
+        some.cos = static_cast<const float*>(rows->cos) + first * rows->token_stride;
+        some.sin = static_cast<const float*>(rows->sin) + first * rows->token_stride;
+        rotate_keys(*spec.rotary, some, part, wide, threads);
+      } else {
+        positions.copy(tokens + first, count, where);
+        rotate_keys(*spec.rotary, core::positions_per_row(where, positions.axes(), 0, count), part,
+                    wide, threads);
+      }
       round_tokens(wide, part_of(out, b, first, count));
     }
   }
@@ -132,8 +170,8 @@ void KVCache::State::rotate_to(const RotaryAt& to, const Positions& old, HeadsVi
 void KVCache::State::rotate_by(std::int64_t first, std::int64_t count, double delta,
                                int threads) const {
   if (spec.mode == CacheMode::drift_free) {
-    // The new positions, some tokens at a time: all of them would be an allocation, and the first
-    // layers of a sequence have moved when a later one finds no memory.
+    // The new positions, some tokens at a time on the stack: an allocation that fails in a later
+    // layer would leave the first layers of a sequence shifted.
     constexpr std::int64_t kRoom = 4096;
     double where[kRoom];
     const std::int64_t most = kRoom / positions.axes();
@@ -147,14 +185,14 @@ void KVCache::State::rotate_by(std::int64_t first, std::int64_t count, double de
     return;
   }
   const HeadsView rotated = view(keys, first, count);
-  // Two positions whose angles are exact lie at most twice as far apart: then in two turns.
+  // The difference of two positions with exact angles may need two rotations.
   if (std::fabs(delta) * spec.rotary->frequencies.largest() > core::kMaxAngle) {
     rotate_by(first, count, delta / 2, threads);
     return rotate_by(first, count, delta / 2, threads);
   }
   const DeltaRow row(*spec.rotary, delta);
   core::Window window = core::window_of(*spec.rotary);
-  // Cached keys lie in the pairs that the scheme wrote.
+  // interleaved_to_half wrote the keys in half layout.
   if (window.layout == core::PairLayout::interleaved_to_half)
     window.layout = core::PairLayout::half;
   const core::CosSinRows rows{

@@ -20,11 +20,11 @@ using core::HeadsView;
 using core::Positions;
 using core::Rotary;
 
-// Floats in which keys are turned before they are rounded to sixteen bits: inside the first cache.
+// Floats in which keys are rotated before they are rounded to 16 bits: they fit the L1 cache.
 constexpr std::int64_t kWideKeys = 4096;
 
 [[noreturn]] void refuse_cache(ErrorCode code, const std::string& what) {
-  throw Error(code, "cache: " + what);
+  refuse(code, "cache: " + what);
 }
 
 CacheBlock allocate_block(const CacheSpec& spec, std::int64_t dim) {
@@ -99,7 +99,7 @@ void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec&
   }
   if (view.data == nullptr && tokens > 0) {
     refuse_cache(ErrorCode::invalid_argument,
-                 message(name, " must not be null, got null for shape ", shape_text(view)));
+                 message(name, " of shape ", shape_text(view), " has no data (null)"));
   }
 }
 
@@ -161,22 +161,22 @@ std::vector<double> KVCache::positions() const {
 }
 
 void KVCache::append(ConstHeadsView k, ConstHeadsView v, std::optional<Positions> positions,
-                     int threads) {
+                     int threads, StepRotations* rotations) {
   State& state = *state_;
   const CacheSpec& spec = state.spec;
   check_threads(threads);
   check_tensor("k", k, spec, k.tokens, spec.head_dim);
   check_tensor("v", v, spec, k.tokens, spec.value_dim);
   if (k.tokens > spec.capacity - state.tokens) {
-    refuse_cache(ErrorCode::out_of_range,
-                 message("tokens must fit the capacity ", spec.capacity, ", got ", k.tokens,
-                         " more beside ", state.tokens));
+    refuse_cache(
+        ErrorCode::out_of_range,
+        message(state.tokens, " + ", k.tokens, " tokens exceed the capacity of ", spec.capacity));
   }
   const Positions at = positions ? *positions : core::positions_from(next_position());
-  // Behind the last token nothing is visible until `tokens` grows.
+  // Positions after the last token are not visible until `tokens` grows.
   state.positions.write(state.tokens, at, spec.batch, k.tokens, spec.rotary);
   if (k.tokens == 0) return;
-  state.write_keys(k, at, threads);
+  state.write_keys(k, at, threads, rotations == nullptr ? nullptr : &rotations->rows());
   if (is_drift_free(spec)) state.write_plain(k, state.raw_keys);
   state.write_plain(v, state.values);
   state.tokens += k.tokens;
@@ -191,23 +191,23 @@ void KVCache::truncate(std::int64_t tokens) {
 void KVCache::evict(std::int64_t first, std::int64_t last) {
   State& state = *state_;
   check_tokens("evict", state.tokens, first, last);
-  const std::int64_t behind = state.tokens - last;
+  const std::int64_t after = state.tokens - last;
   if (first == last) return;
   state.before_rerotate.reset();
   for (const CacheBlock* block : {&state.keys, &state.values, &state.raw_keys}) {
     if (!block->memory) continue;
-    const HeadsView to = state.view(*block, first, behind);
+    const HeadsView to = state.view(*block, first, after);
     const std::size_t token =
         static_cast<std::size_t>(block->dim) * core::size_of(state.spec.dtype);
     for (std::int64_t b = 0; b < to.batch; ++b) {
       for (std::int64_t h = 0; h < to.heads; ++h) {
         std::byte* gap = static_cast<std::byte*>(to.data) + head_offset(to, b, h);
         std::memmove(gap, gap + static_cast<std::size_t>(last - first) * token,
-                     static_cast<std::size_t>(behind) * token);
+                     static_cast<std::size_t>(after) * token);
       }
     }
   }
-  state.positions.close_gap(first, last, behind);
+  state.positions.close_gap(first, last, after);
   state.tokens -= last - first;
 }
 
@@ -247,7 +247,7 @@ void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions,
   if (moves) {
     if (state.spare_keys.memory == nullptr)
       state.spare_keys = allocate_block(state.spec, state.spec.head_dim);
-    state.before_rerotate.reset();  // its keys are written over
+    state.before_rerotate.reset();  // its keys are overwritten
     state.rotate_to({rotary, fresh},
                     core::positions_per_row(old.data(), state.positions.axes(), 0, state.tokens),
                     state.view(state.spare_keys, 0, state.tokens), threads);
@@ -276,8 +276,9 @@ KVCache KVCache::fork() const { return fork(state_->spec.capacity); }
 KVCache KVCache::fork(std::int64_t capacity) const {
   const State& from = *state_;
   if (capacity < from.tokens) {
-    throw Error(ErrorCode::out_of_range, message("cache: a fork must have room for its ",
-                                                 from.tokens, " tokens, got ", capacity));
+    refuse_cache(ErrorCode::out_of_range,
+                 message("a fork of ", from.tokens,
+                         " tokens needs a capacity of at least as many, got ", capacity));
   }
   CacheSpec spec = from.spec;
   spec.capacity = capacity;

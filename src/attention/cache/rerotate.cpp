@@ -25,7 +25,7 @@ void rotate_back_and_forth(const RotaryAt& from, const RotaryAt& to, HeadsView k
   core::rotate(to.rotary, to.positions, {&back, 1}, {.threads = threads});
 }
 
-// Every (b, t, pair) of the composed turn as (cos, sin): R_B R_A^-1 applied to (1, 0), in float64.
+// Every (b, t, pair) of the composed rotation as (cos, sin): R_B R_A^-1 applied to (1, 0), in float64.
 std::vector<double> composed_rows(const RotaryAt& from, const RotaryAt& to, const HeadsView& keys,
                                   int threads) {
   const std::int64_t width = from.rotary.rotary_dim();
@@ -44,7 +44,7 @@ void rotate_once(const RotaryAt& from, const RotaryAt& to, ConstHeadsView in, He
                  int threads) {
   const std::vector<double> rows = composed_rows(from, to, out, threads);
   core::Window window = core::window_of(from.rotary);
-  // Cached keys lie in the pairs that the scheme wrote.
+  // interleaved_to_half wrote the keys in half layout.
   if (window.layout == core::PairLayout::interleaved_to_half)
     window.layout = core::PairLayout::half;
   const core::CosSinRows by_row{.cos = rows.data(),
@@ -73,7 +73,8 @@ void for_each_element(const ConstHeadsView& view, const Visit& visit) {
   }
 }
 
-// Other pairs: no single turn exists, so both are done in float64 and the result is rounded once.
+// Different pairs: no single rotation exists, so both are done in float64 and the result is rounded
+// once.
 void rotate_wide(const RotaryAt& from, const RotaryAt& to, ConstHeadsView in, HeadsView out,
                  int threads) {
   std::vector<double> wide(static_cast<std::size_t>(in.batch * in.tokens * in.heads * in.head_dim));

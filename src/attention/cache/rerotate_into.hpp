@@ -5,9 +5,9 @@
 
 namespace phasor::attention {
 
-// in and out have one shape and one dtype, and are the same view or lie apart.
+// in and out have the same shape and dtype, and are the same view or do not overlap.
 //
-// throws   as rerotate(), before out is touched
+// throws   as rerotate(), before out is written
 void rerotate_into(const RotaryAt& from, const RotaryAt& to, core::ConstHeadsView in,
                    core::HeadsView out, int threads);
 

@@ -22,15 +22,15 @@ std::string frequency_difference(const Frequencies& expected, const Frequencies&
     if (a[i] != b[i]) return message("frequency ", i, " of ", a[i], ", got ", b[i]);
   }
   if (!std::ranges::equal(expected.axes(), got.axes()))
-    return "the axis of each frequency, got other axes";
-  // What is left for same_values() to see: the float32 forms and the sign of zero, which turn
-  // nothing here.
+    return "the axis of a frequency differs";
+  // same_values() also compares float32 frequencies and the sign of zero, which exact rotations do
+  // not read.
   return {};
 }
 
 std::string growth_difference(const Growth& expected, const Growth& got) {
   if (expected.centre != got.centre) return differ("growth centre", expected.centre, got.centre);
-  if (expected.rates != got.rates) return "the growth of each pair, got other rates";
+  if (expected.rates != got.rates) return "the growth rates (xPos) differ";
   return {};
 }
 
@@ -47,7 +47,8 @@ std::string difference_of(const Rotary& expected, const Rotary& got) {
   if (std::string text = frequency_difference(expected.frequencies, got.frequencies); !text.empty())
     return text;
   if (expected.growth.has_value() != got.growth.has_value())
-    return expected.growth ? "growth, got none" : "no growth, got one";
+    return expected.growth ? "the cache has growth (xPos), the terms have none"
+                           : "the terms have growth (xPos), the cache has none";
   return expected.growth ? growth_difference(*expected.growth, *got.growth) : std::string();
 }
 

@@ -1,4 +1,4 @@
-// Whether two rotations are one: a cache's and the one that it is asked to attend with.
+// Compares the rotation of a cache with the one of the terms it attends with.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace phasor::attention {
 
-// The first member in which they differ, as text "layout half, got interleaved"; empty if both turn
-// every key alike.
+// The first member in which they differ, as text "layout half, got interleaved"; empty if both rotate
+// every key in the same way.
 [[nodiscard]] std::string difference_of(const core::Rotary& expected, const core::Rotary& got);
 
 }  // namespace phasor::attention

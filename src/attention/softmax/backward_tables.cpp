@@ -10,8 +10,8 @@ namespace {
 
 // table[row of column x] += factor * rows[x]: several columns may read one row, and are then summed
 // in double; a table as long as the sequence has one row for each and needs no such sums.
-void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Floats& rows,
-                  std::int64_t stride, std::int64_t head, double factor, TableSums& to) {
+void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Slice& rows,
+                  std::int64_t stride, std::int64_t head, double factor, GradientSums& to) {
   if (!to.wanted()) return;
   const std::vector<std::int32_t>& map = relative.map.rows;
   const bool one_to_one =
@@ -37,8 +37,8 @@ void add_to_table(const encodings::RelativeRows& relative, const Spread& spread,
 }
 
 // The one row of a table += factor * the sum of `count` rows' first `dim` features.
-void add_column_sums(const Floats& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
-                     std::int64_t head, double factor, TableSums& to) {
+void add_column_sums(const Slice& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
+                     std::int64_t head, double factor, GradientSums& to) {
   for (std::int64_t e = 0; e < dim && to.wanted(); ++e) {
     double sum = 0.0;
     for (std::int64_t i = 0; i < count; ++i)
@@ -47,7 +47,7 @@ void add_column_sums(const Floats& rows, std::int64_t stride, std::int64_t count
   }
 }
 
-void add_bias(const Call& call, const Unit& unit, TableSums& to) {
+void add_bias(const Call& call, const Unit& unit, GradientSums& to) {
   if (!to.wanted() || !call.terms.bias) return;
   const encodings::RelativeRows& bias = *call.terms.bias;
   const Sequence& s = *unit.keys.sequence;

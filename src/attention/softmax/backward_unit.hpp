@@ -5,35 +5,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/floats.hpp"
 #include "attention/softmax/call.hpp"
 #include "attention/softmax/head_side.hpp"
 #include "phasor/attention/softmax.hpp"
 
 namespace phasor::attention {
 
-// What turns a gradient of the kernels' powers of two into a natural one.
+// The factor from a gradient of the kernels' powers of two to a natural one.
 inline constexpr float kNatural = static_cast<float>(kLn2);
 
-// One key head of one sequence, with the query head of its group that is in hand. One thread works
-// on a unit; what units add to shared tables is added when all have finished their head, in order.
-struct Unit {
-  KeySide keys;
-  QuerySide side;
-  std::int64_t step = 0;  // which query head of the group
-  Floats content, raw, position, segments, d_out, out_rows, log_sum, delta, key_scratch, block;
-  Floats d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
-  Floats d_bias, d_query_rows, d_key_rows, d_value_rows;
-  Floats query_far, value_far, query_outside, key_outside, value_outside;
-  Floats strip, terms, weights, d_scores, band;
-  float* bias_gradient = nullptr;  // d_bias[c]
-};
-
-// Where a table's gradient is summed. Units finish in an order that depends on the threads: what
-// all heads share is summed in double, so that the order does not show.
-class TableSums {
+// Sums a table's gradient. Units finish in an order that depends on the threads; what all heads share
+// is summed in double, so that the result does not depend on it.
+class GradientSums {
  public:
-  explicit TableSums(const encodings::TableGradient& to) : to_(to) {
+  explicit GradientSums(const encodings::TableGradient& to) : to_(to) {
     if (to.given() && to.heads == 1) shared_.resize(static_cast<std::size_t>(to.rows * to.dim));
   }
   [[nodiscard]] bool wanted() const noexcept { return to_.given(); }
@@ -80,10 +65,10 @@ struct AllSums {
         segment_rows(to.segment_rows),
         segment_bias(to.segment_bias),
         value_rows(to.value_rows) {}
-  TableSums content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
+  GradientSums content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
       first_row, first_column, segment_rows, segment_bias, value_rows;
   void finish() {
-    for (TableSums* sums :
+    for (GradientSums* sums :
          {&content_bias, &position_bias, &query_rows, &key_rows, &bias, &extra_query, &extra_key,
           &first_row, &first_column, &segment_rows, &segment_bias, &value_rows}) {
       sums->finish();
@@ -96,7 +81,7 @@ struct Backward {
   const AttentionForward& forward;
   const AttentionGradients& gradients;
   AllSums sums;
-  std::vector<Unit> units;
+  std::vector<Unit>& units;
   std::int64_t used = 0;
 };
 

@@ -28,65 +28,48 @@ void require_shape(bool holds, const char* where, const Parts&... parts) {
 void check_input(const char* where, const char* name, const ConstHeadsView& view) {
   if (view.batch < 0 || view.tokens < 0 || view.heads < 1 || view.head_dim < 1) {
     refuse(ErrorCode::invalid_argument, where,
-           message(name, " must have a head and a feature, got ", shape_text(view)));
+           message(name, " must have at least one head and one feature, got ", shape_text(view)));
   }
   if (view.data == nullptr && view.batch * view.tokens > 0) {
     refuse(ErrorCode::invalid_argument, where,
-           message(name, " must have data, got null for ", shape_text(view)));
+           message(name, " of shape ", shape_text(view), " has no data (null)"));
   }
 }
 
-void check_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
-                  const ConstHeadsView& v) {
-  check_input(where, "q", q);
-  check_input(where, "k", k);
-  check_input(where, "v", v);
-  check_width(where, "k", k.dtype, "q", q.dtype);
-  check_width(where, "v", v.dtype, "q", q.dtype);
-  require_shape(q.batch == k.batch && k.batch == v.batch, where,
-                "q, k and v must have one batch, got ", q.batch, ", ", k.batch, " and ", v.batch);
-  require_shape(k.tokens == v.tokens, where, "k and v must have the same tokens, got ", k.tokens,
-                " and ", v.tokens);
-  require_shape(q.head_dim == k.head_dim, where, "q and k must have one head_dim, got ", q.head_dim,
-                " and ", k.head_dim);
-  require_shape(k.heads == v.heads, where, "k and v must have the same heads, got ", k.heads,
-                " and ", v.heads);
-  require_shape(q.heads % k.heads == 0, where,
-                "the heads of q must be a multiple of those of k, got ", q.heads, " and ", k.heads);
-}
-
-void check_counts(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
-                  const AttentionOptions& options) {
+void check_counts(const char* where, const AttentionSizes& sizes, const AttentionOptions& options) {
   const auto fits = [&](const char* name, std::size_t got, std::int64_t wanted) {
     require_shape(got == 0 || static_cast<std::int64_t>(got) == wanted, where, name, " must have ",
                   wanted, " entries, got ", got);
   };
-  fits("key_lengths", options.key_lengths.size(), k.batch);
-  fits("key_padding", options.key_padding.size(), k.batch * k.tokens);
-  fits("query_segments", options.query_segments.size(), q.batch * q.tokens);
-  fits("key_segments", options.key_segments.size(), k.batch * k.tokens);
+  fits("key_lengths", options.key_lengths.size(), sizes.batch);
+  fits("key_padding", options.key_padding.size(), sizes.batch * sizes.keys);
+  fits("query_segments", options.query_segments.size(), sizes.batch * sizes.queries);
+  fits("key_segments", options.key_segments.size(), sizes.batch * sizes.keys);
   for (const std::int64_t length : options.key_lengths) {
-    if (length < 0 || length > k.tokens) {
+    if (length < 0 || length > sizes.keys) {
       refuse(ErrorCode::out_of_range, where,
-             message("key_lengths must be from 0 to ", k.tokens, ", got ", length));
+             message("key_lengths must be from 0 to ", sizes.keys, ", got ", length));
     }
   }
 }
 
 void check_boundaries(const char* where, const char* name, std::span<const std::int64_t> bounds,
                       std::int64_t tokens) {
-  const bool fits = !bounds.empty() && bounds.front() == 0 && bounds.back() == tokens &&
+  if (bounds.empty()) {
+    refuse(ErrorCode::invalid_argument, where,
+           message(name, " is missing: packed sequences need query_boundaries and key_boundaries"));
+  }
+  const bool fits = bounds.front() == 0 && bounds.back() == tokens &&
                     std::is_sorted(bounds.begin(), bounds.end());
   if (fits) return;
-  refuse(
-      ErrorCode::invalid_argument, where,
-      message(name, " must rise from 0 to the ", tokens, " tokens, got ", bounds.size(), " values",
-              bounds.empty() ? std::string() : message(" ending in ", bounds.back())));
+  refuse(ErrorCode::invalid_argument, where,
+         message(name, " must rise from 0 to the ", tokens, " tokens, got ", bounds.size(),
+                 " values from ", bounds.front(), " to ", bounds.back()));
 }
 
-void check_options(const char* where, const encodings::ScoreTerms& terms, const ConstHeadsView& q,
-                   const ConstHeadsView& k, const AttentionOptions& options) {
-  check_counts(where, q, k, options);
+void check_options(const char* where, const encodings::ScoreTerms& terms,
+                   const AttentionSizes& sizes, const AttentionOptions& options) {
+  check_counts(where, sizes, options);
   if (options.window && *options.window < 1) {
     refuse(ErrorCode::invalid_argument, where,
            message("window must be at least 1, got ", *options.window));
@@ -104,52 +87,55 @@ void check_options(const char* where, const encodings::ScoreTerms& terms, const 
            message("threads must not be negative, got ", options.threads));
   }
   if (options.mask.kind != Mask::Kind::none && options.mask.data == nullptr) {
-    refuse(ErrorCode::invalid_argument, where, "mask must have data, got null");
+    refuse(ErrorCode::invalid_argument, where, "mask has no data (null)");
   }
-  if (options.mask.kind == Mask::Kind::additive_f64 && q.dtype != core::DType::f64) {
+  if (options.mask.kind == Mask::Kind::additive_f64 && sizes.arithmetic != core::DType::f64) {
     refuse(ErrorCode::unsupported, where,
-           message("mask must be of f32 beside q of ", name_of(q.dtype), ", got f64"));
+           "a mask of f64 needs q, k, v and out of f64, got f32 arithmetic");
   }
   if (options.mask.kind != Mask::Kind::none &&
-      (options.mask.keys < 0 || options.mask.keys > k.tokens)) {
+      (options.mask.keys < 0 || options.mask.keys > sizes.keys)) {
     refuse(ErrorCode::shape_mismatch, where,
-           message("mask must have at most ", k.tokens, " keys, got ", options.mask.keys));
+           message("mask must have at most ", sizes.keys, " keys, got ", options.mask.keys));
   }
+  const std::int64_t queries = sizes.batch * sizes.queries, keys = sizes.batch * sizes.keys;
   if (terms.segment_rows.given() &&
-      (static_cast<std::int64_t>(options.query_segments.size()) != q.batch * q.tokens ||
-       static_cast<std::int64_t>(options.key_segments.size()) != k.batch * k.tokens)) {
+      (static_cast<std::int64_t>(options.query_segments.size()) != queries ||
+       static_cast<std::int64_t>(options.key_segments.size()) != keys)) {
     refuse(ErrorCode::invalid_argument, where,
-           message("segment_rows need query_segments and key_segments of ", q.batch * q.tokens,
-                   " and ", k.batch * k.tokens, " entries, got ", options.query_segments.size(),
-                   " and ", options.key_segments.size()));
+           message("segment_rows need query_segments and key_segments of ", queries, " and ", keys,
+                   " entries, got ", options.query_segments.size(), " and ",
+                   options.key_segments.size()));
   }
   const bool packed = !options.query_boundaries.empty() || !options.key_boundaries.empty();
   if (!packed) return;
-  check_boundaries(where, "query_boundaries", options.query_boundaries, q.tokens);
-  check_boundaries(where, "key_boundaries", options.key_boundaries, k.tokens);
+  check_boundaries(where, "query_boundaries", options.query_boundaries, sizes.queries);
+  check_boundaries(where, "key_boundaries", options.key_boundaries, sizes.keys);
   require_shape(options.query_boundaries.size() == options.key_boundaries.size(), where,
-                "query_boundaries and key_boundaries must be as many, got ",
+                "query_boundaries and key_boundaries must have the same length, got ",
                 options.query_boundaries.size(), " and ", options.key_boundaries.size());
-  if (q.batch != 1 || !options.key_lengths.empty()) {
+  if (sizes.batch != 1 || !options.key_lengths.empty()) {
     refuse(ErrorCode::unsupported, where,
-           message("packed sequences need batch 1 and no key_lengths, got batch ", q.batch));
+           message("packed sequences need batch 1 and no key_lengths, got batch ", sizes.batch,
+                   " and ", options.key_lengths.size(), " lengths"));
   }
 }
 
-void find_sequences(const ConstHeadsView& q, const ConstHeadsView& k,
-                    const AttentionOptions& options, std::vector<Sequence>& sequences) {
+void find_sequences(const AttentionSizes& sizes, const AttentionOptions& options,
+                    std::vector<Sequence>& sequences) {
   sequences.clear();
   const auto queries = options.query_boundaries, keys = options.key_boundaries;
+  sequences.reserve(queries.empty() ? static_cast<std::size_t>(sizes.batch) : queries.size());
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
     const std::int64_t query_count = queries[s + 1] - queries[s];
     const std::int64_t key_count = keys[s + 1] - keys[s];
     sequences.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count});
   }
   if (!queries.empty()) return;
-  for (std::int64_t b = 0; b < q.batch; ++b) {
+  for (std::int64_t b = 0; b < sizes.batch; ++b) {
     const std::int64_t length =
-        options.key_lengths.empty() ? k.tokens : options.key_lengths[static_cast<std::size_t>(b)];
-    sequences.push_back({b, 0, q.tokens, 0, length, length - q.tokens});
+        options.key_lengths.empty() ? sizes.keys : options.key_lengths[static_cast<std::size_t>(b)];
+    sequences.push_back({b, 0, sizes.queries, 0, length, length - sizes.queries});
   }
 }
 
@@ -211,10 +197,6 @@ void find_ids(const core::Rotary& rotary, const std::optional<core::Positions>& 
 
 }  // namespace
 
-std::string shape_text(const ConstHeadsView& view) {
-  return message("[", view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]");
-}
-
 void refuse(ErrorCode code, const char* where, const std::string& what) {
   throw Error(code, message(where, ": ", what));
 }
@@ -231,29 +213,64 @@ double Call::bias_of(std::int64_t head, std::int64_t distance) const noexcept {
          terms.slopes[static_cast<std::size_t>(head)] * static_cast<double>(std::abs(distance));
 }
 
-Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHeadsView q,
-                  ConstHeadsView k, ConstHeadsView v, const AttentionOptions& options,
-                  CallMemory& memory) {
-  check_shapes(where, q, k, v);
-  check_options(where, terms, q, k, options);
-  find_sequences(q, k, options, memory.sequences);
+AttentionSizes sizes_of(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
+                        const ConstHeadsView& v) {
+  check_input(where, "q", q);
+  check_input(where, "k", k);
+  check_input(where, "v", v);
+  check_width(where, "k", k.dtype, "q", q.dtype);
+  check_width(where, "v", v.dtype, "q", q.dtype);
+  require_shape(q.batch == k.batch && k.batch == v.batch, where,
+                "q, k and v must have the same batch, got ", q.batch, ", ", k.batch, " and ",
+                v.batch);
+  require_shape(k.tokens == v.tokens, where, "k and v must have the same tokens, got ", k.tokens,
+                " and ", v.tokens);
+  require_shape(q.head_dim == k.head_dim, where, "q and k must have the same head_dim, got ",
+                q.head_dim, " and ", k.head_dim);
+  require_shape(k.heads == v.heads, where, "k and v must have the same heads, got ", k.heads,
+                " and ", v.heads);
+  require_shape(q.heads % k.heads == 0, where, "q has ", q.heads, " heads, k has ", k.heads,
+                ": heads must be a multiple of key heads");
+  return {.batch = q.batch,
+          .queries = q.tokens,
+          .keys = k.tokens,
+          .heads = q.heads,
+          .key_heads = k.heads,
+          .head_dim = q.head_dim,
+          .value_dim = v.head_dim,
+          .arithmetic = q.dtype == core::DType::f64 ? core::DType::f64 : core::DType::f32};
+}
+
+Call make_call(const char* where, const encodings::ScoreTerms& terms, const AttentionSizes& sizes,
+               const AttentionOptions& options, CallMemory& memory, Reuse reuse) {
+  check_options(where, terms, sizes, options);
+  find_sequences(sizes, options, memory.sequences);
   const std::int64_t extra = terms.extra_query.given() ? terms.extra_query.dim : 0;
   const std::int64_t first = terms.first_row.given() || terms.first_column.given() ? 2 : 0;
+  const auto without_data = [&](std::int64_t tokens, std::int64_t heads, std::int64_t dim) {
+    return ConstHeadsView{.data = nullptr,
+                          .dtype = sizes.arithmetic,
+                          .batch = sizes.batch,
+                          .tokens = tokens,
+                          .heads = heads,
+                          .head_dim = dim};
+  };
   Call call{.terms = terms,
-            .q = q,
-            .k = k,
-            .v = v,
+            .q = without_data(sizes.queries, sizes.heads, sizes.head_dim),
+            .k = without_data(sizes.keys, sizes.key_heads, sizes.head_dim),
+            .v = without_data(sizes.keys, sizes.key_heads, sizes.value_dim),
             .options = options,
             .kernels = kernels_for(options.isa),
-            .heads = q.heads,
-            .key_heads = k.heads,
-            .group = q.heads / k.heads,
-            .head_dim = q.head_dim,
-            .value_dim = v.head_dim,
+            .heads = sizes.heads,
+            .key_heads = sizes.key_heads,
+            .group = sizes.heads / sizes.key_heads,
+            .head_dim = sizes.head_dim,
+            .value_dim = sizes.value_dim,
             .extra_dim = extra + first,
             .scale = options.scale.value_or(terms.scale),
             .threads = options.threads > 0 ? options.threads : core::available_threads(),
             .memory = memory,
+            .reuse = reuse,
             .sequences = memory.sequences,
             .distances = {},
             .query_rotator = std::nullopt,
@@ -262,10 +279,10 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
     call.most_queries = std::max(call.most_queries, s.queries);
     call.most_keys = std::max(call.most_keys, s.keys);
   }
-  encodings::validate(terms, {.heads = q.heads,
-                              .key_heads = k.heads,
-                              .head_dim = q.head_dim,
-                              .value_dim = v.head_dim,
+  encodings::validate(terms, {.heads = sizes.heads,
+                              .key_heads = sizes.key_heads,
+                              .head_dim = sizes.head_dim,
+                              .value_dim = sizes.value_dim,
                               .query_tokens = call.most_queries,
                               .key_tokens = call.most_keys});
   call.distances = distances_of(call.sequences, options);
@@ -275,19 +292,43 @@ Call checked_call(const char* where, const encodings::ScoreTerms& terms, ConstHe
   check_distances(where, "value_rows", terms.value_rows, call.distances);
   if (terms.rotation) {
     const core::Rotary& rotary = *terms.rotation;
-    const RotatorChoices choices{
-        options.angles, options.isa,
-        options.keys == KeyState::rotated ? FeatureOrder::as_written : FeatureOrder::any,
-        call.is_wide() ? core::DType::f64 : core::DType::f32};
-    find_ids(rotary, options.query_positions, q, call.sequences, core::Role::query,
+    const bool rotated_keys = options.keys == KeyState::rotated;
+    RotatorChoices choices{options.angles, options.isa,
+                           rotated_keys ? FeatureOrder::as_written : FeatureOrder::any,
+                           sizes.arithmetic};
+    // Shared rows hold one list of positions per rotary: that of the queries of a cache.
+    if (rotated_keys && options.rotations != nullptr) choices.shared = &options.rotations->rows();
+    find_ids(rotary, options.query_positions, call.q, call.sequences, core::Role::query,
              memory.queries.ids);
     call.query_rotator.emplace(rotary, core::Role::query, choices, memory.queries);
-    if (options.keys == KeyState::raw) {
-      find_ids(rotary, options.key_positions, k, call.sequences, core::Role::key, memory.keys.ids);
+    if (!rotated_keys) {
+      find_ids(rotary, options.key_positions, call.k, call.sequences, core::Role::key,
+               memory.keys.ids);
       call.key_rotator.emplace(rotary, core::Role::key, choices, memory.keys, &*call.query_rotator);
     }
   }
   return call;
+}
+
+void bind(const char* where, Call& call, const ConstHeadsView& q, const ConstHeadsView& k,
+          const ConstHeadsView& v) {
+  const auto check = [&](const char* name, const ConstHeadsView& view,
+                         const ConstHeadsView& planned) {
+    check_input(where, name, view);
+    if (view.batch != planned.batch || view.tokens != planned.tokens ||
+        view.heads != planned.heads || view.head_dim != planned.head_dim) {
+      refuse(
+          ErrorCode::shape_mismatch, where,
+          message(name, " must be ", shape_text(planned), " as planned, got ", shape_text(view)));
+    }
+    check_width(where, name, view.dtype, "the plan", planned.dtype);
+  };
+  check("q", q, call.q);
+  check("k", k, call.k);
+  check("v", v, call.v);
+  call.q = q;
+  call.k = k;
+  call.v = v;
 }
 
 void check_output(const char* where, const char* name, const core::HeadsView& view,
@@ -311,7 +352,7 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
   for (int i = 0; i < 3; ++i) {
     if (inputs[i]->batch * inputs[i]->tokens > 0 && core::overlap(view, *inputs[i])) {
       refuse(ErrorCode::invalid_argument, where,
-             message(name, " must not overlap an input, got one that overlaps ", names[i]));
+             message(name, " overlaps ", names[i], ": an output must not overlap an input"));
     }
   }
 }
@@ -319,10 +360,9 @@ void check_output(const char* where, const char* name, const core::HeadsView& vi
 void check_width(const char* where, const char* name, core::DType dtype, const char* like_name,
                  core::DType like) {
   if ((dtype == core::DType::f64) == (like == core::DType::f64)) return;
-  refuse(
-      ErrorCode::unsupported, where,
-      message(name, " must be ", like == core::DType::f64 ? "f64" : "f32, f16 or bf16", " beside ",
-              like_name, " of ", core::name_of(like), ", got ", core::name_of(dtype)));
+  refuse(ErrorCode::unsupported, where,
+         message(name, " is ", core::name_of(dtype), ", ", like_name, " is ", core::name_of(like),
+                 ": f64 cannot be combined with another type"));
 }
 
 void clear_view(const core::HeadsView& view) {

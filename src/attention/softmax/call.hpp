@@ -1,4 +1,5 @@
-// A call of attention, checked: shapes, sequences, and where its tokens stand.
+// What a plan of attention knows before it sees data: sizes, sequences, positions, and then the views
+// of one run.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,15 @@
 #include "attention/kernels/kernels.hpp"
 #include "attention/rotator.hpp"
 #include "attention/softmax/call_memory.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::attention {
+
+using core::shape_text;
+using phasor::refuse;
 
 // Scores are powers of two inside the kernels, and natural outside.
 inline constexpr double kLog2e = 1.44269504088896340736;
@@ -22,9 +29,12 @@ struct DistanceRange {
   std::int64_t low = 0, high = 0;
 };
 
+// Whether a table that differs by head is worth packing for all heads at once.
+enum class Reuse : std::uint8_t { one_run, many_runs };
+
 struct Call {
   const encodings::ScoreTerms& terms;
-  core::ConstHeadsView q, k, v;
+  core::ConstHeadsView q, k, v;  // without data until bind()
   const AttentionOptions& options;
   const kernels::Kernels& kernels;
   std::int64_t heads, key_heads, group;
@@ -33,10 +43,13 @@ struct Call {
   double scale;
   int threads;
   CallMemory& memory;
+  Reuse reuse;
   std::span<const Sequence> sequences;  // in memory
   DistanceRange distances;
   std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
   std::optional<Rotator> query_rotator, key_rotator;
+  // Whether memory.tiles and memory.backward, with their tables, are those of this call.
+  bool has_tiles = false, has_backward = false;
 
   // Float64 views: wide.hpp, not the kernels.
   [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }
@@ -50,26 +63,34 @@ struct Call {
   [[nodiscard]] bool has_bias() const noexcept { return terms.bias || !terms.slopes.empty(); }
 };
 
-// "[batch, tokens, heads, head_dim]" of a view, for messages.
-[[nodiscard]] std::string shape_text(const core::ConstHeadsView& view);
 // throws   Error(code, "where: what")
 [[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what);
 
-// `memory` must outlive the call and serve no other meanwhile.
+// The sizes of views that agree.
+//
+// throws   Error(invalid_argument | shape_mismatch | unsupported)
+[[nodiscard]] AttentionSizes sizes_of(const char* where, const core::ConstHeadsView& q,
+                                      const core::ConstHeadsView& k, const core::ConstHeadsView& v);
+// Checks sizes, options and tables, and computes the rows of cos and sin. `terms`, `options` and
+// `memory` must outlive the call; `memory` serves no other meanwhile.
 //
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) as attend()
-[[nodiscard]] Call checked_call(const char* where, const encodings::ScoreTerms& terms,
-                                core::ConstHeadsView q, core::ConstHeadsView k,
-                                core::ConstHeadsView v, const AttentionOptions& options,
-                                CallMemory& memory);
-// throws   Error unless the view is a place to write [batch, tokens, heads, dim] to, apart from the
-//          inputs
+[[nodiscard]] Call make_call(const char* where, const encodings::ScoreTerms& terms,
+                             const AttentionSizes& sizes, const AttentionOptions& options,
+                             CallMemory& memory, Reuse reuse);
+// Gives a call the views of one run.
+//
+// throws   Error(invalid_argument | shape_mismatch | unsupported) unless they have its sizes
+void bind(const char* where, Call& call, const core::ConstHeadsView& q,
+          const core::ConstHeadsView& k, const core::ConstHeadsView& v);
+// throws   Error unless the view is writable memory for [batch, tokens, heads, dim] that overlaps no
+//          input of the bound call
 void check_output(const char* where, const char* name, const core::HeadsView& view,
                   std::int64_t batch, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                   const Call& call);
 
-// throws   Error(unsupported) where one of the two is f64 and the other is not: the arithmetic of a
-//          call is float64 or float32, and nothing is widened or narrowed in between
+// throws   Error(unsupported) if only one of the two is f64: a call computes in float64 or in
+//          float32
 void check_width(const char* where, const char* name, core::DType dtype, const char* like_name,
                  core::DType like);
 

@@ -1,7 +1,8 @@
-// What a call of softmax attention keeps while it runs, and finds again where it has a workspace.
+// What a plan of softmax attention owns: sequences, rows of cos and sin, packed tables, scratch.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/floats.hpp"
@@ -22,13 +23,92 @@ struct RotatorMemory {
   Floats rows;              // of cos and sin
 };
 
+// A relative table over the columns of a call.
+struct Spread {
+  std::int64_t first = 0, count = 0;  // of columns
+  Slice columns, rows;
+};
+
+// Tables that all sequences and runs share. Each list has one entry for all heads, one per head, or
+// none: then every query side packs its own.
+struct PackedTables {
+  std::vector<Slice> bias;
+  std::vector<Spread> query_rows, key_rows, value_rows;
+  Floats floats;
+};
+
+// Keys and values of one key head of one sequence (or, when extra features differ by query head, of
+// one query head).
+struct KeySide {
+  const Sequence* sequence = nullptr;
+  std::int64_t key_head = 0;
+  std::int64_t first_head = 0;  // of the query heads that read it
+  Slice columns, values;
+  Slice raw;            // keys as given, for key_rows
+  Slice rows;           // backward: what columns was packed from
+  Slice value_columns;  // backward
+  Slice padding;        // 0 or -infinity for each key
+  std::span<std::int32_t> segments;
+};
+
+// Tables and vectors of one query head.
+struct QuerySide {
+  std::int64_t head = 0;
+  Slice bias_memory;
+  const float* bias = nullptr;  // bias[c]
+  Spread query_rows, key_rows, value_rows;
+  Slice far_left, far_right;
+};
+
+// The scratch of one thread of the forward pass.
+struct Workbench {
+  Slice content, raw, key_rows, strip, terms, state, out;
+  Slice position, far, segments, segment_query, band, near, outside;
+};
+
+// The forward pass works on some key heads at a time.
+struct TileMemory {
+  std::vector<KeySide> keys;
+  std::vector<QuerySide> queries;  // [keys][heads of a key side]
+  std::vector<Workbench> benches;  // one per thread
+  std::vector<std::int32_t> segments;
+  Floats floats;
+};
+
+// The backward pass of one key head of one sequence, with one query head of its group at a time. One
+// thread works on a unit; what units add to shared tables is added when all have finished their
+// head, in order.
+struct Unit {
+  KeySide keys;
+  QuerySide side;
+  std::int64_t step = 0;  // which query head of the group
+  Slice content, raw, position, segments, segment_query, d_out, out_rows, log_sum, delta;
+  Slice key_scratch, block;
+  Slice d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
+  Slice d_bias, d_query_rows, d_key_rows, d_value_rows;
+  Slice query_far, value_far, query_outside, key_outside, value_outside;
+  Slice strip, terms, weights, d_scores, band;
+  float* bias_gradient = nullptr;  // d_bias[c]
+};
+
+struct BackwardMemory {
+  std::vector<Unit> units;
+  std::vector<std::int32_t> segments;
+  Floats floats;
+};
+
 struct CallMemory {
   std::vector<Sequence> sequences;
   RotatorMemory queries, keys;
-  std::vector<double> positions;  // of a cache's queries, where its rows do not lie as they should
-  Floats few;                     // few_queries.cpp's, a piece for each thread
+  std::vector<double> positions;  // of a cache's queries, if they are not contiguous in the cache
+  Floats few;                     // few_queries.cpp: a piece for each thread
   // A cache's capacity: what grows with the keys is made for so many at once.
   std::int64_t room_for_keys = 0;
+  PackedTables tables, backward_tables;
+  TileMemory tiles;
+  BackwardMemory backward;
+
+  [[nodiscard]] std::size_t bytes() const noexcept;
 };
 
 }  // namespace phasor::attention

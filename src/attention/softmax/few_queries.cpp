@@ -25,7 +25,7 @@ struct Row {
   std::int64_t head, i;
 };
 
-// A thread's memory, side by side: floats of each.
+// The parts of a thread's memory, in floats.
 struct Room {
   std::int64_t content, raw, out;
   std::int64_t score_row, scores;
@@ -56,17 +56,17 @@ struct Memory {
         raw(content + decode.room.content),
         out(raw + decode.room.raw),
         scores(out + decode.room.out) {
-    // Columns behind the last feature are read and never written; another call may have.
+    // Columns after the last feature are read but not written; another call may have written them.
     std::fill_n(content, decode.room.cleared(), 0.0F);
   }
 };
 
 // The keys that a query at `position` may see: [first, last).
-struct KeyRange {
+struct SeenKeys {
   std::int64_t first, last;
 };
-KeyRange range_of(const Call& call, const Sequence& s, std::int64_t position) {
-  KeyRange range{0, s.keys};
+SeenKeys range_of(const Call& call, const Sequence& s, std::int64_t position) {
+  SeenKeys range{0, s.keys};
   if (call.options.causality == Causality::bottom_right)
     range.last = std::min(range.last, position + 1);
   if (call.options.window) {
@@ -88,10 +88,10 @@ void add_bias(const Call& call, std::int64_t head, std::int64_t position, std::i
     };
     const std::int64_t begin = std::clamp(position - map.last(), first, last);
     const std::int64_t end = std::clamp(position - map.first + 1, begin, last);
-    const float before = bias(first), behind = bias(last - 1);
+    const float before = bias(first), after = bias(last - 1);
     for (std::int64_t j = first; j < begin; ++j) scores[j - first] += before;
     for (std::int64_t j = begin; j < end; ++j) scores[j - first] += bias(j);
-    for (std::int64_t j = end; j < last; ++j) scores[j - first] += behind;
+    for (std::int64_t j = end; j < last; ++j) scores[j - first] += after;
   }
   if (call.terms.slopes.empty()) return;
   const auto slope = static_cast<float>(call.terms.slopes[static_cast<std::size_t>(head)] * kLog2e);
@@ -101,7 +101,7 @@ void add_bias(const Call& call, std::int64_t head, std::int64_t position, std::i
 }
 
 // Bias, soft cap and masks of one row; scores[0] belongs to key `first`.
-void finish_scores(const Call& call, const Sequence& s, const Row& row, KeyRange seen,
+void finish_scores(const Call& call, const Sequence& s, const Row& row, SeenKeys seen,
                    std::int64_t first, std::int64_t last, float* scores) {
   const std::int64_t position = s.offset + row.i;
   add_bias(call, row.head, position, first, last, scores);
@@ -142,11 +142,11 @@ void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> r
     side.head = rows[static_cast<std::size_t>(r)].head;
     // Each clears the rest of its panel; the next row is written after it.
     fill_queries(call, s, side, rows[static_cast<std::size_t>(r)].i, 1,
-                 {memory.content + r * strides.content, nullptr, nullptr, memory.raw});
+                 {memory.content + r * strides.content, nullptr, nullptr, memory.raw, nullptr});
   }
-  KeyRange all{s.keys, 0};
+  SeenKeys all{s.keys, 0};
   for (const Row& row : rows) {
-    const KeyRange seen = range_of(call, s, s.offset + row.i);
+    const SeenKeys seen = range_of(call, s, s.offset + row.i);
     all = {std::min(all.first, seen.first), std::max(all.last, seen.last)};
   }
   const std::int64_t keys = std::max<std::int64_t>(0, all.last - all.first);
@@ -219,18 +219,29 @@ bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept
          extras.capped_scores == nullptr && extras.masked_scores == nullptr;
 }
 
-void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
+namespace {
+
+// Threads that gain, over so many keys of at most `element` bytes.
+std::int64_t decode_parts(const Call& call, std::int64_t keys, std::size_t element) {
   const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const auto parts_for = [&](std::int64_t keys) {
-    const std::int64_t bytes = items * keys * (call.head_dim + call.value_dim) *
-                               static_cast<std::int64_t>(core::size_of(call.k.dtype));
-    const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
-    return std::min<std::int64_t>(call.threads, useful);
-  };
+  const std::int64_t bytes =
+      items * keys * (call.head_dim + call.value_dim) * static_cast<std::int64_t>(element);
+  const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
+  return std::min<std::int64_t>(call.threads, useful);
+}
+
+}  // namespace
+
+void prepare_few_queries(const Call& call) {
   const std::int64_t most = std::max(call.most_keys, call.memory.room_for_keys);
-  call.memory.few.reserve(parts_for(most) * decode_room(call, most).all());
+  call.memory.few.reserve(decode_parts(call, most, sizeof(float)) * decode_room(call, most).all());
+}
+
+void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
+  prepare_few_queries(call);
   Decode decode{call, out, extras, decode_room(call, call.most_keys), call.memory.few.data(), {}};
-  core::run_parts(static_cast<int>(parts_for(call.most_keys)), decode_part, &decode);
+  const std::int64_t parts = decode_parts(call, call.most_keys, core::size_of(call.k.dtype));
+  core::run_parts(static_cast<int>(parts), decode_part, &decode);
 }
 
 }  // namespace phasor::attention

@@ -12,48 +12,8 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
-Spread make_spread(const Call& call, const std::optional<encodings::RelativeRows>& rows,
-                   std::int64_t stride, bool wants_columns, bool wants_rows) {
-  Spread spread;
-  if (!rows) return spread;
-  // Columns rise where distances fall. Where the map ends inside the call's distances, the column
-  // at its end stands for all beyond.
-  const std::int64_t low = std::clamp(rows->map.first, call.distances.low, call.distances.high);
-  const std::int64_t high = std::clamp(rows->map.last(), call.distances.low, call.distances.high);
-  spread.first = -high;
-  spread.count = high - low + 1;
-  // Gradients work on whole panels of rows.
-  const std::int64_t padded = rounded_up(spread.count, kWidest) + kPanelRows;
-  if (wants_columns) spread.columns = Floats(rounded_up(spread.count, kWidest) * rows->table.dim);
-  if (wants_rows) spread.rows = Floats(padded * stride);
-  return spread;
-}
-
-void fill_spread(const Call& call, const encodings::RelativeRows& rows, std::int64_t head,
-                 std::int64_t stride, float factor, Spread& spread) {
-  std::vector<float> chunk;
-  const std::int64_t dim = rows.table.dim;
-  for (std::int64_t first = 0; first < spread.count; first += kTileKeys) {
-    const std::int64_t count = std::min(kTileKeys, spread.count - first);
-    float* out = spread.rows.data() + first * stride;
-    if (spread.rows.count() == 0) {
-      chunk.resize(static_cast<std::size_t>(kTileKeys * stride));
-      out = chunk.data();
-    }
-    for (std::int64_t x = 0; x < count; ++x) {
-      const std::int64_t distance = -(spread.first + first + x);
-      std::memcpy(out + x * stride, rows.table.row(head, rows.map.row_of(distance)),
-                  static_cast<std::size_t>(dim) * sizeof(float));
-    }
-    if (spread.columns.count() != 0) {
-      call.kernels.pack_columns(out, stride, count, dim, factor,
-                                spread.columns.data() + first * dim);
-    }
-  }
-}
-
 // TUPE's first token, in two features: 1 at the query against (theta1 - bias) of each key, and
-// (theta2 - bias) of each query against 1 at the key. What the bias term adds, they take away.
+// (theta2 - bias) of each query against 1 at the key: they cancel what the bias term adds.
 struct FirstTokenScores {
   const Call& call;
   std::int64_t head;
@@ -111,27 +71,31 @@ float dot(const float* a, const float* b, std::int64_t dim) {
 
 }  // namespace
 
-Strides strides_of(const Call& call) noexcept {
-  return {call.depth(), rounded_up(call.depth(), kWidest), rounded_up(call.head_dim, kWidest),
-          rounded_up(call.value_dim, kWidest)};
-}
-
-KeySide make_key_side(const Call& call, Pass pass) {
+void cut_key_side(const Call& call, Pass pass, SliceCutter& cutter, KeySide& side) {
   const Strides strides = strides_of(call);
   const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
-  KeySide side;
-  side.columns = Floats(keys * strides.depth);
-  // Backward reads values as columns alone; the rows of one tile are enough to pack them from.
-  side.values = Floats((pass == Pass::backward ? kTileKeys : keys) * strides.value);
+  side.columns = cutter.take(keys * strides.depth);
+  // Backward reads values only as columns; the rows of one tile are enough to pack them from.
+  side.values = cutter.take((pass == Pass::backward ? kTileKeys : keys) * strides.value);
   // A panel of keys may begin at any key and is read whole.
-  if (call.terms.key_rows) side.raw = Floats((keys + kPanelRows) * strides.relative);
+  if (call.terms.key_rows) side.raw = cutter.take((keys + kPanelRows) * strides.relative);
   if (pass == Pass::backward) {
-    side.rows = Floats(keys * strides.content);
-    side.value_columns = Floats(keys * call.value_dim);
+    side.rows = cutter.take(keys * strides.content);
+    side.value_columns = cutter.take(keys * call.value_dim);
   }
-  if (!call.options.key_padding.empty()) side.padding = Floats(keys);
-  if (call.terms.segment_rows.given()) side.segments.resize(static_cast<std::size_t>(keys));
-  return side;
+  if (!call.options.key_padding.empty()) side.padding = cutter.take(keys);
+}
+
+void resize_segments(const Call& call, std::int64_t sides, std::vector<std::int32_t>& memory) {
+  if (!call.terms.segment_rows.given()) return;
+  memory.assign(static_cast<std::size_t>(sides * rounded_up(call.most_keys, kTileKeys)), 0);
+}
+
+std::span<std::int32_t> segments_of(const Call& call, std::int64_t side,
+                                    std::vector<std::int32_t>& memory) {
+  if (!call.terms.segment_rows.given()) return {};
+  const auto keys = static_cast<std::size_t>(rounded_up(call.most_keys, kTileKeys));
+  return std::span(memory).subspan(static_cast<std::size_t>(side) * keys, keys);
 }
 
 void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t last,
@@ -180,40 +144,12 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   }
 }
 
-QuerySide make_query_side(const Call& call, Pass pass) {
-  const Strides strides = strides_of(call);
-  const bool backward = pass == Pass::backward;
-  QuerySide side;
-  if (call.has_bias())
-    side.bias_memory = Floats(call.most_queries + call.most_keys + 2 * kTileKeys);
-  side.query_rows = make_spread(call, call.terms.query_rows, strides.relative, true, backward);
-  side.key_rows = make_spread(call, call.terms.key_rows, strides.relative, true, true);
-  side.value_rows = make_spread(call, call.terms.value_rows, strides.value, backward, true);
-  if (call.terms.key_rows) {
-    side.far_left = Floats(rounded_up(call.most_keys, kTileKeys));
-    side.far_right = Floats(rounded_up(call.most_keys, kTileKeys));
-  }
-  return side;
-}
-
-void fill_tables(const Call& call, QuerySide& side, std::int64_t head) {
-  const Strides strides = strides_of(call);
-  side.head = head;
-  if (call.has_bias()) {
-    // Columns from the last query's first key to the first query's last, and a tile's width beyond.
-    const std::int64_t first = -(call.most_keys - 1) - kTileKeys;
-    for (std::int64_t x = 0; x < side.bias_memory.count(); ++x) {
-      side.bias_memory.data()[x] = static_cast<float>(call.bias_of(head, -(first + x)) * kLog2e);
-    }
-    side.bias = side.bias_memory.data() - first;
-  }
-  const auto factor = static_cast<float>(call.scale * kLog2e);
-  if (call.terms.query_rows)
-    fill_spread(call, *call.terms.query_rows, head, strides.relative, 1.0F, side.query_rows);
-  if (call.terms.key_rows)
-    fill_spread(call, *call.terms.key_rows, head, strides.relative, factor, side.key_rows);
-  if (call.terms.value_rows)
-    fill_spread(call, *call.terms.value_rows, head, strides.value, 1.0F, side.value_rows);
+void cut_query_side(const Call& call, Pass pass, const PackedTables& tables, SliceCutter& cutter,
+                    QuerySide& side) {
+  cut_side_tables(call, pass, tables, cutter, side);
+  if (!call.terms.key_rows) return;
+  side.far_left = cutter.take(rounded_up(call.most_keys, kTileKeys));
+  side.far_right = cutter.take(rounded_up(call.most_keys, kTileKeys));
 }
 
 void fill_far_keys(const Call& call, const KeySide& keys, QuerySide& side) {
@@ -296,14 +232,13 @@ void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& s
               0.0F);
   }
   if (rows.segments != nullptr) {
-    std::vector<float> biased(static_cast<std::size_t>(call.head_dim));
     for (std::int64_t r = 0; r < count; ++r) {
       call.kernels.scale_rows(rows.raw + r * strides.relative, 0,
                               row_or_null(call.terms.segment_bias), factor, 1, call.head_dim,
-                              biased.data(), 0);
+                              rows.segment_query, 0);
       for (int different = 0; different < 2; ++different) {
         rows.segments[r * 2 + different] =
-            dot(biased.data(), call.terms.segment_rows.row(head, different), call.head_dim);
+            dot(rows.segment_query, call.terms.segment_rows.row(head, different), call.head_dim);
       }
     }
     std::fill(rows.segments + count * 2, rows.segments + padded * 2, 0.0F);

@@ -1,59 +1,32 @@
-// What one head needs before its blocks run: keys packed, values as rows, tables spread over
-// columns. The two sides are filled in parts, by several threads.
+// What one head needs before its blocks run: keys packed into columns, values as rows, vectors of the
+// queries. The two sides are filled in parts, by several threads.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "attention/floats.hpp"
 #include "attention/kernels/kernels.hpp"
 #include "attention/softmax/call.hpp"
+#include "attention/softmax/packed_tables.hpp"
 
 namespace phasor::attention {
 
-// Rows and columns as the kernels want them.
-struct Strides {
-  std::int64_t depth, content;  // of a row of content
-  std::int64_t relative;        // of a row of head_dim
-  std::int64_t value;
-};
-[[nodiscard]] Strides strides_of(const Call& call) noexcept;
-
-enum class Pass : std::uint8_t { forward, backward };
-
-// Keys and values of one key head of one sequence (or, where extra features differ by query head,
-// of one query head).
-struct KeySide {
-  const Sequence* sequence = nullptr;
-  std::int64_t key_head = 0;
-  std::int64_t first_head = 0;  // of the query heads that read it
-  Floats columns, values;
-  Floats raw;            // untouched keys, for key_rows
-  Floats rows;           // backward: what columns was packed from
-  Floats value_columns;  // backward
-  Floats padding;        // 0 or -infinity for each key
-  std::vector<std::int32_t> segments;
-};
-[[nodiscard]] KeySide make_key_side(const Call& call, Pass pass);
+// Memory for one key side, without segments.
+void cut_key_side(const Call& call, Pass pass, SliceCutter& cutter, KeySide& side);
+// Memory for the segments of `sides` key sides, if the call has segments, and the part of one side.
+//
+// throws   std::bad_alloc
+void resize_segments(const Call& call, std::int64_t sides, std::vector<std::int32_t>& memory);
+[[nodiscard]] std::span<std::int32_t> segments_of(const Call& call, std::int64_t side,
+                                                  std::vector<std::int32_t>& memory);
 // Fills keys [first, last) of the tile grid; `scratch` has kTileKeys content rows.
 void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t last,
                float* scratch);
 
-// A relative table over the columns of a call.
-struct Spread {
-  std::int64_t first = 0, count = 0;  // of columns
-  Floats columns, rows;
-};
-// Tables and vectors of one query head.
-struct QuerySide {
-  std::int64_t head = 0;
-  Floats bias_memory;
-  const float* bias = nullptr;  // bias[c]
-  Spread query_rows, key_rows, value_rows;
-  Floats far_left, far_right;
-};
-[[nodiscard]] QuerySide make_query_side(const Call& call, Pass pass);
-void fill_tables(const Call& call, QuerySide& side, std::int64_t head);
+// Memory for one query side, without the tables that `tables` share.
+void cut_query_side(const Call& call, Pass pass, const PackedTables& tables, SliceCutter& cutter,
+                    QuerySide& side);
 // k_j . first and last row of key_rows: needs keys and tables.
 void fill_far_keys(const Call& call, const KeySide& keys, QuerySide& side);
 
@@ -62,10 +35,11 @@ void fill_far_keys(const Call& call, const KeySide& keys, QuerySide& side);
 
 // The rows of queries [first, first + count) of a sequence, rounded up to whole panels.
 struct QueryRows {
-  float* content;   // [rows][content]: (T q + u, extra) scale log2(e)
-  float* position;  // [rows][relative]: (q + v) scale log2(e); may be null
-  float* segments;  // [rows][2]; may be null
-  float* raw;       // [rows][relative]: q as float32; scratch
+  float* content;        // [rows][content]: (T q + u, extra) scale log2(e)
+  float* position;       // [rows][relative]: (q + v) scale log2(e); may be null
+  float* segments;       // [rows][2]; may be null
+  float* raw;            // [rows][relative]: q as float32; scratch
+  float* segment_query;  // [relative]: scratch, if there are segments
 };
 void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& side,
                   std::int64_t first, std::int64_t count, const QueryRows& rows);

@@ -1,18 +1,9 @@
-#include <string>
-
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::attention {
 namespace {
-
-std::string text_of(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    text += message(i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + "]";
-}
 
 struct Axis {
   const char* name;
@@ -26,7 +17,7 @@ Mask make_mask(Mask::Kind kind, const void* data, std::span<const std::int64_t> 
     throw Error(ErrorCode::shape_mismatch,
                 message("mask: rank must be 2 ([queries, keys]), 3 ([heads, queries, keys]) or 4 "
                         "([batch, heads, queries, keys]), got rank ",
-                        shape.size(), " ", text_of(shape)));
+                        shape.size(), " ", core::shape_text(shape)));
   }
   const std::size_t missing = 4 - shape.size();
   std::int64_t strides[4] = {0, 0, 0, 0};
@@ -40,14 +31,14 @@ Mask make_mask(Mask::Kind kind, const void* data, std::span<const std::int64_t> 
       throw Error(
           ErrorCode::shape_mismatch,
           message("mask: axis ", axes[axis].name, " must be ", is_keys ? "at most " : "1 or ",
-                  axes[axis].length, ", got ", length, " in the shape ", text_of(shape)));
+                  axes[axis].length, ", got ", length, " in the shape ", core::shape_text(shape)));
     }
     strides[axis] = length == 1 ? 0 : stride;
     stride *= length;
   }
   if (data == nullptr && stride > 0) {
     throw Error(ErrorCode::invalid_argument,
-                message("mask: data must be given for the shape ", text_of(shape), ", got null"));
+                message("mask: no data (null) for the shape ", core::shape_text(shape)));
   }
   const std::int64_t columns = shape.back() == 1 ? axes[3].length : shape.back();
   return {kind, data, strides[0], strides[1], strides[2], strides[3], columns};

@@ -1,5 +1,3 @@
-#include "phasor/attention/softmax.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "attention/softmax/call.hpp"
 #include "attention/softmax/few_queries.hpp"
 #include "attention/softmax/head_side.hpp"
+#include "attention/softmax/passes.hpp"
 #include "attention/wide.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
@@ -24,53 +23,44 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
-// The memory of one thread.
-class Workbench {
- public:
-  Workbench(const Call& call, const QuerySide& side)
-      : strides_(strides_of(call)),
-        content_(kBlockRows * strides_.content),
-        raw_(kBlockRows * strides_.relative),
-        rows_(kTileKeys * strides_.content),
-        strip_(kPanelRows * kStripRow + kStripPad),
-        terms_(kPanelRows * kStripRow + kStripPad),
-        state_(2 * (kBlockRows + kWidest)),
-        out_(kBlockRows * strides_.value) {
-    if (side.query_rows.count != 0) {
-      position_ = Floats(kBlockRows * strides_.relative);
-      far_ = Floats(kBlockRows * 2);
-    }
-    if (call.terms.segment_rows.given()) segments_ = Floats(kBlockRows * 2);
-    if (side.key_rows.count != 0)
-      band_ = Floats(kBlockRows * rounded_up(side.key_rows.count, kWidest));
-    if (side.value_rows.count != 0) {
-      near_ = Floats(kBlockRows * rounded_up(side.value_rows.count, kWidest));
-      outside_ = Floats(kBlockRows * 2);
-    }
-    scratch_ = {.strip = strip_.data(),
-                .terms = terms_.data(),
-                .far = far_.data(),
-                .band = band_.data(),
-                .band_stride = rounded_up(side.key_rows.count, kWidest),
-                .near = near_.data(),
-                .near_stride = rounded_up(side.value_rows.count, kWidest),
-                .outside = outside_.data(),
-                .maximum = state_.data(),
-                .sum = state_.data() + kBlockRows + kWidest,
-                .out = out_.data()};
+void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Workbench& bench) {
+  const Strides strides = strides_of(call);
+  bench.content = cutter.take(kBlockRows * strides.content);
+  bench.raw = cutter.take(kBlockRows * strides.relative);
+  bench.key_rows = cutter.take(kTileKeys * strides.content);
+  bench.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
+  bench.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
+  bench.state = cutter.take(2 * (kBlockRows + kWidest));
+  bench.out = cutter.take(kBlockRows * strides.value);
+  if (side.query_rows.count != 0) {
+    bench.position = cutter.take(kBlockRows * strides.relative);
+    bench.far = cutter.take(kBlockRows * 2);
   }
-  [[nodiscard]] float* key_rows() const noexcept { return rows_.data(); }
-  [[nodiscard]] const kernels::BlockScratch& scratch() const noexcept { return scratch_; }
-  [[nodiscard]] QueryRows query_rows() const noexcept {
-    return {content_.data(), position_.data(), segments_.data(), raw_.data()};
+  if (call.terms.segment_rows.given()) {
+    bench.segments = cutter.take(kBlockRows * 2);
+    bench.segment_query = cutter.take(strides.relative);
   }
+  if (side.key_rows.count != 0)
+    bench.band = cutter.take(kBlockRows * rounded_up(side.key_rows.count, kWidest));
+  if (side.value_rows.count != 0) {
+    bench.near = cutter.take(kBlockRows * rounded_up(side.value_rows.count, kWidest));
+    bench.outside = cutter.take(kBlockRows * 2);
+  }
+}
 
- private:
-  Strides strides_;
-  Floats content_, raw_, rows_, strip_, terms_, state_, out_;
-  Floats position_, far_, segments_, band_, near_, outside_;
-  kernels::BlockScratch scratch_{};
-};
+kernels::BlockScratch scratch_of(const Workbench& bench, const QuerySide& side) {
+  return {.strip = bench.strip.data(),
+          .terms = bench.terms.data(),
+          .far = bench.far.data(),
+          .band = bench.band.data(),
+          .band_stride = rounded_up(side.key_rows.count, kWidest),
+          .near = bench.near.data(),
+          .near_stride = rounded_up(side.value_rows.count, kWidest),
+          .outside = bench.outside.data(),
+          .maximum = bench.state.data(),
+          .sum = bench.state.data() + kBlockRows + kWidest,
+          .out = bench.out.data()};
+}
 
 // Some key heads at a time, so that the memory of a call does not grow with its heads: as many as
 // keep every thread busy.
@@ -78,15 +68,13 @@ struct Wave {
   const Call& call;
   core::HeadsView out;
   const AttentionExtras& extras;
-  std::vector<KeySide> keys;
-  std::vector<QuerySide> queries;  // [keys][heads of a key side]
-  std::vector<Workbench> benches;  // one per thread
-  std::int64_t used = 0;           // key sides of this wave
-  std::int64_t heads_per_side = 1;
+  TileMemory& memory;
+  std::int64_t heads_per_side;
+  std::int64_t used = 0;  // key sides of this wave
   std::atomic<std::int64_t> next{0};
 
-  [[nodiscard]] QuerySide& query_side(std::int64_t side, std::int64_t head) {
-    return queries[static_cast<std::size_t>(side * heads_per_side + head)];
+  [[nodiscard]] QuerySide& query_side(std::int64_t side, std::int64_t head) const {
+    return memory.queries[static_cast<std::size_t>(side * heads_per_side + head)];
   }
 };
 
@@ -99,21 +87,23 @@ void prepare(void* context, int part, int) {
   Wave& wave = *static_cast<Wave*>(context);
   const Call& call = wave.call;
   const std::int64_t tiles = tiles_of(call);
+  float* const scratch = wave.memory.benches[static_cast<std::size_t>(part)].key_rows.data();
   // A key side's tiles, then the tables of its heads.
   const std::int64_t per_side = tiles + wave.heads_per_side;
   for (std::int64_t item = wave.next++; item < wave.used * per_side; item = wave.next++) {
     const std::int64_t side = item / per_side;
     const std::int64_t step = item % per_side;
-    KeySide& keys = wave.keys[static_cast<std::size_t>(side)];
+    KeySide& keys = wave.memory.keys[static_cast<std::size_t>(side)];
     if (step < tiles) {
       const std::int64_t first = step * kTileKeys;
       const std::int64_t last = std::min(first + kTileKeys, keys.sequence->keys);
       if (first < last) {
-        fill_keys(call, keys, first, last, wave.benches[static_cast<std::size_t>(part)].key_rows());
+        fill_keys(call, keys, first, last, scratch);
       }
     } else {
       const std::int64_t head = step - tiles;
-      fill_tables(call, wave.query_side(side, head), keys.first_head + head);
+      fill_tables(call, call.memory.tables, wave.query_side(side, head), keys.first_head + head,
+                  scratch);
     }
   }
 }
@@ -123,12 +113,12 @@ void prepare_far_keys(void* context, int, int) {
   for (std::int64_t item = wave.next++; item < wave.used * wave.heads_per_side;
        item = wave.next++) {
     const std::int64_t side = item / wave.heads_per_side;
-    fill_far_keys(wave.call, wave.keys[static_cast<std::size_t>(side)],
+    fill_far_keys(wave.call, wave.memory.keys[static_cast<std::size_t>(side)],
                   wave.query_side(side, item % wave.heads_per_side));
   }
 }
 
-// Dense [batch, heads, queries, keys]: where query 0 and key 0 of a sequence lie.
+// Dense [batch, heads, queries, keys]: the place of query 0 and key 0 of a sequence.
 struct Dense {
   std::int64_t row, offset;
 };
@@ -181,57 +171,52 @@ void run_blocks(void* context, int part, int) {
   Wave& wave = *static_cast<Wave*>(context);
   const Call& call = wave.call;
   const std::int64_t blocks = blocks_of(call);
-  const Workbench& bench = wave.benches[static_cast<std::size_t>(part)];
+  const Workbench& bench = wave.memory.benches[static_cast<std::size_t>(part)];
   const std::int64_t per_side = wave.heads_per_side * blocks;
   for (std::int64_t item = wave.next++; item < wave.used * per_side; item = wave.next++) {
-    const KeySide& keys = wave.keys[static_cast<std::size_t>(item / per_side)];
+    const KeySide& keys = wave.memory.keys[static_cast<std::size_t>(item / per_side)];
     const Sequence& s = *keys.sequence;
     // The last blocks of a causal sequence see the most keys: they go first.
     const std::int64_t first = (blocks - 1 - item % blocks) * kBlockRows;
     if (first >= s.queries) continue;
     const QuerySide& side = wave.query_side(item / per_side, item % per_side / blocks);
-    const QueryRows rows = bench.query_rows();
+    const QueryRows rows{bench.content.data(), bench.position.data(), bench.segments.data(),
+                         bench.raw.data(), bench.segment_query.data()};
+    const kernels::BlockScratch scratch = scratch_of(bench, side);
     const std::int64_t count = std::min(kBlockRows, s.queries - first);
     fill_queries(call, s, side, first, count, rows);
     kernels::Head head = head_of(call, keys, side);
     const kernels::Taps taps = taps_of(call, wave.extras, s, side.head);
     head.visit_all = taps.scores != nullptr || taps.capped != nullptr ? 1 : 0;
     const kernels::Block block{first, count, rows.content, rows.position, rows.segments};
-    call.kernels.attend_block(head, block, taps, bench.scratch());
-    finish_block(wave, s, side.head, block, bench.scratch());
+    call.kernels.attend_block(head, block, taps, scratch);
+    finish_block(wave, s, side.head, block, scratch);
   }
 }
 
 void run(Wave& wave, void (*task)(void*, int, int)) {
   wave.next = 0;
-  core::run_parts(static_cast<int>(wave.benches.size()), task, &wave);
+  core::run_parts(static_cast<int>(wave.memory.benches.size()), task, &wave);
 }
 
-// Key sides: one for each key head of each sequence, or for each query head where extra features
-// differ by query head.
+// Key sides: one for each key head of each sequence, or for each query head if extra features differ
+// by query head.
 std::int64_t sides_per_sequence(const Call& call) {
   return call.extra_dim != 0 ? call.heads : call.key_heads;
 }
 
 void attend_in_tiles(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
+  TileMemory& memory = call.memory.tiles;
   const std::int64_t per_sequence = sides_per_sequence(call);
   const std::int64_t sides = static_cast<std::int64_t>(call.sequences.size()) * per_sequence;
-  const std::int64_t heads_per_side = call.heads / per_sequence;
-  const std::int64_t work = sides * heads_per_side * blocks_of(call);
-  const std::int64_t threads = std::clamp<std::int64_t>(work, 1, call.threads);
-  const std::int64_t at_once = std::min(sides, threads);
-  Wave wave{call, out, extras, {}, {}, {}, 0, heads_per_side, {}};
-  for (std::int64_t i = 0; i < at_once; ++i)
-    wave.keys.push_back(make_key_side(call, Pass::forward));
-  for (std::int64_t i = 0; i < at_once * heads_per_side; ++i)
-    wave.queries.push_back(make_query_side(call, Pass::forward));
-  for (std::int64_t i = 0; i < threads; ++i) wave.benches.emplace_back(call, wave.queries.front());
+  const auto at_once = static_cast<std::int64_t>(memory.keys.size());
+  Wave wave{call, out, extras, memory, call.heads / per_sequence};
   for (std::int64_t first = 0; first < sides; first += at_once) {
     wave.used = std::min(at_once, sides - first);
     for (std::int64_t i = 0; i < wave.used; ++i) {
-      KeySide& keys = wave.keys[static_cast<std::size_t>(i)];
+      KeySide& keys = memory.keys[static_cast<std::size_t>(i)];
       keys.sequence = &call.sequences[static_cast<std::size_t>((first + i) / per_sequence)];
-      keys.first_head = (first + i) % per_sequence * heads_per_side;
+      keys.first_head = (first + i) % per_sequence * wave.heads_per_side;
       keys.key_head = keys.first_head / call.group;
     }
     run(wave, prepare);
@@ -251,7 +236,7 @@ void fill_extras(const Call& call, const AttentionExtras& extras) {
   if (extras.wide_log_sum_exp != nullptr) {
     std::fill_n(extras.wide_log_sum_exp, rows, -std::numeric_limits<double>::infinity());
   }
-  // What meets no query (another packed sequence, keys that do not count) has no score.
+  // Pairs of different sequences, and padding, have no score.
   fill(extras.scores, all, 0.0F);
   fill(extras.capped_scores, all, 0.0F);
   fill(extras.masked_scores, all, hidden);
@@ -259,7 +244,7 @@ void fill_extras(const Call& call, const AttentionExtras& extras) {
   fill(extras.probabilities, all, holds_scores ? hidden : 0.0F);
 }
 
-// Keys that no query of a sequence met still hold -infinity where probabilities were made in place.
+// Pairs of different sequences still hold -infinity if probabilities were computed in place.
 void clear_unmet(const Call& call, const AttentionExtras& extras) {
   if (extras.probabilities == nullptr || extras.masked_scores != nullptr) return;
   const std::int64_t all = call.q.batch * call.heads * call.q.tokens * call.k.tokens;
@@ -271,34 +256,67 @@ void clear_unmet(const Call& call, const AttentionExtras& extras) {
 
 }  // namespace
 
-void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::ConstHeadsView k,
-            core::ConstHeadsView v, core::HeadsView out, const AttentionOptions& options,
-            const AttentionExtras& extras) {
-  CallMemory own;
-  const Call call = checked_call("attend", terms, q, k, v, options,
-                                 options.workspace == nullptr ? own : options.workspace->memory());
-  check_output("attend", "out", out, q.batch, q.tokens, q.heads, v.head_dim, call);
+void prepare_forward(Call& call) {
+  TileMemory& memory = call.memory.tiles;
+  call.has_tiles = false;
+  const std::int64_t per_sequence = sides_per_sequence(call);
+  const std::int64_t sides = static_cast<std::int64_t>(call.sequences.size()) * per_sequence;
+  const std::int64_t heads_per_side = call.heads / per_sequence;
+  const std::int64_t work = sides * heads_per_side * blocks_of(call);
+  const std::int64_t threads = std::clamp<std::int64_t>(work, 1, call.threads);
+  const std::int64_t at_once = std::min(sides, threads);
+  cut_tables(call, Pass::forward, call.memory.tables);
+  resize_segments(call, at_once, memory.segments);
+  memory.keys.assign(static_cast<std::size_t>(at_once), {});
+  memory.queries.assign(static_cast<std::size_t>(at_once * heads_per_side), {});
+  memory.benches.assign(static_cast<std::size_t>(threads), {});
+  cut_slices(memory.floats, [&](SliceCutter& cutter) {
+    for (std::int64_t i = 0; i < at_once; ++i) {
+      KeySide& side = memory.keys[static_cast<std::size_t>(i)];
+      cut_key_side(call, Pass::forward, cutter, side);
+      side.segments = segments_of(call, i, memory.segments);
+    }
+    for (QuerySide& side : memory.queries)
+      cut_query_side(call, Pass::forward, call.memory.tables, cutter, side);
+    for (Workbench& bench : memory.benches) cut_bench(call, memory.queries.front(), cutter, bench);
+  });
+  pack_tables(call, Pass::forward, call.memory.tables, threads);
+  call.has_tiles = true;
+}
+
+void run_forward(Call& call, const core::HeadsView& out, const AttentionExtras& extras) {
+  const core::ConstHeadsView& q = call.q;
+  check_output("attend", "out", out, q.batch, q.tokens, q.heads, call.value_dim, call);
   if (extras.wide_log_sum_exp != nullptr && !call.is_wide()) {
-    throw Error(
-        ErrorCode::unsupported,
-        message("attend: wide_log_sum_exp must come with f64 views, got ", core::name_of(q.dtype)));
+    refuse(ErrorCode::unsupported, "attend",
+           message("wide_log_sum_exp needs q, k, v and out of f64, got ", core::name_of(q.dtype)));
   }
   if (q.batch == 0 || q.tokens == 0) return;
   fill_extras(call, extras);
   if (call.most_keys == 0) {
     clear_view(out);
-    clear_unmet(call, extras);
-    return;
-  }
-  if (call.is_wide()) {
+  } else if (call.is_wide()) {
     clear_view(out);
     attend_wide(call, out, extras);
   } else if (suits_few_queries(call, extras)) {
     attend_few_queries(call, out, extras);
   } else {
+    if (!call.has_tiles) prepare_forward(call);
     attend_in_tiles(call, out, extras);
   }
   clear_unmet(call, extras);
+}
+
+void repack_tables(Call& call) {
+  CallMemory& memory = call.memory;
+  if (call.has_tiles) {
+    pack_tables(call, Pass::forward, memory.tables,
+                static_cast<std::int64_t>(memory.tiles.benches.size()));
+  }
+  if (call.has_backward) {
+    pack_tables(call, Pass::backward, memory.backward_tables,
+                static_cast<std::int64_t>(memory.backward.units.size()));
+  }
 }
 
 }  // namespace phasor::attention

@@ -6,6 +6,7 @@
 #include "attention/softmax/backward_unit.hpp"
 #include "attention/softmax/call.hpp"
 #include "attention/softmax/head_side.hpp"
+#include "attention/softmax/passes.hpp"
 #include "attention/wide.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/error.hpp"
@@ -14,6 +15,8 @@
 
 namespace phasor::attention {
 namespace {
+
+constexpr const char* kBackward = "attend_backward";
 
 using kernels::kBlockRows;
 using kernels::kGuardRows;
@@ -24,62 +27,62 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
-Unit make_unit(const Call& call) {
+void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
   const Strides strides = strides_of(call);
   const std::int64_t queries = rounded_up(call.most_queries, kBlockRows);
   const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
-  Unit unit;
-  unit.keys = make_key_side(call, Pass::backward);
-  unit.side = make_query_side(call, Pass::backward);
-  unit.content = Floats(queries * strides.content);
-  unit.raw = Floats(kBlockRows * strides.relative);
-  unit.d_out = Floats(queries * strides.value);
-  unit.out_rows = Floats(kBlockRows * strides.value);
-  unit.log_sum = Floats(queries);
-  unit.delta = Floats(queries);
-  unit.block = Floats(std::max(kBlockRows, kTileKeys) * strides.relative);
-  unit.key_scratch = Floats(kTileKeys * strides.content);
-  unit.d_content = Floats(queries * strides.content);
-  unit.d_keys = Floats(keys * strides.content);
-  unit.d_values = Floats(keys * strides.value);
-  unit.strip = Floats(kPanelRows * kStripRow + kStripPad);
-  unit.terms = Floats(kPanelRows * kStripRow + kStripPad);
-  unit.weights = Floats((kBlockRows + 2 * kGuardRows) * kStripRow);
-  unit.d_scores = Floats((kBlockRows + 2 * kGuardRows) * kStripRow);
+  cut_key_side(call, Pass::backward, cutter, unit.keys);
+  cut_query_side(call, Pass::backward, call.memory.backward_tables, cutter, unit.side);
+  unit.content = cutter.take(queries * strides.content);
+  unit.raw = cutter.take(kBlockRows * strides.relative);
+  unit.d_out = cutter.take(queries * strides.value);
+  unit.out_rows = cutter.take(kBlockRows * strides.value);
+  unit.log_sum = cutter.take(queries);
+  unit.delta = cutter.take(queries);
+  unit.block = cutter.take(std::max(kBlockRows, kTileKeys) * strides.relative);
+  unit.key_scratch = cutter.take(kTileKeys * strides.content);
+  unit.d_content = cutter.take(queries * strides.content);
+  unit.d_keys = cutter.take(keys * strides.content);
+  unit.d_values = cutter.take(keys * strides.value);
+  unit.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
+  unit.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
+  unit.weights = cutter.take((kBlockRows + 2 * kGuardRows) * kStripRow);
+  unit.d_scores = cutter.take((kBlockRows + 2 * kGuardRows) * kStripRow);
   if (call.terms.query_rows) {
-    unit.position = Floats(queries * strides.relative);
-    unit.d_position = Floats(queries * strides.relative);
-    unit.query_far = Floats(queries * 2);
-    unit.query_outside = Floats(queries * 2);
-    unit.d_query_rows = Floats((unit.side.query_rows.count + kPanelRows) * strides.relative);
+    unit.position = cutter.take(queries * strides.relative);
+    unit.d_position = cutter.take(queries * strides.relative);
+    unit.query_far = cutter.take(queries * 2);
+    unit.query_outside = cutter.take(queries * 2);
+    unit.d_query_rows = cutter.take((unit.side.query_rows.count + kPanelRows) * strides.relative);
   }
   if (call.terms.key_rows) {
-    unit.d_raw_keys = Floats(keys * strides.relative);
-    unit.key_outside = Floats(keys * 2);
-    unit.d_key_rows = Floats((unit.side.key_rows.count + kPanelRows) * strides.relative);
-    unit.band = Floats(kBlockRows * rounded_up(unit.side.key_rows.count, kWidest));
+    unit.d_raw_keys = cutter.take(keys * strides.relative);
+    unit.key_outside = cutter.take(keys * 2);
+    unit.d_key_rows = cutter.take((unit.side.key_rows.count + kPanelRows) * strides.relative);
+    unit.band = cutter.take(kBlockRows * rounded_up(unit.side.key_rows.count, kWidest));
   }
   if (call.terms.value_rows) {
-    unit.value_far = Floats(queries * 2);
-    unit.value_outside = Floats(queries * 2);
-    unit.d_value_rows = Floats((unit.side.value_rows.count + kPanelRows) * strides.value);
+    unit.value_far = cutter.take(queries * 2);
+    unit.value_outside = cutter.take(queries * 2);
+    unit.d_value_rows = cutter.take((unit.side.value_rows.count + kPanelRows) * strides.value);
   }
   if (call.terms.segment_rows.given()) {
-    unit.segments = Floats(queries * 2);
-    unit.d_segments = Floats(queries * 2);
+    unit.segments = cutter.take(queries * 2);
+    unit.d_segments = cutter.take(queries * 2);
+    unit.segment_query = cutter.take(strides.relative);
   }
-  if (call.terms.bias) unit.d_bias = Floats(unit.side.bias_memory.count());
-  return unit;
+  if (call.terms.bias)
+    unit.d_bias = cutter.take(call.most_queries + call.most_keys + 2 * kTileKeys);
 }
 
-void clear(const Floats& floats) { std::fill_n(floats.data(), floats.count(), 0.0F); }
+void clear(const Slice& floats) { std::fill_n(floats.data(), floats.count(), 0.0F); }
 
 void fill_rows_of_queries(const Backward& backward, Unit& unit) {
   const Call& call = backward.call;
   const Strides strides = strides_of(call);
   const Sequence& s = *unit.keys.sequence;
   const std::int64_t head = unit.side.head;
-  const auto at = [](const Floats& floats, std::int64_t offset) {
+  const auto at = [](const Slice& floats, std::int64_t offset) {
     return floats.count() == 0 ? nullptr : floats.data() + offset;
   };
   for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
@@ -87,7 +90,7 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
     fill_queries(
         call, s, unit.side, first, count,
         {unit.content.data() + first * strides.content, at(unit.position, first * strides.relative),
-         at(unit.segments, first * 2), unit.raw.data()});
+         at(unit.segments, first * 2), unit.raw.data(), unit.segment_query.data()});
     const std::int64_t query = s.first_query + first;
     call.kernels.read_rows(rows_of(backward.forward.d_out, s.batch, head, query), count,
                            call.value_dim, unit.d_out.data() + first * strides.value,
@@ -109,9 +112,9 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
   }
 }
 
-// Rows of queries behind the sequence's last must be zeros: another sequence may have been longer.
+// Rows of queries after the sequence's last must be zeros: another sequence may have been longer.
 void clear_for_head(const Call& call, Unit& unit) {
-  for (const Floats* floats :
+  for (const Slice* floats :
        {&unit.content, &unit.position, &unit.segments, &unit.d_out, &unit.d_content,
         &unit.d_position, &unit.d_segments, &unit.d_bias, &unit.d_query_rows, &unit.d_key_rows,
         &unit.d_value_rows, &unit.query_outside, &unit.key_outside, &unit.value_outside}) {
@@ -131,7 +134,7 @@ void clear_for_head(const Call& call, Unit& unit) {
 }
 
 // What the columns outside a table add to the rows' gradients and to those of the table's ends.
-// Sum i of a side lies at outside + i * step + side * side_step.
+// Sum i of a side is at outside + i * step + side * side_step.
 struct Outside {
   const float* sums;
   std::int64_t step, side_step;
@@ -194,7 +197,7 @@ void write_queries(const Backward& backward, Unit& unit) {
   }
 }
 
-// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, once all heads of the group are in.
+// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, after all heads of the group.
 void write_keys(const Backward& backward, Unit& unit) {
   const Call& call = backward.call;
   const Strides strides = strides_of(call);
@@ -237,7 +240,7 @@ void run_head(void* context, int part, int parts) {
     unit.keys.first_head = head;
     clear_for_head(call, unit);
     if (s.queries == 0 || s.keys == 0) continue;
-    fill_tables(call, unit.side, head);
+    fill_tables(call, call.memory.backward_tables, unit.side, head, nullptr);
     if (unit.step == 0 || call.extra_dim != 0) {
       for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
         fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
@@ -332,7 +335,7 @@ void check_gradients(const encodings::ScoreTerms& terms, const encodings::ScoreT
 
 void check_forward(const Call& call, const AttentionForward& forward) {
   const auto check = [&](const char* name, const core::ConstHeadsView& view) {
-    check_width("attend_backward", name, view.dtype, "q", call.q.dtype);
+    check_width(kBackward, name, view.dtype, "q", call.q.dtype);
     const bool fits = view.batch == call.q.batch && view.tokens == call.q.tokens &&
                       view.heads == call.heads && view.head_dim == call.value_dim;
     if (fits && view.data != nullptr) return;
@@ -347,40 +350,50 @@ void check_forward(const Call& call, const AttentionForward& forward) {
   const bool is_given =
       call.is_wide() ? forward.wide_log_sum_exp != nullptr : forward.log_sum_exp != nullptr;
   if (is_given) return;
-  throw Error(ErrorCode::invalid_argument,
-              message("attend_backward: ", call.is_wide() ? "wide_log_sum_exp" : "log_sum_exp",
-                      " of the forward pass must be given, got null"));
+  refuse(ErrorCode::invalid_argument, kBackward,
+         message(call.is_wide() ? "wide_log_sum_exp" : "log_sum_exp",
+                 " of the forward pass is missing (null)"));
 }
 
 }  // namespace
 
-void attend_backward(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
-                     core::ConstHeadsView k, core::ConstHeadsView v,
-                     const AttentionForward& forward, const AttentionGradients& gradients,
-                     const AttentionOptions& options) {
-  const char* const where = "attend_backward";
-  if (terms.rotation && options.keys == KeyState::rotated) {
-    throw Error(ErrorCode::unsupported,
-                "attend_backward: keys must be raw where they are turned, got turned keys: their "
-                "gradient would be that of the cache");
-  }
-  CallMemory memory;
-  const Call call = checked_call(where, terms, q, k, v, options, memory);
-  check_output(where, "d_q", gradients.d_q, q.batch, q.tokens, q.heads, q.head_dim, call);
-  check_output(where, "d_k", gradients.d_k, k.batch, k.tokens, k.heads, k.head_dim, call);
-  check_output(where, "d_v", gradients.d_v, v.batch, v.tokens, v.heads, v.head_dim, call);
-  check_gradients(terms, gradients.terms);
+void prepare_backward(Call& call) {
+  BackwardMemory& memory = call.memory.backward;
+  call.has_backward = false;
+  const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  const std::int64_t at_once = std::min<std::int64_t>(units, call.threads);
+  cut_tables(call, Pass::backward, call.memory.backward_tables);
+  resize_segments(call, at_once, memory.segments);
+  memory.units.assign(static_cast<std::size_t>(at_once), {});
+  cut_slices(memory.floats, [&](SliceCutter& cutter) {
+    for (std::int64_t i = 0; i < at_once; ++i) {
+      Unit& unit = memory.units[static_cast<std::size_t>(i)];
+      cut_unit(call, cutter, unit);
+      unit.keys.segments = segments_of(call, i, memory.segments);
+    }
+  });
+  pack_tables(call, Pass::backward, call.memory.backward_tables, at_once);
+  call.has_backward = true;
+}
+
+void run_backward(Call& call, const AttentionForward& forward,
+                  const AttentionGradients& gradients) {
+  const core::ConstHeadsView &q = call.q, &k = call.k, &v = call.v;
+  check_output(kBackward, "d_q", gradients.d_q, q.batch, q.tokens, q.heads, q.head_dim, call);
+  check_output(kBackward, "d_k", gradients.d_k, k.batch, k.tokens, k.heads, k.head_dim, call);
+  check_output(kBackward, "d_v", gradients.d_v, v.batch, v.tokens, v.heads, v.head_dim, call);
+  check_gradients(call.terms, gradients.terms);
   if (q.batch * q.tokens > 0) check_forward(call, forward);
-  // Keys that no query met, and queries that met no key, have gradients of zero.
+  // Keys that no query sees, and queries that see no key, have gradients of zero.
   clear_view(gradients.d_q);
   clear_view(gradients.d_k);
   clear_view(gradients.d_v);
   if (call.most_queries == 0 || call.most_keys == 0) return;
   if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
+  if (!call.has_backward) prepare_backward(call);
+  Backward backward{call, forward, gradients, AllSums(gradients.terms), call.memory.backward.units};
   const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const std::int64_t at_once = std::min<std::int64_t>(units, call.threads);
-  Backward backward{call, forward, gradients, AllSums(gradients.terms), {}, 0};
-  for (std::int64_t i = 0; i < at_once; ++i) backward.units.push_back(make_unit(call));
+  const auto at_once = static_cast<std::int64_t>(backward.units.size());
   for (std::int64_t first = 0; first < units; first += at_once) {
     backward.used = std::min(at_once, units - first);
     for (std::int64_t step = 0; step < call.group; ++step) {

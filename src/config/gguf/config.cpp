@@ -423,7 +423,7 @@ class GgufConfigReader {
     for (const std::string& key : config_.unread_keys) {
       if (!key.starts_with(rope)) continue;
       throw Error(ErrorCode::unsupported, message(keys_.file().name(), ": unknown key \"",
-                                                  io::brief(key), "\"", keys_.suggest(key)));
+                                                  io::one_line(key), "\"", keys_.suggest(key)));
     }
   }
 

@@ -27,6 +27,7 @@ class Forward {
       run.first_row = tokens_;
       tokens_ += run.count();
     }
+    if (work_.rotations.size() < runs_.size()) work_.rotations.resize(runs_.size());
     query_width_ = facts_.heads * facts_.head_dim;
     key_width_ = facts_.key_heads * facts_.head_dim;
   }
@@ -122,7 +123,7 @@ class Forward {
     add(branch);
   }
 
-  // Queries and keys of each head, normalised before they turn (Qwen 3, Gemma 3, Cohere).
+  // Queries and keys of each head, normalised before rotation (Qwen 3, Gemma 3, Cohere).
   void normalise_heads(const Norm& norm, std::int64_t heads, float* x) const {
     const std::int64_t d = facts_.head_dim;
     if (static_cast<std::int64_t>(norm.weight.size()) == d) {
@@ -155,13 +156,16 @@ class Forward {
     options.threads = state_.compute.threads;
     options.isa = state_.compute.isa;
     options.workspace = &work_.attention;
-    for (const Run& run : runs_) {
+    for (std::size_t at = 0; at < runs_.size(); ++at) {
+      const Run& run = runs_[at];
       attention::KVCache& cache = (*run.caches)[index];
+      options.rotations = &work_.rotations[at];
       const auto rows_of_run = [&](const float* rows) {
         return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
                                 facts_.head_dim);
       };
-      cache.append(rows_of_run(key), rows_of_run(value), std::nullopt, state_.compute.threads);
+      cache.append(rows_of_run(key), rows_of_run(value), std::nullopt, state_.compute.threads,
+                   options.rotations);
       cache.attend(run.rotations->terms[layer.group],
                    core::heads_view(const_cast<const float*>(query) + run.first_row * query_width_,
                                     1, run.count(), facts_.heads, facts_.head_dim),
@@ -330,17 +334,14 @@ void check_step(const Decoder::State& state, std::span<const Step> steps, std::s
                 const Sequence::State* sequence) {
   const Step& step = steps[index];
   if (sequence->decoder != &state) {
-    throw Error(ErrorCode::invalid_argument,
-                "forward: a step's sequence must be of this decoder, got another's");
+    refuse(message("forward: the sequence of step ", index, " belongs to another decoder"));
   }
   if (step.ids.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "forward: every step must have at least 1 token, got none");
+    refuse(message("forward: step ", index, " has no tokens; it needs at least 1"));
   }
   for (std::size_t other = 0; other < index; ++other) {
     if (steps[other].sequence == step.sequence) {
-      throw Error(ErrorCode::invalid_argument,
-                  "forward: a sequence must stand in one step, got it twice");
+      refuse(message("forward: steps ", other, " and ", index, " have the same sequence"));
     }
   }
   const std::int64_t vocabulary = state.settings.facts.vocabulary;
@@ -374,7 +375,7 @@ void check_step(const Decoder::State& state, std::span<const Step> steps, std::s
   if (!encodings::depends_on_context(rope)) return true;
   if (a && *a == b) return true;
   if (!encodings::depends_on_context(rope.scaling)) return false;  // xPos's centre
-  // Short contexts are alike to a dynamic scaling, short ones and long ones to longrope.
+  // A dynamic scaling treats all short contexts the same, LongRoPE all short and all long ones.
   const std::int64_t original = encodings::original_length(rope.scaling).value_or(0);
   const bool was_long = a && *a > original, is_long = b > original;
   if (was_long != is_long || rope.xpos) return false;
@@ -410,7 +411,7 @@ void find_change(std::int64_t context, Run& run) {
   run.skip = static_cast<std::int64_t>(sequence.ids.size());
 }
 
-// Turns the keys of a dynamic scaling again.
+// Rotates the keys of a dynamic scaling to the new frequencies.
 void apply_change(Run& run, int threads) {
   if (!run.change || !run.change->caches.empty()) return;
   ContextChange& change = *run.change;
@@ -430,7 +431,7 @@ void commit(Run& run, std::int64_t context) noexcept {
   if (!run.change->caches.empty()) sequence.caches.swap(run.change->caches);
 }
 
-// The sequence as it was before the call.
+// Restores the sequence as it was before the call.
 void roll_back(Run& run) noexcept {
   Sequence::State& sequence = *run.sequence;
   for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer) {
@@ -446,9 +447,7 @@ void roll_back(Run& run) noexcept {
 
 void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options,
                       ForwardResult& into) {
-  if (steps.empty()) {
-    throw Error(ErrorCode::invalid_argument, "forward: there must be a step, got none");
-  }
+  if (steps.empty()) refuse("forward: steps is empty; at least 1 is needed");
   std::vector<Run>& runs = state_->work.runs;
   runs.clear();
   std::size_t context = 0;
@@ -456,8 +455,8 @@ void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options
     Sequence::State* const sequence = steps[i].sequence->state_.get();
     check_step(*state_, steps, i, sequence);
     if (sequence->rope != steps.front().sequence->state_->rope) {
-      throw Error(ErrorCode::invalid_argument,
-                  "forward: all sequences must have one scaling, got two");
+      refuse(message("forward: the sequences of steps 0 and ", i,
+                     " have different RoPE scalings; call forward for each"));
     }
     Run& run = runs.emplace_back();
     run.sequence = sequence;

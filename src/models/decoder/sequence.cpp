@@ -1,4 +1,4 @@
-// A sequence: one cache for each layer, and the ids that they stand for.
+// A sequence: token ids, and one cache of keys and values for each layer.
 #include <cstring>
 
 #include "models/decoder/state.hpp"
@@ -9,7 +9,7 @@ namespace {
 void require(bool holds, std::int64_t tokens, std::string_view what, std::int64_t got) {
   if (holds) return;
   throw Error(ErrorCode::out_of_range,
-              message("sequence: ", what, " must stay within its ", tokens, " tokens, got ", got));
+              message("sequence: ", what, " must be from 0 to ", tokens, " tokens, got ", got));
 }
 
 }  // namespace
@@ -79,8 +79,8 @@ void Sequence::shift(std::int64_t keep, std::int64_t drop) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(keep >= 0 && keep <= count, count, "shift's kept tokens", keep);
   require(drop >= 0 && drop <= count - keep, count - keep, "shift's dropped tokens", drop);
-  // Only a turn can fail, and what makes it fail (a number of threads, a pool that will not start)
-  // does so in the first layer, before a key is touched.
+  // Only a rotation can fail, and what makes it fail (the number of threads, a pool that does not
+  // start) does so in the first layer, before a key is written.
   for (attention::KVCache& cache : state_->caches) {
     cache.shift(keep + drop, cache.tokens(), -drop, state_->decoder->compute.threads);
     cache.evict(keep, keep + drop);
@@ -91,8 +91,8 @@ void Sequence::shift(std::int64_t keep, std::int64_t drop) {
 Sequence Sequence::fork(std::int64_t capacity) const {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   if (capacity < count || capacity < 1) {
-    throw Error(ErrorCode::out_of_range, message("sequence: a fork must have room for its ", count,
-                                                 " tokens, got a capacity of ", capacity));
+    throw Error(ErrorCode::out_of_range, message("sequence: a fork of ", count,
+                                                 " tokens does not fit a capacity of ", capacity));
   }
   auto state = std::make_unique<State>();
   state->decoder = state_->decoder;

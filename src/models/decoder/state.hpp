@@ -1,4 +1,4 @@
-// What a loaded decoder and a sequence hold.
+// The members of a loaded decoder and of a sequence.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,13 @@ struct LayerWeights {
   Norm attention_norm, feed_forward_norm, after_attention, after_feed_forward;
   Linear query, key, value, output;
   Norm query_norm, key_norm;  // [head_dim], or [heads, head_dim] (Cohere)
-  Expert feed_forward;        // gate empty where there is none
+  Expert feed_forward;        // gate empty if there is none
   Linear router;
   std::vector<Expert> experts;
   std::size_t group = 0;  // of the config's layer groups
 };
 
-// One rotation for each layer group, as of the context that they were resolved for.
+// One rotation for each layer group, resolved for a context.
 struct GroupRotations {
   std::vector<encodings::ScoreTerms> terms;
 };
@@ -61,15 +61,15 @@ struct Sequence::State {
   std::vector<std::int64_t> ids;                       // room for the capacity from the start
 };
 
-// A call whose context asks for other frequencies: what replaces the sequence's own when the call
-// has succeeded.
+// A call whose context needs other frequencies: what replaces the sequence's own if the call
+// succeeds.
 struct ContextChange {
   GroupRotations rotations;
   std::vector<bool> changed;  // by layer group
-  // Longrope: the tokens are computed again, into caches of their own.
+  // LongRoPE: all tokens are computed again, into new caches.
   std::vector<attention::KVCache> caches;
   std::vector<std::int64_t> ids;
-  std::size_t rerotated = 0;  // layers whose keys were turned again, to be undone on failure
+  std::size_t rerotated = 0;  // layers whose keys were rotated again, to be undone on failure
 };
 
 // Tokens of one sequence in one call of forward.
@@ -78,7 +78,7 @@ struct Run {
   std::vector<attention::KVCache>* caches = nullptr;  // the sequence's or the change's
   const GroupRotations* rotations = nullptr;
   std::span<const std::int64_t> ids;    // to compute
-  std::int64_t skip = 0;                // of them, the first that nobody asked for: computed again
+  std::int64_t skip = 0;                // of them, the first that are only recomputed
   std::int64_t first_row = 0;           // of the call's activations
   std::int64_t had = 0;                 // tokens in the sequence's caches before
   std::span<const std::int64_t> asked;  // the step's
@@ -93,8 +93,7 @@ struct ExpertShare {
   float weight = 0.0F;
 };
 
-// Memory that one call of forward uses and the next one uses again: a call like the last one
-// allocates nothing.
+// Memory that calls of forward share: a call with the sizes of the last one allocates nothing.
 struct Workspace {
   std::vector<float> x, normed, query, key, value, attended, branch, gate, up, router, gathered,
       expert_out;
@@ -102,6 +101,7 @@ struct Workspace {
   std::vector<ExpertShare> shares, taken;
   std::vector<Run> runs;
   attention::AttentionWorkspace attention;
+  std::vector<attention::StepRotations> rotations;  // by run: shared by its layers
 };
 
 struct Decoder::State {
@@ -109,7 +109,7 @@ struct Decoder::State {
   DecoderSettings settings;
   ComputeOptions compute;
   Matrix embedding;
-  Linear head;  // the embedding, shared, where tied
+  Linear head;  // the embedding if tied
   Norm final_norm;
   std::vector<LayerWeights> layers;
   Workspace work;
@@ -118,7 +118,7 @@ struct Decoder::State {
 // throws   as Decoder::load refuses
 [[nodiscard]] std::unique_ptr<Decoder::State> load_decoder(Checkpoint& checkpoint);
 
-// The cache of a layer, empty, under one of the sequence's or of other rotations.
+// An empty cache for a layer, with its group's rotation.
 [[nodiscard]] attention::KVCache make_cache(const Sequence::State& state,
                                             const GroupRotations& rotations, std::size_t layer);
 

@@ -1,34 +1,22 @@
 #include "models/matrix/dispatch.hpp"
 
+#include "phasor/core/internal/kernel_levels.hpp"
+
 namespace phasor::models {
 namespace kernels {
-// One per build of kernels.cpp.
-extern const Kernels kernels_generic;
+PHASOR_KERNEL_LEVELS
 #if defined(PHASOR_X86_LEVELS)
-extern const Kernels kernels_x86_64_v2;
-extern const Kernels kernels_x86_64_v3;
-extern const Kernels kernels_x86_64_v4;
 extern const Kernels kernels_x86_64_v4_vnni;
 #endif
 }  // namespace kernels
 
 const kernels::Kernels& kernels_for(core::InstructionSet isa) {
-  const core::InstructionSet level = isa == core::InstructionSet::best
-                                         ? core::available_instruction_sets().back()
-                                         : core::resolve_instruction_set(isa);
-  switch (level) {
+  const kernels::Kernels& kernels = kernels::kernel_levels().of(isa);
 #if defined(PHASOR_X86_LEVELS)
-    case core::InstructionSet::x86_64_v2:
-      return kernels::kernels_x86_64_v2;
-    case core::InstructionSet::x86_64_v3:
-      return kernels::kernels_x86_64_v3;
-    case core::InstructionSet::x86_64_v4:
-      return __builtin_cpu_supports("avx512vnni") ? kernels::kernels_x86_64_v4_vnni
-                                                  : kernels::kernels_x86_64_v4;
+  if (&kernels == &kernels::kernels_x86_64_v4 && __builtin_cpu_supports("avx512vnni"))
+    return kernels::kernels_x86_64_v4_vnni;
 #endif
-    default:
-      return kernels::kernels_generic;
-  }
+  return kernels;
 }
 
 }  // namespace phasor::models

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "models/matrix/layer_ops.hpp"
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
-#include "phasor/attention/softmax.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
 
@@ -167,6 +168,24 @@ class Pass {
                             settings_.facts.head_dim);
   }
 
+  // The same for every layer.
+  [[nodiscard]] attention::AttentionPlan plan_attention() const {
+    const RoFormerFacts& facts = settings_.facts;
+    attention::AttentionOptions how;
+    how.key_padding = input_.mask;
+    how.threads = options_.threads;
+    how.isa = options_.isa;
+    return {terms_,
+            {.batch = input_.batch,
+             .queries = tokens_,
+             .keys = tokens_,
+             .heads = facts.heads,
+             .key_heads = facts.heads,
+             .head_dim = facts.head_dim,
+             .value_dim = facts.head_dim},
+            how};
+  }
+
   void attend(const RoFormerLayer& layer) {
     const std::array products = {product(layer.query, q_, rows_), product(layer.key, k_, rows_),
                                  product(layer.value, v_, rows_)};
@@ -176,12 +195,9 @@ class Pass {
                    {.threads = options_.threads, .isa = options_.isa});
     }
     context_.resize(x_.size());
-    attention::AttentionOptions how;
-    how.key_padding = input_.mask;
-    how.threads = options_.threads;
-    how.isa = options_.isa;
-    // RoFormer (16): unrotated q and k; attention rotates them by their slots.
-    attention::attend(terms_, heads(q_), heads(k_), heads(v_), heads(context_), how);
+    if (!plan_) plan_.emplace(plan_attention());
+    // RoFormer (16): raw q and k, rotated by their slots inside attention.
+    plan_->run(heads(q_), heads(k_), heads(v_), heads(context_));
     apply(layer.attention_output, context_, wide_);
     add_to(x_, wide_.data(), options_.isa);
     normalise(layer.attention_norm, x_);
@@ -236,6 +252,7 @@ class Pass {
   const RoFormerInput& input_;
   std::int64_t tokens_, rows_;
   encodings::ScoreTerms terms_;
+  std::optional<attention::AttentionPlan> plan_;
   std::vector<float> x_, q_, k_, v_, context_, wide_;
 };
 

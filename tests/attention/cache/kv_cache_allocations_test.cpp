@@ -42,7 +42,7 @@ KVCache filled(const Kind& kind, CacheTensor& k, CacheTensor& v) {
   return cache;
 }
 
-// Fails each allocation of `call` on one cache in turn, then lets it succeed; a twin that met no
+// Fails each allocation of `call` on one cache one after the other, then lets it succeed; a twin that met no
 // failure must agree before and after. Returns the allocations of the call.
 std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& call) {
   CacheTensor k = random_keys(12), v = random_values(12);
@@ -93,7 +93,7 @@ TEST(KVCacheFailures, EveryCallLeavesTheCacheAsItWas) {
         std::vector<double>(static_cast<std::size_t>(other.frequencies.pairs()), 0.25), 1.5,
         {other.frequencies.axes().begin(), other.frequencies.axes().end()});
     EXPECT_GT(fail_each(kind, [&](KVCache& cache) { cache.rerotate(other, std::nullopt, 1); }), 0);
-    // Other pairs: no single turn does it.
+    // Other pairs: no single rotation exists.
     other.layout = kind.named.rotary.layout == PairLayout::interleaved ? PairLayout::half
                                                                        : PairLayout::interleaved;
     EXPECT_GT(fail_each(kind, [&](KVCache& cache) { cache.rerotate(other, std::nullopt, 1); }), 0);
@@ -216,6 +216,41 @@ TEST(KVCacheFailures, AttendLeavesTheWorkspaceFit) {
       [&](std::int64_t) { EXPECT_EQ(snapshot_of(cache), before); });
   EXPECT_GT(count, 0);
   EXPECT_EQ(values_of(out.view()), values_of(expected.view()));
+}
+
+// Rows that layers share: a step that finds no memory changes nothing, and the next steps allocate
+// nothing.
+TEST(KVCacheFailures, StepsThatShareRows) {
+  for (const auto& named : {rotaries(kDim)[0], rotaries(kDim)[6]}) {  // one axis, and more
+    CacheTensor k = random_keys(1), v = random_values(1);
+    CacheTensor q = CacheTensor::random(DType::f32, kBatch, 1, kHeads, kDim, 5);
+    CacheTensor out(DType::f32, kBatch, 1, kHeads, kValueDim);
+    KVCache cache = filled({named, CacheMode::compact, DType::f16}, k, v);
+    encodings::ScoreTerms terms;
+    terms.rotation = named.rotary;
+    AttentionWorkspace workspace;
+    StepRotations rotations;
+    const auto step = [&] {
+      cache.append(k.view(), v.view(), std::nullopt, 1, &rotations);
+      cache.attend(terms, q.view(), out.view(),
+                   {.threads = 1, .workspace = &workspace, .rotations = &rotations});
+    };
+    const Snapshot before = snapshot_of(cache);
+    const std::int64_t had = cache.tokens();
+    const std::int64_t count = fail_each_allocation(
+        [&] {
+          try {
+            step();
+          } catch (const std::bad_alloc&) {
+            if (cache.tokens() > had) cache.truncate(had);
+          }
+        },
+        [&](std::int64_t) { EXPECT_EQ(snapshot_of(cache), before); });
+    EXPECT_GT(count, 0);
+    const std::int64_t allocations = test::allocation_count();
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(test::allocation_count(), allocations) << named.name;
+  }
 }
 
 // The sums that linear attention carries along.

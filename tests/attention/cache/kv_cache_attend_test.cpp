@@ -1,4 +1,4 @@
-// Attention over the cache against attention over keys turned afresh.
+// Attention over the cache against attention over keys rotated once.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -67,7 +67,7 @@ TEST(KVCacheAttend, AfterEvictionAndShiftIsAttentionOverKeysRotatedAfresh) {
       CacheTensor q = random_queries(3), k = random_keys(20), v = random_values(20);
       KVCache cache(spec_of(rotary, mode));
       cache.append(k.view(), v.view());
-      // Tokens 0..3 and 12..19 stay and stand at 0..11.
+      // Tokens 0..3 and 12..19 stay, at positions 0..11.
       cache.evict(4, 12);
       cache.shift(4, 12, -8);
       CacheTensor out = output(3);
@@ -145,6 +145,45 @@ TEST(KVCacheAttend, SixteenBitCachesServeFloatQueries) {
   }
 }
 
+// Rows that layers share give the bits of rows computed for each: two layers per rotary, rotaries that
+// alternate, steps of several tokens and of one, positions that go on and that are given.
+TEST(KVCacheAttend, SharedRowsGiveTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType given : {DType::f32, dtype}) {
+      StepRotations rotations;
+      AttentionWorkspace workspace;
+      std::vector<KVCache> shared, alone;
+      std::vector<Rotary> of_layer;
+      for (int copy = 0; copy < 2; ++copy) {
+        for (const auto& named : rotaries(kDim)) {
+          CacheSpec spec = spec_of(named.rotary);
+          spec.dtype = dtype;
+          shared.emplace_back(spec);
+          alone.emplace_back(spec);
+          of_layer.push_back(named.rotary);
+        }
+      }
+      std::uint64_t seed = 1;
+      for (const std::int64_t count : {5, 1, 1, 3}) {
+        for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
+          CacheTensor k = random_keys(count, given), v = random_values(count, given);
+          CacheTensor q = CacheTensor::random(DType::f32, kBatch, count, kQueryHeads, kDim, ++seed);
+          const std::optional<Positions> at =
+              count == 3 ? std::optional(core::positions_from(1000)) : std::nullopt;
+          CacheTensor got = output(count), expected = output(count);
+          shared[layer].append(k.view(), v.view(), at, 1, &rotations);
+          alone[layer].append(k.view(), v.view(), at, 1);
+          shared[layer].attend(terms_of(of_layer[layer]), q.view(), got.view(),
+                               {.workspace = &workspace, .rotations = &rotations});
+          alone[layer].attend(terms_of(of_layer[layer]), q.view(), expected.view());
+          EXPECT_EQ(values_of(shared[layer].keys()), values_of(alone[layer].keys())) << layer;
+          EXPECT_EQ(values_of(got.view()), values_of(expected.view())) << layer;
+        }
+      }
+    }
+  }
+}
+
 TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
   const Rotary plain = rotaries(kDim)[0].rotary;
   CacheTensor q = random_queries(1), k = random_keys(3), v = random_values(3);
@@ -163,7 +202,7 @@ TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
   };
   KVCache cache(spec_of(plain));
   cache.append(k.view(), v.view());
-  refuses(cache, std::nullopt, "got no turn");
+  refuses(cache, std::nullopt, "no rotation");
   refuses(cache, rotaries(kDim)[1].rotary, "layout half, got interleaved");
   refuses(cache, rotaries(kDim)[3].rotary, "frequency 1 of ");
   refuses(cache, rotaries(kDim)[4].rotary, "amplitude 1, got 1.25");
@@ -173,7 +212,7 @@ TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
   Rotary growing = plain;
   growing.growth = rotaries(kDim)[8].rotary.growth;
   refuses(cache, growing, "growth");
-  refuses(cache, plain, "key positions", {.key_positions = core::positions_from(0)});
+  refuses(cache, plain, "key_positions", {.key_positions = core::positions_from(0)});
   refuses(cache, plain, "exact", {.angles = core::AngleMode::float32});
 
   // A cache used after its spec changed.
@@ -184,7 +223,7 @@ TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
 
   KVCache bare(spec_of(std::nullopt));
   bare.append(k.view(), v.view());
-  refuses(bare, plain, "got a turn");
+  refuses(bare, plain, "no rotary");
 
   // The same numbers in other memory are the same rotary.
   KVCache again(spec_of(plain));

@@ -29,7 +29,7 @@ CacheSpec drift_spec(CacheMode mode, DType dtype) {
       mode};
 }
 
-// The error against keys turned afresh, after each of `stops` moves.
+// The error against keys rotated once, after each of `stops` moves.
 std::vector<double> errors_after(const CacheSpec& spec, const History& history,
                                  const std::vector<int>& stops) {
   KVCache cache(spec);
@@ -73,7 +73,7 @@ TEST(KVCacheDrift, CompactStaysWithinItsBound) {
   }
 }
 
-// What docs/cache.md prints: a fixed delta rounds its cos and sin alike each time, so that errors
+// What docs/cache.md prints: a fixed delta rounds its cos and sin in the same way each time, so that errors
 // add up; deltas that vary let them walk at random.
 TEST(KVCacheDrift, CompactErrorsAddUpOnlyWhenEveryMoveIsTheSame) {
   const std::vector<int> stops = {100, kMoves};
@@ -106,7 +106,7 @@ TEST(KVCacheDrift, DriftFreeStaysWithinOneRotation) {
 }
 
 // Why 16-bit caches that shift should be drift_free: a step below half a unit in the last place is
-// rounded away, and a slow pair stands still for ever.
+// rounded away, and a slow pair never changes.
 TEST(KVCacheDrift, SixteenBitCompactLosesSlowPairs) {
   const History one_back = histories()[1];
   EXPECT_GT(errors_after(drift_spec(CacheMode::compact, DType::bf16), one_back, {1000})[0], 0.5);
@@ -114,7 +114,7 @@ TEST(KVCacheDrift, SixteenBitCompactLosesSlowPairs) {
             0.005);
 }
 
-// The shift of a full context: the oldest tokens behind the first few are dropped, the rest move
+// The shift of a full context: the oldest tokens after the first few are dropped, the rest move
 // up.
 void run_context_shifts(CacheMode mode) {
   constexpr std::int64_t kSlots = 40, kSinks = 4, kStep = 3;

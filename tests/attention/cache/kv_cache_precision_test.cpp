@@ -80,7 +80,7 @@ TEST(KVCachePrecision, AKeyIsRoundedOnce) {
   }
 }
 
-// The bounds above notice a rounding before the turn.
+// The bounds above notice a rounding before the rotation.
 TEST(KVCachePrecision, ARoundingTooManyWouldShow) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const Rotary rotary = rotaries(kDim)[0].rotary;

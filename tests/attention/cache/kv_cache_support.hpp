@@ -1,5 +1,5 @@
 // What the tests of the cache share: tensors of any storage type, rotations of every kind, and the
-// freshly turned keys that a cache is measured against.
+// keys rotated once that a cache is compared with.
 #pragma once
 
 #include <algorithm>
@@ -77,7 +77,7 @@ inline std::vector<double> values_of(const ConstHeadsView& view) {
   return values;
 }
 
-// Keys turned by the definition, in float64.
+// Keys rotated by the definition, in float64.
 inline std::vector<double> fresh_keys(const ConstHeadsView& raw,
                                       const std::optional<Rotary>& rotary,
                                       const std::vector<double>& positions) {
@@ -102,7 +102,7 @@ inline double bound_of(DType dtype, std::int64_t moves) {
   return (kCacheMoveError * epsilon_of(DType::f32) + storage) * static_cast<double>(moves + 1);
 }
 
-// Where pair i of a turned key lies.
+// The features of pair i of a rotated key.
 inline std::pair<std::int64_t, std::int64_t> pair_of(const Rotary& rotary, std::int64_t i) {
   const std::int64_t pairs = rotary.frequencies.pairs() / rotary.blocks;
   const std::int64_t start = rotary.offset + (i / pairs) * 2 * pairs;

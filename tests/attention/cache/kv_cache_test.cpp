@@ -36,15 +36,15 @@ TEST(KVCache, KeepsKeysRotatedAndValuesAsTheyCame) {
       cache.append(k.tokens(5, 6), v.tokens(5, 6));
       ASSERT_EQ(cache.tokens(), 11);
 
-      const double behind = *std::max_element(first.begin(), first.end());
+      const double last = *std::max_element(first.begin(), first.end());
       std::vector<double> positions;
       for (int axis = 0; axis < axes; ++axis) {
         for (std::int64_t t = 0; t < 11; ++t) {
           positions.push_back(t < 4 ? first[static_cast<std::size_t>(axis * 4 + t)]
-                                    : behind + static_cast<double>(t - 3));
+                                    : last + static_cast<double>(t - 3));
         }
       }
-      // The fourth token's axes end at 19, 66, 113: the next stands behind the largest of them.
+      // The fourth token's axes end at 19, 66, 113: the next position follows the largest of them.
       EXPECT_EQ(positions[4], axes == 3 ? 114.0 : 20.0);
       EXPECT_EQ(cache.positions(), positions);
       EXPECT_EQ(cache.next_position(), static_cast<std::int64_t>(positions.back()) + 1);
@@ -211,7 +211,7 @@ TEST(KVCache, RerotatesFromAnySchemeToAnyOther) {
         KVCache cache(spec_of(from.rotary, choice.mode, choice.dtype));
         CacheTensor k = random_keys(6, choice.dtype), v = random_values(6, choice.dtype);
         cache.append(k.view(), v.view(),
-                     core::positions_from(40));  // text positions: every axis alike
+                     core::positions_from(40));  // text positions: the same on every axis
         std::vector<double> positions = cache.positions();
         const bool is_compact = choice.mode == CacheMode::compact;
 
@@ -221,7 +221,7 @@ TEST(KVCache, RerotatesFromAnySchemeToAnyOther) {
         for (std::size_t i = 6; i < static_cast<std::size_t>(6 * axes); ++i)
           positions.push_back(positions[i - 6]);
         EXPECT_EQ(cache.positions(), positions);
-        // A rounding of the old pair may fall on features that only one of the new window turns.
+        // A rounding of the old pair may fall on features that only one of the new window rotates.
         if (is_compact && &from != &to) {
           const std::vector<double> got = values_of(cache.keys()),
                                     want = fresh_keys(k.view(), to.rotary, positions);
@@ -336,7 +336,7 @@ TEST(KVCache, BatchRowsMayBeGivenOneByOneWhenTheyStandAlike) {
   EXPECT_EQ(cache.next_position(), 14);
 }
 
-// A cache beside the plainest model of one: a list of raw tokens and where they stand.
+// A cache compared with a plain model of one: a list of raw tokens and their positions.
 struct Model {
   std::vector<std::int64_t> tokens;  // which of the source's tokens
   std::vector<double> positions;

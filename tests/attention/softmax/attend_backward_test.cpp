@@ -249,7 +249,7 @@ TEST(AttendBackwardTerms, FirstTokensUnderTheSoftCap) {
   }
 }
 
-// Everything that backward is given beside the inputs, for a test to spoil.
+// Everything that backward is given besides the inputs, for a test to change.
 struct BackwardRequest {
   Problem problem{{.terms = Terms::everything,
                    .heads = 4,
@@ -316,7 +316,7 @@ TEST(AttendBackwardRefuses, RotatedKeys) {
   p.options.keys = KeyState::rotated;
   try {
     static_cast<void>(run_backward(p, {}, core::InstructionSet::best, 1));
-    ADD_FAILURE() << "keys that a cache turned were taken";
+    ADD_FAILURE() << "rotated keys were accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
   }

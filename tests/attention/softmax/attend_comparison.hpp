@@ -1,4 +1,4 @@
-// The tiled attention's results beside the reference's, and how far apart they may be.
+// Compares the results of the tiled attention with the reference, within bounds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ inline Attended run_attend(const Problem& p, core::InstructionSet isa, int threa
   for (auto* values : {&got.log_sum_exp, &got.scores, &got.capped_scores, &got.masked_scores,
                        &got.probabilities}) {
     if (values->empty()) continue;
-    EXPECT_EQ(values->back(), -77.0F) << "written behind the end, " << c;
+    EXPECT_EQ(values->back(), -77.0F) << "written beyond the end, " << c;
     values->pop_back();
   }
   return got;

@@ -34,7 +34,7 @@ using encodings::Table;
 
 enum class Terms : std::uint8_t {
   none,
-  rope,            // part of the head turns
+  rope,            // part of the head rotates
   xpos,            // grows with the position
   shaw,            // clamped rows that all heads share, for queries and values
   transformer_xl,  // a row for each distance, u and v
@@ -91,7 +91,7 @@ struct Case {
   std::int64_t head_dim = 16, value_dim = 16;
   DType dtype = DType::f32, key_dtype = DType::f32;  // of q and out; of k and v
   Strides strides = Strides::heads_first;
-  std::int64_t shift = 0;  // elements that the tensors' data lie behind an aligned address
+  std::int64_t shift = 0;  // elements that the tensors' data are after an aligned address
   Causality causality = Causality::none;
   std::int64_t window = 0;  // 0: none
   double soft_cap = 0.0;
@@ -244,7 +244,7 @@ class Problem {
     return map;
   }
 
-  // Features [offset, offset + rotary_dim) turn; a head of one feature does not.
+  // Features [offset, offset + rotary_dim) rotate; a head of one feature does not.
   void add_rotation(bool grows) {
     const std::int64_t d = what.head_dim;
     const std::int64_t offset = d >= 16 ? 2 : 0;

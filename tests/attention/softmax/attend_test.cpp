@@ -166,8 +166,8 @@ TEST_P(Attend, GivesTheSameOutputWithAndWithoutExtras) {
   const Problem p(c);
   const core::InstructionSet best = core::available_instruction_sets().back();
   const Attended alone = run_attend(p, best, 1);
-  const Attended beside = run_attend(p, best, 1, WithExtras::all);
-  const std::vector<double> x = alone.out.wide(), y = beside.out.wide();
+  const Attended with_extras = run_attend(p, best, 1, WithExtras::all);
+  const std::vector<double> x = alone.out.wide(), y = with_extras.out.wide();
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], 2e-6) << i << " " << c;
 }
 
@@ -181,7 +181,7 @@ TEST_P(Attend, NaNInAQueryStaysInItsRow) {
   expect_attends(p, WithExtras::log_sum_exp);
 }
 
-// What lies behind key_lengths was never written.
+// Keys at or after key_lengths are not read.
 TEST_P(Attend, NaNInAHiddenKeyReachesNobody) {
   Case c = around_tile_edges(GetParam());
   c.strides = Strides::dense;
@@ -262,7 +262,7 @@ TEST(AttendTerms, RotatesEachLayoutAndWindow) {
   }
 }
 
-// Distances that all lie outside the map read one end of it.
+// Distances outside the map read one end of it.
 TEST(AttendTerms, MapsFarFromEveryDistance) {
   for (const std::int64_t first : {-1000, 1000}) {
     Problem p({.terms = Terms::everything, .queries = 30, .keys = 210});
@@ -282,7 +282,7 @@ TEST(AttendTerms, OneRowServesEveryDistance) {
   expect_attends(p);
 }
 
-// first_row stands for extra features and bias; a slope is neither.
+// first_row replaces extra features and bias; a slope is neither.
 TEST(AttendTerms, FirstTokensKeepTheirSlopes) {
   Problem p({.terms = Terms::tupe_first, .queries = 200, .keys = 200});
   p.terms.slopes = {0.5, 0.25};

@@ -139,7 +139,7 @@ TEST(ProductFailures, MemoryThatRunsOutInTheGemmLibraryIsAnException) {
   const std::vector<float> x = normal_numbers(kTokens * kColumns, 2);
   std::vector<float> out(kTokens * kRows);
   const Product product{&matrix, out.data(), kRows};
-  // Not each allocation in turn: generating the kernels takes thousands.
+  // Not every allocation: generating the kernels takes thousands.
   bool failed = true;
   for (std::int64_t index = 0; failed; index = std::max<std::int64_t>(1, 2 * index)) {
     const FailingAllocation failing(index);

@@ -221,12 +221,12 @@ TEST(Decoder, RefusesWhatAStepMayNotBe) {
     EXPECT_TRUE(sequence.ids().empty());
     EXPECT_EQ(sequence.next_position(), 0);
   };
-  refused({}, "a step");
-  refused({{&sequence, {}}}, "at least 1 token");
-  refused({{&foreign, ids}}, "of this decoder");
-  refused({{&sequence, ids}, {&sequence, ids}}, "twice");
-  refused({{&sequence, beyond}}, "97");
-  refused({{&sequence, five}}, "got 5");
+  refused({}, "steps");
+  refused({{&sequence, {}}}, "step 0");
+  refused({{&foreign, ids}}, "step 0");
+  refused({{&sequence, ids}, {&sequence, ids}}, "steps 0 and 1");
+  refused({{&sequence, beyond}}, "from 0 to 96, got 97");
+  refused({{&sequence, five}}, "capacity of 4 tokens, got 5");
   EXPECT_THROW((void)decoder.sequence({.capacity = 0}), Error);
 }
 
