@@ -65,10 +65,10 @@ Result<std::optional<LayoutSidecar>> read_layout_sidecar(const std::filesystem::
 Result<Done> apply_layout_sidecar(const std::filesystem::path& folder, ModelConfig& config) {
   std::error_code ignored;
   if (std::filesystem::exists(folder / kConvertJournal, ignored)) {
-    return Error(ErrorCode::invalid_argument,
-                 message(folder.string(),
-                         ": the checkpoint is incomplete: `phasor convert` was interrupted; run it "
-                         "again to finish"));
+    return Error(
+        ErrorCode::invalid_argument,
+        message(folder.string(),
+                ": the conversion is unfinished; run `phasor convert` again to finish it"));
   }
   const Result<std::optional<LayoutSidecar>> sidecar = read_layout_sidecar(folder);
   if (!sidecar) return sidecar.error();

@@ -152,7 +152,7 @@ TEST(ScalingFor, NamesAndFactors) {
     EXPECT_NE(std::string(result.error().what()).find(words), std::string::npos)
         << result.error().what();
   };
-  says(scaling_for("yarm", 16, 64), "'yarm'");
+  says(scaling_for("yarm", 16, 64), "\"yarm\"");
   says(scaling_for("yarn", 0, 64), "trained");
   says(scaling_for("linear", 16, 0), "context");
   says(scaling_for("longrope", 16, 64), "lists");
