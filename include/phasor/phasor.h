@@ -112,7 +112,7 @@ PHASOR_API uint16_t phasor_float_to_f16(float value);
 PHASOR_API uint16_t phasor_float_to_bf16(float value);
 
 typedef int32_t phasor_role;
-enum { PHASOR_QUERY = 0, PHASOR_KEY = 1 }; /* they differ under xPos alone */
+enum { PHASOR_QUERY = 0, PHASOR_KEY = 1 }; /* they differ under xPos only */
 
 typedef int32_t phasor_instruction_set;
 enum {
@@ -266,7 +266,7 @@ PHASOR_API phasor_status phasor_table_create(const phasor_rope* rope, int64_t fi
  * unchanged. */
 PHASOR_API phasor_status phasor_table_grow(const phasor_table* table, int64_t first, int64_t count,
                                            int32_t threads, phasor_table** out);
-/* From rows that the caller already has: cos, sin [rows, pairs]; row r serves position first + r.
+/* From rows that the caller already has: cos, sin [rows, pairs]; row r is for position first + r.
  */
 PHASOR_API phasor_status phasor_table_from_rows(const float* cos, const float* sin, size_t rows,
                                                 size_t pairs, int64_t first, phasor_table** out);
@@ -380,7 +380,7 @@ typedef struct {
 PHASOR_API phasor_status phasor_rotate(const phasor_rope* rope, const phasor_positions* positions,
                                        const phasor_rotation* rotations, size_t rotation_count,
                                        const phasor_rotate_options* options);
-/* q and k in place; k NULL: q alone. */
+/* q and k in place; k NULL: only q. */
 PHASOR_API phasor_status phasor_rotate_in_place(const phasor_rope* rope,
                                                 const phasor_positions* positions,
                                                 const phasor_heads* q, const phasor_heads* k,

@@ -17,7 +17,7 @@ namespace phasor::core {
 enum class Direction : std::uint8_t {
   forward,    // a R_m x
   transpose,  // a R_m^T x: the backward pass
-  inverse,    // (1/a) R_m^T x: undoes forward, whatever the amplitude a
+  inverse,    // (1/a) R_m^T x: undoes forward for every amplitude a
 };
 enum class Role : std::uint8_t { query, key };  // they differ under xPos only
 

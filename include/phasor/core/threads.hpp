@@ -26,7 +26,7 @@ namespace phasor::core {
 PHASOR_API void run_parts(int parts, void (*task)(void* context, int part, int parts),
                           void* context);
 
-// A parallel-for of the embedding program, so that one set of threads serves both.
+// A parallel-for of the embedding program, so that both share one set of threads.
 struct ParallelFor {
   // Calls task(context, part, parts) exactly once for each part in [0, parts), on any threads and
   // in any order, and returns when all are done. Several threads may call it at once, and a task

@@ -293,7 +293,7 @@ PositionBounds check_positions(const Positions& positions, int axes, std::int64_
     check_packed(positions, batch, tokens);
     return bounds_from(positions.offset, longest_sequence(positions));
   }
-  // One row of text positions serves every axis of M-RoPE and images.
+  // One axis of text positions is used for every axis of M-RoPE and images.
   if (positions.axes != axes && positions.axes != 1) {
     refuse(ErrorCode::shape_mismatch,
            message("positions have ", positions.axes, " axes, the rotary has ", axes));

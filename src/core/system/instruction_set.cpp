@@ -67,7 +67,7 @@ const std::vector<InstructionSet>& available_instruction_sets() {
 }
 
 InstructionSet resolve_instruction_set(InstructionSet isa) {
-  // Each level holds the ones below it, so the highest tells them all.
+  // Each level includes the ones below it, so the highest one gives them all.
   const InstructionSet highest = available_instruction_sets().back();
   if (isa == InstructionSet::best) return highest;
   if (isa <= highest) return isa;

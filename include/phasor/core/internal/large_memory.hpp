@@ -14,7 +14,7 @@ namespace phasor::core {
 inline constexpr std::size_t kMemoryPadding = 128;
 [[nodiscard]] std::shared_ptr<std::byte[]> allocate_large(std::size_t count, std::size_t size);
 // The same inside a block of huge pages that other calls share, since matrices and caches of a layer
-// seldom fill a huge page alone: for what is read together, one behind the other. The block lives as
+// seldom fill a huge page: for arrays that are read one after another. The block lives as
 // long as anything in it.
 [[nodiscard]] std::shared_ptr<std::byte[]> allocate_beside(std::size_t count, std::size_t size);
 
