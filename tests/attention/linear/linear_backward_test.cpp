@@ -68,7 +68,7 @@ void expect_reference_gradients(const LinearProblem& p, InstructionSet isa = Ins
                                 int threads = 1) {
   SCOPED_TRACE(testing::Message() << p.what << " " << core::name_of(isa) << " threads " << threads);
   const Gradients got = backward(p, isa, threads);
-  const LinearReferenceGradients expected = linear_attend_backward_reference(
+  const tests::LinearReferenceGradients expected = tests::linear_attend_backward_reference(
       p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(), p.options);
   expect_gradients_near("d_q", expected.d_q, got.d_q);
   expect_gradients_near("d_k", expected.d_k, got.d_k);
@@ -231,53 +231,6 @@ TEST(LinearBackward, LargeKeys) {
         core::set_element(p.k.view(), at, core::element_of(p.k.view(), at) + 200.0 + rise);
       });
       expect_reference_gradients(p);
-    }
-  }
-}
-
-TEST(LinearBackward, TheReferenceIsTheSlopeOfTheReference) {
-  for (const FeatureMap features : kMaps) {
-    for (const Causality causality : kCausalities) {
-      LinearProblem p({.rotating = Rotating::partial,
-                       .features = features,
-                       .causality = causality,
-                       .batch = 1,
-                       .heads = 2,
-                       .key_heads = 1,
-                       .queries = 7,
-                       .keys = 9,
-                       .head_dim = 6,
-                       .value_dim = 3,
-                       .dtype = DType::f64,
-                       .key_dtype = DType::f64,
-                       .padding = Padding::left});
-      SCOPED_TRACE(testing::Message() << p.what);
-      const LinearReferenceGradients gradients = linear_attend_backward_reference(
-          p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(), p.options);
-      const std::vector<double> weights = p.d_out.wide();
-      const auto loss = [&] {
-        const std::vector<double> out = p.reference().out;
-        double sum = 0.0;
-        for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
-        return sum;
-      };
-      const auto check = [&](const char* name, Tensor& x, const std::vector<double>& gradient) {
-        std::size_t dense = 0;
-        x.for_each([&](std::int64_t at) {
-          constexpr double kStep = 1e-5;
-          const double value = core::element_of(x.view(), at);
-          core::set_element(x.view(), at, value + kStep);
-          const double above = loss();
-          core::set_element(x.view(), at, value - kStep);
-          const double below = loss();
-          core::set_element(x.view(), at, value);
-          EXPECT_NEAR(gradient[dense], (above - below) / (2 * kStep), 1e-8) << name << " " << dense;
-          ++dense;
-        });
-      };
-      check("d_q", p.q, gradients.d_q);
-      check("d_k", p.k, gradients.d_k);
-      check("d_v", p.v, gradients.d_v);
     }
   }
 }

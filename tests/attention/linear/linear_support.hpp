@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "phasor/attention/internal/linear_reference.hpp"
+#include "attention/reference/linear_reference.hpp"
 #include "phasor/attention/linear.hpp"
 #include "support/tensor.hpp"
 

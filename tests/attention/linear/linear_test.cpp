@@ -248,7 +248,7 @@ TEST(LinearState, StreamingIsTheBatch) {
                          .strides = Strides::heads_first,
                          .padding = padding};
       const LinearProblem p(c);
-      const LinearReference expected = p.reference();
+      const tests::LinearReference expected = p.reference();
       for (const std::vector<std::int64_t>& pieces :
            std::vector<std::vector<std::int64_t>>{{1}, {210}, {64}, {65, 1, 2, 63}, {150, 60}}) {
         for (const int threads : {1, 3}) {
@@ -460,7 +460,7 @@ TEST(LinearAttend, GoldenCases) {
     const LinearOptions options{.causality = g.causality, .features = g.features};
     linear_attend(rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim),
                   view(out, g.value_dim), options);
-    const LinearReference reference = linear_attend_reference(
+    const tests::LinearReference reference = tests::linear_attend_reference(
         rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim), options);
     for (std::int64_t b = 0; b < g.batch; ++b) {
       for (std::int64_t h = 0; h < g.heads; ++h) {
