@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "attention/encodings.hpp"
+#include "attention/linear_plan.hpp"
 #include "attention/peak.hpp"
 #include "core/buffer.hpp"
 #include "phasor/attention/kv_cache.hpp"
@@ -93,6 +94,7 @@ class AttentionBench {
         linear(8192, causality);
         if (full) linear(131072, causality);
       }
+      run_linear_plan_bench(plan_, isa_, done_);
       decode(8, Kind::none);
       decode(2, Kind::none);
       if (full) {

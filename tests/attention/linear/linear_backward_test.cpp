@@ -86,7 +86,7 @@ TEST_P(LinearBackwardAtEveryLevel, ChunkedIsTheWholeMatrix) {
   for (const int tokens : {1, 2, 63, 64, 65, 129, 300}) {
     for (const int dim : {2, 12, 16, 64}) {
       for (const int value_dim : {1, 10, 64}) {
-        if (tokens == 300 && dim * value_dim > 1000) continue;  // the reference takes its time
+        if (tokens == 300 && dim * value_dim > 1000) continue;  // the full matrix is slow
         for (const Causality causality : kCausalities) {
           ++seed;
           const LinearProblem p({.rotating = seed % 2 == 0 ? Rotating::half : Rotating::interleaved,
@@ -156,7 +156,7 @@ TEST(LinearBackward, QueriesAndKeysOfOtherNumbers) {
   }
 }
 
-TEST(LinearBackward, PaddedKeysGetNothingAndGiveNothing) {
+TEST(LinearBackward, PaddedKeysHaveNoGradientAndNoEffect) {
   for (const Padding padding : {Padding::scattered, Padding::left, Padding::all}) {
     for (const Causality causality : kCausalities) {
       for (const FeatureMap features : kMaps) {
@@ -213,7 +213,7 @@ TEST(LinearBackward, ThreadsShareTheWork) {
   }
 }
 
-// The exponent of the keys moves in leaps, forward in the first pass and back in the second.
+// The exponent of the keys jumps, up in the first pass and down in the second.
 TEST(LinearBackward, LargeKeys) {
   for (const Causality causality : kCausalities) {
     for (const double step : {0.0, 0.5, 30.0}) {
@@ -235,7 +235,7 @@ TEST(LinearBackward, LargeKeys) {
   }
 }
 
-// The kernels' own slope, without the reference: the change along a random direction.
+// The slope of the float32 forward pass along a random direction.
 TEST(LinearBackward, IsTheSlopeOfTheForward) {
   for (const FeatureMap features : kMaps) {
     LinearProblem p({.features = features,
