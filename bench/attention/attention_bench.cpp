@@ -1,15 +1,13 @@
 #include "attention/attention_bench.hpp"
 
 #include <array>
-#include <cmath>
 #include <span>
 #include <thread>
 
 #include "attention/encodings.hpp"
+#include "attention/linear_plan.hpp"
 #include "attention/peak.hpp"
 #include "core/buffer.hpp"
-#include "phasor/attention/internal/linear_reference.hpp"
-#include "phasor/attention/internal/reference.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/plan.hpp"
@@ -99,6 +97,7 @@ class AttentionBench {
       }
       plan({.tokens = 64}, Kind::rope);
       plan({.tokens = 64}, Kind::transformer_xl);
+      run_linear_plan_bench(plan_, isa_, done_);
       decode(8, Kind::none);
       decode(2, Kind::none);
       if (full) {
@@ -239,16 +238,10 @@ class AttentionBench {
     const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
     attention::linear_attend(problem.terms().rotation, problem.q(), problem.k(), problem.v(),
                              problem.out(), options);
-    const attention::LinearReference expected = attention::linear_attend_reference(
-        problem.terms().rotation, problem.q(), problem.k(), problem.v(), options);
-    const auto dim = static_cast<std::size_t>(problem.shape().dim);
-    for (std::size_t i = 0; i < expected.out.size(); ++i) {
-      const double got = core::element_of(problem.out(), static_cast<std::int64_t>(i));
-      if (!(std::fabs(got - expected.out[i]) <=
-            attention::kLinearError * expected.magnitude[i / dim]))
-        return false;
-    }
-    return true;
+    const Wide q(problem.q()), k(problem.k()), v(problem.v()), expected(problem.out());
+    attention::linear_attend(problem.terms().rotation, q.view, k.view, v.view, expected.view,
+                             options);
+    return is_close(problem.out(), expected.values);
   }
 
   // A plan that is run again, against one call that plans and runs: what checks, rows, tables and
@@ -299,11 +292,9 @@ class AttentionBench {
         .causality = Causality::bottom_right, .threads = 1, .isa = isa_};
     const auto attend = [&] { cache.attend(past.terms(), query, result, options); };
     attend();
-    const std::vector<double> expected =
-        attention::attend_reference(past.terms(), query, past.k(), past.v(), options).out;
-    bool correct = true;
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      correct = correct && std::fabs(static_cast<double>(out.floats()[i]) - expected[i]) <= 2e-5;
+    const Wide wide_q(query), k(past.k()), v(past.v()), expected(result);
+    attention::attend(past.terms(), wide_q.view, k.view, v.view, expected.view, options);
+    const bool correct = is_close(result, expected.values);
     const auto count = static_cast<std::size_t>(kTokens * key_heads * kDim);
     report(name, "reading the cache", kAgainstReading, correct, attend, [&] {
       read_through(isa_, static_cast<const float*>(cache.keys().data), count);

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "phasor/attention/internal/reference.hpp"
-
 namespace phasor::bench {
 namespace {
 
@@ -26,7 +24,9 @@ TableGradient gradient_of(const std::optional<encodings::RelativeRows>& rows,
   return rows ? gradient_of(rows->table, storage) : TableGradient{};
 }
 
-bool close(const core::ConstHeadsView& got, const std::vector<double>& expected) {
+}  // namespace
+
+bool is_close(const core::ConstHeadsView& got, const std::vector<double>& expected) {
   // Gradients are sums over tokens, so the largest value sets the measure.
   double largest = 1.0;
   for (const double value : expected) largest = std::fmax(largest, std::fabs(value));
@@ -38,7 +38,13 @@ bool close(const core::ConstHeadsView& got, const std::vector<double>& expected)
   return true;
 }
 
-}  // namespace
+Wide::Wide(const core::ConstHeadsView& of)
+    : values(static_cast<std::size_t>(of.batch * of.tokens * of.heads * of.head_dim)),
+      view(core::heads_view(values.data(), of.batch, of.tokens, of.heads, of.head_dim)) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = core::element_of(of, static_cast<std::int64_t>(i));
+  }
+}
 
 std::string_view name_of(Kind kind) noexcept {
   constexpr std::array<std::string_view, kKinds.size()> kNames = {"none",
@@ -235,16 +241,21 @@ bool agrees_with_reference(Kind kind, Shape shape, core::InstructionSet isa, int
   Problem problem(kind, shape);
   problem.forward(isa, threads);
   const attention::AttentionOptions options = problem.options(isa, 1);
-  const attention::ReferenceResult expected =
-      attention::attend_reference(problem.terms(), problem.q(), problem.k(), problem.v(), options);
-  if (!close(problem.out(), expected.out)) return false;
+  const Wide q(problem.q()), k(problem.k()), v(problem.v()), out(problem.out());
+  std::vector<double> log_sum_exp(static_cast<std::size_t>(shape.heads * shape.tokens));
+  attention::attend(problem.terms(), q.view, k.view, v.view, out.view, options,
+                    {.wide_log_sum_exp = log_sum_exp.data()});
+  if (!is_close(problem.out(), out.values)) return false;
   if (check == Check::forward) return true;
   problem.prepare_backward(isa);
   problem.backward(isa, threads);
-  const attention::ReferenceGradients gradients = attention::attend_backward_reference(
-      problem.terms(), problem.q(), problem.k(), problem.v(), problem.d_out(), options);
-  return close(problem.d_q(), gradients.d_q) && close(problem.d_k(), gradients.d_k) &&
-         close(problem.d_v(), gradients.d_v);
+  const Wide d_out(problem.d_out()), d_q(problem.d_q()), d_k(problem.d_k()), d_v(problem.d_v());
+  attention::attend_backward(
+      problem.terms(), q.view, k.view, v.view,
+      {.out = out.view, .d_out = d_out.view, .wide_log_sum_exp = log_sum_exp.data()},
+      {d_q.view, d_k.view, d_v.view, {}}, options);
+  return is_close(problem.d_q(), d_q.values) && is_close(problem.d_k(), d_k.values) &&
+         is_close(problem.d_v(), d_v.values);
 }
 
 }  // namespace phasor::bench

@@ -90,7 +90,16 @@ class Problem {
   encodings::ScoreTermGradients table_gradients_;
 };
 
-// Forward and, when asked, backward of a small problem of this kind against the float64 reference.
+// A dense float64 copy of a dense view. Attention over such copies is in float64: what float32 results
+// are checked with.
+struct Wide {
+  explicit Wide(const core::ConstHeadsView& of);
+  std::vector<double> values;
+  core::HeadsView view;
+};
+[[nodiscard]] bool is_close(const core::ConstHeadsView& got, const std::vector<double>& expected);
+
+// Forward and, when asked, backward of a small problem of this kind against float64 attention.
 enum class Check : std::uint8_t { forward, both };
 [[nodiscard]] bool agrees_with_reference(Kind kind, Shape shape, core::InstructionSet isa,
                                          int threads = 1, Check check = Check::forward);

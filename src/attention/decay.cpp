@@ -13,7 +13,7 @@ template <class Use>
 void for_each_distance(const core::Frequencies& frequencies, std::span<const double> distances,
                        const Use& use) {
   const auto n = static_cast<std::size_t>(frequencies.pairs());
-  // A distance is one number whatever axis a frequency reads.
+  // A distance is one number, on whatever axis a frequency reads.
   const core::Frequencies plain({frequencies.values().begin(), frequencies.values().end()});
   std::vector<double> cos(n), sin(n);
   std::vector<Complex> phases(n);
@@ -39,8 +39,8 @@ std::vector<Complex> pair_products(const core::Frequencies& frequencies, std::sp
                                    std::span<const double> k) {
   const auto n = static_cast<std::size_t>(frequencies.pairs());
   if (q.size() != 2 * n || k.size() != 2 * n) {
-    throw Error(ErrorCode::shape_mismatch, message("decay: q and k must have ", 2 * n,
-                                                   " features, got ", q.size(), " and ", k.size()));
+    refuse(ErrorCode::shape_mismatch, message("decay: q and k must have ", 2 * n, " features, got ",
+                                              q.size(), " and ", k.size()));
   }
   std::vector<Complex> products(n);
   for (std::size_t i = 0; i < n; ++i) {

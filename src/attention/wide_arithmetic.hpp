@@ -1,4 +1,4 @@
-// Rows of float64 and what is done with them: between the wide passes.
+// Rows of float64: what the float64 passes share.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace phasor::attention {
 
-// Four sums that do not wait for each other.
+// Four independent sums, so that additions overlap.
 [[nodiscard]] inline double wide_dot(const double* x, const double* y, std::int64_t dim) noexcept {
   double sums[4] = {0.0, 0.0, 0.0, 0.0};
   std::int64_t d = 0;
@@ -48,11 +48,17 @@ class WideHeads {
 
   [[nodiscard]] static WideHeads copy_of(const core::ConstHeadsView& view) {
     WideHeads copy(view);
-    copy.for_each_row([&](std::int64_t b, std::int64_t t, std::int64_t h, double* row) {
-      std::copy_n(wide_row(view, b, t, h), view.head_dim, row);
-    });
+    copy.assign(view);
     return copy;
   }
+  // shape    as the view that it was made from
+  void assign(const core::ConstHeadsView& view) noexcept {
+    for_each_row([&](std::int64_t b, std::int64_t t, std::int64_t h, double* row) {
+      std::copy_n(wide_row(view, b, t, h), view.head_dim, row);
+    });
+  }
+  void clear() noexcept { std::fill(values_.begin(), values_.end(), 0.0); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return values_.size() * sizeof(double); }
   [[nodiscard]] const core::HeadsView& view() const noexcept { return view_; }
 
   // Calls act(b, t, h, row) for every row.
@@ -66,7 +72,7 @@ class WideHeads {
   }
 
  private:
-  std::vector<double> values_;  // moves with its memory: view_ stays good
+  std::vector<double> values_;  // a move keeps its memory: view_ stays valid
   core::HeadsView view_;
 };
 

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -24,7 +24,7 @@ TEST(PositionIds, OfPackedSequences) {
   EXPECT_TRUE(packed_ids(IdList{0}).empty());
 }
 
-TEST(PositionIds, RefuseBoundariesThatAreNone) {
+TEST(PositionIds, RefuseInvalidBoundaries) {
   for (const IdList& bad : {IdList{}, IdList{1, 2}, IdList{0, 3, 2}, IdList{-1, 2}}) {
     EXPECT_THROW(static_cast<void>(packed_ids(bad)), Error);
     EXPECT_THROW(static_cast<void>(sequence_of_tokens(bad)), Error);
@@ -63,7 +63,7 @@ TEST(PositionIds, OfLeftPaddingAsOtherImplementationsCount) {
             (IdList{0, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1, -1, 0, 1, 2, 3, 4, 5}));
 }
 
-TEST(PositionIds, OfPaddingBehindAPast) {
+TEST(PositionIds, OfPaddingAfterAPast) {
   const std::vector<std::uint8_t> mask = {0, 7, 1, 0};  // anything but 0 is a token
   EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::count_tokens, 5), (IdList{0, 5, 6, 0}));
   EXPECT_EQ(padded_ids(mask, 1, PaddingPolicy::mark_padding, 5), (IdList{-1, 5, 6, -1}));
@@ -83,7 +83,7 @@ TEST(PositionIds, OfTheSplits) {
   EXPECT_TRUE(gather_order(Split::striped, 0, 1 << 30).empty());
 }
 
-TEST(PositionIds, RefuseSplitsThatDoNotComeOutEven) {
+TEST(PositionIds, RefuseUnevenSplits) {
   const auto refuses = [](Split split, std::int64_t tokens, std::int64_t rank, std::int64_t ranks) {
     EXPECT_THROW(static_cast<void>(split_ids(split, tokens, rank, ranks)), Error);
   };
@@ -96,12 +96,8 @@ TEST(PositionIds, RefuseSplitsThatDoNotComeOutEven) {
   refuses(Split::striped, 8, 0, 0);
   refuses(Split::zigzag, 0, 0, INT64_MAX);
   EXPECT_THROW(static_cast<void>(gather_order(Split::zigzag, 6, 2)), Error);
-  try {
-    static_cast<void>(split_ids(Split::zigzag, 6, 0, 2));
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "position_ids: a zigzag split over 2 ranks needs a multiple of 4 tokens, got 6");
-  }
+  phasor::tests::expect_error(ErrorCode::invalid_argument, {"zigzag", "2 ranks", "4", "6"},
+                              [] { return split_ids(Split::zigzag, 6, 0, 2); });
 }
 
 RC_GTEST_PROP(PositionIdsLaws, ShardsAreAPermutationAndGatherOrderItsInverse, ()) {

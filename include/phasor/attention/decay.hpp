@@ -16,8 +16,8 @@ namespace phasor::attention {
 [[nodiscard]] PHASOR_API std::vector<double> mean_partial_sums(const core::Frequencies& frequencies,
                                                                std::span<const double> distances);
 
-// RoFormer (36)-(37): max_i |h_{i+1} - h_i| * sum_j |S_j|, h_i = q_i conj(k_i), h_n = 0: no score
-// at distance r of this query and key is larger in magnitude.
+// RoFormer (36)-(37): max_i |h_{i+1} - h_i| * sum_j |S_j|, h_i = q_i conj(k_i), h_n = 0: an upper
+// bound of the magnitude of this query and key's score at distance r.
 //
 // shape    q, k [2 * pairs], pair i = features (2i, 2i+1)
 [[nodiscard]] PHASOR_API std::vector<double> abel_bounds(const core::Frequencies& frequencies,

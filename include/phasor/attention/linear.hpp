@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -25,21 +26,20 @@ enum class FeatureMap : std::uint8_t {
 struct LinearOptions {
   Causality causality = Causality::none;
   FeatureMap features = FeatureMap::elu_plus_one;
-  // None: keys at 0 .. (with a state: behind its tokens), queries beside them as in
+  // None: keys at 0, 1, ... (with a state: after its tokens), queries aligned bottom-right as in
   // Causality::bottom_right.
   std::optional<core::Positions> query_positions = std::nullopt, key_positions = std::nullopt;
-  // [batch, keys]: 0 leaves the key out of both sums; positions do not move.
+  // [batch, keys]: 0 leaves the key out of both sums; positions do not change.
   std::span<const std::uint8_t> key_padding = {};
-  int threads = 0;  // as core::RotateOptions; the work is shared out by (batch row, head)
+  int threads = 0;  // as core::RotateOptions; the work is divided by (batch row, head)
   core::InstructionSet isa = core::InstructionSet::best;
 };
 
 // The sums over the keys so far, for each batch row and key head: sum_n (R_n phi(k_n)) v_n^T
-// [head_dim, value_dim] and sum_n phi(k_n) [head_dim]. Each float32 sum carries its rounding error
-// along (Kahan), so that a million small terms lose no more than a few; keys of
+// [head_dim, value_dim] and sum_n phi(k_n) [head_dim]. Each float32 sum keeps its rounding error
+// (Kahan summation), so that the error does not grow with the number of tokens. Keys of
 // FeatureMap::softmax_exp are kept as exp(k) 2^-e with one growing e per key head, which cancels in
-// (19), so that exp(200) is a number like any other. A copy is a fork: both go on from the same
-// past.
+// (19): exp(200) does not overflow. A copy is a fork: both continue from the same past.
 class PHASOR_API LinearState {
  public:
   // throws   Error(shape_mismatch) unless batch >= 0 and the other sizes are positive
@@ -50,15 +50,15 @@ class PHASOR_API LinearState {
   [[nodiscard]] std::int64_t key_heads() const noexcept { return key_heads_; }
   [[nodiscard]] std::int64_t head_dim() const noexcept { return head_dim_; }
   [[nodiscard]] std::int64_t value_dim() const noexcept { return value_dim_; }
-  // How many tokens the calls so far have brought, padding included.
+  // Tokens of all calls so far, padding included.
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
-  // What the keys of an earlier call were mapped by; none before the first.
+  // The feature map of the earlier calls; none before the first.
   [[nodiscard]] std::optional<FeatureMap> features() const noexcept { return features_; }
   // Memory held, the same for any number of tokens.
   [[nodiscard]] std::int64_t bytes() const noexcept {
     return static_cast<std::int64_t>((sums_.size() + exponents_.size()) * sizeof(float));
   }
-  // As it was when it was made.
+  // Back to the state before the first call.
   void reset() noexcept;
 
  private:
@@ -71,19 +71,19 @@ class PHASOR_API LinearState {
 
 // RoFormer (19):  o_m = sum_n (R_m phi(q_m)) . (R_n phi(k_n)) v_n / sum_n phi(q_m) . phi(k_n)
 //
-// The numerator is turned, the denominator is not: it stays positive. Without a rotary this is
+// The numerator is rotated, the denominator is not: it stays positive. Without a rotary this is
 // (18). Not causal: two products. Causal: chunks of tokens, each against the state so far and
 // itself. With `state` the call continues the sequence: keys of earlier calls count, and the state
-// moves on.
+// takes in the new keys.
 //
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head
-//          h / (heads / key_heads). f32, f16 or bf16, each its own: arithmetic is float32. Or all
+//          h / (heads / key_heads). f32, f16 or bf16, in any mix: arithmetic is float32. Or all
 //          f64: arithmetic is float64
 // state    needs Causality::bottom_right and Nq = Nk; sizes and feature map as in earlier calls; not
 //          with f64: its sums are float32
-// rows     a query that sees no key, or whose denominator is 0, gets zeros. NaN in q flows to its
-//          own row, in k or v to the queries that see the key
+// rows     a query that sees no key, or whose denominator is 0, gets zeros. NaN in q reaches its own
+//          row, in k or v the queries that see the key
 // range    phi below 2^-100 counts as 0: elu_plus_one at x < -69; softmax_exp's keys more than 55
 //          below the largest that the query's key head has seen, its queries 69 below their
 //          largest. f64: what is below the smallest double, 745 instead of 55 and 69
@@ -91,34 +91,34 @@ class PHASOR_API LinearState {
 //          denominator), for any number of tokens, in one call or many; f16 and bf16: then one
 //          rounding to nearest even; f64: kLinearErrorF64 instead
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
-//          before out or state is touched; out must not overlap an input; unsupported: f64 beside
-//          another type. std::bad_alloc: the state is as it was, out holds any numbers
-// cost     about 3 d dv multiplications a token and head; scratch does not grow with N. f64: plain
-//          loops without vector instructions; q and k twice more
+//          before out or state is written; out must not overlap an input; unsupported: f64 mixed with
+//          another type. std::bad_alloc: the state is unchanged, out holds any numbers
+// cost     about 3 d dv multiplications a token and head; memory as LinearPlan::bytes(). f64: plain
+//          loops without vector instructions
 PHASOR_API void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
                               core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
                               const LinearOptions& options = {}, LinearState* state = nullptr);
 
-// Feature map, turn and each chunk's sums round by a few epsilon(f32) of what is summed; the
-// state's carried errors keep the number of chunks out of it.
+// Feature map, rotation and the sums of a chunk round by a few epsilon(f32) of what is summed; the
+// state's Kahan sums make the bound independent of the number of chunks.
 inline constexpr double kLinearError = 1e-6;
-// A sum over N tokens rounds by N epsilon(f64) / 2 at most, and by its square root where the signs of
+// A sum over N tokens rounds by N epsilon(f64) / 2 at most, and by sqrt(N) of that if the signs of
 // the errors are random: up to 100000 tokens.
 inline constexpr double kLinearErrorF64 = 1e-13;
 
 // The gradient of sum(out * d_out), overwritten in d_q, d_k and d_v. With g_m = d_out_m /
-// denominator and D_m = o_m . g_m, and the sums of m running over the queries that see n:
+// denominator and D_m = o_m . g_m, and sums over m that run over the queries that see n:
 //
 //   d phi(q_m) = R_m^T sum_n (R_n phi(k_n)) (v_n . g_m) - D_m sum_n phi(k_n)
 //   d phi(k_n) = R_n^T sum_m (R_m phi(q_m)) (g_m . v_n) - sum_m D_m phi(q_m)
 //   d v_n      = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
 //
-// Queries take the forward's state along, keys the mirrored one from the other end; nothing of size
-// Nq x Nk and no state per token is kept.
+// Queries use the sums of the forward pass, keys the mirrored sums from the last token backward;
+// nothing of size Nq x Nk and no state per token is kept.
 //
 // shape    as linear_attend; d_out like out, d_q like q, d_k like k, d_v like v; f32, f16 or bf16,
-//          or f64 as they are
-// throws   as linear_attend, before a gradient is touched; std::bad_alloc: gradients hold any numbers
+//          or all f64
+// throws   as linear_attend, before a gradient is written; std::bad_alloc: gradients hold any numbers
 // memory   two floats per query and head, sixteen bytes per key and key head at most, and two states
 //          per key head; f64: q and k three times more
 PHASOR_API void linear_attend_backward(const std::optional<core::Rotary>& rotary,
@@ -126,5 +126,67 @@ PHASOR_API void linear_attend_backward(const std::optional<core::Rotary>& rotary
                                        core::ConstHeadsView v, core::ConstHeadsView d_out,
                                        core::HeadsView d_q, core::HeadsView d_k,
                                        core::HeadsView d_v, const LinearOptions& options = {});
+
+// The sizes of q [batch, queries, heads, head_dim], k [batch, keys, key_heads, head_dim] and
+// v [batch, keys, key_heads, value_dim].
+struct LinearSizes {
+  std::int64_t batch = 1, queries = 0, keys = 0;
+  std::int64_t heads = 1, key_heads = 1;
+  std::int64_t head_dim = 0, value_dim = 0;
+  // f64: every view is f64. Otherwise views are f32, f16 or bf16 in any mix.
+  core::DType dtype = core::DType::f32;
+};
+// throws   Error(invalid_argument | shape_mismatch | unsupported) unless the views fit each other
+[[nodiscard]] PHASOR_API LinearSizes linear_sizes(const core::ConstHeadsView& q,
+                                                  const core::ConstHeadsView& k,
+                                                  const core::ConstHeadsView& v);
+
+// Which calls of a plan have their workspace.
+enum class LinearUse : std::uint8_t {
+  forward,   // run() without a state
+  stream,    // run() with a state
+  backward,  // run_backward()
+  training,  // forward and backward
+};
+[[nodiscard]] PHASOR_API std::string_view name_of(LinearUse use) noexcept;
+
+struct LinearPlanParts;
+
+// Linear attention of fixed sizes, made once and run many times: a plan checks sizes, options and
+// positions, computes the rows of cos and sin (up to 8 MiB; longer sequences and streams compute them
+// chunk by chunk) and owns the workspace. Rotary and positions are copied. options.key_padding is
+// not: every run reads it. One run at a time.
+class PHASOR_API LinearPlan {
+ public:
+  // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range), std::bad_alloc
+  LinearPlan(const std::optional<core::Rotary>& rotary, const LinearSizes& sizes,
+             const LinearOptions& options = {}, LinearUse use = LinearUse::forward);
+  ~LinearPlan();
+  LinearPlan(LinearPlan&&) noexcept;
+  LinearPlan& operator=(LinearPlan&&) noexcept;
+
+  [[nodiscard]] const LinearSizes& sizes() const noexcept;
+  [[nodiscard]] LinearUse use() const noexcept;
+  // Memory held: rows, positions and workspace.
+  [[nodiscard]] std::int64_t bytes() const noexcept;
+
+  // As linear_attend() and linear_attend_backward() of the plan's rotary and options.
+  //
+  // throws   Error(invalid_argument | shape_mismatch | unsupported) before anything is written: views
+  //          of other sizes, overlapping outputs, a call that use() does not include; with a state
+  //          also Error(out_of_range)
+  // cost     no allocation
+  void run(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+           const core::ConstHeadsView& v, const core::HeadsView& out);
+  void run(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+           const core::ConstHeadsView& v, const core::HeadsView& out, LinearState& state);
+  void run_backward(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                    const core::ConstHeadsView& v, const core::ConstHeadsView& d_out,
+                    const core::HeadsView& d_q, const core::HeadsView& d_k,
+                    const core::HeadsView& d_v);
+
+ private:
+  std::unique_ptr<LinearPlanParts> parts_;
+};
 
 }  // namespace phasor::attention

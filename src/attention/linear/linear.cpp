@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "attention/linear/linear_call.hpp"
+#include "attention/linear/linear_plan.hpp"
 #include "attention/softmax/call.hpp"
-#include "attention/wide.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 
@@ -19,11 +18,11 @@ LinearState::LinearState(std::int64_t batch, std::int64_t key_heads, std::int64_
                          std::int64_t value_dim)
     : batch_(batch), key_heads_(key_heads), head_dim_(head_dim), value_dim_(value_dim) {
   if (batch < 0 || key_heads < 1 || head_dim < 1 || value_dim < 1) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("LinearState: batch must not be negative and the other sizes positive, got "
-                        "batch ",
-                        batch, ", key_heads ", key_heads, ", head_dim ", head_dim, ", value_dim ",
-                        value_dim));
+    refuse(ErrorCode::shape_mismatch,
+           message("LinearState: batch must not be negative and the other sizes at least 1, got "
+                   "batch ",
+                   batch, ", key_heads ", key_heads, ", head_dim ", head_dim, ", value_dim ",
+                   value_dim));
   }
   const std::int64_t heads = batch * key_heads;
   sums_.resize(static_cast<std::size_t>(
@@ -41,9 +40,7 @@ void LinearState::reset() noexcept {
 
 namespace {
 
-constexpr const char* kWhere = "linear_attend";
-
-// What one thread works with.
+// The scratch of one thread.
 struct LinearWorkspace {
   KeyChunk keys;
   QueryChunk queries;
@@ -54,7 +51,7 @@ struct LinearWorkspace {
   float* key_sums;      // [chunk][width]: sum of phi(k) up to each token
   float* key_total;     // [width]
   float* numerators;    // [chunk][value_width]
-  float* sums;          // a state for each key head, where the caller brings none
+  float* sums;          // a state for each key head, without a state of the caller
   float* exponents;
 
   // slots    states that the thread needs of its own
@@ -62,8 +59,8 @@ struct LinearWorkspace {
       : keys(carve_keys(call, carver)), queries(carve_queries(call, carver)) {
     const std::int64_t rows = room_for(call.chunk);
     const std::int64_t columns = chunk_columns(call);
-    key_rows.forward = carver.take(call.row_floats());
-    query_rows.forward = carver.take(call.row_floats());
+    key_rows.memory = carver.take(call.row_floats());
+    query_rows.memory = carver.take(call.row_floats());
     key_columns = carver.take(call.width * columns);
     weights = carver.take(rows * columns);
     denominators = carver.take(rows);
@@ -90,12 +87,12 @@ struct LinearForward {
   const LinearCall& call;
   core::HeadsView out;
   LinearState* state;
-  float* state_memory;  // where the state goes on; null without one
+  float* state_memory;  // of the state after the call; null without one
   float* state_exponents;
   std::int64_t shares;  // units of a key head
   Scratch* scratch;
   std::int64_t slots;
-  bool streams;  // the output goes past the caches
+  bool streams;  // the output is written past the caches
 
   [[nodiscard]] std::int64_t units() const noexcept { return call.q.batch * call.k.heads * shares; }
   [[nodiscard]] LinearUnit unit(std::int64_t index, std::int64_t slot,
@@ -122,7 +119,7 @@ LinearUnit LinearForward::unit(std::int64_t index, std::int64_t slot,
   unit.key_head = head % call.k.heads;
   unit.first_head = unit.key_head * call.group + call.group * share / shares;
   unit.last_head = unit.key_head * call.group + call.group * (share + 1) / shares;
-  // Shares read the past that one of them moves on: only that one works in the state's memory.
+  // All shares read the past, one of them updates it: only that one works in the state's memory.
   unit.owns_state = state != nullptr && share == 0;
   unit.sums = unit.owns_state
                   ? LinearStateAccess::sums(*state, state_memory, state_exponents, head)
@@ -145,7 +142,7 @@ void LinearForward::begin(const LinearUnit& unit) const {
   *unit.sums.exponent = *past.exponent;
 }
 
-// Keys that every query to come sees.
+// Keys that every later query sees.
 void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
                              LinearWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.keys);
@@ -157,7 +154,7 @@ void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::in
   add_keys_to_sums(call, work.keys, work.key_total, unit.sums);
 }
 
-// Causal: tokens [first, first + count) of the keys, and the queries beside them.
+// Causal: keys [first, first + count) and the queries at their positions.
 void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, std::int64_t count,
                                   LinearWorkspace& work) const {
   const std::int64_t end = first + count;
@@ -171,14 +168,14 @@ void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, st
   }
 }
 
-// (19) for a chunk against the state and itself; then the state moves on.
+// (19) for a chunk against the state and itself; then the state takes in the chunk.
 void LinearForward::attend_chunk(const LinearUnit& unit, LinearWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const KeyChunk& keys = work.keys;
   const std::int64_t columns = LinearWorkspace::chunk_columns(call);
   kernels.running_sums(keys.features, call.width, keys.count, call.width, unit.sums.vectors,
                        work.key_sums, call.width, work.key_total);
-  // One token sees all of its chunk: it is the state's.
+  // One token sees all of its chunk: the state takes it in first.
   const bool alone = keys.count == 1;
   if (alone) {
     add_keys_to_sums(call, work.keys, work.key_total, unit.sums);
@@ -264,7 +261,7 @@ void LinearForward::run_row(std::int64_t first, std::int64_t last, LinearWorkspa
   }
   for_each_chunk(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
-    make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
+    make_aligned_query_rows(call, b, at, count, work.key_rows, work.query_rows);
     for_each_unit([&](const LinearUnit& u) { attend_chunks(u, at, count, work); });
   });
   // More queries than keys: the first see none.
@@ -288,8 +285,8 @@ void LinearForward::run(std::int64_t first, std::int64_t last, LinearWorkspace& 
   }
 }
 
-// Whether the output would push everything else out of the caches, and can go past them: a store
-// that is not of a whole line would cost more than it saves.
+// Whether the output is written past the caches: it would evict everything else, and is aligned to
+// whole cache lines.
 bool is_streamed(const core::HeadsView& out) {
   if (out.dtype != core::DType::f32) return false;
   constexpr std::int64_t kStreamFloats = std::int64_t{1} << 20;
@@ -309,82 +306,65 @@ void run_linear_part(void* context, int part, int parts) {
   if (forward.streams) forward.call.kernels.linear.fence();
 }
 
-void check_state(const LinearCall& call, const LinearState& state) {
-  if (call.is_wide()) {
-    throw Error(ErrorCode::unsupported,
-                message(kWhere,
-                        ": a state needs q, k and v of f32, f16 or bf16, got f64: its sums "
-                        "are float32"));
+}  // namespace
+
+LinearForwardMemory make_linear_forward_memory(const LinearCall& call, StateUse state) {
+  LinearForwardMemory memory;
+  memory.threads = linear_threads(call, call.q.batch * call.q.heads);
+  const std::int64_t heads = call.k.batch * call.k.heads;
+  memory.shares = std::min(call.group, (memory.threads + heads - 1) / heads);
+  if (state == StateUse::none || memory.shares > 1) {
+    memory.slots = std::min(call.k.heads * memory.shares,
+                            (heads * memory.shares + memory.threads - 1) / memory.threads);
   }
-  if (!call.is_causal()) {
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere,
-                        ": a state needs causality bottom_right, got none: later keys would "
-                        "count for earlier queries"));
+  if (state == StateUse::given && memory.shares > 1) {
+    memory.next_sums.resize(static_cast<std::size_t>(heads * call.sum_floats()));
+    memory.next_exponents.resize(static_cast<std::size_t>(heads));
   }
-  if (call.offset != 0) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(kWhere, ": with a state every token brings a query and a key, got ",
-                        call.q.tokens, " queries and ", call.k.tokens, " keys"));
-  }
-  if (state.batch() != call.k.batch || state.key_heads() != call.k.heads ||
-      state.head_dim() != call.dim || state.value_dim() != call.value_dim) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(kWhere, ": the state must be for batch ", call.k.batch, ", key_heads ",
-                        call.k.heads, ", head_dim ", call.dim, ", value_dim ", call.value_dim,
-                        ", got one for ", state.batch(), ", ", state.key_heads(), ", ",
-                        state.head_dim(), ", ", state.value_dim()));
-  }
-  if (state.features().value_or(call.options.features) != call.options.features) {
-    throw Error(ErrorCode::invalid_argument,
-                message(kWhere, ": the state's keys are mapped by ", name_of(*state.features()),
-                        ", got ", name_of(call.options.features)));
-  }
+  Carver counter;
+  const LinearWorkspace measure(call, memory.slots, counter);
+  memory.scratch = Scratch(memory.threads, counter.used());
+  return memory;
 }
 
-}  // namespace
+void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
+                        const core::HeadsView& out, LinearState* state) {
+  LinearForward forward{call,
+                        out,
+                        state,
+                        nullptr,
+                        nullptr,
+                        memory.shares,
+                        &memory.scratch,
+                        memory.slots,
+                        is_streamed(out)};
+  const bool copies = state != nullptr && memory.shares > 1;
+  if (state != nullptr) {
+    float* const sums = LinearStateAccess::memory(*state);
+    float* const exponents = LinearStateAccess::exponents(*state);
+    if (copies) {
+      std::copy_n(sums, memory.next_sums.size(), memory.next_sums.begin());
+      std::copy_n(exponents, memory.next_exponents.size(), memory.next_exponents.begin());
+    }
+    forward.state_memory = copies ? memory.next_sums.data() : sums;
+    forward.state_exponents = copies ? memory.next_exponents.data() : exponents;
+  }
+  core::run_parts(memory.threads, run_linear_part, &forward);
+  if (state == nullptr) return;
+  if (copies) {
+    std::copy(memory.next_sums.begin(), memory.next_sums.end(), LinearStateAccess::memory(*state));
+    std::copy(memory.next_exponents.begin(), memory.next_exponents.end(),
+              LinearStateAccess::exponents(*state));
+  }
+  LinearStateAccess::advance(*state, call.k.tokens, call.options.features);
+}
 
 void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
                    core::ConstHeadsView k, core::ConstHeadsView v, core::HeadsView out,
                    const LinearOptions& options, LinearState* state) {
-  const LinearCall call =
-      checked_linear_call(kWhere, rotary, q, k, v, options, state == nullptr ? 0 : state->tokens());
-  check_linear_shape(kWhere, "out", out, "q", q, v.head_dim);
-  check_linear_output(kWhere, "out", out, {q, k, v});
-  if (state != nullptr) check_state(call, *state);
-  if (q.batch == 0 || (q.tokens == 0 && k.tokens == 0)) return;
-  if (call.is_wide()) return linear_attend_wide(rotary, call, out);
-
-  const int threads = linear_threads(call, q.batch * q.heads);
-  const std::int64_t heads = k.batch * k.heads;
-  const std::int64_t shares = std::min(call.group, (threads + heads - 1) / heads);
-  std::vector<float> next_sums, next_exponents;
-  if (state != nullptr && shares > 1) {
-    const float* memory = LinearStateAccess::memory(*state);
-    next_sums.assign(memory, memory + heads * call.sum_floats());
-    const float* exponents = LinearStateAccess::exponents(*state);
-    next_exponents.assign(exponents, exponents + heads);
-  }
-  LinearForward forward{call, out, state, nullptr, nullptr, shares, nullptr, 0, is_streamed(out)};
-  if (state != nullptr) {
-    forward.state_memory = shares > 1 ? next_sums.data() : LinearStateAccess::memory(*state);
-    forward.state_exponents =
-        shares > 1 ? next_exponents.data() : LinearStateAccess::exponents(*state);
-  }
-  if (state == nullptr || shares > 1) {
-    forward.slots = std::min(k.heads * shares, (forward.units() + threads - 1) / threads);
-  }
-  Carver counter;
-  const LinearWorkspace measure(call, forward.slots, counter);
-  Scratch scratch(threads, counter.used());
-  forward.scratch = &scratch;
-  core::run_parts(threads, run_linear_part, &forward);
-  if (state == nullptr) return;
-  if (shares > 1) {
-    std::copy(next_sums.begin(), next_sums.end(), LinearStateAccess::memory(*state));
-    std::copy(next_exponents.begin(), next_exponents.end(), LinearStateAccess::exponents(*state));
-  }
-  LinearStateAccess::advance(*state, k.tokens, options.features);
+  LinearPlan plan(rotary, linear_sizes(q, k, v), options,
+                  state == nullptr ? LinearUse::forward : LinearUse::stream);
+  state == nullptr ? plan.run(q, k, v, out) : plan.run(q, k, v, out, *state);
 }
 
 }  // namespace phasor::attention

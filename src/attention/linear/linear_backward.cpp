@@ -1,23 +1,12 @@
 #include <algorithm>
-#include <memory>
-#include <vector>
 
-#include "attention/linear/linear_call.hpp"
-#include "attention/wide.hpp"
+#include "attention/linear/linear_plan.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {
 
-constexpr const char* kBackwardWhere = "linear_attend_backward";
-
-// A chunk of a key head as the first pass cut it, for the second to meet again from the end.
-struct Cut {
-  std::int64_t count;
-  float exponent;
-};
-
-// What one thread works with.
+// The scratch of one thread.
 struct LinearBackwardWorkspace {
   KeyChunk keys;
   QueryChunk queries;
@@ -46,8 +35,8 @@ struct LinearBackwardWorkspace {
         columns(kernels::rounded_up(call.chunk, kernels::kWidest)) {
     const std::int64_t rows = room_for(call.chunk);
     for (ChunkRows* rows_of : {&key_rows, &query_rows}) {
-      rows_of->forward = carver.take(call.row_floats());
-      rows_of->transposed = carver.take(call.row_floats());
+      rows_of->memory = carver.take(call.row_floats());
+      rows_of->transposed_memory = carver.take(call.row_floats());
     }
     key_columns = carver.take(call.width * columns);
     value_columns = carver.take(call.value_width * columns);
@@ -75,7 +64,7 @@ struct LinearBackwardWorkspace {
 struct LinearBackwardUnit {
   std::int64_t b, key_head;
   Sums keys, queries;
-  Cut* cuts;
+  LinearCut* cuts;
   std::int64_t* cut_count;
 };
 
@@ -87,7 +76,7 @@ struct LinearBackward {
   Scratch* scratch;
   float* inverses;        // [batch, heads, queries]
   float* d_denominators;  // [batch, heads, queries]
-  Cut* cuts;              // [threads, slots, keys]
+  LinearCut* cuts;        // [threads, slots, keys]
   std::int64_t* cut_counts;
 
   [[nodiscard]] LinearBackwardUnit unit(std::int64_t index, std::int64_t slot, std::int64_t thread,
@@ -228,7 +217,7 @@ void LinearBackward::query_gradient(const LinearBackwardUnit& unit, std::int64_t
   write_tokens(call, work.d_features, width, count, d_q, unit.b, h, first);
 }
 
-// Keys [first, first + count) and the queries beside them.
+// Keys [first, first + count) and the queries at their positions.
 void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t first,
                                     std::int64_t count, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
@@ -256,7 +245,7 @@ void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t
   }
 }
 
-// sum g (R phi(q))^T takes in a chunk of queries.
+// Adds a chunk of queries to sum g (R phi(q))^T.
 void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int64_t count,
                                         LinearBackwardWorkspace& work) const {
   call.kernels.linear.add_product({work.d_numerators, 1, call.value_width},
@@ -265,7 +254,7 @@ void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int
                                   unit.queries.products_carry, call.value_dim, count, call.width);
 }
 
-// Not causal: queries against the sums over all keys; they go into the mirrored sums at once.
+// Not causal: queries against the sums over all keys; the mirrored sums take them in at once.
 void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t first,
                                  std::int64_t count, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
@@ -284,7 +273,7 @@ void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t fi
   }
 }
 
-// The chunk's gradients as far as the queries behind it go:
+// What the queries after the chunk add to its gradients:
 //
 //   R_n d phi(k_n) = sum_m (R_m phi(q_m)) (g_m . v_n)
 //   d v_n = sum_m g_m (R_m phi(q_m) . R_n phi(k_n))
@@ -304,7 +293,7 @@ void LinearBackward::begin_keys(const LinearBackwardUnit& unit, float exponent,
   std::fill_n(work.weighted, work.keys.count * call.width, 0.0F);
 }
 
-// What the chunk's own queries of one head add; then they join the mirrored sums.
+// What the chunk's own queries of one head add; then the mirrored sums take them in.
 void LinearBackward::key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h,
                                          LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
@@ -352,7 +341,7 @@ void LinearBackward::end_keys(const LinearBackwardUnit& unit, LinearBackwardWork
 void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t first,
                                  std::int64_t count, LinearBackwardWorkspace& work) const {
   for (std::int64_t end = first + count; end > first; end -= work.keys.count) {
-    const Cut cut = unit.cuts[--*unit.cut_count];
+    const LinearCut cut = unit.cuts[--*unit.cut_count];
     read_keys(call, unit.b, unit.key_head, end - cut.count, cut.count, work.keys);
     begin_keys(unit, cut.exponent, work);
     if (work.keys.first >= call.offset) {
@@ -411,12 +400,12 @@ void LinearBackward::run_row(std::int64_t first, std::int64_t last, std::int64_t
   }
   for_each_chunk(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
-    make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
+    make_aligned_query_rows(call, b, at, count, work.key_rows, work.query_rows);
     for_each_unit([&](const LinearBackwardUnit& u) { causal_queries(u, at, count, work); });
   });
   for_each_chunk_back(keys_before, call.k.tokens, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
-    make_rows_beside(call, b, at, count, work.key_rows, work.query_rows);
+    make_aligned_query_rows(call, b, at, count, work.key_rows, work.query_rows);
     for_each_unit([&](const LinearBackwardUnit& u) { causal_keys(u, at, count, work); });
   });
   for_each_chunk_back(0, keys_before, [&](std::int64_t at, std::int64_t count) {
@@ -450,46 +439,47 @@ void run_linear_backward_part(void* context, int part, int parts) {
 
 }  // namespace
 
-void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
-                            core::ConstHeadsView k, core::ConstHeadsView v,
-                            core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
-                            core::HeadsView d_v, const LinearOptions& options) {
-  const LinearCall call = checked_linear_call(kBackwardWhere, rotary, q, k, v, options, 0);
-  check_linear_shape(kBackwardWhere, "d_out", d_out, "q", q, v.head_dim);
-  check_linear_shape(kBackwardWhere, "d_q", d_q, "q", q, q.head_dim);
-  check_linear_shape(kBackwardWhere, "d_k", d_k, "k", k, k.head_dim);
-  check_linear_shape(kBackwardWhere, "d_v", d_v, "v", v, v.head_dim);
-  check_linear_output(kBackwardWhere, "d_q", d_q, {q, k, v, d_out, d_k, d_v});
-  check_linear_output(kBackwardWhere, "d_k", d_k, {q, k, v, d_out, d_v});
-  check_linear_output(kBackwardWhere, "d_v", d_v, {q, k, v, d_out});
-  if (q.batch == 0 || (q.tokens == 0 && k.tokens == 0)) return;
-  if (call.is_wide()) return linear_attend_backward_wide(rotary, call, d_out, d_q, d_k, d_v);
-
-  const std::int64_t units = k.batch * k.heads;
-  const int threads = linear_threads(call, units);
-  const std::int64_t slots = std::min(k.heads, (units + threads - 1) / threads);
+LinearBackwardMemory make_linear_backward_memory(const LinearCall& call) {
+  LinearBackwardMemory memory;
+  const std::int64_t units = call.k.batch * call.k.heads;
+  memory.threads = linear_threads(call, units);
+  memory.slots = std::min(call.k.heads, (units + memory.threads - 1) / memory.threads);
   Carver counter;
-  const LinearBackwardWorkspace measure(call, slots, counter);
-  Scratch scratch(threads, counter.used());
-  const auto rows = static_cast<std::size_t>(call.is_causal() ? q.batch * q.heads * q.tokens : 0);
-  std::vector<float> inverses(rows), d_denominators(rows);
-  // As many chunks as keys only where every key stands alone: left untouched, the rest costs
-  // nothing.
-  const std::unique_ptr<Cut[]> cuts(
-      new Cut[static_cast<std::size_t>(threads * slots * k.tokens) + 1]);
-  std::vector<std::int64_t> cut_counts(static_cast<std::size_t>(threads * slots));
+  const LinearBackwardWorkspace measure(call, memory.slots, counter);
+  memory.scratch = Scratch(memory.threads, counter.used());
+  const auto rows =
+      static_cast<std::size_t>(call.is_causal() ? call.q.batch * call.q.heads * call.q.tokens : 0);
+  memory.inverses.resize(rows);
+  memory.d_denominators.resize(rows);
+  memory.cut_room = memory.threads * memory.slots * call.k.tokens + 1;
+  memory.cuts.reset(new LinearCut[static_cast<std::size_t>(memory.cut_room)]);
+  memory.cut_counts.resize(static_cast<std::size_t>(memory.threads * memory.slots));
+  return memory;
+}
+
+void run_linear_backward(const LinearCall& call, LinearBackwardMemory& memory,
+                         const core::ConstHeadsView& d_out, const core::HeadsView& d_q,
+                         const core::HeadsView& d_k, const core::HeadsView& d_v) {
   LinearBackward backward{call,
                           d_out,
                           d_q,
                           d_k,
                           d_v,
-                          slots,
-                          &scratch,
-                          inverses.data(),
-                          d_denominators.data(),
-                          cuts.get(),
-                          cut_counts.data()};
-  core::run_parts(threads, run_linear_backward_part, &backward);
+                          memory.slots,
+                          &memory.scratch,
+                          memory.inverses.data(),
+                          memory.d_denominators.data(),
+                          memory.cuts.get(),
+                          memory.cut_counts.data()};
+  core::run_parts(memory.threads, run_linear_backward_part, &backward);
+}
+
+void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
+                            core::ConstHeadsView k, core::ConstHeadsView v,
+                            core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
+                            core::HeadsView d_v, const LinearOptions& options) {
+  LinearPlan plan(rotary, linear_sizes(q, k, v), options, LinearUse::backward);
+  plan.run_backward(q, k, v, d_out, d_q, d_k, d_v);
 }
 
 }  // namespace phasor::attention

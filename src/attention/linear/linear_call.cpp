@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "attention/softmax/call.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/positions.hpp"
 #include "phasor/core/internal/rotations.hpp"
 #include "phasor/core/threads.hpp"
@@ -18,42 +18,48 @@ namespace {
 using core::ConstHeadsView;
 
 constexpr float kToPowersOfTwo = static_cast<float>(kLog2e);
-// Bits by which exponents may grow inside a chunk: its first query loses so much of the range
-// below.
+// Bits by which exponents may grow inside a chunk: its first query loses this much of the range.
 constexpr float kExponentGrowth = 20.0F;
-// exp of more than this is not a key that was meant; the exponent stays exact in float32.
+// Larger keys count as this one, so that the exponent is exact in float32.
 constexpr float kLargestKey = 1e6F;
-// Multiplications below which another thread costs more than it brings.
+// Multiplications that make another thread worth its cost.
 constexpr std::int64_t kThreadWork = std::int64_t{1} << 19;
 
-void check_linear_shapes(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
-                         const ConstHeadsView& v) {
-  check_linear_input(where, "q", q);
-  check_linear_input(where, "k", k);
-  check_linear_input(where, "v", v);
-  check_width(where, "k", k.dtype, "q", q.dtype);
-  check_width(where, "v", v.dtype, "q", q.dtype);
-  if (q.batch != k.batch || k.batch != v.batch || k.tokens != v.tokens || k.heads != v.heads ||
-      q.head_dim != k.head_dim) {
-    refuse(ErrorCode::shape_mismatch, where,
-           message("q [batch, Nq, heads, d], k [batch, Nk, key_heads, d] and v [batch, Nk, "
-                   "key_heads, dv] must agree, got ",
-                   shape_text(q), ", ", shape_text(k), " and ", shape_text(v)));
+void check_linear_input(const char* name, const ConstHeadsView& view) {
+  if (view.batch < 0 || view.tokens < 0 || view.heads < 1 || view.head_dim < 1) {
+    refuse(ErrorCode::shape_mismatch, kLinearWhere,
+           message(name, " needs at least one head and one feature, got ", core::shape_text(view)));
   }
-  if (q.heads % k.heads != 0) {
-    refuse(ErrorCode::shape_mismatch, where,
-           message("heads must be a multiple of key_heads, got ", q.heads, " and ", k.heads));
+  if (view.data == nullptr && view.batch * view.tokens > 0) {
+    refuse(ErrorCode::invalid_argument, kLinearWhere,
+           message(name, " of shape ", core::shape_text(view), " must not be null"));
   }
 }
 
-core::Positions checked_positions(const char* where, const core::Rotary& rotary,
+void check_linear_sizes(const LinearSizes& sizes) {
+  if (sizes.batch < 0 || sizes.queries < 0 || sizes.keys < 0 || sizes.heads < 1 ||
+      sizes.key_heads < 1 || sizes.head_dim < 1 || sizes.value_dim < 1) {
+    refuse(ErrorCode::shape_mismatch, kLinearWhere,
+           message("sizes must not be negative, heads and dims at least 1, got batch ", sizes.batch,
+                   ", queries ", sizes.queries, ", keys ", sizes.keys, ", heads ", sizes.heads,
+                   ", key_heads ", sizes.key_heads, ", head_dim ", sizes.head_dim, ", value_dim ",
+                   sizes.value_dim));
+  }
+  if (sizes.heads % sizes.key_heads != 0) {
+    refuse(ErrorCode::shape_mismatch, kLinearWhere,
+           message("q has ", sizes.heads, " heads, k has ", sizes.key_heads,
+                   ": heads must be a multiple of key heads"));
+  }
+}
+
+core::Positions checked_positions(const core::Rotary& rotary,
                                   const std::optional<core::Positions>& given,
                                   std::int64_t otherwise, const ConstHeadsView& x) {
   const core::Positions positions = given.value_or(core::positions_from(otherwise));
   const core::PositionBounds bounds =
       core::check_positions(positions, rotary.frequencies.axis_count(), x.batch, x.tokens);
   if (x.tokens > 0) {
-    core::check_angle_range(where, rotary.frequencies, bounds.low, bounds.high);
+    core::check_angle_range(kLinearWhere, rotary.frequencies, bounds.low, bounds.high);
   }
   return positions;
 }
@@ -96,87 +102,107 @@ Sums LinearStateAccess::sums(const LinearState& state, float* memory, float* exp
   return Sums::at(memory + head * floats, exponents + head, state.head_dim_, columns, width);
 }
 
-void check_linear_input(const char* where, const char* name, const ConstHeadsView& view) {
-  if (view.batch < 0 || view.tokens < 0 || view.heads < 1 || view.head_dim < 1) {
-    refuse(ErrorCode::shape_mismatch, where,
-           message(name, " must have a head and a feature, got ", shape_text(view)));
+LinearSizes linear_sizes(const ConstHeadsView& q, const ConstHeadsView& k,
+                         const ConstHeadsView& v) {
+  check_linear_input("q", q);
+  check_linear_input("k", k);
+  check_linear_input("v", v);
+  check_width(kLinearWhere, "k", k.dtype, "q", q.dtype);
+  check_width(kLinearWhere, "v", v.dtype, "q", q.dtype);
+  if (q.batch != k.batch || k.batch != v.batch || k.tokens != v.tokens || k.heads != v.heads ||
+      q.head_dim != k.head_dim) {
+    refuse(ErrorCode::shape_mismatch, kLinearWhere,
+           message("q [batch, Nq, heads, d], k [batch, Nk, key_heads, d] and v [batch, Nk, "
+                   "key_heads, dv] must agree, got ",
+                   core::shape_text(q), ", ", core::shape_text(k), " and ", core::shape_text(v)));
   }
-  if (view.data == nullptr && view.batch * view.tokens > 0) {
-    refuse(ErrorCode::invalid_argument, where,
-           message(name, " must have data, got null for ", shape_text(view)));
-  }
+  const LinearSizes sizes{
+      q.batch, q.tokens,   k.tokens,   q.heads,
+      k.heads, q.head_dim, v.head_dim, q.dtype == core::DType::f64 ? q.dtype : core::DType::f32};
+  check_linear_sizes(sizes);
+  return sizes;
 }
 
-void check_linear_shape(const char* where, const char* name, const ConstHeadsView& view,
-                        const char* like_name, const ConstHeadsView& like, std::int64_t dim) {
-  check_linear_input(where, name, view);
-  check_width(where, name, view.dtype, like_name, like.dtype);
+void check_linear_view(const char* name, const ConstHeadsView& view, const ConstHeadsView& like,
+                       std::int64_t dim) {
+  check_linear_input(name, view);
+  check_width(kLinearWhere, name, view.dtype, "q", like.dtype);
   if (view.batch != like.batch || view.tokens != like.tokens || view.heads != like.heads ||
       view.head_dim != dim) {
-    refuse(ErrorCode::shape_mismatch, where,
-           message(name, " must be [", like.batch, ", ", like.tokens, ", ", like.heads, ", ", dim,
-                   "] beside ", like_name, " ", shape_text(like), ", got ", shape_text(view)));
+    const std::int64_t expected[] = {like.batch, like.tokens, like.heads, dim};
+    refuse(
+        ErrorCode::shape_mismatch, kLinearWhere,
+        message(name, " must be ", core::shape_text(expected), ", got ", core::shape_text(view)));
   }
 }
 
-void check_linear_output(const char* where, const char* name, const core::HeadsView& view,
+void check_linear_output(const char* name, const core::HeadsView& view,
                          std::initializer_list<ConstHeadsView> others) {
   if (view.batch * view.tokens == 0) return;
   if (core::overlaps_itself(view)) {
-    refuse(ErrorCode::invalid_argument, where,
+    refuse(ErrorCode::invalid_argument, kLinearWhere,
            message("the elements of ", name, " must be distinct, got strides [", view.batch_stride,
-                   ", ", view.token_stride, ", ", view.head_stride, ", 1] for ", shape_text(view)));
+                   ", ", view.token_stride, ", ", view.head_stride, ", 1] for ",
+                   core::shape_text(view)));
   }
   for (const ConstHeadsView& other : others) {
     if (other.batch * other.tokens > 0 && core::overlap(view, other)) {
-      refuse(ErrorCode::invalid_argument, where,
-             message(name, " must not overlap another tensor of the call, got ", shape_text(view),
-                     " over ", shape_text(other)));
+      refuse(ErrorCode::invalid_argument, kLinearWhere,
+             message(name, " ", core::shape_text(view), " overlaps another tensor of the call, ",
+                     core::shape_text(other)));
     }
   }
 }
 
-LinearCall checked_linear_call(const char* where, const std::optional<core::Rotary>& rotary,
-                               const ConstHeadsView& q, const ConstHeadsView& k,
-                               const ConstHeadsView& v, const LinearOptions& options,
-                               std::int64_t tokens_before) {
-  check_linear_shapes(where, q, k, v);
+LinearCall checked_linear_call(const std::optional<core::Rotary>& rotary, const LinearSizes& sizes,
+                               const LinearOptions& options) {
+  check_linear_sizes(sizes);
   if (!options.key_padding.empty() &&
-      static_cast<std::int64_t>(options.key_padding.size()) != k.batch * k.tokens) {
-    refuse(ErrorCode::shape_mismatch, where,
-           message("key_padding must be [batch ", k.batch, ", keys ", k.tokens, "], got ",
+      static_cast<std::int64_t>(options.key_padding.size()) != sizes.batch * sizes.keys) {
+    refuse(ErrorCode::shape_mismatch, kLinearWhere,
+           message("key_padding must be [batch ", sizes.batch, ", keys ", sizes.keys, "], got ",
                    options.key_padding.size(), " elements"));
   }
   if (options.threads < 0) {
-    refuse(ErrorCode::invalid_argument, where,
+    refuse(ErrorCode::invalid_argument, kLinearWhere,
            message("threads must not be negative, got ", options.threads));
   }
-  const std::int64_t longest = std::max(q.tokens, k.tokens);
-  LinearCall call{.q = q,
-                  .k = k,
-                  .v = v,
+  const auto view = [&](std::int64_t tokens, std::int64_t heads, std::int64_t dim) {
+    ConstHeadsView empty;
+    empty.dtype = sizes.dtype;
+    empty.batch = sizes.batch;
+    empty.tokens = tokens;
+    empty.heads = heads;
+    empty.head_dim = dim;
+    return empty;
+  };
+  LinearCall call{.q = view(sizes.queries, sizes.heads, sizes.head_dim),
+                  .k = view(sizes.keys, sizes.key_heads, sizes.head_dim),
+                  .v = view(sizes.keys, sizes.key_heads, sizes.value_dim),
                   .options = options,
                   .kernels = attention::kernels_for(options.isa),
                   .rotations = std::nullopt,
                   .query_positions = {},
                   .key_positions = {},
+                  .kept_queries = {},
+                  .kept_keys = {},
                   .rows_are_shared = false,
-                  .group = q.heads / k.heads,
-                  .offset = k.tokens - q.tokens,
-                  .dim = q.head_dim,
-                  .value_dim = v.head_dim,
-                  .width = kernels::rounded_up(q.head_dim, kernels::kWidest),
-                  .value_width = kernels::rounded_up(v.head_dim, kernels::kWidest),
-                  .chunk = std::min(longest, kChunk)};
+                  .group = sizes.heads / sizes.key_heads,
+                  .offset = sizes.keys - sizes.queries,
+                  .dim = sizes.head_dim,
+                  .value_dim = sizes.value_dim,
+                  .width = kernels::rounded_up(sizes.head_dim, kernels::kWidest),
+                  .value_width = kernels::rounded_up(sizes.value_dim, kernels::kWidest),
+                  .chunk = std::min(std::max(sizes.queries, sizes.keys), kChunk)};
   if (!rotary) return call;
   core::validate(*rotary);
-  if (rotary->head_dim != q.head_dim) {
-    refuse(ErrorCode::shape_mismatch, where,
-           message("head_dim must be the rotary's ", rotary->head_dim, ", got ", q.head_dim));
+  if (rotary->head_dim != sizes.head_dim) {
+    refuse(ErrorCode::shape_mismatch, kLinearWhere,
+           message("the rotary is for head_dim ", rotary->head_dim, ", got head_dim ",
+                   sizes.head_dim));
   }
-  call.query_positions =
-      checked_positions(where, *rotary, options.query_positions, tokens_before + call.offset, q);
-  call.key_positions = checked_positions(where, *rotary, options.key_positions, tokens_before, k);
+  call.query_positions = checked_positions(*rotary, options.query_positions, call.offset, call.q);
+  call.key_positions = checked_positions(*rotary, options.key_positions, 0, call.k);
   call.rotations = RotationRows(*rotary, core::kernels_for(options.isa));
   call.rows_are_shared =
       call.is_causal() && !rotary->growth &&
@@ -197,28 +223,40 @@ int linear_threads(const LinearCall& call, std::int64_t units) {
 
 namespace {
 
-void make_rows(const LinearCall& call, const core::Positions& positions, std::int64_t tokens,
-               core::Role role, std::int64_t b, std::int64_t first, std::int64_t count,
-               ChunkRows& rows) {
+void make_rows(const LinearCall& call, const KeptRows& kept, const core::Positions& positions,
+               std::int64_t tokens, core::Role role, std::int64_t b, std::int64_t first,
+               std::int64_t count, ChunkRows& rows) {
   rows.first = first;
   if (!call.rotations) return;
-  call.rotations->make(positions, tokens, b, first, count, role, rows.forward);
-  if (rows.transposed != nullptr) call.rotations->transpose(rows.forward, count, rows.transposed);
+  if (kept.forward != nullptr) {
+    const std::int64_t at =
+        ((kept.per_batch_row ? b * tokens : 0) + first) * call.rotations->row_floats();
+    rows.forward = kept.forward + at;
+    rows.transposed = kept.transposed == nullptr ? nullptr : kept.transposed + at;
+    return;
+  }
+  call.rotations->make(positions, tokens, b, first, count, role, rows.memory);
+  rows.forward = rows.memory;
+  if (rows.transposed_memory == nullptr) return;
+  call.rotations->transpose(rows.memory, count, rows.transposed_memory);
+  rows.transposed = rows.transposed_memory;
 }
 
 }  // namespace
 
 void make_key_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
                    ChunkRows& rows) {
-  make_rows(call, call.key_positions, call.k.tokens, core::Role::key, b, first, count, rows);
+  make_rows(call, call.kept_keys, call.key_positions, call.k.tokens, core::Role::key, b, first,
+            count, rows);
 }
 void make_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
                      ChunkRows& rows) {
-  make_rows(call, call.query_positions, call.q.tokens, core::Role::query, b, first, count, rows);
+  make_rows(call, call.kept_queries, call.query_positions, call.q.tokens, core::Role::query, b,
+            first, count, rows);
 }
 
-void make_rows_beside(const LinearCall& call, std::int64_t b, std::int64_t first,
-                      std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows) {
+void make_aligned_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first,
+                             std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows) {
   if (!call.rows_are_shared) {
     return make_query_rows(call, b, first - call.offset, count, query_rows);
   }
@@ -288,7 +326,7 @@ std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys, float ex
   float start = std::max(exponent, keys.largest[0] * kToPowersOfTwo);
   for (std::int64_t t = 1; t < count; ++t) {
     const float here = keys.largest[t] * kToPowersOfTwo;
-    if (start <= kNoExponent) start = here;  // nothing but padding so far
+    if (start <= kNoExponent) start = here;  // only padding so far
     if (here > start + kExponentGrowth) return t;
   }
   return count;

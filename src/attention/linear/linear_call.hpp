@@ -1,5 +1,5 @@
-// A call of linear attention, checked, and what its passes share: scratch, the running sums, and
-// chunks of keys and queries on their way into products.
+// What the passes of linear attention share: the sizes and views of a run, scratch, the running sums,
+// and chunks of keys and queries in scratch.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,9 @@
 
 namespace phasor::attention {
 
-// Tokens that meet in one product, and whose rows of cos and sin are made at once for all heads of
-// a thread. Larger chunks do more work against themselves, d + dv a token for half of them; smaller
-// ones touch the state more often. The next chunk of tokens begins when every head has done with
-// one: what tokens hold of the other heads is then still in the cache that it was brought to.
+// Tokens of one product. Larger chunks do more work against themselves, d + dv a token for half of
+// them; smaller ones update the state more often. Every head of a thread does a chunk before the next
+// chunk begins, while the tokens' other heads are still in the cache.
 inline constexpr std::int64_t kChunk = 64;
 
 // Rows of scratch for a matrix of n: products work on whole panels, transposes on whole vectors.
@@ -26,7 +25,7 @@ inline constexpr std::int64_t kChunk = 64;
   return panels > vectors ? panels : vectors;
 }
 
-// Hands out aligned pieces of one allocation; without memory it only counts.
+// Cuts one allocation into aligned pieces; without memory it only counts.
 class Carver {
  public:
   explicit Carver(float* memory = nullptr) noexcept : memory_(memory) {}
@@ -45,16 +44,18 @@ class Carver {
 // `parts` pieces of zeros, each aligned to a cache line.
 class Scratch {
  public:
+  Scratch() = default;
   Scratch(std::int64_t parts, std::int64_t floats);
   [[nodiscard]] Carver part(std::int64_t index) noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size() * sizeof(float); }
 
  private:
-  std::int64_t floats_;
+  std::int64_t floats_ = 0;
   std::vector<float> memory_;
 };
 
-// One head's sum of outer products a b^T [rows, columns] and of vectors [width], with what their
-// additions rounded away. The memory behind `products` holds all four, one after the other.
+// One head's sum of outer products a b^T [rows, columns] and of vectors [width], with their Kahan
+// corrections: four arrays, one after the other, from `products` on.
 struct Sums {
   float* products = nullptr;
   float* products_carry = nullptr;
@@ -70,10 +71,10 @@ struct Sums {
                                std::int64_t columns, std::int64_t width) noexcept;
 };
 
-// No key has come yet.
+// The exponent before the first key.
 inline constexpr float kNoExponent = -3.402823466e38F;
 
-// Where the state of a batch row and key head lies.
+// The memory of a state.
 struct LinearStateAccess {
   [[nodiscard]] static Sums sums(const LinearState& state, float* memory, float* exponents,
                                  std::int64_t head) noexcept;
@@ -85,21 +86,34 @@ struct LinearStateAccess {
   }
 };
 
+// Rows of cos and sin of every token, computed once; null: computed chunk by chunk.
+struct KeptRows {
+  const float* forward = nullptr;
+  const float* transposed = nullptr;  // for the backward pass
+  bool per_batch_row = false;         // [batch, tokens], otherwise [tokens]
+};
+
+// The sizes, options and positions of a plan, and the views of the present run. Points to the plan's
+// rotary and options.
 struct LinearCall {
-  core::ConstHeadsView q, k, v;
+  core::ConstHeadsView q, k, v;  // without data until the run
   const LinearOptions& options;
   const kernels::Kernels& kernels;
   std::optional<RotationRows> rotations;
   core::Positions query_positions, key_positions;
+  KeptRows kept_queries, kept_keys;
   bool rows_are_shared;  // one row of cos and sin serves a token's query and its key
   std::int64_t group;    // query heads of a key head
-  std::int64_t offset;   // query i stands beside key offset + i
+  std::int64_t offset;   // query i is at the position of key offset + i
   std::int64_t dim, value_dim;
   std::int64_t width, value_width;  // floats of a row of scratch
-  std::int64_t chunk;               // the most tokens of a chunk in this call
+  std::int64_t chunk;               // the most tokens of a chunk
 
-  // Float64 views: wide.hpp, not the kernels.
+  // Float64 views: wide_linear.hpp, not the kernels.
   [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }
+  [[nodiscard]] bool is_empty() const noexcept {
+    return q.batch == 0 || (q.tokens == 0 && k.tokens == 0);
+  }
   [[nodiscard]] bool is_causal() const noexcept {
     return options.causality == Causality::bottom_right;
   }
@@ -107,8 +121,9 @@ struct LinearCall {
   [[nodiscard]] std::int64_t sum_floats() const noexcept {
     return Sums::floats_for(dim, value_width, width);
   }
+  // Scratch for the rows of a chunk.
   [[nodiscard]] std::int64_t row_floats() const noexcept {
-    return rotations ? rotations->floats_for(chunk) : 0;
+    return rotations && kept_keys.forward == nullptr ? rotations->floats_for(chunk) : 0;
   }
   [[nodiscard]] bool is_padding(std::int64_t b, std::int64_t key) const noexcept {
     return !options.key_padding.empty() &&
@@ -116,40 +131,44 @@ struct LinearCall {
   }
 };
 
-// throws   Error as linear_attend
-[[nodiscard]] LinearCall checked_linear_call(
-    const char* where, const std::optional<core::Rotary>& rotary, const core::ConstHeadsView& q,
-    const core::ConstHeadsView& k, const core::ConstHeadsView& v, const LinearOptions& options,
-    std::int64_t tokens_before);
-void check_linear_input(const char* where, const char* name, const core::ConstHeadsView& view);
-// throws   Error unless `view` has the shape of `like` with `dim` features, and, being an output,
-//          lies apart from the inputs and from `others`
-void check_linear_shape(const char* where, const char* name, const core::ConstHeadsView& view,
-                        const char* like_name, const core::ConstHeadsView& like, std::int64_t dim);
-void check_linear_output(const char* where, const char* name, const core::HeadsView& view,
+inline constexpr const char* kLinearWhere = "linear attention";
+
+// Positions are those of the options, or of a sequence that begins at 0.
+//
+// throws   Error as LinearPlan
+[[nodiscard]] LinearCall checked_linear_call(const std::optional<core::Rotary>& rotary,
+                                             const LinearSizes& sizes,
+                                             const LinearOptions& options);
+// throws   Error unless `view` has the shape [batch, tokens, heads] of `like` and `dim` features
+void check_linear_view(const char* name, const core::ConstHeadsView& view,
+                       const core::ConstHeadsView& like, std::int64_t dim);
+// throws   Error unless the elements of an output are distinct and overlap none of `others`
+void check_linear_output(const char* name, const core::HeadsView& view,
                          std::initializer_list<core::ConstHeadsView> others);
-// How many threads pay, at most `units`.
+// The number of threads that are worth their cost, at most `units`.
 [[nodiscard]] int linear_threads(const LinearCall& call, std::int64_t units);
 
-// Rows of cos and sin of a chunk; null where nothing turns.
+// Rows of cos and sin of a chunk; null without a rotation.
 struct ChunkRows {
   std::int64_t first = 0;  // token
-  float* forward = nullptr;
-  float* transposed = nullptr;
+  const float* forward = nullptr;
+  const float* transposed = nullptr;
+  float* memory = nullptr;             // for rows that are not kept
+  float* transposed_memory = nullptr;  // backward only
 };
 void make_key_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
                    ChunkRows& rows);
 void make_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
                      ChunkRows& rows);
 
-// The rows of the queries beside keys [first, first + count), causal.
-void make_rows_beside(const LinearCall& call, std::int64_t b, std::int64_t first,
-                      std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows);
+// Causal: the rows of the queries at the positions of keys [first, first + count).
+void make_aligned_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first,
+                             std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows);
 
 // A chunk of keys and values in scratch, rows of call.width and call.value_width.
 struct KeyChunk {
   float* features = nullptr;  // phi(k)
-  float* rotated = nullptr;   // R phi(k); the same memory where nothing turns
+  float* rotated = nullptr;   // R phi(k); the same memory without a rotation
   float* values = nullptr;
   float* largest = nullptr;  // of each row
   std::int64_t first = 0, count = 0;
@@ -159,9 +178,8 @@ struct KeyChunk {
 // Reads keys and values [first, first + count) of key head g; features are not mapped yet.
 void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int64_t first,
                std::int64_t count, KeyChunk& keys);
-// How many of the keys that were read may share a chunk, so that no query is touched by keys that
-// it does not see: a key that is not finite stands alone, and exponents grow by kExponentGrowth at
-// most.
+// How many of the keys that were read may share a chunk without an effect on queries that do not see
+// them: a key that is not finite gets its own chunk, and exponents grow by kExponentGrowth at most.
 [[nodiscard]] std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys,
                                         float exponent);
 // The exponent that keys [0, count) of the chunk need, `before` or more.
@@ -169,12 +187,12 @@ void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int6
 // phi and R phi, in units of 2^exponent.
 void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
               KeyChunk& keys);
-// Brings sums in units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it
+// Converts sums from units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it
 // grows, sums of queries shrink when it falls.
 enum class ScaleOf : std::uint8_t { keys, queries };
 void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, const Sums& sums);
 
-// sum (R phi(k)) v^T and sum phi(k) take in the chunk, whose own sum of phi(k) is `total`.
+// Adds the chunk to sum (R phi(k)) v^T and sum phi(k); `total` is the chunk's own sum of phi(k).
 void add_keys_to_sums(const LinearCall& call, const KeyChunk& keys, const float* total,
                       const Sums& sums);
 
@@ -190,7 +208,7 @@ void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::i
 // d x from d phi(x), in place.
 void unmap(const LinearCall& call, const float* features, float* gradient, std::int64_t count);
 
-// Rows of `stride` floats, zeros behind the last feature.
+// Rows of `stride` floats, zeros after the last feature.
 void read_tokens(const LinearCall& call, const core::ConstHeadsView& view, std::int64_t b,
                  std::int64_t h, std::int64_t first, std::int64_t count, float* out,
                  std::int64_t stride);

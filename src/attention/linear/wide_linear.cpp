@@ -1,7 +1,6 @@
 #include "attention/linear/wide_linear.hpp"
 
 #include "attention/softmax/call.hpp"
-#include "attention/wide.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
@@ -24,7 +23,7 @@ struct WideLinearForward {
   const LinearCall& call;
   const WideFeatures& features;
   core::HeadsView out;
-  std::vector<WideSums> sums;  // one per thread
+  std::vector<WideLinearThread>& threads;
 
   void run_key_head(std::int64_t b, std::int64_t g, WideSums& state) const {
     for_each_query(call, features, b, g, state, [&](std::int64_t i) {
@@ -44,26 +43,40 @@ void run_wide_linear_part(void* context, int part, int parts) {
   WideLinearForward& forward = *static_cast<WideLinearForward*>(context);
   const std::int64_t heads = forward.call.k.heads, units = forward.call.k.batch * heads;
   for (std::int64_t unit = part; unit < units; unit += parts) {
-    forward.run_key_head(unit / heads, unit % heads, forward.sums[static_cast<std::size_t>(part)]);
+    forward.run_key_head(unit / heads, unit % heads,
+                         forward.threads[static_cast<std::size_t>(part)].sums);
   }
 }
 
 }  // namespace
 
-WideFeatures::WideFeatures(const std::optional<core::Rotary>& rotary, const LinearCall& call)
-    : q_(WideHeads::copy_of(call.q)),
-      k_(WideHeads::copy_of(call.k)),
+WideFeatures::WideFeatures(const LinearCall& call, bool rotates)
+    : q_(call.q),
+      k_(call.k),
       exponents_(static_cast<std::size_t>(call.k.batch * call.k.heads * call.k.tokens)),
-      rotations_(rotary.has_value()) {
+      rotates_(rotates) {
+  if (!rotates_) return;
+  rotated_q_ = WideHeads(call.q);
+  rotated_k_ = WideHeads(call.k);
+}
+
+std::size_t WideFeatures::bytes() const noexcept {
+  return q_.bytes() + k_.bytes() + rotated_q_.bytes() + rotated_k_.bytes() +
+         exponents_.size() * sizeof(double);
+}
+
+void WideFeatures::load(const std::optional<core::Rotary>& rotary, const LinearCall& call) {
+  q_.assign(call.q);
+  k_.assign(call.k);
   q_.for_each_row([&](std::int64_t, std::int64_t, std::int64_t, double* row) {
     map_query(call.options.features, row, call.dim);
   });
   for (std::int64_t b = 0; b < call.k.batch; ++b) {
     for (std::int64_t g = 0; g < call.k.heads; ++g) map_keys(call, b, g);
   }
-  if (!rotary) return;
-  rotated_q_ = WideHeads::copy_of(q_.view());
-  rotated_k_ = WideHeads::copy_of(k_.view());
+  if (!rotates_) return;
+  rotated_q_.assign(q_.view());
+  rotated_k_.assign(k_.view());
   rotate_wide(*rotary, call, core::Role::query, core::Direction::forward, rotated_q_.view());
   rotate_wide(*rotary, call, core::Role::key, core::Direction::forward, rotated_k_.view());
 }
@@ -103,15 +116,31 @@ void rotate_wide(const core::Rotary& rotary, const LinearCall& call, core::Role 
                 .isa = call.options.isa});
 }
 
-void linear_attend_wide(const std::optional<core::Rotary>& rotary, const LinearCall& call,
-                        const core::HeadsView& out) {
+WideLinearMemory::WideLinearMemory(const LinearCall& call, bool rotates, WidePasses passes)
+    : features(call, rotates),
+      threads(static_cast<std::size_t>(linear_threads(call, call.k.batch * call.k.heads)),
+              WideLinearThread(call)) {
+  if (passes == WidePasses::forward) return;
+  below_q = WideHeads(call.q);
+  below_k = WideHeads(call.k);
+  inverses.resize(static_cast<std::size_t>(call.q.batch * call.q.heads * call.q.tokens));
+  means.resize(inverses.size());
+}
+
+std::size_t WideLinearMemory::bytes() const noexcept {
+  std::size_t doubles = inverses.size() + means.size();
+  for (const WideLinearThread& thread : threads) {
+    doubles += thread.sums.products.size() + thread.sums.vectors.size() + thread.out.size();
+  }
+  return features.bytes() + below_q.bytes() + below_k.bytes() + doubles * sizeof(double);
+}
+
+void run_wide_linear_forward(const std::optional<core::Rotary>& rotary, const LinearCall& call,
+                             WideLinearMemory& memory, const core::HeadsView& out) {
   clear_view(out);
-  const WideFeatures features(rotary, call);
-  const int threads = linear_threads(call, call.k.batch * call.k.heads);
-  WideLinearForward forward{
-      call, features, out,
-      std::vector(static_cast<std::size_t>(threads), WideSums(call.dim, call.value_dim))};
-  core::run_parts(threads, run_wide_linear_part, &forward);
+  memory.features.load(rotary, call);
+  WideLinearForward forward{call, memory.features, out, memory.threads};
+  core::run_parts(static_cast<int>(memory.threads.size()), run_wide_linear_part, &forward);
 }
 
 }  // namespace phasor::attention

@@ -1,4 +1,4 @@
-// Linear attention in float64, between its passes: features, and the running sums of (19).
+// Linear attention in float64: features, the running sums of (19), and the passes over them.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,15 @@
 
 namespace phasor::attention {
 
-// phi(q), phi(k), and both turned. Keys of FeatureMap::softmax_exp are kept as exp(k_n - e_n), e_n
-// being the largest feature of keys 0 to n: it cancels in (19), no key overflows, and no query is
-// touched by a key behind those that it sees. Padding is zero.
+// phi(q), phi(k), and both rotated. Keys of FeatureMap::softmax_exp are kept as exp(k_n - e_n), e_n
+// being the largest feature of keys 0 to n: it cancels in (19), no key overflows, and no query
+// depends on keys that it does not see. Padding is zero.
 class WideFeatures {
  public:
-  WideFeatures(const std::optional<core::Rotary>& rotary, const LinearCall& call);
+  WideFeatures(const LinearCall& call, bool rotates);
+  // Computes the features of the call's present views. Allocates nothing.
+  void load(const std::optional<core::Rotary>& rotary, const LinearCall& call);
+  [[nodiscard]] std::size_t bytes() const noexcept;
 
   [[nodiscard]] const double* query(std::int64_t b, std::int64_t t, std::int64_t h) const noexcept {
     return wide_row(q_.view(), b, t, h);
@@ -28,11 +31,11 @@ class WideFeatures {
   }
   [[nodiscard]] const double* rotated_query(std::int64_t b, std::int64_t t,
                                             std::int64_t h) const noexcept {
-    return wide_row(rotations_ ? rotated_q_.view() : q_.view(), b, t, h);
+    return wide_row(rotates_ ? rotated_q_.view() : q_.view(), b, t, h);
   }
   [[nodiscard]] const double* rotated_key(std::int64_t b, std::int64_t t,
                                           std::int64_t g) const noexcept {
-    return wide_row(rotations_ ? rotated_k_.view() : k_.view(), b, t, g);
+    return wide_row(rotates_ ? rotated_k_.view() : k_.view(), b, t, g);
   }
   // e_n; 0 for FeatureMap::elu_plus_one.
   [[nodiscard]] double exponent(std::int64_t b, std::int64_t n, std::int64_t g) const noexcept {
@@ -44,10 +47,10 @@ class WideFeatures {
 
   WideHeads q_, k_, rotated_q_, rotated_k_;
   std::vector<double> exponents_;
-  bool rotations_;
+  bool rotates_;
 };
 
-// Turns phi, or gradients of it, in place at the call's positions.
+// Rotates phi, or gradients of it, in place at the call's positions.
 void rotate_wide(const core::Rotary& rotary, const LinearCall& call, core::Role role,
                  core::Direction direction, const core::HeadsView& x);
 
@@ -67,7 +70,7 @@ struct WideSums {
     std::fill(vectors.begin(), vectors.end(), 0.0);
     exponent = at;
   }
-  // Multiplies by e^change on the way to another exponent.
+  // Multiplies by e^change and sets the exponent.
   void rescale(double change, double to) noexcept {
     if (exponent == to) return;  // infinities too
     exponent = to;
@@ -94,9 +97,8 @@ struct WideSums {
   }
 };
 
-// Goes over the keys of key head g of batch row b, sum (R phi(k)) v^T and sum phi(k) growing, and
-// calls act(i) for each query when the sums hold the keys that it sees; not for queries before the
-// first key.
+// Adds the keys of key head g of batch row b to sum (R phi(k)) v^T and sum phi(k), and calls act(i)
+// for each query when the sums hold the keys that it sees; not for queries before the first key.
 template <class Act>
 void for_each_query(const LinearCall& call, const WideFeatures& features, std::int64_t b,
                     std::int64_t g, WideSums& sums, const Act& act) {
@@ -113,5 +115,36 @@ void for_each_query(const LinearCall& call, const WideFeatures& features, std::i
   if (call.is_causal()) return;
   for (std::int64_t i = 0; i < call.q.tokens; ++i) act(i);
 }
+
+// The memory of one thread.
+struct WideLinearThread {
+  explicit WideLinearThread(const LinearCall& call)
+      : sums(call.dim, call.value_dim), out(static_cast<std::size_t>(call.value_dim)) {}
+  WideSums sums;
+  std::vector<double> out;
+};
+
+enum class WidePasses : std::uint8_t { forward, both };
+
+// What a plan owns for f64 views.
+struct WideLinearMemory {
+  WideLinearMemory(const LinearCall& call, bool rotates, WidePasses passes);
+  [[nodiscard]] std::size_t bytes() const noexcept;
+
+  WideFeatures features;
+  std::vector<WideLinearThread> threads;
+  // Backward: the denominator's part of d phi, which is not rotated, and 1 / denominator and D_m,
+  // [batch, heads, queries], 0 if no key counts.
+  WideHeads below_q, below_k;
+  std::vector<double> inverses, means;
+};
+
+// precondition  the call has checked views and is not empty; outputs are checked
+void run_wide_linear_forward(const std::optional<core::Rotary>& rotary, const LinearCall& call,
+                             WideLinearMemory& memory, const core::HeadsView& out);
+void run_wide_linear_backward(const std::optional<core::Rotary>& rotary, const LinearCall& call,
+                              WideLinearMemory& memory, const core::ConstHeadsView& d_out,
+                              const core::HeadsView& d_q, const core::HeadsView& d_k,
+                              const core::HeadsView& d_v);
 
 }  // namespace phasor::attention

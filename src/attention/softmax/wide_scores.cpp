@@ -83,7 +83,7 @@ KeyRange WideScores::reach() const noexcept {
   KeyRange range{0, query_.sequence->keys};
   if (options.causality == Causality::bottom_right) range.last = std::min(range.last, position + 1);
   if (options.window) {
-    // No window reaches farther than all keys and queries together: nothing overflows.
+    // Limited to all keys and queries together, so that nothing overflows.
     const Call& call = wide_->call;
     const std::int64_t window = std::min(*options.window, call.q.tokens + call.k.tokens + 1);
     range.first = std::max(range.first, position - window + 1);
@@ -173,7 +173,7 @@ double WideScores::masked(std::int64_t j, double capped_score) const noexcept {
   const double value = mask.kind == Mask::Kind::additive
                            ? static_cast<const float*>(mask.data)[index]
                            : static_cast<const double*>(mask.data)[index];
-  return value == kWideHidden ? kWideHidden : capped_score + value;  // hides a NaN too
+  return value == kWideHidden ? kWideHidden : capped_score + value;  // a NaN is hidden too
 }
 
 }  // namespace phasor::attention

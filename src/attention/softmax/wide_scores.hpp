@@ -1,5 +1,5 @@
-// The scores of one query against the keys that it may meet, in float64: what the wide forward and
-// backward share.
+// The scores of one query against the keys of its sequence, in float64: what the forward and backward
+// passes over f64 views share.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace phasor::attention {
 
-// The score of a pair that never meets.
+// The score of a hidden key.
 inline constexpr double kWideHidden = -std::numeric_limits<double>::infinity();
 
-// A table as float64: the caller's wide numbers where there are any, else the others widened.
+// A table as float64: its `wide` numbers, or a copy of its float32 numbers.
 class WideTable {
  public:
   explicit WideTable(const encodings::Table& table);
@@ -29,11 +29,11 @@ class WideTable {
   }
 
  private:
-  encodings::Table at_;  // strides are those of widened_ where that is read
+  encodings::Table at_;  // with the strides of widened_ if there are no `wide` numbers
   std::vector<double> widened_;
 };
 
-// A call with its tables and turned heads in float64.
+// A call with its tables and rotated heads in float64.
 struct WideCall {
   explicit WideCall(const Call& call);
 
@@ -42,7 +42,7 @@ struct WideCall {
   WideTable content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
       first_row, first_column, segment_rows, segment_bias, value_rows;
 
-  // T_m q_m and T_n k_n; the caller's where nothing turns.
+  // T_m q_m and T_n k_n; q and k themselves without a rotation.
   [[nodiscard]] const double* rotated_query(std::int64_t b, std::int64_t t,
                                             std::int64_t h) const noexcept {
     return call.query_rotator ? wide_row(rotated_q_.view(), b, t, h) : wide_row(call.q, b, t, h);
@@ -77,15 +77,15 @@ struct KeyRange {
   std::int64_t first = 0, last = 0;
 };
 
-// The memory of one thread: the query in hand, and its scores.
+// The memory of one thread: its present query and the scores of that query.
 class WideScores {
  public:
   explicit WideScores(const WideCall& wide);
 
-  // Takes a query in hand: its vectors below.
+  // Sets the present query and its vectors below.
   void begin(const WideQuery& query) noexcept;
 
-  // The keys that causality and window leave it.
+  // The keys that causality and window let it see.
   [[nodiscard]] KeyRange reach() const noexcept;
   [[nodiscard]] bool is_padding(std::int64_t j) const noexcept;
   [[nodiscard]] WideFirstToken first_token(std::int64_t j) const noexcept;
@@ -94,10 +94,10 @@ class WideScores {
   [[nodiscard]] double score(std::int64_t j) const noexcept;
   // c tanh(s / c), or s.
   [[nodiscard]] double capped(double score) const noexcept;
-  // After the mask, for a key within reach that is no padding: -infinity where it is hidden.
+  // After the mask, for a key within reach that is no padding: -infinity if the mask hides it.
   [[nodiscard]] double masked(std::int64_t j, double capped_score) const noexcept;
 
-  [[nodiscard]] double* row() noexcept { return row_.data(); }  // [keys]: the pass's own
+  [[nodiscard]] double* row() noexcept { return row_.data(); }  // [keys], for the pass to use
 
   // T_m q_m + u, q_m + v, q_m + w and (q_m + w) . E.
   [[nodiscard]] const double* content() const noexcept { return content_.data(); }

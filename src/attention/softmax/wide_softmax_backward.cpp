@@ -12,7 +12,7 @@ namespace {
 
 using encodings::TableGradient;
 
-// What the query heads of one key head give to a table's gradient: dense [group or 1, rows, dim].
+// The gradient of a table from the query heads of one key head: dense [group or 1, rows, dim].
 class WideTableSum {
  public:
   WideTableSum(const TableGradient& to, std::int64_t group)
@@ -26,7 +26,7 @@ class WideTableSum {
   [[nodiscard]] double* row(std::int64_t step, std::int64_t row) noexcept {
     return values_.data() + ((to_.heads == 1 ? 0 : step) * to_.rows + row) * to_.dim;
   }
-  // Adds factor * x to a row, where the gradient is wanted.
+  // Adds factor * x to a row, if the gradient is wanted.
   void add(std::int64_t step, std::int64_t at, double factor, const double* x) noexcept {
     if (is_wanted()) wide_add(row(step, at), factor, x, to_.dim);
   }
@@ -34,7 +34,7 @@ class WideTableSum {
     if (is_wanted()) *row(step, at) += value;
   }
 
-  // Gives the sums to the caller and begins again at zero.
+  // Adds the sums to the caller's gradient and sets them to zero.
   void flush(std::int64_t first_head, std::int64_t group) noexcept {
     if (!is_wanted()) return;
     for (std::int64_t step = 0; step < (to_.heads == 1 ? 1 : group); ++step) {
@@ -84,8 +84,8 @@ struct TableSums {
   }
 };
 
-// The memory of one thread, for one key head of one sequence: what tables get is added when a wave
-// of units has ended, in the order of the units, whatever the threads.
+// The memory of one thread, for one key head of one sequence. Table gradients are added after each
+// wave of units, in the order of the units, so that they do not depend on the threads.
 struct WideUnit {
   WideUnit(const WideCall& wide, const AttentionGradients& gradients)
       : scores(wide),
@@ -94,7 +94,7 @@ struct WideUnit {
         by_segment(by_relative) {}
   WideScores scores;
   TableSums tables;
-  // d of q_m as query_rows and as segment_rows meet it.
+  // d of q_m from query_rows and from segment_rows.
   std::vector<double> by_relative, by_segment;
   const Sequence* sequence = nullptr;
   std::int64_t key_head = 0;
@@ -105,7 +105,7 @@ class WideBackward {
   WideBackward(const WideCall& wide, const AttentionForward& forward,
                const AttentionGradients& gradients)
       : wide_(wide), call_(wide.call), forward_(forward), gradients_(gradients) {
-    // What meets a table untouched is not turned back.
+    // Gradients of products with tables belong to q and k before the rotation.
     const bool rotations = call_.terms.rotation.has_value();
     if (rotations && (call_.terms.query_rows || call_.terms.segment_rows.given())) {
       raw_q_ = WideHeads(call_.q);
@@ -243,7 +243,7 @@ class WideBackward {
     }
   }
 
-  // q_m, v and w stand in the same sums.
+  // q_m, v and w have the same derivative.
   void add_query(WideUnit& unit, const WideQuery& query, std::int64_t step) noexcept {
     const std::int64_t dim = call_.head_dim;
     double* const d_raw = d_raw_query(query.sequence->batch, query.token(), query.head);
@@ -257,7 +257,7 @@ class WideBackward {
     }
   }
 
-  // d q = T^T d(T q), and what met q as it was.
+  // d q = T^T d(T q), plus the gradient of q before the rotation.
   void rotate_back() {
     if (!call_.terms.rotation) return;
     const auto finish = [&](const Rotator& rotator, const core::HeadsView& d,
@@ -275,7 +275,7 @@ class WideBackward {
   const Call& call_;
   const AttentionForward& forward_;
   const AttentionGradients& gradients_;
-  WideHeads raw_q_, raw_k_;  // empty: d_q and d_k serve
+  WideHeads raw_q_, raw_k_;  // empty: d_q and d_k are used
   std::vector<WideUnit> units_;
 };
 

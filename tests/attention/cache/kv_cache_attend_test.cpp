@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attention/cache/kv_cache_support.hpp"
-#include "phasor/attention/internal/reference.hpp"
+#include "attention/reference/attend_reference.hpp"
 #include "phasor/attention/kv_cache.hpp"
 
 namespace phasor::attention::tests {

@@ -1,4 +1,4 @@
-// Random problems of linear attention, and the comparison with the reference.
+// Random problems of linear attention, and the comparison with the full matrix.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "phasor/attention/internal/linear_reference.hpp"
+#include "attention/reference/linear_reference.hpp"
 #include "phasor/attention/linear.hpp"
 #include "support/tensor.hpp"
 
@@ -53,7 +53,7 @@ inline std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
                                            "partial", "blocks",      "xpos", "axes"};
   constexpr std::array kStrides = {"dense", "padded", "heads_first"};
   constexpr std::array kPaddings = {"none", "scattered", "left", "all"};
-  return out << "{.turning = Turning::" << kRotationChoices[static_cast<std::size_t>(c.rotating)]
+  return out << "{.rotating = Rotating::" << kRotationChoices[static_cast<std::size_t>(c.rotating)]
              << ", .features = FeatureMap::" << name_of(c.features) << ", .causality = Causality::"
              << (c.causality == Causality::none ? "none" : "bottom_right")
              << ", .batch = " << c.batch << ", .heads = " << c.heads
@@ -70,7 +70,7 @@ inline std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
 inline std::optional<core::Rotary> rotary_for(Rotating rotating, std::int64_t dim) {
   using core::PairLayout;
   if (rotating == Rotating::none || dim < 2) return std::nullopt;
-  // Partial: the middle of the head turns; blocks need an even number of pairs.
+  // Partial: the middle of the head rotates; blocks need an even number of pairs.
   const std::int64_t width = rotating == Rotating::partial && dim >= 4 ? dim / 4 * 2 : dim / 2 * 2;
   const core::Frequencies plain = core::make_frequencies({width, 10000.0});
   const std::vector<double> values(plain.values().begin(), plain.values().end());

@@ -152,7 +152,7 @@ TEST(LinearAttend, PaddedKeysCountForNothing) {
                            .value_dim = 16,
                            .padding = padding};
         expect_reference(c);
-        // Whatever padding holds: not even NaN comes through.
+        // NaN in padding has no effect.
         LinearProblem p(c);
         const Tensor before = p.attend();
         for (std::int64_t b = 0; b < c.batch; ++b) {
@@ -248,7 +248,7 @@ TEST(LinearState, StreamingIsTheBatch) {
                          .strides = Strides::heads_first,
                          .padding = padding};
       const LinearProblem p(c);
-      const LinearReference expected = p.reference();
+      const tests::LinearReference expected = p.reference();
       for (const std::vector<std::int64_t>& pieces :
            std::vector<std::vector<std::int64_t>>{{1}, {210}, {64}, {65, 1, 2, 63}, {150, 60}}) {
         for (const int threads : {1, 3}) {
@@ -261,8 +261,8 @@ TEST(LinearState, StreamingIsTheBatch) {
   }
 }
 
-// Query heads of one key head on several threads: the past is read by all and moved on by one.
-TEST(LinearState, SharedKeyHeadsMoveItOnce) {
+// Query heads of one key head on several threads: all read the past, one updates it.
+TEST(LinearState, SharedKeyHeadsUpdateItOnce) {
   const LinearCase c{.heads = 8,
                      .key_heads = 1,
                      .queries = 300,
@@ -275,7 +275,7 @@ TEST(LinearState, SharedKeyHeadsMoveItOnce) {
   expect_within_bound(p.reference(), p.new_out(), in_pieces(p, {150}, 4, state));
 }
 
-TEST(LinearState, ForksAndStartsAgain) {
+TEST(LinearState, ForksAndResets) {
   const LinearProblem p({.features = FeatureMap::softmax_exp, .queries = 30, .keys = 30});
   LinearState state(1, 1, 16, 16);
   const std::int64_t bytes = state.bytes();
@@ -295,15 +295,15 @@ TEST(LinearState, ForksAndStartsAgain) {
   LinearState fork = state;
   const std::vector<double> once = step(fork);
   EXPECT_NE(step(fork), once);
-  EXPECT_EQ(step(state), once) << "the fork moved the original";
+  EXPECT_EQ(step(state), once) << "the fork changed the original";
   state.reset();
   EXPECT_EQ(state.tokens(), 0);
   EXPECT_FALSE(state.features().has_value());
   EXPECT_EQ(in_pieces(p, {7}, 1, state), first);
 }
 
-// Equal terms are the worst that a plain float32 sum can meet: it stops growing at 2^24 of them and
-// is off by parts in ten thousand long before.
+// Equal terms are the worst case of a plain float32 sum: it stops growing at 2^24 of them, and long
+// before that its relative error is 1e-4.
 TEST(LinearState, AHundredThousandStepsStayWithinTheBound) {
   constexpr int kSteps = 100000;
   LinearState state(1, 1, 2, 1);
@@ -319,8 +319,8 @@ TEST(LinearState, AHundredThousandStepsStayWithinTheBound) {
   EXPECT_NEAR(out, value[0], kLinearError * value[0]);
 }
 
-// exp(200) is no float32; the ratio of (19) is.
-TEST(LinearAttend, LargeKeysAreNumbersLikeAnyOther) {
+// exp(200) overflows float32; the ratio of (19) does not.
+TEST(LinearAttend, LargeKeysDoNotOverflow) {
   const auto shifted = [](double by, Causality causality) {
     LinearProblem p({.features = FeatureMap::softmax_exp,
                      .causality = causality,
@@ -345,7 +345,7 @@ TEST(LinearAttend, LargeKeysAreNumbersLikeAnyOther) {
   }
 }
 
-TEST(LinearAttend, ALaterLargeKeyDoesNotReachEarlierQueries) {
+TEST(LinearAttend, ALaterLargeKeyDoesNotChangeEarlierQueries) {
   for (const std::int64_t at : {0, 1, 20, 63, 64, 99}) {
     LinearProblem p({.features = FeatureMap::softmax_exp,
                      .queries = 100,
@@ -363,7 +363,7 @@ TEST(LinearAttend, ALaterLargeKeyDoesNotReachEarlierQueries) {
   }
 }
 
-TEST(LinearAttend, NotANumberReachesThoseWhoSeeIt) {
+TEST(LinearAttend, NaNReachesTheQueriesThatSeeIt) {
   constexpr std::int64_t kTokensHere = 90, kAt = 40;
   const LinearCase c{.queries = kTokensHere, .keys = kTokensHere, .value_dim = 3};
   const LinearProblem clean(c);
@@ -387,7 +387,7 @@ TEST(LinearAttend, NotANumberReachesThoseWhoSeeIt) {
   }
 }
 
-// An output of many lines goes past the caches where it is aligned, and into them where it is not.
+// A large output is written past the caches if it is aligned, otherwise through them.
 TEST(LinearAttend, LargeOutputsAreTheSameNumbers) {
   constexpr std::int64_t kLong = 8200, kDim = 64;
   const LinearProblem p({.heads = 2,
@@ -460,7 +460,7 @@ TEST(LinearAttend, GoldenCases) {
     const LinearOptions options{.causality = g.causality, .features = g.features};
     linear_attend(rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim),
                   view(out, g.value_dim), options);
-    const LinearReference reference = linear_attend_reference(
+    const tests::LinearReference reference = tests::linear_attend_reference(
         rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim), options);
     for (std::int64_t b = 0; b < g.batch; ++b) {
       for (std::int64_t h = 0; h < g.heads; ++h) {

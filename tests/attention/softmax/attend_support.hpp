@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/attention/internal/reference.hpp"
+#include "attention/reference/attend_reference.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/encodings/score_terms.hpp"

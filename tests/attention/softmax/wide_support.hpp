@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <vector>
 
+#include "attention/reference/tokens.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/error.hpp"
 
 namespace phasor::attention::tests {
 
@@ -32,15 +33,24 @@ inline void expect_wide(const char* what, const std::vector<double>& got,
   }
 }
 
-template <class Run>
-void expect_unsupported(const char* text, const Run& run) {
-  try {
-    run();
-    ADD_FAILURE() << "not refused: " << text;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
-    EXPECT_STREQ(error.what(), text);
+// The gradient of one tensor against the derivative along a random direction: slope(direction) is
+// exact to rounding. A wrong element moves the product with the direction by as much.
+template <class Slope>
+void expect_slope(const char* what, const void* data, const std::vector<double>& gradient,
+                  const Slope& slope, double error = kAttendErrorF64) {
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal;
+  Direction direction{data, std::vector<double>(gradient.size())};
+  double got = 0.0, largest = 1.0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    direction.values[i] = normal(random);
+    got += gradient[i] * direction.values[i];
+    largest = std::max(largest, std::fabs(gradient[i]));
   }
+  // Errors of `error` each, of random signs.
+  const double tolerance =
+      4.0 * error * largest * std::sqrt(1.0 + static_cast<double>(gradient.size()));
+  EXPECT_NEAR(got, slope(direction), tolerance) << what;
 }
 
 }  // namespace phasor::attention::tests

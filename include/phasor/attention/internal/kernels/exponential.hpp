@@ -22,7 +22,7 @@ inline Float exp2_of(Float x) {
   p = mul_add(p, part, splat(6.93147e-1F));
   p = mul_add(p, part, splat(1.0F));
   // The low bits of `shifted` are the integer; a product, not an addition to the exponent, so that
-  // NaN stays what it is.
+  // NaN stays NaN.
   const Bits exponent = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
   const Float scaled = p * reinterpret_cast<Float>(exponent);
   return x < splat(kSmallestExponent) ? Float{} : scaled;
@@ -46,7 +46,7 @@ inline Float soft_capped(Float x, float cap) {
   return splat(cap) * (y < Float{} ? -size : size);
 }
 
-// The larger of each lane; b where either is NaN.
+// The larger of each lane; b if either is NaN.
 inline Float larger(Float a, Float b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Float>(
@@ -59,7 +59,7 @@ inline Float larger(Float a, Float b) {
 #endif
 }
 
-// The vector with its lanes turned by kBy: (lane + kBy) mod kFloats.
+// The vector with its lanes rotated by kBy: (lane + kBy) mod kFloats.
 template <int kBy, int... Lane>
 inline Float rotated_lanes(Float x, Lanes<Lane...>) {
   return __builtin_shufflevector(x, x, ((Lane + kBy) % kFloats)...);

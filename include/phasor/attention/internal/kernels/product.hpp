@@ -5,14 +5,14 @@
 
 #include "phasor/core/internal/kernels/vector.hpp"
 
-// A loop over registers that must not stay a loop.
+// A loop over registers, to be unrolled.
 #if defined(__clang__)
 #define PHASOR_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define PHASOR_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-// A function that must not become a call: GCC makes clones of the product that keep fewer sums in
+// A function to be inlined: GCC makes clones of the product that keep fewer sums in
 // registers, a tenth of the whole attention with relative rows.
 #define PHASOR_IN_PLACE __attribute__((always_inline)) inline
 
