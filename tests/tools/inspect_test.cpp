@@ -70,6 +70,7 @@ TEST_F(InspectCommand, Refusals) {
   expect_refusal(run({"inspect"}), "inspect", "model");
   expect_refusal(run({"inspect", file("absent.gguf")}), "inspect", "absent.gguf");
   expect_refusal(run({"inspect", put_text("cut.gguf", "GGUF\x03")}), "inspect", "cut.gguf");
+  expect_refusal(run({"inspect", put_text("notes.txt", "hello")}), "inspect", "notes.txt");
   expect_refusal(run({"inspect", put_text("x.safetensors", "12345678")}), "inspect",
                  "x.safetensors");
 }

@@ -266,13 +266,10 @@ class Evaluation {
 
 void check_flags(EvalFlags& flags) {
   for (const std::int64_t context : flags.contexts) {
-    if (context < 2)
-      throw Error(ErrorCode::invalid_argument,
-                  message("--contexts must be at least 2, got ", context));
+    if (context < 2) refuse(message("--contexts must be at least 2, got ", context));
     if (flags.stride > context)
-      throw Error(ErrorCode::invalid_argument,
-                  message("--stride must be at most each context, got ", flags.stride,
-                          " with context ", context));
+      refuse(message("--stride must be at most the context, got ", flags.stride, " for context ",
+                     context));
   }
   std::sort(flags.contexts.begin(), flags.contexts.end());
   flags.contexts.erase(std::unique(flags.contexts.begin(), flags.contexts.end()),
@@ -282,14 +279,13 @@ void check_flags(EvalFlags& flags) {
     // The length does not matter for an unknown name.
     if (name != "longrope") (void)models::scaling_for(name, 1, 1).value_or_throw();
     if (name == "longrope" && flags.longrope.empty())
-      throw Error(ErrorCode::invalid_argument,
-                  "--scaling longrope must come with --longrope FACTORS.json, got none");
+      refuse("--scaling longrope requires --longrope FACTORS.json");
     if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
   }
   flags.scalings = once;
   if (flags.text.empty() == flags.ids.empty())
-    throw Error(ErrorCode::invalid_argument, message("one of --text and --ids must be given, got ",
-                                                     flags.text.empty() ? "none" : "both"));
+    refuse(flags.text.empty() ? "--text or --ids is required"
+                              : "--text cannot be combined with --ids");
 }
 
 std::vector<std::int64_t> text_ids(const EvalFlags& flags) {

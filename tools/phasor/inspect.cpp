@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "commands.hpp"
+#include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -130,7 +133,17 @@ io::Json json_of(const std::vector<Entry>& entries) {
   return list;
 }
 
+void check_format(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored) && !io::looks_like_gguf(path) &&
+      path.extension() != ".safetensors") {
+    refuse(ErrorCode::unsupported,
+           message(path.string(), " is neither a GGUF file nor a .safetensors file"));
+  }
+}
+
 int run_inspect(const InspectFlags& flags) {
+  check_format(flags.model);
   const Contents contents =
       io::looks_like_gguf(flags.model)
           ? contents_of_gguf(io::GgufFile::open(flags.model).value_or_throw())

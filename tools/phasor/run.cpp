@@ -121,7 +121,7 @@ void print_json(const LoadedModel& model, io::Json answer) {
   fmt::print("{}\n", answer.dump());
 }
 
-// The window must hold the prompt and the answer, unless it may shift.
+// Prompt and answer must fit the context, unless it may shift.
 void check_context(std::int64_t prompt_tokens, const models::GenerateOptions& options) {
   if (options.context <= 0 || prompt_tokens > options.context) return;  // generate() checks these
   if (options.when_full == models::WindowFull::shift) return;

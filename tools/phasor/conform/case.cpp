@@ -32,7 +32,7 @@ CaseArray read_array(const std::filesystem::path& directory, const json& entry,
   CaseArray array;
   array.data = io::read_npy(directory / file).value_or_throw();
   if (io::name_of(array.data.type) != dtype) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": ", file, " must hold ", dtype,
+    throw Error(ErrorCode::invalid_argument, message(where, ": ", file, " must be ", dtype,
                                                      ", got ", io::name_of(array.data.type)));
   }
   if (array.data.shape != shape) {

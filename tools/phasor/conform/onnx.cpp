@@ -72,7 +72,7 @@ std::vector<float> rows_of(const CaseArray& cache, std::int64_t pairs, const std
   const std::int64_t width = cache.data.shape.empty() ? 0 : cache.data.shape.back();
   if (width < pairs) {
     throw Error(ErrorCode::shape_mismatch,
-                message(name, ": must hold ", pairs, " pairs a row, got ", width));
+                message(name, ": must have ", pairs, " pairs per row, got ", width));
   }
   const std::vector<double> values = io::to_doubles(cache.data).value_or_throw();
   std::vector<float> rows;
