@@ -1,4 +1,4 @@
-# What the library and the command are built on. All that is missing is told in one message, with the names to install.
+# Dependencies of the library and the command. One message lists everything that is missing and how to install it.
 set(missing "")
 set(packages "")
 set(without "")
@@ -23,7 +23,7 @@ if(PHASOR_BUILD_TOOLS)
   endif()
 endif()
 if(PHASOR_ONEDNN)
-  # Debian's package file for CMake asks for OpenCL's headers, which products on the CPU do not need.
+  # Debian's CMake package requires OpenCL headers, which are not needed on the CPU.
   find_library(DNNL_LIBRARY dnnl)
   find_path(DNNL_INCLUDE_DIR dnnl.h)
   if(NOT DNNL_LIBRARY OR NOT DNNL_INCLUDE_DIR)
@@ -43,14 +43,14 @@ endif()
 if(missing)
   string(JOIN ", " names ${missing})
   string(JOIN " " install ${packages})
-  # CMake leaves lines alone that begin with spaces.
+  # CMake does not wrap lines that begin with spaces.
   set(advice "On Debian:\n  apt-get install ${install}")
   if(without)
     list(TRANSFORM without PREPEND "-D" OUTPUT_VARIABLE by_cmake)
     list(TRANSFORM without PREPEND "--config-settings cmake.define." OUTPUT_VARIABLE by_pip)
     string(JOIN " " by_cmake ${by_cmake})
     string(JOIN " " by_pip ${by_pip})
-    string(APPEND advice "\nOr build without what can be left out:\n  cmake ${by_cmake}\n  pip install . ${by_pip}")
+    string(APPEND advice "\nOr build without the optional ones:\n  cmake ${by_cmake}\n  pip install . ${by_pip}")
   endif()
   message(FATAL_ERROR "phasor: missing libraries: ${names}.\n${advice}")
 endif()

@@ -1,5 +1,5 @@
-# What libphasor is built on, for those who link it: the build itself, and programs that link the archive, which need the
-# same libraries. A library that a room starts to use is one more line of PHASOR_NEEDED_LIBRARIES.
+# Libraries that libphasor uses. Programs that link the static library need them too. A new dependency is one more line of
+# PHASOR_NEEDED_LIBRARIES.
 set(PHASOR_NEEDED_LIBRARIES "")
 if(PHASOR_ONEDNN)
   list(APPEND PHASOR_NEEDED_LIBRARIES ${DNNL_LIBRARY})
@@ -16,7 +16,7 @@ function(phasor_link_name library result)
 endfunction()
 
 # phasor_link_needs(target): in the build by path; installed by a target that phasorConfig.cmake finds on the machine of
-# the program, since that machine may keep it elsewhere.
+# the program, since its path may differ there.
 function(phasor_link_needs target)
   foreach(library ${PHASOR_NEEDED_LIBRARIES})
     phasor_link_name(${library} name)
@@ -24,8 +24,8 @@ function(phasor_link_needs target)
   endforeach()
 endfunction()
 
-# For phasorConfig.cmake (PHASOR_NEEDED_NAMES) and phasor.pc (PHASOR_PC_LIBS_PRIVATE). The C++ library and libm are asked of
-# the compiler: a C program's linker does not add them.
+# For phasorConfig.cmake (PHASOR_NEEDED_NAMES) and phasor.pc (PHASOR_PC_LIBS_PRIVATE). The C++ library and libm are named
+# because a C program's linker does not add them.
 set(PHASOR_NEEDED_NAMES "")
 set(PHASOR_PC_LIBS_PRIVATE "")
 foreach(library ${PHASOR_NEEDED_LIBRARIES})

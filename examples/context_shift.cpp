@@ -1,13 +1,13 @@
-// A cache that is full drops old tokens, moves the rest up and goes on. Moving turns keys again: a
-// compact cache gathers the roundings, a drift-free one turns its raw keys and gathers none.
+// A full cache drops old tokens and shifts the others. A shift rotates keys again: a compact cache
+// accumulates rounding errors, a drift-free cache rotates its raw keys and does not.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
 
-#include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention.hpp"
+#include "phasor/attention/kv_cache.hpp"
 
 namespace {
 
@@ -27,7 +27,7 @@ KVCache make_cache(CacheMode mode) {
                   .mode = mode});
 }
 
-// One token's key, the same each time it is asked for.
+// The key of one token, always the same.
 std::vector<float> key_of(std::int64_t token) {
   std::mt19937 random(static_cast<std::uint32_t>(token));
   std::normal_distribution<float> normal;
@@ -39,10 +39,10 @@ std::vector<float> key_of(std::int64_t token) {
 void append(KVCache& cache, std::int64_t token) {
   const std::vector<float> key = key_of(token);
   const auto view = phasor::heads_view(key.data(), 1, 1, 1, kHeadDim);
-  cache.append(view, view);  // at the position behind the last token
+  cache.append(view, view);  // at the position after the last token
 }
 
-// The largest distance of a key from the same token turned afresh in float64, relative to its length.
+// The largest distance of a key from the same token rotated in float64, relative to its length.
 // The cache holds the first `sinks` tokens of all, then those from `first` on.
 double error_of(const KVCache& cache, std::int64_t sinks, std::int64_t first) {
   const std::vector<double> positions = cache.positions();

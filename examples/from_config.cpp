@@ -1,5 +1,4 @@
-// From a model's config.json to the numbers of each kind of layer. With an argument: that file or
-// folder.
+// Reads a config.json and prints the frequencies of each kind of layer. Argument: a file or folder.
 #include <cstdio>
 #include <optional>
 

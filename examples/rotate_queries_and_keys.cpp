@@ -1,5 +1,4 @@
-// The shortest correct use: queries and keys turned in place, and a score that depends on m - n
-// only.
+// The shortest use: rotate queries and keys in place; a score depends only on m - n.
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -8,7 +7,7 @@
 
 namespace {
 
-// The score of one query head and one key head that stand at two positions.
+// The score of one query head and one key head at two positions.
 double score(const phasor::Rotary& rope, std::int64_t query_position, std::int64_t key_position) {
   std::vector<float> q(8, 0.5F);
   std::vector<float> k{0.1F, 0.2F, 0.3F, 0.4F, 0.5F, 0.6F, 0.7F, 0.8F};
@@ -34,7 +33,7 @@ int main() {
                         .base = 500000.0,
                         .layout = phasor::PairLayout::half};
   const phasor::Rotary rope = phasor::resolve(spec);
-  phasor::rotate_qk(rope, phasor::positions_from(0),  // the first token stands at 0
+  phasor::rotate_qk(rope, phasor::positions_from(0),  // positions 0, 1, 2, ...
                     phasor::heads_view(q.data(), kBatch, kTokens, kQueryHeads, kHeadDim),
                     phasor::heads_view(k.data(), kBatch, kTokens, kKeyHeads, kHeadDim));
   std::printf("q[token 1, head 0, feature 0] = %.6f, cos 1 - sin 1 = %.6f\n",

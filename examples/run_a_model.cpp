@@ -1,4 +1,4 @@
-// A model from its files, token by token. Without a tokenizer in the folder it speaks in ids.
+// Loads a model and generates token by token. Without a tokenizer in the folder it prints ids.
 //
 //   example_run_a_model MODEL [PROMPT]      MODEL: a folder with config.json and safetensors, or a GGUF file
 #include <cstdio>

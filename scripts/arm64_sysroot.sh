@@ -1,17 +1,17 @@
 #!/bin/sh
-# arm64_sysroot.sh FOLDER PACKAGE...: Debian's arm64 packages and all that they need, unpacked into FOLDER. Nothing is
-# installed on this machine and no script of a package is run, so that it needs no rights; apt keeps its books in FOLDER.
+# arm64_sysroot.sh FOLDER PACKAGE...: unpacks Debian's arm64 packages and their dependencies into FOLDER. Nothing is
+# installed on this machine and no package script runs, so no root rights are needed; apt keeps its state in FOLDER.
 set -eu
 
 [ $# -ge 2 ] || {
-  echo "arm64_sysroot: a folder and packages must be given, got $# arguments" >&2
+  echo "usage: arm64_sysroot.sh FOLDER PACKAGE..." >&2
   exit 2
 }
 mkdir -p "$1"
 folder=$(CDPATH='' cd -- "$1" && pwd -P)
 shift
 
-# What it was made of; made again when that changes.
+# The package list it was made from; made again when that changes.
 stamp=$folder/.packages
 [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$*" ] || exit 0
 
@@ -25,7 +25,7 @@ apt() {
 apt update
 apt install -y --no-install-recommends --download-only "$@"
 
-# Debian's packages still name /lib and mean /usr/lib.
+# Debian's packages still use /lib for /usr/lib.
 for name in bin sbin lib; do
   mkdir -p "$folder/usr/$name"
   ln -sfn "usr/$name" "$folder/$name"
@@ -33,7 +33,7 @@ done
 for package in "$books"/archives/*.deb; do
   dpkg-deb --fsys-tarfile "$package" | tar -x -C "$folder" --keep-directory-symlink --no-same-owner
 done
-# A link to /lib means that of the folder.
+# Links to /lib must point inside FOLDER.
 find "$folder" -type l -lname '/*' | while IFS= read -r link; do
   ln -sfn "$folder$(readlink "$link")" "$link"
 done

@@ -54,15 +54,15 @@ def check(root, text):
             entries = ENTRY.findall(cell)
             leftover = ENTRY.sub("", cell).strip(" ,;")
             if not entries or leftover:
-                problems.append(f"{where}: {kind} must read `name` in `path`, got {cell or 'nothing'}")
+                problems.append(f"{where}: {kind} must read `name` in `path`, got {cell or 'an empty cell'}")
             for name, path in entries:
                 file = root / path
                 if not file.is_file():
-                    problems.append(f"{where}: {kind} {name} must be in a file, got {path}, which does not exist")
+                    problems.append(f"{where}: {kind} {name}: no such file {path}")
                 elif kind == "test" and not path.startswith("tests/"):
                     problems.append(f"{where}: test {name} must be under tests/, got {path}")
                 elif not found(file.read_text(encoding="utf-8"), name):
-                    problems.append(f"{where}: {kind} {name} must be in {path}, got a file without it")
+                    problems.append(f"{where}: {kind} {name} not found in {path}")
     return problems, count
 
 
@@ -72,13 +72,13 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     table = options.root / "docs" / "equations.md"
     if not table.is_file():
-        print(f"check_equations: {table} must exist, got no such file", file=sys.stderr)
+        print(f"check_equations: cannot open {table}: no such file", file=sys.stderr)
         return 2
     problems, count = check(options.root, table.read_text(encoding="utf-8"))
     for problem in problems:
         print(problem, file=sys.stderr)
     if not count:
-        print(f"check_equations: {table} must have a table with rows, got none", file=sys.stderr)
+        print(f"check_equations: no table rows in {table}", file=sys.stderr)
         return 2
     print(f"check_equations: {count} rows, {len(problems)} problems")
     return 1 if problems else 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails on an #include that points up or sideways between rooms. The table of floors is layers.toml."""
+"""Fails on an #include of a room that layers.toml does not allow."""
 
 import argparse
 import pathlib
@@ -39,12 +39,12 @@ class Layers:
         for room, below in self.rooms.items():
             for other in below:
                 if other not in self.rooms:
-                    raise ValueError(f"layers.toml: rooms must name rooms, got {other} under {room}")
+                    raise ValueError(f"layers.toml: unknown room {other} under {room}")
                 if room in self.rooms[other]:
-                    raise ValueError(f"layers.toml: floors must have no cycle, got {room} and {other}")
+                    raise ValueError(f"layers.toml: cycle between {room} and {other}")
 
     def resolve(self, file, target):
-        """The path inside the project that an include names, or None for the outside world."""
+        """The path inside the project that an include names, or None for other headers."""
         for folder in [file.parent, *(self.root / include_root for include_root in self.include_roots)]:
             path = (folder / target).resolve()
             if path.is_file() and path.is_relative_to(self.root):
@@ -97,9 +97,9 @@ class Layers:
         file = self.root / path
         source = self.place(path)
         if source[0] == "room" and source[1] not in self.rooms:
-            return [f"{path}: folder must be a room of layers.toml, got {source[1]}"]
+            return [f"{path}: unknown room {source[1]}; add it to layers.toml"]
         if source[0] == "top" and source[1] not in self.top_headers:
-            return [f"{path}: must be a top header of layers.toml, got {source[1]}"]
+            return [f"{path}: unknown top header {source[1]}; add it to layers.toml"]
         in_kernels = self.is_kernel(path)
         problems = []
         for line, quote, target in includes(file.read_text(encoding="utf-8")):
@@ -107,7 +107,7 @@ class Layers:
             where = f"{path}:{line}"
             if found is None:
                 if quote == '"' or target.startswith("phasor/"):
-                    problems.append(f"{where}: include must name a file of the project, got {target}")
+                    problems.append(f"{where}: no such file in the project: {target}")
                 elif str(path) not in self.compiled_once.get(target.split("/")[0], [str(path)]):
                     only = ", ".join(self.compiled_once[target.split("/")[0]])
                     problems.append(f"{where}: only {only} may include this header, got <{target}>")
@@ -180,7 +180,7 @@ def main(arguments=None):
     for problem in problems:
         print(problem, file=sys.stderr)
     if not count:
-        print(f"check_layers: {options.root} must hold sources, got none", file=sys.stderr)
+        print(f"check_layers: no sources in {options.root}", file=sys.stderr)
         return 2
     print(f"check_layers: {count} files, {len(problems)} problems")
     return 1 if problems else 0

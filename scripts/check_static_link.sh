@@ -1,7 +1,7 @@
 #!/bin/sh
 # Links a C program with libphasor.a through `pkg-config --static`, and a C++ program through find_package, from an install of
-# BUILD_DIR, and runs both. Each takes the whole archive, so that a library missing from what the package says it needs is an
-# error even where the program itself calls nothing of it.
+# BUILD_DIR, and runs both. Each takes the whole archive, so that a missing dependency is an
+# error even if the program does not call it.
 #
 # usage: scripts/check_static_link.sh BUILD_DIR
 set -eu
@@ -52,7 +52,7 @@ PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 libraries=$(pkg-config --static --libs phasor)
 whole=$(printf '%s\n' "$libraries" | sed 's/-lphasor/-Wl,--whole-archive -lphasor -Wl,--no-whole-archive/')
-# Word splitting is what pkg-config's output is made for.
+# pkg-config's output is meant to be split into words.
 # shellcheck disable=SC2046,SC2086
 "${CC:-cc}" -std=c11 -Wall -Wextra -Werror "$root/examples/consumer/main.c" -o "$scratch/consumer" \
   $(pkg-config --cflags phasor) $whole 2>"$scratch/log" || {

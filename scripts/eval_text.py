@@ -89,7 +89,7 @@ def text_of(folder, limit):
             size += len(paragraph.encode()) + 1
         name = page.next_page
     if size < limit:
-        sys.exit(f"eval_text: the book must have {limit} bytes of prose, got {size}")
+        sys.exit(f"eval_text: the text needs {limit} bytes of prose, got {size}")
     return "\n".join(lines) + "\n"
 
 
@@ -122,7 +122,7 @@ def main():
                 text = text_of(unpacked(package, scratch), arguments.bytes)
                 label = os.path.basename(package)
         except (OSError, subprocess.CalledProcessError) as error:
-            sys.exit(f"eval_text: {PACKAGE} must be readable, got {error}")
+            sys.exit(f"eval_text: cannot read {PACKAGE}: {error}")
     data = text.encode()
     with open(arguments.out, "wb") as out:
         out.write(data)

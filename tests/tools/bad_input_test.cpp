@@ -101,21 +101,22 @@ TEST_F(BadInput, specs_that_make_no_sense) {
 TEST_F(BadInput, positions_that_do_not_fit) {
   const auto with = [&](const std::string& path) { return rotate(config_, {"--positions", path}); };
   expect_refusal(with(put_array<double>("P.npy", NpyType::f64, {3}, {0.0, NAN, 1.0})), "rotate",
-                 "finite");
+                 {"P.npy", "nan"});
   expect_refusal(with(put_array<double>("P.npy", NpyType::f64, {3}, {0.0, 1.0, INFINITY})),
-                 "rotate", "finite");
+                 "rotate", {"P.npy", "inf"});
   expect_refusal(with(put_array<std::int64_t>("P.npy", NpyType::i64, {4}, {0, 1, 2, 3})), "rotate",
-                 "got [4]");
+                 {"positions", "[4]"});
   expect_refusal(with(put_array<std::int64_t>("P.npy", NpyType::i64, {2, 3}, {0, 1, 2, 3, 4, 5})),
                  "rotate", "[1, 3]");
   expect_refusal(
       with(put_array<std::int64_t>("P.npy", NpyType::i64, {3, 1, 3}, {0, 1, 2, 0, 1, 2, 0, 1, 2})),
-      "rotate", "got [3, 1, 3]");
+      "rotate", {"positions", "[3, 1, 3]"});
   expect_refusal(with(put_array<std::int64_t>("P.npy", NpyType::i64, {3}, {0, 1, INT64_MAX})),
                  "rotate", "position");
   expect_refusal(with(put_array<std::uint8_t>("P.npy", NpyType::boolean, {3}, {0, 1, 1})), "rotate",
                  "bool");
-  expect_refusal(rotate(config_, {"--offset", "9223372036854775807"}), "rotate", "2^53");
+  expect_refusal(rotate(config_, {"--offset", "9223372036854775807"}), "rotate",
+                 "9223372036854775807");
 }
 
 TEST_F(BadInput, flags_that_do_not_fit) {

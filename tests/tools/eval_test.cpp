@@ -60,17 +60,15 @@ TEST_F(EvalCommand, TableOfScalingsAndContexts) {
   }
   std::sort(beyond.begin(), beyond.end());
   EXPECT_EQ(std::unique(beyond.begin(), beyond.end()), beyond.end());
-  EXPECT_NE(page.at("note").get<std::string>().find("trained to"), std::string::npos);
-  EXPECT_NE(page.at("summary").get<std::string>().find("Lowest perplexity: none at 64"),
-            std::string::npos)
+  EXPECT_NE(page.at("note").get<std::string>().find(std::to_string(trained)), std::string::npos);
+  EXPECT_NE(page.at("summary").get<std::string>().find("none at 64"), std::string::npos)
       << page.at("summary");
 
   const Outcome plain = run({"eval", golden("qwen3_qk_norm"), "--ids", ids, "--contexts", "64",
                              "--scaling", "none,yarn"});
   EXPECT_EQ(plain.exit, 0);
   EXPECT_NE(plain.out.find("\nyarn "), std::string::npos) << plain.out;
-  EXPECT_NE(plain.err.find("yarn, context 64: the same frequencies as none"), std::string::npos)
-      << plain.err;
+  EXPECT_NE(plain.err.find("yarn, context 64: "), std::string::npos) << plain.err;
 }
 
 TEST_F(EvalCommand, CsvIsResumed) {
@@ -86,7 +84,7 @@ TEST_F(EvalCommand, CsvIsResumed) {
       "model,scaling,factor,context,stride,windows,scored_tokens,nats,standard_error,perplexity,"
       "last_quarter_nats,seconds\nmodel,none,1,16,8,12,99,"));
   const Outcome second = evaluate("16,32", "none,linear");
-  EXPECT_NE(second.err.find("none, context 16: already in the CSV file"), std::string::npos);
+  EXPECT_NE(second.err.find("none, context 16: "), std::string::npos);
   const std::string all = io::testing::get(at("cells.csv"));
   EXPECT_EQ(lines(all), 5u);
   EXPECT_TRUE(all.starts_with(first));
@@ -94,19 +92,19 @@ TEST_F(EvalCommand, CsvIsResumed) {
   EXPECT_EQ(evaluate("16,32", "none,linear").exit, 0);
   EXPECT_EQ(io::testing::get(at("cells.csv")), all);
 
-  // Another text, another model, a file of somebody else's: refused, and left as they are.
+  // Another text, another model, an unrelated file: refused and unchanged.
   const std::string other = text(90, "other.npy");
   const Outcome mixed =
       run({"eval", model, "--ids", other, "--contexts", "16", "--csv", file("cells.csv")});
-  expect_refusal(mixed, "eval", "of one with 100");
+  expect_refusal(mixed, "eval", {"cells.csv", "90", "100"});
   EXPECT_EQ(io::testing::get(at("cells.csv")), all);
   const std::string notes = put_text("notes.csv", "a,b\n1,2\n");
   expect_refusal(run({"eval", model, "--ids", ids, "--contexts", "16", "--csv", notes}), "eval",
-                 "header");
+                 "notes.csv");
   EXPECT_EQ(io::testing::get(at("notes.csv")), "a,b\n1,2\n");
   const std::string damaged = put_text("damaged.csv", first + "model,none,1\n");
   expect_refusal(run({"eval", model, "--ids", ids, "--contexts", "16", "--csv", damaged}), "eval",
-                 "line 3");
+                 {"damaged.csv", "3"});
 }
 
 TEST_F(EvalCommand, LongropeLists) {
@@ -134,20 +132,20 @@ TEST_F(EvalCommand, LongropeLists) {
 
 TEST_F(EvalCommand, Refusals) {
   const std::string model = golden("qwen3_qk_norm"), ids = text(40);
-  const auto refused = [&](std::vector<std::string> flags, std::string_view words) {
+  const auto refused = [&](std::vector<std::string> flags, const Values& values) {
     flags.insert(flags.begin(), {"eval", model});
-    expect_refusal(run(flags), "eval", words);
+    expect_refusal(run(flags), "eval", values);
   };
-  refused({"--ids", ids, "--contexts", "0"}, "--contexts must be at least 2, got 0");
+  refused({"--ids", ids, "--contexts", "0"}, {"--contexts", "0"});
   refused({"--ids", ids, "--contexts", "16,x"}, "--contexts");
-  refused({"--ids", ids, "--contexts", "40"}, "at least 41 tokens for a context of 40, got 40");
-  refused({"--ids", ids, "--contexts", "16", "--max-tokens", "16"}, "got 16");
-  refused({"--ids", ids, "--contexts", "16", "--scaling", "none,yarm"}, "got 'yarm'");
+  refused({"--ids", ids, "--contexts", "40"}, {"41", "40"});
+  refused({"--ids", ids, "--contexts", "16", "--max-tokens", "16"}, {"17", "16"});
+  refused({"--ids", ids, "--contexts", "16", "--scaling", "none,yarm"}, "yarm");
   refused({"--ids", ids, "--contexts", "16", "--scaling", "longrope"}, "--longrope");
   refused({"--ids", ids, "--contexts", "16", "--stride", "17"}, "--stride");
   refused({"--ids", ids, "--contexts", "16", "--stride", "0"}, "--stride");
   refused({"--ids", ids, "--contexts", "16", "--csv", file("no/such/e.csv")}, "e.csv");
-  refused({"--contexts", "16"}, "--text and --ids");
+  refused({"--contexts", "16"}, {"--text", "--ids"});
   refused({"--text", file("absent.txt"), "--contexts", "16"}, "absent.txt");
   refused({"--text", put_text("t.txt", "words"), "--contexts", "16"}, "tokenizer");
 }

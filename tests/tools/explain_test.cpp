@@ -21,8 +21,8 @@ class ExplainCommand : public Phasor {};
 TEST_F(ExplainCommand, PageNamesTheNumbersAndTheirKeys) {
   const Outcome outcome = run({"explain", put_text("config.json", kLlamaConfig)});
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
-  for (const char* words : {"layers 0-1: rotary position embedding", "500000", "from rope_theta",
-                            "16 of 16", "from model_type llama", "turns within the trained 2048"}) {
+  for (const char* words :
+       {"layers 0-1", "500000", "rope_theta", "16 of 16", "model_type llama", "2048"}) {
     EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
   }
 }
@@ -66,9 +66,9 @@ TEST_F(ExplainCommand, GgufIsReadByItsMetadata) {
 
 TEST_F(ExplainCommand, BadFilesGiveOneLine) {
   expect_refusal(run({"explain", file("absent.json")}), "explain", "absent.json");
-  expect_refusal(run({"explain", put_text("empty.json", "")}), "explain", "expected JSON");
+  expect_refusal(run({"explain", put_text("empty.json", "")}), "explain", "empty.json");
   expect_refusal(run({"explain", put_text("cut.json", R"({"model_type": "lla)")}), "explain",
-                 "expected JSON, got something else at line 1");
+                 {"cut.json", "line 1"});
   expect_refusal(run({"explain", put_text("magic.gguf", "GGUF")}), "explain", "magic.gguf");
   expect_refusal(run({"explain", put_text("typo.json", R"({"model_type": "llama", "head_dim": 8,
       "rope_thetta": 1})")}),
@@ -76,7 +76,7 @@ TEST_F(ExplainCommand, BadFilesGiveOneLine) {
   std::filesystem::create_directory(at("folder"));
   expect_refusal(run({"explain", file("folder")}), "explain", "config.json");
   const std::string good = put_text("good.json", kLlamaConfig);
-  expect_refusal(run({"explain", good, "--context", "0"}), "explain", "at least 1, got 0");
+  expect_refusal(run({"explain", good, "--context", "0"}), "explain", {"--context", "0"});
 }
 
 }  // namespace

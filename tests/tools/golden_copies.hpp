@@ -31,11 +31,14 @@ class Conform : public Phasor {
     return run(words);
   }
 
-  void expect_failure(std::string_view words) const {
+  void expect_failure(const Values& values) const {
     const Outcome outcome = conform();
     EXPECT_EQ(outcome.exit, 1) << outcome.err;
     EXPECT_NE(outcome.out.find("FAIL"), std::string::npos) << outcome.out;
-    EXPECT_NE(outcome.out.find(words), std::string::npos) << outcome.out;
+    for (const std::string& value : values.list) {
+      EXPECT_NE(outcome.out.find(value), std::string::npos)
+          << "no \"" << value << "\" in: " << outcome.out;
+    }
     EXPECT_NE(outcome.out.find("0 passed, 1 failed, 0 unsupported\n"), std::string::npos)
         << outcome.out;
   }

@@ -49,7 +49,7 @@ TEST_F(PlanCommand, JsonAndCsv) {
 
 TEST_F(PlanCommand, Refusals) {
   const std::string config = golden("models/qwen2_bias_yarn/model");
-  expect_refusal(run({"plan", "--config", config, "--to", "16"}), "plan", "got 16");
+  expect_refusal(run({"plan", "--config", config, "--to", "16"}), "plan", "16");
   expect_refusal(run({"plan", "--config", config}), "plan", "--to");
   expect_refusal(run({"plan", "--config", file("absent.json"), "--to", "64"}), "plan",
                  "absent.json");

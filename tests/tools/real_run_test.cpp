@@ -75,10 +75,10 @@ TEST_F(RealRun, PerplexityOfEnglishIsThatOfTheReference) {
 }
 
 TEST_F(RealRun, Refusals) {
-  expect_refusal(run({"run", model_, "--prompt", ""}), "run", "got an empty text");
-  expect_refusal(run({"run", model_, "--prompt", "a\xff"}), "run", "offset 1");
+  expect_refusal(run({"run", model_, "--prompt", ""}), "run", "--prompt");
+  expect_refusal(run({"run", model_, "--prompt", "a\xff"}), "run", "UTF-8");
   expect_refusal(run({"run", model_, "--prompt", "a b c d e", "--context", "4"}), "run",
-                 "the context of 4");
+                 {"5", "4"});
   expect_refusal(run({"run", model_, "--chat", "--prompt", "a", "--chat-format", "x"}), "run",
                  "'x'");
   std::ifstream whole(model_, std::ios::binary);

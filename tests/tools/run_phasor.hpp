@@ -9,8 +9,10 @@
 
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "phasor/io/npy.hpp"
@@ -27,9 +29,19 @@ struct Outcome {
   [[nodiscard]] std::string first_error_line() const { return err.substr(0, err.find('\n')); }
 };
 
+// What a message shows: numbers, keys, flags, names of files. Tests assert these and never the
+// sentence around them, so that its wording can improve.
+struct Values {
+  Values(const char* value) : list{value} {}
+  Values(std::string value) : list{std::move(value)} {}
+  Values(std::initializer_list<std::string> values) : list(values) {}
+
+  std::vector<std::string> list;
+};
+
 class Phasor : public io::testing::TemporaryFolder {
  protected:
-  // The built command, behind the emulator's words where it is built for another machine.
+  // The built command, run by the emulator if it is built for another machine.
   [[nodiscard]] static std::vector<std::string> command() {
     std::vector<std::string> words;
     std::istringstream emulator(PHASOR_EMULATOR);
@@ -89,14 +101,15 @@ class Phasor : public io::testing::TemporaryFolder {
     return io::read_npy(at(name)).value_or_throw();
   }
 
-  // The command said no: exit 2, one line that starts with the verb and holds `words`, and no
-  // output.
-  void expect_refusal(const Outcome& outcome, std::string_view verb, std::string_view words,
+  // Exit 2, one line on stderr that starts with the verb and shows each of `values`, and no output.
+  void expect_refusal(const Outcome& outcome, std::string_view verb, const Values& values,
                       std::string_view output = "Y.npy") const {
     EXPECT_EQ(outcome.exit, 2) << outcome.err;
     const std::string line = outcome.first_error_line();
     EXPECT_TRUE(line.starts_with("phasor " + std::string(verb) + ": ")) << line;
-    EXPECT_NE(line.find(words), std::string::npos) << line;
+    for (const std::string& value : values.list) {
+      EXPECT_NE(line.find(value), std::string::npos) << "no \"" << value << "\" in: " << line;
+    }
     EXPECT_TRUE(outcome.out.empty()) << outcome.out;
     EXPECT_FALSE(exists(output));
   }

@@ -41,7 +41,7 @@ TEST_F(RunCommand, GreedyIdsOfTheReference) {
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   EXPECT_EQ(numbers(outcome.out), golden_ids("generated.npy"));
   EXPECT_EQ(outcome.out.back(), '\n');
-  EXPECT_NE(outcome.err.find("prompt  14 tokens (0 cached)"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("14 tokens (0 cached)"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("memory"), std::string::npos);
 }
 
@@ -81,27 +81,27 @@ TEST_F(RunCommand, JsonSeedsAndShift) {
 TEST_F(RunCommand, Refusals) {
   const std::string model = golden("model"), ids = golden("input_ids.npy");
   expect_refusal(run({"run", file("absent"), "--ids", ids}), "run", "absent");
-  expect_refusal(run({"run", model}), "run", "--prompt, --prompt-file and --ids");
-  expect_refusal(run({"run", model, "--prompt", "x", "--ids", ids}), "run", "got several");
+  expect_refusal(run({"run", model}), "run", {"--prompt", "--prompt-file", "--ids"});
+  expect_refusal(run({"run", model, "--prompt", "x", "--ids", ids}), "run", {"--prompt", "--ids"});
   expect_refusal(run({"run", model, "--prompt", "x"}), "run", "tokenizer");
-  expect_refusal(run_ids({"--chat"}), "run", "--ids must stand without");
-  expect_refusal(run_ids({"--context", "0"}), "run", "--context: must be an integer of at least 1");
+  expect_refusal(run_ids({"--chat"}), "run", {"--ids", "--chat"});
+  expect_refusal(run_ids({"--context", "0"}), "run", {"--context", "1", "0"});
   expect_refusal(run_ids({"--tokens", "-1"}), "run", "--tokens");
-  expect_refusal(run_ids({"--context", "16", "--tokens", "3"}), "run", "got 14 and 3");
-  expect_refusal(run_ids({"--context", "13", "--shift"}), "run", "the prompt must fit");
+  expect_refusal(run_ids({"--context", "16", "--tokens", "3"}), "run", {"14", "3", "16"});
+  expect_refusal(run_ids({"--context", "13", "--shift"}), "run", {"13", "14"});
   expect_refusal(run_ids({"--context", "16", "--shift", "--keep", "15"}), "run", "keep");
   expect_refusal(run_ids({"--temperature", "-1"}), "run", "temperature");
-  expect_refusal(run_ids({"--top-p", "0.5"}), "run", "--temperature above 0");
+  expect_refusal(run_ids({"--top-p", "0.5"}), "run", {"--top-p", "--temperature"});
   expect_refusal(run_ids({"--temperature", "1", "--min-p", "1"}), "run", "min_p");
   expect_refusal(run_ids({"--repetition-penalty", "0"}), "run", "repetition_penalty");
   expect_refusal(run_ids({"--cache", "q4"}), "run", "--cache");
   expect_refusal(run_ids({"--threads", "-2"}), "run", "--threads");
   const std::string beyond = put_array<std::int64_t>("ids.npy", io::NpyType::i64, {2}, {3, 97});
-  expect_refusal(run({"run", model, "--ids", beyond}), "run", "from 0 to 96, got 97");
+  expect_refusal(run({"run", model, "--ids", beyond}), "run", {"96", "97"});
   const std::string none = put_array<std::int64_t>("none.npy", io::NpyType::i64, {0}, {});
-  expect_refusal(run({"run", model, "--ids", none}), "run", "at least one token");
+  expect_refusal(run({"run", model, "--ids", none}), "run", {"none.npy", "[0]"});
   const std::string floats = put_array<float>("floats.npy", io::NpyType::f32, {1}, {1.0F});
-  expect_refusal(run({"run", model, "--ids", floats}), "run", "integers");
+  expect_refusal(run({"run", model, "--ids", floats}), "run", {"floats.npy", "float32"});
   expect_refusal(run({"run", put_text("cut.gguf", "GGUF\x03"), "--ids", ids}), "run", "cut.gguf");
 }
 

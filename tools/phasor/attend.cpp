@@ -15,6 +15,7 @@
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
@@ -48,7 +49,7 @@ struct HeadsFile {
                   message(path, ": ", role,
                           " must have the shape [batch, tokens, heads, head_dim] or [tokens, "
                           "heads, head_dim], got ",
-                          shape_text(shape)));
+                          core::shape_text(shape)));
     }
     const core::DType dtype = io::dtype_of(array, path).value_or_throw();
     batched = shape.size() == 4;
@@ -74,9 +75,9 @@ struct Inputs {
     if (q.batched != k.batched || q.batched != v.batched || q.view.batch != k.view.batch ||
         q.view.batch != v.view.batch) {
       throw Error(ErrorCode::shape_mismatch,
-                  message("q, k and v must have the same batch axis or none, got ",
-                          shape_text(q.array.shape), ", ", shape_text(k.array.shape), " and ",
-                          shape_text(v.array.shape)));
+                  message("q, k and v must have the same batch size, or no batch axis: got ",
+                          core::shape_text(q.array.shape), ", ", core::shape_text(k.array.shape),
+                          " and ", core::shape_text(v.array.shape)));
     }
   }
 
@@ -93,18 +94,6 @@ struct Inputs {
 };
 
 void check_flags(const AttendOptions& options) {
-  if (options.threads < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threads must be 0 (as many as help) or more, got ", options.threads));
-  }
-  if (options.window && *options.window < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--window must be at least 1, got ", *options.window));
-  }
-  if (options.context && *options.context < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--context must be at least 1, got ", *options.context));
-  }
   if (options.scale && !std::isfinite(*options.scale)) {
     throw Error(ErrorCode::invalid_argument,
                 message("--scale must be finite, got ", *options.scale));
@@ -115,8 +104,7 @@ void check_flags(const AttendOptions& options) {
   }
   if (options.kind != "linear") {
     if (!options.feature_map.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("--feature-map must go with --kind linear, got --kind ", options.kind));
+      refuse("--feature-map requires --kind linear");
     }
     return;
   }
@@ -132,8 +120,7 @@ void check_flags(const AttendOptions& options) {
       {"--angles float32", options.angles == "float32"}};
   for (const auto& [flag, given] : softmax_only) {
     if (given) {
-      throw Error(ErrorCode::unsupported,
-                  message(flag, " must go with --kind softmax, got --kind linear"));
+      throw Error(ErrorCode::unsupported, message(flag, " cannot be combined with --kind linear"));
     }
   }
 }
@@ -145,8 +132,7 @@ encodings::RopeSpec* rope_of(config::LoadedEncoding& loaded) {
   return nullptr;
 }
 
-// Where the tokens stand for a rope: keys as given, queries beside the last of them unless given
-// too.
+// Positions for a rope: of the keys as given, of the queries those of the last keys unless given.
 struct RotationPositions {
   std::optional<core::Positions> queries, keys;
 
@@ -189,10 +175,10 @@ io::NpyArray read_rows(const std::string& path, const char* flag, const Inputs& 
   without.erase(without.begin());
   const bool fits = array.shape == shape || (!inputs.q.batched && array.shape == without);
   if (!fits || (!io::is_integer(array.type) && array.type != io::NpyType::boolean)) {
-    throw Error(
-        ErrorCode::shape_mismatch,
-        message(path, ": ", flag, " must be bool or integers of the shape ", shape_text(shape),
-                ", got ", io::name_of(array.type), " ", shape_text(array.shape)));
+    throw Error(ErrorCode::shape_mismatch,
+                message(path, ": ", flag, " must be bool or integers of the shape ",
+                        core::shape_text(shape), ", got ", io::name_of(array.type), " ",
+                        core::shape_text(array.shape)));
   }
   return array;
 }
@@ -224,7 +210,7 @@ attention::Mask read_mask(const std::string& path, const Inputs& inputs, CallSto
     }
     if (io::is_integer(array.type)) {
       throw Error(ErrorCode::unsupported,
-                  message("mask: must be bool, uint8 or floats, got ", io::name_of(array.type)));
+                  message("the mask must be bool, uint8 or floats, got ", io::name_of(array.type)));
     }
     const std::vector<double> values = io::to_doubles(array).value_or_throw();
     storage.mask_floats.assign(values.begin(), values.end());
@@ -240,7 +226,7 @@ void read_segments(const std::string& path, const Inputs& inputs, CallStorage& s
   const io::NpyArray array = read_rows(path, "--segments", inputs, {inputs.q.view.batch, keys});
   if (queries > keys) {
     throw Error(ErrorCode::shape_mismatch,
-                message("--segments: queries must be the last of the keys, got ", queries,
+                message("--segments: queries are the last of the keys, but there are ", queries,
                         " queries and ", keys, " keys"));
   }
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
@@ -300,7 +286,7 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
   }
   if (terms.segment_rows.given() && options.segments.empty()) {
     throw Error(ErrorCode::invalid_argument,
-                "--segments must be given for an encoding with segments, got none");
+                "--segments is required by an encoding with segment embeddings");
   }
   if (!options.segments.empty()) {
     read_segments(options.segments, inputs, storage);
@@ -382,22 +368,25 @@ int run_attend(const AttendOptions& options) {
     } else {
       shape.context = options.context;
       if (!options.context && encodings::depends_on_context(*spec)) {
-        fmt::print(stderr, "phasor attend: context {} taken from the keys; --context sets it\n",
+        fmt::print(stderr,
+                   "phasor attend: using context {} (the number of keys); set it with --context\n",
                    shape.key_tokens);
       }
     }
   } else if (!options.positions.empty() || !options.query_positions.empty() || options.offset ||
              options.context || !options.layout.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--positions, --query-positions, --offset, --context and --layout must go with an "
-                "encoding that turns, got another");
+    refuse(
+        message("--positions, --query-positions, --offset, --context and --layout require an "
+                "encoding that rotates (rope, xpos), got ",
+                loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
   }
   if (options.kind == "linear") {
     for (const encodings::Encoding& part : loaded.parts) {
       if (!std::holds_alternative<encodings::RopeSpec>(part) &&
           !std::holds_alternative<encodings::NoEncoding>(part)) {
         throw Error(ErrorCode::unsupported,
-                    message("--kind linear takes rope or none, got ", encodings::name_of(part)));
+                    message("--kind linear supports the encodings rope and none, got ",
+                            encodings::name_of(part)));
       }
     }
   }
@@ -413,9 +402,11 @@ int run_attend(const AttendOptions& options) {
   } else {
     attend_softmax(options, inputs, terms, positions, answer);
   }
-  if (answer.probabilities) or_throw(io::write_npy(options.probabilities, *answer.probabilities));
-  if (answer.log_sum_exp) or_throw(io::write_npy(options.log_sum_exp, *answer.log_sum_exp));
-  or_throw(io::write_npy(options.output, answer.output));
+  if (answer.probabilities)
+    (void)io::write_npy(options.probabilities, *answer.probabilities).value_or_throw();
+  if (answer.log_sum_exp)
+    (void)io::write_npy(options.log_sum_exp, *answer.log_sum_exp).value_or_throw();
+  (void)io::write_npy(options.output, answer.output).value_or_throw();
   if (options.json) print_json(options, loaded, answer);
   return exit_code::done;
 }
@@ -426,45 +417,52 @@ void add_attend(CommandLine& line) {
   auto options = std::make_shared<AttendOptions>();
   Verb& verb = line.verb("attend", "attention with any encoding, softmax or linear");
   verb.flag("--encoding", &options->encoding,
-            "an encoding as JSON, or whatever --config of the other verbs takes (a rope)")
+            "an encoding as JSON, or a config as for --config of the other verbs (rope)")
       .required();
   verb.flag("-q,--query", &options->q, "queries").required();
-  verb.flag("-k,--key", &options->k, "keys; heads a divisor of the queries'").required();
-  verb.flag("-v,--value", &options->v, "values; any width").required();
-  verb.flag("-o,--output", &options->output, "where the result goes").required();
+  verb.flag("-k,--key", &options->k, "keys; the number of heads divides that of the queries")
+      .required();
+  verb.flag("-v,--value", &options->v, "values; any head_dim").required();
+  verb.flag("-o,--output", &options->output, "write the result here").required();
   verb.flag("--kind", &options->kind, "softmax (default) or linear (rope or none)")
       .one_of({"softmax", "linear"});
-  verb.flag("--causal", &options->causal, "the last query sees all keys, each earlier one less");
-  verb.flag("--window", &options->window, "only keys less than W away");
-  verb.flag("--scale", &options->scale, "the factor on the scores (default: the encoding's)");
-  verb.flag("--soft-cap", &options->soft_cap, "scores become C tanh(s / C)");
+  verb.flag("--causal", &options->causal,
+            "causal mask, aligned bottom-right: the last query sees all keys");
+  verb.flag("--window", &options->window, "only keys at a distance less than W").at_least(1);
+  verb.flag("--scale", &options->scale,
+            "multiply the scores by this (default: the encoding's own)");
+  verb.flag("--soft-cap", &options->soft_cap, "replace each score s by C tanh(s / C)");
   verb.flag("--mask", &options->mask,
             "bool or uint8 (0 hides) or floats (added): [queries, keys], [heads, ...] or "
             "[batch, heads, ...]");
-  verb.flag("--key-padding", &options->key_padding, "[batch, keys]: 0 hides the key");
-  verb.flag("--key-lengths", &options->key_lengths, "[batch]: keys behind are padding");
+  verb.flag("--key-padding", &options->key_padding, "[batch, keys]: 0 hides a key");
+  verb.flag("--key-lengths", &options->key_lengths,
+            "[batch]: keys at or after the length are padding");
   verb.flag("--segments", &options->segments,
-            "[batch, keys] integers, for XLNet; queries are the last of them");
-  verb.flag(
-      "--positions", &options->positions,
-      "of the keys, for a rope: a .npy file or A:B (default 0:keys); queries are the last of them");
+            "[batch, keys] integers, for XLNet; the queries are the last tokens");
+  verb.flag("--positions", &options->positions,
+            "positions of the keys, for rope: a .npy file or A:B (default 0:keys); the queries are "
+            "the last "
+            "tokens");
   verb.flag("--query-positions", &options->query_positions,
-            "of the queries, where they are not the last keys");
-  verb.flag("--offset", &options->offset, "key j stands at N + j").excludes("--positions");
+            "positions of the queries, if they are not the last keys");
+  verb.flag("--offset", &options->offset, "key j is at position N + j").excludes("--positions");
   verb.flag("--context", &options->context,
-            "context length, where the numbers depend on it (dynamic, longrope, xPos)");
-  verb.flag("--layer", &options->layer, "layer index or layer type, where layers differ");
-  verb.flag("--layout", &options->layout, "the pairing, instead of the config's own")
+            "context length, for scalings that depend on it (dynamic, longrope, xPos)")
+      .at_least(1);
+  verb.flag("--layer", &options->layer, "layer index or layer type, if layers differ");
+  verb.flag("--layout", &options->layout, "pair layout, overriding the config")
       .one_of({"interleaved", "half", "interleaved_to_half"});
   add_angles_option(verb, options->angles);
   verb.flag("--feature-map", &options->feature_map, "linear: elu+1 (default) or softmax_exp")
       .one_of({"elu+1", "softmax_exp"});
   verb.flag("--probabilities", &options->probabilities,
-            "write [batch, heads, queries, keys] float32 as well");
+            "also write [batch, heads, queries, keys] float32");
   verb.flag("--log-sum-exp", &options->log_sum_exp,
-            "write [batch, heads, queries] as well: float32, or float64 where -q is");
-  verb.flag("--threads", &options->threads, "at most N threads; 0: as many as help");
-  verb.flag("--json", &options->json, "print what was done as one object");
+            "also write [batch, heads, queries]: float32, or float64 if -q is");
+  verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
+      .at_least(0);
+  verb.flag("--json", &options->json, "print a summary as one JSON object");
   verb.footer =
       "Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],\n"
       "         V [batch, keys, key_heads, value_dim], all with batch or all without;\n"
@@ -474,11 +472,10 @@ void add_attend(CommandLine& line) {
       "Encoding {\"encoding\": NAME, ...}, NAME one of none, rope, xpos, alibi, t5, shaw,\n"
       "         bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,\n"
       "         deberta_v2, tupe; or {\"encoding\": [{...}, {...}]} for several at once; or a\n"
-      "         config.json or plain spec, which is a rope. Tables are .npy files beside the\n"
-      "         JSON or lists of numbers. examples/encodings/ holds one of each.\n"
+      "         config.json or plain spec, which is a rope. Tables are lists of numbers or\n"
+      "         .npy files in the JSON's folder. examples/encodings/ has one of each.\n"
       "\n"
-      "O is replaced only when all is done: an error leaves it as it was. A query that sees no\n"
-      "key gets zeros; NaN flows through.\n"
+      "O is replaced only after success. A query that sees no key gets zeros; NaN propagates.\n"
       "\n"
       "Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal";
   verb.action = [options] { return run_attend(*options); };

@@ -1,4 +1,4 @@
-// phasor audit: how wrong is another engine's cos/sin table.
+// phasor audit: the errors of another engine's cos/sin table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,11 +10,12 @@
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/internal/file.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/audit.hpp"
 #include "spec.hpp"
+#include "text_files.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -49,7 +50,7 @@ class Report {
                  position_text(worst.row));
     }
     if (findings_.first_row_past) {
-      fmt::print("past {:g}: first at position {}\n", threshold,
+      fmt::print("above {:g}: first at position {}\n", threshold,
                  position_text(*findings_.first_row_past));
     } else {
       fmt::print("within {:g} everywhere\n", threshold);
@@ -67,14 +68,13 @@ class Report {
       text += fmt::format("{},{},{},{},{}\n", position, errors.max_angle, errors.mean_angle,
                           errors.max_amplitude, errors.max_ulp);
     }
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-    or_throw(io::replace_file(path, std::span(&bytes, 1)));
+    write_text(path, text);
   }
 
  private:
   void print_cause() const {
     if (findings_.as_good_as_its_type) {
-      fmt::print("cause: none to look for, the table is as good as {} can store\n", unit_);
+      fmt::print("cause: none, the table is as exact as {} can store\n", unit_);
     } else if (findings_.cause) {
       fmt::print("cause: {} ({}), which leaves {:.2g} of {:.2g} (rms)\n", findings_.cause->text,
                  findings_.cause->name, findings_.cause->residual, findings_.error);
@@ -83,7 +83,7 @@ class Report {
                    findings_.runner_up->name, findings_.runner_up->residual);
       }
     } else {
-      fmt::print("cause: none that is known explains it\n");
+      fmt::print("cause: unknown\n");
     }
   }
   [[nodiscard]] std::string position_text(std::int64_t row) const {
@@ -117,7 +117,7 @@ int run_audit(const AuditOptions& options) {
   if (array.shape.size() != 3 || array.shape[0] != 2) {
     throw Error(ErrorCode::shape_mismatch,
                 message(options.table, ": the shape must be [2, positions, pairs], got ",
-                        shape_text(array.shape)));
+                        core::shape_text(array.shape)));
   }
   const std::int64_t rows = array.shape[1];
   const core::Positions positions =
@@ -130,8 +130,8 @@ int run_audit(const AuditOptions& options) {
   const std::int64_t pairs = frequencies.pairs();
   if (array.shape[2] != pairs) {
     throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the config gives ", pairs, " pairs, got a table of ",
-                        array.shape[2], " in ", shape_text(array.shape)));
+                message(options.table, ": the table must have the config's ", pairs,
+                        " pairs, got the shape ", core::shape_text(array.shape)));
   }
 
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
@@ -160,20 +160,21 @@ int run_audit(const AuditOptions& options) {
 
 void add_audit(CommandLine& line) {
   auto options = std::make_shared<AuditOptions>();
-  Verb& verb = line.verb("audit", "how wrong is another engine's cos/sin table");
-  verb.argument("table", &options->table, "the table to judge, a .npy file").required();
+  Verb& verb = line.verb("audit", "measure the errors of another engine's cos/sin table");
+  verb.argument("table", &options->table, "the table, a .npy file").required();
   add_spec_options(verb, options->spec);
   verb.flag("--positions", &options->positions,
-            "the positions of the rows: A:B or a .npy file (default 0, 1, 2, ...)");
+            "positions of the rows: A:B or a .npy file (default 0, 1, 2, ...)");
   verb.flag("--threshold", &options->threshold,
-            "exit 1 past this many radians, or this relative amplitude error (default 1e-3)");
+            "exit 1 above this angle error in radians or relative amplitude error (default 1e-3)");
   verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
-  verb.flag("--json", &options->json, "print the findings as one object");
+  verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Compares a table with the exact values of its config: the angle and the amplitude of every\n"
-      "entry, where the worst are, the first position past the threshold, and the arithmetic or "
+      "Compares a table with the exact values of its config: angle and amplitude of every entry, "
       "the\n"
-      "misread config that would give these very errors.\n"
+      "worst entries, the first position above the threshold, and the arithmetic or misread "
+      "config\n"
+      "that explains the errors.\n"
       "\n"
       "Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or "
       "bfloat16\n"

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -46,7 +48,7 @@ struct BenchRequest {
 bench::Plan plan_of(const BenchRequest& request) {
   bench::Plan plan;
   if (request.level.empty()) {
-    // Levels below AVX2 have no promise to keep.
+    // No bounds are set for instruction sets below AVX2.
     for (const core::InstructionSet level : core::available_instruction_sets()) {
       if (level >= core::InstructionSet::x86_64_v3) plan.levels.push_back(level);
     }
@@ -77,7 +79,7 @@ bench::AttentionPlan attention_plan_of(const BenchRequest& request) {
   return plan;
 }
 
-// Rows as they come, as a table or, at the end, as JSON.
+// Prints each row at once, or all as JSON at the end.
 class Printer {
  public:
   explicit Printer(bool json) : json_(json) {}
@@ -85,8 +87,9 @@ class Printer {
   void header(int rounds) const {
     if (json_) return;
     fmt::print(
-        "{}, {} threads; best level {}; medians of {} rounds in turns; a ratio of 1 is the limit "
-        "itself\n\n",
+        "{}, {} threads; best instruction set {}; medians of {} alternating rounds; a ratio of 1 "
+        "is the "
+        "limit\n\n",
         cpu_name(), core::available_threads(),
         core::name_of(core::available_instruction_sets().back()), rounds);
     fmt::print("{:<64} {:>11} {:>11}  {:>5}  {:>13}  {:>7}  against\n", "what", "ours", "limit",
@@ -117,7 +120,7 @@ class Printer {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
     if (!row.mib) {
-      if (!json_) fmt::print("{:<72} this system does not tell\n", row.name);
+      if (!json_) fmt::print("{:<72} not available on this system\n", row.name);
       return;
     }
     if (json_) {
@@ -141,7 +144,7 @@ class Printer {
  private:
   void wrong(const std::string& name) const {
     if (json_) return;
-    fmt::print("{:<64} not timed: its output does not agree with the reference\n", name);
+    fmt::print("{:<64} not timed: the output differs from the reference\n", name);
     std::fflush(stdout);
   }
 
@@ -154,25 +157,23 @@ int run_curves(const BenchRequest& request) {
   const std::filesystem::path file = std::filesystem::path(request.curves) / "attention_curves.csv";
   std::ofstream csv(file);
   if (!csv) {
-    throw Error(ErrorCode::io, message("--curves must name a folder that can be written to, got ",
-                                       request.curves));
+    throw Error(ErrorCode::io,
+                message("--curves: cannot write to ", file.string(), ": ", std::strerror(errno)));
   }
   bench::write_attention_curves({plan_of(request).levels.back(), request.largest}, csv,
                                 [](const std::string& line) {
                                   fmt::print("{}\n", line);
                                   std::fflush(stdout);
                                 });
-  if (!csv)
-    throw Error(ErrorCode::io, message(file.string(), ": writing must succeed, got an error"));
+  if (!csv) throw Error(ErrorCode::io, message("cannot write ", file.string()));
   return exit_code::done;
 }
 
 int run_bench(const BenchRequest& request) {
   if ((request.suite == "rotary" || request.suite == "models") &&
       (request.memory || !request.curves.empty())) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("--memory and --curves must go with attention, got --suite ", request.suite));
+    throw Error(ErrorCode::invalid_argument,
+                message("--memory and --curves cannot be combined with --suite ", request.suite));
   }
   if (!request.curves.empty()) return run_curves(request);
   Printer printer(request.json);
@@ -195,44 +196,44 @@ int run_bench(const BenchRequest& request) {
 }  // namespace
 
 void add_bench(CommandLine& line) {
-  Verb& verb = line.verb("bench", "Ours beside the machine's own limits, as ratios");
+  Verb& verb = line.verb("bench", "measure speed as a ratio to the machine's limits");
   const auto request = std::make_shared<BenchRequest>();
   verb.flag(
       "--quick", &request->quick,
-      "The best instruction set only, 15 rounds, nothing beyond the caches, attention in brief");
+      "only the best instruction set, 15 rounds, no sizes beyond the caches, fewer attention rows");
   verb.flag("--json", &request->json,
-            "Print [{name, ours_us, against, against_us, ratio}] instead of a table");
-  verb.flag("--isa", &request->level, "Measure one instruction set: x86-64-v3, x86-64-v4, ...");
-  verb.flag("--rounds", &request->rounds, "Rounds per row").within(1, 10000);
-  verb.flag("--suite", &request->suite,
-            "What to measure: rotary, attention, models or all, in full. Without it: rotary, and "
-            "attention in brief")
+            "print [{name, ours_us, against, against_us, ratio}] instead of a table");
+  verb.flag("--isa", &request->level, "measure one instruction set: x86-64-v3, x86-64-v4, ...");
+  verb.flag("--rounds", &request->rounds, "rounds per row").within(1, 10000);
+  verb.flag(
+          "--suite", &request->suite,
+          "measure all rows of rotary, attention, models or all (default: rotary, and some rows of "
+          "attention)")
       .one_of({"rotary", "attention", "models", "all"});
-  verb.flag("--only", &request->only, "Measure the rows whose name holds this text");
+  verb.flag("--only", &request->only, "only rows whose name contains this text");
   verb.flag("--memory", &request->memory,
-            "Only the memory that attention over 16384 tokens takes beside its arguments");
+            "only measure the working memory of attention over 16384 tokens");
   verb.flag("--curves", &request->curves,
-            "Only time and memory against the number of tokens, to attention_curves.csv in this "
-            "folder")
+            "only write time and memory by number of tokens to attention_curves.csv in this folder")
       .excludes("--memory")
       .excludes("--json");
-  verb.flag("--largest", &request->largest, "The last number of tokens of --curves")
+  verb.flag("--largest", &request->largest, "largest number of tokens of --curves")
       .within(256, 1 << 20)
       .needs("--curves");
   verb.footer =
-      "Each row first compares its output with the float64 reference, then runs ours and the limit "
-      "in turns and prints\n"
-      "the median of the rounds' ratios. In-place rotation is measured against scaling the same "
-      "bytes in place,\n"
-      "out-of-place rotation against a copy with streaming stores, the table against std::sin and "
-      "std::cos;\n"
-      "attention against the multiply-adds it needs (a ratio of 1.25 is 80 % of the core's peak), "
-      "encodings against none,\n"
-      "backward against forward, decoding against reading the cache, products of models against "
-      "reading the\n"
-      "weights and against multiply-adds.\n"
-      "Close other programs first: ratios are robust, not immune.\n\n"
-      "Example: phasor bench --quick";
+      "Each row compares its output with the float64 reference, then alternates ours and the "
+      "limit\n"
+      "and prints the median of the rounds' ratios. The limits are: for rotation in place, "
+      "scaling\n"
+      "the same bytes in place; out of place, a copy with streaming stores; for the table, "
+      "std::sin\n"
+      "and std::cos; for attention, its multiply-adds at the core's peak (a ratio of 1.25 is 80 % "
+      "of\n"
+      "the peak); for an encoding, attention without one; for backward, forward; for decoding,\n"
+      "reading the cache; for products of models, reading the weights and multiply-adds.\n"
+      "Close other programs first.\n"
+      "\n"
+      "Example  phasor bench --quick";
   verb.action = [request] { return run_bench(*request); };
 }
 

@@ -3,12 +3,20 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <concepts>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <limits>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::tools {
 
@@ -78,32 +86,90 @@ Verb& CommandLine::verb(std::string_view verb_name, std::string_view verb_summar
 
 namespace {
 
-// CLI11's own checks of a lower bound name the largest double in their message.
-CLI::Validator at_least(std::int64_t least) {
-  const auto check = [least](const std::string& text) -> std::string {
-    std::int64_t value = 0;
-    if (CLI::detail::lexical_cast(text, value) && value >= least) return {};
-    return message("must be an integer of at least ", least, ", got ", text);
+template <class Target>
+struct ValueOf {
+  using type = Target;
+};
+template <class Element>
+struct ValueOf<std::optional<Element>> {
+  using type = Element;
+};
+template <class Element>
+struct ValueOf<std::vector<Element>> {
+  using type = Element;
+};
+
+// The whole text as one number, in decimal; a leading + is allowed.
+template <class Number>
+std::errc read_number(std::string_view text, Number& number) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return end == text.data() + text.size() ? status : std::errc::invalid_argument;
+}
+
+// CLI11 reads 010 as eight and lets numbers that do not fit the type overflow.
+template <std::integral Whole>
+CLI::Validator whole_number(const std::optional<Bounds>& bounds) {
+  using Limits = std::numeric_limits<Whole>;
+  const Whole least = bounds ? static_cast<Whole>(bounds->least) : Limits::min();
+  const Whole most = bounds && bounds->most ? static_cast<Whole>(*bounds->most) : Limits::max();
+  const auto check = [=](std::string& text) -> std::string {
+    Whole value = 0;
+    const std::errc status = read_number(text, value);
+    if (status == std::errc{} && value >= least && value <= most) {
+      text = std::to_string(value);
+      return {};
+    }
+    const bool overflows = status == std::errc::result_out_of_range;
+    const bool above = !text.starts_with('-') && (overflows || value > most);
+    if (above || (overflows && !bounds) || (bounds && bounds->most))
+      return message("must be an integer from ", least, " to ", most, ", got ", text);
+    if (bounds || least == 0)
+      return message("must be an integer of at least ", least, ", got ", text);
+    return message("must be an integer, got ", text);
   };
-  return {check, "INT >= " + std::to_string(least)};
+  if (!bounds) return {check, ""};
+  return {check, bounds->most ? fmt::format("INT in [{} - {}]", least, most)
+                              : fmt::format("INT >= {}", least)};
+}
+
+CLI::Validator real_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    double value = 0.0;
+    const std::errc status = read_number(text, value);
+    if (status == std::errc{}) return {};
+    return message("must be a number",
+                   status == std::errc::invalid_argument ? "" : " within +-1e308", ", got ", text);
+  };
+  return {check, ""};
+}
+
+CLI::Validator member_of(const std::vector<std::string>& choices) {
+  const auto check = [choices](const std::string& text) -> std::string {
+    const std::vector<std::string_view> known(choices.begin(), choices.end());
+    if (std::find(known.begin(), known.end(), text) != known.end()) return {};
+    return message("must be ", core::list_text(known), ", got ", text,
+                   core::did_you_mean(text, known));
+  };
+  return {check, fmt::format("{{{}}}", CLI::detail::join(choices, ","))};
 }
 
 CLI::Option* add_flag(CLI::App& app, const Flag& flag) {
   const auto add = [&]<class Value>(Value* place) {
-    if constexpr (std::is_same_v<Value, bool>) {
+    using Type = typename ValueOf<Value>::type;
+    if constexpr (std::same_as<Type, bool>) {
       return app.add_flag(flag.names, *place, flag.help);
     } else {
-      return app.add_option(flag.names, *place, flag.help);
+      CLI::Option* const option = app.add_option(flag.names, *place, flag.help);
+      if constexpr (std::integral<Type>) option->transform(whole_number<Type>(flag.bounds));
+      if constexpr (std::same_as<Type, double>) option->check(real_number());
+      return option;
     }
   };
   CLI::Option* const option = std::visit(add, flag.target);
   if (!flag.value_name.empty()) option->type_name(flag.value_name);
   if (flag.delimiter != '\0') option->delimiter(flag.delimiter);
-  if (!flag.choices.empty()) option->check(CLI::IsMember(flag.choices));
-  if (flag.bounds) {
-    option->check(flag.bounds->most ? CLI::Range(flag.bounds->least, *flag.bounds->most)
-                                    : at_least(flag.bounds->least));
-  }
+  if (!flag.choices.empty()) option->check(member_of(flag.choices));
   if (flag.is_required) option->required();
   if (flag.shows_default) option->capture_default_str();
   return option;
@@ -126,26 +192,11 @@ void add_verb(CLI::App& app, const Verb& verb, const Verb*& asked_for) {
   parser->callback([&asked_for, &verb] { asked_for = &verb; });
 }
 
-std::string verb_list(const CommandLine& line) {
-  std::string list;
-  for (const Verb& verb : line.verbs) list += (list.empty() ? "" : ", ") + verb.name;
-  return list;
-}
-
-bool has_verb(const CommandLine& line, std::string_view name) {
-  for (const Verb& verb : line.verbs) {
-    if (verb.name == name) return true;
-  }
-  return false;
-}
-
-// The first line alone must tell it, so line breaks inside a message become spaces.
-int refuse(const CommandLine& line, std::string_view verb, std::string_view text) {
-  // Library messages open with the function's name; said twice it would only be noise.
+// Prints one line, since programs and people read the first one; line breaks become spaces.
+int fail(const CommandLine& line, std::string_view verb, std::string_view text) {
+  // Library messages begin with the function's name, often the verb's.
   const std::string repeated = std::string(verb) + ": ";
-  if (!verb.empty() && text.substr(0, repeated.size()) == repeated) {
-    text.remove_prefix(repeated.size());
-  }
+  if (!verb.empty() && text.starts_with(repeated)) text.remove_prefix(repeated.size());
   std::string one_line(text);
   for (char& character : one_line) {
     if (character == '\n' || character == '\r') character = ' ';
@@ -160,14 +211,88 @@ int run_action(const CommandLine& line, const std::string& verb,
   try {
     code = action();
   } catch (const std::bad_alloc&) {
-    return refuse(line, verb, "the work must fit in memory, got a request for more than there is");
+    return fail(line, verb, "out of memory");
   } catch (const std::exception& error) {
-    return refuse(line, verb, error.what());
+    return fail(line, verb, error.what());
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return refuse(line, verb, "stdout must take the answer, got a write error");
+    return fail(line, verb, message("cannot write to stdout: ", std::strerror(errno)));
   }
   return code;
+}
+
+std::vector<std::string_view> verb_names(const CommandLine& line) {
+  std::vector<std::string_view> names;
+  for (const Verb& verb : line.verbs) names.push_back(verb.name);
+  return names;
+}
+
+// "-o,--output" -> "-o", "--output"
+std::vector<std::string_view> names_of(const Flag& flag) {
+  std::vector<std::string_view> names;
+  for (std::string_view rest = flag.names; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    names.push_back(rest.substr(0, comma));
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  }
+  return names;
+}
+
+bool takes_value(const Flag& flag) { return !std::holds_alternative<bool*>(flag.target); }
+
+bool is_list(const Flag& flag) {
+  return std::holds_alternative<std::vector<std::int64_t>*>(flag.target) ||
+         std::holds_alternative<std::vector<std::string>*>(flag.target);
+}
+
+// What is wrong with the flags' names, before values are read: a misspelt flag is reported as such
+// and not as a required one that is missing. Empty: nothing.
+std::string problem_of(const Verb& verb, const std::vector<std::string_view>& words) {
+  std::vector<std::string_view> known = {"-h", "--help"};
+  for (const Flag& flag : verb.flags) {
+    if (flag.is_argument()) continue;
+    for (const std::string_view name : names_of(flag)) known.push_back(name);
+  }
+  std::set<const Flag*> seen;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const std::string_view word = words[at];
+    if (word == "--") break;
+    const bool is_long = word.starts_with("--");
+    if (!is_long && (word.size() != 2 || word[0] != '-')) continue;  // an argument, -ofile, -12
+    const std::string_view name = is_long ? word.substr(0, word.find('=')) : word;
+    if (name == "-h" || name == "--help") return {};
+    const Flag* found = nullptr;
+    for (const Flag& flag : verb.flags) {
+      const std::vector<std::string_view> names = names_of(flag);
+      if (std::find(names.begin(), names.end(), name) != names.end()) found = &flag;
+    }
+    if (found == nullptr) {
+      if (!is_long && word[1] >= '0' && word[1] <= '9') continue;  // a negative number
+      return message("unknown flag ", name, core::did_you_mean(name, known));
+    }
+    if (!takes_value(*found)) continue;
+    if (!seen.insert(found).second && !is_list(*found)) return message(name, " is given twice");
+    if (word.size() > name.size()) continue;  // --name=value
+    if (++at == words.size()) return message(name, " needs a value");
+  }
+  return {};
+}
+
+// CLI11's sentence where it is plain, our own where it is not.
+std::string text_of(const CLI::ParseError& error, const CLI::App& app) {
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const std::vector<std::string> extras = app.remaining(true);
+    if (!extras.empty()) return message("unexpected argument \"", extras.front(), "\"");
+  }
+  const auto reword = [&](std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  if (dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr)
+    reword(" excludes ", " cannot be combined with ");
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) reword(": must ", " must ");
+  return text;
 }
 
 }  // namespace
@@ -183,31 +308,36 @@ int run(const CommandLine& line, int argc, const char* const* argv) {
     throw Error(ErrorCode::internal, message("command line: ", error.what()));
   }
 
+  const std::vector<std::string_view> verbs = verb_names(line);
+  const std::string see_help = message("; see ", line.name, " --help");
   const std::string first = argc > 1 ? argv[1] : "";
-  if (first.empty()) {
-    return refuse(
-        line, "",
-        message("a verb must be given, one of ", verb_list(line), "; see ", line.name, " --help"));
+  if (first.empty() || first == "--") {
+    return fail(line, "", message("no verb given: must be ", core::list_text(verbs), see_help));
   }
-  if (first.front() != '-' && !has_verb(line, first)) {
-    return refuse(line, "",
-                  message("the verb must be one of ", verb_list(line), ", got '", first, "'"));
+  const auto named = std::find_if(line.verbs.begin(), line.verbs.end(),
+                                  [&](const Verb& verb) { return verb.name == first; });
+  if (named == line.verbs.end() && !first.starts_with('-')) {
+    const std::string hint = core::did_you_mean(first, verbs);
+    return fail(line, "", message("unknown verb \"", first, "\"", hint.empty() ? see_help : hint));
   }
-  const std::string verb = has_verb(line, first) ? first : "";
+  const std::string verb = named == line.verbs.end() ? "" : first;
+  const std::string see_verb =
+      message("; see ", line.name, " ", verb, verb.empty() ? "" : " ", "--help");
+  if (named != line.verbs.end()) {
+    const std::string problem = problem_of(*named, {argv + 2, argv + argc});
+    if (!problem.empty()) {
+      return fail(line, verb, problem.ends_with('?') ? problem : problem + see_verb);
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
     return app.exit(asked);  // --help, --version
   } catch (const CLI::ParseError& error) {
-    return refuse(
-        line, verb,
-        message(error.what(), "; see ", line.name, " ", verb, verb.empty() ? "" : " ", "--help"));
+    const std::string text = text_of(error, app);
+    return fail(line, verb, text.ends_with('?') ? text : text + see_verb);
   }
-  if (asked_for == nullptr) {  // `phasor --`
-    return refuse(
-        line, "",
-        message("a verb must be given, one of ", verb_list(line), "; see ", line.name, " --help"));
-  }
+  if (asked_for == nullptr) return fail(line, "", "no verb given" + see_help);
   return run_action(line, verb, asked_for->action);
 }
 

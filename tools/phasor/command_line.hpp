@@ -1,6 +1,6 @@
-// What the command line looks like, as plain data: verbs, each with its flags and what it does.
-// Verbs describe themselves here and never see the parser, whose headers cost ten seconds of
-// compile time a file; command_line.cpp alone turns the description into one and runs it.
+// The command line as plain data: verbs, each with its flags and its action. Verbs describe
+// themselves with these types; only command_line.cpp includes the parser, whose headers cost ten
+// seconds of compile time per file.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace phasor::tools {
 
 namespace exit_code {
 inline constexpr int done = 0;
-inline constexpr int difference = 1;  // the check that was asked for found one
-inline constexpr int wrong = 2;       // the request or the input
+inline constexpr int difference = 1;  // the check found a difference
+inline constexpr int wrong = 2;       // the request or the input is wrong
 }  // namespace exit_code
 
 // Where a flag's value goes; the type says how it is read. A bool is a switch without a value, an
@@ -33,20 +33,20 @@ struct Bounds {
   std::optional<std::int64_t> most;  // none: any from `least` on
 };
 
-// A flag, or an argument without a name on the command line. The functions set the field above them
-// and return the flag, so that a description reads as one sentence.
+// A flag, or a positional argument. Each function sets the field above it and returns the flag, so
+// that calls can be chained.
 struct Flag {
   std::string names;  // "--json", "-o,--output"; "model", without dashes, is an argument
   Target target;
   std::string help;
 
-  std::string value_name;  // in place of the type's: MODEL; empty: TEXT, INT, ...
+  std::string value_name;  // replaces the type's name in help: MODEL; empty: TEXT, INT, ...
   Flag& value(std::string_view name);
 
   bool is_required = false;
   Flag& required();
 
-  bool shows_default = false;  // help names what the target holds before parsing
+  bool shows_default = false;  // help shows the target's value before parsing
   Flag& show_default();
 
   std::vector<std::string> choices;  // empty: any text
@@ -73,8 +73,8 @@ struct Verb {
   std::string summary;  // one line, for the list of verbs
   std::vector<Flag> flags;
   std::string footer;  // what follows the flags in the verb's help: shapes, an example
-  // What the verb does once the whole command line has parsed. Returns the exit code; an exception
-  // becomes one line on stderr and exit_code::wrong. It owns what the targets point to.
+  // Runs after the whole command line has been parsed. Returns the exit code; an exception becomes
+  // one line on stderr and exit_code::wrong. It owns what the targets point to.
   std::function<int()> action;
 
   // The reference holds until the next flag.
@@ -94,10 +94,10 @@ struct CommandLine {
 };
 
 // Parses the arguments, fills the targets and runs the verb's action, or prints help or version.
-// Whatever is wrong is one line on stderr: "phasor VERB: ...".
+// An error is one line on stderr: "phasor VERB: ...".
 //
 // throws   Error(internal) for a description that contradicts itself: a name given twice, an
-//          exclusion of a flag that is not there
+//          exclusion of a flag that does not exist
 [[nodiscard]] int run(const CommandLine& line, int argc, const char* const* argv);
 
 }  // namespace phasor::tools

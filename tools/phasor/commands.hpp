@@ -1,5 +1,4 @@
-// The verbs of the command line: each in its own file, which describes its flags, calls the library
-// and prints.
+// The verbs of the command line, one file each: flags, a call into the library, output.
 #pragma once
 
 #include "command_line.hpp"
@@ -20,6 +19,8 @@ void add_fill(CommandLine& line);
 void add_logits(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_run(CommandLine& line);
+void add_tokenize(CommandLine& line);
+void add_inspect(CommandLine& line);
 void add_conform(CommandLine& line);
 void add_demo(CommandLine& line);
 void add_bench(CommandLine& line);

@@ -13,6 +13,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/porting/convert.hpp"
+#include "text_lines.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -31,7 +32,7 @@ struct ConvertFlags {
 volatile std::sig_atomic_t interrupted = 0;
 extern "C" void on_interrupt(int) { interrupted = 1; }
 
-// While a conversion runs, Ctrl-C ends it between two chunks, so that one clean line is left.
+// During a conversion, Ctrl-C stops it between two chunks with one error line.
 class InterruptGuard {
  public:
   InterruptGuard() {
@@ -52,14 +53,6 @@ class InterruptGuard {
   struct sigaction before_int_ {};
   struct sigaction before_term_ {};
 };
-
-std::string size_text(double bytes) {
-  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024.0 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024.0;
-  return unit == 0 ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
-                   : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
-}
 
 std::string time_text(double seconds) {
   const auto whole = static_cast<long>(seconds + 0.5);
@@ -115,23 +108,24 @@ core::PairLayout layout_named(const std::string& name, std::string_view flag) {
 void print_text(const porting::ConvertResult& result, double seconds) {
   fmt::print("{}: {} -> {}\n", result.model_type, core::name_of(result.from),
              core::name_of(result.to));
-  fmt::print("  {} tensors of {} layers permuted; all other bytes are the source's\n",
-             result.tensors, result.layers);
+  fmt::print("  {} tensors of {} layers permuted; all other bytes unchanged\n", result.tensors,
+             result.layers);
   fmt::print("  {} files, {} in {}", result.files, size_text(static_cast<double>(result.bytes)),
              time_text(seconds));
   if (seconds > 0.0) {
     fmt::print(" ({}/s)", size_text(static_cast<double>(result.bytes - result.resumed) / seconds));
   }
   if (result.resumed > 0) {
-    fmt::print(", {} of it by an earlier run", size_text(static_cast<double>(result.resumed)));
+    fmt::print(", of which {} in an earlier run", size_text(static_cast<double>(result.resumed)));
   }
-  fmt::print("\n  proof: {} attention scores of {} layers agree to {:.2g} of the largest\n",
+  fmt::print("\n  check: {} attention scores of {} layers agree to {:.2g} of the largest\n",
              result.proof.scores, result.proof.layers, result.proof.largest_difference);
   if (result.sidecar) {
-    fmt::print("  {} tells the layout; engines that do not read it would rotate other pairs\n",
-               result.sidecar->string());
+    fmt::print(
+        "  {} records the layout; engines that do not read it would rotate the wrong pairs\n",
+        result.sidecar->string());
   } else {
-    fmt::print("  the layout is the family's own again: no sidecar\n");
+    fmt::print("  this is the family's own layout: no phasor_layout.json needed\n");
   }
 }
 
@@ -149,9 +143,8 @@ int run_convert(const ConvertFlags& flags) {
   options.progress = [&](const porting::ConvertProgress& progress) {
     bar->draw(progress);
     if (interrupted != 0) {
-      throw Error(ErrorCode::io,
-                  message("must run to the end, got an interrupt after ", progress.bytes, " of ",
-                          progress.all, " bytes; run the same command again to continue"));
+      throw Error(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
+                                         " bytes; run the same command again to continue"));
     }
   };
   const Result<porting::ConvertResult> converted = porting::convert_checkpoint(options);
@@ -170,25 +163,25 @@ int run_convert(const ConvertFlags& flags) {
 
 void add_convert(CommandLine& line) {
   auto flags = std::make_shared<ConvertFlags>();
-  Verb& verb = line.verb("convert", "q and k weights of a checkpoint in the other pair layout");
+  Verb& verb =
+      line.verb("convert", "convert the q and k weights of a checkpoint to the other pair layout");
   verb.argument("source", &flags->source, "a folder with config.json and safetensors files")
       .required();
   verb.argument("destination", &flags->destination, "a folder that is new or empty").required();
   verb.flag("--to", &flags->to, "interleaved (2i, 2i+1) or half (i, i + rotary_dim/2)").required();
-  verb.flag("--from", &flags->from, "the layout of the source, where its config does not tell");
-  verb.flag("--sync", &flags->sync, "wait until the disk has every file");
-  verb.flag("--json", &flags->json, "print a summary as one object");
+  verb.flag("--from", &flags->from, "layout of the source, if its config does not say");
+  verb.flag("--sync", &flags->sync, "flush every file to disk before returning");
+  verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Permutes q and k projections, their biases and per-head norms: grouped heads by the number\n"
-      "of key heads, fused tensors by the order of their family, of a partial rotation only the\n"
-      "features that turn. Every other byte is copied as it is. Then compares attention scores of\n"
-      "both forms on random activations and writes phasor_layout.json, which phasor reads, so "
-      "that\n"
-      "a second conversion is refused and converting back restores the source.\n"
+      "Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,\n"
+      "fused tensors and partial rotation. Every other byte is copied unchanged. Then compares "
+      "the\n"
+      "attention scores of both layouts on random activations and writes phasor_layout.json, "
+      "which\n"
+      "phasor reads: a second conversion is refused, and converting back restores the source.\n"
       "\n"
-      "Refuses  latent attention, quantised weights, model types whose order of heads is not "
-      "known\n"
-      "Resumes  after a kill or a full disk, when the same command is run again\n"
+      "Refuses  latent attention, quantised weights, unknown model types\n"
+      "Resumes  after an interruption or a full disk, when the same command is run again\n"
       "\n"
       "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved";
   verb.action = [flags] { return run_convert(*flags); };

@@ -1,4 +1,4 @@
-// phasor demo: the main job in a few seconds, on numbers that are in the program.
+// phasor demo: worked example, laws, accuracy and speed in a few seconds, without any file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,12 +24,12 @@ namespace {
 
 using core::PairLayout;
 
-// Every part ends in a check; the demo's exit code is theirs.
+// Each part ends with checks; the exit code is 1 if one fails.
 class Demo {
  public:
   int run() {
     fmt::print(
-        "phasor demo: rotary position embedding, from the numbers of a note to the limit of this "
+        "phasor demo: rotary position embedding, checked on known numbers and measured on this "
         "machine\n");
     worked_example();
     shifted_positions();
@@ -38,7 +38,7 @@ class Demo {
     accuracy();
     model();
     speed();
-    fmt::print("\n{}\n", failures_ == 0 ? "Every check above holds."
+    fmt::print("\n{}\n", failures_ == 0 ? "All checks passed."
                                         : fmt::format("{} of the checks above FAILED.", failures_));
     return failures_ == 0 ? exit_code::done : exit_code::difference;
   }
@@ -68,7 +68,7 @@ class Demo {
       const std::size_t head = static_cast<std::size_t>(token) * 16 + 8;  // the second query head
       fmt::print("   position {}  q ", token);
       for (std::size_t i = head; i < head + 8; ++i) fmt::print("{:8.0f}", before[i]);
-      fmt::print("\n          turned ");
+      fmt::print("\n         rotated ");
       for (std::size_t i = head; i < head + 8; ++i) fmt::print("{:8.4f}", q[i]);
       fmt::print("\n");
     }
@@ -83,11 +83,10 @@ class Demo {
       return count;
     };
     const std::size_t q_same = agreeing(q, example::kQueries), k_same = agreeing(k, example::kKeys);
-    check(
-        q_same == q.size() && k_same == k.size(),
-        fmt::format(
-            "{} of {} query and {} of {} key numbers equal the printed ones to their four decimals",
-            q_same, q.size(), k_same, k.size()));
+    check(q_same == q.size() && k_same == k.size(),
+          fmt::format(
+              "{} of {} query and {} of {} key values equal the published ones to four decimals",
+              q_same, q.size(), k_same, k.size()));
   }
 
   static std::vector<double> sample(int dim, double phase) {
@@ -105,7 +104,7 @@ class Demo {
   }
 
   void shifted_positions() {
-    title("Scores depend on the distance alone, equation (16)");
+    title("Scores depend only on the distance m - n, equation (16)");
     const core::Rotary rotary{core::make_frequencies({128, 10000.0}), PairLayout::half, 128};
     const std::vector<double> q = sample(128, 0.3), k = sample(128, 1.1);
     double low = 0.0, high = 0.0;
@@ -120,7 +119,7 @@ class Demo {
   }
 
   void layouts() {
-    title("Two layouts, one permutation apart");
+    title("The two pair layouts are permutations of each other");
     const int dim = 8;
     const std::int64_t position = 3;
     const core::Frequencies frequencies = core::make_frequencies({dim, 10000.0});
@@ -133,9 +132,9 @@ class Demo {
                  core::heads_view(pairs.data(), 1, 1, 1, dim));
     core::rotate({frequencies, PairLayout::half, dim}, core::positions_from(position),
                  core::heads_view(halves.data(), 1, 1, 1, dim));
-    fmt::print("   interleaved  pair i = features (2i, 2i+1)     turned: ");
+    fmt::print("   interleaved  pair i = features (2i, 2i+1)     rotated: ");
     for (const double value : pairs) fmt::print("{:8.4f}", value);
-    fmt::print("\n   half         pair i = features (i, i + d/2)   turned: ");
+    fmt::print("\n   half         pair i = features (i, i + d/2)   rotated: ");
     for (const double value : halves) fmt::print("{:8.4f}", value);
     double worst = 0.0;
     for (std::size_t i = 0; i < dim / 2; ++i) {
@@ -143,7 +142,8 @@ class Demo {
                         std::fabs(halves[i + dim / 2] - pairs[2 * i + 1])});
     }
     fmt::print("\n");
-    check(worst < 1e-15, "feature 2i of the first is feature i of the second, 2i+1 is i + d/2");
+    check(worst < 1e-15,
+          "the results are equal: features (2i, 2i+1) of one are (i, i + d/2) of the other");
   }
 
   void decay() {
@@ -162,8 +162,8 @@ class Demo {
   }
 
   void accuracy() {
-    title("Angles: position x frequency in float32, as other engines do it, beside ours");
-    // The spec also carries what an engine gets that computes the frequencies in float32.
+    title("Angles: position x frequency in float32, as other engines do it, compared with phasor");
+    // Also holds the frequencies of an engine that computes them in float32.
     const core::Frequencies frequencies =
         encodings::resolve_frequencies({.head_dim = 128, .rotary_dim = 128, .base = 10000.0});
     const auto pairs = static_cast<std::size_t>(frequencies.pairs());
@@ -184,32 +184,33 @@ class Demo {
       ours_worst = std::max(ours_worst, ours);
       fmt::print("   {:>10.0f}  {:>22.1e}  {:>22.1e}\n", position, other, ours);
     }
-    check(ours_worst <= 0x1p-25,
-          "ours is the float32 number nearest to the truth at every position");
+    check(ours_worst <= 0x1p-25, "phasor gives the nearest float32 number at every position");
   }
 
   void model() {
-    title("A tiny decoder: made-up weights, 32 tokens, logits of the last one");
+    title("A tiny decoder: synthetic weights, 32 tokens, logits of the last one");
     const TinyModelCheck tiny = check_tiny_model();
     check(tiny.one_by_one <= 1e-4 * tiny.largest_logit,
-          fmt::format("token by token as at once: equal to {:.0e}", tiny.one_by_one));
+          fmt::format("one token at a time or all at once: equal to {:.0e}", tiny.one_by_one));
     check(tiny.shifted <= 1e-4 * tiny.largest_logit,
-          fmt::format("40 tokens dropped in front, keys turned again: equal to {:.0e}",
-                      tiny.shifted));
+          fmt::format(
+              "after dropping the first 40 tokens and re-rotating the cached keys: equal to {:.0e}",
+              tiny.shifted));
     fmt::print(
-        "   `phasor run MODEL --prompt TEXT` runs real ones; `./dev model` fetches one of 93 "
-        "MB.\n");
+        "   `phasor run MODEL --prompt TEXT` runs real models; `./dev model` downloads one (93 "
+        "MB).\n");
   }
 
   void speed() {
     constexpr std::int64_t kTokens = 4096, kHeads = 32, kDim = 128;
     title(
-        "Speed: turning a buffer beside scaling it, 4096 tokens x 32 heads x 128 (64 MiB), "
+        "Speed: rotating a buffer compared with scaling it, 4096 tokens x 32 heads x 128 (64 MiB), "
         "float32");
     const core::Frequencies frequencies = core::make_frequencies({kDim, 10000.0});
     const bench::Buffer x(static_cast<std::size_t>(kTokens * kHeads * kDim) * sizeof(float));
     fmt::print("   {:<34} {:>10} {:>10}  {:>6}\n",
-               core::name_of(core::available_instruction_sets().back()), "turn", "scale", "ratio");
+               core::name_of(core::available_instruction_sets().back()), "rotate", "scale",
+               "ratio");
     std::vector<int> thread_counts = {1};
     if (core::available_threads() > 1) thread_counts.push_back(core::available_threads());
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
@@ -232,8 +233,8 @@ class Demo {
       }
     }
     fmt::print(
-        "   A ratio of 1 means that the rotation is free: memory is the limit. `phasor bench` "
-        "measures the rest.\n");
+        "   A ratio of 1 means that rotation runs at memory speed. `phasor bench` measures "
+        "more.\n");
   }
 
   int part_ = 0;
@@ -244,15 +245,16 @@ class Demo {
 
 void add_demo(CommandLine& line) {
   Verb& verb = line.verb(
-      "demo",
-      "the main job in a few seconds: worked example, decay, accuracy, a tiny model, speed");
+      "demo", "worked example, decay, accuracy, a tiny model and speed, in a few seconds");
   verb.footer =
-      "Turns the worked example of the notes and checks it number by number, shows that scores "
-      "depend on the\n"
-      "distance alone, both layouts, the decay curve, what float32 angles lose, a tiny model, and "
-      "the speed beside\n"
-      "this machine's own limit. Needs no file. Exit 1 if a check fails; speed is shown, not "
-      "checked.";
+      "Rotates a worked example and checks every value, then shows that scores depend only on the\n"
+      "distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and "
+      "the\n"
+      "speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, "
+      "not\n"
+      "checked.\n"
+      "\n"
+      "Example  phasor demo";
   verb.action = [] { return Demo().run(); };
 }
 

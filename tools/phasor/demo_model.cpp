@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -13,14 +15,14 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/internal/file.hpp"
 #include "phasor/io/safetensors.hpp"
 #include "phasor/models/decoder.hpp"
+#include "text_files.hpp"
 
 namespace phasor::tools {
 namespace {
 
-// One layer, so that nothing of a dropped token is left in the others' keys and values.
+// One layer, so that a dropped token leaves no trace in the keys and values of the others.
 constexpr std::string_view kConfig = R"({
   "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
   "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "rms_norm_eps": 1e-5,
@@ -33,7 +35,8 @@ class Folder {
   Folder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "phasor-demo-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr)
-      throw Error(ErrorCode::io, message(pattern, ": must be a folder to write to, got none"));
+      throw Error(ErrorCode::io,
+                  message("cannot create the folder ", pattern, ": ", std::strerror(errno)));
     path_ = pattern;
   }
   ~Folder() {
@@ -81,8 +84,7 @@ void write_tiny_model(const std::filesystem::path& folder) {
   for (std::size_t i = 0; i < tensors.size(); ++i)
     tensors[i].bytes = std::as_bytes(std::span(values[i]));
   (void)io::write_safetensors(folder / "model.safetensors", tensors).value_or_throw();
-  const std::span<const std::byte> config = std::as_bytes(std::span(kConfig));
-  (void)io::replace_file(folder / "config.json", {&config, 1}).value_or_throw();
+  write_text(folder / "config.json", kConfig);
 }
 
 std::vector<float> last_logits(models::Decoder& model, models::Sequence& sequence,
@@ -114,10 +116,10 @@ TinyModelCheck check_tiny_model() {
   std::vector<float> streamed;
   for (const std::int64_t& id : ids) streamed = last_logits(model, one_by_one, {&id, 1});
 
-  // 40 strangers in front, then dropped: what is left moves down to where `ids` stand.
+  // 40 other tokens first, then dropped: the rest moves to the positions of `ids`.
   models::Sequence shifted = model.sequence({.capacity = 72});
-  const std::vector<std::int64_t> strangers(40, 7);
-  (void)last_logits(model, shifted, strangers);
+  const std::vector<std::int64_t> others(40, 7);
+  (void)last_logits(model, shifted, others);
   (void)last_logits(model, shifted, std::span(ids).first(31));
   shifted.shift(0, 40);
   const std::vector<float> moved = last_logits(model, shifted, std::span(ids).last(1));

@@ -1,11 +1,11 @@
-// The part of the demo that runs a model.
+// The demo's tiny model.
 #pragma once
 
 namespace phasor::tools {
 
-// A tiny decoder with made-up weights, written to a folder of its own and read back: the largest
-// difference of the logits of its last token between running all tokens at once, one by one, and
-// behind a window that was shifted.
+// A tiny decoder with synthetic weights, written to a temporary folder and loaded. The largest
+// difference of the last token's logits between all tokens at once, and one by one or after a
+// shift of the context.
 struct TinyModelCheck {
   double one_by_one = 0.0;
   double shifted = 0.0;

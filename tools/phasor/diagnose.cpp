@@ -1,4 +1,4 @@
-// phasor diagnose: what turned this.
+// phasor diagnose: finds the rotation between two tensors.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -70,7 +70,7 @@ void print_rotation(const porting::Diagnosis& found) {
                                                    : "forward");
   if (found.amplitude) fmt::print("amplitude    {:.7g}\n", *found.amplitude);
   fmt::print("positions    {}{}\n", found.positions,
-             found.offset ? fmt::format(", from {} on", *found.offset) : "");
+             found.offset ? fmt::format(", starting at {}", *found.offset) : "");
   fmt::print("table        {}\n", found.table_dtype.value_or("unknown"));
   fmt::print("tensors      {}{}\n", found.tensor_dtype,
              found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
@@ -88,7 +88,7 @@ void print_rotation(const porting::Diagnosis& found) {
 void print_text(const porting::Diagnosis& found,
                 const std::optional<std::vector<porting::ConfigDifference>>& differences) {
   if (differences) {
-    if (differences->empty()) fmt::print("as the config asks\n");
+    if (differences->empty()) fmt::print("the rotation is the config's\n");
     for (const porting::ConfigDifference& difference : *differences) {
       fmt::print("DIFFERS: {}\n", difference.text);
     }
@@ -125,7 +125,7 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
   const std::optional<std::int64_t> context = porting::context_of_tokens(found, spec, shape);
   if (context) {
     fmt::print(stderr,
-               "phasor diagnose: context {} taken from the last position; --context sets it\n",
+               "phasor diagnose: using context {} (the last position + 1); set it with --context\n",
                *context);
   }
   return context;
@@ -134,14 +134,13 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
 int run_diagnose(const DiagnoseOptions& options) {
   if (!options.weights.empty()) {
     if (!options.before.empty()) {
-      throw Error(ErrorCode::invalid_argument, "--weights must stand alone, got BEFORE beside it");
+      throw Error(ErrorCode::invalid_argument, "--weights cannot be combined with BEFORE");
     }
     return run_diagnose_weights(options.weights,
                                 options.json ? WeightsPage::json : WeightsPage::text);
   }
   if (options.before.empty() || options.after.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "BEFORE and AFTER must both be given, got only one or none");
+    throw Error(ErrorCode::invalid_argument, "BEFORE and AFTER are required (or --weights)");
   }
   const io::NpyArray before = io::read_npy(options.before).value_or_throw();
   const io::NpyArray after = io::read_npy(options.after).value_or_throw();
@@ -169,25 +168,25 @@ int run_diagnose(const DiagnoseOptions& options) {
 
 void add_diagnose(CommandLine& line) {
   auto options = std::make_shared<DiagnoseOptions>();
-  Verb& verb = line.verb("diagnose", "what turned this: from tensors before and after");
+  Verb& verb = line.verb("diagnose",
+                         "find the rotation between two tensors: layout, base, scaling, positions");
   verb.argument("before", &options->before, "the tensor before the rotation, a .npy file");
   verb.argument("after", &options->after, "the tensor after it");
   verb.flag("--positions", &options->positions,
-            "A:B or a .npy file (default: ascending by one from an unknown offset)");
+            "A:B or a .npy file (default: consecutive, from an unknown offset)");
   verb.flag("--axes", &options->axes,
-            "a name per axis, as batch,tokens,heads,dim (default: found from the data)")
+            "name of each axis, such as batch,tokens,heads,dim (default: inferred)")
       .separated_by(',');
   add_spec_options(verb, options->spec, ConfigFlag::optional);
-  verb.flag("--weights", &options->weights,
-            "a checkpoint: say from its q and k weights alone whether it is in interleaved "
-            "or half order");
-  verb.flag("--json", &options->json, "print the answer as one object");
+  verb.flag(
+      "--weights", &options->weights,
+      "a checkpoint: infer from its q and k weights whether its layout is interleaved or half");
+  verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Says from two tensors what turned the one into the other: layout, rotary_dim, base, "
-      "scaling\n"
-      "with its parameters, offset or positions, direction, amplitude and the precision of the\n"
-      "table; or that it is no rotation, and why. With --config it says where that is not what\n"
-      "the config asks for, and exits with 1.\n"
+      "Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its\n"
+      "parameters, offset or positions, direction, amplitude and the precision of the table; or\n"
+      "reports that there is none, and why. With --config it lists every difference from the\n"
+      "config and exits with 1 if there is one.\n"
       "\n"
       "Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],\n"
       "         leading axes in any order; float16, float32, float64, bfloat16 (or its bits as\n"

@@ -11,7 +11,7 @@
 namespace phasor::tools {
 namespace {
 
-// 0.9999...: a certainty that is not printed as 1.
+// Never rounded up to 1.
 std::string confidence_text(double confidence) {
   return confidence > 0.9999 ? "above 0.9999" : fmt::format("{:.4f}", confidence);
 }
@@ -26,9 +26,9 @@ void print_verdict(const porting::WeightOrder& order) {
   fmt::print("order: {} (confidence {})\n", best.text, confidence_text(order.confidence));
   fmt::print("  {}\n", order.reason);
   if (!best.consistent()) {
-    fmt::print("  q and k do not fit each other: no engine can read these weights as they are\n");
+    fmt::print("  q and k have different orders: no engine can read these weights unchanged\n");
   } else if (!order.config_layout) {
-    fmt::print("  the config does not tell the layout\n");
+    fmt::print("  the config does not state the layout\n");
   } else if (*order.config_layout == best.queries) {
     fmt::print("  the config rotates {} pairs: weights and config agree\n",
                core::name_of(*order.config_layout));
@@ -46,9 +46,9 @@ void print_text(const porting::WeightOrder& order) {
   for (const porting::OrderCandidate& candidate : order.candidates) {
     width = std::max(width, candidate.text.size());
   }
-  fmt::print("{:<{}}  antisymmetry  determinant  standard errors behind\n", "order", width);
+  fmt::print("{:<{}}  antisymmetry  determinant  standard errors below best\n", "order", width);
   for (const porting::OrderCandidate& candidate : order.candidates) {
-    fmt::print("{:<{}}  {:>+12.4f}  {:>+11.4f}  {:>22.1f}\n", candidate.text, width,
+    fmt::print("{:<{}}  {:>+12.4f}  {:>+11.4f}  {:>26.1f}\n", candidate.text, width,
                candidate.antisymmetry, candidate.determinant, candidate.behind);
   }
 }

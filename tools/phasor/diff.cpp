@@ -1,4 +1,4 @@
-// phasor diff: where engines part on one config.
+// phasor diff: compares how engines read one config.
 #include "phasor/porting/diff.hpp"
 
 #include <fmt/format.h>
@@ -55,14 +55,14 @@ void print_engines(const porting::GroupDiff& group) {
 
 std::string ratio_text(double ratio) { return fmt::format("x {:.6g}", ratio); }
 
-// `explained` holds the rules whose sentence the page already has.
+// `explained` holds the rules that were already printed in full.
 void print_causes(const porting::EngineComparison& part, std::set<std::string_view>& explained) {
   std::string_view lead = "    cause            ";
   for (const porting::DifferenceCause& cause : part.causes) {
     const porting::DialectRule& rule = cause.rule.rule;
     fmt::print("{}", in_lines(lead, fmt::format("{}: {}", cause.dialect, cause.rule.effect)));
     const std::string source =
-        rule.source.empty() ? "read in its source" : std::string(rule.source);
+        rule.source.empty() ? "found in its source" : std::string(rule.source);
     lead = "                     ";
     if (!explained.insert(rule.id).second) continue;
     fmt::print("{}", in_lines(lead, fmt::format("{} ({}; {})", rule.sentence, source, rule.id)));
@@ -73,12 +73,12 @@ void print_part(const porting::EngineComparison& part, const porting::DiffReport
                 std::set<std::string_view>& explained) {
   const std::string pair = fmt::format("{} : {}", part.first, part.second);
   if (part.status == porting::ComparisonStatus::agree) {
-    fmt::print("  {:<24} agree up to the rounding of float32 ({:.2g} rad)\n", pair,
+    fmt::print("  {:<24} agree within float32 rounding ({:.2g} rad)\n", pair,
                part.rounding_difference);
     return;
   }
   if (part.status == porting::ComparisonStatus::unreadable) {
-    fmt::print("  {:<24} cannot be compared: not both read this config\n", pair);
+    fmt::print("  {:<24} cannot be compared: one of them cannot read this config\n", pair);
     print_causes(part, explained);
     return;
   }
@@ -96,7 +96,7 @@ void print_part(const porting::EngineComparison& part, const porting::DiffReport
   }
   fmt::print("    amplitude        {}\n", ratio_text(part.amplitude_ratio));
   fmt::print("    softmax scale    {}\n",
-             part.softmax_ratio ? ratio_text(*part.softmax_ratio) : "the config does not tell");
+             part.softmax_ratio ? ratio_text(*part.softmax_ratio) : "not in the config");
   if (report.shifts > 0) {
     fmt::print("    stored keys      {} after {} shift{}\n", ratio_text(part.key_gain_ratio),
                report.shifts, report.shifts == 1 ? "" : "s");
@@ -111,7 +111,7 @@ void print_remarks(const porting::GroupDiff& group) {
   for (const porting::EngineView& view : group.views) {
     for (const porting::RuleInForce& rule : view.rules) {
       if (rule.changes) continue;
-      if (!any) fmt::print("\n  to know\n");
+      if (!any) fmt::print("\n  notes\n");
       any = true;
       const std::string source =
           rule.rule.source.empty() ? "" : fmt::format(" ({})", rule.rule.source);
@@ -153,8 +153,9 @@ int run_diff(const DiffFlags& flags) {
     }
     return exit_code::done;
   }
-  if (flags.config.empty())
-    throw Error(ErrorCode::invalid_argument, "--config or --list must be given, got neither");
+  if (flags.config.empty()) refuse("--config or --list is required");
+  if (flags.options.between.size() == 1)
+    refuse("--between needs at least two engines, got " + flags.options.between.front());
   const porting::ReadableConfig config =
       porting::read_readable_config(flags.config).value_or_throw();
   const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
@@ -170,29 +171,31 @@ int run_diff(const DiffFlags& flags) {
 
 void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
-  Verb& verb = line.verb("diff", "where engines part on one config");
+  Verb& verb = line.verb("diff", "compare how engines read one config");
   verb.flag("--config", &flags->config,
             "config.json (old or new form), a plain spec, a GGUF file, or a directory");
   verb.flag("--between", &flags->options.between,
             "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
       .separated_by(',');
   verb.flag("--context", &flags->options.context,
-            "tokens of the sequence (default: max_position_embeddings)");
+            "sequence length in tokens (default: max_position_embeddings)")
+      .at_least(1);
   verb.flag("--max-length", &flags->options.max_length,
-            "length that servers are started for (default: the config's)");
+            "maximum length a server is started with (default: the config's)");
   verb.flag("--shifts", &flags->options.shifts,
-            "how often the stored keys were shifted (default 0)");
+            "how many times cached keys were shifted (default 0)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type (default: every group that rotates)");
-  verb.flag("--json", &flags->json, "print the report as one object");
-  verb.flag("--list", &flags->list, "print the rule sets: what is known of each engine");
+            "layer index or layer type (default: every layer with rotation)");
+  verb.flag("--json", &flags->json, "print the result as one JSON object");
+  verb.flag("--list", &flags->list, "print the known rules of each engine");
   verb.footer =
-      "Reads a config as each engine does and compares two by two: the first frequency that\n"
-      "differs, the amplitude, the softmax scale, the angle at the end of the context, a bound on\n"
-      "the score error, and the rule that is the cause, with the public report where there is "
-      "one.\n"
+      "Reads a config as each engine does and compares the engines pairwise: the first frequency\n"
+      "that differs, the amplitude, the softmax scale, the angle at the end of the context, a "
+      "bound\n"
+      "on the score error, and the rule that causes the difference, with a link if it was "
+      "reported.\n"
       "\n"
-      "Exit     0 they agree up to the rounding of float32, 1 they do not, 2 wrong input\n"
+      "Exit     0 the engines agree within float32 rounding, 1 they differ, 2 wrong input\n"
       "\n"
       "Example  phasor diff --config model/config.json --between hf,vllm --context 32768";
   verb.action = [flags] { return run_diff(*flags); };

@@ -21,7 +21,7 @@
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/perplexity.hpp"
 #include "phasor/text/tokenizer.hpp"
-#include "spec.hpp"
+#include "text_files.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -40,7 +40,7 @@ struct EvalFlags {
 struct Training {
   std::int64_t length = 0;  // 0: not known
   std::string source;
-  encodings::RopeScaling own = encodings::DefaultScaling{};  // of the layers that turn
+  encodings::RopeScaling own = encodings::DefaultScaling{};  // of the layers that rotate
 };
 
 Training training_of(const models::Decoder& decoder) {
@@ -52,7 +52,7 @@ Training training_of(const models::Decoder& decoder) {
     if (!group.rope || std::holds_alternative<encodings::DefaultScaling>(group.rope->scaling))
       continue;
     training.own = group.rope->scaling;
-    // In place of its own scaling a model starts from the length before that one.
+    // A scaling that replaces the model's own starts from the length before that one.
     if (const auto original = encodings::original_length(training.own)) {
       training.length = *original;
       training.source = fmt::format("the original length of its own {} scaling",
@@ -63,18 +63,17 @@ Training training_of(const models::Decoder& decoder) {
 }
 
 std::string training_note(const Training& training) {
-  if (training.length == 0) return "the config does not tell how long the model was trained";
+  if (training.length == 0) return "the config does not state the trained length";
   std::string note =
       fmt::format("trained to {} positions ({}); ", training.length, training.source);
-  note +=
-      std::holds_alternative<encodings::DefaultScaling>(training.own)
-          ? "contexts beyond are extrapolation for `none`"
-          : fmt::format("`none` keeps the model's own {} scaling, the others stand in its place",
-                        encodings::name_of(training.own));
+  note += std::holds_alternative<encodings::DefaultScaling>(training.own)
+              ? "`none` extrapolates beyond it"
+              : fmt::format("`none` keeps the model's own {} scaling, the others replace it",
+                            encodings::name_of(training.own));
   return note;
 }
 
-// The lists from a config with longrope, or from a dictionary as it stands under rope_scaling.
+// The lists from a config with longrope, or from a dictionary as in rope_scaling.
 std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path) {
   if (path.empty()) return std::nullopt;
   std::string text = io::read_text(path).value_or_throw();
@@ -96,11 +95,10 @@ std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path)
     if (const auto* found = std::get_if<encodings::LongRopeScaling>(&group.rope->scaling))
       return *found;
   }
-  throw Error(ErrorCode::invalid_argument,
-              message(path, ": the file must hold a longrope scaling, got none"));
+  throw Error(ErrorCode::invalid_argument, message(path, ": no longrope scaling found"));
 }
 
-// One line that moves on a terminal; elsewhere nothing until a cell is done.
+// One line that is redrawn on a terminal; otherwise one line per finished cell.
 class Progress {
  public:
   Progress() : at_terminal_(::isatty(STDERR_FILENO) != 0) {}
@@ -178,7 +176,7 @@ class Evaluation {
     encodings::RopeScaling essence;
   };
 
-  // All names and lengths are good before the first minute is spent.
+  // Checks all names and lengths before the first cell runs.
   void plan() {
     for (const std::int64_t context : flags_.contexts) {
       for (const std::string& name : flags_.scalings) {
@@ -242,20 +240,17 @@ class Evaluation {
     for (const EvalCell& cell : cells_) {
       if (cell.model != model_name_)
         throw Error(ErrorCode::invalid_argument,
-                    message("--csv must name a new file or one of model ", model_name_, ", got ",
-                            flags_.csv, " of model ", cell.model));
+                    message(flags_.csv, " holds results of model ", cell.model, ", not of ",
+                            model_name_, "; give a new file to --csv"));
       if (cell.value.scored + 1 != static_cast<std::int64_t>(ids_.size()))
         throw Error(ErrorCode::invalid_argument,
-                    message("--csv must name a new file or one of this text (", ids_.size(),
-                            " tokens), got ", flags_.csv, " of one with ", cell.value.scored + 1));
+                    message(flags_.csv, " holds results for a text of ", cell.value.scored + 1,
+                            " tokens, this one has ", ids_.size(), "; give a new file to --csv"));
     }
   }
 
   void save() const {
-    if (flags_.csv.empty()) return;
-    const std::string text = eval_csv(cells_);
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-    or_throw(io::replace_file(flags_.csv, std::span(&bytes, 1)));
+    if (!flags_.csv.empty()) write_text(flags_.csv, eval_csv(cells_));
   }
 
   const EvalFlags& flags_;
@@ -271,13 +266,10 @@ class Evaluation {
 
 void check_flags(EvalFlags& flags) {
   for (const std::int64_t context : flags.contexts) {
-    if (context < 2)
-      throw Error(ErrorCode::invalid_argument,
-                  message("--contexts must be at least 2, got ", context));
+    if (context < 2) refuse(message("--contexts must be at least 2, got ", context));
     if (flags.stride > context)
-      throw Error(ErrorCode::invalid_argument,
-                  message("--stride must be at most each context, got ", flags.stride,
-                          " with context ", context));
+      refuse(message("--stride must be at most the context, got ", flags.stride, " for context ",
+                     context));
   }
   std::sort(flags.contexts.begin(), flags.contexts.end());
   flags.contexts.erase(std::unique(flags.contexts.begin(), flags.contexts.end()),
@@ -287,14 +279,13 @@ void check_flags(EvalFlags& flags) {
     // The length does not matter for an unknown name.
     if (name != "longrope") (void)models::scaling_for(name, 1, 1).value_or_throw();
     if (name == "longrope" && flags.longrope.empty())
-      throw Error(ErrorCode::invalid_argument,
-                  "--scaling longrope must come with --longrope FACTORS.json, got none");
+      refuse("--scaling longrope requires --longrope FACTORS.json");
     if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
   }
   flags.scalings = once;
   if (flags.text.empty() == flags.ids.empty())
-    throw Error(ErrorCode::invalid_argument, message("one of --text and --ids must be given, got ",
-                                                     flags.text.empty() ? "none" : "both"));
+    refuse(flags.text.empty() ? "--text or --ids is required"
+                              : "--text cannot be combined with --ids");
 }
 
 std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
@@ -311,7 +302,8 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   } else {
     const IdArray array = read_ids(flags.ids);
     if (array.batch != 1)
-      throw Error(ErrorCode::shape_mismatch, message("--ids must hold one row, got ", array.batch));
+      throw Error(ErrorCode::shape_mismatch,
+                  message("--ids must hold one sequence, got ", array.batch, " rows"));
     ids = array.values;
   }
   if (flags.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > flags.max_tokens)
@@ -319,8 +311,8 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   const std::int64_t needed = flags.contexts.back() + 1;
   if (static_cast<std::int64_t>(ids.size()) < needed)
     throw Error(ErrorCode::invalid_argument,
-                message("the text must have at least ", needed, " tokens for a context of ",
-                        flags.contexts.back(), ", got ", ids.size()));
+                message("a context of ", flags.contexts.back(), " needs a text of at least ",
+                        needed, " tokens, got ", ids.size()));
   return ids;
 }
 
@@ -374,11 +366,11 @@ int run_eval(EvalFlags flags) {
 
 void add_eval(CommandLine& line) {
   auto flags = std::make_shared<EvalFlags>();
-  Verb& verb = line.verb("eval", "perplexity of a text, by context length and by scaling");
+  Verb& verb = line.verb("eval", "perplexity of a text for each context length and scaling");
   add_model_options(verb, flags->model);
   verb.flag("--text", &flags->text, "a text file, UTF-8");
-  verb.flag("--ids", &flags->ids, "its token ids instead: [tokens] integers");
-  verb.flag("--contexts", &flags->contexts, "window lengths: 512,1024,...")
+  verb.flag("--ids", &flags->ids, "token ids instead of text: .npy [tokens]");
+  verb.flag("--contexts", &flags->contexts, "context lengths: 512,1024,...")
       .separated_by(',')
       .required();
   verb.flag("--scaling", &flags->scalings,
@@ -387,17 +379,18 @@ void add_eval(CommandLine& line) {
   verb.flag("--longrope", &flags->longrope,
             "JSON: {\"short_factor\": [...], \"long_factor\": [...], "
             "\"original_max_position_embeddings\": N}, or a config.json with longrope");
-  verb.flag("--stride", &flags->stride, "tokens from window to window (default: half the context)")
+  verb.flag("--stride", &flags->stride, "tokens between windows (default: half the context)")
       .at_least(1);
-  verb.flag("--max-tokens", &flags->max_tokens, "of the text, its first N (default: all)")
+  verb.flag("--max-tokens", &flags->max_tokens, "use the first N tokens of the text (default: all)")
       .at_least(1);
-  verb.flag("--csv", &flags->csv,
-            "where the cells go, after each one; cells that it holds are not run again");
-  verb.flag("--json", &flags->json, "print the result as one object");
+  verb.flag(
+      "--csv", &flags->csv,
+      "write each result to this file; results that are already in it are not computed again");
+  verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
       "Slides a window over the text; every token after the first is scored once, with at least\n"
-      "context - stride tokens before it. The weights stay as they are: only the frequencies\n"
-      "change, by the factor context / trained length. `none` is the model as it is.\n"
+      "context - stride tokens before it. The weights are unchanged; a scaling changes only the\n"
+      "frequencies, by the factor context / trained length. `none` is the model unchanged.\n"
       "\n"
       "CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,\n"
       "         standard_error, perplexity, last_quarter_nats, seconds\n"

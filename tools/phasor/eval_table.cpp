@@ -23,7 +23,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   }
 }
 
-// from_chars reads "nan" as well: the numbers that have none are written so.
+// from_chars reads "nan" as well, which is how missing numbers are written.
 template <class T>
 bool read_number(std::string_view text, T& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -76,14 +76,13 @@ std::vector<EvalCell> read_eval_csv(const std::string& path) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (number == 1 && line != kEvalHeader)
-      throw Error(ErrorCode::io, message(path,
-                                         ": the first line must be the header that eval "
-                                         "writes, got another file"));
+      throw Error(ErrorCode::io,
+                  message(path, " is not a CSV file of phasor eval: unknown header"));
     if (number == 1 || line.empty()) continue;
     const std::optional<EvalCell> cell = parse_row(line);
     if (!cell)
-      throw Error(ErrorCode::io,
-                  message(path, ": line ", number, " must be a row that eval wrote, got another"));
+      throw Error(ErrorCode::io, message(path, ": line ", number,
+                                         " is not a row of phasor eval: ", line.substr(0, 60)));
     cells.push_back(*cell);
   }
   return cells;

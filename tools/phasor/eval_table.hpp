@@ -24,9 +24,9 @@ inline constexpr std::string_view kEvalHeader =
 [[nodiscard]] std::string eval_csv(const std::vector<EvalCell>& cells);
 // The cells of a file that eval_csv wrote; none when there is no such file.
 //
-// throws   Error naming the line: another header, a row that does not parse
+// throws   Error naming the line: unknown header, a row that does not parse
 [[nodiscard]] std::vector<EvalCell> read_eval_csv(const std::string& path);
-// Null when there is none; a stride of 0 stands for any.
+// Null when there is none; stride 0 matches any.
 [[nodiscard]] const EvalCell* find_cell(const std::vector<EvalCell>& cells,
                                         std::string_view scaling, std::int64_t context,
                                         std::int64_t stride);

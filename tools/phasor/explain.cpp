@@ -1,4 +1,4 @@
-// phasor explain: every layer's encoding, resolved, on one page.
+// phasor explain: every layer's encoding with its numbers, on one page.
 #include "phasor/porting/explain.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ struct ExplainFlags {
   bool pairs = false, json = false;
 };
 
-// A line of the page: what, its value, and where it came from, in words.
+// A line of the page: name, value and the config key it came from.
 void print_fact(std::string_view what, std::string_view value, const config::LayerGroup& group,
                 std::string_view source_of) {
   const auto found = std::find_if(group.sources.begin(), group.sources.end(),
@@ -38,22 +38,22 @@ void print_fact(std::string_view what, std::string_view value, const config::Lay
     return;
   }
   constexpr std::size_t kValueWidth = 28;
-  const bool beside = value.size() <= kValueWidth;
-  if (!beside) fmt::print("{}", in_lines(lead, value));
-  fmt::print("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", beside ? lead : "",
-                                        beside ? value : "", kValueWidth),
+  const bool fits = value.size() <= kValueWidth;
+  if (!fits) fmt::print("{}", in_lines(lead, value));
+  fmt::print("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", fits ? lead : "", fits ? value : "",
+                                        kValueWidth),
                             found->key));
 }
 
 std::string wavelength_text(double wavelength) {
-  return std::isfinite(wavelength) ? fmt::format("{:.6g}", wavelength) : "never turns";
+  return std::isfinite(wavelength) ? fmt::format("{:.6g}", wavelength) : "infinite";
 }
 
 std::string pair_range(std::size_t first, std::size_t last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
 }
 
-// Neighbouring pairs of one band in a line.
+// One line per band of neighbouring pairs.
 void print_bands(const porting::LayerExplanation& layer) {
   if (layer.pairs.empty() || !layer.trained_length) return;
   const auto band_of = [](const porting::PairRotations& pair) {
@@ -63,9 +63,9 @@ void print_bands(const porting::LayerExplanation& layer) {
     return *pair.rotations == 0.0 ? porting::kBands : band;
   };
   static constexpr std::array<std::string_view, porting::kBands + 1> kNames = {
-      "at least 32", "8 to 32", "1 to 8", "no full turn", "stands still"};
-  fmt::print("  {:<15}{:<10}{:<30}{}\n", "turns", "pairs", "wavelength, positions",
-             fmt::format("turns within the trained {}", *layer.trained_length));
+      "at least 32", "8 to 32", "1 to 8", "less than one", "does not rotate"};
+  fmt::print("  {:<15}{:<10}{:<30}{}\n", "rotations", "pairs", "wavelength, positions",
+             fmt::format("rotations within the trained {}", *layer.trained_length));
   for (std::size_t first = 0; first < layer.pairs.size();) {
     std::size_t last = first;
     const std::size_t band = band_of(layer.pairs[first]);
@@ -86,7 +86,7 @@ void print_bands(const porting::LayerExplanation& layer) {
 
 void print_every_pair(const porting::LayerExplanation& layer) {
   fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "pairs", "pair", "frequency, rad",
-             "wavelength", "turns");
+             "wavelength", "rotations");
   for (std::size_t pair = 0; pair < layer.pairs.size(); ++pair) {
     const porting::PairRotations& rotations = layer.pairs[pair];
     fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "", pair, rotations.frequency,
@@ -118,7 +118,7 @@ std::string axes_text(const encodings::RopeSpec& rope) {
 void print_rotation(const porting::LayerExplanation& layer) {
   const config::LayerGroup& group = layer.group;
   const encodings::RopeSpec& rope = *group.rope;
-  print_fact("layout", rope.layout ? core::name_of(*rope.layout) : "not known", group, "layout");
+  print_fact("layout", rope.layout ? core::name_of(*rope.layout) : "unknown", group, "layout");
   print_fact("rotary_dim",
              rope.rotary_offset == 0 ? fmt::format("{} of {}", rope.rotary_dim, rope.head_dim)
                                      : fmt::format("{} of {}, from feature {}", rope.rotary_dim,
@@ -152,7 +152,7 @@ void print_layer(const porting::LayerExplanation& layer, const ExplainFlags& fla
   const bool slides = group.layer_type == "sliding_attention";
   print_fact("window",
              group.window ? fmt::format("{} keys", *group.window)
-             : slides     ? "not known: no key gives it"
+             : slides     ? "unknown: no key gives it"
                           : "all keys",
              group, "window");
   if (!group.rope) return;
@@ -175,33 +175,27 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
     title += fmt::format(", length {} ({})", *config.max_position, config.max_position_key);
   fmt::print("{}\n", title);
   if (explanation.context) fmt::print("resolved for a context of {}\n", *explanation.context);
-  if (config.rotates_values) fmt::print("values turn too (rotary_value)\n");
+  if (config.rotates_values) fmt::print("values are rotated too (rotary_value)\n");
   for (const porting::LayerExplanation& layer : explanation.layers) print_layer(layer, flags);
   if (!explanation.warnings.empty()) fmt::print("\nwarnings\n");
   for (const std::string& warning : explanation.warnings)
     fmt::print("{}", in_lines("  - ", warning));
   if (!config.unread_keys.empty()) {
-    fmt::print("\nkeys not read, none of them about positions: {} (--json lists them)\n",
+    fmt::print("\nkeys not read, because they do not affect positions: {} (--json lists them)\n",
                config.unread_keys.size());
   }
 }
 
-// "12.3 MB", decimal, as files are listed.
-std::string size_text(std::size_t bytes) {
-  return bytes < 1000000 ? fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3)
-                         : fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-}
-
 void print_weights(const models::ModelDescription& weights) {
   fmt::print("\nweights: {} parameters in {} tensors, {}\n", weights.parameters, weights.tensors,
-             size_text(weights.bytes));
+             size_text(static_cast<double>(weights.bytes)));
   for (const models::ModelDescription::Type& type : weights.types) {
     fmt::print("  {:<15}{} tensors, {} parameters, {}\n", type.name, type.tensors, type.parameters,
-               size_text(type.bytes));
+               size_text(static_cast<double>(type.bytes)));
   }
   if (weights.cache_bytes_per_token != 0) {
-    fmt::print("  {:<15}{} a token in float32\n", "cache",
-               size_text(weights.cache_bytes_per_token));
+    fmt::print("  {:<15}{} per token in float32\n", "cache",
+               size_text(static_cast<double>(weights.cache_bytes_per_token)));
   }
   fmt::print("{}", in_lines(fmt::format("  {:<15}", "tokenizer"), weights.tokenizer));
   fmt::print("{}", in_lines(fmt::format("  {:<15}", "runs"),
@@ -230,19 +224,22 @@ int run_explain(const ExplainFlags& flags) {
 
 void add_explain(CommandLine& line) {
   auto flags = std::make_shared<ExplainFlags>();
-  Verb& verb = line.verb("explain", "every layer's encoding of a model, and where it is written");
+  Verb& verb = line.verb(
+      "explain", "explain the position encoding of every layer and the config key of each number");
   verb.argument("model", &flags->model,
                 "a config.json, a folder that holds one, a plain spec or a GGUF file")
       .required();
   verb.flag("--context", &flags->context,
-            "resolve for a sequence of this length (default: within the original length)");
-  verb.flag("--pairs", &flags->pairs, "list every pair instead of bands");
-  verb.flag("--json", &flags->json, "print everything as one object");
+            "sequence length in tokens (default: within the original length)")
+      .at_least(1);
+  verb.flag("--pairs", &flags->pairs, "list every pair instead of groups");
+  verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Says for every layer which features turn, by which frequencies and amplitude, which key of "
-      "the\n"
-      "config each number came from, and warns: keys that change nothing, keys that engines read\n"
-      "differently, a context beyond the trained one.\n"
+      "Prints for every layer which features rotate, their frequencies and amplitude, and the "
+      "config\n"
+      "key of each number. Warns about keys without effect, keys that engines read differently, "
+      "and\n"
+      "a context beyond the trained length.\n"
       "\n"
       "Example  phasor explain model/ --context 65536";
   verb.action = [flags] { return run_explain(*flags); };

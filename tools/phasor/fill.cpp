@@ -1,4 +1,4 @@
-// phasor fill: what a RoFormer puts where a text says [MASK].
+// phasor fill: predicts the tokens at [MASK] with a RoFormer.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -12,6 +12,7 @@
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/text/tokenizer.hpp"
+#include "text_lines.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -28,14 +29,7 @@ struct FillFlags {
 
 void require_flags(const FillFlags& flags) {
   if (flags.text.find(kMask) == std::string::npos) {
-    throw Error(ErrorCode::invalid_argument, "--text must hold [MASK], got none");
-  }
-  if (flags.top < 1) {
-    throw Error(ErrorCode::invalid_argument, message("--top must be at least 1, got ", flags.top));
-  }
-  if (flags.threads < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threads must be 0 (as many as help) or more, got ", flags.threads));
+    refuse("--text has no [MASK]");
   }
 }
 
@@ -44,13 +38,12 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folde
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
     throw Error(ErrorCode::io,
-                message(vocabulary.string(), ": must hold one token a line, got no such file"));
+                message("cannot open ", vocabulary.string(), ": no such file or directory"));
   }
   return text::read_tokenizer(folder).value_or_throw();
 }
 
-// The user's own text with the likeliest token at each mask; a piece of a word goes to the word
-// before it.
+// The text with the most likely token at each mask; a ## token is joined to the word before it.
 std::string filled_text(std::string_view text, const std::vector<models::Filling>& fillings) {
   std::string filled;
   for (const models::Filling& filling : fillings) {
@@ -65,14 +58,6 @@ std::string filled_text(std::string_view text, const std::vector<models::Filling
     filled += token;
   }
   return filled += text;
-}
-
-// A vocabulary may hold control characters; a terminal should not obey them.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
 }
 
 void print_text(const std::vector<models::Filling>& fillings, const std::string& filled) {
@@ -124,21 +109,22 @@ int run_fill(const FillFlags& flags) {
 
 void add_fill(CommandLine& line) {
   auto flags = std::make_shared<FillFlags>();
-  Verb& verb = line.verb("fill", "masked prediction (RoFormer)");
+  Verb& verb = line.verb("fill", "predict masked tokens with a RoFormer");
   verb.argument("model", &flags->model,
-                "a folder with config.json, safetensors and vocab.txt of a RoFormer")
+                "a RoFormer: a folder with config.json, safetensors and vocab.txt")
       .required();
-  verb.flag("--text", &flags->text, "the sentence, [MASK] where a token is missing").required();
-  verb.flag("--top", &flags->top, "candidates to show for each mask").show_default();
-  verb.flag("--threads", &flags->threads, "at most N threads; 0: as many as help");
-  verb.flag("--json", &flags->json, "print everything as one object");
+  verb.flag("--text", &flags->text, "the text, with [MASK] at each token to predict").required();
+  verb.flag("--top", &flags->top, "candidates to show for each mask").at_least(1).show_default();
+  verb.flag("--threads", &flags->threads, "use at most N threads; 0: choose automatically")
+      .at_least(0);
+  verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Puts [CLS] text [SEP] through a RoFormer with a masked-LM head and prints, for each mask,\n"
-      "the likeliest tokens with their share of the whole vocabulary, then the text with the\n"
-      "likeliest of each. Masks are filled independently of each other.\n"
+      "Runs [CLS] text [SEP] through a RoFormer with a masked-LM head. Prints, for each mask, the\n"
+      "most likely tokens and their probabilities, then the text with the most likely ones filled\n"
+      "in. Masks are predicted independently of each other.\n"
       "\n"
-      "Chinese text is cut into the words of vocab.txt, the fewest that cover it, where the\n"
-      "reference asks jieba; all else is cut as BERT does.\n"
+      "Chinese text is split into the fewest words of vocab.txt that cover it (the reference uses\n"
+      "jieba); other text is split as in BERT.\n"
       "\n"
       "JSON     text, filled, masks [{slot, choices [{id, token, probability, logit}]}]\n"
       "\n"

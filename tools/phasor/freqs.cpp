@@ -1,4 +1,4 @@
-// phasor freqs: from a config to float64 frequencies and the amplitude.
+// phasor freqs: the float64 frequencies and the amplitude of a config.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ struct FreqsOptions {
   bool json = false;
 };
 
-// The shortest and the longest wavelength among the pairs that turn.
+// The shortest and the longest wavelength among the pairs that rotate.
 struct Wavelengths {
   std::optional<double> shortest, longest;
   std::int64_t still = 0;  // pairs of frequency 0
@@ -49,7 +49,7 @@ Wavelengths wavelengths_of(std::span<const double> frequencies) {
 void write_doubles(const std::string& path, std::span<const double> values) {
   io::NpyArray array = io::make_npy(io::NpyType::f64, {static_cast<std::int64_t>(values.size())});
   std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
-  or_throw(io::write_npy(path, array));
+  (void)io::write_npy(path, array).value_or_throw();
 }
 
 io::Json optional_json(const std::optional<double>& value) {
@@ -58,7 +58,7 @@ io::Json optional_json(const std::optional<double>& value) {
 
 int run_freqs(const FreqsOptions& options) {
   if (options.output.empty() && !options.json) {
-    throw Error(ErrorCode::invalid_argument, "-o or --json must be given, got neither");
+    refuse("-o or --json is required");
   }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const core::Frequencies resolved = listed_frequencies(spec, options.spec.context);
@@ -88,10 +88,10 @@ int run_freqs(const FreqsOptions& options) {
   if (wavelengths.shortest) {
     fmt::print(
         "wavelength   {:.6g} to {:.6g} positions{}\n", *wavelengths.shortest, *wavelengths.longest,
-        wavelengths.still > 0 ? fmt::format(", {} pairs never turn", wavelengths.still) : "");
+        wavelengths.still > 0 ? fmt::format(", {} pairs do not rotate", wavelengths.still) : "");
   }
   if (encodings::depends_on_context(spec) && !options.spec.context) {
-    fmt::print("context      none given: as within the original length; --context sets it\n");
+    fmt::print("context      within the original length; set it with --context\n");
   }
   return exit_code::done;
 }
@@ -102,11 +102,13 @@ void add_freqs(CommandLine& line) {
   auto options = std::make_shared<FreqsOptions>();
   Verb& verb = line.verb("freqs", "a config's frequencies in float64, and its amplitude");
   add_spec_options(verb, options->spec);
-  verb.flag("-o,--output", &options->output, "where the frequencies go; needed without --json");
-  verb.flag("--json", &options->json, "print frequencies, amplitude and wavelengths as one object");
+  verb.flag("-o,--output", &options->output, "write the frequencies here; required without --json");
+  verb.flag("--json", &options->json,
+            "print frequencies, amplitude and wavelengths as one JSON object");
   verb.footer =
-      "Resolves the rotary embedding of a config to numbers: the frequencies in radians per\n"
-      "position, unrounded, and the amplitude, which is the factor on cos and sin.\n"
+      "Computes the frequencies of a config in radians per position, in float64, and the "
+      "amplitude,\n"
+      "which is the factor on cos and sin.\n"
       "\n"
       "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
       "\n"

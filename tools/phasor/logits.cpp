@@ -1,4 +1,4 @@
-// phasor logits: a model's answer to token ids, as an array.
+// phasor logits: runs a model on token ids and writes the logits.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "model_options.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/decoder.hpp"
@@ -72,23 +73,21 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
   if (flags.last)
-    throw Error(ErrorCode::invalid_argument,
-                "--last must be asked of a decoder, got roformer, an encoder");
+    throw Error(ErrorCode::invalid_argument, "--last requires a decoder; roformer is an encoder");
   models::RoFormer model =
       models::RoFormer::load(flags.model.model, compute_options(flags.model)).value_or_throw();
   const models::RoFormerFacts& facts = model.facts();
   if (!flags.output.empty() && facts.head == models::RoFormerHead::none)
     throw Error(ErrorCode::unsupported,
-                "-o must be asked of a model with a head, got a base model; use --hidden");
+                "the model has no head, so there are no logits for -o; use --hidden");
   const std::vector<std::uint8_t> mask = read_mask(flags.mask, ids);
   IdArray types;
   if (!flags.token_types.empty()) {
     types = read_ids(flags.token_types);
     if (types.batch != ids.batch || types.tokens != ids.tokens)
       throw Error(ErrorCode::shape_mismatch,
-                  message(flags.token_types, ": the shape must be that of the ids, ",
-                          shape_text({ids.batch, ids.tokens}), ", got ",
-                          shape_text({types.batch, types.tokens})));
+                  message(flags.token_types, ": the shape must be that of the ids [", ids.batch,
+                          ", ", ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
   }
   models::RoFormerResult result = model.forward(
       {.batch = ids.batch, .ids = ids.values, .token_types = types.values, .mask = mask},
@@ -110,8 +109,7 @@ Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
 }
 
 int run_logits(const LogitsFlags& flags) {
-  if (flags.output.empty() && flags.hidden.empty())
-    throw Error(ErrorCode::invalid_argument, "-o or --hidden must be given, got neither");
+  if (flags.output.empty() && flags.hidden.empty()) refuse("-o or --hidden is required");
   const IdArray ids = read_ids(flags.ids);
   models::Checkpoint checkpoint = models::Checkpoint::open(flags.model.model).value_or_throw();
   const auto start = std::chrono::steady_clock::now();
@@ -120,17 +118,15 @@ int run_logits(const LogitsFlags& flags) {
     answer = answer_of_roformer(flags, ids);
   } else {
     if (!flags.token_types.empty())
-      throw Error(
-          ErrorCode::invalid_argument,
-          message("--token-types must be asked of roformer, got ", checkpoint.config().model_type));
+      refuse(message("--token-types requires roformer, got ", checkpoint.config().model_type));
     models::Decoder decoder =
         models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
     answer = answer_of_decoder(decoder, flags, ids);
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (answer.hidden) or_throw(io::write_npy(flags.hidden, *answer.hidden));
-  if (answer.logits) or_throw(io::write_npy(flags.output, *answer.logits));
+  if (answer.hidden) (void)io::write_npy(flags.hidden, *answer.hidden).value_or_throw();
+  if (answer.logits) (void)io::write_npy(flags.output, *answer.logits).value_or_throw();
   if (flags.json) {
     io::Json summary;
     summary["model_type"] = answer.model_type;
@@ -142,9 +138,9 @@ int run_logits(const LogitsFlags& flags) {
     return exit_code::done;
   }
   if (answer.logits)
-    fmt::print("logits {} float32 -> {}\n", shape_text(answer.logits->shape), flags.output);
+    fmt::print("logits {} float32 -> {}\n", core::shape_text(answer.logits->shape), flags.output);
   if (answer.hidden)
-    fmt::print("hidden {} float32 -> {}\n", shape_text(answer.hidden->shape), flags.hidden);
+    fmt::print("hidden {} float32 -> {}\n", core::shape_text(answer.hidden->shape), flags.hidden);
   return exit_code::done;
 }
 
@@ -152,24 +148,27 @@ int run_logits(const LogitsFlags& flags) {
 
 void add_logits(CommandLine& line) {
   auto flags = std::make_shared<LogitsFlags>();
-  Verb& verb = line.verb("logits", "a model's answer to token ids, as an array");
+  Verb& verb = line.verb("logits", "run a model on token ids and write the logits");
   add_model_options(verb, flags->model);
-  verb.flag("--ids", &flags->ids, "[tokens] or [batch, tokens] integers").required();
-  verb.flag("--mask", &flags->mask, "in the shape of the ids: 0 = padding, on either side");
+  verb.flag("--ids", &flags->ids, "token ids: .npy [tokens] or [batch, tokens]").required();
+  verb.flag("--mask", &flags->mask,
+            "padding mask, in the shape of the ids: 0 = padding, on either side");
   verb.flag("--token-types", &flags->token_types,
-            "in the shape of the ids: which sentence a token is of (roformer)");
-  verb.flag("--last", &flags->last, "of each row only the last token that is no padding");
+            "sentence of each token, in the shape of the ids (roformer)");
+  verb.flag("--last", &flags->last, "only the last token of each row that is not padding");
   verb.flag("--hidden", &flags->hidden,
-            "write hidden states too: [layers + 1, (batch,) tokens, hidden]");
-  verb.flag("-o,--output", &flags->output, "where the logits go");
-  verb.flag("--json", &flags->json, "print what was done as one object");
+            "also write hidden states: [layers + 1, (batch,) tokens, hidden]");
+  verb.flag("-o,--output", &flags->output, "write the logits here");
+  verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Logits   [tokens, vocabulary] float32, with a batch axis in front where the ids have one;\n"
+      "Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a "
+      "batch;\n"
       "         --last: [vocabulary]; a roformer with a classification head: [labels].\n"
-      "         Padded slots hold zeros.\n"
-      "Hidden   the embedding first, the last entry after the final norm\n"
+      "         Padding tokens hold zeros.\n"
+      "Hidden   first the embedding, then the output of each layer, the last one after the final "
+      "norm\n"
       "\n"
-      "Positions of a decoder count the tokens that are no padding; RoFormer numbers all slots.\n"
+      "Decoders count positions without padding; RoFormer counts padding too.\n"
       "\n"
       "Example  phasor logits model.gguf --ids ids.npy -o logits.npy";
   verb.action = [flags] { return run_logits(*flags); };

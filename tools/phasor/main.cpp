@@ -6,10 +6,11 @@ int main(int argc, char** argv) {
   using namespace phasor::tools;
   CommandLine line;
   line.name = "phasor";
-  line.summary = "phasor: position in transformers, rotary position embedding first.";
+  line.summary =
+      "phasor: position encodings of transformers, rotary position embedding (RoPE) first.";
   line.version = "phasor " PHASOR_VERSION;
   line.footer =
-      "`phasor VERB --help` explains each verb with its shapes and an example.\n"
+      "`phasor VERB --help` explains a verb: flags, shapes, an example.\n"
       "Exit codes: 0 done, 1 the check found a difference, 2 the request or the input is wrong.";
   add_demo(line);
   add_freqs(line);
@@ -26,6 +27,8 @@ int main(int argc, char** argv) {
   add_logits(line);
   add_eval(line);
   add_run(line);
+  add_tokenize(line);
+  add_inspect(line);
   add_conform(line);
   add_bench(line);
   return run(line, argc, argv);

@@ -1,4 +1,4 @@
-// Where model files that were fetched by name lie.
+// Where downloaded model files are stored.
 #pragma once
 
 #include <filesystem>

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
-#include "spec.hpp"
 
 namespace phasor::tools {
 
@@ -13,8 +13,9 @@ void add_model_options(Verb& verb, ModelOptions& options) {
       .value("MODEL")
       .required();
   verb.flag("--fast", &options.fast,
-            "round activations to eight bits a block where weights are quantised");
-  verb.flag("--threads", &options.threads, "at most N threads; 0: as many as help").at_least(0);
+            "round activations to 8 bits per block when weights are quantised");
+  verb.flag("--threads", &options.threads, "use at most N threads; 0: choose automatically")
+      .at_least(0);
 }
 
 models::ComputeOptions compute_options(const ModelOptions& options) {
@@ -26,9 +27,9 @@ IdArray read_ids(const std::string& path) {
   const io::NpyArray array = io::read_npy(path).value_or_throw();
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 1 && shape.size() != 2)
-    throw Error(
-        ErrorCode::shape_mismatch,
-        message(path, ": the shape must be [tokens] or [batch, tokens], got ", shape_text(shape)));
+    throw Error(ErrorCode::shape_mismatch,
+                message(path, ": the shape must be [tokens] or [batch, tokens], got ",
+                        core::shape_text(shape)));
   if (!io::is_integer(array.type))
     throw Error(ErrorCode::invalid_argument,
                 message(path, ": the elements must be integers, got ", io::name_of(array.type)));
@@ -39,7 +40,7 @@ IdArray read_ids(const std::string& path) {
   ids.values = io::to_integers(array).value_or_throw();
   if (ids.values.empty())
     throw Error(ErrorCode::shape_mismatch,
-                message(path, ": there must be at least one token, got ", shape_text(shape)));
+                message(path, ": no tokens, the shape is ", core::shape_text(shape)));
   return ids;
 }
 
@@ -50,14 +51,14 @@ std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids)
   if (!ids.has_batch) wanted.erase(wanted.begin());
   if (array.shape != wanted)
     throw Error(ErrorCode::shape_mismatch,
-                message(path, ": the shape must be that of the ids, ", shape_text(wanted), ", got ",
-                        shape_text(array.shape)));
+                message(path, ": the mask must have the shape of the ids ",
+                        core::shape_text(wanted), ", got ", core::shape_text(array.shape)));
   std::vector<std::uint8_t> mask;
   mask.reserve(ids.values.size());
   for (const double value : io::to_doubles(array).value_or_throw()) {
     if (value != 0.0 && value != 1.0)
       throw Error(ErrorCode::invalid_argument,
-                  message(path, ": a mask must hold 0 (padding) and 1, got ", value));
+                  message(path, ": mask values must be 0 (padding) or 1, got ", value));
     mask.push_back(value != 0.0 ? 1 : 0);
   }
   return mask;

@@ -1,4 +1,4 @@
-// What the verbs that compute with a model share: its path, how to compute, and arrays of ids.
+// Flags and inputs shared by the verbs that run a model: its path, precision, threads, token ids.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ struct IdArray {
                                      static_cast<std::size_t>(tokens));
   }
 };
-// throws   Error: not a readable .npy, not integers, another rank, no token
+// throws   Error: not a readable .npy, not integers, wrong rank, no token
 [[nodiscard]] IdArray read_ids(const std::string& path);
-// An array in the shape of `ids`: one byte a slot, 0 = padding. No path: no padding.
+// [batch, tokens], one byte per token, 0 = padding. Without a path: no padding.
 [[nodiscard]] std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids);
 
-// The last part of a path, fit for a line and for a field of a CSV file.
+// The last part of a path, with control characters, commas and quotes replaced: safe in a CSV file.
 [[nodiscard]] std::string short_name(const std::string& path);
 
 }  // namespace phasor::tools

@@ -1,4 +1,4 @@
-// phasor plan: ways to a longer context, compared.
+// phasor plan: compares scaling methods for a longer context.
 #include "phasor/porting/plan.hpp"
 
 #include <fmt/format.h>
@@ -12,8 +12,7 @@
 #include <string>
 
 #include "commands.hpp"
-#include "phasor/io/internal/file.hpp"
-#include "spec.hpp"
+#include "text_files.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -34,9 +33,9 @@ std::string band_name(const porting::PlanBand& band) {
 
 void print_bands(const porting::Plan& plan) {
   constexpr std::array<std::string_view, porting::kBands> kSeen = {
-      "every angle, many times over", "every angle, often", "every angle",
-      "only the first part of the circle: beyond it angles are new"};
-  fmt::print("\n  {:<24} {:>5}  {}\n", fmt::format("turns within {}", plan.trained), "pairs",
+      "every angle, many times", "every angle, often", "every angle",
+      "only part of the circle: larger angles are new"};
+  fmt::print("\n  {:<24} {:>5}  {}\n", fmt::format("rotations within {}", plan.trained), "pairs",
              "seen in training");
   for (std::size_t i = 0; i < porting::kBands; ++i) {
     fmt::print("  {:<24} {:>5}  {}\n", band_name(plan.bands[i]), plan.bands[i].pairs, kSeen[i]);
@@ -53,7 +52,7 @@ std::string compression_text(const porting::PlanBand& band, const porting::BandE
 
 void print_methods(const porting::Plan& plan) {
   fmt::print("\n  {:<9} {:>9} {:>11}  {:<48} {:>13}\n", "", "", "pairs with",
-             "frequency / unscaled, by turns (1: as trained)", "reach of the");
+             "frequency / unscaled, by rotations (1: as trained)", "reach of the");
   fmt::print("  {:<9} {:>9} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", "method", "amplitude",
              "new angles", "32 or more", "8 to 32", "1 to 8", "less than 1", "slowest band");
   for (const porting::PlanMethod& method : plan.methods) {
@@ -81,7 +80,7 @@ void print_snippet(std::string_view title, const porting::PlanSnippet& snippet) 
   }
   std::string remarks;
   if (!snippet.remove.empty())
-    remarks += fmt::format("; take out {}", fmt::join(snippet.remove, ", "));
+    remarks += fmt::format("; remove {}", fmt::join(snippet.remove, ", "));
   if (!snippet.problem.empty()) remarks += "; " + snippet.problem;
   fmt::print("{}", in_lines("  ", fmt::format("{}{}", title, remarks)));
   std::string line;
@@ -103,7 +102,7 @@ void print_details(const porting::PlanMethod& method) {
   fmt::print("{}", in_lines("  engines      ", method.engines));
   if (method.name == "none" || method.name == "present") return;
   print_snippet("paste", method.rope_parameters);
-  print_snippet("or, in the form before rope_parameters", method.rope_scaling);
+  print_snippet("or, in the older rope_scaling form", method.rope_scaling);
 }
 
 void print_plan(const porting::Plan& plan) {
@@ -112,12 +111,13 @@ void print_plan(const porting::Plan& plan) {
              plan.layer_type.empty() ? "" : ", layers of type " + plan.layer_type, plan.base,
              plan.rotary_dim, plan.head_dim);
   fmt::print("trained  {} ({})\n", plan.trained, plan.trained_source);
-  fmt::print("to       {}, {:.6g} times as long\n", plan.to, plan.factor);
+  fmt::print("target   {}, {:.6g} times as long\n", plan.to, plan.factor);
   if (plan.window && *plan.window <= plan.trained) {
-    fmt::print("{}", in_lines("window   ",
-                              fmt::format("a query of these layers sees {} keys, which lies within "
-                                          "the trained length: they need no scaling",
-                                          *plan.window)));
+    fmt::print("{}",
+               in_lines("window   ",
+                        fmt::format("a query of these layers sees {} keys, which is within the "
+                                    "trained length: they need no scaling",
+                                    *plan.window)));
   }
   print_bands(plan);
   print_methods(plan);
@@ -130,11 +130,7 @@ int run_plan(const PlanFlags& flags) {
   const porting::ReadableConfig config =
       porting::read_readable_config(flags.config).value_or_throw();
   const porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
-  if (!flags.csv.empty()) {
-    const std::string text = porting::plan_csv(plan);
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-    or_throw(io::replace_file(flags.csv, std::span(&bytes, 1)));
-  }
+  if (!flags.csv.empty()) write_text(flags.csv, porting::plan_csv(plan));
   if (flags.json) {
     fmt::print("{}\n", porting::plan_json(plan));
   } else {
@@ -147,21 +143,22 @@ int run_plan(const PlanFlags& flags) {
 
 void add_plan(CommandLine& line) {
   auto flags = std::make_shared<PlanFlags>();
-  Verb& verb = line.verb("plan", "ways to a longer context, compared");
+  Verb& verb = line.verb("plan", "compare scaling methods for a longer context");
   verb.flag("--config", &flags->config,
             "config.json (old or new form), a plain spec, a GGUF file, or a directory")
       .required();
-  verb.flag("--to", &flags->options.to, "the context length to reach").required();
-  verb.flag("--trained", &flags->options.trained,
-            "the length the model was trained at (default: what the config says)");
+  verb.flag("--to", &flags->options.to, "the context length to extend to").required();
+  verb.flag("--trained", &flags->options.trained, "the trained length (default: from the config)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type, where layers differ (default: full_attention)");
+            "layer index or layer type, if layers differ (default: full_attention)");
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
-  verb.flag("--json", &flags->json, "print the plan as one object");
+  verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Puts linear, NTK, dynamic, YaRN, llama3 and LongRoPE side by side for a longer context:\n"
-      "which pairs meet angles that training never showed, how far neighbours move together, and\n"
-      "the keys to paste into the config, each checked by parsing the config again.\n"
+      "Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: "
+      "which\n"
+      "pairs reach angles that training did not cover, how much the frequencies shrink, and the "
+      "keys\n"
+      "to paste into the config, each checked by parsing the config again.\n"
       "\n"
       "CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression\n"
       "\n"

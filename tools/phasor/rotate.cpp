@@ -1,4 +1,4 @@
-// phasor rotate: turns the heads of an array by the angles of their positions.
+// phasor rotate: rotates queries or keys by the angles of their positions.
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -35,7 +36,7 @@ core::InstructionSet parse_instruction_set(std::string_view name) {
     known += core::name_of(isa);
   }
   throw Error(ErrorCode::unsupported,
-              message("--isa must be one this machine has (", known, "), got '", name, "'"));
+              message("--isa must be supported by this machine (", known, "), got '", name, "'"));
 }
 
 struct Heads {
@@ -50,7 +51,7 @@ Heads heads_of(io::NpyArray& array, const std::string& path) {
                 message(path,
                         ": the shape must be [batch, tokens, heads, head_dim] or "
                         "[tokens, heads, head_dim], got ",
-                        shape_text(shape)));
+                        core::shape_text(shape)));
   }
   const core::DType dtype = io::dtype_of(array, path).value_or_throw();
   const std::size_t first = shape.size() - 3;
@@ -64,9 +65,10 @@ Heads heads_of(io::NpyArray& array, const std::string& path) {
 
 core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spec) {
   if (spec.xpos && options.role.empty()) {
-    fmt::print(stderr,
-               "phasor rotate: xPos scales queries and keys apart; taken as queries, --role key "
-               "for keys\n");
+    fmt::print(
+        stderr,
+        "phasor rotate: xPos scales queries and keys differently; treating X as queries, use "
+        "--role key for keys\n");
   }
   return options.role == "key" ? core::Role::key : core::Role::query;
 }
@@ -74,7 +76,7 @@ core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spe
 int run_rotate(const CommandOptions& options) {
   if (options.threads < 0) {
     throw Error(ErrorCode::invalid_argument,
-                message("--threads must be 0 (as many as help) or more, got ", options.threads));
+                message("--threads must be at least 0, got ", options.threads));
   }
   core::RotateOptions how;
   how.direction = options.inverse     ? core::Direction::inverse
@@ -89,7 +91,7 @@ int run_rotate(const CommandOptions& options) {
   if (!spec.layout) {
     throw Error(ErrorCode::invalid_argument,
                 message(options.spec.config,
-                        ": the layout must be known, got none; give --layout interleaved|half"));
+                        ": the config does not state the layout; give --layout interleaved|half"));
   }
   io::NpyArray array = io::read_npy(options.input).value_or_throw();
   const Heads heads = heads_of(array, options.input);
@@ -104,7 +106,7 @@ int run_rotate(const CommandOptions& options) {
   const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
   core::rotate(rotary, positions.first_axes(rotary.frequencies.axis_count()),
                std::span(&rotation, 1), how);
-  or_throw(io::write_npy(options.output, array));
+  (void)io::write_npy(options.output, array).value_or_throw();
 
   if (options.json) {
     io::Json answer;
@@ -124,33 +126,34 @@ int run_rotate(const CommandOptions& options) {
 
 void add_rotate(CommandLine& line) {
   auto options = std::make_shared<CommandOptions>();
-  Verb& verb = line.verb("rotate", "turn queries or keys by the angles of their positions");
+  Verb& verb = line.verb("rotate", "rotate queries or keys by the angles of their positions");
   add_spec_options(verb, options->spec);
-  verb.flag("-i,--input", &options->input, "the heads to turn").required();
-  verb.flag("-o,--output", &options->output, "where they go; may be the input").required();
+  verb.flag("-i,--input", &options->input, "queries or keys, a .npy file").required();
+  verb.flag("-o,--output", &options->output, "write the result here; may be the input").required();
   verb.flag("--positions", &options->positions,
             "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
-  verb.flag("--offset", &options->offset, "token t stands at N + t").excludes("--positions");
-  verb.flag("--layout", &options->layout, "the pairing, instead of the config's own")
+  verb.flag("--offset", &options->offset, "token t is at position N + t").excludes("--positions");
+  verb.flag("--layout", &options->layout, "pair layout, overriding the config")
       .one_of({"interleaved", "half", "interleaved_to_half"});
-  verb.flag("--inverse", &options->inverse, "undo the turn, amplitude included");
-  verb.flag("--transpose", &options->transpose, "the backward pass: a R^T x, amplitude kept")
+  verb.flag("--inverse", &options->inverse, "undo the rotation, including the amplitude");
+  verb.flag("--transpose", &options->transpose,
+            "the backward pass: multiply by the transpose, amplitude included")
       .excludes("--inverse");
-  verb.flag("--role", &options->role, "query (default) or key; only xPos tells them apart")
+  verb.flag("--role", &options->role, "query (default) or key; matters only for xPos")
       .one_of({"query", "key"});
   add_angles_option(verb, options->angles);
-  verb.flag("--threads", &options->threads, "at most N threads; 0: as many as help");
+  verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically");
   verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
-  verb.flag("--json", &options->json, "print what was done as one object");
+  verb.flag("--json", &options->json, "print a summary as one JSON object");
   verb.footer =
       "Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];\n"
       "         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same\n"
       "         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);\n"
       "         for X without batch also [axes, tokens]; integers or floats\n"
       "\n"
-      "Y is replaced only when all is done: an error leaves it as it was.\n"
+      "Y is replaced only after success.\n"
       "\n"
-      "Example  phasor rotate --config model -i Q.npy -o Q_turned.npy --offset 1024";
+      "Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024";
   verb.action = [options] { return run_rotate(*options); };
 }
 

@@ -1,20 +1,18 @@
-// phasor run: a prompt in, text out.
+// phasor run: generates text from a prompt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
 
 #include <chrono>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "run_parts.hpp"
+#include "text_files.hpp"
 
 namespace phasor::tools {
 
@@ -57,36 +55,29 @@ text::ChatStyle chat_style(const RunFlags& flags, const text::Tokenizer& tokeniz
 
 namespace {
 
-// What no file is needed to refuse.
+// Everything that can be checked without reading a file.
 void check_flags(const RunFlags& flags) {
   const int sources =
       (flags.prompt ? 1 : 0) + (flags.prompt_file.empty() ? 0 : 1) + (flags.ids.empty() ? 0 : 1);
   if (sources > 1 || (sources == 0 && !flags.interactive))
-    throw Error(ErrorCode::invalid_argument,
-                message("one of --prompt, --prompt-file and --ids must be given, got ",
-                        sources == 0 ? "none" : "several"));
+    refuse(sources == 0 ? "the prompt is missing: give --prompt, --prompt-file or --ids"
+                        : "--prompt, --prompt-file and --ids cannot be combined");
   if (!flags.ids.empty() && (flags.chat || flags.interactive || flags.raw))
-    throw Error(ErrorCode::invalid_argument,
-                "--ids must stand without --chat, --interactive and --raw, got both");
-  if (!flags.mask.empty() && flags.ids.empty())
-    throw Error(ErrorCode::invalid_argument, "--mask must come with --ids, got it alone");
+    refuse("--ids cannot be combined with --chat, --interactive or --raw");
+  if (!flags.mask.empty() && flags.ids.empty()) refuse("--mask requires --ids");
   if (flags.interactive && (flags.json || !flags.prompt_file.empty()))
-    throw Error(ErrorCode::invalid_argument,
-                "--interactive must stand without --json and --prompt-file, got both");
+    refuse("--interactive cannot be combined with --json or --prompt-file");
   const bool filters =
       flags.sampler.top_k != 0 || flags.sampler.top_p != 1.0 || flags.sampler.min_p != 0.0;
   if (filters && flags.temperature.value_or(0.0) == 0.0)
-    throw Error(ErrorCode::invalid_argument,
-                "--top-k, --top-p and --min-p must come with a --temperature above 0, got none");
+    refuse("--top-k, --top-p and --min-p require a --temperature above 0");
   models::SamplerOptions sampler = flags.sampler;
   sampler.temperature = flags.temperature.value_or(0.0);
   (void)models::Sampler(sampler);
 }
 
 std::string prompt_text(const RunFlags& flags) {
-  if (flags.prompt) return *flags.prompt;
-  if (flags.prompt_file != "-") return io::read_text(flags.prompt_file).value_or_throw();
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  return flags.prompt ? *flags.prompt : read_text_or_stdin(flags.prompt_file);
 }
 
 LoadedModel load(const RunFlags& flags) {
@@ -130,12 +121,25 @@ void print_json(const LoadedModel& model, io::Json answer) {
   fmt::print("{}\n", answer.dump());
 }
 
-// Rows that are answered together; ids in, ids out.
+// Prompt and answer must fit the context, unless it may shift.
+void check_context(std::int64_t prompt_tokens, const models::GenerateOptions& options) {
+  if (options.context <= 0 || prompt_tokens > options.context) return;  // generate() checks these
+  if (options.when_full == models::WindowFull::shift) return;
+  if (options.tokens <= options.context - prompt_tokens) return;
+  refuse(ErrorCode::out_of_range,
+         message(prompt_tokens, " + ", options.tokens, " tokens exceed the context of ",
+                 options.context, "; lower --tokens or use --shift"));
+}
+
+// Generates for all rows together; ids in, ids out.
 int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
   const models::MaskedBatch batch =
       models::unpad(ids.values, read_mask(flags.mask, ids), ids.batch);
+  const models::GenerateOptions options = generate_options(flags, model);
+  for (const std::vector<std::int64_t>& row : batch.rows)
+    check_context(static_cast<std::int64_t>(row.size()), options);
   const std::vector<models::GenerateResult> results =
-      models::generate_batch(model.decoder, batch.rows, generate_options(flags, model));
+      models::generate_batch(model.decoder, batch.rows, options);
   io::Json answer;
   for (const models::GenerateResult& result : results) {
     if (flags.json) {
@@ -150,10 +154,11 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
 
 int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::int64_t>& prompt,
             const std::string& shown) {
+  const models::GenerateOptions options = generate_options(flags, model);
+  check_context(static_cast<std::int64_t>(prompt.size()), options);
   models::Generator generator(model.decoder, cache_options(flags));
   const Interrupt interrupt;
-  const Written written =
-      write_answer(model, generator, prompt, flags, generate_options(flags, model), shown);
+  const Written written = write_answer(model, generator, prompt, flags, options, shown);
   const bool stopped = Interrupt::asked();
   if (flags.json) {
     io::Json answer = json_of(written.result);
@@ -171,7 +176,7 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
 }
 
 int run_run(const RunFlags& flags) {
-  // A reader that leaves (`phasor run ... | head`) ends this program as it ends others.
+  // `phasor run ... | head`: end silently when the reader closes the pipe.
   ::signal(SIGPIPE, SIG_DFL);
   check_flags(flags);
   if (!flags.ids.empty()) {
@@ -185,8 +190,7 @@ int run_run(const RunFlags& flags) {
     return run_interactive(flags, model);
   }
   const std::string text = prompt_text(flags);
-  if (text.empty() && flags.chat)
-    throw Error(ErrorCode::invalid_argument, "the prompt must have some text, got an empty one");
+  if (text.empty() && flags.chat) refuse("--prompt is empty: a chat needs a message");
   LoadedModel model = load(flags);
   if (!flags.chat) return run_one(flags, model, prompt_ids(flags, *model.tokenizer, text), text);
   const text::ChatStyle style = chat_style(flags, *model.tokenizer);
@@ -204,27 +208,31 @@ void add_run(CommandLine& line) {
   models::SamplerOptions& sampler = flags->sampler;
   Verb& verb = line.verb("run", "generate text with a model");
   add_model_options(verb, flags->model);
-  verb.flag("--prompt", &flags->prompt, "the text to go on from");
-  verb.flag("--prompt-file", &flags->prompt_file, "a file that holds it; -: stdin");
+  verb.flag("--prompt", &flags->prompt, "the text to continue");
+  verb.flag("--prompt-file", &flags->prompt_file, "a file that holds the prompt; -: stdin");
   verb.flag("--ids", &flags->ids,
-            "token ids in, token ids out: [tokens] or [batch, tokens] integers");
-  verb.flag("--mask", &flags->mask, "in the shape of the ids: 0 = padding, on either side");
-  verb.flag("--tokens", &flags->tokens, "at most N new tokens (default 128; a chat: 512)")
+            "token ids instead of text, .npy [tokens] or [batch, tokens]; prints ids");
+  verb.flag("--mask", &flags->mask,
+            "padding mask, .npy in the shape of the ids: 0 = padding, on either side");
+  verb.flag("--tokens", &flags->tokens, "generate at most N tokens (default 128; a chat: 512)")
       .at_least(0);
-  verb.flag("--temperature", &flags->temperature, "0 (default): always the likeliest token");
-  verb.flag("--top-k", &sampler.top_k, "only the K likeliest tokens; 0: all").at_least(0);
-  verb.flag("--top-p", &sampler.top_p, "the fewest tokens that reach probability P");
-  verb.flag("--min-p", &sampler.min_p, "no token below P times the likeliest one's");
+  verb.flag("--temperature", &flags->temperature, "0 (default): always the most likely token");
+  verb.flag("--top-k", &sampler.top_k, "sample from the K most likely tokens; 0: all").at_least(0);
+  verb.flag("--top-p", &sampler.top_p,
+            "sample from the fewest tokens whose probabilities add up to P");
+  verb.flag("--min-p", &sampler.min_p, "drop tokens below P times the highest probability");
   verb.flag("--repetition-penalty", &sampler.repetition_penalty,
-            "divides the logits of tokens among the last 64");
-  verb.flag("--seed", &sampler.seed, "of the draws (default 0)");
-  verb.flag("--context", &flags->context, "the window (default: the trained length)").at_least(1);
-  verb.flag("--shift", &flags->shift, "when the window is full, drop the oldest half and go on");
-  verb.flag("--keep", &flags->keep, "the first N tokens stay through every shift (default 4)")
+            "divide the logits of the last 64 tokens by this");
+  verb.flag("--seed", &sampler.seed, "seed of the random numbers (default 0)");
+  verb.flag("--context", &flags->context, "context length in tokens (default: the trained length)")
+      .at_least(1);
+  verb.flag("--shift", &flags->shift,
+            "when the context is full, drop the oldest half and continue");
+  verb.flag("--keep", &flags->keep, "keep the first N tokens in every shift (default 4)")
       .at_least(0);
-  verb.flag("--chat", &flags->chat, "the prompt is a message: answer it");
-  verb.flag("--interactive", &flags->interactive, "a chat: each line of stdin is a message");
-  verb.flag("--system", &flags->system, "the message that opens a chat");
+  verb.flag("--chat", &flags->chat, "the prompt is a chat message: answer it");
+  verb.flag("--interactive", &flags->interactive, "chat: each line of stdin is a message");
+  verb.flag("--system", &flags->system, "the system message of a chat");
   verb.flag("--chat-format", &flags->chat_format,
             "chatml, llama2, llama3, mistral, mistral_v3, gemma, phi3, zephyr, glm4 or command_r "
             "(default: the model's own)");
@@ -233,11 +241,11 @@ void add_run(CommandLine& line) {
   verb.flag("--cache", &flags->cache,
             "type of cached keys and values (default f32, with --fast f16)")
       .one_of({"f32", "f16", "bf16"});
-  verb.flag("--stats", &flags->stats, "speed and memory, on stderr");
-  verb.flag("--json", &flags->json, "print the answer as one object when it is complete");
+  verb.flag("--stats", &flags->stats, "print speed and memory to stderr");
+  verb.flag("--json", &flags->json, "print the complete answer as one JSON object");
   verb.footer =
-      "Writes the prompt and what follows it, a chat only the answer, each character as it comes.\n"
-      "Ctrl-C stops after the current token (exit 130), a second one at once.\n"
+      "Prints the prompt and its continuation as it is generated; a chat prints only the answer.\n"
+      "Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.\n"
       "\n"
       "Example  phasor run model.gguf --prompt \"The quick brown fox\" --tokens 32\n"
       "         phasor run model.gguf --chat --prompt \"Why is the sky blue?\" --temperature 0.7\n"

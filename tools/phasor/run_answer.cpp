@@ -1,4 +1,4 @@
-// An answer as it is written: streaming, Ctrl-C, figures.
+// Streaming an answer to stdout, Ctrl-C, and the statistics.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -87,14 +87,14 @@ void print_stats(const models::GenerateResult& result) {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
   const auto ran = result.prompt_tokens - result.cached_tokens;
-  // The first token comes from the prompt's logits: what decoding ran is one less.
+  // The first token comes from the prompt's logits, so decoding ran one step less.
   const auto decoded = std::max<std::int64_t>(0, static_cast<std::int64_t>(result.ids.size()) - 1);
   fmt::print(stderr, "prompt  {} tokens ({} cached), {:.1f} tokens/s\n", result.prompt_tokens,
              result.cached_tokens, rate(ran, result.prompt_seconds));
   fmt::print(stderr, "answer  {} tokens, {:.1f} tokens/s{}\n", result.ids.size(),
              rate(decoded, result.decode_seconds),
-             result.shifts > 0 ? fmt::format(", window shifted {} times", result.shifts) : "");
-  fmt::print(stderr, "memory  {:.0f} MiB at most\n", static_cast<double>(peak_memory()) / kMiB);
+             result.shifts > 0 ? fmt::format(", context shifted {} times", result.shifts) : "");
+  fmt::print(stderr, "memory  {:.0f} MiB peak\n", static_cast<double>(peak_memory()) / kMiB);
 }
 
 }  // namespace phasor::tools

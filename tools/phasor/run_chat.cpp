@@ -41,19 +41,20 @@ class Conversation {
  private:
   [[nodiscard]] std::int64_t context() const { return context_of(flags_, model_.decoder); }
 
-  // The conversation's ids; where they do not fit the window, without its oldest turns.
+  // The conversation's ids, without its oldest turns when they do not fit the context.
   [[nodiscard]] std::vector<std::int64_t> fitting_prompt() {
     for (;;) {
       std::vector<std::int64_t> ids =
           prompt_ids(flags_, *model_.tokenizer, text::format_chat(style_.format, messages_));
       if (context() == 0 || static_cast<std::int64_t>(ids.size()) < context()) return ids;
       if (messages_.size() < first_turn_ + 3)
-        throw Error(ErrorCode::out_of_range, message("the turn must fit the context of ", context(),
-                                                     " tokens, got ", ids.size()));
+        throw Error(ErrorCode::out_of_range, message("the message has ", ids.size(),
+                                                     " tokens, the context holds ", context()));
       // A turn is the user's message and its answer.
       const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(first_turn_);
       messages_.erase(oldest, oldest + 2);
-      fmt::print(stderr, "(the oldest turn was dropped: the conversation had {} tokens)\n",
+      fmt::print(stderr,
+                 "(dropped the oldest message and answer: the conversation had {} tokens)\n",
                  ids.size());
     }
   }
@@ -74,7 +75,7 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
   if (flags.stats) print_load_stats(model);
   const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
   if (at_terminal)
-    fmt::print(stderr, "A line is a turn; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+    fmt::print(stderr, "Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
   std::optional<std::string> line = flags.prompt;
   for (;;) {
     if (!line) {

@@ -1,4 +1,4 @@
-// The parts of `phasor run`: what was asked for, the loaded model, and an answer as it is written.
+// The parts of `phasor run`: flags, the loaded model, and streaming the answer.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct RunFlags {
 
 struct LoadedModel {
   models::Decoder decoder;
-  std::unique_ptr<text::Tokenizer> tokenizer;  // null where ids are asked for
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null with --ids
   double load_seconds = 0.0;
 };
 
-// The window: the flag, or the trained length; 0 when neither is known.
+// The context length: --context, or the trained length; 0 when neither is known.
 [[nodiscard]] std::int64_t context_of(const RunFlags& flags, const models::Decoder& decoder);
 [[nodiscard]] models::GenerateOptions generate_options(const RunFlags& flags,
                                                        const LoadedModel& model);
@@ -45,8 +45,8 @@ struct LoadedModel {
 // The model's own style, or that of --chat-format and --system.
 [[nodiscard]] text::ChatStyle chat_style(const RunFlags& flags, const text::Tokenizer& tokenizer);
 
-// Ctrl-C while an object lives: the first stops the answer, a second one, or one before the answer
-// began, ends the program with kExitCode.
+// Handles Ctrl-C during its lifetime: the first stops the answer; a second one, or one before the
+// answer began, ends the program with kExitCode.
 class Interrupt {
  public:
   static constexpr int kExitCode = 130;
@@ -54,7 +54,7 @@ class Interrupt {
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
-  // From here on there is an answer to stop.
+  // Call when the answer begins.
   static void answering() noexcept;
   [[nodiscard]] static bool asked() noexcept;
 };
@@ -63,20 +63,20 @@ struct Written {
   models::GenerateResult result;
   std::string text;  // of the answer
 };
-// Generates and writes each whole character to stdout as it comes, `before` in front of the first
-// one, so that a request that is refused has written nothing. With --json only collects them.
+// Generates and writes each complete character to stdout, `before` ahead of the first one, so that
+// nothing is written when generation fails at once. With --json only collects the text.
 [[nodiscard]] Written write_answer(LoadedModel& model, models::Generator& generator,
                                    const std::vector<std::int64_t>& prompt, const RunFlags& flags,
                                    const models::GenerateOptions& options,
                                    const std::string& before = "");
-// To stdout at once; false when nobody reads any more.
+// Writes to stdout and flushes; false after a write error.
 bool write_now(std::string_view text);
 
 void print_load_stats(const LoadedModel& model);
 void print_stats(const models::GenerateResult& result);
 [[nodiscard]] std::int64_t peak_memory() noexcept;  // bytes
 
-// The chat loop: a line of stdin is a turn of the user's.
+// The chat loop: each line of stdin is a message.
 int run_interactive(const RunFlags& flags, LoadedModel& model);
 
 }  // namespace phasor::tools

@@ -53,14 +53,14 @@ core::Positions read_positions(const std::string& path) {
 }  // namespace
 
 void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config) {
-  Flag& flag = verb.flag(
-      "--config", &options.config,
-      "config.json (old or new form), a plain spec, or a directory that holds config.json");
+  Flag& flag =
+      verb.flag("--config", &options.config,
+                "config.json (old or new form), a plain spec, or a folder with config.json");
   if (config == ConfigFlag::required) flag.required();
   verb.flag("--layer", &options.layer,
-            "layer index or layer type, where layers differ (full_attention, ...)");
+            "layer index or layer type, if layers differ (full_attention, ...)");
   verb.flag("--context", &options.context,
-            "context length, where the numbers depend on it (dynamic, longrope, xPos)");
+            "context length, for scalings that depend on it (dynamic, longrope, xPos)");
 }
 
 encodings::RopeSpec read_spec(const SpecOptions& options) {
@@ -75,8 +75,7 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
     throw Error(ErrorCode::unsupported,
-                message(options.config, ": the layer must rotate, got layer ", layer,
-                        ", which has no rotation"));
+                message(options.config, ": layer ", layer, " has no rotation"));
   }
   return std::move(*group.rope);
 }
@@ -88,13 +87,9 @@ core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
              : encodings::resolve_frequencies(spec, context);
 }
 
-void or_throw(const Result<Done>& result) {
-  if (!result.ok()) throw Error(result.error());
-}
-
 void add_angles_option(Verb& verb, std::string& angles) {
   verb.flag("--angles", &angles,
-            "exact (default), or float32: the rounding of engines that multiply in float32")
+            "exact (default), or float32: round angles like engines that compute in float32")
       .one_of({"exact", "float32"});
 }
 

@@ -56,9 +56,6 @@ void add_angles_option(Verb& verb, std::string& angles);
                                                       const core::Positions& positions,
                                                       std::string_view verb);
 
-// Throws the Error that stands in the place of success.
-void or_throw(const Result<Done>& result);
-
 // "[2, 5, 64]"
 [[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 

@@ -1,4 +1,4 @@
-// phasor table: cos and sin of chosen positions.
+// phasor table: the cos/sin table of a config.
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include "commands.hpp"
 #include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
@@ -42,12 +43,12 @@ int run_table(const TableOptions& options) {
     core::cos_sin(frequencies, per_axis, std::span(cos + row * pairs, width),
                   std::span(sin + row * pairs, width), parse_angles(options.angles));
   }
-  or_throw(io::write_npy(options.output, table));
+  (void)io::write_npy(options.output, table).value_or_throw();
 
   if (spec.xpos) {
-    fmt::print(stderr,
-               "phasor table: xPos also grows queries and shrinks keys; the table holds cos and "
-               "sin alone\n");
+    fmt::print(
+        stderr,
+        "phasor table: xPos also scales queries and keys; the table holds only cos and sin\n");
   }
   if (options.json) {
     io::Json answer;
@@ -57,8 +58,8 @@ int run_table(const TableOptions& options) {
     answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     fmt::print("{}\n", answer.dump());
   } else {
-    fmt::print("table        float32 {}: cos, sin\namplitude    {}\n", shape_text(table.shape),
-               frequencies.amplitude());
+    fmt::print("table        float32 {}: cos, sin\namplitude    {}\n",
+               core::shape_text(table.shape), frequencies.amplitude());
   }
   return exit_code::done;
 }
@@ -67,17 +68,18 @@ int run_table(const TableOptions& options) {
 
 void add_table(CommandLine& line) {
   auto options = std::make_shared<TableOptions>();
-  Verb& verb = line.verb("table", "cos and sin of a config's angles at chosen positions");
+  Verb& verb = line.verb("table", "write the cos/sin table of a config");
   add_spec_options(verb, options->spec);
   verb.flag("--positions", &options->positions,
             "A:B for A, A+1, ..., B-1 (write --positions=-4:4 for a negative A), or a .npy file")
       .required();
   add_angles_option(verb, options->angles);
-  verb.flag("-o,--output", &options->output, "where the table goes").required();
-  verb.flag("--json", &options->json, "print shape and amplitude as one object");
+  verb.flag("-o,--output", &options->output, "write the table here").required();
+  verb.flag("--json", &options->json, "print shape and amplitude as one JSON object");
   verb.footer =
-      "Writes the table that other engines can use in place of their own: every float32 value is\n"
-      "the exact one, rounded once, at any position. The amplitude is inside.\n"
+      "Writes a cos/sin table for any engine. Every float32 value is the exact one, rounded once, "
+      "at\n"
+      "any position, and multiplied by the amplitude.\n"
       "\n"
       "Shape    T.npy is float32 [2, positions, pairs]: cos, then sin\n"
       "         P.npy is [positions], or [axes, positions] for M-RoPE (3 axes) and images (2)\n"

@@ -1,7 +1,10 @@
-// Sentences broken into lines, for pages that are read in a terminal.
+// Text for a terminal: line breaks, sizes, safe characters.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +30,23 @@ inline constexpr std::size_t kPageWidth = 100;
     line += word;
   }
   return page + line + '\n';
+}
+
+// "512 B", "93.01 MiB"
+[[nodiscard]] inline std::string size_text(double bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024.0 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024.0;
+  return unit == 0 ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
+                   : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
+}
+
+// Names in files may hold control characters, which must not reach a terminal.
+[[nodiscard]] inline std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
 }
 
 // "full_attention, layers 0-4, 6", or "all layers" when the config does not count them.

@@ -1,4 +1,4 @@
-// The printed numbers of the worked LLaMA example in the notes: batch 2, 5 tokens, head_dim 8, base
+// The published numbers of a worked LLaMA example: batch 2, 5 tokens, head_dim 8, base
 // 10000, interleaved pairs; the inputs count 0, 1, 2, ...
 #pragma once
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
-#include "spec.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -32,13 +32,13 @@ CaseArray read_array(const std::filesystem::path& directory, const json& entry,
   CaseArray array;
   array.data = io::read_npy(directory / file).value_or_throw();
   if (io::name_of(array.data.type) != dtype) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": ", file, " must hold ", dtype,
+    throw Error(ErrorCode::invalid_argument, message(where, ": ", file, " must be ", dtype,
                                                      ", got ", io::name_of(array.data.type)));
   }
   if (array.data.shape != shape) {
     throw Error(ErrorCode::shape_mismatch,
-                message(where, ": ", file, " must have the shape ", shape_text(shape), ", got ",
-                        shape_text(array.data.shape)));
+                message(where, ": ", file, " must have the shape ", core::shape_text(shape),
+                        ", got ", core::shape_text(array.data.shape)));
   }
   if (const auto logical = optional_member<std::string>(entry, "logical_dtype", where)) {
     if (*logical == "bfloat16" && array.data.type == io::NpyType::u16) {
@@ -86,7 +86,7 @@ struct Order {
   std::vector<std::int64_t> shape, strides;
 };
 
-// How to read `got` in the order of the expected axes, where both sides name them.
+// How to read `got` in the order of the expected axes, if both sides name them.
 Order order_as(const Computed& got, const std::vector<std::string>& dims) {
   Order plain{got.shape, std::vector<std::int64_t>(got.shape.size(), 1)};
   for (std::size_t axis = got.shape.size(); axis-- > 1;) {
@@ -117,8 +117,7 @@ void advance(std::vector<std::int64_t>& index, const std::vector<std::int64_t>& 
 const CaseArray& Case::input(const std::string& wanted) const {
   const auto found = inputs.find(wanted);
   if (found == inputs.end()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("inputs: '", wanted, "' must be given, got none"));
+    throw Error(ErrorCode::invalid_argument, message("inputs: missing key \"", wanted, "\""));
   }
   return found->second;
 }
@@ -137,7 +136,7 @@ void read_description(Case& golden) {
   try {
     golden.json = io::parse_object(text);
   } catch (const Error& error) {
-    throw Error(error.code(), message("case.json must be a JSON object: ", error.what()));
+    throw Error(error.code(), message("case.json is not a JSON object: ", error.what()));
   }
   const auto format = member<std::int64_t>(golden.json, "format", "case.json");
   if (format != 1) {
@@ -163,9 +162,8 @@ void read_arrays(Case& golden) {
   }
   if (golden.outputs.empty() && golden.truth.empty() && !golden.json.contains("checked") &&
       !golden.json.contains("cases")) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "case.json: 'outputs', 'truth', 'checked' or 'cases' must hold expected values, got none");
+    throw Error(ErrorCode::invalid_argument,
+                "case.json: no expected values in 'outputs', 'truth', 'checked' or 'cases'");
   }
 }
 
@@ -225,9 +223,7 @@ void Comparison::result(const std::string& name, const Computed& got) {
     }
   }
   if (!known) {
-    throw Error(
-        ErrorCode::internal,
-        message("case.json: '", name, "' must be expected by an output or a truth, got neither"));
+    throw Error(ErrorCode::internal, message("case.json: no output and no truth for '", name, "'"));
   }
 }
 
@@ -257,8 +253,8 @@ void Comparison::compare(const std::string& name, const CaseArray& expected, con
   const std::vector<std::int64_t>& shape = expected.data.shape;
   const Order order = order_as(got, expected.dims);
   if (order.shape != shape) {
-    fail(fmt::format("{}: computed the shape {}, expected {}", name, shape_text(got.shape),
-                     shape_text(shape)));
+    fail(fmt::format("{}: computed the shape {}, expected {}", name, core::shape_text(got.shape),
+                     core::shape_text(shape)));
     return;
   }
   const std::vector<double> values = io::to_doubles(expected.data).value_or_throw();

@@ -19,12 +19,12 @@
 
 namespace phasor::tools {
 
-// What each folder of golden holds: the description of its case.
+// The description of a case, in its folder.
 inline constexpr std::string_view kCaseFile = "case.json";
 
 struct CaseArray {
-  io::NpyArray data;              // bf16 where the case stores its bits as uint16
-  std::vector<std::string> dims;  // the name of each axis; empty when the case does not say
+  io::NpyArray data;              // bf16 if the case stores its bits as uint16
+  std::vector<std::string> dims;  // the name of each axis; empty if the case does not name them
   std::string of;                 // truth: the output it is the exact value of
   double atol = 0.0, rtol = 0.0;
 };
@@ -48,23 +48,21 @@ struct Case {
 [[nodiscard]] Case name_case(const std::filesystem::path& directory);
 // Reads case.json into a case that name_case made.
 //
-// throws   Error: not there, not JSON, not format 1, no kind
+// throws   Error: missing, not JSON, not format 1, no kind
 void read_description(Case& golden);
 // Reads every array the description lists.
 //
-// throws   Error naming the file: missing, damaged, or of another dtype or shape than case.json
-// says
+// throws   Error naming the file: missing, damaged, or not of the dtype and shape in case.json
 void read_arrays(Case& golden);
 
 // A member of a JSON object.
 //
-// throws   Error naming the member when it is missing or of another type
+// throws   Error naming the member when it is missing or of the wrong type
 template <class T>
 [[nodiscard]] T member(const io::Json& object, const char* key, std::string_view where) {
   const auto found = object.find(key);
   if (found == object.end()) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": '", key, "' must be given, got none"));
+    throw Error(ErrorCode::invalid_argument, message(where, ": missing key \"", key, "\""));
   }
   try {
     return found->get<T>();
@@ -83,7 +81,7 @@ template <class T>
   return member<T>(object, key, where);
 }
 
-// The case asks for what this machine does not have: no failure, and not a pass.
+// The case needs something that this machine does not have: neither a failure nor a pass.
 class CaseUnsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -94,16 +92,16 @@ struct Computed {
   std::vector<double> values;
   std::vector<std::int64_t> shape;
   std::vector<std::string> dims;
-  // Empty, or not 0 for values that a case says to leave out of the comparison, as the rows of a
-  // query that sees no key, which the reference fills with something of no meaning.
+  // Empty, or not 0 for values that a case says to leave out of the comparison, such as the rows of
+  // a query that sees no key, which are undefined in the reference.
   std::vector<std::uint8_t> left_out = {};
 };
 [[nodiscard]] Computed computed_from(const CaseArray& array);
 
-// The axes of a tensor of heads, found by their names: batch, seq or patch, head, dim. Axes that
-// are not there have length 1; features must be the last.
+// The axes of a tensor of heads, found by their names: batch, seq or patch, head, dim. Missing axes
+// have length 1; dim must be the last.
 //
-// throws   Error(unsupported) naming the axis that is not known
+// throws   Error(unsupported) naming the unknown axis
 [[nodiscard]] core::HeadsView heads_of(CaseArray& array, std::string_view name);
 [[nodiscard]] bool is_token_axis(std::string_view dim) noexcept;
 
@@ -113,15 +111,15 @@ class Comparison {
  public:
   explicit Comparison(const Case& golden) : golden_(golden) {}
 
-  // With outputs[name] and with every truth that is `of` it or called name_f64; the case must have
+  // Compares with outputs[name] and with every truth that is `of` it or called name_f64; the case must have
   // one of them.
   void result(const std::string& name, const Computed& got);
-  // With the one output or truth of that name.
+  // Compares with the output or truth of that name.
   void entry(const std::string& name, const Computed& got);
   void scalar(const std::string& name, double got);
-  // With a number that the caller read from the case.
+  // Compares with a number that the caller read from the case.
   void number(const std::string& name, double got, double expected, double rtol);
-  // An output, truth or scalar that nothing was compared with is a failure too.
+  // An output, truth or scalar that was never compared is a failure.
   void finish();
 
   [[nodiscard]] bool failed() const noexcept { return !failure_.empty(); }

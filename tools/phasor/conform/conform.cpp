@@ -1,4 +1,4 @@
-// phasor conform: golden cases, each computed and compared.
+// phasor conform: computes golden cases and compares them with the expected values.
 #include <fmt/format.h>
 #include <fnmatch.h>
 
@@ -20,7 +20,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "spec.hpp"
+#include "text_files.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -66,8 +66,9 @@ Kinds all_kinds() {
 std::vector<fs::path> find_cases(const fs::path& root) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    throw Error(ErrorCode::io, message(root.string(), ": must be a directory of golden cases, got ",
-                                       fs::exists(root, error) ? "a file" : "nothing there"));
+    throw Error(ErrorCode::io,
+                message("cannot open the folder ", root.string(), ": ",
+                        fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
   if (fs::exists(root / "case.json", error)) cases.push_back(root);
@@ -78,12 +79,10 @@ std::vector<fs::path> find_cases(const fs::path& root) {
     }
   }
   if (error) {
-    throw Error(ErrorCode::io,
-                message(root.string(), ": every folder must be readable, got ", error.message()));
+    throw Error(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
   }
   if (cases.empty()) {
-    throw Error(ErrorCode::io,
-                message(root.string(), ": must hold golden cases (case.json), got none"));
+    throw Error(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
   }
   std::sort(cases.begin(), cases.end());
   return cases;
@@ -118,7 +117,7 @@ Verdict run_case(Case& golden, const Kind& kind) {
   return verdict;
 }
 
-// None when the filter leaves the case out.
+// None when the filter excludes the case.
 std::optional<Verdict> judge(const fs::path& directory, const std::string& filter,
                              const Kinds& kinds) {
   Case golden = name_case(directory);
@@ -186,10 +185,7 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
     report["cases"].push_back(std::move(entry));
   }
   // File names and messages may hold any byte; JSON may not.
-  const std::string text =
-      report.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
-  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
-  or_throw(io::replace_file(path, std::span(&piece, 1)));
+  write_text(path, report.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n");
 }
 
 int run_conform(const ConformOptions& options) {
@@ -201,9 +197,8 @@ int run_conform(const ConformOptions& options) {
     }
   }
   if (verdicts.empty()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("--filter must match a case, a kind or group/case, got '", options.filter, "'"));
+    throw Error(ErrorCode::invalid_argument,
+                message("--filter '", options.filter, "' matches no case, kind or group/case"));
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);
@@ -217,20 +212,20 @@ int run_conform(const ConformOptions& options) {
 
 void add_conform(CommandLine& line) {
   auto options = std::make_shared<ConformOptions>();
-  Verb& verb = line.verb("conform", "golden cases, each computed and compared");
-  verb.argument("directory", &options->directory, "searched for case.json, all folders below too")
+  Verb& verb = line.verb("conform", "run golden cases and compare with the expected values");
+  verb.argument("directory", &options->directory,
+                "folder that is searched for case.json, with all subfolders")
       .required();
   verb.flag("--filter", &options->filter,
             "only cases whose name, kind or group/name match (* any text, ? one character)");
-  verb.flag("--json", &options->json, "write the verdicts to this file as well");
+  verb.flag("--json", &options->json, "also write the results to this file");
   std::string kinds;
   for (const auto& [name, kind] : all_kinds()) kinds += "\n  " + name;
   verb.footer =
-      "Runs the golden cases of a folder: configs, inputs and the values another implementation\n"
-      "gave for them, each with its tolerance. A damaged value, a missing file or a wrong dtype is "
-      "a\n"
-      "failure of its case. Kinds that are not built are unsupported and count against the exit\n"
-      "code unless the filter leaves them out.\n"
+      "Runs the golden cases of a folder: configs, inputs, and the outputs of another "
+      "implementation\n"
+      "with their tolerances. A damaged value, a missing file or a wrong dtype fails its case.\n"
+      "Unknown kinds are unsupported and give exit code 1 unless the filter excludes them.\n"
       "\n"
       "Prints   pass|FAIL|unsupported  case  max error  tolerance\n"
       "\n"

@@ -1,4 +1,4 @@
-// Golden kind diagnose: what turned `before` into `after`, against the answer.
+// Golden kind diagnose: the rotation from `before` to `after`, compared with the answer.
 #include <cmath>
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 using json = io::Json;
 
-// "scaling.factor" -> object["scaling"]["factor"]; null when it is not there.
+// "scaling.factor" -> object["scaling"]["factor"]; null when missing.
 json at_path(const json& object, const std::string& path) {
   const std::size_t dot = path.find('.');
   const std::string key = path.substr(0, dot);
@@ -55,7 +55,7 @@ void diagnose(const Case& golden, Comparison& comparison) {
   const auto checked = member<json>(golden.json, "checked", "case.json");
   if (!checked.is_object() || checked.empty()) {
     throw Error(ErrorCode::invalid_argument,
-                "case.json: 'checked' must list the fields to compare, got none");
+                "case.json: 'checked' is missing or empty; it lists the fields to compare");
   }
   for (const io::JsonMember* const check : checked.sorted_items()) {
     check_field(expected, got, check->key, check->value, comparison);

@@ -96,8 +96,7 @@ void sinusoidal_shift(const Case& golden, Comparison& comparison) {
 }
 
 // Buckets of every relative position. The cases list where the float32 logarithm of their source
-// falls on the other side of an edge; there, the bucket beside the exact one is theirs, and the
-// element is left out.
+// rounds across a boundary, which gives a neighbouring bucket; those elements are left out.
 template <class Bucket>
 void compare_buckets(const Case& golden, Comparison& comparison, const std::string& name,
                      const std::vector<std::int64_t>& rounded, const Bucket& bucket) {
@@ -111,9 +110,9 @@ void compare_buckets(const Case& golden, Comparison& comparison, const std::stri
   for (std::size_t at = 0; at < positions.size(); ++at) {
     const std::int64_t found = bucket(positions[at]);
     const bool listed = std::find(rounded.begin(), rounded.end(), positions[at]) != rounded.end();
-    const bool beside = at < expected.size() && std::abs(found - expected[at]) == 1;
+    const bool neighbour = at < expected.size() && std::abs(found - expected[at]) == 1;
     buckets.values.push_back(static_cast<double>(found));
-    buckets.left_out.push_back(listed && beside ? 1 : 0);
+    buckets.left_out.push_back(listed && neighbour ? 1 : 0);
   }
   comparison.result(name, buckets);
 }
@@ -194,7 +193,7 @@ void alibi_mpt(const Case& golden, Comparison& comparison) {
   comparison.result("alibi", bias);
 }
 
-// Every position that the case lists must be refused.
+// Every position in error_positions must be an error.
 template <class Rows>
 void expect_refusals(const Case& golden, const Rows& rows) {
   const auto positions =
@@ -208,8 +207,8 @@ void expect_refusals(const Case& golden, const Rows& rows) {
       refused = error.code() == ErrorCode::out_of_range;
     }
     if (!refused) {
-      throw Error(ErrorCode::internal,
-                  message("error_positions: ", position, " must be refused, got a row"));
+      throw Error(ErrorCode::internal, message("error_positions: position ", position,
+                                               " must be an error, but gave a row"));
     }
   }
 }

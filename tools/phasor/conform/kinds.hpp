@@ -1,4 +1,4 @@
-// The kinds of golden case this engine can compute.
+// The kinds of golden cases that can be computed.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace phasor::tools {
 using Kind = std::function<void(const Case& golden, Comparison& comparison)>;
 using Kinds = std::map<std::string, Kind>;
 
-// One function per file of kinds; a later encoding adds its own here.
+// One function per file of kinds.
 void add_frequency_kinds(Kinds& kinds);
 void add_rope_kinds(Kinds& kinds);
 void add_onnx_kinds(Kinds& kinds);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -9,8 +10,8 @@
 
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/rotate.hpp"
-#include "spec.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -59,7 +60,7 @@ core::HeadsView heads_of_input(io::NpyArray& input, const Attributes& attributes
                             shape[2] / attributes.num_heads);
   } else {
     throw Error(ErrorCode::shape_mismatch,
-                message("input: must have 3 or 4 axes, got the shape ", shape_text(shape)));
+                message("input: must have 3 or 4 axes, got the shape ", core::shape_text(shape)));
   }
   view.data = input.bytes.data();
   view.dtype = io::dtype_of(input, "input").value_or_throw();
@@ -71,7 +72,7 @@ std::vector<float> rows_of(const CaseArray& cache, std::int64_t pairs, const std
   const std::int64_t width = cache.data.shape.empty() ? 0 : cache.data.shape.back();
   if (width < pairs) {
     throw Error(ErrorCode::shape_mismatch,
-                message(name, ": must hold ", pairs, " pairs a row, got ", width));
+                message(name, ": must have ", pairs, " pairs per row, got ", width));
   }
   const std::vector<double> values = io::to_doubles(cache.data).value_or_throw();
   std::vector<float> rows;
@@ -90,9 +91,10 @@ std::vector<std::int64_t> positions_of(const Case& golden, const core::HeadsView
   if (golden.inputs.contains("position_ids")) {
     const CaseArray& ids = golden.input("position_ids");
     if (ids.data.shape != Shape{view.batch, view.tokens}) {
-      throw Error(ErrorCode::shape_mismatch, message("position_ids: must have the shape ",
-                                                     shape_text({view.batch, view.tokens}),
-                                                     ", got ", shape_text(ids.data.shape)));
+      throw Error(ErrorCode::shape_mismatch,
+                  message("position_ids: must have the shape ",
+                          core::shape_text(std::array{view.batch, view.tokens}), ", got ",
+                          core::shape_text(ids.data.shape)));
     }
     return io::to_integers(ids.data).value_or_throw();
   }
@@ -101,7 +103,7 @@ std::vector<std::int64_t> positions_of(const Case& golden, const core::HeadsView
       cache.data.shape[1] != view.tokens) {
     throw Error(ErrorCode::shape_mismatch,
                 message("cos_cache: must have a row for each of ", view.batch, " x ", view.tokens,
-                        " tokens without position_ids, got ", shape_text(cache.data.shape)));
+                        " tokens without position_ids, got ", core::shape_text(cache.data.shape)));
   }
   std::vector<std::int64_t> rows(static_cast<std::size_t>(view.batch * view.tokens));
   std::iota(rows.begin(), rows.end(), 0);

@@ -13,7 +13,7 @@
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
 #include "phasor/attention/softmax.hpp"
-#include "spec.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -22,7 +22,7 @@ struct AttentionAttributes {
   std::int64_t is_causal = 0;
   std::int64_t q_num_heads = 0, kv_num_heads = 0;
   std::int64_t qk_matmul_output_mode = 0;
-  std::int64_t softmax_precision = 0;  // a wish that float32 arithmetic meets or is held against
+  std::int64_t softmax_precision = 0;  // float32 arithmetic is compared with it
   std::optional<double> scale;
   double softcap = 0.0;
 };
@@ -74,7 +74,7 @@ core::HeadsView view_of(io::NpyArray& array, std::int64_t heads, const std::stri
     view = core::heads_view(array.as<float>(), shape[0], shape[1], heads, shape[2] / heads);
   } else {
     throw Error(ErrorCode::shape_mismatch,
-                message(name, ": must have 3 or 4 axes, got the shape ", shape_text(shape)));
+                message(name, ": must have 3 or 4 axes, got the shape ", core::shape_text(shape)));
   }
   view.data = array.bytes.data();
   view.dtype = io::dtype_of(array, name).value_or_throw();
@@ -94,7 +94,7 @@ io::NpyArray joined(const Case& golden, const std::string& past_name, const core
       throw Error(ErrorCode::shape_mismatch,
                   message(past_name, ": must be ", io::name_of(type), " of the shape [",
                           fresh.batch, ", ", fresh.heads, ", past, ", fresh.head_dim, "], got ",
-                          io::name_of(past.type), " ", shape_text(shape)));
+                          io::name_of(past.type), " ", core::shape_text(shape)));
     }
     past_tokens = shape[2];
   }
@@ -125,8 +125,8 @@ std::vector<float> floats_of(const io::NpyArray& array) {
   return {values.begin(), values.end()};
 }
 
-// The mask of the case, together with causality where the library's own does not say it: query i
-// sees keys up to past + i, although there are fewer keys than that.
+// The mask of the case, combined with its causality: query i sees keys up to past + i, even if
+// there are fewer keys.
 struct NodeMask {
   std::vector<float> floats;
   std::vector<std::uint8_t> booleans;
@@ -238,7 +238,7 @@ void attention_node(const Case& golden, Comparison& comparison) {
     lengths = io::to_integers(golden.input("nonpad_kv_seqlen").data).value_or_throw();
   }
   if (attributes.is_causal != 0) {
-    // Query i stands at past + i; the keys behind the last query are of no use to any.
+    // Query i is at position past + i; keys after the last query are not seen by any.
     const std::int64_t past = k.tokens - new_k.tokens;
     if (lengths.empty() && past + q.tokens <= k.tokens)
       lengths.assign(static_cast<std::size_t>(q.batch), past + q.tokens);
@@ -261,8 +261,7 @@ void attention_node(const Case& golden, Comparison& comparison) {
                       {io::to_doubles(values).value_or_throw(), values.shape, {}, {}});
   if (expects(golden, "qk_matmul_output")) {
     const std::int64_t mode = attributes.qk_matmul_output_mode;
-    // Modes 0 and 1 show the scores before masks, those of padded keys too, which attention passes
-    // by.
+    // Modes 0 and 1 return the scores before masking, including padded keys, which attention skips.
     if (mode < 2) {
       attention::AttentionOptions unmasked;
       unmasked.scale = options.scale;

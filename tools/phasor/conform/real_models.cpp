@@ -17,8 +17,8 @@ std::filesystem::path gguf_of(const Case& golden) {
   const auto name = member<std::string>(golden.json, "gguf", "case.json");
   if (const auto file = find_model_file(name)) return *file;
   throw CaseUnsupported(message(name,
-                                " must be in PHASOR_MODELS or in the cache folder, got neither; "
-                                "`./dev model` fetches it"));
+                                " is not in PHASOR_MODELS or the cache folder; "
+                                "`./dev model` downloads it"));
 }
 
 // Text -> ids -> the last token's logits -> greedy tokens, of a real model.
@@ -27,8 +27,7 @@ void compare_gguf(const Case& golden, Comparison& comparison) {
   const std::unique_ptr<text::Tokenizer> tokenizer = text::read_tokenizer(file).value_or_throw();
   const std::vector<std::int64_t> ids = integers_of(golden.input("input_ids"));
   if (tokenizer->encode(member<std::string>(golden.json, "text", "case.json")) != ids) {
-    throw Error(ErrorCode::invalid_argument,
-                "input_ids: the tokenizer must give the case's ids, got others");
+    throw Error(ErrorCode::invalid_argument, "input_ids: the tokenizer gave different ids");
   }
   models::Decoder decoder = models::Decoder::load(file).value_or_throw();
   const Greedy result = greedy(decoder, {ids}, golden.outputs.at("generated").data.shape.back());

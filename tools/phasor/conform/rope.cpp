@@ -1,4 +1,4 @@
-// Golden kinds that turn queries and keys: rope_apply and its relatives, rope_backward,
+// Golden kinds that rotate queries and keys: rope_apply and its relatives, rope_backward,
 // rope_accuracy and the worked example. Every rotation runs through the kernels in the dtype of its
 // input.
 #include <fmt/format.h>
@@ -61,9 +61,8 @@ std::vector<Plan> plan_rotations(const Case& golden, core::Direction direction) 
                      is_key(input) ? core::Role::key : core::Role::query});
   }
   if (plans.empty()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message(kCaseFile, ": an input must be the source of an expected result, got none"));
+    throw Error(ErrorCode::invalid_argument,
+                message(kCaseFile, ": no input is the source of an expected result"));
   }
   return plans;
 }
@@ -118,7 +117,7 @@ void rope_backward(const Case& golden, Comparison& comparison) {
   compare_rotated(rotate_case(golden, spec, core::Direction::transpose), comparison);
 }
 
-// Scores q . k of turned heads, summed in double: [(batch,) head, query, key], whatever order the
+// Scores q . k of rotated heads, summed in double: [(batch,) head, query, key], whatever order the
 // inputs have.
 Computed scores_of(CaseArray q, CaseArray k) {
   const std::vector<double> q_values = io::to_doubles(q.data).value_or_throw();
@@ -190,7 +189,7 @@ CosSin cos_sin_of(const core::Frequencies& frequencies, const core::Positions& p
   return result;
 }
 
-// Truth called X_exact and X_f32freq: X is cos, sin or the turned form of an input.
+// Truth called X_exact and X_f32freq: X is cos, sin or a rotated input.
 void rope_accuracy(const Case& golden, Comparison& comparison) {
   const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   CaseArray q = golden.input("q");
@@ -223,7 +222,7 @@ void rope_accuracy(const Case& golden, Comparison& comparison) {
   }
 }
 
-// freqs_cis [seq, freq, 2] = (cos, sin), and xq, xk turned.
+// freqs_cis [seq, freq, 2] = (cos, sin), and xq, xk rotated.
 void worked_example(const Case& golden, Comparison& comparison) {
   const encodings::RopeSpec spec = spec_of(golden.json, std::string(kCaseFile));
   const Rotated rotated = rotate_case(golden, spec, core::Direction::forward);

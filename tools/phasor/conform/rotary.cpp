@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "phasor/config/config.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
@@ -92,7 +93,7 @@ std::vector<int> axes_of(const RopeSpec& spec) {
   return axes;
 }
 
-// A case that gives sections beside its rope parameters; the order is the one that gives its rows.
+// A case that gives sections and rope parameters; the order is the one that gives its rows.
 void settle_sections(const json& description, RopeSpec& spec, const std::string& where) {
   const auto sections =
       optional_member<std::vector<std::int64_t>>(description, "mrope_section", where);
@@ -125,8 +126,7 @@ RopeSpec spec_of_config(const json& config, const std::string& layer_type,
   const config::ModelConfig model = config::parse_config(config.dump(), where).value_or_throw();
   config::LayerGroup group = config::select_layer(model, layer_type).value_or_throw();
   if (!group.rope) {
-    throw Error(ErrorCode::unsupported,
-                message(where, ": the layer must rotate, got one without rotation"));
+    throw Error(ErrorCode::unsupported, message(where, ": the layer has no rotation"));
   }
   return std::move(*group.rope);
 }
@@ -187,7 +187,7 @@ core::Positions case_positions(const CaseArray& array, const std::string& name,
         ErrorCode::shape_mismatch,
         fmt::format("{}: positions must be for {} axes, {} batch rows and {} tokens, got the "
                     "shape {}",
-                    name, rows, batch, tokens, shape_text(shape)));
+                    name, rows, batch, tokens, core::shape_text(shape)));
   }
   const std::vector<double> values = io::to_doubles(array.data).value_or_throw();
   const int axes = encodings::resolve_frequencies(spec).axis_count();

@@ -1,5 +1,5 @@
-// Golden kinds of softmax attention with one encoding each; their score formulas stand in the
-// cases' notes.
+// Golden kinds of softmax attention with one encoding each; the cases' notes hold their score
+// formulas.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -229,7 +229,7 @@ struct Segments {
 Segments segments_of(const CaseArray& array) {
   if (array.dims.empty() || array.dims.back() != "segment" || array.data.shape.back() != 2) {
     throw Error(ErrorCode::unsupported,
-                "seg_mat: 'dims' must end with segment, of length 2, got something else");
+                "seg_mat: the last of 'dims' must be segment, with length 2");
   }
   CaseArray pairs = array;
   pairs.data.shape.back() = 1;
@@ -241,7 +241,7 @@ Segments segments_of(const CaseArray& array) {
 
 // k_head_r may differ between batch rows, and seg_mat may be any matrix, which segments of tokens
 // cannot say. So batch rows are attended one at a time, and with seg_mat the queries too: a lone
-// query stands at the last key, and the first row's distance makes up for it.
+// query is at the last key, and the first row's distance makes up for it.
 void xlnet_attention(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q_head", "k_head", "v_head");
   const encodings::AttentionShape shape = heads.shape();

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "conform/rotary.hpp"
-#include "spec.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -62,8 +62,8 @@ encodings::T5 buckets_of(const Case& golden, const std::string& table) {
   t5.bias = table_input(golden, table);
   const auto stated = optional_member<std::int64_t>(golden.json, "num_buckets", kCaseFile);
   if (stated && *stated != t5.bias.rows) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(table, ": must have the case's ", *stated, " buckets, got ", t5.bias.rows));
+    throw Error(ErrorCode::shape_mismatch, message(table, ": must have ", *stated,
+                                                   " buckets as in the case, got ", t5.bias.rows));
   }
   t5.max_distance = optional_member<std::int64_t>(golden.json, "max_distance", kCaseFile)
                         .value_or(t5.max_distance);
@@ -209,11 +209,11 @@ Table table_of(const CaseArray& array, const std::string& name,
   const bool dim_inside = std::find(dims.begin(), dims.end(), "dim") != dims.end();
   if (array.data.type != io::NpyType::f32 || dims.size() != shape.size() || dims.empty() ||
       std::count_if(dims.begin(), dims.end(), other) > 1 || (dim_inside && dims.back() != "dim")) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{}: must be a float32 table of head, one axis of rows and dim, got {} "
-                    "[{}] of shape {}",
-                    name, io::name_of(array.data.type), fmt::join(dims, ", "), shape_text(shape)));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{}: must be a float32 table of head, one axis of rows and dim, got {} "
+                            "[{}] of shape {}",
+                            name, io::name_of(array.data.type), fmt::join(dims, ", "),
+                            core::shape_text(shape)));
   }
   Table table;
   table.data = array.data.as<float>();
@@ -259,8 +259,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
   };
   const auto found = kMakers.find(name);
   if (found == kMakers.end()) {
-    throw Error(ErrorCode::unsupported,
-                message(kCaseFile, ": 'encoding' must be one that attention knows, got ", name));
+    throw Error(ErrorCode::unsupported, message(kCaseFile, ": unknown 'encoding' ", name));
   }
   return found->second(golden, shape);
 }

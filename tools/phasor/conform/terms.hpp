@@ -37,7 +37,7 @@ struct CaseEncoding {
 // `name` is one of none, rope, xpos, t5, alibi, shaw, bert_relative, transformer_xl,
 // conformer_relative, deberta_v1, deberta_v2 and tupe. Tables point into `golden`.
 //
-// throws   Error: another name, a missing table or member, sizes that contradict each other
+// throws   Error: unknown name, a missing table or key, sizes that contradict each other
 [[nodiscard]] CaseEncoding encoding_of(const Case& golden, const std::string& name,
                                        const encodings::AttentionShape& shape);
 

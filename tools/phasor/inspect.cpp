@@ -1,0 +1,188 @@
+// phasor inspect: metadata and tensors of safetensors and GGUF files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "commands.hpp"
+#include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
+#include "phasor/io/gguf.hpp"
+#include "phasor/io/internal/json.hpp"
+#include "phasor/io/safetensors.hpp"
+#include "text_lines.hpp"
+
+namespace phasor::tools {
+namespace {
+
+// Files may hold any byte; JSON may not.
+constexpr io::JsonStyle kStyle{.bad_utf8 = io::JsonStyle::BadUtf8::replace};
+
+struct InspectFlags {
+  std::string model;
+  bool json = false;
+};
+
+struct Entry {
+  std::string name, type, file;  // file: the shard, empty for GGUF
+  std::vector<std::int64_t> shape;
+  std::size_t bytes = 0;
+};
+
+struct Contents {
+  std::string format;  // "gguf" or "safetensors"
+  std::vector<std::pair<std::string, io::Json>> metadata;
+  std::vector<Entry> tensors;
+  std::vector<Entry> unsupported;  // types that phasor does not read; bytes unknown
+};
+
+Contents contents_of_gguf(const io::GgufFile& file) {
+  Contents contents;
+  contents.format = fmt::format("gguf {}", file.version());
+  for (const auto& [key, value] : file.metadata()) {
+    contents.metadata.emplace_back(
+        key, std::visit([](const auto& held) { return io::Json(held); }, value));
+  }
+  for (const io::Tensor& tensor : file.tensors()) {
+    contents.tensors.push_back({tensor.name, std::string(io::name_of(tensor.type)), "",
+                                tensor.shape, tensor.bytes.size()});
+  }
+  for (const io::SkippedTensor& tensor : file.skipped())
+    contents.unsupported.push_back({tensor.name, tensor.type, "", tensor.shape, 0});
+  return contents;
+}
+
+Contents contents_of_safetensors(const io::SafetensorsCheckpoint& checkpoint) {
+  Contents contents;
+  contents.format = "safetensors";
+  for (const io::SafetensorsCheckpoint::Shard& shard : checkpoint.shards()) {
+    for (const auto& [key, value] : shard.file.metadata()) {
+      const std::pair<std::string, io::Json> entry(key, value);
+      // Shards often repeat the same metadata.
+      if (std::find(contents.metadata.begin(), contents.metadata.end(), entry) ==
+          contents.metadata.end()) {
+        contents.metadata.push_back(entry);
+      }
+    }
+    for (const io::Tensor& tensor : shard.file.tensors()) {
+      contents.tensors.push_back({tensor.name, std::string(io::name_of(tensor.type)), shard.name,
+                                  tensor.shape, tensor.bytes.size()});
+    }
+  }
+  return contents;
+}
+
+// Long arrays and texts are cut: a vocabulary has 100 000 entries.
+std::string value_text(const io::Json& value) {
+  constexpr std::size_t kShown = 4, kWidth = 76;
+  std::string text;
+  if (value.is_array() && value.size() > kShown) {
+    io::Json first = io::Json::array();
+    for (std::size_t i = 0; i < kShown; ++i) first.push_back(value[i]);
+    text = first.dump(kStyle);
+    text.back() = ',';
+    text += fmt::format(" ... {} in all]", value.size());
+  } else {
+    text = value.dump(kStyle);
+  }
+  if (text.size() <= kWidth) return text;
+  std::size_t end = kWidth;
+  while ((static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // whole characters
+  return text.substr(0, end) + "...";
+}
+
+void print_entries(const std::vector<Entry>& entries) {
+  std::size_t name_width = 0, shape_width = 0;
+  for (const Entry& entry : entries) {
+    name_width = std::max(name_width, entry.name.size());
+    shape_width = std::max(shape_width, core::shape_text(entry.shape).size());
+  }
+  for (const Entry& entry : entries) {
+    fmt::print("  {:<{}}  {:<6}  {:<{}}  {:>11}\n", printable(entry.name), name_width, entry.type,
+               core::shape_text(entry.shape), shape_width,
+               entry.bytes == 0 ? "" : size_text(static_cast<double>(entry.bytes)));
+  }
+}
+
+void print_text(const Contents& contents, std::size_t bytes) {
+  fmt::print("{}, {} tensors, {}\n", contents.format,
+             contents.tensors.size() + contents.unsupported.size(),
+             size_text(static_cast<double>(bytes)));
+  if (!contents.metadata.empty()) fmt::print("\nmetadata\n");
+  for (const auto& [key, value] : contents.metadata)
+    fmt::print("  {:<40}  {}\n", printable(key), printable(value_text(value)));
+  if (!contents.tensors.empty()) fmt::print("\ntensors\n");
+  print_entries(contents.tensors);
+  if (!contents.unsupported.empty()) fmt::print("\ntensors of types that phasor cannot read\n");
+  print_entries(contents.unsupported);
+}
+
+io::Json json_of(const std::vector<Entry>& entries) {
+  io::Json list = io::Json::array();
+  for (const Entry& entry : entries) {
+    io::Json row = {{"name", entry.name}, {"type", entry.type}, {"shape", entry.shape}};
+    if (entry.bytes != 0) row["bytes"] = entry.bytes;
+    if (!entry.file.empty()) row["file"] = entry.file;
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
+void check_format(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored) && !io::looks_like_gguf(path) &&
+      path.extension() != ".safetensors") {
+    refuse(ErrorCode::unsupported,
+           message(path.string(), " is neither a GGUF file nor a .safetensors file"));
+  }
+}
+
+int run_inspect(const InspectFlags& flags) {
+  check_format(flags.model);
+  const Contents contents =
+      io::looks_like_gguf(flags.model)
+          ? contents_of_gguf(io::GgufFile::open(flags.model).value_or_throw())
+          : contents_of_safetensors(io::SafetensorsCheckpoint::open(flags.model).value_or_throw());
+  std::size_t bytes = 0;
+  for (const Entry& entry : contents.tensors) bytes += entry.bytes;
+  if (!flags.json) {
+    print_text(contents, bytes);
+    return exit_code::done;
+  }
+  io::Json metadata = io::Json::object();
+  for (const auto& [key, value] : contents.metadata) metadata[key] = value;
+  const io::Json page = {{"format", contents.format},
+                         {"bytes", bytes},
+                         {"metadata", std::move(metadata)},
+                         {"tensors", json_of(contents.tensors)},
+                         {"unsupported", json_of(contents.unsupported)}};
+  fmt::print("{}\n", page.dump(kStyle));
+  return exit_code::done;
+}
+
+}  // namespace
+
+void add_inspect(CommandLine& line) {
+  auto flags = std::make_shared<InspectFlags>();
+  Verb& verb = line.verb("inspect", "list metadata and tensors of safetensors and GGUF files");
+  verb.argument("model", &flags->model, "a .safetensors file, a folder of them, or a GGUF file")
+      .value("FILE|DIR")
+      .required();
+  verb.flag("--json", &flags->json, "print everything as one JSON object, metadata in full");
+  verb.footer =
+      "Prints the format, all metadata (long values are cut), and name, type, shape and size of\n"
+      "every tensor. Shapes are outermost first, as in NumPy. Reads only the headers.\n"
+      "\n"
+      "JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], "
+      "unsupported}\n"
+      "\n"
+      "Example  phasor inspect model.gguf";
+  verb.action = [flags] { return run_inspect(*flags); };
+}
+
+}  // namespace phasor::tools

@@ -1,0 +1,29 @@
+// Whole text files.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "phasor/core/error.hpp"
+#include "phasor/io/internal/file.hpp"
+
+namespace phasor::tools {
+
+// The text of a file; "-" reads stdin.
+[[nodiscard]] inline std::string read_text_or_stdin(const std::string& path) {
+  if (path != "-") return io::read_text(path).value_or_throw();
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+// Replaces the file as a whole: after an error the old one is unchanged.
+inline void write_text(const std::filesystem::path& path, std::string_view text) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  (void)io::replace_file(path, std::span(&bytes, 1)).value_or_throw();
+}
+
+}  // namespace phasor::tools
