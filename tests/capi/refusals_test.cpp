@@ -148,7 +148,7 @@ TEST_F(CapiRefuses, NumbersOutsideTheLists) {
   };
   with(&phasor_rope_spec::layout, 3, {"layout", "2", "3"});
   with(&phasor_rope_spec::layout, -2, "layout");
-  with(&phasor_rope_spec::scaling, 9, {"scaling", "8", "9"});
+  with(&phasor_rope_spec::scaling, 99, {"scaling", "99"});
   with(&phasor_rope_spec::scaling, -1, "scaling");
   with(&phasor_rope_spec::axes, 7, {"axes", "6", "7"});
   with(&phasor_rope_spec::xpos, 4, {"xpos", "3", "4"});
