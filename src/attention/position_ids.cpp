@@ -11,14 +11,15 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 void check_boundaries(std::span<const std::int64_t> boundaries) {
-  if (boundaries.empty()) refuse("position_ids: boundaries are missing; they must begin with 0");
+  if (boundaries.empty())
+    phasor::refuse("position_ids: boundaries are missing; they must begin with 0");
   if (boundaries[0] != 0) {
-    refuse(message("position_ids: boundaries must begin with 0, got ", boundaries[0]));
+    phasor::refuse(message("position_ids: boundaries must begin with 0, got ", boundaries[0]));
   }
   for (std::size_t i = 1; i < boundaries.size(); ++i) {
     if (boundaries[i] < boundaries[i - 1]) {
-      refuse(message("position_ids: boundaries must not decrease, got ", boundaries[i - 1],
-                     " then ", boundaries[i]));
+      phasor::refuse(message("position_ids: boundaries must not decrease, got ", boundaries[i - 1],
+                             " then ", boundaries[i]));
     }
   }
 }
@@ -41,12 +42,12 @@ Ids ids_by_sequence(std::span<const std::int64_t> boundaries, const IdOf& id_of)
 std::int64_t chunk_length(Split split, std::int64_t tokens, std::int64_t ranks) {
   constexpr std::int64_t kMostRanks = std::int64_t{1} << 31;
   if (ranks < 1 || ranks > kMostRanks) {
-    refuse(message("position_ids: ranks must be between 1 and 2^31, got ", ranks));
+    phasor::refuse(message("position_ids: ranks must be between 1 and 2^31, got ", ranks));
   }
   const std::int64_t chunks = split == Split::zigzag ? 2 * ranks : ranks;
   if (tokens < 0 || tokens % chunks != 0) {
-    refuse(message("position_ids: a ", name_of(split), " split over ", ranks,
-                   " ranks needs a multiple of ", chunks, " tokens, got ", tokens));
+    phasor::refuse(message("position_ids: a ", name_of(split), " split over ", ranks,
+                           " ranks needs a multiple of ", chunks, " tokens, got ", tokens));
   }
   return tokens / chunks;
 }
@@ -76,12 +77,12 @@ std::vector<std::int64_t> boundaries_of(std::span<const std::int64_t> lengths) {
   boundaries.reserve(lengths.size() + 1);
   for (const std::int64_t length : lengths) {
     if (length < 0) {
-      refuse(message("position_ids: lengths must not be negative, got ", length));
+      phasor::refuse(message("position_ids: lengths must not be negative, got ", length));
     }
     if (length > std::numeric_limits<std::int64_t>::max() - boundaries.back()) {
-      refuse(ErrorCode::out_of_range,
-             message("position_ids: lengths must add up to less than 2^63, got ", boundaries.back(),
-                     " + ", length));
+      phasor::refuse(ErrorCode::out_of_range,
+                     message("position_ids: lengths must add up to less than 2^63, got ",
+                             boundaries.back(), " + ", length));
     }
     boundaries.push_back(boundaries.back() + length);
   }
@@ -99,12 +100,13 @@ std::vector<std::int64_t> sequence_of_tokens(std::span<const std::int64_t> bound
 std::vector<std::int64_t> padded_ids(std::span<const std::uint8_t> mask, std::int64_t batch,
                                      PaddingPolicy policy, std::int64_t past) {
   if (batch < 1 || past < 0) {
-    refuse(message("position_ids: batch must be at least 1 and past at least 0, got ", batch,
-                   " and ", past));
+    phasor::refuse(message("position_ids: batch must be at least 1 and past at least 0, got ",
+                           batch, " and ", past));
   }
   if (mask.size() % static_cast<std::size_t>(batch) != 0) {
-    refuse(ErrorCode::shape_mismatch, message("position_ids: the mask must be [batch ", batch,
-                                              ", tokens], got ", mask.size(), " entries"));
+    phasor::refuse(ErrorCode::shape_mismatch,
+                   message("position_ids: the mask must be [batch ", batch, ", tokens], got ",
+                           mask.size(), " entries"));
   }
   const std::size_t tokens = mask.size() / static_cast<std::size_t>(batch);
   const std::int64_t padding = policy == PaddingPolicy::mark_padding ? -1 : 0;
@@ -123,7 +125,7 @@ std::vector<std::int64_t> split_ids(Split split, std::int64_t tokens, std::int64
                                     std::int64_t ranks) {
   const std::int64_t length = chunk_length(split, tokens, ranks);
   if (rank < 0 || rank >= ranks) {
-    refuse(message("position_ids: rank must be in [0, ", ranks, "), got ", rank));
+    phasor::refuse(message("position_ids: rank must be in [0, ", ranks, "), got ", rank));
   }
   Ids ids;
   ids.reserve(static_cast<std::size_t>(tokens / ranks));
