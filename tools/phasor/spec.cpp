@@ -1,7 +1,6 @@
 #include "spec.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -60,14 +59,11 @@ void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config) {
   verb.flag("--layer", &options.layer,
             "layer index or layer type, if layers differ (full_attention, ...)");
   verb.flag("--context", &options.context,
-            "context length, for scalings that depend on it (dynamic, longrope, xPos)");
+            "context length, for scalings that depend on it (dynamic, longrope, xPos)")
+      .at_least(1);
 }
 
 encodings::RopeSpec read_spec(const SpecOptions& options) {
-  if (options.context && *options.context < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--context must be at least 1, got ", *options.context));
-  }
   const config::ModelConfig model = config::read_config(options.config).value_or_throw();
   config::LayerGroup group = config::select_layer(model, options.layer).value_or_throw();
   if (!group.rope) {
@@ -95,10 +91,6 @@ void add_angles_option(Verb& verb, std::string& angles) {
 
 core::AngleMode parse_angles(std::string_view name) {
   return name == "float32" ? core::AngleMode::float32 : core::AngleMode::exact;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 core::Positions parse_positions(const std::string& text) {
@@ -137,7 +129,8 @@ std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec, const S
   if (options.context || !encodings::depends_on_context(spec)) return options.context;
   const std::optional<std::int64_t> context = core::needed_context(positions.largest());
   if (context) {
-    fmt::print(stderr, "phasor {}: context {} taken from the largest position; --context sets it\n",
+    fmt::print(stderr,
+               "phasor {}: using context {} (the largest position + 1); set it with --context\n",
                verb, *context);
   }
   return context;

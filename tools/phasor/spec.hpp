@@ -23,10 +23,10 @@ enum class ConfigFlag : std::uint8_t { required, optional };
 // --config, --layer, --context
 void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config = ConfigFlag::required);
 
-// throws   Error: the config is refused, the layer is not there or does not rotate
+// throws   Error: the config is refused, the layer does not exist or does not rotate
 [[nodiscard]] encodings::RopeSpec read_spec(const SpecOptions& options);
 
-// The list a reader of the config expects: for images the one that both axes share.
+// The frequencies of a config; for images those of one axis, which both axes share.
 [[nodiscard]] core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
                                                    std::optional<std::int64_t> context);
 
@@ -49,14 +49,11 @@ void add_angles_option(Verb& verb, std::string& angles);
                                             const core::Positions& positions,
                                             std::optional<std::int64_t> batch, std::int64_t tokens);
 
-// The context length to resolve at: the flag, or, where the numbers depend on it, the largest
-// position + 1, which is then said on stderr.
+// The context length to resolve at: the flag, or, if the frequencies depend on it, the largest
+// position + 1, which is then printed on stderr.
 [[nodiscard]] std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec,
                                                       const SpecOptions& options,
                                                       const core::Positions& positions,
                                                       std::string_view verb);
-
-// "[2, 5, 64]"
-[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 
 }  // namespace phasor::tools
