@@ -75,7 +75,7 @@ TEST_F(RealRun, PerplexityOfEnglishIsThatOfTheReference) {
 }
 
 TEST_F(RealRun, Refusals) {
-  expect_refusal(run({"run", model_, "--prompt", ""}), "run", "--prompt");
+  expect_refusal(run({"run", model_, "--prompt", ""}), "run", "prompt");
   expect_refusal(run({"run", model_, "--prompt", "a\xff"}), "run", "UTF-8");
   expect_refusal(run({"run", model_, "--prompt", "a b c d e", "--context", "4"}), "run",
                  {"5", "4"});
