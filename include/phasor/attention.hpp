@@ -6,7 +6,6 @@
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/plan.hpp"
 #include "phasor/attention/position_ids.hpp"
-#include "phasor/attention/rerotate.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/encodings/absolute.hpp"

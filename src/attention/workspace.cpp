@@ -1,4 +1,4 @@
-#include "phasor/attention/workspace.hpp"
+#include "phasor/attention/softmax.hpp"
 
 #include "attention/rotation_rows.hpp"
 #include "attention/softmax/call_memory.hpp"

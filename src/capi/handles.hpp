@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "phasor/config/encoding.hpp"
+#include "phasor/core/angles.hpp"
 #include "phasor/core/rotary.hpp"
-#include "phasor/core/table.hpp"
 #include "phasor/phasor.h"
 
 struct phasor_rope {

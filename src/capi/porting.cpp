@@ -21,7 +21,6 @@
 #include "phasor/porting/diff.hpp"
 #include "phasor/porting/explain.hpp"
 #include "phasor/porting/plan.hpp"
-#include "phasor/porting/weight_order.hpp"
 
 struct phasor_config {
   phasor::porting::ReadableConfig config;

@@ -9,7 +9,7 @@
 #include "capi/edge.hpp"
 #include "capi/handles.hpp"
 #include "capi/spec.hpp"
-#include "phasor/attention/rerotate.hpp"
+#include "phasor/attention/kv_cache.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/phasor.h"
 

@@ -18,7 +18,6 @@
 #include "phasor/porting/diff.hpp"
 #include "phasor/porting/explain.hpp"
 #include "phasor/porting/plan.hpp"
-#include "phasor/porting/weight_order.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::capi {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "commands.hpp"
-#include "phasor/porting/weight_order.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 namespace phasor::tools {
 namespace {

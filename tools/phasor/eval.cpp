@@ -19,7 +19,7 @@
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/decoder.hpp"
-#include "phasor/models/perplexity.hpp"
+#include "phasor/models/internal/perplexity.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"

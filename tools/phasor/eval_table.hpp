@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "phasor/models/perplexity.hpp"
+#include "phasor/models/internal/perplexity.hpp"
 
 namespace phasor::tools {
 

@@ -1,5 +1,5 @@
 // convert_layout.
-#include "phasor/porting/layout.hpp"
+#include "phasor/porting/convert.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "phasor/core/angles.hpp"
 #include "phasor/core/rotary.hpp"
-#include "phasor/core/table.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::python {

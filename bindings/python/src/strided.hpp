@@ -2,7 +2,7 @@
 #pragma once
 
 #include "arrays.hpp"
-#include "phasor/porting/layout.hpp"
+#include "phasor/porting/convert.hpp"
 
 namespace phasor::python {
 

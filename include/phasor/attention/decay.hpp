@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "phasor/core/angles.hpp"
-#include "phasor/core/frequencies.hpp"
+#include "phasor/core/rotary.hpp"
 #include "phasor/export.h"
 
 namespace phasor::attention {

@@ -8,7 +8,6 @@
 #include "phasor/core/instruction_set.hpp"
 #include "phasor/core/positions.hpp"
 #include "phasor/core/rotary.hpp"
-#include "phasor/core/table.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/export.h"
 

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <variant>
 
-#include "phasor/encodings/biases.hpp"
 #include "phasor/encodings/relative.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/encodings/score_terms.hpp"

@@ -14,7 +14,6 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/export.h"
-#include "phasor/io/mapped_file.hpp"
 #include "phasor/io/tensor.hpp"
 
 namespace phasor::io {

@@ -13,7 +13,7 @@
 
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/config/config.hpp"
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 #include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/matrix.hpp"

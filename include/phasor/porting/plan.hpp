@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "phasor/export.h"
-#include "phasor/porting/dialects.hpp"
+#include "phasor/porting/explain.hpp"
 
 namespace phasor::porting {
 

@@ -1,4 +1,4 @@
-#include "phasor/attention/rerotate.hpp"
+#include "phasor/attention/kv_cache.hpp"
 
 #include <vector>
 

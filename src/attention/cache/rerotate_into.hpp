@@ -1,7 +1,7 @@
 // rerotate() from one block of keys to another.
 #pragma once
 
-#include "phasor/attention/rerotate.hpp"
+#include "phasor/attention/kv_cache.hpp"
 
 namespace phasor::attention {
 

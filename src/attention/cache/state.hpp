@@ -10,7 +10,6 @@
 #include "attention/position_rows.hpp"
 #include "attention/rotation_rows.hpp"
 #include "phasor/attention/kv_cache.hpp"
-#include "phasor/attention/rerotate.hpp"
 
 namespace phasor::attention {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/floats.hpp"
-#include "phasor/attention/workspace.hpp"
+#include "phasor/attention/softmax.hpp"
 
 namespace phasor::attention {
 

@@ -9,7 +9,7 @@
 #include "config/gguf/keys.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/families.hpp"
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 
 namespace phasor::config {
 

@@ -8,7 +8,7 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 
 namespace phasor::config {
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "phasor/core/frequencies.hpp"
 #include "phasor/core/internal/kernels/kernels.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/core/view.hpp"

@@ -1,4 +1,4 @@
-#include "phasor/core/table.hpp"
+#include "phasor/core/angles.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 
 #include <algorithm>
 #include <array>

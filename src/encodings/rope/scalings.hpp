@@ -13,7 +13,7 @@
 #include "encodings/arithmetic.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/internal/fields.hpp"
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 
 namespace phasor::encodings {
 

@@ -1,4 +1,4 @@
-#include "phasor/io/mapped_file.hpp"
+#include "phasor/io/tensor.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "phasor/encodings/rope.hpp"
-#include "phasor/models/perplexity.hpp"
+#include "phasor/models/internal/perplexity.hpp"
 
 namespace phasor::models {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 
 namespace phasor::models {
 

@@ -9,7 +9,7 @@
 #include "models/decoder/settings.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/kv_cache.hpp"
-#include "phasor/attention/workspace.hpp"
+#include "phasor/attention/softmax.hpp"
 #include "phasor/encodings/score_terms.hpp"
 #include "phasor/models/decoder.hpp"
 

@@ -1,4 +1,4 @@
-#include "phasor/models/perplexity.hpp"
+#include "phasor/models/internal/perplexity.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "phasor/models/sampler.hpp"
+#include "phasor/models/generate.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "phasor/porting/layout.hpp"
+#include "phasor/porting/convert.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Every dialect, in the order of `phasor diff --list`.
-#include "phasor/porting/dialects.hpp"
+#include "phasor/porting/explain.hpp"
 
 #include "porting/dialects/reading.hpp"
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "phasor/core/frequencies.hpp"
+#include "phasor/core/rotary.hpp"
 #include "phasor/core/view.hpp"
-#include "phasor/porting/dialects.hpp"
+#include "phasor/porting/explain.hpp"
 
 namespace phasor::porting {
 

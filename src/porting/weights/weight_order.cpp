@@ -1,4 +1,4 @@
-#include "phasor/porting/weight_order.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "phasor/core/frequencies.hpp"
+#include "phasor/core/rotary.hpp"
 
 #include <gtest/gtest.h>
 

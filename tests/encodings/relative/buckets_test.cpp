@@ -8,7 +8,6 @@
 #include <string>
 
 #include "encodings/relative/log_ratio.hpp"
-#include "phasor/encodings/biases.hpp"
 #include "phasor/encodings/relative.hpp"
 #include "support/errors.hpp"
 #include "support/golden_array.hpp"

@@ -1,6 +1,6 @@
 // Every scaling against its closed form in another arithmetic and another shape: logarithms of
 // frequencies in long double, where the room itself divides and multiplies.
-#include "phasor/encodings/rope_scaling.hpp"
+#include "phasor/encodings/rope.hpp"
 
 #include <gtest/gtest.h>
 

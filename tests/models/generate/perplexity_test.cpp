@@ -1,5 +1,5 @@
 // Perplexity on the tiny golden decoders, against the same sums over whole windows.
-#include "phasor/models/perplexity.hpp"
+#include "phasor/models/internal/perplexity.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Arrays put into the other layout, wherever they lie.
-#include "phasor/porting/layout.hpp"
+#include "phasor/porting/convert.hpp"
 
 #include <gtest/gtest.h>
 

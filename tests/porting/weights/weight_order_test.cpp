@@ -1,6 +1,6 @@
 // The order of q and k inferred from weights alone: weights that look trained, in every order,
 // wrong ones included, and weights that say nothing.
-#include "phasor/porting/weight_order.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 #include <gtest/gtest.h>
 

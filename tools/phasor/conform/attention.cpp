@@ -8,7 +8,7 @@
 #include "conform/kinds.hpp"
 #include "conform/rotary.hpp"
 #include "phasor/attention/decay.hpp"
-#include "phasor/attention/rerotate.hpp"
+#include "phasor/attention/kv_cache.hpp"
 
 namespace phasor::tools {
 namespace {

@@ -11,7 +11,6 @@
 #include "conform/terms.hpp"
 #include "phasor/attention/position_ids.hpp"
 #include "phasor/encodings/absolute.hpp"
-#include "phasor/encodings/biases.hpp"
 #include "phasor/encodings/relative.hpp"
 
 namespace phasor::tools {

@@ -1,8 +1,8 @@
 // The range in which angles are exact, and frequencies as kernels take them.
 #pragma once
 
-#include "phasor/core/frequencies.hpp"
 #include "phasor/core/internal/kernels/kernels.hpp"
+#include "phasor/core/rotary.hpp"
 
 namespace phasor::core {
 

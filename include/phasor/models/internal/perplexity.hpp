@@ -7,8 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "phasor/encodings/rope_scaling.hpp"
-#include "phasor/export.h"
+#include "phasor/encodings/rope.hpp"
 #include "phasor/models/decoder.hpp"
 
 namespace phasor::models {
@@ -42,7 +41,7 @@ struct Perplexity {
 //
 // throws   Error(invalid_argument): a context below 2, fewer than 2 tokens, a stride outside
 //          [1, context]; as Decoder::forward
-[[nodiscard]] PHASOR_API Perplexity
+[[nodiscard]] Perplexity
 perplexity(Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
            const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
 
@@ -52,7 +51,7 @@ perplexity(Decoder& decoder, std::span<const std::int64_t> ids, const Perplexity
 // which it needs.
 //
 // error    an unknown name, listing the known ones; a model whose trained length is not known
-[[nodiscard]] PHASOR_API Result<std::optional<encodings::RopeScaling>> scaling_for(
+[[nodiscard]] Result<std::optional<encodings::RopeScaling>> scaling_for(
     std::string_view name, std::int64_t trained, std::int64_t context,
     const std::optional<encodings::LongRopeScaling>& longrope = std::nullopt);
 
