@@ -1,7 +1,7 @@
-"""The compiled half of Phasor: what `import phasor` gives, with its types.
+"""The compiled part of Phasor: everything in `import phasor`, with types.
 
-Arrays are NumPy arrays, torch tensors on the CPU, JAX arrays, and anything with DLPack or the buffer protocol; they are
-read and written where they lie, strided views included. Results are of the kind that came in.
+Arrays are NumPy arrays, torch tensors on the CPU, JAX arrays, and anything with DLPack or the buffer protocol. They are
+read and written in place, strided views included. A result is an array of the same library as the input.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ Order: TypeAlias = Literal["tokens_first", "heads_first"]
 Angles: TypeAlias = Literal["exact", "float32"]
 
 class _HasToDict(Protocol):
-    """A config of transformers, seen from outside."""
+    """A config object of transformers."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -31,7 +31,7 @@ Encodes: TypeAlias = "RopeSpec | Encoding | Mapping[str, object] | str | PathLik
 __version__: Final[str]
 
 class Error(ValueError):
-    """What Phasor refuses, in one line: where, what must hold, what came."""
+    """An invalid argument, file or config: a one-line message, and the kind of error in `code`."""
 
     code: Literal["invalid_argument", "shape_mismatch", "out_of_range", "unsupported", "io", "internal"]
 
@@ -85,9 +85,9 @@ class RopeSpec:
 
 @final
 class CosSinTable:
-    """cos and sin of positions first .. first + length - 1, float32, computed once: for the table= of rotate.
+    """cos and sin of positions first .. first + length - 1, float32, computed once: the table= of rotate.
 
-    A spec that reads the context is resolved at context, or at first + length.
+    A spec that depends on the context is resolved at context, or at first + length.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CosSinTable:
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
 
-# Turning ---------------------------------------------------------------------------------------------------------
+# Rotation --------------------------------------------------------------------------------------------------------
 
 def rotate(
     x: _Array,
@@ -123,14 +123,14 @@ def rotate(
     threads: int = 0,
     out: _Array | None = None,
 ) -> _Array:
-    """RoFormer (34): every pair of x turned by the angle of its token's position.
+    """RoFormer (34): rotates every pair of x by the angle of its token's position.
 
     x [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]; order="heads_first" swaps tokens and heads.
     positions: None (0, 1, ...), an int (that offset), or an array [tokens], [batch, tokens] or [axes, batch, tokens].
-    A scaling that reads the context takes context, or else the largest position + 1. table: rows computed before, of
-    the same spec; not for float64 or xPos.
-    inverse undoes a rotation, transpose is its backward pass (they differ where the amplitude is not 1).
-    out=x turns in place; else a new array of x's kind is returned.
+    context: the length at which a spec that depends on it is resolved; None: the largest position + 1.
+    table: rows computed before, of the same spec; not for float64 or xPos.
+    inverse undoes a rotation, transpose is its backward pass (they differ if the amplitude is not 1).
+    out=x rotates in place; None: a new array of the same library as x is returned.
     """
 
 def rotate_qk(
@@ -162,7 +162,7 @@ def rotate_by(
     threads: int = 0,
     out: _Array | None = None,
 ) -> _Array:
-    """Turns x by somebody's cos and sin, [tokens, pairs] or [batch, tokens, pairs], as they are."""
+    """Rotates x by the given cos and sin, [tokens, pairs] or [batch, tokens, pairs]."""
 
 def cos_sin(
     spec: RopeSpec,
@@ -186,7 +186,7 @@ def convert_layout(
 ) -> _Array:
     """Reorders the features of each head along `axis` (length heads * head_dim) from the other layout to `to`.
 
-    With heads: a projection's weight [heads * head_dim, hidden] or bias, along axis 0 unless axis says another.
+    With heads: a projection's weight [heads * head_dim, hidden] or bias, along axis 0 unless axis is given.
     Without: activations [..., head_dim], along the last axis. out must not share memory with x.
     """
 
@@ -194,11 +194,11 @@ def convert_layout(
 
 @final
 class Encoding:
-    """An encoding by name, with the members of the JSON form; tables may be arrays, held and read anew by every call.
+    """An encoding by name, with the members of the JSON form; tables may be arrays, which every call reads again.
 
-    float32 arrays are read in place (copied for the call only where the features of a row lie apart), float64 ones too
-    by float64 attention, float16 and bfloat16 are widened for each call. Refused at once: unknown names and members,
-    tables of another rank, arrays that hold no floats; what depends on q, k and v is refused by attention.
+    float32 arrays are read in place (copied for the call only if a row is not contiguous), float64 ones too by float64
+    attention; float16 and bfloat16 are converted for each call. The constructor checks names, members, the rank of
+    tables and their element type; attention checks what depends on q, k and v.
     """
 
     def __init__(self, name: str, *, scale: float | None = None, **members: object) -> None: ...
@@ -208,9 +208,9 @@ class Encoding:
     def name(self) -> str: ...
     @property
     def tables(self) -> dict[str, Any]:
-        """The arrays that were given, by member."""
+        """The arrays of the encoding, by member."""
     def with_tables(self, tables: Mapping[str, object]) -> Encoding:
-        """The same encoding over other arrays, by member; those that are not named stay."""
+        """The same encoding with some arrays replaced, by member; the others are kept."""
 
 def attention(
     q: _Array,
@@ -238,14 +238,15 @@ def attention(
     log_sum_exp: object = None,
     out: _Array | None = None,
 ) -> _Array:
-    """Softmax attention with any encoding, in tiles: no N x N matrix.
+    """Softmax attention with any encoding, computed in tiles: no N x N matrix.
 
     q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads, v with its own width.
-    All float64, or each float32, float16 or bfloat16; the result is like q. log_sum_exp, an array
-    [batch, heads, queries] without gaps (float32; float64 for float64 inputs), is written where it is given.
+    All float64, or each float32, float16 or bfloat16; the result has the type of q. log_sum_exp: a contiguous array
+    [batch, heads, queries] that is written (float32; float64 for float64 inputs).
+    causal: aligned bottom-right, the last query sees every key.
     mask: bool or uint8 (0 hides the key), or floats that are added to the scores; [queries, keys],
     [heads, queries, keys] or [batch, heads, queries, keys], axes of length 1 broadcast, any strides; floats other than
-    float32 are rounded to it in a copy. key_lengths [batch]; key_padding [batch, keys], 0 hides the key; boundaries
+    float32 are converted in a copy (float64 ones of float64 attention are not). key_lengths [batch]; key_padding [batch, keys], 0 hides the key; boundaries
     [0, ..., tokens] of packed sequences, batch 1; segments [batch, tokens]; positions as for rotate().
     """
 
@@ -280,12 +281,14 @@ def attention_backward(
     angles: Angles = "exact",
     threads: int = 0,
 ) -> None:
-    """The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables (by member name, each like its
-    table; with several encodings "index.member")."""
+    """The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables.
+
+    d_tables: member name -> array of the shape of its table; with several encodings "index.member".
+    """
 
 @final
 class LinearState:
-    """The sums over the keys so far: linear_attention(state=...) goes on from them, in memory of one size."""
+    """The sums over the keys so far: linear_attention(state=...) continues from them. Its size is constant."""
 
     def __init__(self, batch: int, key_heads: int, head_dim: int, value_dim: int) -> None: ...
     @property
@@ -335,7 +338,7 @@ def linear_attention_backward(
 ) -> None: ...
 @final
 class KVCache:
-    """Keys and values of the tokens so far; keys are turned when they are appended."""
+    """Keys and values of the tokens so far; keys are rotated when they are appended."""
 
     def __init__(
         self,
@@ -366,7 +369,7 @@ class KVCache:
     def fork(self, capacity: int | None = None) -> KVCache: ...
     @property
     def keys(self) -> npt.NDArray[Any]:
-        """A copy of the turned keys, [batch, tokens, key_heads, head_dim]; bfloat16 as float32."""
+        """A copy of the rotated keys, [batch, tokens, key_heads, head_dim]; bfloat16 as float32."""
     @property
     def values(self) -> npt.NDArray[Any]: ...
     def attention(
@@ -397,7 +400,7 @@ def sinusoidal(
     """RoFormer (4): the rows that are added to the input, [..., dim] for integers [...]; an int n means 0..n-1."""
 
 def decay(spec: RopeSpec, distances: object, *, context: int | None = None) -> npt.NDArray[np.float64]:
-    """RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance; an int n means 0..n-1."""
+    """RoFormer (37), figure 2: the mean length of the partial sums at each distance; an int n means 0..n-1."""
 
 # Porting ---------------------------------------------------------------------------------------------------------
 
@@ -413,11 +416,11 @@ def diagnose(
     config: RopeSpec | Config | None = None,
     context: int | None = None,
 ) -> dict[str, Any]:
-    """What turned `before` into `after`: what `phasor diagnose --json` prints; with a config, also where they part.
+    """Finds the rotation between two arrays: what `phasor diagnose --json` prints; with a config, also the differences.
 
     [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], leading axes in any order. Both
-    arrays are copied for the length of the call. positions [tokens] or [batch, tokens]; None: ascending by one from an
-    offset that is searched for.
+    arrays are copied for the call. positions [tokens] or [batch, tokens]; None: consecutive, from an offset that is
+    searched for.
     """
 
 def audit(
@@ -429,9 +432,9 @@ def audit(
     context: int | None = None,
     threshold: float = 1e-3,
 ) -> dict[str, Any]:
-    """How wrong another engine's table is: what `phasor audit --json` prints.
+    """The errors of another engine's table: what `phasor audit --json` prints.
 
-    cos and sin [rows, pairs] of one float type; positions [rows] (None: 0, 1, ...) or [axes, rows].
+    cos and sin [rows, pairs] of the same float type; positions [rows] (None: 0, 1, ...) or [axes, rows].
     """
 
 def diff(
@@ -443,10 +446,10 @@ def diff(
     max_length: int | None = None,
     shifts: int = 0,
 ) -> dict[str, Any]:
-    """Where engines part on a config: what `phasor diff --json` prints."""
+    """Where engines differ on a config: what `phasor diff --json` prints."""
 
 def plan(config: Config, *, to: int, trained: int | None = None, layer: int | str | None = None) -> dict[str, Any]:
-    """Ways to a longer context: what `phasor plan --json` prints."""
+    """Methods to reach a longer context: what `phasor plan --json` prints."""
 
 # Models ----------------------------------------------------------------------------------------------------------
 
@@ -467,7 +470,7 @@ class Model:
         """[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch, tokens].
 
         A roformer that classifies gives [labels] or [batch, labels]. mask, in the shape of ids: 0 is padding, on either
-        side, and gives zeros. token_types (roformer): which sentence a token is of.
+        side, and gives zeros. token_types (roformer): the sentence that each token belongs to.
         """
     def generate(
         self,
@@ -484,10 +487,10 @@ class Model:
         when_full: Literal["refuse", "shift"] = "refuse",
         stops: Sequence[int] | None = None,
     ) -> Iterator[str]:
-        """The answer, piece by piece, as it is computed: whole characters, special tokens left out.
+        """Yields the answer as text while it is computed: whole characters, special tokens omitted.
 
-        Everything is checked at once, nothing is computed before the first piece is asked for; to drop the iterator is
-        to cancel. Several may be under way: each has its own cache, and the model computes one step at a time.
+        Arguments are checked by this call; the first piece is computed by the first next(). Drop the iterator to
+        cancel. Several can run on one model: each has its own cache, and the model computes one step at a time.
         """
     def generate_ids(
         self,
@@ -504,13 +507,13 @@ class Model:
         when_full: Literal["refuse", "shift"] = "refuse",
         stops: Sequence[int] | None = None,
     ) -> Iterator[int]:
-        """generate() as token ids; needs no tokenizer where the prompt is ids."""
+        """generate() as token ids; needs no tokenizer if the prompt is token ids."""
     def chat(self, messages: Sequence[Mapping[str, str]], *, format: str | None = None) -> str:
         """The conversation as the prompt that generate() takes."""
     def fill(self, text: str, *, count: int = 5) -> list[dict[str, Any]]:
-        """What could stand at each [MASK]: {"slot", "choices": [{"id", "token", "probability", "logit"}]}."""
+        """The most likely tokens at each [MASK]: {"slot", "choices": [{"id", "token", "probability", "logit"}]}."""
 
 # Machine ---------------------------------------------------------------------------------------------------------
 
 def instruction_sets() -> list[str]:
-    """The levels that this build has and this CPU can run, lowest first."""
+    """The instruction sets of this build that this CPU supports, lowest first."""

@@ -7,18 +7,15 @@
 #include <string>
 
 #include "dlpack.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::python {
 namespace {
 
-[[noreturn]] void refuse(ErrorCode code, const char* where, const std::string& what) {
-  throw Error(code, message(where, " ", what));
-}
-
 constexpr std::string_view kKinds =
     "float16, bfloat16, float32, float64, int32, int64, uint8 or bool";
 
-// Python's own exception becomes ours: the caller meets one kind of refusal.
+// The text of the pending Python exception, which is cleared: callers get phasor.Error instead.
 [[nodiscard]] std::string take_python_error() {
   nb::python_error error;
   return nb::cast<std::string>(nb::str(error.value()));
@@ -83,8 +80,8 @@ constexpr std::string_view kKinds =
   return type;
 }
 
-// The function table of an array's library, looked up once per type. Types live as long as the module
-// that has them, and a table must live as long as the process.
+// The DLPack function table of an array's type, cached for the last four types. DLPack requires that a
+// table lives as long as the process.
 [[nodiscard]] const DlExchange* exchange_of(PyTypeObject* type) {
   struct Known {
     PyTypeObject* type = nullptr;
@@ -188,7 +185,9 @@ bool Array::together() const noexcept {
   return rank_ == 0 || strides_[last] == 1 || shape_[last] <= 1 || size() == 0;
 }
 
-std::string Array::text() const { return message(text_of(shape()), " ", name_of(element_)); }
+std::string Array::text() const {
+  return message(core::shape_text(shape()), " ", name_of(element_));
+}
 
 Array::Array(nb::handle object, const char* where, Access access)
     : object_(object), where_(where), access_(access) {
@@ -202,8 +201,9 @@ Array::Array(nb::handle object, const char* where, Access access)
     } else if (PyObject_CheckBuffer(object.ptr()) != 0) {
       from_buffer(object, access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO);
     } else {
-      refuse(ErrorCode::invalid_argument, where,
-             message("must be an array (NumPy, torch, JAX, DLPack or the buffer protocol), got ",
+      refuse(ErrorCode::invalid_argument,
+             message(where,
+                     " must be an array (NumPy, torch, JAX, DLPack or the buffer protocol), got ",
                      kind_of(object)));
     }
   } catch (...) {
@@ -223,32 +223,32 @@ bool Array::from_exchange(nb::handle object) {
   const DlExchange* const table = exchange_of(Py_TYPE(object.ptr()));
   if (table == nullptr) return false;
   if (requires_grad(object)) {
-    refuse(ErrorCode::unsupported, where_,
-           "must not require grad here, got a tensor that does: phasor.torch has functions that "
-           "carry gradients");
+    refuse(ErrorCode::unsupported, message(where_,
+                                           " is a tensor that requires grad, and this function has "
+                                           "no gradient: use phasor.torch"));
   }
   DlTensor tensor;
   if (table->tensor_of(object.ptr(), &tensor) != 0)
-    refuse(ErrorCode::unsupported, where_,
-           message("must lie in memory, got: ", take_python_error()));
+    refuse(ErrorCode::unsupported,
+           message(where_, " cannot be read through DLPack: ", take_python_error()));
   take(tensor);
   return true;
 }
 
 void Array::take(const DlTensor& tensor) {
   if (tensor.device.type != kDlCpu) {
-    refuse(ErrorCode::unsupported, where_,
-           message("must be on the CPU, got DLPack device type ", tensor.device.type));
+    refuse(ErrorCode::unsupported,
+           message(where_, " must be on the CPU, got DLPack device type ", tensor.device.type));
   }
   const std::optional<Element> element = element_of(tensor.type);
   if (!element) {
-    refuse(ErrorCode::unsupported, where_,
-           message("must hold ", kKinds, ", got DLPack type code ", int{tensor.type.code}, " of ",
-                   int{tensor.type.bits}, " bits"));
+    refuse(ErrorCode::unsupported,
+           message(where_, " must hold ", kKinds, ", got DLPack type code ", int{tensor.type.code},
+                   " of ", int{tensor.type.bits}, " bits"));
   }
   if (tensor.rank > kMaxRank) {
-    refuse(ErrorCode::shape_mismatch, where_,
-           message("must have at most ", kMaxRank, " axes, got ", tensor.rank));
+    refuse(ErrorCode::shape_mismatch,
+           message(where_, " must have at most ", kMaxRank, " axes, got ", tensor.rank));
   }
   element_ = *element;
   rank_ = tensor.rank;
@@ -267,8 +267,8 @@ void Array::take(const DlTensor& tensor) {
 
 void Array::from_buffer(nb::handle object, int flags) {
   std::optional<Element> element;
-  // NumPy's bfloat16 is a guest type that buffers cannot name; its bits are those of uint16. Asked in
-  // vain once, its dtype is known from then on.
+  // The buffer protocol has no name for ml_dtypes' bfloat16: it is read as uint16. The dtype is
+  // remembered after the first failure.
   static PyObject* bfloat16 = nullptr;
   static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
   if (bfloat16 != nullptr && Py_TYPE(object.ptr()) == numpy_array_type()) {
@@ -284,29 +284,27 @@ void Array::from_buffer(nb::handle object, int flags) {
     const std::string why = take_python_error();
     if (keeper_.is_valid() || Py_TYPE(object.ptr()) != numpy_array_type() ||
         nb::cast<std::string>(nb::str(nb::object(object.attr("dtype")))) != "bfloat16") {
-      refuse(ErrorCode::unsupported, where_,
-             message(access_ == Access::write ? "must be an array that can be written"
-                                              : "must be a plain array",
-                     ", got: ", why));
+      refuse(ErrorCode::unsupported,
+             message(where_,
+                     access_ == Access::write ? " must be writable: " : " cannot be read: ", why));
     }
     bfloat16 = nb::object(object.attr("dtype")).release().ptr();
     keeper_ = object.attr("view")("uint16");
     if (PyObject_GetBuffer(keeper_.ptr(), &buffer_, flags) != 0) {
-      refuse(ErrorCode::unsupported, where_,
-             message("must be an array that can be written, got: ", take_python_error()));
+      refuse(ErrorCode::unsupported, message(where_, " must be writable: ", take_python_error()));
     }
     element = Element::bf16;
   }
   holds_buffer_ = true;
   if (!element) element = element_of(buffer_.format, buffer_.itemsize);
   if (!element) {
-    refuse(ErrorCode::unsupported, where_,
-           message("must hold ", kKinds, " in this machine's byte order, got buffer format '",
-                   buffer_.format == nullptr ? "" : buffer_.format, "'"));
+    refuse(ErrorCode::unsupported, message(where_, " must hold ", kKinds,
+                                           " in this machine's byte order, got buffer format '",
+                                           buffer_.format == nullptr ? "" : buffer_.format, "'"));
   }
   if (buffer_.ndim > kMaxRank) {
-    refuse(ErrorCode::shape_mismatch, where_,
-           message("must have at most ", kMaxRank, " axes, got ", buffer_.ndim));
+    refuse(ErrorCode::shape_mismatch,
+           message(where_, " must have at most ", kMaxRank, " axes, got ", buffer_.ndim));
   }
   element_ = *element;
   rank_ = buffer_.ndim;
@@ -315,8 +313,8 @@ void Array::from_buffer(nb::handle object, int flags) {
   for (std::size_t axis = 0; axis < static_cast<std::size_t>(rank_); ++axis) {
     shape_[axis] = buffer_.shape[axis];
     if (buffer_.strides[axis] % bytes != 0) {
-      refuse(ErrorCode::unsupported, where_,
-             message("must have strides of whole elements, got ", buffer_.strides[axis],
+      refuse(ErrorCode::unsupported,
+             message(where_, " must have strides of whole elements, got ", buffer_.strides[axis],
                      " bytes for elements of ", bytes));
     }
     strides_[axis] = buffer_.strides[axis] / bytes;
@@ -324,42 +322,41 @@ void Array::from_buffer(nb::handle object, int flags) {
 }
 
 void Array::from_dlpack(nb::handle object) {
-  // JAX's capsules do not say that its arrays never change.
+  // JAX's capsules do not set the read-only flag.
   if (access_ == Access::write && library_of(object) == "jax") {
-    refuse(ErrorCode::unsupported, where_,
-           "must be an array that can be written, got one of JAX, which never change");
+    refuse(ErrorCode::unsupported,
+           message(where_, " must be writable, got a JAX array, which is immutable"));
   }
   try {
     keeper_ = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& newer) {
     if (!newer.matches(PyExc_TypeError)) {
-      refuse(ErrorCode::unsupported, where_,
-             message("must lie in memory, got: ", nb::cast<std::string>(nb::str(newer.value()))));
+      refuse(ErrorCode::unsupported, message(where_, " cannot be read through DLPack: ",
+                                             nb::cast<std::string>(nb::str(newer.value()))));
     }
     try {
       keeper_ = object.attr("__dlpack__")();
     } catch (nb::python_error& error) {
-      refuse(ErrorCode::unsupported, where_,
-             message("must lie in memory, got: ", nb::cast<std::string>(nb::str(error.value()))));
+      refuse(ErrorCode::unsupported, message(where_, " cannot be read through DLPack: ",
+                                             nb::cast<std::string>(nb::str(error.value()))));
     }
   }
-  // The capsule keeps its name, and with it its memory, which goes when the capsule does.
+  // The capsule is not renamed, so it stays the owner and frees the memory.
   if (PyCapsule_IsValid(keeper_.ptr(), "dltensor_versioned") != 0) {
     const auto* const managed = static_cast<const DlManagedVersioned*>(
         PyCapsule_GetPointer(keeper_.ptr(), "dltensor_versioned"));
     if (managed->version.major != kDlMajor) {
-      refuse(ErrorCode::unsupported, where_,
-             message("must speak DLPack ", kDlMajor, ", got version ", managed->version.major));
+      refuse(ErrorCode::unsupported, message(where_, " must use DLPack version ", kDlMajor,
+                                             ", got ", managed->version.major));
     }
     if (access_ == Access::write && (managed->flags & kDlReadOnly) != 0)
-      refuse(ErrorCode::unsupported, where_,
-             "must be an array that can be written, got a read-only one");
+      refuse(ErrorCode::unsupported, message(where_, " must be writable, got a read-only array"));
     take(managed->tensor);
   } else if (PyCapsule_IsValid(keeper_.ptr(), "dltensor") != 0) {
     take(static_cast<const DlManaged*>(PyCapsule_GetPointer(keeper_.ptr(), "dltensor"))->tensor);
   } else {
-    refuse(ErrorCode::invalid_argument, where_,
-           message("must give a DLPack capsule, got ", kind_of(keeper_)));
+    refuse(ErrorCode::invalid_argument,
+           message(where_, ": __dlpack__() must return a DLPack capsule, got ", kind_of(keeper_)));
   }
 }
 
@@ -374,24 +371,22 @@ core::DType float_type_of(const Array& array, std::string_view what) {
     case Element::bf16:
       return core::DType::bf16;
     default:
-      throw Error(ErrorCode::unsupported,
-                  message(what.empty() ? std::string_view(array.where()) : what,
-                          " must hold float16, bfloat16, float32 or float64, got ", array.text()));
+      refuse(ErrorCode::unsupported,
+             message(what.empty() ? std::string_view(array.where()) : what,
+                     " must hold float16, bfloat16, float32 or float64, got ", array.text()));
   }
 }
 
 Order order_of(std::string_view name) {
   if (name == "tokens_first") return Order::tokens_first;
   if (name == "heads_first") return Order::heads_first;
-  throw Error(ErrorCode::invalid_argument,
-              message("order must be tokens_first or heads_first, got ", name));
+  refuse(message("order must be tokens_first or heads_first, got ", name));
 }
 
 core::AngleMode angles_of(std::string_view name, const char* where) {
   if (name == "exact") return core::AngleMode::exact;
   if (name == "float32") return core::AngleMode::float32;
-  throw Error(ErrorCode::invalid_argument,
-              message(where, ": angles must be exact or float32, got ", name));
+  refuse(message(where, ": angles must be exact or float32, got ", name));
 }
 
 namespace {
@@ -400,8 +395,8 @@ template <class View>
 [[nodiscard]] View view_of(const Array& array, Order order, decltype(View::data) data) {
   const std::span<const std::int64_t> shape = array.shape(), strides = array.strides();
   if (array.rank() != 3 && array.rank() != 4) {
-    refuse(ErrorCode::shape_mismatch, array.where(),
-           message("must be ",
+    refuse(ErrorCode::shape_mismatch,
+           message(array.where(), " must be ",
                    order == Order::tokens_first
                        ? "[batch, tokens, heads, dim] or [tokens, heads, dim]"
                        : "[batch, heads, tokens, dim] or [heads, tokens, dim]",
@@ -421,10 +416,9 @@ template <class View>
   view.head_stride = strides[heads];
   view.head_dim = shape[first + 2];
   if (!array.together()) {
-    refuse(
-        ErrorCode::unsupported, array.where(),
-        message("must have the features of a head side by side in memory, got a stride of ",
-                strides[first + 2], " elements along the last axis: make a contiguous copy first"));
+    refuse(ErrorCode::unsupported,
+           message(array.where(), " must be contiguous along the last axis, got a stride of ",
+                   strides[first + 2], " elements: make a contiguous copy first"));
   }
   return view;
 }

@@ -1,4 +1,4 @@
-// Arrays at the edge of Python: NumPy, torch, JAX, DLPack and the buffer protocol, where they lie.
+// Array arguments: NumPy, torch, JAX, DLPack and the buffer protocol, read in place.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/positions.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 
@@ -30,19 +31,18 @@ enum class Access : std::uint8_t { read, write };
 // The name of an object's type, for messages.
 [[nodiscard]] std::string kind_of(nb::handle object);
 [[nodiscard]] bool is_mapping(nb::handle object);
-// "[2, 5, 64]", for messages.
-[[nodiscard]] std::string text_of(std::span<const std::int64_t> shape);
 
 // The library that an array's type comes from: "numpy", "torch", "jax", ...
 [[nodiscard]] std::string library_of(nb::handle object);
 
-// An array argument, held for the length of one call: nothing is copied.
+// An array argument, held for one call: nothing is copied.
 //
-// `where` names the argument in messages, as in "rotate: x", and must outlive the Array. Holding and
-// letting go need the GIL; reading the members does not.
+// `where` names the argument in messages, as in "rotate: x", and must outlive the Array. The
+// constructor and the destructor need the GIL; reading the members does not.
 //
-// throws   Error(invalid_argument | unsupported) for what is no array on the CPU, an element type that
-//          Phasor does not have, a torch tensor that requires grad, a read-only array to write to
+// throws   Error(invalid_argument | unsupported) for an object that is not an array on the CPU, an
+//          unsupported element type, a torch tensor that requires grad, Access::write to a read-only
+//          array
 class Array {
  public:
   Array(nb::handle object, const char* where, Access access = Access::read);
@@ -65,7 +65,7 @@ class Array {
   [[nodiscard]] std::int64_t size() const noexcept;
   // Row-major without gaps.
   [[nodiscard]] bool dense() const noexcept;
-  // The elements of the last axis lie next to each other.
+  // The last axis is contiguous.
   [[nodiscard]] bool together() const noexcept;
   [[nodiscard]] const char* where() const noexcept { return where_; }
   [[nodiscard]] nb::handle object() const noexcept { return object_; }
@@ -92,15 +92,14 @@ class Array {
   nb::object keeper_;  // the DLPack capsule, or NumPy's view of bfloat16 as integers
 };
 
-// A new array of the kind of another: NumPy for NumPy, buffers and unknown kinds, torch for torch,
-// JAX for JAX.
+// A new array of the same library as `like`: torch for torch, JAX for JAX, else NumPy.
 class NewArray {
  public:
-  // With the shape of `like` its order in memory is kept, if that has the last axis together; else it is
+  // Keeps the memory order of `like` if the shape is the same and its last axis is contiguous; else
   // row-major.
   NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where);
   [[nodiscard]] const Array& array() const noexcept { return *array_; }
-  // The Python object, once it is written.
+  // The Python object; call it after the data has been written.
   [[nodiscard]] nb::object finish();
 
  private:
@@ -109,10 +108,10 @@ class NewArray {
   bool to_jax_ = false;
 };
 
-// `out` where the caller gave one, else a new array like `like`.
+// `out` if it is not None, else a new array like `like`.
 class Output {
  public:
-  // throws   also Error(shape_mismatch | unsupported) when `out` has another shape or element type
+  // throws   also Error(shape_mismatch | unsupported) if `out` has another shape or element type
   Output(nb::handle out, const Array& like, std::span<const std::int64_t> shape, const char* where);
   [[nodiscard]] const Array& array() const noexcept { return given_ ? *given_ : made_->array(); }
   [[nodiscard]] nb::object finish();
@@ -122,13 +121,13 @@ class Output {
   std::optional<NewArray> made_;
 };
 
-// Every element of `from` to its place in `to`, whatever their strides; needs no GIL.
+// Copies every element, for any strides; needs no GIL.
 //
-// precondition  one shape and element type, and no memory in common
+// precondition  same shape and element type, no shared memory
 void copy_elements(const Array& from, const Array& to);
 
-// throws   Error(unsupported) for elements that are no floats; `what` names the array where it is not
-//          the argument itself
+// throws   Error(unsupported) if the elements are not floats; `what` replaces array.where() in the
+//          message
 [[nodiscard]] core::DType float_type_of(const Array& array, std::string_view what = {});
 
 enum class Order : std::uint8_t { tokens_first, heads_first };
@@ -137,33 +136,21 @@ enum class Order : std::uint8_t { tokens_first, heads_first };
 
 // The array as [batch, tokens, heads, dim]; without a batch axis, or with heads before tokens.
 //
-// throws   Error(shape_mismatch) for another rank, Error(unsupported) for features that are not next to
-//          each other in memory or elements that are no floats
+// throws   Error(shape_mismatch) for another rank, Error(unsupported) if the last axis is not
+//          contiguous or the elements are not floats
 [[nodiscard]] core::ConstHeadsView heads_of(const Array& array, Order order);
 [[nodiscard]] core::HeadsView writable_heads_of(const Array& array, Order order);
 
-// Positions as Python gives them: None (0, 1, ...), an int (that offset), or integers or floats [tokens],
-// [batch, tokens] or [axes, batch, tokens]. int64 and float64 without gaps are read in place; others are
-// widened into a small copy.
-class PositionsArgument {
- public:
-  PositionsArgument(nb::handle object, const char* where);
-  [[nodiscard]] const core::Positions& get() const noexcept { return positions_; }
-  [[nodiscard]] bool given() const noexcept { return given_; }
-  // The largest position of a call with so many tokens; none when there is no position.
-  [[nodiscard]] std::optional<double> largest(std::int64_t tokens) const;
+// A positions argument: None (nullopt), an int (that offset), or integers or floats [tokens],
+// [batch, tokens] or [axes, batch, tokens]. Dense int64 and float64 arrays are read in place and kept
+// alive by the result, which may be copied and destroyed without the GIL; others are converted.
+//
+// throws   Error(shape_mismatch) for another rank, Error(unsupported) for bool,
+//          Error(out_of_range) for an int beyond 64 bits; as Array
+[[nodiscard]] std::optional<core::Positions> positions_of(nb::handle object, const char* where);
 
- private:
-  core::Positions positions_ = core::positions_from(0);
-  bool given_ = false;
-  nb::object keeper_;
-  std::optional<Array> array_;
-  std::vector<std::int64_t> integers_;
-  std::vector<double> floats_;
-};
-
-// Numbers of an argument, row-major: in place where the type and the layout fit, else copied. For small
-// arguments (lengths, boundaries, masks of padding); lists will do. None gives an empty span.
+// The numbers of a small argument (lengths, boundaries, padding), row-major: read in place if the type
+// and the layout fit, else copied. Lists are accepted; None gives an empty span.
 template <class T>  // std::int64_t, std::int32_t, std::uint8_t (also from bool), double
 class Numbers {
  public:
@@ -201,8 +188,7 @@ class Counted {
 // The address of a dense NumPy array made by numpy_empty.
 [[nodiscard]] void* numpy_data(const nb::object& array);
 
-// A dictionary (or an object with to_dict()) as JSON text, a str or path as it is: what config
-// functions of C++ read.
+// A config argument: JSON text of a dictionary or of an object with to_dict(), or a path.
 struct ConfigArgument {
   std::string json;  // empty: a path
   std::string path;

@@ -1,15 +1,16 @@
-// Arrays that go out, and the plain values around them.
+// New arrays, JSON and config arguments.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <string>
 
 #include "arrays.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::python {
 namespace {
 
-// A module's function, looked up once and kept for good.
+// A module's function, looked up once and never freed.
 template <const char* kModule, const char* kName>
 [[nodiscard]] nb::handle function() {
   static PyObject* const found =
@@ -32,9 +33,9 @@ constexpr char kNumpy[] = "numpy", kEmpty[] = "empty", kEmptyLike[] = "empty_lik
   try {
     return nb::module_::import_("ml_dtypes").attr("bfloat16");
   } catch (nb::python_error&) {
-    throw Error(
-        ErrorCode::unsupported,
-        message(where, " needs the package ml_dtypes for a NumPy result of bfloat16, got none"));
+    refuse(ErrorCode::unsupported,
+           message(where,
+                   ": a bfloat16 NumPy array needs the package ml_dtypes: pip install ml_dtypes"));
   }
 }
 
@@ -49,12 +50,6 @@ bool is_mapping(nb::handle object) {
          (PyMapping_Check(object.ptr()) != 0 && PyObject_HasAttrString(object.ptr(), "keys") != 0);
 }
 
-std::string text_of(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t length : shape) text += message(text.size() == 1 ? "" : ", ", length);
-  return text + "]";
-}
-
 std::string library_of(nb::handle object) {
   const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
   const auto module = nb::cast<std::string>(nb::str(nb::object(type.attr("__module__"))));
@@ -63,7 +58,7 @@ std::string library_of(nb::handle object) {
 }
 
 NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where) {
-  // A broadcast axis has no place in memory of its own: NumPy would put it anywhere.
+  // empty_like() of an axis with stride 0 may choose any order in memory.
   const bool same = std::ranges::equal(shape, like.shape()) &&
                     std::ranges::find(like.strides(), 0) == like.strides().end() && like.together();
   const std::string library = library_of(like.object());
@@ -94,9 +89,8 @@ Output::Output(nb::handle out, const Array& like, std::span<const std::int64_t> 
   }
   given_.emplace(out, where, Access::write);
   if (!std::ranges::equal(given_->shape(), shape) || given_->element() != like.element()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(where, " must be ", text_of(shape), " ", name_of(like.element()), ", got ",
-                        given_->text()));
+    refuse(ErrorCode::shape_mismatch, message(where, " must be ", core::shape_text(shape), " ",
+                                              name_of(like.element()), ", got ", given_->text()));
   }
 }
 
@@ -155,7 +149,7 @@ nb::object from_json(const std::string& text) {
 }
 
 std::string to_json(nb::handle object) {
-  // What JSON does not know (a torch dtype in a config, say) becomes its text.
+  // A value without a JSON form, such as a torch dtype in a config, is written as its str().
   return nb::cast<std::string>(function<kJson, kDumps>()(
       object, nb::arg("default") = nb::handle(reinterpret_cast<PyObject*>(&PyUnicode_Type))));
 }
@@ -168,9 +162,8 @@ ConfigArgument config_of(nb::handle object, const char* where) {
     return {to_json(object.attr("to_dict")()), ""};
   if (is_mapping(object))
     return {to_json(nb::handle(reinterpret_cast<PyObject*>(&PyDict_Type))(object)), ""};
-  throw Error(ErrorCode::invalid_argument,
-              message(where, " must be a dictionary, a path or an object with to_dict(), got ",
-                      kind_of(object)));
+  refuse(message(where, " must be a dictionary, a path or an object with to_dict(), got ",
+                 kind_of(object)));
 }
 
 }  // namespace phasor::python

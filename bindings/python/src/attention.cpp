@@ -11,14 +11,15 @@
 #include "encoding.hpp"
 #include "module.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::python {
 namespace {
 
 using namespace nb::literals;  // NOLINT(google-build-using-namespace)
 
-// An array [batch, heads, queries] without gaps ([heads, queries] where q has no batch): float32,
-// or float64 beside float64 inputs.
+// A dense array [batch, heads, queries], or [heads, queries] for one batch row: float32, or float64
+// for float64 inputs.
 class LogSumExp {
  public:
   LogSumExp(nb::handle object, const char* where, Access access, const core::ConstHeadsView& q) {
@@ -30,17 +31,17 @@ class LogSumExp {
     const bool fits = std::ranges::equal(array_->shape(), shape) ||
                       (q.batch == 1 && std::ranges::equal(array_->shape(), shape.subspan(1)));
     if (!fits || array_->element() != wanted || !array_->dense()) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message(where, " must be [", q.batch, ", ", q.heads, ", ", q.tokens, "] ",
-                          name_of(wanted), " without gaps, got ", array_->text(),
-                          array_->dense() ? "" : " with gaps"));
+      refuse(ErrorCode::shape_mismatch,
+             message(where, " must be [", q.batch, ", ", q.heads, ", ", q.tokens, "] ",
+                     name_of(wanted), ", contiguous, got ", array_->text(),
+                     array_->dense() ? "" : ", not contiguous"));
     }
   }
   [[nodiscard]] float* narrow() const noexcept { return data<float, Element::f32>(); }
   [[nodiscard]] double* wide() const noexcept { return data<double, Element::f64>(); }
 
  private:
-  // Backward asks to read and hands it on as const.
+  // Backward opens it for reading and passes it on as const.
   template <class T, Element kElement>
   [[nodiscard]] T* data() const noexcept {
     return array_ && array_->element() == kElement
@@ -51,18 +52,27 @@ class LogSumExp {
   std::optional<Array> array_;
 };
 
-// The tensors that both directions read.
-struct Inputs {
+// The arguments of both directions.
+struct Call {
+  Order order;
   Array q, k, v;
   core::ConstHeadsView q_view, k_view, v_view;
+  OptionsArgument options;
+  EncodingArgument encoding;
 
-  Inputs(nb::handle of_q, nb::handle of_k, nb::handle of_v, Order order)
-      : q(of_q, "attention: q"),
+  Call(nb::handle of_q, nb::handle of_k, nb::handle of_v, nb::handle of_encoding,
+       std::optional<std::int64_t> context, std::string_view order_name,
+       const AttentionArguments& arguments)
+      : order(order_of(order_name)),
+        q(of_q, "attention: q"),
         k(of_k, "attention: k"),
         v(of_v, "attention: v"),
         q_view(heads_of(q, order)),
         k_view(heads_of(k, order)),
-        v_view(heads_of(v, order)) {}
+        v_view(heads_of(v, order)),
+        options(arguments, q_view, k_view.tokens),
+        encoding(of_encoding, shape_of(q_view, k_view, v_view, context,
+                                       options.largest_key_position(k_view.tokens))) {}
 };
 
 [[nodiscard]] nb::object attend(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding,
@@ -75,24 +85,20 @@ struct Inputs {
                                 std::optional<std::int64_t> context, std::string_view order_name,
                                 std::string_view angles, int threads, nb::handle log_sum_exp,
                                 nb::handle out) {
-  const Order order = order_of(order_name);
-  const Inputs in(q, k, v, order);
-  const OptionsArgument options({causal, window, scale, soft_cap, mask, key_lengths, key_padding,
-                                 query_boundaries, key_boundaries, query_positions, key_positions,
-                                 query_segments, key_segments, angles, threads},
-                                in.q_view, in.k_view.tokens);
-  const EncodingArgument terms(encoding, shape_of(in.q_view, in.k_view, in.v_view, context,
-                                                  options.largest_key_position(in.k_view.tokens)));
+  const Call in(q, k, v, encoding, context, order_name,
+                {causal, window, scale, soft_cap, mask, key_lengths, key_padding, query_boundaries,
+                 key_boundaries, query_positions, key_positions, query_segments, key_segments,
+                 angles, threads});
   const LogSumExp sums(log_sum_exp, "attention: log_sum_exp", Access::write, in.q_view);
   Output output(out, in.q, output_shape(in.q, in.v_view.head_dim), "attention: out");
-  const core::HeadsView target = writable_heads_of(output.array(), order);
+  const core::HeadsView target = writable_heads_of(output.array(), in.order);
   attention::AttentionExtras extras;
   extras.log_sum_exp = sums.narrow();
   extras.wide_log_sum_exp = sums.wide();
   {
     const nb::gil_scoped_release released;
-    attention::attend(terms.terms(), in.q_view, in.k_view, in.v_view, target, options.get(),
-                      extras);
+    attention::attend(in.encoding.terms(), in.q_view, in.k_view, in.v_view, target,
+                      in.options.get(), extras);
   }
   return output.finish();
 }
@@ -103,8 +109,9 @@ class Gradient {
   Gradient(nb::handle object, const char* where, const Array& like, Order order)
       : array_(object, where, Access::write), view_(writable_heads_of(array_, order)) {
     if (std::ranges::equal(array_.shape(), like.shape())) return;
-    throw Error(ErrorCode::shape_mismatch,
-                message(where, " must have the shape of ", like.text(), ", got ", array_.text()));
+    refuse(ErrorCode::shape_mismatch,
+           message(where, " must have the shape ", core::shape_text(like.shape()), ", got ",
+                   array_.text()));
   }
   [[nodiscard]] const core::HeadsView& view() const noexcept { return view_; }
 
@@ -123,33 +130,29 @@ void attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
                      nb::handle query_segments, nb::handle key_segments,
                      std::optional<std::int64_t> context, std::string_view order_name,
                      std::string_view angles, int threads) {
-  const Order order = order_of(order_name);
-  const Inputs in(q, k, v, order);
-  const OptionsArgument options({causal, window, scale, soft_cap, mask, key_lengths, key_padding,
-                                 query_boundaries, key_boundaries, query_positions, key_positions,
-                                 query_segments, key_segments, angles, threads},
-                                in.q_view, in.k_view.tokens);
-  const EncodingArgument terms(encoding, shape_of(in.q_view, in.k_view, in.v_view, context,
-                                                  options.largest_key_position(in.k_view.tokens)));
+  const Call in(q, k, v, encoding, context, order_name,
+                {causal, window, scale, soft_cap, mask, key_lengths, key_padding, query_boundaries,
+                 key_boundaries, query_positions, key_positions, query_segments, key_segments,
+                 angles, threads});
   const Array out_array(out, "attention_backward: out");
   const Array d_out_array(d_out, "attention_backward: d_out");
   const LogSumExp sums(log_sum_exp, "attention_backward: log_sum_exp", Access::read, in.q_view);
-  const Gradient to_q(d_q, "attention_backward: d_q", in.q, order);
-  const Gradient to_k(d_k, "attention_backward: d_k", in.k, order);
-  const Gradient to_v(d_v, "attention_backward: d_v", in.v, order);
-  TableGradients tables(d_tables, terms,
+  const Gradient to_q(d_q, "attention_backward: d_q", in.q, in.order);
+  const Gradient to_k(d_k, "attention_backward: d_k", in.k, in.order);
+  const Gradient to_v(d_v, "attention_backward: d_v", in.v, in.order);
+  TableGradients tables(d_tables, in.encoding,
                         in.q_view.dtype == core::DType::f64 ? TableGradients::Arithmetic::f64
                                                             : TableGradients::Arithmetic::f32);
   attention::AttentionForward forward;
-  forward.out = heads_of(out_array, order);
-  forward.d_out = heads_of(d_out_array, order);
+  forward.out = heads_of(out_array, in.order);
+  forward.d_out = heads_of(d_out_array, in.order);
   forward.log_sum_exp = sums.narrow();
   forward.wide_log_sum_exp = sums.wide();
   const attention::AttentionGradients gradients{to_q.view(), to_k.view(), to_v.view(),
                                                 tables.terms()};
   const nb::gil_scoped_release released;
-  attention::attend_backward(terms.terms(), in.q_view, in.k_view, in.v_view, forward, gradients,
-                             options.get());
+  attention::attend_backward(in.encoding.terms(), in.q_view, in.k_view, in.v_view, forward,
+                             gradients, in.options.get());
   tables.finish();
 }
 
@@ -165,7 +168,7 @@ void add_attention(nb::module_& module) {
              "query_segments"_a = nb::none(), "key_segments"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "angles"_a = "exact",
              "threads"_a = 0, "log_sum_exp"_a = nb::none(), "out"_a = nb::none(),
-             "Softmax attention with any encoding, in tiles: no N x N matrix.");
+             "Softmax attention with any encoding, computed in tiles: no N x N matrix.");
   module.def(
       "attention_backward", &attend_backward, "q"_a.none(), "k"_a.none(), "v"_a.none(),
       "out"_a.none(), "log_sum_exp"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "phasor/core/internal/message_text.hpp"
+
 namespace phasor::python {
 namespace {
 
@@ -20,9 +22,9 @@ template <class T>
 void require_rows(const Numbers<T>& numbers, const char* where, std::int64_t batch,
                   std::int64_t tokens) {
   if (!numbers.given() || is_one_of(numbers.shape(), batch, tokens)) return;
-  throw Error(ErrorCode::shape_mismatch, message(where, " must be [", batch, ", ", tokens, "]",
-                                                 batch == 1 ? message(" or [", tokens, "]") : "",
-                                                 ", got ", text_of(numbers.shape())));
+  refuse(ErrorCode::shape_mismatch, message(where, " must be [", batch, ", ", tokens, "]",
+                                            batch == 1 ? message(" or [", tokens, "]") : "",
+                                            ", got ", core::shape_text(numbers.shape())));
 }
 template void require_rows(const Numbers<std::uint8_t>&, const char*, std::int64_t, std::int64_t);
 template void require_rows(const Numbers<std::int32_t>&, const char*, std::int64_t, std::int64_t);
@@ -62,10 +64,10 @@ MaskArgument::MaskArgument(nb::handle object, const core::ConstHeadsView& q, std
       return;  // the copy has no gaps
     }
     default:
-      throw Error(ErrorCode::unsupported,
-                  message("attention: mask must be bool, uint8 or floats, got ", array.text()));
+      refuse(ErrorCode::unsupported,
+             message("attention: mask must be bool, uint8 or floats, got ", array.text()));
   }
-  // Its own strides in place of those of a dense mask; an axis of length 1 keeps its 0.
+  // The strides of the array instead of those of a dense mask; an axis of length 1 keeps stride 0.
   std::int64_t* const steps[] = {&mask_.key_stride, &mask_.query_stride, &mask_.head_stride,
                                  &mask_.batch_stride};
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -81,8 +83,6 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
       key_padding_(arguments.key_padding, "attention: key_padding"),
       query_boundaries_(arguments.query_boundaries, "attention: query_boundaries"),
       key_boundaries_(arguments.key_boundaries, "attention: key_boundaries"),
-      query_positions_(arguments.query_positions, "attention: query_positions"),
-      key_positions_(arguments.key_positions, "attention: key_positions"),
       query_segments_(arguments.query_segments, "attention: query_segments"),
       key_segments_(arguments.key_segments, "attention: key_segments") {
   require_rows(key_padding_, "attention: key_padding", q.batch, keys);
@@ -98,8 +98,8 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
   options_.key_padding = key_padding_.get();
   options_.query_boundaries = query_boundaries_.get();
   options_.key_boundaries = key_boundaries_.get();
-  if (query_positions_.given()) options_.query_positions = query_positions_.get();
-  if (key_positions_.given()) options_.key_positions = key_positions_.get();
+  options_.query_positions = positions_of(arguments.query_positions, "attention: query_positions");
+  options_.key_positions = positions_of(arguments.key_positions, "attention: key_positions");
   options_.query_segments = query_segments_.get();
   options_.key_segments = key_segments_.get();
   options_.angles = angles_of(arguments.angles, "attention");

@@ -1,4 +1,4 @@
-// What attention(), attention_backward() and KVCache.attention() are given beside the tensors.
+// The options of attention(), attention_backward() and KVCache.attention().
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct AttentionArguments {
   int threads = 0;
 };
 
-// A mask: bool or uint8 (0 hides), or floats that are added to the scores. Rank 2 to 4, axes of
-// length 1 are broadcast, any strides; read in place, but for floats of another type than the
-// arithmetic's (float64 beside float64 tensors, else float32), which are rounded into a copy of the
-// mask's own shape.
+// A mask: bool or uint8 (0 hides the key), or floats that are added to the scores. Rank 2 to 4, axes
+// of length 1 are broadcast, any strides. Read in place, except floats of another type than the
+// arithmetic's (float64 for float64 tensors, else float32), which are converted in a copy of the
+// mask's shape.
 class MaskArgument {
  public:
   // throws   Error(shape_mismatch | unsupported)
@@ -42,18 +42,18 @@ class MaskArgument {
   attention::Mask mask_;
 };
 
-// The same as C++ takes them, with the memory that they point into.
+// The options for C++, with the memory that they point to.
 class OptionsArgument {
  public:
-  // throws   Error naming what does not fit: an unknown angle mode, arrays of another shape
+  // throws   Error naming the argument: an unknown angle mode, arrays of another shape
   OptionsArgument(const AttentionArguments& arguments, const core::ConstHeadsView& q,
                   std::int64_t keys);
   OptionsArgument(const OptionsArgument&) = delete;
   OptionsArgument& operator=(const OptionsArgument&) = delete;
   [[nodiscard]] const attention::AttentionOptions& get() const noexcept { return options_; }
-  // None when no key positions were given.
+  // None if there are no key positions.
   [[nodiscard]] std::optional<double> largest_key_position(std::int64_t keys) const {
-    return key_positions_.given() ? key_positions_.largest(keys) : std::nullopt;
+    return options_.key_positions ? options_.key_positions->largest(keys) : std::nullopt;
   }
 
  private:
@@ -61,7 +61,6 @@ class OptionsArgument {
   Numbers<std::int64_t> key_lengths_;
   Numbers<std::uint8_t> key_padding_;
   Numbers<std::int64_t> query_boundaries_, key_boundaries_;
-  PositionsArgument query_positions_, key_positions_;
   Numbers<std::int32_t> query_segments_, key_segments_;
   attention::AttentionOptions options_;
 };
@@ -75,7 +74,7 @@ class OptionsArgument {
 // The shape of attention's output: that of q with another last axis.
 [[nodiscard]] std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim);
 
-// Refuses an argument that is not [batch, tokens], or [tokens] for one batch row.
+// throws   Error(shape_mismatch) unless the shape is [batch, tokens], or [tokens] for one batch row
 template <class T>
 void require_rows(const Numbers<T>& numbers, const char* where, std::int64_t batch,
                   std::int64_t tokens);

@@ -1,20 +1,19 @@
-// Objects that change, in a world of threads: kernels run without the GIL, so that two calls can meet
-// on one object.
+// Guards mutable objects: kernels run without the GIL, so two threads can call one object at once.
 #pragma once
 
 #include "phasor/core/error.hpp"
 
 namespace phasor::python {
 
-// Any number of readers or one writer; a call that would break this is refused, not made to wait.
-// Every member needs the GIL.
+// Any number of readers or one writer; a conflicting call throws instead of waiting. Every member
+// needs the GIL.
 class Busy {
  public:
   // throws   Error(invalid_argument) while another call writes
   class Reading {
    public:
     Reading(Busy& busy, const char* what) : busy_(busy) {
-      if (busy.writing_) refuse(what);
+      if (busy.writing_) refuse_call(what);
       ++busy.readers_;
     }
     ~Reading() { --busy_.readers_; }
@@ -28,7 +27,7 @@ class Busy {
   class Writing {
    public:
     Writing(Busy& busy, const char* what) : busy_(busy) {
-      if (busy.writing_ || busy.readers_ > 0) refuse(what);
+      if (busy.writing_ || busy.readers_ > 0) refuse_call(what);
       busy.writing_ = true;
     }
     ~Writing() { busy_.writing_ = false; }
@@ -40,11 +39,8 @@ class Busy {
   };
 
  private:
-  [[noreturn]] static void refuse(const char* what) {
-    throw Error(ErrorCode::invalid_argument,
-                message(what,
-                        ": must be free of other threads' calls while it changes, got one "
-                        "that is under way"));
+  [[noreturn]] static void refuse_call(const char* what) {
+    refuse(message(what, " is in use by another thread: calls that change it must not overlap"));
   }
   int readers_ = 0;
   bool writing_ = false;

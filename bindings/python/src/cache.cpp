@@ -34,15 +34,14 @@ struct PyCache {
   if (name == "float32") return core::DType::f32;
   if (name == "float16") return core::DType::f16;
   if (name == "bfloat16") return core::DType::bf16;
-  throw Error(ErrorCode::unsupported,
-              message("KVCache: dtype must be float32, float16 or bfloat16, got ", name));
+  refuse(ErrorCode::unsupported,
+         message("KVCache: dtype must be float32, float16 or bfloat16, got ", name));
 }
 
 [[nodiscard]] attention::CacheMode mode_of(std::string_view name) {
   if (name == "compact") return attention::CacheMode::compact;
   if (name == "drift_free") return attention::CacheMode::drift_free;
-  throw Error(ErrorCode::invalid_argument,
-              message("KVCache: mode must be compact or drift_free, got ", name));
+  refuse(message("KVCache: mode must be compact or drift_free, got ", name));
 }
 
 [[nodiscard]] std::optional<PySpec> optional_spec(nb::handle object, const char* where) {
@@ -72,29 +71,29 @@ void append(PyCache& self, nb::handle k, nb::handle v, nb::handle positions,
   const Order order = order_of(order_name);
   const Array keys(k, "KVCache.append: k"), values(v, "KVCache.append: v");
   const core::ConstHeadsView k_view = heads_of(keys, order), v_view = heads_of(values, order);
-  const PositionsArgument at(positions, "KVCache.append: positions");
+  const std::optional<core::Positions> at = positions_of(positions, "KVCache.append: positions");
   const Busy::Writing writing(self.busy, "KVCache");
   const nb::gil_scoped_release released;
-  self.value.append(k_view, v_view, at.given() ? std::optional(at.get()) : std::nullopt, threads);
+  self.value.append(k_view, v_view, at, threads);
 }
 
 void rerotate(PyCache& self, nb::handle spec, nb::handle positions,
               std::optional<std::int64_t> context, int threads) {
   std::optional<PySpec> rotation = optional_spec(spec, "KVCache.rerotate: spec");
   if (!rotation) {
-    throw Error(ErrorCode::invalid_argument, "KVCache.rerotate: spec must be a RopeSpec, got None");
+    refuse("KVCache.rerotate: spec must be a RopeSpec or a config, got None");
   }
   const std::shared_ptr<const core::Rotary> rotary = rotation->rotary(context);
-  const PositionsArgument at(positions, "KVCache.rerotate: positions");
+  const std::optional<core::Positions> at = positions_of(positions, "KVCache.rerotate: positions");
   const Busy::Writing writing(self.busy, "KVCache");
   {
     const nb::gil_scoped_release released;
-    self.value.rerotate(*rotary, at.given() ? std::optional(at.get()) : std::nullopt, threads);
+    self.value.rerotate(*rotary, at, threads);
   }
   self.spec = std::move(rotation);
 }
 
-// A copy, [batch, tokens, heads, dim]; NumPy has no bfloat16 of its own.
+// Copies to a dense [batch, tokens, heads, dim]; bfloat16 becomes float32, as NumPy has no bfloat16.
 template <class Stored, class Given, class Convert>
 void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& convert) {
   const auto* const data = static_cast<const Stored*>(from.data);
@@ -167,7 +166,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   Output output(out, array, output_shape(array, values.head_dim), "KVCache.attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
   encodings::ScoreTerms terms = argument.terms();
-  // The cache has turned its keys already: the queries turn with them, whatever else is added.
+  // The cached keys are rotated already: queries are rotated by the cache's rotation.
   if (!terms.rotation) terms.rotation = self.value.spec().rotary;
   {
     const nb::gil_scoped_release released;
@@ -186,7 +185,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   return message("KVCache(key_heads=", spec.key_heads, ", head_dim=", spec.head_dim,
                  ", capacity=", spec.capacity, ", value_dim=", spec.value_dim,
                  ", batch=", spec.batch, "), ", self.value.tokens(), " tokens of ",
-                 core::name_of(spec.dtype), spec.rotary ? ", turned" : "");
+                 core::name_of(spec.dtype), spec.rotary ? ", rotated" : "");
 }
 
 }  // namespace
@@ -194,7 +193,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
 void add_cache(nb::module_& module) {
   nb::class_<PyCache>(
       module, "KVCache",
-      "Keys and values of the tokens so far; keys are turned when they are appended.",
+      "Keys and values of the tokens so far; keys are rotated when they are appended.",
       nb::is_final())
       .def("__init__", &init, nb::kw_only(), "key_heads"_a, "head_dim"_a, "capacity"_a,
            "value_dim"_a = nb::none(), "batch"_a = 1, "dtype"_a = "float32", "spec"_a = nb::none(),
@@ -243,7 +242,7 @@ void add_cache(nb::module_& module) {
             const Busy::Reading reading(self.busy, "KVCache");
             return numpy_copy(self.value.keys());
           },
-          "A copy of the turned keys, [batch, tokens, key_heads, head_dim]; bfloat16 as float32.")
+          "A copy of the rotated keys, [batch, tokens, key_heads, head_dim]; bfloat16 as float32.")
       .def_prop_ro("values",
                    [](PyCache& self) {
                      const Busy::Reading reading(self.busy, "KVCache");

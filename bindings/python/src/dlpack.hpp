@@ -1,4 +1,4 @@
-// DLPack's binary interface, versions 0 and 1: names of our own, layouts that every library shares.
+// The DLPack ABI, versions 0 and 1.
 #pragma once
 
 #include <cstdint>

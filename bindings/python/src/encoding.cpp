@@ -10,6 +10,7 @@
 #include <string>
 
 #include "module.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "spec.hpp"
 
@@ -22,14 +23,14 @@ using config::NamedTable;
 using encodings::AttentionShape;
 
 constexpr const char* kWhere = "encoding";
-// Widths and counts that an encoding may leave open, before there is attention to measure it by.
+// Used to check an encoding before the shape of attention is known.
 constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
 
 [[nodiscard]] bool has(nb::handle object, const char* attribute) {
   return PyObject_HasAttrString(object.ptr(), attribute) != 0;
 }
 
-// A parameter that requires grad can be held; only calls without gradients refuse it.
+// An Encoding may hold a parameter that requires grad; calls without gradients refuse it.
 [[nodiscard]] nb::object detached(nb::handle object) {
   return has(object, "requires_grad") && has(object, "detach") ? object.attr("detach")()
                                                                : nb::borrow(object);
@@ -41,7 +42,7 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
          PyDict_Check(value.ptr());
 }
 
-// A member as JSON has it; an array goes to `tables`.
+// The JSON form of a member; an array is added to `tables`.
 [[nodiscard]] nb::object plain_member(const std::string& key, const std::string& name,
                                       nb::handle value,
                                       std::vector<std::pair<std::string, nb::object>>& tables) {
@@ -50,22 +51,21 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
   if (is_mapping(value)) return as_dict(value);
   if (has(value, "__fspath__")) return value.attr("__fspath__")();
   if (!has(value, "__dlpack__") && PyObject_CheckBuffer(value.ptr()) == 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("encoding: ", name,
-                " must be a number, text, a list, a dictionary or an array, got ", kind_of(value)));
+    refuse(message("encoding: ", name,
+                   " must be a number, text, a list, a dictionary or an array, got ",
+                   kind_of(value)));
   }
   const nb::object bare = detached(value);
   const std::string where = "encoding: " + name;
   const Array array(bare, where.c_str());
   if (array.rank() == 0 && has(value, "item")) return value.attr("item")();
-  // The one list of numbers that is not a table.
+  // The only array member that is not a table.
   if (key == "slopes" && has(value, "tolist")) return value.attr("tolist")();
   (void)named(name, array);
   tables.emplace_back(name, nb::borrow(value));
-  nb::dict stand_in;
-  stand_in["array"] = nb::str(name.data(), name.size());
-  return stand_in;
+  nb::dict reference;
+  reference["array"] = nb::str(name.data(), name.size());
+  return reference;
 }
 
 [[nodiscard]] nb::dict plain_members(nb::dict members, const std::string& prefix,
@@ -73,8 +73,7 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
   nb::dict plain;
   for (const auto& [key, value] : members) {
     if (!nb::isinstance<nb::str>(key)) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("encoding: members must have names, got a key of type ", kind_of(key)));
+      refuse(message("encoding: keys must be str, got ", kind_of(key)));
     }
     const auto name = nb::cast<std::string>(key);
     if (name != "encoding" || !is_list(value)) {
@@ -115,7 +114,7 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
          !plain.contains("hidden_size") && !plain.contains("config");
 }
 
-// "shaw", or "rope+alibi" of several.
+// "shaw", or "rope+alibi" for several.
 [[nodiscard]] std::string name_in(nb::dict plain) {
   if (!plain.contains("encoding")) return "rope";
   const nb::object named = plain["encoding"];
@@ -135,7 +134,7 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
          a.key_tokens == b.key_tokens;
 }
 
-// Whether parsing read how many tokens there are: Transformer-XL and its kin may.
+// Whether parsing read the number of tokens: Transformer-XL and XLNet may.
 [[nodiscard]] bool follows_tokens(const LoadedEncoding& loaded) {
   return std::any_of(loaded.parts.begin(), loaded.parts.end(), [](const auto& part) {
     return std::holds_alternative<encodings::TransformerXl>(part) ||
@@ -151,6 +150,12 @@ bool is_list(nb::handle object) {
 
 nb::dict as_dict(nb::handle mapping) {
   return nb::cast<nb::dict>(nb::handle(reinterpret_cast<PyObject*>(&PyDict_Type))(mapping));
+}
+
+void refuse_array(std::string_view where, std::string_view name,
+                  std::span<const std::string_view> known) {
+  refuse(message(where, ": the encoding has no array \"", name, "\"",
+                 known.empty() ? "" : "; it has " + core::list_text(known, core::Quotes::around)));
 }
 
 NamedTable named(std::string_view name, const Array& array) {
@@ -182,7 +187,7 @@ PyEncoding PyEncoding::from_file(const std::filesystem::path& path) {
   try {
     object = from_json(encoding.json);
   } catch (const nb::python_error&) {
-    // The reader's own words, with the name of the file, say more than Python's.
+    // The error of parse_encoding() is thrown below: it names the file.
   }
   const bool is_object = object.is_valid() && PyDict_Check(object.ptr());
   encoding.needs_shape = is_object && waits_for_shape(nb::cast<nb::dict>(object));
@@ -193,8 +198,7 @@ PyEncoding PyEncoding::from_file(const std::filesystem::path& path) {
 
 PyEncoding PyEncoding::with_tables(nb::handle others) const {
   if (!is_mapping(others)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("with_tables: tables must be a mapping, got ", kind_of(others)));
+    refuse(message("with_tables: tables must be a mapping, got ", kind_of(others)));
   }
   PyEncoding encoding;
   encoding.name = name;
@@ -207,9 +211,9 @@ PyEncoding PyEncoding::with_tables(nb::handle others) const {
     const auto found = std::find_if(encoding.tables.begin(), encoding.tables.end(),
                                     [&](const auto& table) { return table.first == member; });
     if (found == encoding.tables.end()) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          message("with_tables: tables must replace arrays of the encoding, got \"", member, "\""));
+      std::vector<std::string_view> known;
+      for (const auto& table : tables) known.push_back(table.first);
+      refuse_array("with_tables", member, known);
     }
     (void)named(member, Array(detached(value), kWhere));
     found->second = nb::borrow(value);
@@ -273,7 +277,7 @@ std::string PyEncoding::text() const {
 
 namespace {
 
-// A parameter may hold what holds the encoding: Python's collector must see the arrays.
+// Arrays may refer back to the encoding: the garbage collector must see them.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -305,8 +309,7 @@ void add_encoding(nb::module_& module) {
             nb::dict all;
             all["encoding"] = name;
             if (members.contains("encoding")) {
-              throw Error(ErrorCode::invalid_argument,
-                          "Encoding: the name must come once, got a member named encoding too");
+              refuse("Encoding: the member \"encoding\" cannot be combined with the name");
             }
             for (const auto& [key, value] : members) all[key] = value;
             if (scale) all["scale"] = *scale;
@@ -331,9 +334,9 @@ void add_encoding(nb::module_& module) {
             for (const auto& [member, array] : self.tables) tables[member.c_str()] = array;
             return tables;
           },
-          "The arrays that were given, by member.")
+          "The arrays of the encoding, by member.")
       .def("with_tables", &PyEncoding::with_tables, "tables"_a,
-           "The same encoding over other arrays, by member.")
+           "The same encoding with some arrays replaced, by member.")
       .def("__repr__", &PyEncoding::text);
 }
 

@@ -1,4 +1,4 @@
-// Encodings as Python holds them, and `encoding=` of a call brought down to terms.
+// The Encoding class, and the `encoding=` argument resolved to score terms.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,9 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,12 +24,15 @@ class PySpec;
 
 [[nodiscard]] bool is_list(nb::handle object);  // or a tuple
 [[nodiscard]] nb::dict as_dict(nb::handle mapping);
+// Throws Error(invalid_argument) for a name that is none of the `known` arrays.
+[[noreturn]] void refuse_array(std::string_view where, std::string_view name,
+                               std::span<const std::string_view> known);
 // An array as the table that config::parse_encoding reads in place.
 //
-// throws   Error(unsupported) for elements that are no floats
+// throws   Error(unsupported) if the elements are not floats
 [[nodiscard]] config::NamedTable named(std::string_view name, const Array& array);
 
-// The JSON form of an encoding, with {"array": MEMBER} where a table is an array of the caller's.
+// The JSON form of an encoding; a table that is an array of the caller is {"array": MEMBER}.
 struct PyEncoding {
   std::string name;
   std::string json;
@@ -35,23 +40,23 @@ struct PyEncoding {
   // By member; in {"encoding": [...]} by "index.member".
   std::vector<std::pair<std::string, nb::object>> tables;
 
-  // A rope that leaves its head width to attention: only there it can be judged.
+  // A rope without head_dim: it is checked when attention gives the width.
   bool needs_shape = false;
 
-  // From the JSON form as a dictionary, arrays in place of tables.
+  // From the JSON form as a dictionary, with arrays as tables.
   //
-  // throws   Error(invalid_argument | unsupported) for a member that is neither JSON nor an array of
-  //          floats
+  // throws   Error(invalid_argument | unsupported) for a member that is neither JSON nor a float
+  //          array
   [[nodiscard]] static PyEncoding from_dict(nb::handle dictionary);
-  // throws   Error as config::parse_encoding, as far as it can tell without a shape of attention
+  // throws   Error as config::parse_encoding, for what can be checked without the attention shape
   void check() const;
   [[nodiscard]] static PyEncoding from_file(const std::filesystem::path& path);
-  // The same encoding over other arrays, which need the members of those that they replace.
+  // The same encoding with some arrays replaced, by member.
   [[nodiscard]] PyEncoding with_tables(nb::handle tables) const;
   [[nodiscard]] std::string text() const;
 
-  // Needs the GIL; the result stays good without it, as long as the arrays do. Without arrays the
-  // last result is kept, so that files are not read again for every call.
+  // Needs the GIL; the result is valid without it as long as the arrays are. Without arrays the last
+  // result is cached, so that files are not read again for every call.
   [[nodiscard]] std::shared_ptr<const config::LoadedEncoding> load(
       const encodings::AttentionShape& shape, std::span<const config::NamedTable> arrays) const;
 
@@ -74,10 +79,10 @@ class EncodingArgument {
  private:
   friend class TableGradients;
 
-  // One of several encodings; `prefix` stands before the names of its tables.
+  // One of several encodings; `prefix` is put before the names of its tables.
   struct Part {
     std::string prefix;
-    nb::object keeper;  // another thread may change the list while the GIL is let go
+    nb::object keeper;  // another thread may change the list while the GIL is released
     const PySpec* spec = nullptr;
     const PyEncoding* encoding = nullptr;
   };
@@ -92,31 +97,31 @@ class EncodingArgument {
   };
 
   void add(nb::handle object, std::string prefix);
-  // The terms with each array as `table_of` has it: a NamedTable for a Held.
+  // The terms; `table_of(Held)` gives the NamedTable of each array.
   template <class TableOf>
   [[nodiscard]] encodings::ScoreTerms resolve(
       const TableOf& table_of,
       std::vector<std::shared_ptr<const config::LoadedEncoding>>& loaded) const;
 
   encodings::AttentionShape shape_;
-  std::deque<PyEncoding> made_;  // of dictionaries
+  std::deque<PyEncoding> made_;  // from dictionaries and files
   std::deque<Part> parts_;
   std::deque<Held> held_;
   std::vector<std::shared_ptr<const config::LoadedEncoding>> loaded_;
   encodings::ScoreTerms terms_;
 };
 
-// `d_tables=` of a backward call: where the gradient of each table is added to.
+// `d_tables=` of a backward call: the arrays that the gradients of tables are added to.
 class TableGradients {
  public:
   enum class Arithmetic : std::uint8_t { f32, f64 };
 
-  // throws   Error(invalid_argument): no mapping, a name that is not a table of the encoding's, the
-  //          table itself; Error(shape_mismatch): not the shape of its table;
-  //          Error(unsupported): neither float32 nor float64
+  // throws   Error(invalid_argument): not a mapping, not a table of the encoding, the table itself;
+  //          Error(shape_mismatch): not the shape of its table; Error(unsupported): neither float32
+  //          nor float64
   TableGradients(nb::handle d_tables, const EncodingArgument& encoding, Arithmetic arithmetic);
   [[nodiscard]] const encodings::ScoreTermGradients& terms() const noexcept { return terms_; }
-  // Adds what could not be added in place. Does not need the GIL.
+  // Adds the gradients that were not accumulated in place. Does not need the GIL.
   void finish();
 
  private:
@@ -124,8 +129,8 @@ class TableGradients {
     const EncodingArgument::Held* table;
     std::string where;
     Array array;
-    // Where attention writes when it cannot write to the array: strides with gaps, float64 beside
-    // arithmetic in float32.
+    // Used if attention cannot write to the array: it is not dense, or float64 with float32
+    // arithmetic.
     std::vector<float> scratch;
     std::vector<double> wide_scratch;
     Target(const EncodingArgument::Held& of, nb::handle object);

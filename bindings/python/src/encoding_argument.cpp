@@ -41,8 +41,7 @@ void EncodingArgument::add(nb::handle object, std::string prefix) {
     part.encoding = &made_.emplace_back(
         PyEncoding::from_file(nb::cast<std::string>(nb::str(nb::object(nb::borrow(object))))));
   } else {
-    throw Error(
-        ErrorCode::invalid_argument,
+    refuse(
         message("encoding: must be a RopeSpec, an Encoding, a dictionary, a path, a list of "
                 "those or None, got ",
                 kind_of(object)));
@@ -66,9 +65,9 @@ encodings::ScoreTerms EncodingArgument::resolve(
     const LoadedEncoding& one = *loaded.emplace_back(part.encoding->load(shape_, arrays));
     all.parts.insert(all.parts.end(), one.parts.begin(), one.parts.end());
     if (one.scale && all.scale && *one.scale != *all.scale) {
-      throw Error(ErrorCode::unsupported,
-                  message("encoding: encodings used together must have one scale, got ", *all.scale,
-                          " and ", *one.scale));
+      refuse(ErrorCode::unsupported,
+             message("encoding: encodings used together must have the same scale, got ", *all.scale,
+                     " and ", *one.scale));
     }
     if (one.scale) all.scale = one.scale;
     if (!one.slopes.empty()) all.slopes = one.slopes;
@@ -85,19 +84,16 @@ EncodingArgument::EncodingArgument(nb::handle object, const AttentionShape& shap
   if (is_list(object)) {
     std::size_t index = 0;
     for (const nb::handle item : object) add(item, message(index++, "."));
-    if (parts_.empty())
-      throw Error(ErrorCode::invalid_argument,
-                  "encoding: must list at least one encoding, got none");
+    if (parts_.empty()) refuse("encoding: the list is empty: give at least one encoding, or None");
   } else {
     add(object, "");
   }
   if (parts_.size() == 1 && parts_.front().spec != nullptr) {
-    // The spec keeps what it resolved to last, so that a decode step resolves nothing.
+    // The spec caches its last rotation: a decode step resolves nothing.
     const PySpec& spec = *parts_.front().spec;
     if (spec.value.head_dim != shape.head_dim) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("rope: head_dim must be that of q, ", shape.head_dim, ", got ",
-                          spec.value.head_dim));
+      refuse(ErrorCode::shape_mismatch, message("rope: head_dim must be the head_dim of q, ",
+                                                shape.head_dim, ", got ", spec.value.head_dim));
     }
     terms_ = encodings::resolve(encodings::NoEncoding{}, shape);
     terms_.rotation = *spec.rotary(encodings::context_for(
@@ -129,26 +125,23 @@ void TableGradients::add(const EncodingArgument& encoding, nb::handle key, nb::h
   const auto held = std::find_if(encoding.held_.begin(), encoding.held_.end(),
                                  [&](const auto& table) { return table.name == name; });
   if (held == encoding.held_.end()) {
-    std::string known;
-    for (const auto& table : encoding.held_) known += (known.empty() ? "" : ", ") + table.name;
-    throw Error(ErrorCode::invalid_argument,
-                message("attention_backward: d_tables must name arrays of the encoding (",
-                        known.empty() ? "it has none" : known, "), got \"", name, "\""));
+    std::vector<std::string_view> known;
+    for (const auto& table : encoding.held_) known.push_back(table.name);
+    refuse_array("attention_backward: d_tables", name, known);
   }
   Target& target = targets_.emplace_back(*held, value);
   const Array& array = target.array;
   if (array.element() != Element::f32 && array.element() != Element::f64) {
-    throw Error(ErrorCode::unsupported,
-                message(target.where, " must be float32 or float64, got ", array.text()));
+    refuse(ErrorCode::unsupported,
+           message(target.where, " must be float32 or float64, got ", array.text()));
   }
   if (!std::ranges::equal(array.shape(), held->array.shape())) {
-    throw Error(ErrorCode::shape_mismatch, message(target.where, " must have the shape of ",
-                                                   held->array.text(), ", got ", array.text()));
+    refuse(ErrorCode::shape_mismatch, message(target.where, " must have the shape of ",
+                                              held->array.text(), ", got ", array.text()));
   }
   for (const auto& table : encoding.held_) {
     if (table.array.data() == array.data())
-      throw Error(ErrorCode::invalid_argument,
-                  message(target.where, " must not be a table itself, got ", table.name));
+      refuse(message(target.where, " must not share memory with a table, got ", table.name));
   }
   const bool wide = arithmetic == Arithmetic::f64;
   if (array.dense() && (array.element() == Element::f32 || wide)) return;
@@ -163,14 +156,13 @@ TableGradients::TableGradients(nb::handle d_tables, const EncodingArgument& enco
                                Arithmetic arithmetic) {
   if (d_tables.is_none()) return;
   if (!is_mapping(d_tables)) {
-    throw Error(
-        ErrorCode::invalid_argument,
+    refuse(
         message("attention_backward: d_tables must be a mapping from names of tables to arrays, "
                 "got ",
                 kind_of(d_tables)));
   }
   for (const auto& [key, value] : as_dict(d_tables)) add(encoding, key, value, arithmetic);
-  // The same terms over the gradients' arrays: what each table became shows where its gradient goes.
+  // The terms again, over the gradient arrays: each table view is then a gradient view.
   const encodings::ScoreTerms terms = encoding.resolve(
       [&](const EncodingArgument::Held& held) {
         for (const Target& target : targets_) {
@@ -200,7 +192,7 @@ encodings::TableGradient TableGradients::gradient_of(const encodings::Table& tab
   if (!table.given()) return {};
   for (const Target& target : targets_) {
     if (target.address() != table.data && target.address() != table.wide) continue;
-    // Both point to memory of this object or of an array that was asked for to write.
+    // Both point to memory of this object or of an array opened with Access::write.
     return {const_cast<float*>(table.data),
             table.heads,
             table.rows,

@@ -15,8 +15,7 @@ namespace {
 [[nodiscard]] core::PairLayout target_of(std::string_view to) {
   const std::optional<core::PairLayout> layout = core::pair_layout_of(to);
   if (!layout || *layout == core::PairLayout::interleaved_to_half)
-    throw Error(ErrorCode::invalid_argument,
-                message("convert_layout: to must be half or interleaved, got ", to));
+    refuse(message("convert_layout: to must be half or interleaved, got ", to));
   return *layout;
 }
 
@@ -26,12 +25,12 @@ namespace {
                                         std::int64_t rotary_offset,
                                         std::optional<std::int64_t> along, nb::handle out) {
   const porting::LayoutChange change{target_of(to), heads.value_or(1), rotary_dim, rotary_offset};
-  // A weight has its heads along its rows, an activation one head's features last.
+  // Default: axis 0 (the rows of a weight) with heads, the last axis (features) without.
   const std::int64_t axis = along.value_or(heads ? 0 : -1);
   const Array in(x, "convert_layout: x");
   if (axis < -in.rank() || axis >= in.rank())
-    throw Error(ErrorCode::invalid_argument, message("convert_layout: axis must be one of the ",
-                                                     in.rank(), " axes of x, got ", axis));
+    refuse(
+        message("convert_layout: axis must be one of the ", in.rank(), " axes of x, got ", axis));
   Output output(out, in, in.shape(), "convert_layout: out");
   {
     const nb::gil_scoped_release released;
@@ -51,11 +50,11 @@ void add_layout(nb::module_& module) {
       "Reorders the features of each head along `axis` (length heads * head_dim) from the other\n"
       "layout to `to`: feature i of half is 2i of interleaved, i + rotary_dim/2 is 2i + 1, "
       "counted\n"
-      "from rotary_offset; features that do not turn stay.\n\n"
+      "from rotary_offset; features outside rotary_dim stay in place.\n\n"
       "With heads: a projection's weight [heads * head_dim, hidden] or bias, along axis 0 unless\n"
-      "axis says another. Without: activations [..., head_dim], along the last axis. Any type "
-      "that\n"
-      "arrays may have; out must not share memory with x.");
+      "axis is given. Without: activations [..., head_dim], along the last axis. Any "
+      "element type\n"
+      "of arrays; out must not share memory with x.");
 }
 
 }  // namespace phasor::python

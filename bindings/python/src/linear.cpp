@@ -36,9 +36,7 @@ struct PyLinearState {
   for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
     if (attention::name_of(features) == name) return features;
   }
-  throw Error(
-      ErrorCode::invalid_argument,
-      message("linear_attention: features must be elu_plus_one or softmax_exp, got ", name));
+  refuse(message("linear_attention: features must be elu_plus_one or softmax_exp, got ", name));
 }
 
 // The tensors and options that both directions read.
@@ -54,21 +52,19 @@ class LinearCall {
         q_view(heads_of(this->q, order)),
         k_view(heads_of(this->k, order)),
         v_view(heads_of(this->v, order)),
-        key_padding_(key_padding, "linear_attention: key_padding"),
-        query_positions_(query_positions, "linear_attention: query_positions"),
-        key_positions_(key_positions, "linear_attention: key_positions") {
+        key_padding_(key_padding, "linear_attention: key_padding") {
     require_rows(key_padding_, "linear_attention: key_padding", k_view.batch, k_view.tokens);
     options.causality = causal ? attention::Causality::bottom_right : attention::Causality::none;
     options.features = features_of(features);
-    if (query_positions_.given()) options.query_positions = query_positions_.get();
-    if (key_positions_.given()) options.key_positions = key_positions_.get();
+    options.query_positions = positions_of(query_positions, "linear_attention: query_positions");
+    options.key_positions = positions_of(key_positions, "linear_attention: key_positions");
     options.key_padding = key_padding_.get();
     options.threads = threads;
     if (encoding.is_none()) return;
     PySpec room;
     const PySpec& given = spec_of(encoding, room, "linear_attention: encoding");
-    const std::optional<double> largest = key_positions_.given()
-                                              ? key_positions_.largest(k_view.tokens)
+    const std::optional<double> largest = options.key_positions
+                                              ? options.key_positions->largest(k_view.tokens)
                                               : static_cast<double>(past + k_view.tokens - 1);
     rotary = *given.rotary(encodings::context_for(given.value, context, largest));
   }
@@ -80,7 +76,6 @@ class LinearCall {
 
  private:
   Numbers<std::uint8_t> key_padding_;
-  PositionsArgument query_positions_, key_positions_;
 };
 
 [[nodiscard]] nb::object linear_attend(nb::handle q, nb::handle k, nb::handle v,
@@ -133,8 +128,7 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   if (name == "interleaved") return Sinusoidal::Variant::interleaved;
   if (name == "concat") return Sinusoidal::Variant::concat;
   if (name == "fairseq") return Sinusoidal::Variant::fairseq;
-  throw Error(ErrorCode::invalid_argument,
-              message("sinusoidal: variant must be interleaved, concat or fairseq, got ", name));
+  refuse(message("sinusoidal: variant must be interleaved, concat or fairseq, got ", name));
 }
 
 [[nodiscard]] nb::object sinusoidal(nb::handle positions, std::int64_t dim, double base,
@@ -145,8 +139,7 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   encoding.variant = variant_of(variant);
   encodings::validate(encoding);
   if (dtype != "float32" && dtype != "float64") {
-    throw Error(ErrorCode::invalid_argument,
-                message("sinusoidal: dtype must be float32 or float64, got ", dtype));
+    refuse(message("sinusoidal: dtype must be float32 or float64, got ", dtype));
   }
   Counted<std::int64_t> at(positions, "sinusoidal: positions");
   at.shape.push_back(dim);
@@ -181,7 +174,7 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
 void add_state(nb::module_& module) {
   nb::class_<PyLinearState>(
       module, "LinearState",
-      "The sums over the keys so far; linear_attention(state=...) goes on from them.",
+      "The sums over the keys so far; linear_attention(state=...) continues from them.",
       nb::is_final())
       .def(
           "__init__",
@@ -234,7 +227,7 @@ void add_linear(nb::module_& module) {
              "RoFormer (4): the rows that are added to the input.");
   module.def("decay", &decay, "spec"_a, "distances"_a.none(), nb::kw_only(),
              "context"_a = nb::none(),
-             "RoFormer (37), figure 2: the mean of the partial sums' lengths at each distance.");
+             "RoFormer (37), figure 2: the mean length of the partial sums at each distance.");
 }
 
 }  // namespace phasor::python

@@ -1,4 +1,4 @@
-// Model: load, facts, text to ids and back, logits, chat, fill.
+// Model: load, facts, tokenizer, logits, chat, fill.
 #include "model.hpp"
 
 #include <nanobind/nanobind.h>
@@ -21,21 +21,19 @@ namespace phasor::python {
 
 models::Decoder& LoadedModel::decoder(const char* where) {
   if (auto* decoder = std::get_if<models::Decoder>(&network)) return *decoder;
-  throw Error(ErrorCode::unsupported,
-              message(where, ": the model must be a decoder, got roformer, an encoder"));
+  refuse(ErrorCode::unsupported,
+         message(where, ": the model must be a decoder, got roformer (an encoder)"));
 }
 
 models::RoFormer& LoadedModel::roformer(const char* where) {
   if (auto* roformer = std::get_if<models::RoFormer>(&network)) return *roformer;
-  throw Error(ErrorCode::unsupported,
-              message(where, ": the model must be a roformer, got a decoder, ",
-                      std::get<models::Decoder>(network).facts().model_type));
+  refuse(ErrorCode::unsupported, message(where, ": the model must be a roformer, got the decoder ",
+                                         std::get<models::Decoder>(network).facts().model_type));
 }
 
 const text::Tokenizer& LoadedModel::text(const char* where) const {
   if (tokenizer) return *tokenizer;
-  throw Error(ErrorCode::unsupported,
-              message(where, ": the model must have a tokenizer, got none: ", no_tokenizer));
+  refuse(ErrorCode::unsupported, message(where, ": the model has no tokenizer: ", no_tokenizer));
 }
 
 namespace {
@@ -43,8 +41,7 @@ namespace {
 [[nodiscard]] models::Precision precision_of(std::string_view name) {
   for (const models::Precision precision : {models::Precision::exact, models::Precision::fast})
     if (name == models::name_of(precision)) return precision;
-  throw Error(ErrorCode::invalid_argument,
-              message("Model.load: precision must be exact or fast, got ", name));
+  refuse(message("Model.load: precision must be exact or fast, got ", name));
 }
 
 [[nodiscard]] LoadedModel::Network network_of(const std::filesystem::path& path,
@@ -59,8 +56,7 @@ namespace {
                            int threads) {
   const models::ComputeOptions options{.precision = precision_of(precision), .threads = threads};
   if (threads < 0)
-    throw Error(ErrorCode::invalid_argument,
-                message("Model.load: threads must be 0 (as many as help) or more, got ", threads));
+    refuse(message("Model.load: threads must be 0 (automatic) or more, got ", threads));
   const nb::gil_scoped_release released;
   Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::read_tokenizer(path);
   std::string missing = tokenizer ? std::string() : tokenizer.error().what();
@@ -144,8 +140,7 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
 [[nodiscard]] std::vector<std::int64_t> encode(const PyModel& model, std::string_view text,
                                                std::string_view special) {
   if (special != "parse" && special != "as_text")
-    throw Error(ErrorCode::invalid_argument,
-                message("Model.encode: special must be parse or as_text, got ", special));
+    refuse(message("Model.encode: special must be parse or as_text, got ", special));
   const text::Tokenizer& tokenizer = model.loaded->text("Model.encode");
   const nb::gil_scoped_release released;
   return tokenizer.encode(
@@ -158,25 +153,25 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
   return tokenizer.decode(numbers.get());
 }
 
-// [tokens] or [batch, tokens], and arrays in the same shape beside it.
+// ids [tokens] or [batch, tokens], and arrays of the same shape.
 struct IdsArgument {
   explicit IdsArgument(nb::handle object) : numbers(object, "Model.logits: ids") {
     if (!numbers.given() || numbers.shape().empty() || numbers.shape().size() > 2 ||
         numbers.get().empty())
-      throw Error(ErrorCode::shape_mismatch,
-                  message("Model.logits: ids must be [tokens] or [batch, tokens] with at least one "
-                          "token, got ",
-                          numbers.given() ? numbers.text() : "None"));
+      refuse(ErrorCode::shape_mismatch,
+             message("Model.logits: ids must be [tokens] or [batch, tokens] with at least one "
+                     "token, got ",
+                     numbers.given() ? numbers.text() : "None"));
     batch = numbers.shape().size() == 2 ? numbers.shape()[0] : 1;
     tokens = numbers.shape().back();
   }
   template <class T>
   void require_same_shape(const Numbers<T>& other, const char* where) const {
     if (other.given() && !std::ranges::equal(other.shape(), numbers.shape()))
-      throw Error(ErrorCode::shape_mismatch, message(where, " must have the shape of ids, ",
-                                                     numbers.text(), ", got ", other.text()));
+      refuse(ErrorCode::shape_mismatch, message(where, " must have the shape of ids, ",
+                                                numbers.text(), ", got ", other.text()));
   }
-  // The batch axis, where ids have one, then `rest`.
+  // The batch axis, if ids have one, then `rest`.
   [[nodiscard]] std::vector<std::int64_t> shape(std::vector<std::int64_t> rest) const {
     if (numbers.shape().size() == 2) rest.insert(rest.begin(), batch);
     return rest;
@@ -203,8 +198,7 @@ struct Logits {
                                      std::span<const std::int64_t> token_types) {
   const models::RoFormerFacts& facts = roformer.facts();
   if (facts.head == models::RoFormerHead::none)
-    throw Error(ErrorCode::unsupported,
-                "Model.logits: the model must have a head, got a base model");
+    refuse(ErrorCode::unsupported, "Model.logits: the model has no head (base model): no logits");
   models::RoFormerResult result = roformer.forward(
       {.batch = ids.batch, .ids = ids.numbers.get(), .token_types = token_types, .mask = mask});
   if (facts.head == models::RoFormerHead::classification)
@@ -244,10 +238,10 @@ struct Logits {
     nb::object value = nb::none();
     if (nb::isinstance<nb::dict>(object)) value = object.attr("get")(name);
     if (!nb::isinstance<nb::str>(value))
-      throw Error(ErrorCode::invalid_argument,
-                  message("Model.chat: a message must be a dictionary with the strings role and "
-                          "content, got ",
-                          nb::cast<std::string>(nb::repr(object))));
+      refuse(
+          message("Model.chat: a message must be a dictionary with the strings role and "
+                  "content, got ",
+                  nb::cast<std::string>(nb::repr(object))));
     *member = nb::cast<std::string>(value);
   }
   return read;
@@ -301,30 +295,30 @@ void add_model(nb::module_& module) {
       .def_static("load", &load, nb::arg("path"), nb::kw_only(), nb::arg("precision") = "exact",
                   nb::arg("threads") = 0,
                   "A folder of config.json and safetensors, or a GGUF file; the tokenizer is read\n"
-                  "beside the weights where there is one.")
+                  "from the same place if there is one.")
       .def_prop_ro("kind", &model_kind)
       .def_prop_ro("facts", &facts_of, "Layers, widths, vocabulary, parameters ...")
       .def(
           "encode", &encode, nb::arg("text"), nb::kw_only(), nb::arg("special") = "parse",
           "Token ids, without begin or end tokens. special: whether \"<|im_end|>\" in the text is\n"
           "that token (parse) or plain text (as_text).")
-      .def("decode", &decode, nb::arg("ids"), "Text; special tokens are left out.")
+      .def("decode", &decode, nb::arg("ids"), "Text; special tokens are omitted.")
       .def("logits", &logits, nb::arg("ids"), nb::kw_only(), nb::arg("mask") = nb::none(),
            nb::arg("token_types") = nb::none(),
            "[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch,\n"
            "tokens]; a roformer that classifies gives [labels] or [batch, labels].\n\n"
            "mask, in the shape of ids: 0 is padding, on either side; its logits are zeros. "
-           "Positions\n"
-           "of a decoder count the tokens that are no padding, a roformer numbers all slots.\n"
-           "token_types (roformer): which sentence a token is of.")
+           "A\n"
+           "decoder counts positions without padding, a roformer counts all tokens.\n"
+           "token_types (roformer): the sentence that each token belongs to.")
       .def("chat", &chat, nb::arg("messages"), nb::kw_only(), nb::arg("format") = nb::none(),
            "The conversation as the prompt that generate() takes: messages of {\"role\",\n"
-           "\"content\"}, the last one the user's. The model's own template is recognised; where "
-           "it\n"
-           "opens with a system message of its own and the conversation has none, it is put first.")
+           "\"content\"}, the last one from the user. The chat template of the model is "
+           "recognised; its\n"
+           "default system message is used if the conversation has none.")
       .def("fill", &fill, nb::arg("text"), nb::kw_only(), nb::arg("count") = 5,
-           "What could stand at each [MASK]: {\"slot\", \"choices\": [{\"id\", \"token\",\n"
-           "\"probability\", \"logit\"}]}, likeliest first.")
+           "The most likely tokens at each [MASK]: {\"slot\", \"choices\": [{\"id\", \"token\",\n"
+           "\"probability\", \"logit\"}]}, most likely first.")
       .def("__repr__", &model_repr);
   add_generate(module, model);
 }

@@ -1,4 +1,4 @@
-// A model as Python holds it: shared by the object and by the answers that are under way.
+// A loaded model, shared by the Model object and its running generators.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,15 +23,15 @@ struct LoadedModel {
         no_tokenizer(std::move(no_tokenizer)) {}
 
   Network network;
-  std::unique_ptr<text::Tokenizer> tokenizer;  // null: none
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null if there is none
   std::string no_tokenizer;                    // why there is none
-  // A network takes one call at a time. Locked with the GIL released, never the other way round.
+  // A network runs one call at a time. Release the GIL before locking it.
   std::mutex busy;
 
-  // throws   Error(unsupported) when it is the other kind; `where` stands in the message
+  // throws   Error(unsupported) if it is the other kind; `where` starts the message
   [[nodiscard]] models::Decoder& decoder(const char* where);
   [[nodiscard]] models::RoFormer& roformer(const char* where);
-  // throws   Error(unsupported) without one
+  // throws   Error(unsupported) if there is none
   [[nodiscard]] const text::Tokenizer& text(const char* where) const;
 };
 

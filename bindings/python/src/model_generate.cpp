@@ -1,4 +1,4 @@
-// Answers as iterators: each __next__ computes what it gives, the GIL released.
+// generate and generate_ids: iterators that compute one step per __next__, with the GIL released.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -17,8 +17,8 @@
 namespace phasor::python {
 namespace {
 
-// An answer under way. It has its own cache, so that answers of one model may take turns; the
-// network computes one step at a time.
+// A running generation. It has its own cache, so several can run on one model; the network computes
+// one step at a time.
 class IdAnswer {
  public:
   IdAnswer(std::shared_ptr<LoadedModel> loaded, models::Generation generation)
@@ -57,7 +57,7 @@ class TextAnswer {
   }
 
  private:
-  // Whole characters: a token that ends inside one gives nothing yet.
+  // Whole characters: a token that ends inside a UTF-8 sequence gives no text yet.
   [[nodiscard]] std::string next_piece() {
     const text::Tokenizer& tokenizer = *loaded_->tokenizer;
     while (const std::optional<std::int64_t> id = generation_.next()) {
@@ -76,8 +76,7 @@ class TextAnswer {
 [[nodiscard]] models::WindowFull window_full_of(std::string_view name) {
   if (name == "refuse") return models::WindowFull::refuse;
   if (name == "shift") return models::WindowFull::shift;
-  throw Error(ErrorCode::invalid_argument,
-              message("Model.generate: when_full must be refuse or shift, got ", name));
+  refuse(message("Model.generate: when_full must be refuse or shift, got ", name));
 }
 
 [[nodiscard]] std::vector<std::int64_t> ids_of(const LoadedModel& loaded, nb::handle prompt) {
@@ -86,9 +85,9 @@ class TextAnswer {
   }
   const Numbers<std::int64_t> numbers(prompt, "Model.generate: prompt");
   if (!numbers.given() || numbers.shape().size() != 1)
-    throw Error(ErrorCode::shape_mismatch,
-                message("Model.generate: prompt must be a str or token ids [tokens], got ",
-                        numbers.given() ? numbers.text() : "None"));
+    refuse(ErrorCode::shape_mismatch,
+           message("Model.generate: prompt must be a str or token ids [tokens], got ",
+                   numbers.given() ? numbers.text() : "None"));
   return {numbers.get().begin(), numbers.get().end()};
 }
 
@@ -102,9 +101,7 @@ template <class Answer>
   models::Decoder& decoder = loaded.decoder("Model.generate");
   if constexpr (std::is_same_v<Answer, TextAnswer>) (void)loaded.text("Model.generate");
   if (temperature == 0.0 && (top_k != 0 || top_p != 1.0 || min_p != 0.0))
-    throw Error(ErrorCode::invalid_argument,
-                "Model.generate: top_k, top_p and min_p must come with a temperature above 0, got "
-                "0");
+    refuse("Model.generate: top_k, top_p and min_p need a temperature above 0, got 0");
   const models::GenerateOptions options{
       .tokens = tokens,
       .sampler = {.temperature = temperature,
@@ -137,20 +134,22 @@ void add(nb::module_& module, nb::class_<PyModel>& model, const char* name, cons
 void add_generate(nb::module_& module, nb::class_<PyModel>& model) {
   add<TextAnswer>(
       module, model, "_TextAnswer", "generate",
-      "The answer, piece by piece, as it is computed: whole characters, special tokens left "
-      "out.\n\n"
-      "prompt: text, which gets the begin token where the tokenizer wants one, or token ids as "
-      "they\n"
-      "are. Everything is checked here, nothing is computed before the first piece is asked for;\n"
-      "an answer that is dropped is cancelled. Several answers of one model may be under way: "
-      "each\n"
-      "has its own cache, and the model computes one step at a time.\n\n"
-      "tokens: at most. temperature 0: the likeliest token. context: the window, 0 the trained\n"
-      "length; when it is full, \"shift\" drops the oldest half and goes on, \"refuse\" refuses "
-      "what\n"
-      "may not fit at once. stops: ids that end the answer, None: the model's own.");
+      "Yields the answer as text while it is computed: whole characters, special tokens "
+      "omitted.\n\n"
+      "prompt: text (the begin token is added if the tokenizer asks for one) or token ids, used\n"
+      "unchanged. Arguments are checked here; the first piece is computed by the first next(). "
+      "Drop\n"
+      "the iterator to cancel. Several can run on one model: each has its own cache, and the "
+      "model\n"
+      "computes one step at a time.\n\n"
+      "tokens: at most. temperature 0: the most likely token. context: the window in tokens, 0: "
+      "the\n"
+      "trained length. when_full: \"shift\" drops the oldest half of a full window and continues,\n"
+      "\"refuse\" raises Error before the first token if the answer may not fit. stops: ids that "
+      "end\n"
+      "the answer, None: those of the model.");
   add<IdAnswer>(module, model, "_IdAnswer", "generate_ids",
-                "generate() as token ids; needs no tokenizer where the prompt is ids.");
+                "generate() as token ids; needs no tokenizer if the prompt is token ids.");
 }
 
 }  // namespace phasor::python

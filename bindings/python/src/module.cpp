@@ -33,11 +33,12 @@ namespace {
   return "internal";
 }
 
-// phasor.Error: a ValueError with the C++ message and, as `code`, which kind of mistake it was.
+// phasor.Error: a ValueError with the C++ message and its ErrorCode as `code`.
 void add_error(nb::module_& module) {
   static PyObject* type = nullptr;
   type = PyErr_NewExceptionWithDoc(
-      "phasor.Error", "What Phasor refuses, in one line: where, what must hold, what came.",
+      "phasor.Error",
+      "An invalid argument, file or config: a one-line message, and the kind of error in `code`.",
       PyExc_ValueError, nullptr);
   if (type == nullptr) throw nb::python_error();
   nb::setattr(type, "code", nb::str("invalid_argument"));
@@ -58,8 +59,8 @@ void add_error(nb::module_& module) {
 
 NB_MODULE(_core, module) {
   using namespace phasor::python;
-  module.doc() = "The compiled half of Phasor.";
-  // What lives until the interpreter ends, such as a spec of a module, is no leak.
+  module.doc() = "The compiled part of Phasor.";
+  // Objects that live until the interpreter exits are not leaks.
   nb::set_leak_warnings(false);
   module.attr("__version__") = PHASOR_VERSION;
   add_error(module);
@@ -80,5 +81,5 @@ NB_MODULE(_core, module) {
           names.emplace_back(phasor::core::name_of(isa));
         return names;
       },
-      "The levels that this build has and this CPU can run, lowest first.");
+      "The instruction sets of this build that this CPU supports, lowest first.");
 }

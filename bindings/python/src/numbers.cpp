@@ -1,8 +1,8 @@
-// Small arguments of numbers: positions, lengths, boundaries, padding.
+// Small number arguments: positions, lengths, boundaries, padding.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <type_traits>
@@ -12,7 +12,7 @@
 namespace phasor::python {
 namespace {
 
-// Calls visit(value) for each element in row-major order, whatever the strides.
+// Calls visit(value) for each element in row-major order, for any strides.
 template <class T, class Visit>
 void walk(const Array& array, const Visit& visit) {
   if (array.size() == 0) return;
@@ -67,96 +67,79 @@ constexpr Element kElement = std::is_same_v<T, double>         ? Element::f64
          element == Element::bf16;
 }
 
-// Lists and tuples are read by NumPy; arrays stay as they are.
+template <class T>
+[[nodiscard]] std::vector<T> converted(const Array& array) {
+  std::vector<T> numbers;
+  numbers.reserve(static_cast<std::size_t>(array.size()));
+  walk(array, [&](auto value) { numbers.push_back(static_cast<T>(value)); });
+  return numbers;
+}
+
+// Lists, tuples and ranges are converted by NumPy; other objects are returned unchanged.
 [[nodiscard]] nb::object as_array(nb::handle object, const char* where) {
   if (!PyList_Check(object.ptr()) && !PyTuple_Check(object.ptr()) && !PyRange_Check(object.ptr()))
     return nb::borrow(object);
   try {
     return nb::module_::import_("numpy").attr("asarray")(object);
   } catch (nb::python_error& error) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, " must be numbers in rows of one length, got: ",
-                        nb::cast<std::string>(nb::str(error.value()))));
+    refuse(message(where, " must be a list of numbers, rows of equal length: ",
+                   nb::cast<std::string>(nb::str(error.value()))));
   }
+}
+
+struct HeldArray {
+  HeldArray(nb::handle given, const char* where)
+      : object(as_array(given, where)), array(object, where) {}
+  nb::object object;
+  Array array;
+};
+
+// May be released without the GIL.
+[[nodiscard]] std::shared_ptr<const HeldArray> hold(nb::handle object, const char* where) {
+  return {new HeldArray(object, where), [](const HeldArray* held) {
+            const nb::gil_scoped_acquire acquired;
+            delete held;
+          }};
 }
 
 }  // namespace
 
-PositionsArgument::PositionsArgument(nb::handle object, const char* where) {
-  if (object.is_none()) return;
-  given_ = true;
+std::optional<core::Positions> positions_of(nb::handle object, const char* where) {
+  if (object.is_none()) return std::nullopt;
   if (PyLong_CheckExact(object.ptr())) {
     int overflow = 0;
     const long long offset = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
     if (overflow != 0) {
-      throw Error(ErrorCode::out_of_range,
-                  message(where, " must be below 2^53, got an integer that fits no 64 bits"));
+      refuse(ErrorCode::out_of_range,
+             message(where, " must be below 2^53, got ", nb::cast<std::string>(nb::str(object))));
     }
-    positions_ = core::positions_from(offset);
-    return;
+    return core::positions_from(offset);
   }
-  keeper_ = as_array(object, where);
-  array_.emplace(keeper_, where);
-  if (array_->rank() < 1 || array_->rank() > 3) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(where,
-                        " must be None, an int, or an array [tokens], [batch, tokens] or "
-                        "[axes, batch, tokens], got ",
-                        array_->text()));
+  const std::shared_ptr<const HeldArray> held = hold(object, where);
+  const Array& array = held->array;
+  if (array.rank() < 1 || array.rank() > 3) {
+    refuse(ErrorCode::shape_mismatch,
+           message(where,
+                   " must be None, an int, or an array [tokens], [batch, tokens] or "
+                   "[axes, batch, tokens], got ",
+                   array.text()));
   }
-  const std::span<const std::int64_t> shape = array_->shape();
-  const std::int64_t tokens = shape.back();
-  const std::int64_t batch = shape.size() >= 2 ? shape[shape.size() - 2] : 0;
-  const std::int64_t axes = shape.size() == 3 ? shape[0] : 1;
-  // In core::Positions a batch of 0 is one row for all.
-  if (shape.size() >= 2 && batch == 0) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(where, " must have a row for every batch row, or none for all alike, got ",
-                        array_->text()));
+  if (array.element() == Element::boolean) {
+    refuse(ErrorCode::unsupported,
+           message(where, " must hold integers or floats, got ", array.text()));
   }
-  if (axes > std::numeric_limits<int>::max()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(where, " must have few axes, got ", array_->text()));
-  }
-  const auto rows = [&](const auto* data) {
-    if (shape.size() == 1)
-      return core::positions_per_token({data, static_cast<std::size_t>(tokens)});
-    return core::positions_per_row(data, static_cast<int>(axes), batch, tokens);
+  const auto view = [&](const auto* numbers) {
+    core::Positions positions = core::positions_of_shape(numbers, array.shape());
+    positions.keeper = held;
+    return positions;
   };
-  if (is_float(array_->element())) {
-    if (array_->element() == Element::f64 && array_->dense()) {
-      positions_ = rows(static_cast<const double*>(array_->data()));
-      return;
-    }
-    floats_.reserve(static_cast<std::size_t>(array_->size()));
-    walk(*array_, [&](auto value) { floats_.push_back(static_cast<double>(value)); });
-    positions_ = rows(floats_.data());
-    return;
-  }
-  if (array_->element() == Element::boolean) {
-    throw Error(ErrorCode::unsupported,
-                message(where, " must hold integers or floats, got ", array_->text()));
-  }
-  if (array_->element() == Element::i64 && array_->dense()) {
-    positions_ = rows(static_cast<const std::int64_t*>(array_->data()));
-    return;
-  }
-  integers_.reserve(static_cast<std::size_t>(array_->size()));
-  walk(*array_, [&](auto value) { integers_.push_back(static_cast<std::int64_t>(value)); });
-  positions_ = rows(integers_.data());
-}
-
-std::optional<double> PositionsArgument::largest(std::int64_t tokens) const {
-  if (positions_.kind == core::Positions::Kind::offset) {
-    if (tokens == 0) return std::nullopt;
-    return static_cast<double>(positions_.offset) + static_cast<double>(tokens - 1);
-  }
-  const std::int64_t count =
-      positions_.axes * std::max<std::int64_t>(positions_.batch, 1) * positions_.tokens;
-  if (count == 0) return std::nullopt;
-  if (positions_.integers != nullptr)
-    return static_cast<double>(*std::max_element(positions_.integers, positions_.integers + count));
-  return *std::max_element(positions_.floats, positions_.floats + count);
+  if (array.dense() && array.element() == Element::f64)
+    return view(static_cast<const double*>(array.data()));
+  if (array.dense() && array.element() == Element::i64)
+    return view(static_cast<const std::int64_t*>(array.data()));
+  if (is_float(array.element()))
+    return core::positions_of_shape(converted<double>(array), array.shape());
+  return core::positions_of_shape(converted<std::int64_t>(array), array.shape());
 }
 
 template <class T>
@@ -165,10 +148,9 @@ Numbers<T>::Numbers(nb::handle object, const char* where) {
   keeper_ = as_array(object, where);
   array_.emplace(keeper_, where);
   if constexpr (!std::is_same_v<T, double>) {
-    // NumPy takes an empty list for one of floats.
+    // NumPy converts an empty list to float64.
     if (is_float(array_->element()) && array_->size() > 0) {
-      throw Error(ErrorCode::unsupported,
-                  message(where, " must hold integers, got ", array_->text()));
+      refuse(ErrorCode::unsupported, message(where, " must hold integers, got ", array_->text()));
     }
   }
   const bool fits = array_->element() == kElement<T> ||
@@ -185,8 +167,8 @@ Numbers<T>::Numbers(nb::handle object, const char* where) {
       copy_.push_back(static_cast<T>(value));
       if constexpr (std::is_integral_v<T> && std::is_integral_v<decltype(value)>) {
         if (static_cast<decltype(value)>(copy_.back()) != value) {
-          throw Error(ErrorCode::out_of_range,
-                      message(where, " must fit ", name_of(kElement<T>), ", got ", value));
+          refuse(ErrorCode::out_of_range,
+                 message(where, " must fit ", name_of(kElement<T>), ", got ", value));
         }
       }
     }
@@ -203,8 +185,7 @@ template <class T>
 Counted<T>::Counted(nb::handle object, const char* where) {
   if (!PyLong_CheckExact(object.ptr())) {
     numbers_.emplace(object, where);
-    if (!numbers_->given())
-      throw Error(ErrorCode::invalid_argument, message(where, " must be given, got None"));
+    if (!numbers_->given()) refuse(message(where, " must be numbers or an int, got None"));
     values = numbers_->get();
     shape.assign(numbers_->shape().begin(), numbers_->shape().end());
     return;
@@ -213,8 +194,9 @@ Counted<T>::Counted(nb::handle object, const char* where) {
   int overflow = 0;
   const long long count = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
   if (overflow != 0 || count < 0 || count > kMost) {
-    throw Error(ErrorCode::out_of_range, message(where, " must count from 0 to 2^32 numbers, got ",
-                                                 nb::cast<std::string>(nb::str(object))));
+    refuse(ErrorCode::out_of_range,
+           message(where, " must be an int from 0 to 2^32 or an array, got ",
+                   nb::cast<std::string>(nb::str(object))));
   }
   counted_.resize(static_cast<std::size_t>(count));
   std::iota(counted_.begin(), counted_.end(), T{0});

@@ -34,7 +34,7 @@ using Context = std::optional<std::int64_t>;
       .value_or_throw();
 }
 
-// A layer as the library names it: an index or a layer type, empty for None.
+// An index or a layer type; empty for None.
 [[nodiscard]] std::string layer_name(nb::handle layer) {
   return layer.is_none() ? std::string() : nb::cast<std::string>(nb::str(layer));
 }
@@ -134,35 +134,24 @@ using Context = std::optional<std::int64_t>;
   return from_json(page);
 }
 
-// The positions of a table's rows, [rows, axes] as audit() reads them: None counts the rows.
+// The positions of a table's rows, [rows, axes] as audit() reads them; None: 0, 1, ...
 [[nodiscard]] std::vector<double> table_positions(nb::handle object,
                                                   const encodings::RopeSpec& spec,
                                                   std::int64_t rows) {
-  const Numbers<double> given(object, "audit: positions");
-  const std::int64_t axes = encodings::resolve_frequencies(spec).axis_count();
+  using OneRow = core::PositionsShape::OneRow;
+  const auto axes = static_cast<std::size_t>(encodings::resolve_frequencies(spec).axis_count());
   const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes);
-  // M-RoPE has a row of positions per section, also where no frequency reads it.
-  const std::int64_t sections =
-      mrope == nullptr ? axes : std::max(axes, static_cast<std::int64_t>(mrope->sections.size()));
-  // A text token of M-RoPE stands at the same place on every axis; an image patch does not.
-  const bool one_serves = sections == 1 || mrope != nullptr;
-  const bool counts = !given.given();
-  const bool one = one_serves && (counts || std::ranges::equal(given.shape(), std::array{rows}));
-  if (!one && (counts || !std::ranges::equal(given.shape(), std::array{sections, rows}))) {
-    const std::string many = message("[", sections, ", ", rows, "]");
-    const std::string single = message("[", rows, "]");
-    throw Error(ErrorCode::shape_mismatch,
-                message("audit: positions must be ", one_serves ? single : many,
-                        one_serves && sections > 1 ? " or " + many : "", " for this spec, got ",
-                        counts ? "None" : "another shape"));
-  }
-  std::vector<double> flat;
-  flat.reserve(static_cast<std::size_t>(rows * axes));
+  // M-RoPE has a row of positions per section, even if no frequency reads it.
+  const auto sections =
+      static_cast<int>(mrope == nullptr ? axes : std::max(axes, mrope->sections.size()));
+  const core::Positions positions = core::fit_positions(
+      positions_of(object, "audit: positions").value_or(core::positions_counted(0, rows)),
+      {sections, std::nullopt, rows,
+       mrope == nullptr ? OneRow::serves_one_axis : OneRow::serves_every_axis});
+  std::vector<double> flat(static_cast<std::size_t>(rows) * axes);
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t axis = 0; axis < axes; ++axis) {
-      const auto at = static_cast<std::size_t>((one ? 0 : axis * rows) + row);
-      flat.push_back(counts ? static_cast<double>(row) : given.get()[at]);
-    }
+    positions.read_token(0, row,
+                         std::span(flat).subspan(static_cast<std::size_t>(row) * axes, axes));
   }
   return flat;
 }
@@ -170,17 +159,15 @@ using Context = std::optional<std::int64_t>;
 [[nodiscard]] core::DType stored_in(const Array& cos, const Array& sin) {
   if (cos.rank() != 2 || !std::ranges::equal(cos.shape(), sin.shape()) ||
       cos.element() != sin.element())
-    throw Error(ErrorCode::shape_mismatch,
-                message("audit: cos and sin must be [rows, pairs] of one type, got ", cos.text(),
-                        " and ", sin.text()));
+    refuse(ErrorCode::shape_mismatch,
+           message("audit: cos and sin must be [rows, pairs] of the same type, got ", cos.text(),
+                   " and ", sin.text()));
   return float_type_of(cos, "audit: cos and sin");
 }
 
 [[nodiscard]] nb::object audit(nb::handle cos, nb::handle sin, nb::handle spec,
                                nb::handle positions, Context context, double threshold) {
-  if (!(threshold >= 0.0))
-    throw Error(ErrorCode::invalid_argument,
-                message("audit: threshold must be at least 0, got ", threshold));
+  if (!(threshold >= 0.0)) refuse(message("audit: threshold must be at least 0, got ", threshold));
   PySpec room;
   const encodings::RopeSpec& rope = spec_of(spec, room, "audit: spec").value;
   const Array cos_array(cos, "audit: cos"), sin_array(sin, "audit: sin");
@@ -189,8 +176,8 @@ using Context = std::optional<std::int64_t>;
   const Numbers<double> cos_values(cos, "audit: cos"), sin_values(sin, "audit: sin");
   const std::vector<double> places = table_positions(positions, rope, rows);
   const porting::ForeignTable table{cos_values.get(), sin_values.get(), places, rows, stored};
-  if (!context && !places.empty())
-    context = porting::context_of_positions(rope, *std::ranges::max_element(places));
+  if (!places.empty())
+    context = encodings::context_for(rope, context, *std::ranges::max_element(places));
   const porting::AuditOptions options{context, threshold};
   std::string page;
   {
@@ -205,33 +192,34 @@ using Context = std::optional<std::int64_t>;
 void add_porting(nb::module_& module) {
   module.def("explain", &explain, nb::arg("config"), nb::kw_only(), nb::arg("context") = nb::none(),
              "Every layer's encoding, resolved: what `phasor explain --json` prints.\n\n"
-             "config is a dictionary, a path (config.json, folder or GGUF; with weights beside it\n"
-             "they are described under \"weights\"), or an object with to_dict().");
+             "config is a dictionary, a path (config.json, folder or GGUF; weights in the\n"
+             "same folder are described under \"weights\"), or an object with to_dict().");
   module.def("diagnose", &diagnose, nb::arg("before"), nb::arg("after"), nb::kw_only(),
              nb::arg("positions") = nb::none(), nb::arg("axes") = nb::none(),
              nb::arg("config") = nb::none(), nb::arg("context") = nb::none(),
-             "What turned `before` into `after`: what `phasor diagnose --json` prints; with a\n"
-             "config, also where they part (\"differences\").\n\n"
+             "Finds the rotation between `before` and `after`: what `phasor diagnose --json` "
+             "prints; with\n"
+             "a config, also what differs from it (\"differences\").\n\n"
              "Both [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads,\n"
              "head_dim], leading axes in any order; float64, float32, float16, bfloat16; strided\n"
-             "views are fine. Both are copied for the length of the call. positions [tokens] or\n"
-             "[batch, tokens]; None: ascending by one from an offset that is searched for.");
+             "views are fine. Both are copied for the call. positions [tokens] or\n"
+             "[batch, tokens]; None: consecutive, from an offset that is searched for.");
   module.def(
       "audit", &audit, nb::arg("cos"), nb::arg("sin"), nb::arg("spec"),
       nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("context") = nb::none(),
       nb::arg("threshold") = porting::AuditOptions{}.threshold,
-      "How wrong another engine's table is: what `phasor audit --json` prints.\n\n"
-      "cos and sin [rows, pairs] of one float type; positions [rows] (None: 0, 1, ...), or\n"
-      "[axes, rows]. Where the numbers depend on the context and none is given, the largest\n"
-      "position + 1 counts; \"context\" of the answer says so.");
+      "The errors of another engine's table: what `phasor audit --json` prints.\n\n"
+      "cos and sin [rows, pairs] of the same float type; positions [rows] (None: 0, 1, ...), or\n"
+      "[axes, rows]. If the numbers depend on the context and none is given, the largest\n"
+      "position + 1 is used; the result has it as \"context\".");
   module.def("diff", &diff, nb::arg("config"), nb::kw_only(),
              nb::arg("between") = porting::DiffOptions{}.between, nb::arg("context") = nb::none(),
              nb::arg("layer") = nb::none(), nb::arg("max_length") = nb::none(),
              nb::arg("shifts") = 0,
-             "Where engines part on a config: what `phasor diff --json` prints.");
+             "Where engines differ on a config: what `phasor diff --json` prints.");
   module.def("plan", &plan, nb::arg("config"), nb::kw_only(), nb::arg("to"),
              nb::arg("trained") = nb::none(), nb::arg("layer") = nb::none(),
-             "Ways to a longer context: what `phasor plan --json` prints.");
+             "Methods to reach a longer context: what `phasor plan --json` prints.");
 }
 
 }  // namespace phasor::python

@@ -15,7 +15,7 @@
 
 #include "arrays.hpp"
 #include "module.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "spec.hpp"
 
 namespace phasor::python {
@@ -25,8 +25,7 @@ using core::Direction;
 
 [[nodiscard]] Direction direction_of(bool inverse, bool transpose, const char* where) {
   if (inverse && transpose) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": expected inverse or transpose, got both"));
+    refuse(message(where, ": inverse and transpose cannot be combined"));
   }
   return inverse ? Direction::inverse : transpose ? Direction::transpose : Direction::forward;
 }
@@ -34,22 +33,24 @@ using core::Direction;
 [[nodiscard]] core::Role role_of(std::string_view name) {
   if (name == "query") return core::Role::query;
   if (name == "key") return core::Role::key;
-  throw Error(ErrorCode::invalid_argument,
-              message("rotate: role must be query or key, got ", name));
+  refuse(message("rotate: role must be query or key, got ", name));
 }
 
-// What a rotation that reads the context reads when the caller does not say: the largest position of
-// the call, as the command line has it.
+// The rotation at `context`, or at the context that holds the largest position.
 [[nodiscard]] std::shared_ptr<const core::Rotary> resolve(const PySpec& spec,
                                                           std::optional<std::int64_t> context,
-                                                          const PositionsArgument& positions,
+                                                          const core::Positions& positions,
                                                           std::int64_t tokens) {
-  if (!context) context = porting::context_of_positions(spec.value, positions.largest(tokens));
-  return spec.rotary(context);
+  return spec.rotary(encodings::context_for(spec.value, context, positions.largest(tokens)));
 }
 
-// A tensor that is turned, and where it goes. A new result has its features together: where those of
-// the input are not, it takes them in first and is turned in place.
+// None: 0, 1, ...
+[[nodiscard]] core::Positions positions_or_zero(nb::handle object, const char* where) {
+  return positions_of(object, where).value_or(core::positions_from(0));
+}
+
+// A tensor to rotate and its output. A new output is contiguous along the last axis: if the input is
+// not, it is copied to the output first and rotated there.
 class Tensor {
  public:
   Tensor(nb::handle x, nb::handle out, const char* name, const char* out_name, Order order)
@@ -58,7 +59,7 @@ class Tensor {
         gathers_(out.is_none() && !in_.together()),
         view_(heads_of(gathers_ ? out_.array() : in_, order)),
         target_(writable_heads_of(out_.array(), order)) {}
-  // Before the turn; needs no GIL.
+  // Call it before the rotation; needs no GIL.
   void gather() const {
     if (gathers_) copy_elements(in_, out_.array());
   }
@@ -84,13 +85,13 @@ class Tensor {
                                     .table = table == nullptr ? nullptr : &table->table,
                                     .threads = threads};
   Tensor tensor(x, out, "rotate: x", "rotate: out", order_of(order));
-  const PositionsArgument where(positions, "rotate: positions");
-  const auto rotary = resolve(spec, context, where, tensor.view().tokens);
+  const core::Positions at = positions_or_zero(positions, "rotate: positions");
+  const auto rotary = resolve(spec, context, at, tensor.view().tokens);
   const core::Rotation rotation = tensor.rotate(role_of(role));
   {
     const nb::gil_scoped_release released;
     tensor.gather();
-    core::rotate(*rotary, where.get(), {&rotation, 1}, options);
+    core::rotate(*rotary, at, {&rotation, 1}, options);
   }
   return tensor.finish();
 }
@@ -107,44 +108,45 @@ class Tensor {
   nb::object out_q = nb::none(), out_k = nb::none();
   if (!out.is_none()) {
     if (!nb::isinstance<nb::tuple>(out) || nb::len(out) != 2) {
-      throw Error(ErrorCode::invalid_argument,
-                  "rotate_qk: out must be a tuple of two arrays, got something else");
+      refuse(message(
+          "rotate_qk: out must be a tuple of two arrays, got ",
+          nb::isinstance<nb::tuple>(out) ? message("a tuple of ", nb::len(out)) : kind_of(out)));
     }
     out_q = out[0];
     out_k = out[1];
   }
   Tensor query(q, out_q, "rotate_qk: q", "rotate_qk: out[0]", order_of(order));
   Tensor key(k, out_k, "rotate_qk: k", "rotate_qk: out[1]", order_of(order));
-  const PositionsArgument where(positions, "rotate_qk: positions");
-  const auto rotary = resolve(spec, context, where, query.view().tokens);
+  const core::Positions at = positions_or_zero(positions, "rotate_qk: positions");
+  const auto rotary = resolve(spec, context, at, query.view().tokens);
   const core::Rotation rotations[] = {query.rotate(core::Role::query), key.rotate(core::Role::key)};
   {
     const nb::gil_scoped_release released;
     query.gather();
     key.gather();
-    core::rotate(*rotary, where.get(), rotations, options);
+    core::rotate(*rotary, at, rotations, options);
   }
   return nb::make_tuple(query.finish(), key.finish());
 }
 
-// Somebody's cos and sin, [tokens, pairs] or [batch, tokens, pairs].
+// The caller's cos and sin, [tokens, pairs] or [batch, tokens, pairs].
 [[nodiscard]] core::CosSinRows rows_of(const Array& cos, const Array& sin,
                                        const core::ConstHeadsView& x) {
   const auto shape = cos.shape(), strides = cos.strides();
   if (!std::ranges::equal(shape, sin.shape()) || cos.element() != sin.element() ||
       !std::ranges::equal(strides, sin.strides())) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("rotate_by: cos and sin must have one shape, type and layout, got ",
-                        cos.text(), " and ", sin.text()));
+    refuse(ErrorCode::shape_mismatch,
+           message("rotate_by: cos and sin must have the same shape, type and strides, got ",
+                   cos.text(), " and ", sin.text()));
   }
   core::CosSinRows rows{.cos = cos.data(), .sin = sin.data(), .dtype = float_type_of(cos)};
   const std::size_t rank = shape.size();
   const bool batched = rank == 3;
   if ((rank != 2 && rank != 3) || shape[rank - 2] != x.tokens ||
       (batched && shape[0] != x.batch && shape[0] != 1)) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("rotate_by: cos and sin must be [", x.tokens, ", pairs] or [", x.batch,
-                        ", ", x.tokens, ", pairs], got ", cos.text()));
+    refuse(ErrorCode::shape_mismatch,
+           message("rotate_by: cos and sin must be [", x.tokens, ", pairs] or [", x.batch, ", ",
+                   x.tokens, ", pairs], got ", cos.text()));
   }
   rows.pairs = shape[rank - 1];
   rows.pair_stride = strides[rank - 1];
@@ -159,9 +161,8 @@ class Tensor {
                                    nb::handle out) {
   const std::optional<core::PairLayout> pairs = core::pair_layout_of(layout);
   if (!pairs) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rotate_by: layout must be half, interleaved or interleaved_to_half, got ",
-                        layout));
+    refuse(message("rotate_by: layout must be half, interleaved or interleaved_to_half, got ",
+                   layout));
   }
   const core::RotateOptions options{.direction = direction_of(false, transpose, "rotate_by"),
                                     .threads = threads};
@@ -200,24 +201,23 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
                                  std::optional<std::int64_t> context, std::string_view dtype,
                                  std::string_view angles) {
   if (dtype != "float32" && dtype != "float64") {
-    throw Error(ErrorCode::invalid_argument,
-                message("cos_sin: dtype must be float32 or float64, got ", dtype));
+    refuse(message("cos_sin: dtype must be float32 or float64, got ", dtype));
   }
   const core::AngleMode mode = angles_of(angles, "cos_sin");
   if (mode == core::AngleMode::float32 && dtype == "float64") {
-    throw Error(ErrorCode::unsupported,
-                "cos_sin: dtype must be float32 for angles of float32, got float64");
+    refuse(ErrorCode::unsupported, "cos_sin: angles=\"float32\" needs dtype float32, got float64");
   }
   const Counted<double> at(positions, "cos_sin: positions");
   std::vector<std::int64_t> shape = at.shape;
-  if (!context && !at.values.empty())
-    context = porting::context_of_positions(spec.value, *std::ranges::max_element(at.values));
+  if (!at.values.empty())
+    context = encodings::context_for(spec.value, context, *std::ranges::max_element(at.values));
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
   const int axes = frequencies.axis_count();
   if (axes > 1) {
     if (shape.size() < 2 || shape.front() != axes) {
-      throw Error(ErrorCode::shape_mismatch, message("cos_sin: positions must be [", axes,
-                                                     ", ...] for this spec, got another shape"));
+      refuse(ErrorCode::shape_mismatch,
+             message("cos_sin: positions must be [", axes, ", ...] for this spec, got ",
+                     core::shape_text(shape)));
     }
     shape.erase(shape.begin());
   }
@@ -251,8 +251,8 @@ void make_table(PyTable* self, const PySpec& spec, std::int64_t length, std::int
 void add_table(nb::module_& module) {
   nb::class_<PyTable>(
       module, "CosSinTable", nb::is_final(),
-      "cos and sin of positions first .. first + length - 1, computed once, for the "
-      "table= of rotate and rotate_qk.")
+      "cos and sin of positions first .. first + length - 1, computed once: the table= "
+      "of rotate and rotate_qk.")
       .def("__init__", &make_table, nb::arg("spec"), nb::arg("length"), nb::kw_only(),
            nb::arg("first") = 0, nb::arg("context") = nb::none(), nb::arg("angles") = "exact",
            nb::arg("threads") = 0)
@@ -280,7 +280,7 @@ void add_rotate(nb::module_& module) {
              nb::arg("context") = nb::none(), nb::arg("order") = "tokens_first",
              nb::arg("angles") = "exact", nb::arg("table") = nb::none(), nb::arg("threads") = 0,
              nb::arg("out") = nb::none(),
-             "RoFormer (34): every pair of x turned by the angle of its token's position.");
+             "RoFormer (34): rotates every pair of x by the angle of its token's position.");
   module.def("rotate_qk", &rotate_qk, nb::arg("q").none(), nb::arg("k").none(), nb::arg("spec"),
              nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("inverse") = false,
              nb::arg("transpose") = false, nb::arg("context") = nb::none(),
@@ -291,7 +291,7 @@ void add_rotate(nb::module_& module) {
              nb::kw_only(), nb::arg("layout"), nb::arg("transpose") = false,
              nb::arg("rotary_offset") = 0, nb::arg("order") = "tokens_first",
              nb::arg("threads") = 0, nb::arg("out") = nb::none(),
-             "Turns x by somebody's cos and sin, as they are.");
+             "Rotates x by the given cos and sin.");
   module.def("cos_sin", &cos_sin, nb::arg("spec"), nb::arg("positions").none(), nb::kw_only(),
              nb::arg("context") = nb::none(), nb::arg("dtype") = "float32",
              nb::arg("angles") = "exact",

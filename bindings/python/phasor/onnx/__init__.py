@@ -1,10 +1,10 @@
-"""ONNX models against Phasor: the nodes RotaryEmbedding (opset 23) and Attention (opsets 23 to 25).
+"""Checks ONNX models against Phasor: the nodes RotaryEmbedding (opset 23) and Attention (opsets 23 to 25).
 
     report = phasor.onnx.check("model.onnx", {"x": x})
     print(report)
     assert report.ok
 
-Needs the onnx package, and onnxruntime where it is asked for by name.
+Needs the onnx package, and onnxruntime for engine="onnxruntime".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ try:
     import onnx as _onnx  # noqa: F401
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"phasor.onnx: onnx must be installed (pip install onnx), got no module {missing.name}", name=missing.name
+        f"phasor.onnx: missing module {missing.name}; run: pip install onnx", name=missing.name
     ) from missing
 
 from .backend import Backend, BackendRep

@@ -33,7 +33,7 @@ class BackendRep(onnx.backend.base.BackendRep):
             values = dict(zip(self._inputs, several))
         missing = [name for name in self._inputs if name not in values]
         if missing:
-            raise Error(f"onnx: the inputs must be {', '.join(self._inputs)}, got none for {', '.join(missing)}")
+            raise Error(f"onnx: missing input {', '.join(missing)}; the inputs are {', '.join(self._inputs)}")
         values.update(self._constants)
         given = [np.asarray(values[name]) if name else None for name in self._node.input]
         found: dict[str, Array | None] = dict(zip(self._node.output, run_node(self._node, given)))
@@ -41,7 +41,7 @@ class BackendRep(onnx.backend.base.BackendRep):
 
 
 class Backend(onnx.backend.base.Backend):
-    """Runs models of one RotaryEmbedding or Attention node; others are refused."""
+    """Runs models of one RotaryEmbedding or Attention node; other models are not supported."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -49,12 +49,12 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
-        """refuses  a model that onnx's checker refuses, other devices than CPU, more nodes than one, other operators"""
+        """raises  for an invalid model, a device other than CPU, more than one node, another operator"""
         super().prepare(model, device, **kwargs)
         if not cls.supports_device(device):
             raise Error(f"onnx: the device must be CPU, got {device}")
         if not cls.is_compatible(model, device):
-            operators = ", ".join(node.op_type for node in model.graph.node) or "none"
+            operators = ", ".join(node.op_type for node in model.graph.node) or "no node"
             raise Error(f"onnx: the model must be one RotaryEmbedding or Attention node, got {operators}")
         return BackendRep(model)
 
@@ -67,7 +67,7 @@ class Backend(onnx.backend.base.Backend):
         outputs_info: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """One node's outputs; None stands for optional inputs that are not there."""
+        """One node's outputs; None is a missing optional input."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         several = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         return tuple(run_node(node, [None if value is None else np.asarray(value) for value in several]))

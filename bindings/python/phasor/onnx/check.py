@@ -1,4 +1,4 @@
-"""A whole ONNX model against Phasor: every RotaryEmbedding and Attention node, on the inputs that reach it."""
+"""Checks a whole ONNX model against Phasor: every RotaryEmbedding and Attention node, on the inputs that reach it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .nodes import Array, is_ours, run_node
 
 Engine = Literal["reference", "onnxruntime"]
 
-# How far two right engines may part, relative to the largest expected value (at least 1): rounding of the outputs, and
-# for the 16-bit types rounding of every step between, which ONNX's reference does and Phasor does not.
+# How far two correct engines may differ, relative to the largest expected value (at least 1): rounding of the outputs,
+# and for the 16-bit types rounding of every step between, which ONNX's reference does and Phasor does not.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What came of one node.
+    """The result of one node.
 
-    It agrees when every output stays within its tolerance; `difference` and `tolerance` are those of the output that
-    comes closest to its own, `outputs` holds the largest |Phasor - engine| of each. Where Phasor refuses the node,
-    `refused` says why.
+    It agrees if every output is within its tolerance; `difference` and `tolerance` are those of the output closest to
+    its tolerance, `outputs` holds the largest |Phasor - engine| of each. `refused` is the error message if Phasor does
+    not support the node.
     """
 
     name: str
@@ -82,8 +82,8 @@ def _loaded(model: onnx.ModelProto | str | os.PathLike[str] | bytes) -> onnx.Mod
         try:
             loaded = onnx.load(os.fspath(model))
         except OSError as error:
-            raise Error(f"onnx.check: {os.fspath(model)} must be readable, got {error.strerror or error}") from error
-    # Functions of the model's own become plain nodes, so that the nodes inside are met too.
+            raise Error(f"onnx.check: cannot open {os.fspath(model)}: {error.strerror or error}") from error
+    # Inlines the model's functions, so that the nodes inside are checked too.
     return onnx.inliner.inline_local_functions(loaded) if loaded.functions else loaded
 
 
@@ -110,7 +110,7 @@ def _values(model: onnx.ModelProto, feeds: Mapping[str, Array], names: set[str],
             onnxruntime = importlib.import_module("onnxruntime")
         except ModuleNotFoundError as missing:
             raise ModuleNotFoundError(
-                f"onnx.check: onnxruntime must be installed for engine='onnxruntime', got no module {missing.name}",
+                f"onnx.check: missing module {missing.name} for engine='onnxruntime'; run: pip install onnxruntime",
                 name=missing.name,
             ) from missing
         extended = onnx.ModelProto()
@@ -124,7 +124,7 @@ def _values(model: onnx.ModelProto, feeds: Mapping[str, Array], names: set[str],
 
 
 def _difference(ours: Array, theirs: Array) -> float:
-    """The largest |ours - theirs|; equal infinities and two not-a-numbers agree, anything else beside them does not."""
+    """The largest |ours - theirs|; equal infinities agree, and two NaNs do."""
     if ours.shape != theirs.shape:
         return float("inf")
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
@@ -152,7 +152,7 @@ def _check_node(node: onnx.NodeProto, name: str, values: Mapping[str, Array], to
             differences[key] = _difference(ours, theirs)
             allowed[key] = tolerance if tolerance is not None else TOLERANCES[theirs.dtype.name] * _largest(theirs)
     agrees = all(differences[key] <= allowed[key] for key in differences)
-    # Shown is the output that comes closest to its tolerance, or passes it by most.
+    # Shows the output with the largest difference relative to its tolerance.
     worst = max(differences, key=lambda key: differences[key] / allowed[key] if allowed[key] else differences[key])
     return NodeReport(name, node.op_type, differences[worst], allowed[worst], agrees, differences)
 
@@ -168,8 +168,8 @@ def check(
     with Phasor on the inputs that reached them.
 
     inputs maps the graph's inputs to arrays. tolerance is the largest difference that still agrees; None takes one by
-    the type of each output (float32: 1e-5 of its largest value). Functions of the model are opened; a model without
-    such nodes, or with one inside a branch or a loop, is refused.
+    the type of each output (float32: 1e-5 of its largest value). Functions of the model are inlined; a model without
+    such nodes, or with one inside a branch or a loop, raises Error.
     """
     if engine not in ("reference", "onnxruntime"):
         raise Error(f"onnx.check: engine must be reference or onnxruntime, got {engine}")
@@ -179,15 +179,15 @@ def check(
     inner = [node for node in _inner_nodes(loaded.graph) if is_ours(node)]
     if inner:
         raise Error(
-            f"onnx.check: the nodes must stand in the main graph, got {inner[0].op_type} inside a branch or loop"
+            f"onnx.check: {inner[0].op_type} inside a branch or loop is not supported"
         )
     nodes = [node for node in loaded.graph.node if is_ours(node)]
     if not nodes:
-        raise Error("onnx.check: the model must have RotaryEmbedding or Attention nodes, got none")
+        raise Error("onnx.check: the model has no RotaryEmbedding or Attention node")
     constants = {tensor.name for tensor in loaded.graph.initializer}
     missing = [value.name for value in loaded.graph.input if value.name not in inputs and value.name not in constants]
     if missing:
-        raise Error(f"onnx.check: inputs must have an array for {', '.join(missing)}, got none")
+        raise Error(f"onnx.check: missing input {', '.join(missing)}")
     feeds = {name: np.asarray(value) for name, value in inputs.items()}
     names = {key for node in nodes for key in (*node.input, *node.output) if key}
     values = _values(loaded, feeds, names, engine)

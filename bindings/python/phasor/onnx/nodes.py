@@ -41,9 +41,9 @@ def is_ours(node: onnx.NodeProto) -> bool:
 
 
 def run_node(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> list[Array | None]:
-    """The node's outputs in their order; None stands for an optional input or output that is not there.
+    """The node's outputs in their order; None is a missing optional input or output.
 
-    refuses  other operators, attributes that the operator does not have, shapes that disagree
+    raises  for other operators, unknown attributes, shapes that disagree
     """
     if not is_ours(node):
         raise Error(
@@ -53,7 +53,7 @@ def run_node(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> list[Array
     attributes = attributes_of(node)
     for name in attributes:
         if name not in known:
-            raise Error(f"onnx {node.op_type}: an attribute must be one of {', '.join(known)}, got {name}")
+            raise Error(f"onnx {node.op_type}: unknown attribute {name}; known are {', '.join(known)}")
     return run(attributes, inputs, [bool(name) for name in node.output])
 
 
@@ -71,7 +71,7 @@ def _real(attributes: Attributes, name: str) -> float | None:
 def _needed(inputs: Sequence[Array | None], at: int, where: str) -> Array:
     value = _optional(inputs, at)
     if value is None:
-        raise Error(f"{where} must be given, got nothing")
+        raise Error(f"{where} is missing")
     return value
 
 
@@ -86,7 +86,7 @@ def _heads(x: Array, heads: int, where: str) -> Array:
     if x.ndim != 3:
         raise Error(f"{where} must have 3 or 4 axes, got the shape {list(x.shape)}")
     if heads < 1 or x.shape[2] % heads:
-        raise Error(f"{where}: the number of heads must divide the {x.shape[2]} features of 3 axes, got {heads}")
+        raise Error(f"{where}: the number of heads must divide the {x.shape[2]} features, got {heads}")
     return x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads)
 
 
@@ -111,7 +111,7 @@ def _rows(cache: Array, ids: Array | None, batch: int, tokens: int, where: str) 
             f"got {list(cache.shape)} and {list(ids.shape)}"
         )
     if ids.size and not 0 <= ids.min() <= ids.max() < len(cache):
-        raise Error(f"position_ids must lie in [0, {len(cache)}), got {ids.min()} to {ids.max()}")
+        raise Error(f"position_ids must be in [0, {len(cache)}), got {ids.min()} to {ids.max()}")
     return np.ascontiguousarray(cache[ids], dtype=np.float32)
 
 
@@ -130,16 +130,16 @@ def _rotary_embedding(
     )
     if cos.shape != sin.shape or 2 * cos.shape[2] != rotary_dim:
         raise Error(
-            f"{where}: cos_cache and sin_cache must hold {rotary_dim // 2} pairs a row, "
+            f"{where}: cos_cache and sin_cache must hold {rotary_dim // 2} pairs per row, "
             f"got {cos.shape[2]} and {sin.shape[2]}"
         )
     layout: _core.Layout = "interleaved" if _integer(attributes, "interleaved", 0) else "half"
-    turned = np.asarray(_core.rotate_by(x, cos, sin, layout=layout))
-    return [_like_input(turned, given.ndim)]
+    rotated = np.asarray(_core.rotate_by(x, cos, sin, layout=layout))
+    return [_like_input(rotated, given.ndim)]
 
 
 class _Attention:
-    """An Attention node: its inputs as arrays [batch, tokens, heads, dim], and what hides keys."""
+    """An Attention node: its inputs as arrays [batch, tokens, heads, dim], and its masks."""
 
     where = "onnx Attention"
 
@@ -151,13 +151,13 @@ class _Attention:
         new_k, new_v = _heads(k, key_heads, f"{self.where}: K"), _heads(v, key_heads, f"{self.where}: V")
         past_key, past_value = _optional(inputs, 4), _optional(inputs, 5)
         if (past_key is None) != (past_value is None):
-            raise Error(f"{self.where}: past_key and past_value must come together, got one of them")
+            raise Error(f"{self.where}: past_key needs past_value and past_value needs past_key: one is missing")
         self.k, self.v = self._joined(past_key, new_k, "past_key"), self._joined(past_value, new_v, "past_value")
         self.past = self.k.shape[1] - new_k.shape[1]
         self.mask = self._broadcast_mask(_optional(inputs, 3))
         self.lengths = _optional(inputs, 6)
         if self.lengths is not None and past_key is not None:
-            raise Error(f"{self.where}: nonpad_kv_seqlen must come without past_key, got both")
+            raise Error(f"{self.where}: nonpad_kv_seqlen and past_key cannot be combined")
         if self.lengths is not None and self.lengths.shape != (self.q.shape[0],):
             raise Error(
                 f"{self.where}: nonpad_kv_seqlen must have the shape [{self.q.shape[0]}], "
@@ -171,7 +171,7 @@ class _Attention:
         self.scale = 1.0 / math.sqrt(self.q.shape[3]) if given_scale is None else given_scale
 
     def _joined(self, past: Array | None, new: Array, name: str) -> Array:
-        """[batch, tokens, heads, dim]: the past, which lies heads first, before the new tokens."""
+        """[batch, tokens, heads, dim]: the past, which is stored heads first, before the new tokens."""
         if past is None:
             return new
         batch, _, heads, dim = new.shape
@@ -187,28 +187,28 @@ class _Attention:
         return np.concatenate([past.transpose(0, 2, 1, 3), new], axis=1)
 
     def _broadcast_mask(self, mask: Array | None) -> Array | None:
-        """attn_mask over all keys: those behind its last column are hidden."""
+        """attn_mask for all keys: keys after its last column are hidden."""
         if mask is None:
             return None
         keys = self.k.shape[1]
         if mask.dtype != np.bool_:
             mask = np.asarray(mask, dtype=np.float64 if self.q.dtype == np.float64 else np.float32)
         missing = keys - mask.shape[-1] if mask.ndim else 0
-        # A lone column is no exception: ONNX's reference pads it too, instead of repeating it.
+        # ONNX's reference pads a single column too, instead of broadcasting it.
         if missing > 0:
             hidden = False if mask.dtype == np.bool_ else -np.inf
             mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=hidden)
-        # Where only columns were written, every query has them.
+        # A mask of rank 1 is the same for every query.
         return mask[None, :] if mask.ndim == 1 else mask
 
     def offsets(self) -> npt.NDArray[np.int64]:
-        """[batch]: how many keys stand before the first query."""
+        """[batch]: the number of keys before the first query."""
         if self.lengths is not None:
             return np.asarray(self.lengths - self.q.shape[1], dtype=np.int64)
         return np.full(self.q.shape[0], self.past, dtype=np.int64)
 
     def seen(self) -> npt.NDArray[np.bool_]:
-        """[batch, 1, queries, keys]: what causality, windows and padding leave, by the operator's own words."""
+        """[batch, 1, queries, keys]: the keys that causality, windows and padding leave visible."""
         at = self.offsets()[:, None, None, None] + np.arange(self.q.shape[1])[:, None]
         key = np.arange(self.k.shape[1])
         seen = np.ones((self.q.shape[0], 1, self.q.shape[1], len(key)), dtype=np.bool_)
@@ -223,7 +223,7 @@ class _Attention:
         return seen
 
     def bias(self) -> Array:
-        """[batch, heads or 1, queries, keys]: all that is added to the scores, -infinity where a key is hidden."""
+        """[batch, heads or 1, queries, keys]: the sum added to the scores, -infinity for a hidden key."""
         hidden = np.where(self.seen(), np.float32(0), np.float32(-np.inf))
         if self.mask is None:
             return hidden
@@ -235,8 +235,8 @@ class _Attention:
         choices: dict[str, Any] = {"scale": self.scale, "soft_cap": self.soft_cap, "mask": self.mask}
         queries, keys = self.q.shape[1], self.k.shape[1]
         window = self.left + 1 if self.left >= 0 and (self.causal or self.left == self.right) else None
-        # Phasor's own causality and window put the last query beside the last key that counts; the operator counts
-        # from the past. They say the same where the keys end with the queries, or can be cut to.
+        # Phasor aligns causality and window bottom-right (last query, last key); the operator counts from the past.
+        # Both agree if the keys end with the queries, or can be cut there with key_lengths.
         says_all = window is not None or (self.left < 0 and (self.right < 0 or self.causal))
         ends = self.past + queries
         places = self.causal or window is not None
@@ -256,7 +256,7 @@ class _Attention:
     def scores(self, mode: int) -> Array:
         """qk_matmul_output, [batch, heads, queries, keys], by plain matrix products.
 
-        Phasor never builds this matrix and has no output for it; the operator does, so it is made here to be compared.
+        Phasor never builds this matrix; it is computed here for the comparison only.
         """
         group = self.q.shape[2] // self.k.shape[2]
         wide = np.float64 if self.q.dtype == np.float64 else np.float32
@@ -266,7 +266,7 @@ class _Attention:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         if mode >= 2:
             bias = self.bias()
-            # Chosen, not added: a score that is not a number stays hidden.
+            # Selected, not added: a hidden NaN score stays hidden.
             scores = np.where(np.isneginf(bias), -np.inf, scores + bias)
         if mode == 3:
             top = scores.max(axis=-1, keepdims=True)
@@ -291,7 +291,7 @@ def _attention(attributes: Attributes, inputs: Sequence[Array | None], wanted: S
         lambda: np.ascontiguousarray(node.v.transpose(0, 2, 1, 3)),
         lambda: node.scores(mode),
     )
-    # Only what is asked for: the scores are as large as the sequence squared.
+    # Only requested outputs: the scores need memory of tokens squared.
     return [output() if asked else None for output, asked in zip(outputs, wanted)]
 
 

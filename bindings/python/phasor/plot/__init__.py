@@ -5,7 +5,7 @@
     figure = plot.decay([RopeSpec(128), RopeSpec(128, base=500000.0)])
     plot.save(figure, "decay.svg", "decay.png")
 
-Needs matplotlib, from the first figure on. No function touches pyplot, a window or matplotlib's global settings.
+Needs matplotlib, imported with the first figure. No function uses pyplot, a window or matplotlib's global settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # matplotlib is met here and not at import, so that the command can say in one line that it is missing.
+    # matplotlib is imported here, so that the command can report in one line that it is missing.
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(f".{home}", __name__), name)

@@ -1,6 +1,6 @@
 """`python -m phasor.plot FIGURE [options] -o FILE`: the figures of phasor.plot, from the command line.
 
-exit  0 written, 2 the request or the input is wrong (one line on stderr, nothing written)
+exit  0 written, 2 invalid arguments or input (one line on stderr, nothing written)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ examples
 A config is a config.json, a folder that holds one, a GGUF file, or a plain spec written out as JSON.
 """
 
-# What the figures are drawn for when no config is named: the paper's base, and the one that long contexts use.
+# The configs of figures without --config: the base of the paper, and one for long contexts.
 _DEFAULTS = (
     {"head_dim": 128, "base": 10000.0, "layout": "half", "max_position_embeddings": 4096},
     {"head_dim": 128, "base": 500000.0, "layout": "half", "max_position_embeddings": 8192},
@@ -37,7 +37,7 @@ _DEFAULTS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses in one line."""
+    """Reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"plot: {message} (see --help)\n")
@@ -49,7 +49,7 @@ def _config(text: str) -> dict[str, object] | str:
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Error(f"plot: --config must be a file or JSON, got {error}") from error
+        raise Error(f"plot: --config is not a file, and not valid JSON: {error}") from error
     assert isinstance(config, dict)
     return config
 
@@ -70,7 +70,7 @@ def _specs(options: argparse.Namespace) -> list[RopeSpec]:
 def _single(options: argparse.Namespace) -> dict[str, object] | str:
     configs = _configs(options)
     if options.config and len(configs) > 1:
-        raise Error(f"plot: {options.figure} must have one --config, got {len(configs)}")
+        raise Error(f"plot: {options.figure} takes one --config, got {len(configs)}")
     return configs[0]
 
 
@@ -130,7 +130,7 @@ _FIGURES: dict[str, tuple[Callable[[argparse.Namespace], Figure], str]] = {
     "inner_products": (_inner_products, "inner products of sinusoidal and rotary positions as heat maps"),
     "wavelengths": (_wavelengths, "wavelengths against the trained length, for every scaling of a config"),
     "cos_sin_tables": (_cos_sin_tables, "the tables of cos and sin as heat maps"),
-    "float32_error": (_float32_error, "how far float32 engines turn past the exact angle, by position"),
+    "float32_error": (_float32_error, "the angle error of float32 engines, by position"),
     "attention_maps": (_attention_maps, "softmax attention under each encoding"),
     "eval_table": (_eval_table, "perplexity by context and scaling, from the CSV file of `phasor eval --csv`"),
     "lab_table": (_lab_table, "loss by step and encoding, from a CSV file: experiment, encoding, step, loss[, seed]"),
@@ -214,7 +214,7 @@ def _draw_all(folder: str) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Error(f"plot: {folder} must be a folder, got {error.strerror or error}") from error
+        raise Error(f"plot: cannot create the folder {folder}: {error.strerror or error}") from error
     for name, figure in drawn.items():
         save(figure, *(Path(folder) / f"{name}.{form}" for form in ("svg", "png")))
 
@@ -224,7 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if (options.all is None) == (options.figure is None):
-        parser.error("there must be a FIGURE or --all DIR, got " + ("neither" if options.all is None else "both"))
+        missing = options.all is None
+        parser.error("FIGURE or --all DIR is missing" if missing else "FIGURE cannot be combined with --all")
     try:
         from .style import format_of, save
 

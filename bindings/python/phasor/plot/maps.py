@@ -1,4 +1,4 @@
-"""Heat maps over two positions: inner products of encodings, and what softmax attention makes of them."""
+"""Heat maps over two positions: inner products of encodings, and softmax attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._core import Encoding, Error, RopeSpec
 from .rotation import at_least
 from .style import SEQUENTIAL, new_figure, styled
 
-# After .style, which says so where matplotlib is missing.
+# After .style, which reports a missing matplotlib.
 from matplotlib.axes import Axes  # isort: skip
 from matplotlib.colors import LogNorm, Normalize  # isort: skip
 from matplotlib.figure import Figure  # isort: skip
@@ -50,29 +50,29 @@ def inner_products(
     """Why a rotation is relative and an added vector is not: three maps of inner products over positions m and n.
 
     Left: p_m . p_n of the sinusoidal rows, RoFormer (4). Middle: (q + p_m) . (k + p_n), the same rows added to a fixed
-    q and k: the score is no function of m - n. Right: (R_m q) . (R_n k), RoFormer (16): every diagonal is constant.
-    spec gives width and frequencies (none: head_dim 64, base 10000) and must turn the whole head; q and k are random
+    q and k: the score is not a function of m - n. Right: (R_m q) . (R_n k), RoFormer (16): every diagonal is constant.
+    spec gives width and frequencies (none: head_dim 64, base 10000) and must rotate the whole head; q and k are random
     with the correlation `agreement`.
     """
     spec = spec if spec is not None else RopeSpec(head_dim=64, layout="half")
     at_least(positions, 2, "inner_products: positions")
     if spec.rotary_dim != spec.head_dim or spec.axes != 1:
         raise Error(
-            "inner_products: the spec must turn the whole head by one row of positions, got "
+            "inner_products: the spec must rotate the whole head by one row of positions, got "
             f"rotary_dim {spec.rotary_dim} of {spec.head_dim} and {spec.axes} rows"
         )
     if not -1 <= agreement <= 1:
-        raise Error(f"inner_products: agreement must lie in [-1, 1], got {agreement:g}")
+        raise Error(f"inner_products: agreement must be in [-1, 1], got {agreement:g}")
     q, k = (row[0] for row in _queries_and_keys((1, spec.head_dim), agreement, seed))
     rows = _core.sinusoidal(positions, spec.head_dim, base=spec.base, dtype="float64")
     spec = spec.replace(layout=spec.layout or "half")
     everywhere = (positions, 1, 1)  # the same vector at every position, one head
-    turned_q = _core.rotate(np.tile(q.astype(np.float64), everywhere), spec, role="query")[:, 0]
-    turned_k = _core.rotate(np.tile(k.astype(np.float64), everywhere), spec, role="key")[:, 0]
+    rotated_q = _core.rotate(np.tile(q.astype(np.float64), everywhere), spec, role="query")[:, 0]
+    rotated_k = _core.rotate(np.tile(k.astype(np.float64), everywhere), spec, role="key")[:, 0]
     maps = (
         (rows @ rows.T, "sinusoidal: $p_m \\cdot p_n$"),
         ((q + rows) @ (k + rows).T, "added: $(q + p_m) \\cdot (k + p_n)$"),
-        (turned_q @ turned_k.T, "rotary: $(R_m q) \\cdot (R_n k)$"),
+        (rotated_q @ rotated_k.T, "rotary: $(R_m q) \\cdot (R_n k)$"),
     )
     heading = title or f"Inner products by position, width {spec.head_dim}, base {spec.base:,.0f}"
     figure = new_figure(11.5, 4.0, heading, square=True)
@@ -85,8 +85,8 @@ def inner_products(
     return figure
 
 
-# What `attention_maps` draws when it is not told: the encodings that need no trained tables, and T5 with a bias that
-# falls with distance as trained ones do.
+# The default of `attention_maps`: the encodings that need no trained tables, and T5 with a bias that falls with
+# distance, as trained ones do.
 def default_encodings(head_dim: int) -> dict[str, Encoding | RopeSpec | str | None]:
     """label -> encoding of one head: none, sinusoidal (added to q and k), RoPE, xPos, ALiBi and T5."""
     distances = np.concatenate([np.arange(16), np.geomspace(16, 128, 16)])
@@ -113,7 +113,7 @@ def attention_map(
     samples, tokens, dim = q.shape
     if isinstance(encoding, str):
         if encoding != "sinusoidal":
-            raise Error(f"attention_maps: an encoding by name must be sinusoidal, got {encoding}")
+            raise Error(f"attention_maps: unknown encoding \"{encoding}\"; the only name is \"sinusoidal\"")
         rows = _core.sinusoidal(tokens, dim)
         q, k, encoding = (q + rows).astype(np.float32), (k + rows).astype(np.float32), None
     identity = np.broadcast_to(np.eye(tokens, dtype=np.float32), (samples, tokens, tokens))[:, :, None].copy()
@@ -139,15 +139,15 @@ def attention_maps(
 
     encodings maps a label to an Encoding or RopeSpec of one head, None, or "sinusoidal" (rows added to q and k); None
     draws six. Every panel has the same q and k: a direction that all tokens share, of length `likeness` (0 to 1) per
-    feature, and noise of its own for every token, as the maps of trained heads have them.
+    feature, and independent noise for every token, as in trained heads.
     """
     at_least(tokens, 2, "attention_maps: tokens")
     at_least(samples, 1, "attention_maps: samples")
     if not 0 <= likeness <= 1:
-        raise Error(f"attention_maps: likeness must lie in [0, 1], got {likeness:g}")
+        raise Error(f"attention_maps: likeness must be in [0, 1], got {likeness:g}")
     chosen = default_encodings(head_dim) if encodings is None else dict(encodings)
     if not 1 <= len(chosen) <= 12:
-        raise Error(f"attention_maps: there must be 1 to 12 encodings, got {len(chosen)}")
+        raise Error(f"attention_maps: encodings must be 1 to 12, got {len(chosen)}")
     random = np.random.default_rng(seed)
     noise = math.sqrt(1 - likeness**2)
     q, k = (

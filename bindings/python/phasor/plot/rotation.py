@@ -33,7 +33,7 @@ Specs = RopeSpec | Sequence[RopeSpec] | Mapping[str, RopeSpec]
 
 
 def describe(spec: RopeSpec) -> str:
-    """What sets a spec apart, in a few words."""
+    """A short label of a spec."""
     text = f"base {plain_number(spec.base)}, dim {spec.rotary_dim}"
     scaling = spec.scaling
     kind = scaling.get("type", scaling.get("rope_type", "default"))
@@ -45,7 +45,7 @@ def describe(spec: RopeSpec) -> str:
 
 
 def _named(specs: Specs, where: str) -> dict[str, RopeSpec]:
-    """label -> spec; those without a label are named by what sets them apart."""
+    """label -> spec; a spec without a label is named by describe()."""
     named: dict[str, RopeSpec] = {}
     given: Sequence[tuple[str | None, object]]
     if isinstance(specs, Mapping):
@@ -54,7 +54,7 @@ def _named(specs: Specs, where: str) -> dict[str, RopeSpec]:
         given = [(None, spec) for spec in ([specs] if isinstance(specs, RopeSpec) else specs)]
     for label, spec in given:
         if not isinstance(spec, RopeSpec):
-            raise Error(f"{where} must be of RopeSpec, got {type(spec).__name__}")
+            raise Error(f"{where} must be RopeSpec, got {type(spec).__name__}")
         label = label if label is not None else describe(spec)
         while label in named:
             label += "'"
@@ -70,7 +70,7 @@ def at_least(value: int, least: int, where: str) -> int:
     return value
 
 
-# Up to here every distance is drawn; past it neighbours differ by more than the specs do, and their mean is drawn.
+# Every distance is drawn up to here, means of bands beyond: neighbouring distances then differ more than the specs.
 EVERY_DISTANCE = 512
 
 
@@ -89,7 +89,7 @@ def _decay_line(
 
 @styled
 def decay(specs: Specs, *, distance: int = 256, context: int | None = None, title: str | None = None) -> Figure:
-    """How much a score can be at a distance: RoFormer (37), figure 2 of the paper, one line per spec.
+    """The bound on a score by distance: RoFormer (37), figure 2 of the paper, one line per spec.
 
     specs is a RopeSpec, a sequence of them (each named by its base, width and scaling) or a mapping from label to
     spec; at most eight. distance is the last relative position; past 512 the axis is logarithmic and neighbouring
@@ -139,14 +139,14 @@ def _methods_of(config: Config, planned: Mapping[str, object], methods: Sequence
         return [name for name in methods if name in planned]
     for name in methods:
         if name not in METHODS:
-            raise Error(f"wavelengths: a method must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {name}")
+            raise Error(f"wavelengths: unknown method {name}; known are {', '.join(METHODS)}")
         if name not in planned:
-            raise Error(f"wavelengths: the method must apply to this config, got {name}")
+            raise Error(f"wavelengths: the method {name} does not apply to this config")
     return list(dict.fromkeys(methods))
 
 
 def _wavelengths_of(pairs: Sequence[Mapping[str, float]]) -> npt.NDArray[np.float64]:
-    """2 pi / frequency, in positions; not a number for pairs that do not turn."""
+    """2 pi / frequency, in positions; NaN for pairs that do not rotate."""
     frequencies = np.array([pair["frequency"] for pair in pairs], dtype=np.float64)
     waves = np.full(len(pairs), np.nan)
     waves[frequencies > 0] = 2 * math.pi / frequencies[frequencies > 0]
@@ -158,10 +158,10 @@ def wavelengths(config: Config, *, to: int, methods: Sequence[str] | None = None
     """The wavelength of every pair under every scaling that could take a config to the length `to`.
 
     config is what phasor.plan takes: a dictionary, or a config.json, folder or GGUF file. Left: wavelengths in
-    positions, with the trained length and `to` as lines: a pair whose wavelength is above the trained length never
-    showed its whole circle in training. Right: how far each scaling stretches a pair. methods is a choice of none,
-    linear, ntk, dynamic, yarn, llama3 and longrope; by default the first five, and the last two where the config
-    itself has them.
+    positions, with the trained length and `to` as lines: a pair whose wavelength is above the trained length
+    never completed a rotation in training. Right: how far each scaling stretches a pair. methods is a choice of none,
+    linear, ntk, dynamic, yarn, llama3 and longrope; by default the first five, and the last two if the config
+    has them.
     """
     plan = _core.plan(config, to=to)
     planned = {str(method["method"]): method for method in plan["methods"] if method["applies"]}
@@ -258,7 +258,7 @@ def _one_axis(spec: RopeSpec, where: str) -> None:
 def angle_errors(
     spec: RopeSpec, positions: npt.NDArray[np.int64], *, context: int | None = None
 ) -> npt.NDArray[np.float64]:
-    """|angle a float32 engine turns by - exact angle| in radians, within half a turn, [positions, pairs]."""
+    """|angle of a float32 engine - exact angle| in radians, from 0 to pi, [positions, pairs]."""
     exact_cos, exact_sin = _core.cos_sin(spec, positions, context=context, dtype="float64")
     cos, sin = _core.cos_sin(spec, positions, context=context, angles="float32")
     # The angle between the two unit vectors; atan2 keeps small angles exact where acos would not.
@@ -271,10 +271,10 @@ def angle_errors(
 def float32_error(
     specs: Specs, *, last: int = 1 << 20, context: int | None = None, samples: int = 128, title: str | None = None
 ) -> Figure:
-    """How far engines that multiply position by frequency in float32 turn past the exact angle, in radians.
+    """The angle error of engines that multiply position by frequency in float32, in radians.
 
-    One line per spec: the worst pair among `samples` positions of each octave up to `last`. The grey line is what
-    float32 cos and sin can tell apart at all; Phasor's own tables stay at it for every position.
+    One line per spec: the worst pair among `samples` positions of each octave up to `last`. The grey line is the
+    resolution of float32 cos and sin; Phasor's own tables stay at it for every position.
     """
     named = _named(specs, "float32_error: specs")
     at_least(last, 16, "float32_error: last")

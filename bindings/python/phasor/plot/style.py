@@ -1,4 +1,4 @@
-"""How every figure looks, and how it gets to a file: one palette, one page style, atomic writes."""
+"""The style of every figure and how it is saved: one palette, one page style, atomic writes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ try:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"phasor.plot: matplotlib must be installed (pip install matplotlib), got no module {missing.name}",
+        f"phasor.plot: missing module {missing.name}; run: pip install matplotlib",
         name=missing.name,
     ) from missing
 
 _Arguments = ParamSpec("_Arguments")
 
-# Okabe and Ito's colours, which colour-blind readers tell apart, in their order; yellow is last because it is faint on
-# white. Markers and dashes say again what the colours say.
+# The colour-blind safe palette of Okabe and Ito, yellow last because it is faint on white. Markers and dashes repeat
+# the information of the colours.
 PALETTE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
@@ -41,7 +41,7 @@ DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
     (0, (2, 2)),
 )
 GREY = "#555555"
-# Both are read in order by colour-blind eyes: dark to light for what is never negative, two hues for what is signed.
+# Colour-blind safe: dark to light for values >= 0, two hues for signed values.
 SEQUENTIAL, DIVERGING = "viridis", "PuOr_r"
 
 FORMATS = ("svg", "png")
@@ -69,7 +69,7 @@ _STYLE: dict[Any, Any] = {name: value for name, value in matplotlib.rcParamsDefa
 
 
 def styled(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
-    """The figure that `draw` returns, drawn in this module's style; the caller's settings are left alone."""
+    """The figure that `draw` returns, drawn in this module's style; matplotlib's settings are unchanged."""
 
     @functools.wraps(draw)
     def drawn(*arguments: _Arguments.args, **choices: _Arguments.kwargs) -> Figure:
@@ -134,7 +134,7 @@ def rendered(figure: Figure, form: str, *, dpi: int = 150) -> bytes:
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """The whole file or none of it: written beside `path` under another name, then renamed."""
+    """Atomic: written to a temporary file in the same folder, then renamed."""
     target = Path(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -147,7 +147,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise Error(f"plot: {os.fspath(path)} must be writable, got {error.strerror or error}") from error
+        raise Error(f"plot: cannot write {os.fspath(path)}: {error.strerror or error}") from error
 
 
 def _umask() -> int:

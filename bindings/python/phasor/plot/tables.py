@@ -11,7 +11,7 @@ from .._core import Error
 from .rotation import METHOD_NAMES, METHODS
 from .style import DASHES, GREY, MARKERS, PALETTE, new_figure, styled, ticks_at, with_grid
 
-# After .style, which says so where matplotlib is missing.
+# After .style, which reports a missing matplotlib.
 from matplotlib.axes import Axes  # isort: skip
 from matplotlib.figure import Figure  # isort: skip
 from matplotlib.ticker import MaxNLocator  # isort: skip
@@ -26,7 +26,7 @@ Row = dict[str, str]
 def _rows(
     path: str | os.PathLike[str], needed: Sequence[str], where: str, *, allowed: Sequence[str] | None = None
 ) -> list[Row]:
-    """The rows of a CSV file that has the needed columns, and no others where `allowed` lists the rest."""
+    """The rows of a CSV file with the needed columns; if `allowed` is given, with no other columns than those two."""
     name = os.fspath(path)
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -34,19 +34,20 @@ def _rows(
             columns = list(reader.fieldnames or ())
             rows = list(reader)
     except OSError as error:
-        raise Error(f"{where}: {name} must be readable, got {error.strerror or error}") from error
+        raise Error(f"{where}: cannot open {name}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise Error(f"{where}: {name} must be a CSV file, got {error}") from error
+        raise Error(f"{where}: {name} is not a CSV file: {error}") from error
     missing = [column for column in needed if column not in columns]
     if missing:
-        raise Error(f"{where}: {name} must have the columns {', '.join(needed)}, got {', '.join(columns) or 'none'}")
+        found = ', '.join(columns) or 'no columns'
+        raise Error(f"{where}: {name}: missing column {', '.join(missing)}; the file has {found}")
     unknown = [column for column in columns if allowed is not None and column not in (*needed, *allowed)]
     if unknown:
         raise Error(
-            f"{where}: the columns of {name} must be {', '.join((*needed, *(allowed or ())))}, got {', '.join(unknown)}"
+            f"{where}: {name}: unknown column {', '.join(unknown)}; known are {', '.join((*needed, *(allowed or ())))}"
         )
     if not rows:
-        raise Error(f"{where}: {name} must have rows, got none")
+        raise Error(f"{where}: {name} has no rows")
     return rows
 
 
@@ -160,7 +161,7 @@ def lab_table(csv_file: str | os.PathLike[str], *, title: str | None = None) -> 
         steps.setdefault(_number(row, "step", line, "lab_table"), []).append(_number(row, "loss", line, "lab_table"))
     encodings = list(dict.fromkeys(row["encoding"] for row in rows))
     if len(encodings) > len(PALETTE):
-        raise Error(f"lab_table: there must be at most {len(PALETTE)} encodings, got {len(encodings)}")
+        raise Error(f"lab_table: encodings must be at most {len(PALETTE)}, got {len(encodings)}")
     columns = min(3, len(losses))
     lines = math.ceil(len(losses) / columns)
     figure = new_figure(max(8.0, 4.6 * columns), 3.6 * lines + 0.9, title or "Loss by encoding")

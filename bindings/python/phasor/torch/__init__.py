@@ -1,7 +1,7 @@
 """Phasor for PyTorch: gradients, custom ops that torch.compile keeps in one graph, and drop-ins.
 
-rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, for tensors that may require grad.
-phasor.torch.llama, .hf, .flash_attn and .rotary_embedding_torch hold the names of each original; patch() swaps the
+rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, with gradients.
+phasor.torch.llama, .hf, .flash_attn and .rotary_embedding_torch have the names of each original; patch() replaces the
 rotary part of a transformers model. CPU tensors of bfloat16, float16, float32 and float64.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 try:
     import torch as _torch
 except ImportError as error:
-    raise ImportError("phasor.torch: PyTorch must be installed (pip install torch), got: " + str(error)) from error
+    raise ImportError("phasor.torch: PyTorch is missing (" + str(error) + "); run: pip install torch") from error
 
 from . import flash_attn, hf, llama, rotary_embedding_torch
 from ._attention import attention, linear_attention

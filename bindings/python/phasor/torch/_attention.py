@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _with_batch(where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """[batch, ., ., dim] for every tensor; those without a batch get one of 1."""
+    """Adds a batch axis of 1 to tensors of rank 3."""
     ranks = {tensor.dim() for tensor in tensors}
     if ranks == {4}:
         return tensors
@@ -29,7 +29,7 @@ def _with_batch(where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _rows(where: str, name: str, positions: Tensor | int | None, tokens: int) -> Tensor | None:
-    """Positions as the tensor that an op takes."""
+    """Positions as a tensor, which is what an op takes."""
     if positions is None or isinstance(positions, Tensor):
         require_cpu(where, **{name: positions})
         require_no_grad(where, **{name: positions})
@@ -66,8 +66,8 @@ def attention(
     q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads; order="heads_first"
     swaps tokens and heads. encoding: a RopeSpec, a phasor.Encoding, the dictionary form
     ({"encoding": "t5", "relative_attention_bias": parameter, ...}), or a list of those; tables that are tensors get
-    their gradient. Inside torch.compile use specs and dictionaries: a phasor.Encoding is opaque to the tracer.
-    The gradient is exact once; a derivative of it is refused. Masks and positions have no gradient.
+    their gradient. Inside torch.compile use specs and dictionaries: the tracer cannot look into a phasor.Encoding.
+    First derivatives only: second derivatives are not supported. Masks and positions have no gradient.
     """
     if direct(q, k, v, mask) and (encoding is None or isinstance(encoding, RopeSpec)):
         return _core.attention(
@@ -136,7 +136,7 @@ def linear_attention(
 ) -> Tensor:
     """Linear attention with rotation, RoFormer (19), with gradients for q, k and v; shapes as attention().
 
-    The gradient is exact once; a derivative of it is refused. For decoding with a state use phasor.linear_attention.
+    First derivatives only: second derivatives are not supported. For decoding with a state use phasor.linear_attention.
     """
     if direct(q, k, v):
         return _core.linear_attention(

@@ -1,4 +1,4 @@
-"""Custom ops that attend: phasor::attention and phasor::linear_attention, and their backward passes.
+"""Custom ops of attention: phasor::attention and phasor::linear_attention, and their backward passes.
 
 The backward passes recompute tiles of the scores and have no derivative of their own.
 """
@@ -14,7 +14,7 @@ from .. import _core
 from ._common import bare, refusal, spec_of
 from ._encodings import held, held_objects, resolve
 
-# What both ops of softmax attention are given beside the tensors, by the keyword that _core knows it by.
+# The other arguments of both softmax attention ops, by their keywords in _core.
 _ARRAYS = (
     "mask",
     "key_lengths",
@@ -37,7 +37,7 @@ def _keywords(arrays: tuple[Tensor | None, ...], choices: tuple[Any, ...]) -> di
 
 
 def _axes(order: str) -> tuple[int, int]:
-    """Where tokens and heads are in [batch, ., ., dim]."""
+    """The axes of tokens and heads in [batch, ., ., dim]."""
     return (2, 1) if order == "heads_first" else (1, 2)
 
 
@@ -183,7 +183,7 @@ def _(
 def _no_second(where: str) -> Any:
     def backward(ctx: Any, *grads: object) -> None:
         raise refusal(
-            "unsupported", f"{where}: must be differentiated once, got a derivative of its gradient (create_graph)"
+            "unsupported", f"{where}: second derivatives (create_graph) are not supported"
         )
 
     return backward

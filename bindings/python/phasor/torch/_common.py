@@ -1,4 +1,4 @@
-"""What every part of phasor.torch needs: refusals, the road past autograd, and specs as text."""
+"""Shared by all of phasor.torch: errors, calls without autograd, and specs as text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Code = Literal["invalid_argument", "shape_mismatch", "out_of_range", "unsupporte
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-# The types that _core may read directly: a subclass (a fake tensor, a tensor of a mode) goes through the custom op.
+# The types that _core reads directly; a subclass (fake tensors, tensor modes) goes through the custom op.
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def refusal(code: Code, text: str) -> Error:
-    """The error to raise: `where: what must hold, got what came`."""
+    """A phasor.Error with a code, to raise."""
     error = Error(text)
     error.code = code
     return error
@@ -35,17 +35,17 @@ def shape_text(tensor: Tensor) -> str:
 def require_cpu(where: str, **tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device.type != "cpu":
-            raise refusal("unsupported", f"{where}: {name} must be on the CPU, got one on {tensor.device}")
+            raise refusal("unsupported", f"{where}: {name} must be on the CPU, got {tensor.device}")
 
 
 def require_no_grad(where: str, **tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad:
-            raise refusal("unsupported", f"{where}: {name} has no gradient, got a tensor that requires grad")
+            raise refusal("unsupported", f"{where}: {name} requires grad, and has no gradient here: detach() it")
 
 
 def direct(*tensors: Tensor | None) -> bool:
-    """Whether _core may be called at once: plain tensors on the CPU, nobody traces, and nobody wants a gradient."""
+    """Whether _core can be called without a custom op: plain CPU tensors, no tracing, no gradient needed."""
     if torch.compiler.is_compiling():
         return False
     grad = torch.is_grad_enabled()
@@ -56,24 +56,24 @@ def direct(*tensors: Tensor | None) -> bool:
 
 
 def bare(tensor: Tensor) -> Tensor:
-    """The tensor without its history, features next to each other: what _core takes."""
+    """The tensor detached and contiguous along the last axis: what _core takes."""
     tensor = tensor.detach()
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def room_like(x: Tensor) -> Tensor:
-    """Room for a result of x's shape: x's order in memory where that keeps features together, else row-major."""
+    """An empty tensor of x's shape: in x's memory order if that is contiguous along the last axis, else row-major."""
     room = torch.empty_like(x)
     return room if room.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 def constant(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Marks a function of constants, which torch.compile calls while it traces."""
+    """Marks a function of constants that torch.compile calls while tracing."""
     torch.compiler.assume_constant_result(function)  # type: ignore[no-untyped-call]
     return function
 
 
-# torch.compile then guards on the value of a spec instead of refusing what it cannot look into.
+# torch.compile then guards on the value of a spec instead of failing on an opaque object.
 _register_constant = getattr(torch.utils._pytree, "register_constant", None)
 if _register_constant is not None:
     _register_constant(RopeSpec)
@@ -92,7 +92,7 @@ def spec_text(spec: RopeSpec) -> str:
 
 @lru_cache(maxsize=256)
 def spec_of(text: str) -> RopeSpec:
-    """The spec of spec_text(); one object for one text, so that what it resolved to last is kept."""
+    """The spec of spec_text(); cached, so that the spec keeps its last resolved rotation."""
     return RopeSpec(**json.loads(text))
 
 

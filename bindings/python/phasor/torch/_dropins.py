@@ -1,4 +1,4 @@
-"""One name for two originals: apply_rotary_emb of LLaMA and of flash-attn."""
+"""One function for two originals: apply_rotary_emb of LLaMA and of flash-attn."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def apply_rotary_emb(
 
 
 def apply_rotary_emb(*args: object, **keywords: object) -> Tensor | tuple[Tensor, Tensor]:
-    """LLaMA's apply_rotary_emb(xq, xk, freqs_cis) where the third argument is complex, else flash-attn's
+    """LLaMA's apply_rotary_emb(xq, xk, freqs_cis) if the third argument is complex, else flash-attn's
     apply_rotary_emb(x, cos, sin, ...); see phasor.torch.llama and phasor.torch.flash_attn."""
     third = args[2] if len(args) > 2 else keywords.get("freqs_cis", keywords.get("sin"))
     if not isinstance(third, Tensor):
         raise refusal(
             "invalid_argument",
             "apply_rotary_emb: arguments must be (xq, xk, freqs_cis) or (x, cos, sin, ...), got "
-            f"{type(third).__name__} in the third place",
+            f"{type(third).__name__} as the third argument",
         )
     chosen = llama.apply_rotary_emb if third.is_complex() or "freqs_cis" in keywords else flash_attn.apply_rotary_emb
     return chosen(*args, **keywords)  # type: ignore[operator, no-any-return, arg-type]

@@ -1,4 +1,4 @@
-"""Encodings on their way through a custom op: the members as text, the tables as tensors beside it."""
+"""Encodings as arguments of custom ops: the members as text, the tables as a list of tensors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 Plain: TypeAlias = dict[str, object]
 Resolved: TypeAlias = "RopeSpec | Encoding | Plain"
 
-# phasor.Encoding objects of calls that are under way, by the name that an op is given for them.
+# phasor.Encoding objects of running calls, by the name that is passed to the op.
 _held: dict[str, list[Encoding]] = {}
 _numbers = count()
 
 
 class Flat:
-    """An `encoding=` argument taken apart: `text` for the op and `tables` in the order of their numbers in it."""
+    """An `encoding=` argument split: `text` for the op, and `tables` in the order of their numbers in it."""
 
     def __init__(self, text: str, tables: list[Tensor], objects: list[Encoding]) -> None:
         self.text = text
@@ -38,7 +38,7 @@ class Flat:
 
 
 def flatten(where: str, encoding: Encodes, dtype: torch.dtype) -> Flat:
-    """Takes `encoding` apart; tables become float32, or float64 where `dtype` is, with their gradients."""
+    """Splits `encoding`; tables become float32, or float64 if `dtype` is, with their gradients."""
     if encoding is None:
         return Flat("[]", [], [])
     parts = list(encoding) if isinstance(encoding, (list, tuple)) else [encoding]
@@ -98,7 +98,7 @@ def _as_tensor(table: object) -> Tensor:
 
 @contextmanager
 def held(objects: Sequence[Encoding]) -> Iterator[str]:
-    """A name under which an op finds the objects while the block runs."""
+    """A name by which an op finds the objects while the block runs."""
     name = f"call {next(_numbers)}"
     _held[name] = list(objects)
     try:
@@ -108,7 +108,7 @@ def held(objects: Sequence[Encoding]) -> Iterator[str]:
 
 
 def held_objects(name: str) -> list[Encoding]:
-    """The objects of a call that is under way; none for a call without."""
+    """The objects of a running call; [] for an unknown name."""
     return _held.get(name, [])
 
 
@@ -119,7 +119,7 @@ def _without_tables(text: str) -> Encoding:
 
 
 def resolve(text: str, tables: Sequence[Tensor], objects: str) -> tuple[Encodes, list[str]]:
-    """The argument that _core takes, and the name by which it knows each table's gradient."""
+    """The argument that _core takes, and the name of each table's gradient in it."""
     parts = json.loads(text)
     names = [""] * len(tables)
     resolved: list[Resolved] = []

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from .._core import Error
 from ._common import refusal
-from ._patch_tables import PROBED, TOLERANCE, agree, function_swaps, table_stand_in, table_swaps
+from ._patch_tables import PROBED, TOLERANCE, agree, function_swaps, table_equivalent, table_swaps
+from ._rotation_ops import in_form
 from .hf import Form, PhasorRotaryEmbedding, apply_rotary_pos_emb
 
 if TYPE_CHECKING:
@@ -29,48 +30,48 @@ _LAYOUTS: tuple[Layout, ...] = ("half", "interleaved", "interleaved_to_half")
 
 @dataclass
 class Patch:
-    """What patch() swapped in a model, by the names of named_modules()."""
+    """What patch() replaced in a model, by the names of named_modules()."""
 
     rotary: list[str] = field(default_factory=list)  # modules that make cos and sin, or keep a table of them
-    attention: list[str] = field(default_factory=list)  # modules that turn queries and keys by them
+    attention: list[str] = field(default_factory=list)  # modules that rotate queries and keys with them
     _modules: list[tuple[nn.Module, str, nn.Module]] = field(default_factory=list, repr=False)
     _tables: list[tuple[nn.Module, str, Tensor | None]] = field(default_factory=list, repr=False)
     _methods: list[tuple[nn.Module, str, object]] = field(default_factory=list, repr=False)
 
 
 def patched(model: nn.Module) -> Patch | None:
-    """What patch() swapped in this model; None where it is as transformers made it."""
+    """What patch() replaced in this model; None if it is not patched."""
     record = model.__dict__.get(_RECORD)
     return record if isinstance(record, Patch) else None
 
 
 def patch(model: _Model) -> _Model:
-    """Swaps the rotary part of a transformers model and returns the model; unpatch() restores it.
+    """Replaces the rotary part of a transformers model and returns the model; unpatch() restores it.
 
     Its rotary modules (classes ...RotaryEmbedding with a config and forward(x, position_ids)) are replaced by
     PhasorRotaryEmbedding: exact angles. Attention modules whose methods call apply_rotary_pos_emb get, as attributes of
-    the instance, those methods with Phasor's function in its place; neither the class nor the module of transformers is
-    touched, so other models stay as they are. A function of the modeling file that does something else than turn by cos
-    and sin is left alone. GPT-J's and CodeGen's tables of sin and cos become exact in the same way; RoFormer's, which
-    comes from float64 and belongs to its checkpoint, stays. Before anything is swapped, cos and sin are compared with
+    the instance, those methods with Phasor's function instead; the class and the module of transformers are unchanged,
+    so other models are not affected. A function of the modeling file that does more than rotate by cos and sin is
+    unchanged. GPT-J's and CodeGen's tables of sin and cos become exact in the same way; RoFormer's, which
+    comes from float64 and belongs to its checkpoint, stays. Before anything is replaced, cos and sin are compared with
     the original's at the first positions, and the function's results with each known layout.
 
-    A patched model is patched once only. Refuses, with the model untouched, a model without such modules or tables and one
-    whose modules give other cos and sin than its config says. Unpatch before pickling the model as an object
+    Patching twice changes nothing. Raises Error, with the model unchanged, if the model has no such modules or tables,
+    or if its modules give other cos and sin than its config. Unpatch before pickling the model as an object
     (save_pretrained and state_dict() need nothing).
     """
     if patched(model) is not None:
         return model
     if any(patched(part) is not None for part in model.modules()):
-        raise refusal("invalid_argument", "patch: a part of the model is patched, unpatch that first, got both")
+        raise refusal("invalid_argument", "patch: a submodule is already patched; unpatch() it first")
     record = Patch()
     swaps = _rotary_swaps(model, record)
     tables = table_swaps(model, record.rotary)
     if not record.rotary:
         raise refusal(
             "unsupported",
-            "patch: the model must have a rotary module (class ...RotaryEmbedding with a config and "
-            f"forward(x, position_ids)) or a table of sin and cos, got {type(model).__name__} with {_kinds(model)}",
+            "patch: the model has no rotary module (class ...RotaryEmbedding with a config and "
+            f"forward(x, position_ids)) and no table of sin and cos: {type(model).__name__} with {_kinds(model)}",
         )
     forms = {module.form for _, _, module in swaps}
     methods = [*_method_swaps(model, forms, record), *function_swaps(model, record.attention)]
@@ -88,7 +89,7 @@ def patch(model: _Model) -> _Model:
 
 
 def unpatch(model: _Model) -> _Model:
-    """Puts back what patch() swapped, the very objects; a model that is not patched is returned as it is."""
+    """Restores the original objects; a model that is not patched is returned unchanged."""
     record = patched(model)
     if record is None:
         return model
@@ -141,13 +142,13 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
     try:
         ours = PhasorRotaryEmbedding(config)
     except Error as error:
-        text = f"patch: the config of {where} ({kind}) must be one that RopeSpec.from_hf reads, got: {error}"
+        text = f"patch: the config of {where} ({kind}) is not supported by RopeSpec.from_hf: {error}"
         raise refusal("unsupported", text) from error
     probe = copy.deepcopy(original)
     takes_type = "layer_type" in inspect.signature(type(original).forward).parameters
     form: Form = "halves"
     dtype: torch.dtype | None = None
-    # model.to(torch.bfloat16) rounds the frequencies that transformers keeps: that is what patch() mends.
+    # model.to(torch.bfloat16) rounds the frequencies that transformers keeps; patch() corrects that.
     steps = [torch.finfo(buffer.dtype).eps for buffer in original.buffers() if buffer.is_floating_point()]
     tolerance = max([TOLERANCE, *(PROBED * step for step in steps)])
     for layer_type in ours.layer_types:
@@ -161,15 +162,14 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
                 theirs = probe(torch.zeros(1, dtype=torch.float32), positions, **keywords)
                 kept = probe(torch.zeros(1, dtype=torch.bfloat16), positions, **keywords)
         except Exception as error:
-            text = f"patch: {where} ({kind}) must take positions of shape {list(positions.shape)}, got: {error!r}"
+            text = f"patch: {where} ({kind}) fails for positions of the shape {list(positions.shape)}: {error!r}"
             raise refusal("unsupported", text) from error
         if not (isinstance(theirs, tuple) and len(theirs) == 2 and theirs[0].is_floating_point()):
-            raise refusal("unsupported", f"patch: {where} ({kind}) must give cos and sin, got {type(theirs).__name__}")
+            raise refusal("unsupported", f"patch: {where} ({kind}) must return (cos, sin), got {type(theirs).__name__}")
         if axes == 1 and _reads_three_rows(probe, theirs, keywords):
             raise refusal(
                 "unsupported",
-                f"patch: the config of {where} ({kind}) must name the sections of its three rows of positions "
-                "(mrope_section), got none",
+                f"patch: the config of {where} ({kind}) has no mrope_section, but its module reads three rows",
             )
         form = _form_of(theirs, ours, positions, layer_type, tolerance, f"{where} ({kind})")
         dtype = None if kept[0].dtype == torch.bfloat16 else torch.float32
@@ -178,10 +178,10 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
 
 @torch.no_grad()
 def _reads_three_rows(probe: nn.Module, theirs: tuple[Tensor, Tensor], keywords: dict[str, str]) -> bool:
-    """Whether a module makes one row of three, as M-RoPE does."""
+    """Whether a module merges three rows of positions into one, as M-RoPE does."""
     try:
         merged = probe(torch.zeros(1, dtype=torch.float32), torch.arange(PROBED).expand(3, 1, -1), **keywords)
-    except Exception:  # noqa: BLE001 - a module of one row may refuse three in any way it likes
+    except Exception:  # noqa: BLE001 - a module of one row may raise anything for three
         return False
     return bool(merged[0].shape == theirs[0].shape)
 
@@ -205,8 +205,8 @@ def _form_of(
                 return form
     raise refusal(
         "unsupported",
-        f"patch: {where} must give the cos and sin that its config asks for, got "
-        + (f"another shape, {list(theirs[0].shape)}" if nearest == float("inf") else f"a difference of {nearest:.3g}"),
+        f"patch: {where} must return the cos and sin of its config, got "
+        + (f"the shape {list(theirs[0].shape)}" if nearest == float("inf") else f"a difference of {nearest:.3g}"),
     )
 
 
@@ -224,7 +224,7 @@ def _method_swaps(model: nn.Module, forms: set[Form], record: Patch) -> list[tup
             if function not in rebuilt:
                 rebuilt[function] = _with_phasor(function, forms)
             copied = rebuilt[function]
-            # A method that somebody has wrapped on the instance already stays in their hands.
+            # A method that was already replaced on the instance is unchanged.
             if copied is not None and name not in module.__dict__:
                 swaps.append((module, name, MethodType(copied, module)))
                 record.attention.append(path)
@@ -240,13 +240,13 @@ def _rotary_names(function: FunctionType) -> list[str]:
 
 
 def _with_phasor(function: FunctionType, forms: set[Form]) -> FunctionType | None:
-    """The same code that finds Phasor's function under the global name; None where no name is one that we know."""
-    swapped = {name: _stand_in(function.__globals__[name], forms) for name in _rotary_names(function)}
+    """The same code that calls Phasor's function by the global name; None if it uses no known name."""
+    swapped = {name: _equivalent(function.__globals__[name], forms) for name in _rotary_names(function)}
     known = {name: ours for name, ours in swapped.items() if ours is not None}
     if not known:
         return None
     scope = {**function.__globals__, **known}
-    # torch.compile looks globals up by the name of their module where there is one: it would find the originals.
+    # torch.compile looks up globals by the name of their module, and would find the originals.
     scope.pop("__name__", None)
     copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
     copied.__kwdefaults__ = function.__kwdefaults__
@@ -255,14 +255,14 @@ def _with_phasor(function: FunctionType, forms: set[Form]) -> FunctionType | Non
     return copied
 
 
-def _stand_in(original: Callable[..., Any], forms: set[Form]) -> Callable[..., Any] | None:
-    """Phasor's function with the arguments and the layout of `original`; None where it does something else."""
+def _equivalent(original: Callable[..., Any], forms: set[Form]) -> Callable[..., Any] | None:
+    """Phasor's function with the arguments and the layout of `original`; None if it does something else."""
     try:
         names = list(inspect.signature(original).parameters)
     except (TypeError, ValueError):
         return None
     if names == ["tensor", "sin", "cos"]:
-        return table_stand_in(original)
+        return table_equivalent(original)
     if names[:4] != ["q", "k", "cos", "sin"] or not set(names[4:]) <= {"position_ids", "unsqueeze_dim"}:
         return None
     place = names.index("unsqueeze_dim") - 4 if "unsqueeze_dim" in names else None
@@ -271,29 +271,23 @@ def _stand_in(original: Callable[..., Any], forms: set[Form]) -> Callable[..., A
         return None
     layout, form = matches[0]
 
-    def turn(
+    def rotate(
         q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *rest: Any, unsqueeze_dim: int = 1, position_ids: object = None
     ) -> tuple[Tensor, Tensor]:
         axis = rest[place] if len(rest) > place else unsqueeze_dim
         return apply_rotary_pos_emb(q, k, cos, sin, None, axis, layout=layout, form=form)
 
-    turn.__name__ = getattr(original, "__name__", "apply_rotary_pos_emb")
-    return turn
+    rotate.__name__ = getattr(original, "__name__", "apply_rotary_pos_emb")
+    return rotate
 
 
 def _same(original: Callable[..., Any], layout: Layout, form: Form) -> bool:
-    """Whether `original` turns by cos and sin of this form as `layout` says, on a few random numbers."""
+    """Whether `original` rotates by cos and sin of this form in this layout, tested with random numbers."""
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, heads, 3, 8, generator=generator) for heads in (2, 1))
     angles = torch.randn(1, 3, 4, generator=generator)
-    cos, sin = (_written(rows, form) for rows in (angles.cos(), angles.sin()))
+    cos, sin = (in_form(rows, form) for rows in (angles.cos(), angles.sin()))
     return agree(original, partial(apply_rotary_pos_emb, layout=layout, form=form), q, k, cos, sin)
-
-
-def _written(rows: Tensor, form: Form) -> Tensor:
-    if form == "halves":
-        return torch.cat((rows, rows), dim=-1)
-    return rows.repeat_interleave(2, dim=-1) if form == "repeated" else rows
 
 
 __all__ = ["Patch", "patch", "patched", "unpatch"]

@@ -15,7 +15,7 @@ from ._rotation_ops import cos_sin_op
 
 _BUFFER = "embed_positions"  # GPT-J's and CodeGen's, one in each layer
 _FUNCTION = "apply_rotary_position_embeddings"  # RoFormer's, of the class
-# At positions below this, float32 angles are right to 1e-6: what differs by more follows another rule.
+# Below this position float32 angles are correct to 1e-6: a larger difference means another formula.
 PROBED = 12
 TOLERANCE = 1e-5
 
@@ -23,13 +23,13 @@ TOLERANCE = 1e-5
 def table_swaps(model: nn.Module, rotary: list[str]) -> list[tuple[nn.Module, str, Tensor]]:
     """Exact tables for the buffers that hold one, after a comparison; their owners' names are added to `rotary`.
 
-    RoFormer's table comes from float64 and is a parameter of the checkpoint: it is compared and stays.
+    RoFormer's table comes from float64 and is a parameter of the checkpoint: it is compared and kept.
     """
     swaps = []
     made: dict[int, Tensor] = {}  # by the number of positions
     for path, module in model.named_modules():
         buffer = module._buffers.get(_BUFFER)
-        table = module.weight if "SinusoidalPositional" in type(module).__name__ and _turns(model) else buffer
+        table = module.weight if "SinusoidalPositional" in type(module).__name__ and _is_roformer(model) else buffer
         if not isinstance(table, Tensor) or table.dim() != 2 or not table.is_floating_point():
             continue
         where = f"{path} ({type(module).__name__})"
@@ -43,7 +43,7 @@ def table_swaps(model: nn.Module, rotary: list[str]) -> list[tuple[nn.Module, st
     return swaps
 
 
-def _turns(model: nn.Module) -> bool:
+def _is_roformer(model: nn.Module) -> bool:
     return any(hasattr(type(part), _FUNCTION) for part in model.modules())
 
 
@@ -52,7 +52,7 @@ def _exact(model: nn.Module, positions: int, where: str) -> Tensor:
     try:
         spec = RopeSpec.from_hf(config)
     except (Error, TypeError) as error:
-        text = f"patch: the config beside {where} must be one that RopeSpec.from_hf reads, got: {error}"
+        text = f"patch: the config of {where} is not supported by RopeSpec.from_hf: {error}"
         raise refusal("unsupported", text) from error
     cos, sin = cos_sin_op(torch.arange(positions), None, spec_text(spec), "pairs", torch.float32)
     return torch.cat((sin, cos), dim=-1)
@@ -60,30 +60,30 @@ def _exact(model: nn.Module, positions: int, where: str) -> Tensor:
 
 def _compare(table: Tensor, exact: Tensor, where: str) -> None:
     if exact.shape != table.shape:
-        got = f"{list(table.shape)} where the config asks for {list(exact.shape)}"
-        raise refusal("unsupported", f"patch: {where} must hold a row of sin and cos for each position, got {got}")
+        got = f"{list(table.shape)}; the config gives {list(exact.shape)}"
+        raise refusal("unsupported", f"patch: {where} must have a row of sin and cos for each position, got {got}")
     differences = (exact - table.detach().float())[:PROBED].abs()
     difference = float(differences.max()) if differences.numel() else 0.0
     if not difference <= max(TOLERANCE, torch.finfo(table.dtype).eps):
         raise refusal(
             "unsupported",
-            f"patch: {where} must hold the sin and cos that its config asks for, got a difference of {difference:.3g}",
+            f"patch: {where} must hold the sin and cos of its config, got a difference of {difference:.3g}",
         )
 
 
-def table_stand_in(original: Callable[..., Any]) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+def table_equivalent(original: Callable[..., Any]) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
     """GPT-J's apply_rotary_pos_emb(tensor [batch, tokens, heads, dim], sin, cos); None for a function that differs."""
 
-    def turn(tensor: Tensor, sin: Tensor, cos: Tensor) -> Tensor:
+    def rotate(tensor: Tensor, sin: Tensor, cos: Tensor) -> Tensor:
         return rotate_by(tensor, cos, sin, layout="interleaved")
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 2, 8, generator=generator)
     angles = torch.randn(2, 3, 4, generator=generator)
-    return turn if agree(original, turn, x, angles.sin(), angles.cos()) else None
+    return rotate if agree(original, rotate, x, angles.sin(), angles.cos()) else None
 
 
-def _turn_heads(
+def _rotate_heads(
     sinusoidal_pos: Tensor, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """RoFormer (34): sinusoidal_pos [1, 1, tokens, sin | cos], layers [batch, heads, tokens, dim]."""
@@ -101,9 +101,9 @@ def function_swaps(model: nn.Module, attention: list[str]) -> list[tuple[nn.Modu
     rows = torch.cat((angles.sin(), angles.cos()), dim=-1)
     for path, module in model.named_modules():
         original = getattr(type(module), _FUNCTION, None)
-        if original is None or _FUNCTION in module.__dict__ or not agree(original, _turn_heads, rows, *layers):
+        if original is None or _FUNCTION in module.__dict__ or not agree(original, _rotate_heads, rows, *layers):
             continue
-        swaps.append((module, _FUNCTION, _turn_heads))
+        swaps.append((module, _FUNCTION, _rotate_heads))
         attention.append(path)
     return swaps
 
@@ -125,4 +125,4 @@ def agree(original: Callable[..., Any], ours: Callable[..., Any], *arguments: Te
     )
 
 
-__all__ = ["PROBED", "TOLERANCE", "agree", "function_swaps", "table_stand_in", "table_swaps"]
+__all__ = ["PROBED", "TOLERANCE", "agree", "function_swaps", "table_equivalent", "table_swaps"]

@@ -19,7 +19,7 @@ Positions: TypeAlias = "Tensor | int | None"
 
 def _direction(where: str, inverse: bool, transpose: bool) -> str:
     if inverse and transpose:
-        raise refusal("invalid_argument", f"{where}: inverse and transpose must not both be set, got both")
+        raise refusal("invalid_argument", f"{where}: inverse and transpose cannot be combined")
     return "inverse" if inverse else "transpose" if transpose else "forward"
 
 
@@ -36,12 +36,12 @@ def rotate(
     angles: Angles = "exact",
     threads: int = 0,
 ) -> Tensor:
-    """RoFormer (34): every pair of x turned by the angle of its token's position, with gradients of every order.
+    """RoFormer (34): rotates every pair of x by the angle of its token's position, with gradients of every order.
 
     x [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]; order="heads_first" swaps tokens and heads;
     bfloat16, float16, float32 or float64. positions: None (0, 1, ...), an int (that offset), or a tensor of integers
     or floats [tokens], [batch, tokens] or [axes, batch, tokens]; positions have no gradient.
-    Keeps one graph under torch.compile (op phasor::rotate). Refuses tensors that are not on the CPU.
+    Keeps one graph under torch.compile (op phasor::rotate). CPU tensors only.
     """
     if direct(x) and (not isinstance(positions, Tensor) or direct(positions)):
         return _core.rotate(
@@ -118,10 +118,10 @@ def rotate_by(
     order: Order = "tokens_first",
     threads: int = 0,
 ) -> Tensor:
-    """Turns x by given cos and sin, [tokens, pairs] or [batch, tokens, pairs], with gradients for all three.
+    """Rotates x by the given cos and sin, [tokens, pairs] or [batch, tokens, pairs], with gradients for all three.
 
-    Features [rotary_offset, rotary_offset + 2 pairs) of each head turn, the rest pass through. A batch of 1 in cos and
-    sin serves every batch row of x. The gradient of cos and sin is the sum over heads: nothing of size tokens^2.
+    Features [rotary_offset, rotary_offset + 2 pairs) of each head are rotated, the rest are copied. A batch of 1 in cos
+    and sin is used for every batch row of x. The gradient of cos and sin is the sum over heads.
     """
     if cos.dim() == 3 and cos.shape[0] == 1:
         cos, sin = cos.squeeze(0), sin.squeeze(0)
@@ -143,7 +143,7 @@ def rotate_by(
 def rotate_by_(
     x: Tensor, cos: Tensor, sin: Tensor, *, layout: Layout, order: Order = "tokens_first", threads: int = 0
 ) -> Tensor:
-    """rotate_by() written back to x; in place in memory where no gradient is wanted."""
+    """rotate_by() written to x; without a copy if no gradient is needed."""
     if direct(x, cos, sin) and x.stride(-1) == 1:
         if cos.dim() == 3 and cos.shape[0] == 1:
             cos, sin = cos.squeeze(0), sin.squeeze(0)

@@ -1,6 +1,6 @@
-"""Custom ops that turn: phasor::rotate, phasor::rotate_by and phasor::cos_sin, with their gradients.
+"""Custom ops of rotation: phasor::rotate, phasor::rotate_by and phasor::cos_sin, with their gradients.
 
-A rotation is linear in x, so its backward pass is a rotation again, and so on: every order of derivative works.
+A rotation is linear in x: its backward pass is a rotation too, so derivatives of every order work.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ def _rotate_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (positions,) = ctx.saved_tensors
     spec, offset, direction, role, context, order, angles, threads = ctx.choices
     if direction == "inverse":
-        # (1/a) R^T has the transpose (1/a) R: the forward turn over a^2. Where xPos grows a query by g, its inverse
-        # shrinks by g, as the forward turn of a key does.
-        turned = rotate_op(grad, positions, spec, offset, "forward", _OTHER_ROLE[role], context, order, angles, threads)
-        d_x = turned / amplitude_of(spec, context) ** 2
+        # (1/a) R^T has the transpose (1/a) R: the forward rotation over a^2. xPos multiplies a query by g, so its
+        # inverse divides by g, as the forward rotation of a key does.
+        other = _OTHER_ROLE[role]
+        d_x = rotate_op(grad, positions, spec, offset, "forward", other, context, order, angles, threads)
+        d_x = d_x / amplitude_of(spec, context) ** 2
     else:
         d_x = rotate_op(grad, positions, spec, offset, _FLIPPED[direction], role, context, order, angles, threads)
     return (d_x, *(None,) * 9)
@@ -109,7 +110,7 @@ def _(x: Tensor, *rest: Any) -> Tensor:
 
 def _rotate_by_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, cos, sin, *choices = inputs
-    # x is only needed for the gradient of cos and sin: where they are constants, memory is not held.
+    # x is saved only if cos or sin needs a gradient.
     table_needs = cos.requires_grad or sin.requires_grad
     ctx.save_for_backward(x if table_needs else None, cos, sin)
     ctx.choices = choices
@@ -136,7 +137,7 @@ def _rotate_by_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b = _pair_members(x.to(wide), read, rotary_offset, pairs)
         d_a, d_b = _pair_members(grad.to(wide), written, rotary_offset, pairs)
         head_axis = -3 if order == "heads_first" else -2
-        # RoFormer (34), differentiated by its cos and sin; transpose turns the other way.
+        # RoFormer (34), differentiated by its cos and sin; transpose negates sin.
         d_cos = (d_a * a + d_b * b).sum(head_axis).sum_to_size(cos.shape).to(cos.dtype)
         d_sin = (d_b * a - d_a * b).sum(head_axis).sum_to_size(sin.shape).to(sin.dtype)
         if transpose:
@@ -151,7 +152,7 @@ rotate_by_op.register_autograd(_rotate_by_backward, setup_context=_rotate_by_kee
 def cos_sin_op(
     positions: Tensor, context: Tensor | None, spec: str, form: str, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin of positions [..., tokens], or [axes, ..., tokens] where the spec reads several rows.
+    """cos and sin of positions [..., tokens], or [axes, ..., tokens] if the spec has several axes.
 
     form: "pairs" [..., tokens, pairs], "halves" (each row twice, end to end) or "repeated" (each number twice).
     """
@@ -162,10 +163,10 @@ def cos_sin_op(
     numbers = _core.cos_sin(rope, flat, context=None if context is None else int(context), dtype=cast("Any", wide))
     shape = rows.shape if rope.axes == 1 else rows.shape[1:]
     cos, sin = (torch.from_numpy(part).to(dtype).reshape(*shape, -1) for part in numbers)
-    return _in_form(cos, form), _in_form(sin, form)
+    return in_form(cos, form), in_form(sin, form)
 
 
-def _in_form(rows: Tensor, form: str) -> Tensor:
+def in_form(rows: Tensor, form: str) -> Tensor:
     if form == "halves":
         return torch.cat((rows, rows), dim=-1)
     return rows.repeat_interleave(2, dim=-1) if form == "repeated" else rows

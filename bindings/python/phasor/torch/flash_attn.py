@@ -24,12 +24,12 @@ def apply_rotary_emb(
     cu_seqlens: Tensor | None = None,
     max_seqlen: int | None = None,
 ) -> Tensor:
-    """Turns the first rotary_dim features of x; gradients reach x, cos and sin.
+    """Rotates the first rotary_dim features of x; gradients reach x, cos and sin.
 
     x [batch, tokens, heads, head_dim], or packed [total, heads, head_dim] with cu_seqlens [sequences + 1] and
     max_seqlen; cos, sin [rows, rotary_dim / 2]. Sequence b starts at row seqlen_offsets (an int, or [batch] integers).
     inplace writes x and returns it; with gradients that costs one copy.
-    Refuses positions behind the last row of cos, which the original leaves unturned when offsets are a tensor.
+    Raises Error for positions after the last row of cos; the original does not rotate them if offsets are a tensor.
     """
     require_cpu("apply_rotary_emb", x=x, cos=cos, sin=sin)
     _check("apply_rotary_emb", x, cos, sin, 3 if cu_seqlens is not None else 4)
@@ -54,10 +54,10 @@ def apply_rotary_emb_qkv_(
     seqlen_offsets: int | Tensor = 0,
     num_heads_q: int | None = None,
 ) -> Tensor:
-    """Turns the queries and keys of qkv in place and returns it.
+    """Rotates the queries and keys of qkv in place and returns it.
 
     qkv [batch, tokens, 3, heads, head_dim], or [batch, tokens, num_heads_q + 2 * key heads, head_dim]; cos_k and sin_k
-    turn the keys where they are given (xPos).
+    are used for the keys if they are given (xPos).
     """
     if qkv.dim() == 5 and qkv.shape[2] == 3:
         q, k = qkv[:, :, 0], qkv[:, :, 1]
@@ -80,7 +80,7 @@ def apply_rotary_emb_qkv_(
 def apply_rotary_emb_kv_(
     kv: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False, seqlen_offsets: int | Tensor = 0
 ) -> Tensor:
-    """Turns the keys of kv [batch, tokens, 2, heads, head_dim] in place and returns it."""
+    """Rotates the keys of kv [batch, tokens, 2, heads, head_dim] in place and returns it."""
     if kv.dim() != 5 or kv.shape[2] != 2:
         raise refusal(
             "shape_mismatch",
@@ -126,19 +126,19 @@ def _packed_rows(
     max_seqlen: int | None,
 ) -> tuple[Tensor, Tensor]:
     if max_seqlen is None:
-        raise refusal("invalid_argument", "apply_rotary_emb: max_seqlen must be given with cu_seqlens, got none")
+        raise refusal("invalid_argument", "apply_rotary_emb: max_seqlen is missing: cu_seqlens needs it")
     if not torch.compiler.is_compiling():
         ends = cu_seqlens.tolist()
         if len(ends) < 2 or ends[0] != 0 or ends[-1] != total or sorted(ends) != ends:
             raise refusal(
                 "shape_mismatch",
-                f"apply_rotary_emb: cu_seqlens must rise from 0 to the {total} tokens of x, got {ends}",
+                f"apply_rotary_emb: cu_seqlens must increase from 0 to the {total} tokens of x, got {ends}",
             )
         longest = max(last - first for first, last in zip(ends, ends[1:], strict=False))
         if longest > max_seqlen:
             raise refusal(
                 "out_of_range",
-                f"apply_rotary_emb: max_seqlen must be at least the longest sequence, got {max_seqlen} and {longest}",
+                f"apply_rotary_emb: max_seqlen must be at least {longest}, the longest sequence, got {max_seqlen}",
             )
     tokens = torch.arange(total)
     sequence = torch.bucketize(tokens, cu_seqlens[1:].to(torch.int64), right=True)

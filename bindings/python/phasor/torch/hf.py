@@ -1,6 +1,6 @@
 """Hugging Face's rotary names: rotate_half, apply_rotary_pos_emb, and a rotary module for its models.
 
-The module's angles are exact: float64, rounded once to cos and sin, where transformers multiplies in float32.
+The module's angles are exact: float64, rounded once to cos and sin, while transformers multiplies in float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Form = Literal["halves", "repeated", "pairs"]
 
 
 def rotate_half(x: Tensor) -> Tensor:
-    """(a, b) -> (-b, a) for the two halves a and b of the last axis: a quarter turn of every pair."""
+    """(a, b) -> (-b, a) for the two halves a and b of the last axis: a rotation of every pair by 90 degrees."""
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
 
@@ -39,13 +39,13 @@ def apply_rotary_pos_emb(
     layout: Layout = "half",
     form: Form = "halves",
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys turned by cos and sin, each in its own dtype.
+    """Rotates queries and keys by cos and sin, each in its own dtype.
 
     q, k [batch, heads, tokens, head_dim] (unsqueeze_dim=1) or [batch, tokens, heads, head_dim] (2), or the same
-    without batch; cos, sin [batch or 1, tokens, rotary_dim] as a rotary module makes them: each pair's number stands
-    twice and is read once ("halves" end to end as in LLaMA, "repeated" side by side as in Cohere; "pairs": once).
-    Features behind rotary_dim pass through. layout: how q and k hold their pairs.
-    The fifth place takes unsqueeze_dim (an int, newer transformers) or position_ids (older ones: rows of a table
+    without batch; cos, sin [batch or 1, tokens, rotary_dim] as a rotary module makes them: each pair's number
+    is there twice ("halves" concatenated as in LLaMA, "repeated" interleaved as in Cohere) or once ("pairs").
+    Features after rotary_dim are copied. layout: how q and k hold their pairs.
+    The fifth argument is unsqueeze_dim (an int, newer transformers) or position_ids (older ones: rows of a table
     [rows, rotary_dim] or [1, 1, rows, rotary_dim]; with cos [batch, tokens, ...] they are not read).
     """
     if isinstance(position_ids, int):
@@ -91,7 +91,7 @@ class PhasorRotaryEmbedding(nn.Module):
     (Gemma 3), and without it forward() takes it. cos and sin are [batch, tokens, rotary_dim] in x's dtype (or in
     `dtype`), each pair's number twice as `form` says. position_ids [batch, tokens], or [3, batch, tokens] for M-RoPE.
 
-    Where frequencies depend on the length they follow transformers: dynamic scaling grows with the longest sequence
+    Frequencies that depend on the length follow transformers: dynamic scaling grows with the longest sequence
     so far and falls back below the trained length; longrope takes its long list while a sequence is longer than the
     original length.
     """
@@ -123,7 +123,7 @@ class PhasorRotaryEmbedding(nn.Module):
 
     @property
     def layer_types(self) -> list[str | None]:
-        """The layer types that have a rotation of their own; [None] where there is one for all."""
+        """The layer types that have a rotation of their own; [None] if there is one for all."""
         return list(self._rules)
 
     def spec(self, layer_type: str | None = None) -> RopeSpec:
@@ -190,7 +190,7 @@ def _grown_name(layer_type: str | None) -> str:
 
 
 def _layer_types(config: object) -> list[str | None]:
-    """The names under which a config keeps different rotations, of layers that turn; [None] where there is one."""
+    """The names under which a config keeps different rotations, of layers that rotate; [None] if there is one."""
     parameters = _get(config, "rope_parameters")
     if not isinstance(parameters, dict):
         return [None]
@@ -213,7 +213,7 @@ def _spec_of_config(config: object, layer_type: str | None) -> RopeSpec:
     try:
         return RopeSpec.from_hf(mapping, layer_type)
     except Error:
-        # Layers that differ only in whether they turn at all share one rotary module.
+        # Layers that differ only in whether they rotate share one rotary module.
         layers = _get(config, "num_hidden_layers")
         specs = {spec for layer in range(layers or 0) if (spec := _spec_of_layer(mapping, layer)) is not None}
         if layer_type is None and len(specs) == 1:

@@ -1,6 +1,6 @@
-"""LLaMA's own functions, under their names: precompute_freqs_cis and apply_rotary_emb.
+"""LLaMA's functions, under their names: precompute_freqs_cis and apply_rotary_emb.
 
-Angles are exact: computed in float64 and rounded once, where the original multiplies in float32 (off by 0.004 rad
+Angles are exact: computed in float64 and rounded once, while the original multiplies in float32 (off by 0.004 rad
 near position 131071).
 """
 
@@ -42,7 +42,7 @@ def precompute_freqs_cis(
 
 
 def apply_rotary_emb(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys turned, neighbouring features as pairs; each keeps its dtype.
+    """Rotates queries and keys, neighbouring features as pairs; each keeps its dtype.
 
     xq, xk [batch, tokens, heads, head_dim]; freqs_cis complex [tokens, head_dim / 2].
     """

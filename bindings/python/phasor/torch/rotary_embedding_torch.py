@@ -1,7 +1,7 @@
-"""The surface of rotary-embedding-torch: RotaryEmbedding, apply_rotary_emb, apply_learned_rotations.
+"""The API of rotary-embedding-torch: RotaryEmbedding, apply_rotary_emb, apply_learned_rotations.
 
-Neighbouring features are pairs. Positions and angles are float64 whatever the dtype of the queries, where the original
-counts positions in that dtype (in bfloat16 they go wrong behind 256).
+Neighbouring features are pairs. Positions and angles are float64 for any dtype of the queries; the original counts
+positions in that dtype (in bfloat16 they are wrong after 256).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def rotate_half(x: Tensor) -> Tensor:
-    """(a, b) -> (-b, a) for neighbours a and b: a quarter turn of every pair."""
+    """(a, b) -> (-b, a) for neighbours a and b: a rotation of every pair by 90 degrees."""
     return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
 
 
@@ -32,10 +32,10 @@ def apply_rotary_emb(
     seq_dim: int = -2,
     freqs_seq_dim: int | None = None,
 ) -> Tensor:
-    """Turns features [start_index, start_index + width) of t by the angles freqs [..., width], pairs side by side.
+    """Rotates features [start_index, start_index + width) of t by the angles freqs [..., width], pairs interleaved.
 
-    freqs is stretched over t as torch stretches shapes, after its last t.shape[seq_dim] rows are taken (2 axes, or t
-    with 3, or freqs_seq_dim given). scale multiplies the turned features: a number, or [..., width] like freqs.
+    freqs is broadcast to t by the rules of torch, after its last t.shape[seq_dim] rows are taken (2 axes, or t
+    with 3, or freqs_seq_dim given). scale multiplies the rotated features: a number, or [..., width] like freqs.
     """
     if freqs_seq_dim is None and (freqs.dim() == 2 or t.dim() == 3):
         freqs_seq_dim = 0
@@ -50,37 +50,37 @@ def apply_rotary_emb(
         )
     angles = freqs[..., ::2]
     grow = scale[..., ::2] if isinstance(scale, Tensor) and scale.dim() > 0 and scale.shape[-1] == width else scale
-    return _turn(t, angles.cos() * grow, angles.sin() * grow, start_index)
+    return _rotate_broadcast(t, angles.cos() * grow, angles.sin() * grow, start_index)
 
 
-def _turn(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
-    """t turned by cos and sin [..., pairs] stretched over it: the axes of t sorted into batch, tokens and heads."""
+def _rotate_broadcast(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
+    """Rotates t by cos and sin [..., pairs] broadcast to it: maps the axes of t to batch, tokens and heads."""
     lead = tuple(t.shape[:-1])
     rows = (1,) * (len(lead) - (cos.dim() - 1)) + tuple(cos.shape[:-1])
     if len(rows) != len(lead) or any(r not in (1, n) for r, n in zip(rows, lead, strict=True)):
         raise refusal(
             "shape_mismatch",
-            f"apply_rotary_emb: angles must stretch over t, got {shape_text(cos)} for {shape_text(t)}",
+            f"apply_rotary_emb: angles must broadcast to t, got {shape_text(cos)} for {shape_text(t)}",
         )
     pairs, dim = cos.shape[-1], t.shape[-1]
     spans = [i for i, r in enumerate(rows) if r != 1]
     first, last = (spans[0], spans[-1] + 1) if spans else (len(lead) - 1, len(lead))
     outer, tokens, inner = (math.prod(lead[a:b]) for a, b in ((0, first), (first, last), (last, len(lead))))
-    # Angles of a batch axis, then a stretched one: [batch, 1, tokens]. Anything in between is written out in full.
+    # Angles with a broadcast axis between others, such as [batch, 1, tokens], are expanded.
     if any(rows[i] == 1 and lead[i] != 1 for i in range(first, last)):
         narrow, full = (*rows[first:last], pairs), (*lead[first:last], pairs)
         cos, sin = cos.reshape(narrow).expand(full), sin.reshape(narrow).expand(full)
     cos, sin = cos.reshape(tokens, pairs), sin.reshape(tokens, pairs)
     order: Order = "heads_first" if inner == 1 else "tokens_first"
     shape = (1, outer, tokens, dim) if inner == 1 else (outer, tokens, inner, dim)
-    turned = rotate_by(t.reshape(shape), cos, sin, layout="interleaved", rotary_offset=start_index, order=order)
-    return turned.reshape(t.shape)
+    rotated = rotate_by(t.reshape(shape), cos, sin, layout="interleaved", rotary_offset=start_index, order=order)
+    return rotated.reshape(t.shape)
 
 
 def apply_learned_rotations(
     rotations: Tensor, t: Tensor, start_index: int = 0, freq_ranges: Tensor | None = None
 ) -> Tensor:
-    """Turns t by learned angles rotations [..., pairs], times every one of freq_ranges where given."""
+    """Rotates t by the learned angles rotations [..., pairs], times each of freq_ranges if given."""
     if freq_ranges is not None:
         rotations = (rotations[..., None] * freq_ranges).flatten(-2)
     return apply_rotary_emb(rotations.repeat_interleave(2, dim=-1), t, start_index=start_index)
@@ -89,11 +89,11 @@ def apply_learned_rotations(
 class RotaryEmbedding(nn.Module):
     """Rotary embedding with the methods of rotary-embedding-torch.
 
-    dim: the features that turn. freqs_for: "lang" (powers of theta, the base), "pixel" (pi times 1 .. max_freq / 2) or
+    dim: the rotated features. freqs_for: "lang" (powers of theta, the base), "pixel" (pi times 1 .. max_freq / 2) or
     "constant" (num_freqs ones); custom_freqs [pairs] replaces them. learned_freq makes them trainable: the gradient
     reaches `freqs`. theta_rescale_factor stretches the base (NTK), interpolate_factor divides positions. use_xpos grows
     queries and shrinks keys. Queries are [..., tokens, dim] or, with seq_before_head_dim, [..., tokens, heads, dim].
-    cache_if_possible keeps cos and sin of up to cache_max_seq_len positions while freqs stay as they are.
+    cache_if_possible keeps cos and sin of up to cache_max_seq_len positions while freqs are unchanged.
     """
 
     freqs: nn.Parameter
@@ -158,7 +158,7 @@ class RotaryEmbedding(nn.Module):
         return self.freqs.device
 
     def _frequencies(self) -> Tensor:
-        """float64: the exact ones while `freqs` holds them rounded, else what somebody trained or loaded."""
+        """float64: the exact ones while `freqs` holds them rounded, else those that were trained or loaded."""
         if self.learned_freq:
             return self.freqs.to(torch.float64)
         freqs = self.freqs.detach()
@@ -189,7 +189,7 @@ class RotaryEmbedding(nn.Module):
 
     def _growth(self, t: Tensor) -> Tensor:
         if not self.use_xpos:
-            raise refusal("invalid_argument", "get_scale: use_xpos must be set, got a RotaryEmbedding without it")
+            raise refusal("invalid_argument", "get_scale: needs use_xpos=True, got use_xpos=False")
         power = (t.to(torch.float64) - len(t) // 2) / self.scale_base
         return self._exact_scale ** power[:, None]
 
@@ -200,7 +200,7 @@ class RotaryEmbedding(nn.Module):
         """
         if offsets is not None and len(offsets) != len(dims):
             raise refusal(
-                "shape_mismatch", f"get_axial_freqs: offsets must be one per axis, got {len(offsets)} for {len(dims)}"
+                "shape_mismatch", f"get_axial_freqs: offsets must be {len(dims)}, one per axis, got {len(offsets)}"
             )
         parts = []
         for axis, size in enumerate(dims):
@@ -218,12 +218,11 @@ class RotaryEmbedding(nn.Module):
     def rotate_queries_or_keys(
         self, t: Tensor, seq_dim: int | None = None, offset: int = 0, scale: float | Tensor | None = None
     ) -> Tensor:
-        """t turned, its tokens at offset, offset + 1, ...; scale multiplies it (a number or [tokens, dim])."""
+        """t rotated, its tokens at offset, offset + 1, ...; scale multiplies it (a number or [tokens, dim])."""
         if self.use_xpos and scale is None:
             raise refusal(
                 "invalid_argument",
-                "rotate_queries_or_keys: with use_xpos rotate_queries_and_keys must be called, or scale given, got "
-                "neither",
+                "rotate_queries_or_keys: scale is missing: use_xpos needs it; or call rotate_queries_and_keys",
             )
         seq_dim = self._seq_dim(t, seq_dim)
         cos, sin = self._cos_sin(t.shape[seq_dim], offset, t.dtype)
@@ -236,7 +235,7 @@ class RotaryEmbedding(nn.Module):
     def rotate_queries_with_cached_keys(
         self, q: Tensor, k: Tensor, seq_dim: int | None = None, offset: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Keys at 0, 1, ...; queries beside the last of them, moved by offset.
+        """Keys at 0, 1, ...; queries at the last key positions, plus offset.
 
         With use_xpos queries are centred at half their own number and keys at half theirs, as in the original.
         """
@@ -245,8 +244,7 @@ class RotaryEmbedding(nn.Module):
         if queries > keys:
             raise refusal(
                 "shape_mismatch",
-                "rotate_queries_with_cached_keys: there must be at least as many keys as queries, got "
-                f"{keys} and {queries}",
+                f"rotate_queries_with_cached_keys: keys must be at least as many as queries, got {keys} and {queries}",
             )
         cos_q, sin_q = self._cos_sin(queries, keys - queries + offset, q.dtype)
         cos_k, sin_k = self._cos_sin(keys, 0, k.dtype)
@@ -258,7 +256,7 @@ class RotaryEmbedding(nn.Module):
         return self._rotate(q, cos_q, sin_q, q_dim), self._rotate(k, cos_k, sin_k, k_dim)
 
     def rotate_queries_and_keys(self, q: Tensor, k: Tensor, seq_dim: int | None = None) -> tuple[Tensor, Tensor]:
-        """xPos: queries turned and grown, keys turned and shrunk, both at 0, 1, ..., centred at half their number."""
+        """xPos: queries rotated and grown, keys rotated and shrunk, both at 0, 1, ..., centred at half their number."""
         q_dim, k_dim = self._seq_dim(q, seq_dim), self._seq_dim(k, seq_dim)
         tokens = q.shape[q_dim]
         grow = self._growth(self.get_seq_pos(tokens))
@@ -288,11 +286,11 @@ class RotaryEmbedding(nn.Module):
             )
         if seq_dim == -2:
             x = t if t.dim() == 4 else t.reshape(1, math.prod(t.shape[:-2]), t.shape[-2], dim)
-            turned = rotate_by(x, cos, sin, layout="interleaved", order="heads_first")
+            rotated = rotate_by(x, cos, sin, layout="interleaved", order="heads_first")
         else:
             x = t if t.dim() == 4 else t.reshape(math.prod(t.shape[:-3]), *t.shape[-3:])
-            turned = rotate_by(x, cos, sin, layout="interleaved")
-        return turned if t.dim() == 4 else turned.reshape(t.shape)
+            rotated = rotate_by(x, cos, sin, layout="interleaved")
+        return rotated if t.dim() == 4 else rotated.reshape(t.shape)
 
     def _cos_sin(self, tokens: int, offset: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin [tokens, pairs] of positions offset .., float32 (float64 for float64)."""
