@@ -1,8 +1,8 @@
-"""Attention beside torch's: fused without an encoding, composed with each.
+"""Attention compared with torch: fused without an encoding, composed with each.
 
 float32, causal, 8 heads of 64, one thread each. `sdpa` is torch.nn.functional.scaled_dot_product_attention, forward and
 backward at 2048 and 4096 tokens. `composed` is the encoding's formula as a torch user writes it, with matrix products,
-the relative shift or a gather, and softmax; where an encoding can be had through sdpa (q and k turned before it, a bias
+the relative shift or a gather, and softmax; where an encoding can be had through sdpa (q and k rotated before it, a bias
 handed over as its mask), that is measured too. Everything that depends on the input or on the encoding's tables is
 computed in each call, by us as by torch; index tables that depend on the number of tokens alone are made before. Each
 result is compared with ours before it is timed. The formulas composed in torch are in torch_attention.py.
@@ -99,7 +99,7 @@ def backward_rows(heap: str, rounds: int, tokens: int, encoding: Any, ours: Atte
         result = function(*leaves)
         expected = torch.autograd.grad(result, leaves, gradient, retain_graph=True)
         for mine, their in zip(ours.gradients, expected):
-            # Gradients are sums over tokens: the largest sets the measure.
+            # Gradients are sums over tokens: differences are relative to the largest.
             check(f"{encoding.name}, {peer}, backward", mine, their[0].numpy(),
                   1e-4 * max(1.0, float(np.abs(mine).max())))
 

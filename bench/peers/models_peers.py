@@ -1,4 +1,4 @@
-"""Ours beside llama.cpp and transformers on a real model: decode at a context of 512, prefill of 512 tokens.
+"""Phasor compared with llama.cpp and transformers on a real model: decode at a context of 512, prefill of 512 tokens.
 
     python bench/peers/models_peers.py [--library build/release/lib/libphasor.so] [--model FILE.gguf] [--rounds 9]
                                        [--isa best|avx2] [--only NAME] [--json]
@@ -114,7 +114,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if not arguments.model.is_file():
-        sys.exit(f"models_peers: {arguments.model} must be there, got nothing; `./dev model` fetches it")
+        sys.exit(f"models_peers: {arguments.model} is missing; run: ./dev model")
     if arguments.isa == "avx2":
         os.environ.update(ATEN_CPU_CAPABILITY="avx2", MKL_ENABLE_INSTRUCTIONS="AVX2", ONEDNN_MAX_CPU_ISA="AVX2")
 
@@ -131,10 +131,10 @@ def main():
 
     names = list(engines)
     speeds = {name: [] for name in names}
-    for turn in range(arguments.rounds + 1):
-        for name in names[turn % len(names):] + names[:turn % len(names)]:
+    for round_index in range(arguments.rounds + 1):
+        for name in names[round_index % len(names):] + names[:round_index % len(names)]:
             speed = engines[name].run()
-            if turn > 0:  # the first round warms caches and heaps
+            if round_index > 0:  # the first round warms caches and heaps
                 speeds[name].append(speed)
 
     rows = []

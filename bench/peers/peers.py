@@ -1,4 +1,4 @@
-"""Ours beside every library that people call from Python, in one run and one table.
+"""Phasor compared with every library that people call from Python, in one run and one table.
 
     python bench/peers/peers.py [rotary|attention|overhead ...] [--rounds 15] [--json] [--heap cold|warm|both]
                                 [--only ENCODING] [--tokens N] [--backward]
@@ -29,7 +29,7 @@ PACKAGES = ("numpy", "torch", "rotary-embedding-torch", "onnxruntime")
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    # A heap that has been made warm stays so: all that is cold comes first.
+    # Cold measurements come first: a warm heap stays warm.
     parts = arguments.parts or PARTS
     rotation = rotary_peers.Rotation() if "rotary" in parts else None
     if "overhead" in parts:
@@ -73,11 +73,11 @@ def main() -> int:
     arguments = parser.parse_args()
     for part in arguments.parts:
         if part not in PARTS:
-            parser.error(f"a part must be one of {', '.join(PARTS)}, got {part}")
+            parser.error(f"unknown part {part}; known are {', '.join(PARTS)}")
     if not arguments.json:
         print(f"Python {platform.python_version()}, phasor {phasor.__version__} ({phasor.instruction_sets()[-1]}) "
-              f"beside {versions()}; 1 thread each, medians of {arguments.rounds} rounds in turns, microseconds")
-        print(f"{'ours':<62} {'beside':<46} {'peer us':>11} {'ours us':>10} {'ratio':>7}")
+              f"compared with {versions()}; 1 thread each, medians of {arguments.rounds} alternating rounds, microseconds")
+        print(f"{'ours':<62} {'peer':<46} {'peer us':>11} {'ours us':>10} {'ratio':>7}")
     printed = []
     for row in rows(arguments):
         printed.append(row.as_json())

@@ -1,6 +1,6 @@
-"""Rotation beside other libraries, and what one call costs.
+"""Rotation compared with other libraries, and the cost of one call.
 
-Every peer gets its own memory order, and so do we beside it: a ratio compares the same bytes in the same places. Peers
+Every peer gets its own memory order, and Phasor gets the same: a ratio compares the same bytes in the same order. Peers
 are handed cos and sin (rotary-embedding-torch keeps its own), and so is ours, as a table; `without table` computes the
 angles in each call, as the shortest call does. Peers return new tensors; ours writes to a buffer that is there, or in
 place. Each result is compared with ours before it is timed.
@@ -28,7 +28,7 @@ class Peer:
     name: str
     layout: Literal["half", "interleaved"]
     order: Literal["tokens_first", "heads_first"]
-    turn: Callable[[], Any]  # -> a new array or tensor
+    rotate: Callable[[], Any]  # -> a new array or tensor
 
 
 def angles(tokens: int) -> npt.NDArray[np.float64]:
@@ -45,9 +45,9 @@ def torch_peers(heads_first: Array, tokens_first: Array) -> Iterator[Peer]:
     import torch
 
     torch.set_num_threads(1)
-    turned = torch.from_numpy(angles(TOKENS)).float()
-    both = torch.cat((turned, turned), -1)
-    cos, sin, phases = both.cos()[None, None], both.sin()[None, None], torch.polar(torch.ones_like(turned), turned)
+    angle_rows = torch.from_numpy(angles(TOKENS)).float()
+    both = torch.cat((angle_rows, angle_rows), -1)
+    cos, sin, phases = both.cos()[None, None], both.sin()[None, None], torch.polar(torch.ones_like(angle_rows), angle_rows)
     by_head, by_token = torch.from_numpy(heads_first), torch.from_numpy(tokens_first)
 
     def halves(x: Any) -> Any:
@@ -62,7 +62,7 @@ def torch_peers(heads_first: Array, tokens_first: Array) -> Iterator[Peer]:
         compiled = torch.compile(halves)
         compiled(by_head)
         yield Peer("torch.compile, HF rotate-half", "half", "heads_first", lambda: compiled(by_head))
-    except Exception as error:  # a machine without a C++ compiler, say: the other peers still count
+    except Exception as error:  # such as no C++ compiler: the other peers still run
         left_out("torch.compile", error)
     yield Peer("torch eager, LLaMA complex", "interleaved", "tokens_first", lambda: complex_pairs(by_token))
     try:
@@ -70,11 +70,11 @@ def torch_peers(heads_first: Array, tokens_first: Array) -> Iterator[Peer]:
 
         module = rotary_embedding_torch.RotaryEmbedding(dim=DIM, theta=BASE)
 
-        def module_turn() -> Any:
+        def module_rotate() -> Any:
             with torch.no_grad():
                 return module.rotate_queries_or_keys(by_head)
 
-        yield Peer("rotary-embedding-torch", "interleaved", "heads_first", module_turn)
+        yield Peer("rotary-embedding-torch", "interleaved", "heads_first", module_rotate)
     except ImportError as error:
         left_out("rotary-embedding-torch", error)
 
@@ -83,8 +83,8 @@ def onnx_peers(heads_first: Array) -> Iterator[Peer]:
     import onnx
     import onnxruntime
 
-    turned = angles(TOKENS)
-    feeds = {"x": heads_first, "cos": np.cos(turned).astype(np.float32), "sin": np.sin(turned).astype(np.float32),
+    angle_rows = angles(TOKENS)
+    feeds = {"x": heads_first, "cos": np.cos(angle_rows).astype(np.float32), "sin": np.sin(angle_rows).astype(np.float32),
              "ids": np.arange(TOKENS, dtype=np.int64)[None]}
     types = {np.dtype(np.float32): onnx.TensorProto.FLOAT, np.dtype(np.int64): onnx.TensorProto.INT64}
     inputs = [onnx.helper.make_tensor_value_info(name, types[array.dtype], array.shape)
@@ -132,13 +132,13 @@ class Rotation:
             }
             ours["rotate, out of place"]()
             # The peers' float32 angles are off by 1e-3 at the last positions.
-            check(peer.name, target, np.asarray(peer.turn()), 1e-2)
+            check(peer.name, target, np.asarray(peer.rotate()), 1e-2)
             named = {f"{name}/{peer.layout}/f32/{peer.order}": work for name, work in ours.items()}
-            yield from contest(named, f"{peer.name}, {heap} heap", peer.turn, rounds)
+            yield from contest(named, f"{peer.name}, {heap} heap", peer.rotate, rounds)
 
 
 def call_rows(rounds: int) -> Iterator[Row]:
-    """One decode token, [1, 1, 32, 128]: what a call costs from Python, beside rotate-half of the same arrays."""
+    """One decode token, [1, 1, 32, 128]: the cost of a call from Python, compared with rotate-half on the same arrays."""
     spec = phasor.RopeSpec(DIM, base=BASE, layout="half")
     shape = (1, 1, HEADS, DIM)
     both = np.tile(angles(DECODED + 1)[-1], 2)

@@ -1,4 +1,4 @@
-"""How the peers are measured: in turns, in one process, medians of rounds."""
+"""Timing of the peers: alternating, in one process, medians of rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAPS = ("cold", "warm")
 
 @dataclass
 class Row:
-    """One line of the table: what we do, beside whom, microseconds of both, how many times as long the peer takes."""
+    """One line of the table: the operation, the peer, microseconds of both, and their ratio (peer / ours)."""
 
     name: str
     against: str
@@ -33,9 +33,9 @@ class Row:
 
 
 def contest(ours: dict[str, Work], against: str, theirs: Work, rounds: int, least: int = 4) -> Iterator[Row]:
-    """A row for each of ours beside the peer; the ratio is the median of the rounds' ratios.
+    """A row for each of ours and the peer; the ratio is the median of the rounds' ratios.
 
-    A turn repeats its work for a while, `least` times or more, so that each side meets its own data in the caches, not
+    A round repeats its work for a while, `least` times or more, so that each side meets its own data in the caches, not
     the other's.
     """
     work, repeats = [*ours.values(), theirs], []
@@ -45,9 +45,9 @@ def contest(ours: dict[str, Work], against: str, theirs: Work, rounds: int, leas
         function()
         repeats.append(max(least, int(0.15 / (time.perf_counter() - begin))))
     times: list[list[float]] = [[] for _ in work]
-    for turn in range(rounds):
+    for round_index in range(rounds):
         for step in range(len(work)):
-            which = (turn + step) % len(work)
+            which = (round_index + step) % len(work)
             function, count = work[which], repeats[which]
             begin = time.perf_counter()
             for _ in range(count):
@@ -60,7 +60,7 @@ def contest(ours: dict[str, Work], against: str, theirs: Work, rounds: int, leas
 
 
 def keep_heap_warm() -> None:
-    """Makes glibc reuse freed memory instead of giving it back: what a long-running process ends up doing."""
+    """Makes glibc reuse freed memory instead of returning it to the system, as a long-running process does."""
     libc = ctypes.CDLL(None)
     m_trim_threshold, m_mmap_max = -1, -4
     libc.mallopt(m_mmap_max, 0)
@@ -68,7 +68,7 @@ def keep_heap_warm() -> None:
 
 
 def aligned(shape: Sequence[int]) -> npt.NDArray[np.float32]:
-    """A touched array at a multiple of 64 bytes, as torch and ONNX Runtime allocate their own."""
+    """An initialised array aligned to 64 bytes, as torch and ONNX Runtime allocate theirs."""
     count = int(np.prod(shape))
     memory = np.zeros(count + 16, dtype=np.float32)
     first = (-memory.ctypes.data % 64) // 4
@@ -76,10 +76,10 @@ def aligned(shape: Sequence[int]) -> npt.NDArray[np.float32]:
 
 
 def check(name: str, ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32], tolerance: float) -> None:
-    """Ends the run where a peer computes something else than we do."""
+    """Exits if a peer computes another result."""
     difference = float(np.abs(ours - theirs).max())
     if not difference < tolerance:
-        raise SystemExit(f"{name}: not timed, differs from ours by {difference:.2g}")
+        raise SystemExit(f"{name}: not timed, result differs by {difference:.2g}")
 
 
 def left_out(peer: str, error: BaseException) -> None:

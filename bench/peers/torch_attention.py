@@ -1,4 +1,4 @@
-"""Every encoding's attention composed in torch, and the JSON that makes ours compute the same.
+"""Every encoding's attention composed in torch, and the JSON of the same encoding for Phasor.
 
 Causal. q, k and v are [1, heads, tokens, dim]. Each formula is written as a torch user would for speed: no loops,
 products as matmul, the relative shift where rows are in order of distance and a gather where they are clipped.
@@ -52,13 +52,13 @@ def encodings(heads, tokens, dim):
     angles = torch.outer(index.double(), BASE ** (-torch.arange(0, dim, 2).double() / dim))
     cos, sin = torch.cat((angles, angles), -1).cos().float(), torch.cat((angles, angles), -1).sin().float()
 
-    def turned(x):
+    def rotated(x):
         first, second = x.chunk(2, -1)
         return x * cos + torch.cat((-second, first), -1) * sin
 
     yield Encoding("rope", {"encoding": "rope", "head_dim": dim, "base": BASE, "layout": "half"}, {}, {
-        "turn, then sdpa": lambda q, k, v: F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True),
-        "composed": lambda q, k, v: softmax_product((turned(q) * scale) @ turned(k).mT, v, hidden)})
+        "turn, then sdpa": lambda q, k, v: F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True),
+        "composed": lambda q, k, v: softmax_product((rotated(q) * scale) @ rotated(k).mT, v, hidden)})
 
     buckets = t5_buckets(distance)
     bias = table(BUCKETS, heads, size=1.0)
@@ -125,7 +125,7 @@ def encodings(heads, tokens, dim):
     by_head = torch.from_numpy(rows).transpose(0, 1).contiguous()  # [heads, tokens, dim]
 
     def shifted(x):
-        """Row m moves left until its column of distance 0 stands at m."""
+        """Row m moves left until its column of distance 0 is at m."""
         _, heads, queries, columns = x.shape
         x = F.pad(x, (1, 0)).view(1, heads, columns + 1, queries)
         return x[:, :, 1:].view(1, heads, queries, columns)

@@ -17,14 +17,14 @@ import phasor
 
 heads, head_dim, tokens = 4, 64, 384
 random = np.random.default_rng(0)
-# Tokens that resemble each other (a shared direction) with something of their own, as in a trained model.
+# Tokens with a shared direction plus independent noise, similar to a trained model.
 q, k = (0.7 + 0.7 * random.standard_normal((tokens, heads, head_dim), dtype=np.float32) for _ in range(2))
 # Values that are rows of the identity: the output is then the attention itself.
 v = np.broadcast_to(np.eye(tokens, dtype=np.float32)[:, None], (tokens, heads, tokens)).copy()
 
 
 def small(*shape: int) -> np.ndarray:
-    """A table as training might leave it: small random numbers."""
+    """A table of small random numbers, in place of a trained one."""
     return (0.1 * random.standard_normal(shape)).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ encodings: dict[str, phasor.RopeSpec | phasor.Encoding | list[phasor.RopeSpec | 
 }
 
 third = tokens // 3
-# One scale for all of them: T5's own would be 1.
+# The same scale for all: the default of T5 is 1.
 print(f"{'encoding':18} {'far':>7} {'middle':>7} {'near':>7}   milliseconds")
 for name, encoding in encodings.items():
     begin = time.perf_counter()
@@ -68,7 +68,7 @@ for name, encoding in encodings.items():
     far, middle, near = (last[at * third : (at + 1) * third].sum() for at in range(3))
     print(f"{name:18} {far:7.3f} {middle:7.3f} {near:7.3f}   {milliseconds:8.1f}")
 
-# Linear attention has no softmax and no memory that grows: one state, whatever the length.
+# Linear attention has a state of constant size, for any length.
 state = phasor.LinearState(1, heads, head_dim, head_dim)
 values = random.standard_normal((1, tokens, heads, head_dim), dtype=np.float32)
 phasor.linear_attention(q[None], k[None], values, encoding=rope, causal=True, state=state)

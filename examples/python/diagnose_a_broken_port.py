@@ -1,6 +1,6 @@
-"""Diagnose a broken port: from a tensor before and after its rotation, say what the rotation was.
+"""Diagnose a broken port: find the rotation from a tensor before and after it.
 
-Six ports of one model, five of them with a mistake that real ports have had. Each dumps q before and after it turns.
+Six ports of one model, five of them with a mistake that real ports have had. Each dumps q before and after its rotation.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ ports = {
     "never read the base": phasor.rotate(q, right.replace(base=10000.0)),
     "scales linearly by 4": phasor.rotate(q, right.replace(scaling={"type": "linear", "factor": 4.0})),
     "starts at position 1": phasor.rotate(q, right, 1),
-    "turns backwards": phasor.rotate(q, right, inverse=True),
+    "rotates backwards": phasor.rotate(q, right, inverse=True),
 }
 
 for name, after in ports.items():
@@ -27,14 +27,14 @@ for name, after in ports.items():
         parts.append(f"but the positions begin at {found['offset']}")
     print(f"{name:28} {'; '.join(parts)}")
 
-# Without a config it still says what it sees.
+# Without a config it reports the rotation itself.
 found = phasor.diagnose(q, ports["never read the base"])
 print(
     f"\nno config: {found['answer']}, layout {found['layout']}, base {found['base']:g}, "
     f"residual {found['residual']:.1e}"
 )
 
-# Two engines may agree on everything above and still differ in their tables. An audit says by how much, and where.
+# Two engines may agree on everything above and still differ in their tables. An audit shows by how much, and at which row.
 cos, sin = phasor.cos_sin(right, 65536, angles="float32")
 audit = phasor.audit(cos, sin, right)
 print(

@@ -32,7 +32,7 @@ for method in plan["methods"]:
         )
 print("(pairs: frequency / unscaled frequency; 1 = as trained, 0.25 = slowed to fit)\n")
 
-# The plan names the keys to paste; they give a spec like any other.
+# The plan has the config keys to paste.
 yarn = next(method for method in plan["methods"] if method["method"] == "yarn")
 longer = {key: value for key, value in config.items() if key not in yarn["rope_parameters"]["remove"]} | yarn[
     "rope_parameters"
@@ -42,11 +42,11 @@ plain, _ = phasor.RopeSpec.from_hf(config).frequencies()
 scaled, amplitude = spec.frequencies(target)
 print(f"YaRN, pasted: {(scaled == plain).sum()} of {len(plain)} pairs untouched, amplitude {amplitude:.4f}")
 
-# Dynamic scaling depends on the length at hand, and says so.
+# Dynamic scaling depends on the context length.
 dynamic = phasor.RopeSpec.from_hf(config | {"rope_scaling": {"type": "dynamic", "factor": 4.0}})
 for context in (4096, 8192, 16384):
     slowest = dynamic.frequencies(context)[0][-1]
-    print(f"dynamic NTK at {context:5}: the slowest pair turns {slowest / plain[-1]:.3f} times as fast as unscaled")
+    print(f"dynamic NTK at {context:5}: the slowest pair rotates {slowest / plain[-1]:.3f} times as fast as unscaled")
 
 if len(sys.argv) > 1:
     from phasor import plot

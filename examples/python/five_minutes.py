@@ -1,4 +1,4 @@
-"""Five minutes with Phasor: a rotation, what it does to scores, attention with it, and a cache."""
+"""Five minutes with Phasor: a rotation, its effect on scores, attention, and a cache."""
 
 from typing import Literal
 
@@ -17,29 +17,29 @@ print(
     f"amplitude {amplitude:g}"
 )
 
-# Queries and keys are [batch, tokens, heads, head_dim]; a new array comes back, or out= turns in place.
+# Queries and keys are [batch, tokens, heads, head_dim]; the result is a new array, or out= (which may be the input).
 q = random.standard_normal((1, 6, 4, 64), dtype=np.float32)
 k = random.standard_normal((1, 6, 2, 64), dtype=np.float32)
-turned_q, turned_k = phasor.rotate_qk(q, k, spec)
-print("lengths kept:", np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(turned_q, axis=-1), rtol=1e-5))
+rotated_q, rotated_k = phasor.rotate_qk(q, k, spec)
+print("lengths kept:", np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(rotated_q, axis=-1), rtol=1e-5))
 
 
 # RoFormer (16): a score depends on the distance alone. The same pair of tokens, a million positions later:
 def score(m: int, n: int, angles: Literal["exact", "float32"] = "exact") -> float:
-    turned_q = phasor.rotate(q[:, :1, :1], spec, [m], angles=angles)
-    turned_k = phasor.rotate(k[:, :1, :1], spec, [n], angles=angles)
-    return float(np.vdot(turned_q, turned_k))
+    rotated_q = phasor.rotate(q[:, :1, :1], spec, [m], angles=angles)
+    rotated_k = phasor.rotate(k[:, :1, :1], spec, [n], angles=angles)
+    return float(np.vdot(rotated_q, rotated_k))
 
 
 print(f"score at positions 7 and 3: {score(7, 3):.4f}; a million later: {score(1_000_007, 1_000_003):.4f}")
 # Engines that multiply position by frequency in float32 lose that:
 print(f"the same with float32 angles: {score(1_000_007, 1_000_003, 'float32'):.4f}")
 
-# Attention turns q and k as it reads them; 4 query heads share 2 key heads.
+# attention() rotates q and k itself; 4 query heads share 2 key heads.
 v = random.standard_normal((1, 6, 2, 64), dtype=np.float32)
 whole = phasor.attention(q, k, v, encoding=spec, causal=True)
 
-# Token by token through a cache it is the same.
+# The same, token by token, with a cache.
 cache = phasor.KVCache(key_heads=2, head_dim=64, capacity=16, spec=spec)
 rows = []
 for token in range(6):
@@ -47,7 +47,7 @@ for token in range(6):
     rows.append(cache.attention(q[:, token : token + 1]))
 print(f"cache against batch: largest difference {np.abs(np.concatenate(rows, axis=1) - whole).max():.1e}")
 
-# What cannot be right is refused, with what was expected and what came.
+# Invalid arguments raise phasor.Error: a ValueError that names the argument and its value.
 try:
     phasor.RopeSpec(head_dim=64, rotary_dim=7)
 except phasor.Error as error:

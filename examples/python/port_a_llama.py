@@ -1,7 +1,7 @@
 """Port a LLaMA: one attention layer in NumPy, from the model's config, in both layouts of its weights.
 
 Meta's checkpoints pair neighbouring features (interleaved); Hugging Face's hold the same weights with the rows of q
-and k reordered, so that pairs stand half a head apart. Mixing the two gives text that looks like noise.
+and k reordered, so that the features of a pair are half a head apart. Mixing the two gives text that looks like noise.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ config = {
 }
 heads, key_heads, head_dim = 8, 2, 32
 
-# Everything about the rotation comes from the config; what Phasor does not understand it refuses.
+# Everything about the rotation comes from the config; an unknown key about positions is an error.
 spec = phasor.RopeSpec.from_hf(config)
 layer = phasor.explain(config)["layers"][0]
 print(
@@ -58,11 +58,11 @@ meta_k = phasor.convert_layout(w_k, to="interleaved", heads=key_heads)
 meta = layer_output(meta_q, meta_k, spec.replace(layout="interleaved"))
 print(f"weights and layout converted together: largest difference {np.abs(meta - ours).max():.1e}")
 
-# Only one of the two converted: the classic broken port.
+# Only one of the two converted: a common mistake.
 broken = layer_output(meta_q, meta_k, spec)
 print(f"weights converted, layout forgotten:   largest difference {np.abs(broken - ours).max():.1e}")
 
-# And Phasor can tell from one tensor, before and after its rotation, which layout was used.
+# diagnose() finds the layout from one tensor before and after its rotation.
 q = (x @ w_q.T).reshape(12, heads, head_dim)
 found = phasor.diagnose(q, phasor.rotate(q, spec.replace(layout="interleaved")), config=spec)
 print("diagnose:", found["differences"][0]["text"])

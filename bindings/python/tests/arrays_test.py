@@ -1,4 +1,4 @@
-"""Arrays come in and go out as they are: no copies, every protocol, the kind that came in."""
+"""Array arguments: no copies, every protocol, results of the same library."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_read_only_array_is_read_and_not_written():
     x.flags.writeable = False
     phasor.rotate(x, SPEC)
     before = x.copy()
-    with pytest.raises(phasor.Error, match="written"):
+    with pytest.raises(phasor.Error, match="rotate: out"):
         phasor.rotate(x, SPEC, 3, out=x)
     np.testing.assert_array_equal(x, before)
 
@@ -77,13 +77,13 @@ def test_subclasses_of_numpy_arrays_are_read():
     np.testing.assert_array_equal(np.asarray(phasor.rotate(x, SPEC, 3)), phasor.rotate(np.asarray(x), SPEC, 3))
 
 
-def test_what_is_no_array_is_refused():
+def test_objects_that_are_not_arrays_are_refused():
     for thing in (None, 3.0, [1.0, 2.0], {"x": 1}, object()):
-        with pytest.raises(phasor.Error, match="array"):
+        with pytest.raises(phasor.Error, match=type(thing).__name__):
             phasor.rotate(thing, SPEC)
 
 
-def test_a_producer_that_fails_is_told():
+def test_the_error_of_a_producer_is_shown():
     class Broken:
         def __dlpack__(self, **keywords):
             raise BufferError("on another planet")
@@ -98,7 +98,7 @@ def test_a_producer_that_fails_is_told():
 def test_strides_of_broken_elements_are_refused():
     raw = np.zeros(1 * 2 * 1 * 65 * 4 + 4, np.uint8)
     odd = np.lib.stride_tricks.as_strided(raw[:4].view(np.float32), (2, 1, 64), (258, 258, 4))
-    with pytest.raises(phasor.Error, match="whole elements"):
+    with pytest.raises(phasor.Error, match="258 bytes"):
         phasor.rotate(odd, SPEC)
 
 
@@ -137,7 +137,7 @@ def test_python_allocates_the_result_and_nothing_more():
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2], lambda x: x.transpose(0, 2, 1, 3)],
                          ids=["dense", "strided", "heads-first"])
 def test_nothing_is_copied_behind_the_scenes(view, peak_rise):
-    """In place, 128 MiB are turned without the process growing: no copy in C++ either."""
+    """In place, 128 MiB are rotated without the process growing: no copy in C++ either."""
     x = np.ones((1, 8192, 64, 64), np.float32)
     part = view(x)
     positions = np.arange(part.shape[1])

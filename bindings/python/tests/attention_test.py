@@ -298,9 +298,9 @@ def test_encodings_of_two_scales_are_refused() -> None:
     x = normal(1, 6, 2, 4)
     scaled = phasor.Encoding("alibi", scale=0.5)
     other = {"encoding": "none", "scale": 0.25}
-    with pytest.raises(phasor.Error, match="must have one scale, got 0.5 and 0.25"):
+    with pytest.raises(phasor.Error, match="0.5 .*0.25"):
         phasor.attention(x, x, x, encoding=[scaled, other])
-    with pytest.raises(phasor.Error, match="must have one scale, got 0.5 of rope and 1 of t5"):
+    with pytest.raises(phasor.Error, match="0.5 .*rope.* 1 .*t5"):
         table = phasor.Encoding("t5", relative_attention_bias=normal(8, 2))
         phasor.attention(x, x, x, encoding=[phasor.RopeSpec(4, layout="half"), table])
 
@@ -350,36 +350,36 @@ def test_one_array_in_two_places_has_two_gradients() -> None:
 @pytest.mark.parametrize(
     ("changes", "match", "code"),
     [
-        ({"q": normal(5, 8)}, r"attention: q must be \[batch, tokens, heads, dim\]", "shape_mismatch"),
-        ({"q": [[1.0]]}, "attention: q must be an array", "invalid_argument"),
-        ({"k": normal(1, 6, 3, 8)}, "heads must be a multiple of key_heads, got 4 and 3", "invalid_argument"),
-        ({"k": normal(1, 6, 2, 7)}, "head_dim, got 8 and 7", "shape_mismatch"),
-        ({"v": normal(1, 5, 2, 8)}, "k and v must have the same tokens, got 6 and 5", "shape_mismatch"),
-        ({"q": np.zeros((1, 6, 4, 8), np.int64)}, "attention: q must hold float16", "unsupported"),
+        ({"q": normal(5, 8)}, r"attention: q .*\[5, 8\]", "shape_mismatch"),
+        ({"q": [[1.0]]}, "attention: q .*list", "invalid_argument"),
+        ({"k": normal(1, 6, 3, 8)}, "4 .*3", "invalid_argument"),
+        ({"k": normal(1, 6, 2, 7)}, "8.* 7", "shape_mismatch"),
+        ({"v": normal(1, 5, 2, 8)}, "6 .*5", "shape_mismatch"),
+        ({"q": np.zeros((1, 6, 4, 8), np.int64)}, "attention: q .*int64", "unsupported"),
         ({"v": normal(1, 6, 2, 8, dtype=np.float64)}, "f64", "unsupported"),
-        ({"q": normal(1, 6, 8, 4).swapaxes(2, 3)}, "attention: q must have the features of a head side", "unsupported"),
-        ({"encoding": 3}, "encoding: must be a RopeSpec, an Encoding, a dictionary", "invalid_argument"),
-        ({"encoding": []}, "must list at least one encoding", "invalid_argument"),
-        ({"encoding": phasor.RopeSpec(16, layout="half")}, "head_dim must be that of q, 8, got 16", "shape_mismatch"),
+        ({"q": normal(1, 6, 8, 4).swapaxes(2, 3)}, "attention: q .*stride of 4", "unsupported"),
+        ({"encoding": 3}, "encoding: .*int", "invalid_argument"),
+        ({"encoding": []}, "encoding: .*empty", "invalid_argument"),
+        ({"encoding": phasor.RopeSpec(16, layout="half")}, "head_dim .*8, got 16", "shape_mismatch"),
         ({"encoding": phasor.RopeSpec(8)}, "layout", "invalid_argument"),
-        ({"encoding": {"encoding": "shaw", "clip": 1, "rel_k": normal(3, 9)}}, "have dim 8, got 9", "shape_mismatch"),
-        ({"window": 0}, "window must be at least 1, got 0", "invalid_argument"),
-        ({"scale": float("nan")}, "scale must be finite", "invalid_argument"),
-        ({"soft_cap": -1.0}, "soft_cap must be finite and not negative", "invalid_argument"),
-        ({"mask": np.ones((5, 6), bool)}, "mask: axis queries must be 1 or 6, got 5", "shape_mismatch"),
-        ({"mask": np.ones((6, 6), np.int64)}, "attention: mask must be bool, uint8 or floats", "unsupported"),
-        ({"mask": np.ones(6, bool)}, "mask: rank must be 2", "shape_mismatch"),
-        ({"key_lengths": [7]}, "key_lengths must be from 0 to 6, got 7", "out_of_range"),
-        ({"key_padding": np.ones((6, 1), bool)}, r"must be \[1, 6\] or \[6\], got \[6, 1\]", "shape_mismatch"),
-        ({"query_positions": np.zeros((1, 1, 1, 6))}, "query_positions must be None, an int", "shape_mismatch"),
-        ({"query_segments": np.zeros((2, 6), np.int32)}, "attention: query_segments must be", "shape_mismatch"),
-        ({"order": "heads"}, "order", "invalid_argument"),
-        ({"angles": "double"}, "attention: angles must be exact or float32, got double", "invalid_argument"),
-        ({"threads": -1}, "threads must not be negative, got -1", "invalid_argument"),
-        ({"log_sum_exp": np.zeros((1, 6, 4), np.float32)}, r"must be \[1, 4, 6\] float32", "shape_mismatch"),
-        ({"log_sum_exp": np.zeros((1, 4, 6))}, r"log_sum_exp must be \[1, 4, 6\] float32", "shape_mismatch"),
-        ({"out": np.zeros((1, 6, 4, 9), np.float32)}, r"out must be \[1, 6, 4, 8\] float32, got", "shape_mismatch"),
-        ({"out": np.zeros((1, 6, 4, 8))}, r"out must be \[1, 6, 4, 8\] float32, got .* float64", "shape_mismatch"),
+        ({"encoding": {"encoding": "shaw", "clip": 1, "rel_k": normal(3, 9)}}, "8.* 9", "shape_mismatch"),
+        ({"window": 0}, "window .*0", "invalid_argument"),
+        ({"scale": float("nan")}, "scale .*nan", "invalid_argument"),
+        ({"soft_cap": -1.0}, "soft_cap .*-1", "invalid_argument"),
+        ({"mask": np.ones((5, 6), bool)}, "mask.* 5", "shape_mismatch"),
+        ({"mask": np.ones((6, 6), np.int64)}, "attention: mask .*int64", "unsupported"),
+        ({"mask": np.ones(6, bool)}, "mask.* 1", "shape_mismatch"),
+        ({"key_lengths": [7]}, "key_lengths .*7", "out_of_range"),
+        ({"key_padding": np.ones((6, 1), bool)}, r"key_padding .*\[1, 6\].*\[6, 1\]", "shape_mismatch"),
+        ({"query_positions": np.zeros((1, 1, 1, 6))}, r"query_positions .*\[1, 1, 1, 6\]", "shape_mismatch"),
+        ({"query_segments": np.zeros((2, 6), np.int32)}, r"attention: query_segments .*\[2, 6\]", "shape_mismatch"),
+        ({"order": "heads"}, "order .*heads$", "invalid_argument"),
+        ({"angles": "double"}, "attention: angles .*double", "invalid_argument"),
+        ({"threads": -1}, "threads .*-1", "invalid_argument"),
+        ({"log_sum_exp": np.zeros((1, 6, 4), np.float32)}, r"log_sum_exp .*\[1, 4, 6\] float32.*\[1, 6, 4\]", "shape_mismatch"),
+        ({"log_sum_exp": np.zeros((1, 4, 6))}, r"log_sum_exp .*\[1, 4, 6\] float32.*float64", "shape_mismatch"),
+        ({"out": np.zeros((1, 6, 4, 9), np.float32)}, r"out .*\[1, 6, 4, 8\] float32.*\[1, 6, 4, 9\]", "shape_mismatch"),
+        ({"out": np.zeros((1, 6, 4, 8))}, r"out .*\[1, 6, 4, 8\] float32.* float64", "shape_mismatch"),
     ],
 )  # fmt: skip
 def test_refusals_write_nothing(changes: dict[str, Any], match: str, code: str) -> None:
@@ -398,13 +398,13 @@ def test_refusals_write_nothing(changes: dict[str, Any], match: str, code: str) 
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"d_q": np.zeros((1, 6, 2, 7), np.float32)}, "attention_backward: d_q must have the shape of"),
-        ({"d_k": np.zeros((1, 6, 2, 8), np.int32)}, "attention_backward: d_k must hold"),
+        ({"d_q": np.zeros((1, 6, 2, 7), np.float32)}, r"attention_backward: d_q .*\[1, 6, 2, 7\]"),
+        ({"d_k": np.zeros((1, 6, 2, 8), np.int32)}, "attention_backward: d_k .*int32"),
         ({"log_sum_exp": None}, "log_sum_exp"),
-        ({"d_tables": {"rel_v": np.zeros((3, 8), np.float32)}}, r"arrays of the encoding \(rel_k\), got \"rel_v\""),
-        ({"d_tables": {"rel_k": np.zeros((2, 8), np.float32)}}, r"\[\"rel_k\"\] must have the shape of \[3, 8\]"),
-        ({"d_tables": {"rel_k": np.zeros((3, 8), np.float16)}}, "must be float32 or float64, got"),
-        ({"d_tables": [1]}, "d_tables must be a mapping"),
+        ({"d_tables": {"rel_v": np.zeros((3, 8), np.float32)}}, r"d_tables.*\"rel_v\".*\"rel_k\""),
+        ({"d_tables": {"rel_k": np.zeros((2, 8), np.float32)}}, r"\[\"rel_k\"\] .*\[3, 8\].*\[2, 8\]"),
+        ({"d_tables": {"rel_k": np.zeros((3, 8), np.float16)}}, "rel_k.*float16"),
+        ({"d_tables": [1]}, "d_tables .*list"),
     ],
 )  # fmt: skip
 def test_backward_refusals_write_nothing(changes: dict[str, Any], match: str) -> None:
@@ -417,7 +417,7 @@ def test_backward_refusals_write_nothing(changes: dict[str, Any], match: str) ->
     arguments: dict[str, Any] = {"log_sum_exp": sums, **grads, **changes}
     with pytest.raises(phasor.Error, match=match):
         phasor.attention_backward(x, x, x, out, d_out=x, encoding=encoding, **arguments)
-    with pytest.raises(phasor.Error, match="must not be a table itself, got rel_k"):
+    with pytest.raises(phasor.Error, match="d_tables.* got rel_k"):
         phasor.attention_backward(x, x, x, out, sums, x, encoding=encoding, **grads, d_tables={"rel_k": table})
     for gradient in grads.values():
         assert (gradient == 3.0).all()

@@ -1,4 +1,4 @@
-"""Thousands of calls with arguments that make no sense: each gives a result or a refusal, never a crash.
+"""Thousands of calls with random arguments: each gives a result or an Error, never a crash.
 
 A crash of the module ends the process, and with it this test.
 """

@@ -1,4 +1,4 @@
-"""KVCache: against attention over the whole sequence, whatever the cache went through."""
+"""KVCache: compared with attention over the whole sequence, after every kind of change."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def test_other_encodings_beside_the_rotation() -> None:
     for encoding in choices:
         out = cache.attention(q, encoding=encoding, window=5, soft_cap=2.0)
         np.testing.assert_allclose(out, expected, atol=2e-6)
-    unturned = cache_of(k, v, spec=None)
-    assert unturned.spec is None
-    np.testing.assert_array_equal(unturned.keys, k)
+    plain_cache = cache_of(k, v, spec=None)
+    assert plain_cache.spec is None
+    np.testing.assert_array_equal(plain_cache.keys, k)
     mask = np.random.default_rng(0).random((TOKENS, TOKENS)) < 0.8
     expected = phasor.attention(q, k, v, encoding=alibi, mask=mask)
-    np.testing.assert_allclose(unturned.attention(q, encoding=alibi, causal=False, mask=mask), expected, atol=2e-6)
+    np.testing.assert_allclose(plain_cache.attention(q, encoding=alibi, causal=False, mask=mask), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)])
@@ -120,7 +120,7 @@ def test_forks_go_apart() -> None:
     fork = cache.fork(30)
     fork.append(k, v)
     assert (len(cache), len(fork), fork.capacity, cache.fork().capacity) == (TOKENS, 2 * TOKENS, 30, 20)
-    with pytest.raises(phasor.Error, match="12 tokens .*got 3"):
+    with pytest.raises(phasor.Error, match="12 .*3"):
         cache.fork(3)
 
 
@@ -137,7 +137,7 @@ def test_heads_first_and_no_batch() -> None:
 def test_repr_counts() -> None:
     _, k, v = tensors()
     assert repr(cache_of(k, v)) == (
-        "KVCache(key_heads=2, head_dim=8, capacity=20, value_dim=6, batch=2), 12 tokens of f32, turned"
+        "KVCache(key_heads=2, head_dim=8, capacity=20, value_dim=6, batch=2), 12 tokens of f32, rotated"
     )
 
 
@@ -146,8 +146,8 @@ def test_repr_counts() -> None:
     [
         ({"key_heads": 0}, "key_heads"),
         ({"capacity": -1}, "capacity"),
-        ({"dtype": "float64"}, "dtype must be float32, float16 or bfloat16, got float64"),
-        ({"mode": "loose"}, "mode must be compact or drift_free, got loose"),
+        ({"dtype": "float64"}, "dtype .*float64"),
+        ({"mode": "loose"}, "mode .*loose"),
         ({"spec": phasor.RopeSpec(16, layout="half")}, "head_dim"),
         ({"spec": phasor.RopeSpec(8)}, "layout"),
     ],
@@ -162,15 +162,15 @@ def test_refusals_leave_the_cache_alone() -> None:
     cache = cache_of(k, v)
     keys = cache.keys
     acts: dict[str, Callable[[], object]] = {
-        "KVCache.append: k must be": lambda: cache.append(k[0, 0], v),
-        r"k must be \[2, 12, 2, 8\], got \[1, 12, 2, 8\]": lambda: cache.append(k[:1], v[:1]),
+        r"KVCache.append: k .*\[2, 8\]": lambda: cache.append(k[0, 0], v),
+        r"k .*\[1, 12, 2, 8\]": lambda: cache.append(k[:1], v[:1]),
         "positions": lambda: cache.append(k[:, :1], v[:, :1], [np.inf]),
         "truncate": lambda: cache.truncate(13),
         "evict": lambda: cache.evict(3, 13),
         "shift": lambda: cache.shift(-1, 3, 1),
-        "rerotate: spec must be": lambda: cache.rerotate(None),  # type: ignore[arg-type]
-        "out must be": lambda: cache.attention(q, out=np.zeros((1, 2), np.float32)),
-        "key_padding must be": lambda: cache.attention(q, key_padding=np.ones((2, 3), bool)),
+        "rerotate: spec .*None": lambda: cache.rerotate(None),  # type: ignore[arg-type]
+        r"out .*\[1, 2\]": lambda: cache.attention(q, out=np.zeros((1, 2), np.float32)),
+        r"key_padding .*\[2, 3\]": lambda: cache.attention(q, key_padding=np.ones((2, 3), bool)),
     }
     for match, act in acts.items():
         with pytest.raises(phasor.Error, match=match):
@@ -198,7 +198,7 @@ def test_changes_are_refused_while_another_thread_reads() -> None:
         try:
             cache.truncate(4000)
         except phasor.Error as error:
-            refused = "must be free of other threads' calls" in str(error)
+            refused = "KVCache" in str(error) and "thread" in str(error)
     reader.join()
     assert refused
     cache.truncate(3999)

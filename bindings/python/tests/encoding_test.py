@@ -1,4 +1,4 @@
-"""Encoding: every name and member, arrays as tables, files, and what is refused when."""
+"""Encoding: every name and member, arrays as tables, files, and errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_several_at_once() -> None:
     in_json = {"encoding": [spec, {"encoding": "shaw", "clip": 3, "rel_v": table}, {"encoding": "alibi"}]}
     np.testing.assert_array_equal(attend(in_json), listed)
     assert np.abs(attend([spec, shaw]) - listed).max() > 1e-4
-    with pytest.raises(phasor.Error, match="rope.*rotation"):
+    with pytest.raises(phasor.Error, match="rope"):
         attend([spec, spec])
 
 
@@ -103,9 +103,9 @@ def test_with_tables_replaces_arrays() -> None:
     assert other.tables["rel_v"] is table
     fresh = phasor.Encoding("shaw", clip=3, rel_k=2.0 * table, rel_v=table)
     np.testing.assert_array_equal(attend(other), attend(fresh))
-    with pytest.raises(phasor.Error, match='must replace arrays of the encoding, got "rel_q"'):
+    with pytest.raises(phasor.Error, match='"rel_q".*"rel_k"'):
         encoding.with_tables({"rel_q": table})
-    with pytest.raises(phasor.Error, match=r"rel_k: expected a table .* got the shape \[28\]"):
+    with pytest.raises(phasor.Error, match=r"rel_k.*\[28\]"):
         encoding.with_tables({"rel_k": table.reshape(-1)})
 
 
@@ -154,19 +154,19 @@ def test_rows_that_follow_the_tokens_are_read_anew() -> None:
 @pytest.mark.parametrize(
     ("name", "members", "match", "code"),
     [
-        ("shaws", {}, 'got "shaws"', "invalid_argument"),
-        ("sinusoidal", {}, "added to the input before the projections", "unsupported"),
+        ("shaws", {}, '"shaws"', "invalid_argument"),
+        ("sinusoidal", {}, "sinusoidal", "unsupported"),
         ("shaw", {"clip": 3}, "rel_k.*rel_v", "invalid_argument"),
         ("shaw", {"clip": 3, "rel_k": normal(7, 4), "rel_q": 1}, "rel_q", "invalid_argument"),
-        ("shaw", {"clip": 3, "rel_k": normal(7)}, r"rel_k: .* got the shape \[7\]", "shape_mismatch"),
-        ("shaw", {"clip": 3, "rel_k": np.ones((7, 4), np.int64)}, "rel_k must hold float16", "unsupported"),
-        ("shaw", {"clip": 3, "rel_k": np.ones((0, 4), np.float32)}, r"rel_k: .*\[0, 4\]", "shape_mismatch"),
-        ("shaw", {"clip": 3, "rel_k": object()}, "rel_k must be a number, text, .* got object", "invalid_argument"),
-        ("shaw", {"clip": 3, "rel_k": {"array": "other"}}, "rel_k: .*other", "invalid_argument"),
-        ("t5", {"relative_attention_bias": normal(8, 2), "num_buckets": 9}, "num_buckets: .* 8 .* 9", "invalid_argument"),
+        ("shaw", {"clip": 3, "rel_k": normal(7)}, r"rel_k.*\[7\]", "shape_mismatch"),
+        ("shaw", {"clip": 3, "rel_k": np.ones((7, 4), np.int64)}, "rel_k .*int64", "unsupported"),
+        ("shaw", {"clip": 3, "rel_k": np.ones((0, 4), np.float32)}, r"rel_k.*\[0, 4\]", "shape_mismatch"),
+        ("shaw", {"clip": 3, "rel_k": object()}, "rel_k .*object", "invalid_argument"),
+        ("shaw", {"clip": 3, "rel_k": {"array": "other"}}, "rel_k.*other", "invalid_argument"),
+        ("t5", {"relative_attention_bias": normal(8, 2), "num_buckets": 9}, "num_buckets", "invalid_argument"),
         ("rope", {"head_dim": 4, "basis": 1}, "basis", "invalid_argument"),
         ("shaw", {"clip": 1, "rel_k": "missing.npy"}, "missing.npy", "io"),
-        ("none", {"scale": float("inf")}, "expected JSON|scale", "invalid_argument"),
+        ("none", {"scale": float("inf")}, "column 31|scale", "invalid_argument"),
     ],
 )  # fmt: skip
 def test_refusals_at_construction(name: str, members: dict[str, Any], match: str, code: str) -> None:
@@ -178,7 +178,7 @@ def test_refusals_at_construction(name: str, members: dict[str, Any], match: str
 
 
 def test_the_name_comes_once() -> None:
-    with pytest.raises(phasor.Error, match="the name must come once"):
+    with pytest.raises(phasor.Error, match='"encoding"'):
         phasor.Encoding("none", encoding="alibi")
 
 
@@ -188,7 +188,7 @@ def test_what_only_attention_can_tell() -> None:
     with pytest.raises(phasor.Error, match="rotary_dim"):
         attend(rope)
     heads = phasor.Encoding("shaw", clip=3, rel_k=normal(3, 7, 4))
-    with pytest.raises(phasor.Error, match="must have heads 1 or 2, got 3"):
+    with pytest.raises(phasor.Error, match="3"):
         attend(heads)
 
 

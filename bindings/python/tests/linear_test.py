@@ -99,14 +99,14 @@ def test_streaming_equals_the_whole(features: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"features": "relu"}, "features must be elu_plus_one or softmax_exp, got relu"),
+        ({"features": "relu"}, "features .*relu"),
         ({"encoding": phasor.RopeSpec(4, layout="half")}, "head_dim"),
-        ({"k": normal(1, 6, 3, 8)}, r"must agree, got \[1, 6, 4, 8\], \[1, 6, 3, 8\]"),
-        ({"key_padding": np.ones((2, 6), bool)}, r"key_padding must be \[1, 6\]"),
-        ({"state": phasor.LinearState(1, 2, 8, 8), "causal": False}, "linear_attend"),
-        ({"state": phasor.LinearState(1, 2, 8, 7)}, "linear_attend"),
-        ({"out": np.zeros((1, 6, 4, 7), np.float32)}, r"out must be \[1, 6, 4, 8\]"),
-        ({"q": normal(1, 6, 4)[0]}, "linear_attention: q must be"),
+        ({"k": normal(1, 6, 3, 8)}, r"\[1, 6, 4, 8\].*\[1, 6, 3, 8\]"),
+        ({"key_padding": np.ones((2, 6), bool)}, r"key_padding .*\[1, 6\].*\[2, 6\]"),
+        ({"state": phasor.LinearState(1, 2, 8, 8), "causal": False}, "state"),
+        ({"state": phasor.LinearState(1, 2, 8, 7)}, "state.*7"),
+        ({"out": np.zeros((1, 6, 4, 7), np.float32)}, r"out .*\[1, 6, 4, 8\].*\[1, 6, 4, 7\]"),
+        ({"q": normal(1, 6, 4)[0]}, r"linear_attention: q .*\[6, 4\]"),
     ],
 )
 def test_refusals_write_nothing(changes: dict[str, Any], match: str) -> None:
@@ -152,13 +152,13 @@ def test_sinusoidal_rows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"positions": [0.5], "dim": 8}, "positions must hold integers"),
-        ({"positions": None, "dim": 8}, "positions must be given"),
-        ({"positions": -1, "dim": 8}, "must count from 0"),
-        ({"positions": 2**70, "dim": 8}, "must count from 0"),
+        ({"positions": [0.5], "dim": 8}, "positions .*float64"),
+        ({"positions": None, "dim": 8}, "positions .*None"),
+        ({"positions": -1, "dim": 8}, "positions .*-1"),
+        ({"positions": 2**70, "dim": 8}, f"positions .*{2**70}"),
         ({"positions": 3, "dim": 0}, "dim"),
-        ({"positions": 3, "dim": 8, "variant": "halves"}, "variant must be interleaved, concat or fairseq"),
-        ({"positions": 3, "dim": 8, "dtype": "float16"}, "dtype must be float32 or float64, got float16"),
+        ({"positions": 3, "dim": 8, "variant": "halves"}, "variant .*halves"),
+        ({"positions": 3, "dim": 8, "dtype": "float16"}, "dtype .*float16"),
     ],
 )
 def test_sinusoidal_refusals(arguments: dict[str, Any], match: str) -> None:

@@ -1,4 +1,4 @@
-"""Model: logits and answers of the golden checkpoints, iterators, chat, fill, and what is refused."""
+"""Model: logits and answers of the golden checkpoints, iterators, chat, fill, and errors."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ def test_fill(tmp_path: pathlib.Path) -> None:
     assert filling["choices"][0]["logit"] == pytest.approx(29.1340106009053, rel=1e-5)
     assert len(filling["choices"]) == 3
     assert len(model.fill("[MASK] of [MASK]")) == 2
-    for text, count, message in (("no mask", 5, r"\[MASK\]"), ("[MASK]", 0, "count must be at least 1")):
+    for text, count, message in (("no mask", 5, r"\[MASK\]"), ("[MASK]", 0, "count .*0")):
         with pytest.raises(phasor.Error, match=message):
             model.fill(text, count=count)
-    with pytest.raises(phasor.Error, match="Model.generate: the model must be a decoder, got roformer"):
+    with pytest.raises(phasor.Error, match="Model.generate: .*roformer"):
         model.generate("the")
 
 
@@ -253,9 +253,9 @@ def test_chat_writes_the_template_of_the_model(talking: phasor.Model) -> None:
     assert isinstance("".join(talking.generate(text, tokens=4)), str)
     for wrong, words in (
         ([], "message"),
-        ([{"role": "user"}], "the strings role and content, got {'role': 'user'}"),
+        ([{"role": "user"}], "{'role': 'user'}"),
         ([{"role": "robot", "content": "x"}], "robot"),
-        (["Hi"], "got 'Hi'"),
+        (["Hi"], "'Hi'"),
     ):
         with pytest.raises(phasor.Error) as refusal:
             talking.chat(wrong)  # type: ignore[arg-type]
@@ -265,38 +265,38 @@ def test_chat_writes_the_template_of_the_model(talking: phasor.Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "values"),
     [
-        (lambda m: m.encode("x"), "Model.encode: the model must have a tokenizer, got none"),
-        (lambda m: m.decode([1]), "Model.decode: the model must have a tokenizer"),
-        (lambda m: m.generate("x"), "Model.generate: the model must have a tokenizer"),
-        (lambda m: m.generate([1]), "Model.generate: the model must have a tokenizer"),
-        (lambda m: m.generate_ids("x"), "Model.generate: the model must have a tokenizer"),
-        (lambda m: m.chat([{"role": "user", "content": "x"}]), "Model.chat: the model must have a tokenizer"),
-        (lambda m: m.fill("[MASK]"), "Model.fill: the model must be a roformer, got a decoder, llama"),
-        (lambda m: m.logits([]), "at least one token"),
-        (lambda m: m.logits(np.zeros(0, np.int64)), "at least one token"),
-        (lambda m: m.logits([[[1]]]), "Model.logits: ids must be [tokens] or [batch, tokens]"),
-        (lambda m: m.logits([1.5]), "must hold integers"),
-        (lambda m: m.logits([1, 97]), "97"),
-        (lambda m: m.logits([1, 2], mask=[1]), "Model.logits: mask must have the shape of ids"),
-        (lambda m: m.logits([[1, 2]], mask=[[0, 0]]), "row 0"),
-        (lambda m: m.logits([1, 2], token_types=[0, 0]), "must be a roformer"),
-        (lambda m: m.generate_ids(np.zeros(0, np.int64)), "at least one token"),
-        (lambda m: m.generate_ids([[1]]), "prompt must be a str or token ids [tokens]"),
-        (lambda m: m.generate_ids([97]), "from 0 to 96, got 97"),
-        (lambda m: m.generate_ids([1], tokens=-1), "tokens must be at least 0, got -1"),
-        (lambda m: m.generate_ids([1], tokens=300), "context of 256"),
-        (lambda m: m.generate_ids([1], temperature=-1.0), "temperature"),
-        (lambda m: m.generate_ids([1], top_k=3), "must come with a temperature above 0, got 0"),
-        (lambda m: m.generate_ids([1], temperature=1.0, top_p=0.0), "top_p"),
-        (lambda m: m.generate_ids([1], when_full="grow"), "when_full must be refuse or shift, got grow"),
+        (lambda m: m.encode("x"), ("Model.encode: ", "tokenizer")),
+        (lambda m: m.decode([1]), ("Model.decode: ", "tokenizer")),
+        (lambda m: m.generate("x"), ("Model.generate: ", "tokenizer")),
+        (lambda m: m.generate([1]), ("Model.generate: ", "tokenizer")),
+        (lambda m: m.generate_ids("x"), ("Model.generate: ", "tokenizer")),
+        (lambda m: m.chat([{"role": "user", "content": "x"}]), ("Model.chat: ", "tokenizer")),
+        (lambda m: m.fill("[MASK]"), ("Model.fill: ", "llama")),
+        (lambda m: m.logits([]), ("ids", "[0]")),
+        (lambda m: m.logits(np.zeros(0, np.int64)), ("ids", "[0]")),
+        (lambda m: m.logits([[[1]]]), ("Model.logits: ids", "[1, 1, 1]")),
+        (lambda m: m.logits([1.5]), ("ids", "float64")),
+        (lambda m: m.logits([1, 97]), ("97",)),
+        (lambda m: m.logits([1, 2], mask=[1]), ("Model.logits: mask", "[2]", "[1]")),
+        (lambda m: m.logits([[1, 2]], mask=[[0, 0]]), ("row 0",)),
+        (lambda m: m.logits([1, 2], token_types=[0, 0]), ("token_types", "llama")),
+        (lambda m: m.generate_ids(np.zeros(0, np.int64)), ("prompt",)),
+        (lambda m: m.generate_ids([[1]]), ("prompt", "[1, 1]")),
+        (lambda m: m.generate_ids([97]), ("96", "97")),
+        (lambda m: m.generate_ids([1], tokens=-1), ("tokens", "-1")),
+        (lambda m: m.generate_ids([1], tokens=300), ("300", "256")),
+        (lambda m: m.generate_ids([1], temperature=-1.0), ("temperature",)),
+        (lambda m: m.generate_ids([1], top_k=3), ("top_k", "temperature")),
+        (lambda m: m.generate_ids([1], temperature=1.0, top_p=0.0), ("top_p",)),
+        (lambda m: m.generate_ids([1], when_full="grow"), ("when_full", "grow")),
     ],
 )
-def test_refuses_before_anything_runs(call: Callable[[phasor.Model], object], words: str) -> None:
+def test_refuses_before_anything_runs(call: Callable[[phasor.Model], object], values: tuple[str, ...]) -> None:
     with pytest.raises(phasor.Error) as refusal:
         call(golden_model("llama_gqa_llama3"))
-    assert words in str(refusal.value)
+    assert all(value in str(refusal.value) for value in values), refusal.value
     assert "\n" not in str(refusal.value)
 
 
@@ -304,11 +304,11 @@ def test_load_refuses(tmp_path: pathlib.Path) -> None:
     good = GOLDEN / "models" / "llama_gqa_llama3" / "model"
     with pytest.raises(phasor.Error, match="absent"):
         phasor.Model.load(tmp_path / "absent")
-    with pytest.raises(phasor.Error, match="precision must be exact or fast, got half"):
+    with pytest.raises(phasor.Error, match="precision .*half"):
         phasor.Model.load(good, precision="half")  # type: ignore[arg-type]
-    with pytest.raises(phasor.Error, match="threads must be 0"):
+    with pytest.raises(phasor.Error, match="threads .*-1"):
         phasor.Model.load(good, threads=-1)
-    with pytest.raises(phasor.Error, match="must have a head, got a base model"):
+    with pytest.raises(phasor.Error, match="Model.logits: .*head"):
         golden_model("roformer_base").logits([1, 2])
 
 

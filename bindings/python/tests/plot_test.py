@@ -89,13 +89,13 @@ def test_decay_takes_labels_and_tells_equal_specs_apart() -> None:
 
 
 def test_decay_refuses() -> None:
-    wrong: tuple[list[object], ...] = ([], [phasor.RopeSpec(32)] * 9, ["llama"])
-    for specs in wrong:
-        with pytest.raises(phasor.Error, match="decay: specs must be"):
+    wrong: tuple[tuple[list[object], str], ...] = (([], "0"), ([phasor.RopeSpec(32)] * 9, "9"), (["llama"], "str"))
+    for specs, value in wrong:
+        with pytest.raises(phasor.Error, match=f"decay: specs .*got {value}"):
             plot.decay(specs)  # type: ignore[arg-type]
 
 
-def test_inner_products_are_those_of_rows_and_of_turned_vectors() -> None:
+def test_inner_products_are_those_of_rows_and_of_rotated_vectors() -> None:
     figure = plot.inner_products(phasor.RopeSpec(32, layout="interleaved"), positions=40, agreement=0.5, seed=3)
     panels = figure.axes[:3]
     assert has_text(figure)
@@ -111,9 +111,9 @@ def test_inner_products_are_those_of_rows_and_of_turned_vectors() -> None:
 
 
 def test_inner_products_refuses() -> None:
-    with pytest.raises(phasor.Error, match="whole head"):
+    with pytest.raises(phasor.Error, match="rotary_dim 16 of 32"):
         plot.inner_products(phasor.RopeSpec(32, rotary_dim=16))
-    with pytest.raises(phasor.Error, match="agreement"):
+    with pytest.raises(phasor.Error, match="agreement .*2"):
         plot.inner_products(agreement=2.0)
 
 
@@ -149,7 +149,7 @@ def test_wavelengths_draws_llama3_where_the_config_has_it() -> None:
         "YaRN",
         "none (plain RoPE)",
     ]
-    with pytest.raises(phasor.Error, match="wavelengths: a method must be .* got magic"):
+    with pytest.raises(phasor.Error, match="wavelengths: .*magic"):
         plot.wavelengths(LLAMA, to=16384, methods=["magic"])
 
 
@@ -159,7 +159,7 @@ def test_cos_sin_tables_are_cos_and_sin() -> None:
     angles = np.arange(20) * frequencies(16, 100.0)[:, None]
     np.testing.assert_allclose(image(figure.axes[0]), np.cos(angles), atol=1e-7)
     np.testing.assert_allclose(image(figure.axes[1]), np.sin(angles), atol=1e-7)
-    with pytest.raises(phasor.Error, match="positions must be at least 2"):
+    with pytest.raises(phasor.Error, match="positions .*got 1"):
         plot.cos_sin_tables(phasor.RopeSpec(16), positions=1)
 
 
@@ -174,7 +174,7 @@ def test_float32_error_is_the_rounding_of_the_product() -> None:
         rounded = positions.astype(np.float32)[:, None] * theta.astype(np.float32)
         worst = np.abs(rounded.astype(np.float64) - positions[:, None] * theta).max()
         assert drawn[power] == pytest.approx(worst, rel=0.02)
-    with pytest.raises(phasor.Error, match="last must be at least 16"):
+    with pytest.raises(phasor.Error, match="last .*got 8"):
         plot.float32_error(phasor.RopeSpec(64), last=8)
 
 
@@ -214,8 +214,8 @@ def test_attention_maps_draws_six_and_refuses() -> None:
     for choice, words in (
         ({"likeness": 1.5}, "likeness"),
         ({"tokens": 1}, "tokens"),
-        ({"encodings": {}}, "1 to 12"),
-        ({"encodings": {"x": "learned"}}, "by name"),
+        ({"encodings": {}}, "encodings .*got 0"),
+        ({"encodings": {"x": "learned"}}, "learned"),
     ):
         with pytest.raises(phasor.Error, match=words):
             plot.attention_maps(**choice)
@@ -262,23 +262,23 @@ def test_lab_table_draws_means_by_encoding(tmp_path: Path) -> None:
 def test_tables_refuse_other_columns(tmp_path: Path) -> None:
     lab = "experiment,encoding,step,loss"
     cases = (
-        (plot.eval_table, "model,scaling", (), "must have the columns model, scaling, context, .* got model, scaling"),
-        (plot.eval_table, EVAL, (), "must have rows"),
+        (plot.eval_table, "model,scaling", (), "context, nats.*model, scaling"),
+        (plot.eval_table, EVAL, (), "table.csv .*rows"),
         (
             plot.eval_table,
             EVAL,
             ("m", "none", 1, 8, "fast", 0, 0, 0),
-            "nats of row 1 must be a finite number, got fast",
+            "nats of row 1 .*fast",
         ),
-        (plot.lab_table, "step,loss", (), "must have the columns experiment, encoding, step, loss"),
-        (plot.lab_table, lab + ",accuracy", (), "must be experiment, encoding, step, loss, seed, got accuracy"),
+        (plot.lab_table, "step,loss", (), "experiment, encoding"),
+        (plot.lab_table, lab + ",accuracy", (), "accuracy"),
         (plot.lab_table, lab, ("e", "rope", 1, "nan"), "loss of row 1"),
     )
     for draw, columns, row, words in cases:
         path = write_csv(tmp_path / "table.csv", columns, *((row,) if row else ()))
         with pytest.raises(phasor.Error, match=words):
             draw(path)
-    with pytest.raises(phasor.Error, match="must be readable"):
+    with pytest.raises(phasor.Error, match="none.csv"):
         plot.lab_table(tmp_path / "none.csv")
 
 
@@ -296,7 +296,7 @@ def test_save_replaces_whole_files_or_none(tmp_path: Path, monkeypatch: pytest.M
     figure = plot.decay(phasor.RopeSpec(32), distance=8)
     old = tmp_path / "old.svg"
     old.write_text("old")
-    with pytest.raises(phasor.Error, match=r"must end in \.svg or \.png, got .*new\.pdf"):
+    with pytest.raises(phasor.Error, match=r"new\.pdf"):
         plot.save(figure, old, tmp_path / "new.pdf")
     assert old.read_text() == "old"
 
@@ -304,7 +304,7 @@ def test_save_replaces_whole_files_or_none(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(phasor.Error, match="old.svg must be writable, got No space left"):
+    with pytest.raises(phasor.Error, match="old.svg.*No space left"):
         plot.save(figure, old)
     assert old.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["old.svg"]
 
@@ -354,16 +354,16 @@ def test_command_takes_configs_and_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "there must be a FIGURE or --all DIR, got neither"),
+        ([], "FIGURE or --all"),
         (["decay"], "-o/--output"),
         (["pie", "-o", "x.svg"], "'pie'"),
-        (["decay", "-o", "x.pdf"], "must end in .svg or .png, got x.pdf"),
+        (["decay", "-o", "x.pdf"], "x.pdf"),
         (["decay", "--config", "nowhere.json", "-o", "x.svg"], "nowhere.json"),
-        (["decay", "--config", "{broken", "-o", "x.svg"], "--config must be a file or JSON"),
-        (["decay", "--config", '{"head_dim": 7}', "-o", "x.svg"], "rotary_dim must be even, got 7"),
-        (["cos_sin_tables", "--config", "{}", "--config", "{}", "-o", "x.svg"], "must have one --config, got 2"),
-        (["eval_table", "nowhere.csv", "-o", "x.svg"], "nowhere.csv must be readable"),
-        (["decay", "-o", "nowhere/x.svg"], "nowhere/x.svg must be writable"),
+        (["decay", "--config", "{broken", "-o", "x.svg"], "--config"),
+        (["decay", "--config", '{"head_dim": 7}', "-o", "x.svg"], "got 7"),
+        (["cos_sin_tables", "--config", "{}", "--config", "{}", "-o", "x.svg"], "cos_sin_tables takes one --config, got 2"),
+        (["eval_table", "nowhere.csv", "-o", "x.svg"], "nowhere.csv"),
+        (["decay", "-o", "nowhere/x.svg"], "nowhere/x.svg"),
     ],
 )
 def test_command_refuses_in_one_line(
@@ -395,9 +395,7 @@ def test_missing_matplotlib_is_said_in_one_line() -> None:
         "import runpy; sys.argv[1:] = ['decay', '-o', 'x.svg']; runpy.run_module('phasor.plot', run_name='__main__')",
     )
     assert (
-        run.returncode == 2
-        and run.stderr
-        == "phasor.plot: matplotlib must be installed (pip install matplotlib), got no module matplotlib\n"
+        run.returncode == 2 and run.stderr.count("\n") == 1 and "pip install matplotlib" in run.stderr
     )
     run = without(
         "matplotlib.pyplot",
@@ -409,4 +407,4 @@ def test_missing_matplotlib_is_said_in_one_line() -> None:
 def test_missing_onnx_is_said() -> None:
     run = without("onnx", "import phasor.onnx")
     assert run.returncode == 1
-    assert run.stderr.endswith("phasor.onnx: onnx must be installed (pip install onnx), got no module onnx\n")
+    assert "pip install onnx" in run.stderr.splitlines()[-1]

@@ -184,7 +184,7 @@ def test_audit_of_several_axes_and_of_a_context() -> None:
     assert phasor.audit(*table, dynamic, context=16)["within_threshold"] is False
 
 
-def refusals() -> list[tuple[Any, str]]:
+def refusals() -> list[tuple[Any, str | tuple[str, ...]]]:
     x = numbers(8, 2, 16)
     y = phasor.rotate(x, phasor.RopeSpec(16, layout="half"))
     spec = phasor.RopeSpec(16, layout="half")
@@ -193,7 +193,7 @@ def refusals() -> list[tuple[Any, str]]:
     return [
         (
             lambda: phasor.explain(3),  # type: ignore[arg-type]
-            "explain: config must be a dictionary, a path or an object with to_dict(), got int",
+            ("explain: config", "int"),
         ),
         (lambda: phasor.explain("no/such/folder"), "no/such/folder"),
         (lambda: phasor.explain({"head_dim": 8, "bas": 3}), "bas"),
@@ -207,14 +207,14 @@ def refusals() -> list[tuple[Any, str]]:
         (lambda: phasor.diagnose(x, y, axes=["tokens", "heads"]), "axes"),
         (lambda: phasor.diagnose(x, y, positions=np.arange(3)), "positions"),
         (lambda: phasor.diagnose("x", x), "diagnose: before"),
-        (lambda: phasor.audit(cos, sin[:4], spec), "audit: cos and sin must be [rows, pairs] of one type"),
-        (lambda: phasor.audit(cos[0], sin[0], spec), "audit: cos and sin must be [rows, pairs] of one type"),
-        (lambda: phasor.audit(cos, sin.astype(np.float64), spec), "of one type"),
-        (lambda: phasor.audit(cos.astype(np.int32), sin.astype(np.int32), spec), "must hold float16"),
-        (lambda: phasor.audit(cos[:, :4], sin[:, :4], spec), "8 rows of 8"),
-        (lambda: phasor.audit(cos, sin, spec, np.arange(3)), "audit: positions must be [8] for this spec"),
-        (lambda: phasor.audit(cos, sin, axial), "audit: positions must be [2, 8] for this spec, got None"),
-        (lambda: phasor.audit(cos, sin, spec, threshold=-1.0), "threshold must be at least 0, got -1"),
+        (lambda: phasor.audit(cos, sin[:4], spec), ("audit: cos and sin", "[8, 8]", "[4, 8]")),
+        (lambda: phasor.audit(cos[0], sin[0], spec), ("audit: cos and sin", "[8]")),
+        (lambda: phasor.audit(cos, sin.astype(np.float64), spec), ("float32", "float64")),
+        (lambda: phasor.audit(cos.astype(np.int32), sin.astype(np.int32), spec), "int32"),
+        (lambda: phasor.audit(cos[:, :4], sin[:, :4], spec), "8"),
+        (lambda: phasor.audit(cos, sin, spec, np.arange(3)), ("[8]", "[3]")),
+        (lambda: phasor.audit(cos, sin, axial), ("[2, 8]", "[8]")),
+        (lambda: phasor.audit(cos, sin, spec, threshold=-1.0), ("threshold", "-1")),
         (lambda: phasor.audit(cos, sin, 5), "audit: spec"),  # type: ignore[arg-type]
     ]
 
@@ -224,5 +224,6 @@ def test_refuses(case: int) -> None:
     call, words = refusals()[case]
     with pytest.raises(phasor.Error) as refusal:
         call()
-    assert words in str(refusal.value)
+    values = (words,) if isinstance(words, str) else words
+    assert all(value in str(refusal.value) for value in values), refusal.value
     assert "\n" not in str(refusal.value)

@@ -98,7 +98,7 @@ def test_inverse_undoes_and_transpose_is_the_adjoint():
     np.testing.assert_allclose(phasor.rotate(y, spec, 40, inverse=True), x, atol=1e-14)
     np.testing.assert_allclose((y * g).sum(), (x * phasor.rotate(g, spec, 40, transpose=True)).sum(), rtol=1e-12)
     assert np.abs(phasor.rotate(y, spec, 40, transpose=True) - x).max() > 0.1
-    with pytest.raises(phasor.Error, match="both"):
+    with pytest.raises(phasor.Error, match="inverse.*transpose"):
         phasor.rotate(x, spec, inverse=True, transpose=True)
 
 
@@ -185,7 +185,7 @@ def test_queries_and_keys_in_one_call():
     phasor.rotate_qk(q, k, spec, 30, out=(q, k))
     np.testing.assert_array_equal(q, got_q)
     np.testing.assert_array_equal(k, got_k)
-    with pytest.raises(phasor.Error, match="two arrays"):
+    with pytest.raises(phasor.Error, match="out .*ndarray"):
         phasor.rotate_qk(q, k, spec, out=q)
 
 
@@ -245,7 +245,7 @@ def test_rows_may_be_strided_and_per_batch_row():
     np.testing.assert_array_equal(one, phasor.rotate(x, spec, positions[0]))
     with pytest.raises(phasor.Error, match="tokens|6"):
         phasor.rotate_by(x, cos[:, :5], sin[:, :5], layout="half")
-    with pytest.raises(phasor.Error, match="one shape"):
+    with pytest.raises(phasor.Error, match=r"cos and sin .*\[1, "):
         phasor.rotate_by(x, cos, sin[:1], layout="half")
     with pytest.raises(phasor.Error, match="layout"):
         phasor.rotate_by(x, cos, sin, layout="diagonal")
@@ -270,7 +270,7 @@ def test_cos_sin_rows(dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
-def test_a_table_turns_as_the_angles_do(dtype, layout):
+def test_a_table_rotates_as_the_angles_do(dtype, layout):
     spec = RopeSpec(64, layout=layout)
     table = phasor.CosSinTable(spec, 32, first=10)
     assert (table.first, len(table), table.nbytes) == (10, 32, 2 * 32 * 32 * 4)
@@ -282,11 +282,11 @@ def test_a_table_turns_as_the_angles_do(dtype, layout):
                           phasor.rotate_qk(x, k, spec, positions, inverse=True)):
         np.testing.assert_array_equal(got, plain)
     for refused, message in (
-        (lambda: phasor.rotate(x, spec, 40, table=table), "table's"),
-        (lambda: phasor.rotate(x, spec.replace(base=5.0), 20, table=table), "same frequencies"),
+        (lambda: phasor.rotate(x, spec, 40, table=table), "44"),
+        (lambda: phasor.rotate(x, spec.replace(base=5.0), 20, table=table), "frequenc"),
         (lambda: phasor.rotate(x.astype(np.float64), spec, 20, table=table), "float64"),
         (lambda: phasor.rotate(x, spec, [10.5, 11, 12, 13, 14], table=table), "integer"),
-        (lambda: phasor.CosSinTable(spec, -1), "number of positions"),
+        (lambda: phasor.CosSinTable(spec, -1), "-1"),
         (lambda: phasor.CosSinTable(spec, 4, angles="rough"), "angles"),
     ):
         with pytest.raises(phasor.Error, match=message):
@@ -330,8 +330,8 @@ SPEC = RopeSpec(64, layout="half")
     (lambda x: phasor.rotate(x, SPEC, np.arange(4)), "positions|tokens"),
     (lambda x: phasor.rotate(x, SPEC, np.array([0, 1, 2, 3, np.nan])), "finite"),
     (lambda x: phasor.rotate(x, SPEC, 2**60), "2\\^53|9007199254740992|range|9.0"),
-    (lambda x: phasor.rotate(x, SPEC, 2**80), "64 bits"),
-    (lambda x: phasor.rotate(x, SPEC, np.zeros(5, bool)), "integers or floats"),
+    (lambda x: phasor.rotate(x, SPEC, 2**80), str(2**80)),
+    (lambda x: phasor.rotate(x, SPEC, np.zeros(5, bool)), "positions .*bool"),
     (lambda x: phasor.rotate(x, SPEC, np.zeros((1, 1, 1, 5))), "tokens"),
     (lambda x: phasor.rotate(x, SPEC, out=x[:1]), "out"),
     (lambda x: phasor.rotate(x, SPEC, out=x.astype(np.float64)), "out"),
@@ -341,12 +341,12 @@ SPEC = RopeSpec(64, layout="half")
     (lambda x: phasor.rotate(x, SPEC, angles="rough"), "angles"),
     (lambda x: phasor.rotate(x, SPEC, threads=-1), "threads"),
     (lambda x: phasor.rotate(x.transpose(0, 1, 3, 2), RopeSpec(3, rotary_dim=2, layout="half"),
-                             out=np.empty((2, 5, 64, 3), np.float32)), "side by side"),
-    (lambda x: phasor.rotate("x", SPEC), "array"),
+                             out=np.empty((2, 5, 64, 3), np.float32)), "stride of 64"),
+    (lambda x: phasor.rotate("x", SPEC), "rotate: x .*str"),
     (lambda x: phasor.cos_sin(SPEC, None), "positions"),
-    (lambda x: phasor.rotate(x, SPEC, [[1], [2, 3]]), "rows of one length"),
-    (lambda x: phasor.rotate(x, SPEC, np.zeros((0, 5))), "batch row"),
-    (lambda x: phasor.rotate(x, SPEC, np.zeros((2, 0, 5))), "batch row"),
+    (lambda x: phasor.rotate(x, SPEC, [[1], [2, 3]]), "positions"),
+    (lambda x: phasor.rotate(x, SPEC, np.zeros((0, 5))), r"\[0, 5\]"),
+    (lambda x: phasor.rotate(x, SPEC, np.zeros((2, 0, 5))), "positions"),
     (lambda x: phasor.cos_sin(SPEC, -1), "positions"),
     (lambda x: phasor.cos_sin(SPEC, 2**70), "2\\^32"),
     (lambda x: phasor.cos_sin(SPEC, [np.inf]), "finite|range"),

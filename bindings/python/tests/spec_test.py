@@ -139,7 +139,7 @@ def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
 @pytest.mark.parametrize(
     "members, message",
     [
-        ({"head_dim": 7}, "even"),
+        ({"head_dim": 7}, "7"),
         ({"head_dim": 8, "layout": "diagonal"}, "layout"),
         ({"head_dim": 8, "base": -1.0}, "base"),
         ({"head_dim": 8, "scaling": {"type": "linear"}}, "factor"),

@@ -38,7 +38,7 @@ def test_attention_gives_a_jax_array() -> None:
 def test_a_jax_array_is_never_written() -> None:
     x = array()
     before = np.array(x)
-    with pytest.raises(phasor.Error, match="read-only|written"):
+    with pytest.raises(phasor.Error, match="JAX|read-only"):
         phasor.rotate(x, SPEC, 7, out=x)
     np.testing.assert_array_equal(np.asarray(x), before)
 

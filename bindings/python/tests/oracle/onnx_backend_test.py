@@ -189,15 +189,15 @@ def test_check_and_backend_refuse() -> None:
             [onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
         )
     )
-    with pytest.raises(phasor.Error, match="must have RotaryEmbedding or Attention nodes, got none"):
+    with pytest.raises(phasor.Error, match="RotaryEmbedding or Attention"):
         phasor.onnx.check(relu, {"x": np.zeros(2, np.float32)})
-    with pytest.raises(phasor.Error, match="one RotaryEmbedding or Attention node, got Relu"):
+    with pytest.raises(phasor.Error, match="Relu"):
         phasor.onnx.Backend.prepare(relu)
-    with pytest.raises(phasor.Error, match="inputs must have an array for ids, got none"):
+    with pytest.raises(phasor.Error, match="ids"):
         phasor.onnx.check(rotary_then_attention(), {"x": np.zeros((1, 2, 5, 8), np.float32)})
-    with pytest.raises(phasor.Error, match="engine must be reference or onnxruntime, got mlx"):
+    with pytest.raises(phasor.Error, match="engine .*mlx"):
         phasor.onnx.check(rotary_then_attention(), layer_inputs(), engine="mlx")  # type: ignore[arg-type]
-    with pytest.raises(phasor.Error, match="position_ids must lie in"):
+    with pytest.raises(phasor.Error, match="position_ids "):
         node = onnx.helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "ids"], ["y"])
         x, cos = np.zeros((1, 2, 5, 8), np.float32), np.zeros((4, 4), np.float32)
         phasor.onnx.Backend.run_node(node, [x, cos, cos, np.arange(5)[None]])

@@ -99,9 +99,9 @@ def test_llama4_takes_its_factors(functions_of: Callable[..., dict[str, Any]]) -
 
 def test_llama_refuses_another_table() -> None:
     q = randn(1, 4, 2, 8)
-    with pytest.raises(phasor.Error, match="xq must be .* got"):
+    with pytest.raises(phasor.Error, match="xq "):
         llama.apply_rotary_emb(q, q, llama.precompute_freqs_cis(8, 5))
-    with pytest.raises(phasor.Error, match="freqs_cis must be complex"):
+    with pytest.raises(phasor.Error, match="freqs_cis "):
         llama.apply_rotary_emb(q, q, randn(4, 4))
 
 
@@ -339,15 +339,15 @@ def test_flash_attn_qkv_and_kv(flash: dict[str, Any]) -> None:
 def test_flash_attn_refusals() -> None:
     x = randn(2, 5, 3, 8)
     cos, sin = rows(6, 4)
-    with pytest.raises(phasor.Error, match="a row for every position, got 6 rows for positions 2 .. 6"):
+    with pytest.raises(phasor.Error, match="6 rows .*2 .. 6"):
         flash_attn.apply_rotary_emb(x, cos, sin, seqlen_offsets=2)
-    with pytest.raises(phasor.Error, match="a row for every position, got 6 rows for positions 0 .. 7"):
+    with pytest.raises(phasor.Error, match="6 rows .*0 .. 7"):
         flash_attn.apply_rotary_emb(x, cos, sin, seqlen_offsets=torch.tensor([0, 3]))
-    with pytest.raises(phasor.Error, match="cu_seqlens must rise from 0 to the 5 tokens"):
+    with pytest.raises(phasor.Error, match="cu_seqlens .*5 tokens"):
         flash_attn.apply_rotary_emb(x[0], cos, sin, cu_seqlens=torch.tensor([0, 4]), max_seqlen=5)
-    with pytest.raises(phasor.Error, match="max_seqlen must be given"):
+    with pytest.raises(phasor.Error, match="max_seqlen"):
         flash_attn.apply_rotary_emb(x[0], cos, sin, cu_seqlens=torch.tensor([0, 5]))
-    with pytest.raises(phasor.Error, match="in the third place"):
+    with pytest.raises(phasor.Error, match="third argument"):
         pt.apply_rotary_emb(x, cos)  # type: ignore[call-overload]
 
 
@@ -421,7 +421,7 @@ def test_ret_xpos() -> None:
     pairs = zip(ours.rotate_queries_with_cached_keys(q, k), theirs.rotate_queries_with_cached_keys(q, k), strict=True)
     for a, b in pairs:
         near(a, b, 64)
-    with pytest.raises(phasor.Error, match="rotate_queries_and_keys must be called"):
+    with pytest.raises(phasor.Error, match="scale .*rotate_queries_and_keys"):
         ours.rotate_queries_or_keys(q)
 
 

@@ -382,16 +382,16 @@ def test_another_spec_is_another_graph() -> None:
 
 def test_what_is_refused() -> None:
     x = randn(1, TOKENS, HEADS, DIM)
-    with pytest.raises(phasor.Error, match="^rotate: x must be on the CPU, got one on meta$") as refused:
+    with pytest.raises(phasor.Error, match="^rotate: x .*meta$") as refused:
         pt.rotate(x.to("meta"), SPECS["half"])
     assert refused.value.code == "unsupported"
-    with pytest.raises(phasor.Error, match="^rotate: positions has no gradient"):
+    with pytest.raises(phasor.Error, match="^rotate: positions .*grad"):
         pt.rotate(x, SPECS["half"], randn(TOKENS))
-    with pytest.raises(phasor.Error, match="inverse.*transpose.*got both"):
+    with pytest.raises(phasor.Error, match="inverse.*transpose"):
         pt.rotate(x, SPECS["half"], inverse=True, transpose=True)
-    with pytest.raises(phasor.Error, match="attention: encoding must be a RopeSpec"):
+    with pytest.raises(phasor.Error, match="attention: encoding "):
         pt.attention(x, x, x, encoding=3)  # type: ignore[arg-type]
-    with pytest.raises(phasor.Error, match="attention: q, k and v must all have 4 axes or all 3"):
+    with pytest.raises(phasor.Error, match="attention: q, k and v "):
         pt.attention(x, x[0], x, causal=True)
     with pytest.raises(phasor.Error, match="phasor.torch"):
         phasor.rotate(x, SPECS["half"])
@@ -401,5 +401,5 @@ def test_what_is_refused() -> None:
 def test_a_second_derivative_of_attention_is_refused(attend: Callable[..., Tensor]) -> None:
     q, k, v = (randn(1, N, 2, D, seed=i) for i in range(3))
     (d_q,) = torch.autograd.grad(attend(q, k, v).square().sum(), q, create_graph=True)
-    with pytest.raises(phasor.Error, match="must be differentiated once"):
+    with pytest.raises(phasor.Error, match="second derivative"):
         d_q.sum().backward()

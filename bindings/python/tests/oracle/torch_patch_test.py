@@ -266,30 +266,30 @@ def test_frequencies_that_a_cast_has_rounded_are_exact_again() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(phasor.Error, match="patch: the model must have a rotary module .* got Linear"):
+    with pytest.raises(phasor.Error, match="patch: .*Linear"):
         pt.patch(nn.Linear(2, 2))
     gpt2 = AutoModelForCausalLM.from_config(
         AutoConfig.for_model("gpt2", n_embd=32, n_layer=1, n_head=2, vocab_size=VOCABULARY)
     )
-    with pytest.raises(phasor.Error, match="got GPT2LMHeadModel with no class of that name"):
+    with pytest.raises(phasor.Error, match="GPT2LMHeadModel"):
         pt.patch(gpt2)
     table = make("gptj")
     table.transformer.h[1].attn.embed_positions.mul_(0.5)
-    with pytest.raises(phasor.Error, match=r"h.1.attn \(GPTJAttention\) must hold the sin and cos"):
+    with pytest.raises(phasor.Error, match=r"h.1.attn \(GPTJAttention\) "):
         pt.patch(table)
     model = make("llama")
     model.model.rotary_emb.inv_freq.mul_(2.0)
-    with pytest.raises(phasor.Error, match="must give the cos and sin that its config asks for, got a difference"):
+    with pytest.raises(phasor.Error, match="cos and sin .*difference"):
         pt.patch(model)
     assert pt.patched(model) is None and not any("forward" in part.__dict__ for part in model.modules())
     plain = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
-    with pytest.raises(phasor.Error, match="mrope_section: expected three integers"):
+    with pytest.raises(phasor.Error, match="mrope_section"):
         pt.patch(make("qwen3_5_text", rope_parameters=plain))
     sections = make("qwen3_5_text")
     sections.model.rotary_emb.config = AutoConfig.for_model("llama", **SIZES, rope_parameters=plain)
-    with pytest.raises(phasor.Error, match="must name the sections of its three rows of positions"):
+    with pytest.raises(phasor.Error, match="mrope_section"):
         pt.patch(sections)
     whole = make("llama")
     pt.patch(whole.model)
-    with pytest.raises(phasor.Error, match="a part of the model is patched"):
+    with pytest.raises(phasor.Error, match="unpatch"):
         pt.patch(whole)
