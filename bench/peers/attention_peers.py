@@ -2,9 +2,9 @@
 
 float32, causal, 8 heads of 64, one thread each. `sdpa` is torch.nn.functional.scaled_dot_product_attention, forward and
 backward at 2048 and 4096 tokens. `composed` is the encoding's formula as a torch user writes it, with matrix products,
-the relative shift or a gather, and softmax; where an encoding can be had through sdpa (q and k rotated before it, a bias
-handed over as its mask), that is measured too. Everything that depends on the input or on the encoding's tables is
-computed in each call, by us as by torch; index tables that depend on the number of tokens alone are made before. Each
+the relative shift or a gather, and softmax; if sdpa can compute the encoding (q and k rotated before it, a bias as its
+mask), that is measured too. Everything that depends on the input or on the encoding's tables is
+computed in each call, by Phasor and by torch; index tables that depend on the token count only are made before. Each
 result is compared with ours before it is timed. The formulas composed in torch are in torch_attention.py.
 """
 

@@ -76,7 +76,7 @@ def main() -> int:
             parser.error(f"unknown part {part}; known are {', '.join(PARTS)}")
     if not arguments.json:
         print(f"Python {platform.python_version()}, phasor {phasor.__version__} ({phasor.instruction_sets()[-1]}) "
-              f"compared with {versions()}; 1 thread each, medians of {arguments.rounds} alternating rounds, microseconds")
+              f"compared with {versions()}; 1 thread each, medians of {arguments.rounds} alternating rounds, us")
         print(f"{'ours':<62} {'peer':<46} {'peer us':>11} {'ours us':>10} {'ratio':>7}")
     printed = []
     for row in rows(arguments):

@@ -45,9 +45,9 @@ def torch_peers(heads_first: Array, tokens_first: Array) -> Iterator[Peer]:
     import torch
 
     torch.set_num_threads(1)
-    angle_rows = torch.from_numpy(angles(TOKENS)).float()
-    both = torch.cat((angle_rows, angle_rows), -1)
-    cos, sin, phases = both.cos()[None, None], both.sin()[None, None], torch.polar(torch.ones_like(angle_rows), angle_rows)
+    rows = torch.from_numpy(angles(TOKENS)).float()
+    both = torch.cat((rows, rows), -1)
+    cos, sin, phases = both.cos()[None, None], both.sin()[None, None], torch.polar(torch.ones_like(rows), rows)
     by_head, by_token = torch.from_numpy(heads_first), torch.from_numpy(tokens_first)
 
     def halves(x: Any) -> Any:
@@ -83,8 +83,8 @@ def onnx_peers(heads_first: Array) -> Iterator[Peer]:
     import onnx
     import onnxruntime
 
-    angle_rows = angles(TOKENS)
-    feeds = {"x": heads_first, "cos": np.cos(angle_rows).astype(np.float32), "sin": np.sin(angle_rows).astype(np.float32),
+    rows = angles(TOKENS)
+    feeds = {"x": heads_first, "cos": np.cos(rows).astype(np.float32), "sin": np.sin(rows).astype(np.float32),
              "ids": np.arange(TOKENS, dtype=np.int64)[None]}
     types = {np.dtype(np.float32): onnx.TensorProto.FLOAT, np.dtype(np.int64): onnx.TensorProto.INT64}
     inputs = [onnx.helper.make_tensor_value_info(name, types[array.dtype], array.shape)
@@ -138,7 +138,7 @@ class Rotation:
 
 
 def call_rows(rounds: int) -> Iterator[Row]:
-    """One decode token, [1, 1, 32, 128]: the cost of a call from Python, compared with rotate-half on the same arrays."""
+    """One decode token, [1, 1, 32, 128]: the cost of a call from Python, and of rotate-half on the same arrays."""
     spec = phasor.RopeSpec(DIM, base=BASE, layout="half")
     shape = (1, 1, HEADS, DIM)
     both = np.tile(angles(DECODED + 1)[-1], 2)
