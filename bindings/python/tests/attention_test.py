@@ -136,8 +136,8 @@ def test_plain_attention_with_grouped_heads_and_another_value_dim(causal: bool) 
     # Without a batch; heads before tokens; strided views; into a strided view.
     np.testing.assert_array_equal(phasor.attention(q[1], k[1], v[1], causal=causal), out[1])
     swapped = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v))
-    turned = phasor.attention(*swapped, causal=causal, order="heads_first")
-    np.testing.assert_allclose(turned.swapaxes(1, 2), out, atol=1e-6)
+    rotated = phasor.attention(*swapped, causal=causal, order="heads_first")
+    np.testing.assert_allclose(rotated.swapaxes(1, 2), out, atol=1e-6)
     wide = np.full((2, 5, 4, 9), 7.0, np.float32)
     views = (np.repeat(x, 2, axis=1)[:, ::2] for x in (q, k, v))
     returned = phasor.attention(*views, causal=causal, out=wide[..., 1:7])
@@ -218,8 +218,8 @@ def test_rope_is_rotation_before_attention() -> None:
     q, k, v = (normal(1, 7, 2, 8, seed=i) for i in range(3))
     spec = phasor.RopeSpec(8, base=500.0, layout="interleaved")
     for positions in (None, 3, np.arange(7) * 2.5):
-        turned_q, turned_k = phasor.rotate_qk(q, k, spec, positions)
-        expected = phasor.attention(turned_q, turned_k, v, causal=True)
+        rotated_q, rotated_k = phasor.rotate_qk(q, k, spec, positions)
+        expected = phasor.attention(rotated_q, rotated_k, v, causal=True)
         given: dict[str, Any] = {} if positions is None else {"query_positions": positions, "key_positions": positions}
         out = phasor.attention(q, k, v, encoding=spec, causal=True, **given)
         np.testing.assert_allclose(out, expected, atol=2e-6)
@@ -251,7 +251,7 @@ def backward(
 
 
 TRAINED: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
-    # Tables by shape, and what stands beside them; one array of bert_relative serves queries and keys.
+    # Tables by shape, and the other members; one array of bert_relative serves queries and keys.
     "shaw": ({"rel_k": (2, 5, 4), "rel_v": (5, 4)}, {"clip": 2}),
     "t5": ({"relative_attention_bias": (8, 2)}, {"max_distance": 20}),
     "bert_relative": ({"distance_embedding": (11, 4)}, {"position_embedding_type": "relative_key_query"}),
@@ -262,17 +262,17 @@ TRAINED: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("beside", ["alone", "with alibi"])
+@pytest.mark.parametrize("together", ["alone", "with alibi"])
 @pytest.mark.parametrize("name", TRAINED)
-def test_gradients_of_tables_against_finite_differences(name: str, beside: str) -> None:
+def test_gradients_of_tables_against_finite_differences(name: str, together: str) -> None:
     q, k, v, d_out = (normal(1, 6, 2, 4, seed=i, dtype=np.float64) for i in range(4))
     shapes, members = TRAINED[name]
     tables: dict[str, Any] = {member: normal(*shape, seed=7, dtype=np.float64) for member, shape in shapes.items()}
     one = phasor.Encoding(name, **members, **tables)
-    options: dict[str, Any] = {"encoding": one if beside == "alone" else [{"encoding": "alibi"}, one], "soft_cap": 3.0}
+    options: dict[str, Any] = {"encoding": one if together == "alone" else [{"encoding": "alibi"}, one], "soft_cap": 3.0}
     if name == "xlnet":
         options |= {"query_segments": [0, 0, 1, 1, 1, 2], "key_segments": [0, 1, 1, 1, 2, 2]}
-    prefix = "" if beside == "alone" else "1."
+    prefix = "" if together == "alone" else "1."
     gradients = {prefix + member: np.ones_like(table) for member, table in tables.items()}  # added to
     backward(q, k, v, d_out, gradients, **options)
     rng, step = np.random.default_rng(3), 1e-6
@@ -319,7 +319,7 @@ def test_gradients_of_tables_in_every_type_and_layout() -> None:
         ):  # fmt: skip
             backward(q, k, v, d_out, {"relative_attention_bias": target}, encoding=encoding)
             np.testing.assert_allclose(target, expected, atol=1e-6)
-    # Tables in float32 beside float64 tensors, and the other way round for their gradients.
+    # Tables in float32 with float64 tensors, and float64 gradients of float32 tables.
     q, k, v, d_out = (x.astype(np.float64) for x in (q, k, v, d_out))
     target32 = np.zeros((8, 2), np.float32)
     narrow = phasor.Encoding("t5", relative_attention_bias=table)
@@ -456,4 +456,4 @@ def test_no_hidden_copy_of_queries_or_output(peak_rise: Callable[[Callable[[], o
     out = np.zeros_like(q)
     phasor.attention(q[:, :64], k, k, out=out[:, :64])
     grown = peak_rise(lambda: phasor.attention(q, k, k, out=out))
-    assert grown < q.nbytes // 4, f"{grown} bytes beside {q.nbytes} of q"
+    assert grown < q.nbytes // 4, f"{grown} bytes, q has {q.nbytes}"

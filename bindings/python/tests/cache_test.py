@@ -86,7 +86,7 @@ def test_rerotated_keys_are_those_of_the_other_spec() -> None:
         cache.attention(q, encoding=SPEC)
 
 
-def test_other_encodings_beside_the_rotation() -> None:
+def test_other_encodings_with_the_rotation() -> None:
     q, k, v = tensors()
     alibi = phasor.Encoding("alibi")
     expected = phasor.attention(q, k, v, encoding=[SPEC, alibi], causal=True, window=5, soft_cap=2.0)

@@ -29,7 +29,7 @@ def rotated() -> Callable[..., npt.NDArray[np.float64]]:
             z = x[..., :pairs] + 1j * x[..., pairs : 2 * pairs]
         else:
             z = x[..., 0 : 2 * pairs : 2] + 1j * x[..., 1 : 2 * pairs : 2]
-        # [tokens] or [batch, tokens] -> beside heads and pairs
+        # [tokens] or [batch, tokens] -> broadcast to heads and pairs
         angles = np.asarray(positions, np.longdouble)[..., None, None] * np.asarray(frequencies)
         z = amplitude * z * (np.cos(angles).astype(np.float64) + 1j * np.sin(angles).astype(np.float64))
         y = x.copy()

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 # Inputs of a case that are not tables of its encoding.
 _TENSORS = {"q", "k", "v", "d_output", "position_ids", "inv_freq_f64", "slopes_f64", "mask", "relative_index"}
-# Members that an encoding takes beside its tables.
+# Members of an encoding that are not tables.
 _MEMBERS = {
     "clip", "left", "right", "num_buckets", "max_distance", "bidirectional", "position_buckets",
     "max_relative_positions", "pos_att_type", "reset_cls", "relative_bias", "scale_base", "gamma", "centre",

@@ -46,7 +46,7 @@ def byte_names() -> dict[int, str]:
 
 @pytest.fixture(scope="module")
 def talking(tmp_path_factory: pytest.TempPathFactory) -> phasor.Model:
-    """The golden llama beside a tokenizer: special tokens, bytes of two characters, then letters."""
+    """The golden llama with a tokenizer: special tokens, bytes of two characters, then letters."""
     folder = tmp_path_factory.mktemp("talking")
     for file in ("config.json", "model.safetensors"):
         shutil.copy(GOLDEN / "models" / "llama_gqa_llama3" / "model" / file, folder)
@@ -225,7 +225,7 @@ def test_answers_are_computed_as_they_are_asked_for() -> None:
     del other
 
 
-def test_threads_take_turns() -> None:
+def test_threads_share_one_model() -> None:
     model = golden_model("llama_gqa_llama3")
     expected = list(model.generate_ids([5, 6, 7], tokens=30))
     answers: list[list[int]] = [[] for _ in range(4)]

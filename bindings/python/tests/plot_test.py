@@ -193,12 +193,12 @@ def test_attention_maps_are_softmax_rows() -> None:
     at, theta = np.arange(12), frequencies(16)
     rows = np.stack([np.sin(at[:, None] * theta), np.cos(at[:, None] * theta)], axis=-1).reshape(12, 16)
     turn = np.exp(1j * at[:, None] * theta)
-    turned_q, turned_k = ((x[0, :, :8] + 1j * x[0, :, 8:]) * turn for x in (q, k))
+    rotated_q, rotated_k = ((x[0, :, :8] + 1j * x[0, :, 8:]) * turn for x in (q, k))
     scores = {
         "none": q[0] @ k[0].T / 4,
         "alibi": q[0] @ k[0].T / 4 - 0.5 * np.abs(at[:, None] - at),
         "added": (q[0] + rows) @ (k[0] + rows).T / 4,
-        "rope": (turned_q @ np.conj(turned_k).T).real / 4,
+        "rope": (rotated_q @ np.conj(rotated_k).T).real / 4,
     }
     for axes, score in zip(panels, scores.values()):
         weights = np.tril(np.exp(score))

@@ -104,8 +104,8 @@ def test_diagnose_tells_a_wrong_base_layout_and_direction() -> None:
         "base": (phasor.rotate(x, right.replace(base=500000.0)), right),
         "layout": (phasor.rotate(x, right.replace(layout="interleaved")), right),
     }
-    for field, (turned, spec) in fields.items():
-        page = phasor.diagnose(x, turned, positions=np.arange(40), config=spec)
+    for field, (rotated, spec) in fields.items():
+        page = phasor.diagnose(x, rotated, positions=np.arange(40), config=spec)
         assert field in [difference["field"] for difference in page["differences"]]
     back = phasor.diagnose(x, phasor.rotate(x, right, inverse=True), positions=range(40))
     assert back["inverse"] is True
@@ -116,11 +116,11 @@ def test_diagnose_reads_strided_views_and_configs() -> None:
     wide = numbers(30, 4, 64)
     view = wide[:, ::2, :]
     spec = phasor.RopeSpec.from_hf(LLAMA)
-    turned = phasor.rotate(view, spec)
-    page = phasor.diagnose(view, turned, config=LLAMA, axes=["tokens", "heads", "dim"])
+    rotated = phasor.rotate(view, spec)
+    page = phasor.diagnose(view, rotated, config=LLAMA, axes=["tokens", "heads", "dim"])
     assert page["differences"] == []
-    assert page == phasor.diagnose(view.copy(), turned.copy(), config=Settings(), axes=["tokens", "heads", "dim"])
-    heads_first = phasor.diagnose(view.transpose(1, 0, 2), turned.transpose(1, 0, 2))
+    assert page == phasor.diagnose(view.copy(), rotated.copy(), config=Settings(), axes=["tokens", "heads", "dim"])
+    heads_first = phasor.diagnose(view.transpose(1, 0, 2), rotated.transpose(1, 0, 2))
     assert heads_first["axes"] == ["heads", "tokens", "dim"]
     assert phasor.diagnose(view, view + 1)["answer"] == "none"
 

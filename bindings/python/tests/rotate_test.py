@@ -150,7 +150,7 @@ def test_features_that_lie_apart_come_together_in_a_new_result(view, layout, dty
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_strided_view_is_written_and_nothing_beside_it():
+def test_a_strided_view_is_written_and_nothing_else():
     x = random((2, 6, 9, 96))
     before = x.copy()
     window = x[:, ::2, 3:6, 32:]
@@ -215,12 +215,12 @@ def test_rotation_by_given_rows(layout, dtype, rows, rotated):
     z = np.asarray(cos, np.float64) + 1j * np.asarray(sin, np.float64)
     x64 = np.asarray(x, np.float64)
     a, b = (x64[..., :24], x64[..., 24:48]) if layout == "half" else (x64[..., 0:48:2], x64[..., 1:48:2])
-    turned = (a + 1j * b) * z[:, None, :]
+    product = (a + 1j * b) * z[:, None, :]
     expected = x64.copy()
     if layout == "half":
-        expected[..., :24], expected[..., 24:48] = turned.real, turned.imag
+        expected[..., :24], expected[..., 24:48] = product.real, product.imag
     else:
-        expected[..., 0:48:2], expected[..., 1:48:2] = turned.real, turned.imag
+        expected[..., 0:48:2], expected[..., 1:48:2] = product.real, product.imag
     assert_close(got, expected, dtype)
     back = phasor.rotate_by(got, cos, sin, layout=layout, transpose=True)
     if dtype == "float64" and rows == "float64":

@@ -1,4 +1,4 @@
-"""The committed stub beside the module that was built: mypy's stubtest, on a twin that it can read.
+"""Compares the committed stub with the built module: mypy's stubtest, on a copy that it can read.
 
     stub_check.py [ARGUMENTS OF STUBTEST ...]
 

@@ -18,12 +18,12 @@ def array(dtype: str = "float32") -> jax.Array:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_rotation_gives_a_jax_array(dtype: str) -> None:
     x = array(dtype)
-    turned = phasor.rotate(x, SPEC, 7)
-    assert isinstance(turned, jax.Array) and turned.dtype == x.dtype and turned.shape == x.shape
+    rotated = phasor.rotate(x, SPEC, 7)
+    assert isinstance(rotated, jax.Array) and rotated.dtype == x.dtype and rotated.shape == x.shape
     exact = phasor.rotate(np.asarray(x, dtype=np.float64), SPEC, 7)
     bound = 4 * float(jnp.finfo(dtype).eps)
-    np.testing.assert_allclose(np.asarray(turned, dtype=np.float64), exact, rtol=bound, atol=bound)
-    back = phasor.rotate(turned, SPEC, jnp.arange(7, 12), inverse=True)
+    np.testing.assert_allclose(np.asarray(rotated, dtype=np.float64), exact, rtol=bound, atol=bound)
+    back = phasor.rotate(rotated, SPEC, jnp.arange(7, 12), inverse=True)
     np.testing.assert_allclose(np.asarray(back, np.float64), np.asarray(x, np.float64), rtol=4 * bound, atol=4 * bound)
 
 
@@ -46,7 +46,7 @@ def test_a_jax_array_is_never_written() -> None:
 def test_rows_of_cos_and_sin_may_be_jax_arrays() -> None:
     x = array()
     angles = jnp.arange(5.0)[:, None] * jnp.ones(4)
-    turned = phasor.rotate_by(x, jnp.cos(angles), jnp.sin(angles), layout="half")
+    rotated = phasor.rotate_by(x, jnp.cos(angles), jnp.sin(angles), layout="half")
     first = np.asarray(x)[0, 1, 0]
     c, s = np.cos(1.0), np.sin(1.0)
-    np.testing.assert_allclose(np.asarray(turned)[0, 1, 0, :4], first[:4] * c - first[4:] * s, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(rotated)[0, 1, 0, :4], first[:4] * c - first[4:] * s, rtol=1e-5, atol=1e-6)

@@ -131,9 +131,9 @@ def rotary_then_attention() -> Any:
         for table, name in ((np.cos(angles), "cos"), (np.sin(angles), "sin"))
     ]
     nodes = [
-        onnx.helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "ids"], ["turned"], name="rotary"),
-        onnx.helper.make_node("Mul", ["turned", "two"], ["doubled"]),
-        onnx.helper.make_node("Attention", ["doubled", "turned", "x"], ["y"], name="attention", is_causal=1),
+        onnx.helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "ids"], ["rotated"], name="rotary"),
+        onnx.helper.make_node("Mul", ["rotated", "two"], ["doubled"]),
+        onnx.helper.make_node("Attention", ["doubled", "rotated", "x"], ["y"], name="attention", is_causal=1),
     ]
     two = onnx.numpy_helper.from_array(np.array([2], dtype=np.float32), "two")
     graph = onnx.helper.make_graph(

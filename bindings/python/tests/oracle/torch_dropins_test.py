@@ -322,8 +322,8 @@ def test_flash_attn_qkv_and_kv(flash: dict[str, Any]) -> None:
     assert flash_attn.apply_rotary_emb_qkv_(ours, cos, sin, cos_k, sin_k) is ours
     near(ours, expected)
     grouped = randn(2, 5, 4 + 2 * 1, 8)
-    turned = flash_attn.apply_rotary_emb_qkv_(grouped.clone(), cos, sin, interleaved=True, num_heads_q=4)
-    near(turned, torch.cat((original(grouped[:, :, :5], cos, sin, True), grouped[:, :, 5:]), dim=2))
+    rotated = flash_attn.apply_rotary_emb_qkv_(grouped.clone(), cos, sin, interleaved=True, num_heads_q=4)
+    near(rotated, torch.cat((original(grouped[:, :, :5], cos, sin, True), grouped[:, :, 5:]), dim=2))
     kv = randn(2, 5, 2, 2, 8)
     near(
         flash_attn.apply_rotary_emb_kv_(kv.clone(), cos, sin),
@@ -469,7 +469,7 @@ def test_ret_free_functions() -> None:
 
 
 def test_ret_counts_positions_exactly_in_bfloat16() -> None:
-    """Behind position 256 the original's bfloat16 positions repeat; ours turn as the float32 queries do."""
+    """After position 256 the original's bfloat16 positions repeat; ours equal those of float32 queries."""
     ours, theirs = our_ret.RotaryEmbedding(8), original_ret.RotaryEmbedding(8, cache_if_possible=False)
     t = randn(1, 1, 400, 8, dtype=torch.bfloat16)
     expected = ours.rotate_queries_or_keys(t.float())

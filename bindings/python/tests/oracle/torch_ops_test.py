@@ -57,11 +57,11 @@ def test_rotation_is_differentiable_twice(name: str, direction: str, role: Any) 
 def test_inverse_undoes_and_the_op_equals_the_direct_call() -> None:
     for spec in SPECS.values():
         x = randn(BATCH, TOKENS, HEADS, DIM)
-        turned = pt.rotate(x, spec, 5)
-        assert torch.equal(turned, phasor.rotate(x.detach(), spec, 5))
-        assert torch.equal(turned.detach(), pt.rotate(x.detach(), spec, 5))
+        rotated = pt.rotate(x, spec, 5)
+        assert torch.equal(rotated, phasor.rotate(x.detach(), spec, 5))
+        assert torch.equal(rotated.detach(), pt.rotate(x.detach(), spec, 5))
         if spec.layout != "interleaved_to_half":
-            torch.testing.assert_close(pt.rotate(turned, spec, 5, inverse=True), x, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(pt.rotate(rotated, spec, 5, inverse=True), x, rtol=1e-12, atol=1e-12)
 
 
 def test_positions_of_every_shape() -> None:
@@ -79,10 +79,10 @@ def test_queries_and_keys_in_one_call() -> None:
     q, k = randn(1, TOKENS, 3, DIM), randn(1, TOKENS, 1, DIM, seed=1)
     spec = SPECS["xpos"]
     assert gradcheck(lambda q, k: pt.rotate_qk(q, k, spec, 2), (q, k))
-    turned = pt.rotate_qk(q, k, spec, 2)
-    assert torch.equal(turned[1], pt.rotate(k, spec, 2, role="key"))
+    rotated = pt.rotate_qk(q, k, spec, 2)
+    assert torch.equal(rotated[1], pt.rotate(k, spec, 2, role="key"))
     direct = pt.rotate_qk(q.detach(), k.detach(), spec, 2)
-    assert all(torch.equal(a, b) for a, b in zip(turned, direct, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(rotated, direct, strict=True))
 
 
 @pytest.mark.parametrize("order", ["tokens_first", "heads_first"])
@@ -105,11 +105,11 @@ def test_given_cos_and_sin_get_their_gradients(layout: Any, transpose: bool, ord
 def test_narrow_types_round_once(dtype: torch.dtype) -> None:
     x = randn(BATCH, TOKENS, HEADS, DIM, dtype=dtype)
     exact = pt.rotate(x.detach().to(torch.float64), SPECS["half"], 1000)
-    turned = pt.rotate(x, SPECS["half"], 1000)
-    turned.sum().backward()
-    assert turned.dtype == dtype and x.grad is not None and x.grad.dtype == dtype
+    rotated = pt.rotate(x, SPECS["half"], 1000)
+    rotated.sum().backward()
+    assert rotated.dtype == dtype and x.grad is not None and x.grad.dtype == dtype
     bound = 4 * torch.finfo(dtype).eps
-    torch.testing.assert_close(turned.detach().to(torch.float64), exact, rtol=bound, atol=bound)
+    torch.testing.assert_close(rotated.detach().to(torch.float64), exact, rtol=bound, atol=bound)
 
 
 def test_views_with_any_strides() -> None:
@@ -294,7 +294,7 @@ def test_the_tables_of_an_encoding_object_get_their_gradient() -> None:
 
 @pytest.mark.parametrize("features", ["elu_plus_one", "softmax_exp"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("spec", [None, RopeSpec(D, layout="interleaved")], ids=["plain", "turned"])
+@pytest.mark.parametrize("spec", [None, RopeSpec(D, layout="interleaved")], ids=["plain", "rotated"])
 def test_linear_attention(spec: RopeSpec | None, causal: bool, features: Any) -> None:
     q, k, v = randn(BATCH, N, 4, D), randn(BATCH, N, 2, D, seed=1), randn(BATCH, N, 2, 3, seed=2)
     padding = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
@@ -342,8 +342,8 @@ class Block(torch.nn.Module):
         self.spec = SPECS["yarn"]
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        turned = pt.rotate(x * 2, self.spec, positions)
-        q, k = pt.rotate_qk(x, turned, SPECS["half"], 7)
+        rotated = pt.rotate(x * 2, self.spec, positions)
+        q, k = pt.rotate_qk(x, rotated, SPECS["half"], 7)
         q = self.freqs.rotate_queries_or_keys(q, seq_dim=1)
         encoding = [
             SPECS["interleaved"],
