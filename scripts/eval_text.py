@@ -24,7 +24,7 @@ DEFAULT_BYTES = 160_000  # some 35000 tokens of a byte-level BPE
 
 
 class Page(html.parser.HTMLParser):
-    """Headings and paragraphs of one page, and the page behind it."""
+    """Headings and paragraphs of one page, and the page that follows it."""
 
     SKIPPED = {"pre", "table", "script"}
 

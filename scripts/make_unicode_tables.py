@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode/tables.cpp from Python's own unicodedata (the version stands in the file).
+"""Writes src/text/unicode/tables.cpp from Python's own unicodedata (the file states the version).
 
 Run it with the Python of Debian 12 (Unicode 14): python3 scripts/make_unicode_tables.py
 """

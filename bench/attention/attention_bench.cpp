@@ -20,7 +20,7 @@ using attention::Causality;
 using core::InstructionSet;
 using Extent = AttentionPlan::Extent;
 
-// The ratios that we hold ourselves to.
+// The largest ratios allowed.
 constexpr double kAgainstPeak = 1.0 / 0.65, kAgainstReading = 1.0 / 0.80;
 constexpr double kBackward = 2.7, kTwoThreads = 1.0 / 1.8, kTwoCallers = 1.15, kFlat = 1.2;
 double at_most_against_none(Kind kind) {
@@ -41,7 +41,7 @@ double at_most_against_none(Kind kind) {
     case Kind::deberta:
       return 1.25;
     case Kind::deberta_wide:
-      return 0.0;  // reported, not promised
+      return 0.0;  // reported without a limit
     case Kind::transformer_xl:
       return 1.65;
     case Kind::xlnet:
@@ -120,7 +120,7 @@ class AttentionBench {
   [[nodiscard]] std::string full_name(const std::string& name) const {
     return message(name, "/", core::name_of(isa_));
   }
-  // Asked before anything is allocated for a row.
+  // Checked before anything is allocated for a row.
   [[nodiscard]] bool wanted(const std::string& name) const {
     return full_name(name).find(plan_.only) != std::string::npos;
   }
@@ -212,8 +212,8 @@ class AttentionBench {
         });
   }
 
-  // One long sequence against as many tokens in sequences of 1024: 1 when the time of a token does
-  // not know how long its sequence is.
+  // One long sequence against as many tokens in sequences of 1024: 1 if the time per token
+  // does not depend on the length of its sequence.
   void linear(std::int64_t tokens, Causality causality) {
     const Shape shape{.tokens = tokens, .causality = causality};
     const std::string name = message("linear_attend/rope/f32/", shape_name(shape));

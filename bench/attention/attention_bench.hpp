@@ -23,13 +23,13 @@ struct AttentionPlan {
   std::string only;  // measure the rows whose name holds this text
 };
 
-// Measures one row after the other and hands each to `done` as it comes. A share of a limit is one
-// over the ratio.
+// Measures one row after the other and passes each to `done`. A share of a limit is one over the
+// ratio.
 void run_attention_bench(const AttentionPlan& plan, const std::function<void(const Row&)>& done);
 
 struct MemoryRow {
   std::string name;
-  std::optional<double> mib;  // none: the system does not tell
+  std::optional<double> mib;  // none: the system does not report it
   double at_most = 0.0;
   bool correct = true;
 };
@@ -39,7 +39,7 @@ void run_attention_memory(core::InstructionSet isa,
 
 // Time and memory against the number of tokens for every encoding, as CSV with a header:
 // encoding,n,ms,ns_per_pair,scratch_mib. A pair is a query, a key that it sees and a head; ms is the
-// median of three calls or more; scratch_mib is empty where the system does not tell.
+// median of three calls or more; scratch_mib is empty if the system does not report it.
 struct CurvePlan {
   core::InstructionSet isa = core::InstructionSet::best;
   std::int64_t largest = 16384;

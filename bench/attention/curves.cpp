@@ -38,7 +38,7 @@ double median_ms(const std::function<void()>& work) {
 
 std::string curve_line(std::string_view name, const Shape& shape,
                        const std::function<void()>& work) {
-  // The first call is the one whose memory is looked at: later ones might find it still there.
+  // Memory is measured on the first call: later ones may reuse memory that it left allocated.
   const std::optional<double> mib = mib_of(work);
   const double ms = median_ms(work);
   const double n = static_cast<double>(shape.tokens);

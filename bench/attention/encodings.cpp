@@ -13,7 +13,7 @@ using encodings::TableGradient;
 constexpr double kRowSize = 0.3;  // of trained rows; queries and keys have size 1
 constexpr std::int64_t kBuckets = 32;
 
-// The gradient of a table, where there is one, in memory of its own.
+// The gradient of a table, if there is one, in separate memory.
 TableGradient gradient_of(const Table& table, std::deque<std::vector<float>>& storage) {
   if (!table.given()) return {};
   storage.emplace_back(static_cast<std::size_t>(table.heads * table.rows * table.dim));
@@ -27,7 +27,7 @@ TableGradient gradient_of(const std::optional<encodings::RelativeRows>& rows,
 }  // namespace
 
 bool is_close(const core::ConstHeadsView& got, const std::vector<double>& expected) {
-  // Gradients are sums over tokens, so the largest value sets the measure.
+  // Gradients are sums over tokens, so errors are relative to the largest value.
   double largest = 1.0;
   for (const double value : expected) largest = std::fmax(largest, std::fabs(value));
   for (std::size_t i = 0; i < expected.size(); ++i) {

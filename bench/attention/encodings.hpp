@@ -1,4 +1,4 @@
-// The encodings that attention is measured with, each with trained numbers of its own.
+// The encodings that attention is measured with, each with its own random tables.
 #pragma once
 
 #include <array>

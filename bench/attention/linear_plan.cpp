@@ -51,7 +51,7 @@ class LinearPlanBench {
     report(name, is_close(p.out(), expected.values), run, call);
   }
 
-  // One token of a stream. Both move on from the same past: their states stay equal.
+  // One token of a stream. Both start from the same state, and their states stay equal.
   void step() const {
     const Shape shape{.tokens = 1};
     const std::string name = name_of("step", shape);

@@ -16,11 +16,11 @@ double microseconds(const std::function<void()>& work, int repeats) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / repeats;
 }
 
-int repeats_for(const std::function<void()>& work, double rotate_us) {
+int repeats_for(const std::function<void()>& work, double piece_us) {
   work();
   double once = microseconds(work, 1);
   if (once < 20.0) once = microseconds(work, 50);
-  return static_cast<int>(std::clamp(std::ceil(rotate_us / std::max(once, 1e-3)), 1.0, 1e6));
+  return static_cast<int>(std::clamp(std::ceil(piece_us / std::max(once, 1e-3)), 1.0, 1e6));
 }
 
 double quantile(std::vector<double> values, double share) {
@@ -31,9 +31,9 @@ double quantile(std::vector<double> values, double share) {
 }  // namespace
 
 Contest compare(const std::function<void()>& ours, const std::function<void()>& against, int rounds,
-                double rotate_us) {
-  const int our_repeats = repeats_for(ours, rotate_us),
-            their_repeats = repeats_for(against, rotate_us);
+                double piece_us) {
+  const int our_repeats = repeats_for(ours, piece_us),
+            their_repeats = repeats_for(against, piece_us);
   std::vector<double> our_times, their_times, ratios;
   for (int round = -2; round < rounds; ++round) {
     // The second finds the caches as the first left them: the order alternates too.

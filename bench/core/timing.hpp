@@ -13,9 +13,9 @@ struct Contest {
 };
 
 // Runs both alternately, `rounds` times after two warm-up rounds; each repeats its work until it
-// takes about `turn_us`, so that the resolution of the clock does not matter.
+// takes about `piece_us`, so that the resolution of the clock does not matter.
 [[nodiscard]] Contest compare(const std::function<void()>& ours,
                               const std::function<void()>& against, int rounds,
-                              double rotate_us = 500.0);
+                              double piece_us = 500.0);
 
 }  // namespace phasor::bench

@@ -133,9 +133,9 @@ void run_models_bench(const Plan& plan, const std::function<void(const Row&)>& d
   constexpr std::int64_t kPrompt = 512;
   constexpr std::size_t kLayerCalls = 4;
   Model model;
-  const Buffer beside(model.bytes());
-  // oneDNN keeps the instruction set of its first product, so only the highest level can be asked for
-  // floats.
+  const Buffer as_large(model.bytes());
+  // oneDNN keeps the instruction set of its first product, so float products are measured at
+  // the highest level only.
   const core::InstructionSet highest = plan.levels.back();
   for (const core::InstructionSet isa : plan.levels) {
     for (const Precision precision : {Precision::exact, Precision::fast}) {
@@ -152,7 +152,7 @@ void run_models_bench(const Plan& plan, const std::function<void(const Row&)>& d
       measure(
           "products/q4_1+q8_0/t1/" + how, "reading as many bytes",
           [&] { model.run(model.calls(), 1, options); },
-          [&] { read_through(isa, beside.floats(), beside.count()); });
+          [&] { read_through(isa, as_large.floats(), as_large.count()); });
       if (precision == Precision::exact && isa != highest) continue;
       measure(
           "products/q4_1/t512/one layer/" + how, "its float multiply-adds at the peak",

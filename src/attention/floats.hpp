@@ -23,7 +23,7 @@ class Floats {
   void reset(std::int64_t count);
   [[nodiscard]] float* data() const noexcept { return memory_.get(); }
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }
-  // What was allocated.
+  // Of the allocated memory.
   [[nodiscard]] std::size_t bytes() const noexcept;
 
  private:
@@ -31,7 +31,7 @@ class Floats {
   std::int64_t count_ = 0;
 };
 
-// A part of somebody's floats.
+// A view of some floats of a larger block.
 class Slice {
  public:
   Slice() = default;

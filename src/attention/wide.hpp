@@ -8,7 +8,7 @@
 namespace phasor::attention {
 
 // precondition  the call is f64 and checked; outputs are checked and hold zeros; extras hold the
-//               values of pairs that never meet
+//               values of pairs of different sequences
 void attend_wide(const Call& call, const core::HeadsView& out, const AttentionExtras& extras);
 void attend_backward_wide(const Call& call, const AttentionForward& forward,
                           const AttentionGradients& gradients);

@@ -109,7 +109,7 @@ void write_scaling_keys(const encodings::RopeScaling& scaling, DefaultKeys defau
   const encodings::ScalingType& type = encodings::type_of(scaling);
   const encodings::RopeScaling standard = type.make();
   for (const Field<encodings::RopeScaling>& field : type.fields) {
-    if (field.place == FieldPlace::beside && defaults == DefaultKeys::leave_out) continue;
+    if (field.place == FieldPlace::outside && defaults == DefaultKeys::leave_out) continue;
     const FieldValue value = field.get(scaling);
     if (is_written(field.missing, value, field.get(standard), defaults))
       to[field.key] = json_of(value);

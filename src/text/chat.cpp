@@ -268,7 +268,7 @@ std::string default_system_message(std::string_view jinja) {
     if (newline == 0) continue;
     rest.remove_prefix(newline);
     const std::string_view body = rest.substr(0, rest.find(kClose));
-    // If the literal ends before its turn, the rest comes from the conversation.
+    // If the literal ends before the turn does, the rest comes from the conversation.
     bool is_whole = body.size() < rest.size();
     for (std::size_t i = 0; i < body.size() && is_whole; ++i) {
       if (body[i] == '\\') {

@@ -6,13 +6,13 @@
 extern "C" {
 #endif
 
-/* Walks through the API as a C program would. NULL when all went well, else what did not. */
+/* Calls the API as a C program would. Returns NULL, or what failed. */
 const char* phasor_c_walk(void);
-/* The same through attention, forward and backward. */
+/* The same for attention, forward and backward. */
 const char* phasor_c_attention_walk(void);
-/* Through a cache, rows of the caller's own, and linear attention's state. */
+/* A cache, given rows of cos and sin, and the state of linear attention. */
 const char* phasor_c_cache_walk(void);
-/* Through the tools that answer with text. */
+/* The tools that return text. */
 const char* phasor_c_text_walk(void);
 /* How many functions phasor.h has, each of them linked from C. */
 int phasor_c_function_count(void);

@@ -79,7 +79,7 @@ TEST_F(Model, RefusesBadArguments) {
   phasor_sequence_destroy(nullptr);
 }
 
-TEST_F(Model, TellsItsSizes) {
+TEST_F(Model, ReportsItsSizes) {
   phasor_model_info info{};
   info.struct_size = sizeof(info);
   ASSERT_EQ(phasor_model_describe(model_, &info), PHASOR_OK) << phasor_last_error();

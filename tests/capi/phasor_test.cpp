@@ -85,7 +85,7 @@ phasor_rotate_options options_of(phasor_direction direction = PHASOR_FORWARD) {
 
 TEST(Capi, WalksInC) { EXPECT_STREQ(phasor_c_walk(), nullptr); }
 
-TEST(Capi, TellsItsVersion) {
+TEST(Capi, ReportsItsVersion) {
   EXPECT_STREQ(phasor_version(), PHASOR_TEST_PROJECT_VERSION);
   EXPECT_EQ(message(PHASOR_VERSION_MAJOR, ".", PHASOR_VERSION_MINOR, ".", PHASOR_VERSION_PATCH),
             PHASOR_TEST_PROJECT_VERSION);

@@ -132,7 +132,7 @@ TEST_F(CapiRefuses, NullEverywhere) {
                 {"phasor_rope_create", "spec", "NULL"});
 }
 
-TEST_F(CapiRefuses, ALayoutThatNobodyChose) {
+TEST_F(CapiRefuses, ALayoutThatWasNotSet) {
   phasor_rope_spec_init(&spec_, sizeof(spec_));
   spec_.head_dim = 4;
   expect_spec(PHASOR_INVALID_ARGUMENT, "layout");
@@ -245,7 +245,7 @@ TEST_F(CapiRefuses, NoEmptyTensor) {
       << phasor_last_error();
 }
 
-TEST_F(CapiRefuses, AndTellsEachThreadItsOwnReason) {
+TEST_F(CapiRefuses, AndReportsToEachThreadItsOwnError) {
   expect_status(phasor_rope_create(nullptr, 0, &rope_), PHASOR_INVALID_ARGUMENT, "spec");
   std::string before, after;
   std::thread other([&] {

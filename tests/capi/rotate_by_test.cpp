@@ -1,4 +1,4 @@
-// Rotation by the caller's own rows, and sixteen-bit floats, through phasor.h.
+// Rotation by given rows of cos and sin, and sixteen-bit floats, through phasor.h.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -44,7 +44,7 @@ class Sized {
                        bytes_.begin() + static_cast<std::ptrdiff_t>(to),
                        [&](unsigned char byte) { return byte == value; });
   }
-  [[nodiscard]] bool garbage_behind() const { return all_are(size_, bytes_.size(), kGarbage); }
+  [[nodiscard]] bool garbage_after() const { return all_are(size_, bytes_.size(), kGarbage); }
 
  private:
   alignas(T) std::array<unsigned char, 1024> bytes_{};
@@ -91,7 +91,7 @@ void expect_output_grows(const char* name, const std::function<phasor_status(T*)
                           expected + sizeof(std::uint32_t),
                           std::min(size, sizeof(T)) - sizeof(std::uint32_t)),
               0);
-    EXPECT_TRUE(given.garbage_behind()) << "written beyond the caller's size " << size;
+    EXPECT_TRUE(given.garbage_after()) << "written beyond the caller's size " << size;
     if (size > sizeof(T)) {
       EXPECT_TRUE(given.all_are(sizeof(T), size, 0));
     }
@@ -133,12 +133,12 @@ TEST_F(StructSize, InitWritesTheCallersSize) {
     ASSERT_EQ(phasor_rope_spec_init(spec.get(), size), PHASOR_OK);
     EXPECT_EQ(spec.get()->struct_size, size);
     EXPECT_EQ(spec.get()->base, 10000.0);
-    EXPECT_TRUE(spec.garbage_behind());
+    EXPECT_TRUE(spec.garbage_after());
     Sized<phasor_generate_options> options(phasor_generate_options{}, size);
     ASSERT_EQ(phasor_generate_options_init(options.get(), size), PHASOR_OK);
     EXPECT_EQ(options.get()->tokens, 128);
     EXPECT_EQ(options.get()->chunk, 512);
-    EXPECT_TRUE(options.garbage_behind());
+    EXPECT_TRUE(options.garbage_after());
   }
   phasor_rope_spec spec;
   EXPECT_EQ(phasor_rope_spec_init(&spec, 4), PHASOR_INVALID_ARGUMENT);

@@ -78,7 +78,7 @@ TEST_F(CapiTokenizer, EncodesAndDecodesAsTheRoomDoes) {
   EXPECT_EQ(id, -1);
 }
 
-TEST_F(CapiTokenizer, TellsItsSpecialTokens) {
+TEST_F(CapiTokenizer, ReportsItsSpecialTokens) {
   phasor_special_tokens specials{};
   specials.struct_size = sizeof(specials);
   ASSERT_EQ(phasor_tokenizer_specials(tokenizer_.get(), &specials), PHASOR_OK);

@@ -257,7 +257,7 @@ TEST_F(Npy, RefusesWhatIsNoFile) {
   }
 }
 
-TEST_F(Npy, AFailedWriteIsToldAndTouchesNothing) {
+TEST_F(Npy, AFailedWriteIsReportedAndChangesNothing) {
   const NpyArray array = make_npy(NpyType::f32, {4});
   put(at("file"), "text");
   for (const auto& path :

@@ -203,7 +203,7 @@ TEST_F(Safetensors, RefusesTypesShapesAndOffsetsThatAreNone) {
   for (const auto& c : cases) expect_header_refused(c.header, {"'a'", c.value});
 }
 
-TEST_F(Safetensors, RefusesDataThatOverlapsOrThatNobodyNames) {
+TEST_F(Safetensors, RefusesDataThatOverlapsOrBelongsToNoTensor) {
   const auto two = [](std::string_view second) {
     return message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)",
                    R"("b":{"dtype":"F32","shape":[1],"data_offsets":)", second, "}}");

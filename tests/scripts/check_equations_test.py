@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import check_equations  # noqa: E402
 
 HEAD = "| equation | what | function | test |\n|---|---|---|---|\n"
-GOOD = "| (34) | turn | `rotate` in `src/a.cpp` | `Rotate.turns` in `tests/a.cpp` |\n"
+GOOD = "| (34) | rotation | `rotate` in `src/a.cpp` | `Rotate.rotates` in `tests/a.cpp` |\n"
 
 
 class CheckEquations(unittest.TestCase):
@@ -17,8 +17,8 @@ class CheckEquations(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        self.write("src/a.cpp", "void rotate(int x);\nstruct Turn {};\n")
-        self.write("tests/a.cpp", "TEST(Rotate, turns) {}\nTEST_P(Rotate,\n       wide) {}\n"
+        self.write("src/a.cpp", "void rotate(int x);\nstruct Rotation {};\n")
+        self.write("tests/a.cpp", "TEST(Rotate, rotates) {}\nTEST_P(Rotate,\n       wide) {}\n"
                    "RC_GTEST_PROP(RotateLaws, relativity, (int m)) {}\n")
 
     def write(self, path, text):
@@ -33,24 +33,24 @@ class CheckEquations(unittest.TestCase):
         self.assertIn(words, problems[0])
 
     def test_a_sound_table(self):
-        text = HEAD + GOOD + GOOD.replace("Rotate.turns", "Rotate.wide") + GOOD.replace(
-            "`Rotate.turns` in `tests/a.cpp`",
-            "`Rotate.turns` in `tests/a.cpp`, `RotateLaws.relativity` in `tests/a.cpp`")
+        text = HEAD + GOOD + GOOD.replace("Rotate.rotates", "Rotate.wide") + GOOD.replace(
+            "`Rotate.rotates` in `tests/a.cpp`",
+            "`Rotate.rotates` in `tests/a.cpp`, `RotateLaws.relativity` in `tests/a.cpp`")
         self.assertEqual(check_equations.check(self.root, text), ([], 3))
 
     def test_what_is_missing(self):
         self.expect(GOOD.replace("`rotate`", "`rotat`"), "rotat")
-        self.expect(GOOD.replace("`rotate`", "`Turn`"), "function Turn")
+        self.expect(GOOD.replace("`rotate`", "`Rotation`"), "function Rotation")
         self.expect(GOOD.replace("src/a.cpp", "src/b.cpp"), "src/b.cpp")
-        self.expect(GOOD.replace("Rotate.turns", "Rotate.turn"), "test Rotate.turn ")
-        self.expect(GOOD.replace("Rotate.turns", "turns"), "test turns")
+        self.expect(GOOD.replace("Rotate.rotates", "Rotate.rotate"), "test Rotate.rotate ")
+        self.expect(GOOD.replace("Rotate.rotates", "rotates"), "test rotates")
         self.expect(GOOD.replace("tests/a.cpp", "src/a.cpp"), "src/a.cpp")
 
     def test_cells_that_do_not_read(self):
-        self.expect("| (34) | turn | rotate | `Rotate.turns` in `tests/a.cpp` |\n", "must read")
-        self.expect("| (34) | turn |  | `Rotate.turns` in `tests/a.cpp` |\n", "empty")
+        self.expect("| (34) | rotation | rotate | `Rotate.rotates` in `tests/a.cpp` |\n", "must read")
+        self.expect("| (34) | rotation |  | `Rotate.rotates` in `tests/a.cpp` |\n", "empty")
         self.expect(GOOD.replace("tests/a.cpp` |", "tests/a.cpp` and more |"), "must read")
-        self.expect("| (34) | turn |\n", "2")
+        self.expect("| (34) | rotation |\n", "2")
 
     def test_other_tables_are_left_alone(self):
         text = "| a | b |\n|---|---|\n| x | y |\n\n" + HEAD + GOOD
@@ -63,7 +63,7 @@ class CheckEquations(unittest.TestCase):
         self.assertEqual(check_equations.main(arguments), 2)
         self.write("docs/equations.md", HEAD + GOOD)
         self.assertEqual(check_equations.main(arguments), 0)
-        self.write("docs/equations.md", HEAD + GOOD.replace("(34) | turn | `rotate`", "(34) | turn | `gone`"))
+        self.write("docs/equations.md", HEAD + GOOD.replace("(34) | rotation | `rotate`", "(34) | rotation | `gone`"))
         self.assertEqual(check_equations.main(arguments), 1)
 
 

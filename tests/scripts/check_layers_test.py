@@ -136,7 +136,7 @@ class CheckLayers(unittest.TestCase):
     def test_comments_do_not_count(self):
         self.expect_fine("src/core/x.cpp", '// #include "phasor/io/a.hpp"\n/*\n#include "phasor/io/a.hpp"\n*/\n')
 
-    def test_a_file_that_is_missing_and_a_room_that_nobody_listed(self):
+    def test_a_missing_file_and_a_room_that_is_not_listed(self):
         self.expect_one("src/core/x.cpp", '#include "phasor/core/missing.hpp"\n', "missing.hpp")
         self.write("src/core/x.cpp", "")
         self.expect_one("src/attic/x.cpp", "", "attic")

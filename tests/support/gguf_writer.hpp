@@ -1,4 +1,4 @@
-// GGUF files for tests: right ones by default, wrong ones where a test asks for a wrong number.
+// GGUF files for tests: valid by default, invalid if a test sets a wrong number.
 #pragma once
 
 #include <cstddef>
@@ -66,7 +66,7 @@ class GgufWriter {
   std::optional<std::uint64_t> tensor_count, pair_count;
   std::size_t alignment = 32;
 
-  // A value as its bytes lie in the file.
+  // A value as its bytes in the file.
   GgufWriter& raw(std::string_view key, GgufType type, std::string_view bytes) {
     append_text(pairs_, key);
     append(pairs_, static_cast<std::uint32_t>(type));
@@ -103,8 +103,8 @@ class GgufWriter {
     return bytes;
   }
 
-  // `type` is ggml's number; `extents` are in the file's order, innermost first. The bytes go behind
-  // those of the tensors before, unless `offset` says otherwise.
+  // `type` is ggml's number; `extents` are in the file's order, innermost first. The bytes go after
+  // those of the earlier tensors, unless `offset` is given.
   GgufWriter& tensor(std::string_view name, std::uint32_t type,
                      const std::vector<std::uint64_t>& extents, std::string_view bytes,
                      std::optional<std::uint64_t> offset = std::nullopt) {

@@ -1,4 +1,4 @@
-// Arrays of the golden data for tests of rooms that may not know the io room: version 1 of .npy,
+// Arrays of the golden data for tests of rooms that may not include the io room: version 1 of .npy,
 // as NumPy writes it. A file that is not exactly that fails the test with its name.
 #pragma once
 

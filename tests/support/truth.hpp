@@ -1,4 +1,4 @@
-// The truth, from MPFR at 300 bits: another library, another precision, no code of ours.
+// Exact values from MPFR at 300 bits: another library, another precision, none of Phasor's code.
 #pragma once
 
 #include <mpfr.h>

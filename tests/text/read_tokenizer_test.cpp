@@ -34,7 +34,7 @@ class ReadTokenizer : public io::testing::TemporaryFolder {
   }
 };
 
-TEST_F(ReadTokenizer, TakesSettingsFromTheFilesBeside) {
+TEST_F(ReadTokenizer, TakesSettingsFromNeighbouringFiles) {
   put_json();
   EXPECT_EQ(must_read()->specials().begin, std::nullopt);
   put(at("tokenizer_config.json"),

@@ -112,7 +112,7 @@ TEST(SentencePiece, AgreesWithBpeByScores) {
   EXPECT_TRUE(held);
 }
 
-TEST(SentencePiece, RefusesModelsThatLie) {
+TEST(SentencePiece, RefusesInconsistentModels) {
   LOAD_OR_SKIP(unchanged, "unigram.model");
   const auto refused = [](const std::string& bytes, std::string_view value,
                           ErrorCode code = ErrorCode::invalid_argument) {

@@ -53,7 +53,7 @@ TEST(WordPiece, LowerCaseStripsAccents) {
   EXPECT_EQ(lower->encode("\uac00"), (Ids{18, 19}));  // Hangul falls into its letters
 }
 
-TEST(WordPiece, DropsWhatStandsForNothing) {
+TEST(WordPiece, DropsControlCharacters) {
   const auto pieces = english();
   EXPECT_EQ(pieces->encode("r\u00adu\u200bn\x07 \ufffdthe"), (Ids{8, 10}));
   EXPECT_EQ(pieces->encode("the\u597d\u597drun"), (Ids{10, 21, 21, 8}));
@@ -207,7 +207,7 @@ TEST(EncodePair, TokenTypesPartTheSentences) {
 
 using RoFormerTokenizer = io::testing::TemporaryFolder;
 
-TEST_F(RoFormerTokenizer, SettingsBesideTheVocabulary) {
+TEST_F(RoFormerTokenizer, SettingsNextToTheVocabulary) {
   io::testing::put(at("vocab.txt"), "[UNK]\nrun\nRun\n\u4eca\n\u5929\n\u4eca\u5929\n");
   io::testing::put(at("config.json"), R"({"model_type": "roformer"})");
   const std::filesystem::path folder = at("vocab.txt").parent_path();

@@ -39,9 +39,9 @@ TEST_F(RealRun, TheGoldenTokensAsText) {
     const std::string prompt = golden_case(name).at("text").text();
     const auto expected =
         tests::golden_array<std::int64_t>(std::string("real_models/") + name + "/generated.npy");
-    const Outcome told = run({"run", model_, "--prompt", prompt, "--tokens", "32", "--json"});
-    ASSERT_EQ(told.exit, 0) << told.err;
-    const json answer = json::parse(told.out);
+    const Outcome as_json = run({"run", model_, "--prompt", prompt, "--tokens", "32", "--json"});
+    ASSERT_EQ(as_json.exit, 0) << as_json.err;
+    const json answer = json::parse(as_json.out);
     EXPECT_EQ(answer.at("ids").get<std::vector<std::int64_t>>(), expected) << name;
     // The prompt as it was written, then the same characters, one by one.
     const Outcome written = run({"run", model_, "--prompt", prompt, "--tokens", "32"});

@@ -280,7 +280,7 @@ TEST_F(Verbs, rotate_keeps_the_dtype) {
   expect_rotated(doubles(read("Y.npy")), x, {0, 1, 2}, true, 1.0, 0.08);
 }
 
-TEST_F(Verbs, rotate_may_replace_its_input_and_speaks_json) {
+TEST_F(Verbs, rotate_may_replace_its_input_and_writes_json) {
   const std::vector<float> x = counting(3 * 8);
   (void)put_array("X.npy", NpyType::f32, {3, 1, 8}, x);
   const Outcome outcome = run({"rotate", "--config", config_, "-i", file("X.npy"), "-o",

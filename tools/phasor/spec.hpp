@@ -44,7 +44,7 @@ void add_angles_option(Verb& verb, std::string& angles);
 
 // The positions for a tensor of `tokens` tokens; batch: none when the tensor has no batch axis.
 //
-// throws   Error(shape_mismatch) naming the shapes that would fit and the one that came
+// throws   Error(shape_mismatch) with the given shape and those that would fit
 [[nodiscard]] core::Positions fit_positions(const encodings::RopeSpec& spec,
                                             const core::Positions& positions,
                                             std::optional<std::int64_t> batch, std::int64_t tokens);

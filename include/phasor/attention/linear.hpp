@@ -73,8 +73,8 @@ class PHASOR_API LinearState {
 //
 // The numerator is rotated, the denominator is not: it stays positive. Without a rotary this is
 // (18). Not causal: two products. Causal: chunks of tokens, each against the state so far and
-// itself. With `state` the call continues the sequence: keys of earlier calls count, and the state
-// takes in the new keys.
+// itself. With `state` the call continues the sequence: keys of earlier calls count, and the new
+// keys are added to the state.
 //
 // shape    q [batch, Nq, heads, d], k [batch, Nk, key_heads, d], v [batch, Nk, key_heads, dv],
 //          out [batch, Nq, heads, dv]; heads a multiple of key_heads: query head h reads key head

@@ -106,7 +106,7 @@ struct PositionsShape {
 // The positions for that shape; [axes, tokens] is accepted if the tensor has no batch axis. No
 // numbers are copied.
 //
-// throws   Error(shape_mismatch) naming the shapes that would fit and the one that came
+// throws   Error(shape_mismatch) with the given shape and those that would fit
 [[nodiscard]] PHASOR_API Positions fit_positions(const Positions& positions,
                                                  const PositionsShape& shape);
 

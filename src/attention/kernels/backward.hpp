@@ -1,5 +1,5 @@
 // The backward pass of one head: key tiles outside, query blocks inside; the weights of a tile are
-// made again from the log-sum, and every gradient is a product with P or dS, read along its rows,
+// recomputed from the log-sum, and every gradient is a product with P or dS, read along its rows,
 // its columns or its diagonals.
 //
 //   dP = d_out . (v + C)      dS = P (dP - delta)      delta = d_out . out
@@ -23,7 +23,7 @@ struct Tile {
   std::int64_t key, keys;
 };
 
-// dP of a panel, straight into the strip that will hold dS.
+// dP of a panel, written to the strip that will hold dS.
 inline void weight_gradients(const Head& head, const BackwardHead& backward,
                              const BackwardScratch& scratch, const Tile& tile, const Panel& panel,
                              float* strip) {
@@ -76,7 +76,7 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
       const Float weight = exp2_of(score - base);
       Float gradient = weight * (load<Float>(d_scores + t) - delta);
       if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + r * kStripRow + t);
-      // A hidden key's score is -infinity; nothing comes back from it.
+      // A hidden key's score is -infinity; its gradient is zero.
       store(d_scores + t, score == splat(kHidden) ? Float{} : gradient);
       store(weights + t, weight);
     }
@@ -203,7 +203,7 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
   const Relative& relative = head.key_rows;
   const std::int64_t stride = head.relative_stride;
   const std::int64_t vectors = vectors_of(head.relative_depth);
-  // Key j of the tile meets row x with query j + middle - x.
+  // Key j of the tile uses row x with query j + middle - x.
   const std::int64_t middle = tile.key - relative.first - tile.position;
   for (std::int64_t j = 0; j < tile.keys; j += kRows) {
     const std::int64_t from = most(0, j + middle - (tile.last - 1));
@@ -256,7 +256,7 @@ inline void segment_gradients(const Head& head, const BackwardHead& backward, co
     const auto segment = static_cast<std::uint32_t>(head.query_segments[query]);
     const std::int32_t* const keys = head.key_segments + tile.key;
     Float all{}, same{};
-    // Behind the last column that counts dS is zero.
+    // dS is zero after the last visible column.
     for (std::int64_t t = panel.begin; t < panel.end; t += kFloats) {
       const Float value = load<Float>(row + t);
       all += value;

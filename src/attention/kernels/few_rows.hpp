@@ -1,4 +1,4 @@
-// A few queries against keys and values as they lie in memory: decoding reads every key once, and
+// A few queries against keys and values that are not packed: decoding reads every key once, and
 // packing would read it twice.
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace {
 
-// So far ahead of the row in hand: four KiB for a head of 64 floats.
+// Prefetch distance in rows: 4 KiB for a head of 64 floats.
 constexpr std::int64_t kRowsAhead = 16;
-// Values are weighed a tile at a time: where one product's columns do not reach across a row, the
-// next finds the rows in the nearest cache.
+// Values are weighted a tile at a time: if one product does not cover all columns of a row, the next
+// one finds the rows in the L1 cache.
 constexpr std::int64_t kWeighedKeys = 64;
 
 template <class Element>
@@ -186,8 +186,8 @@ void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Row
     weigh_rows_of<Bf16>(p, p_row, rows, values, count, dim, out, out_stride);
 }
 
-// Scores to weights in place, with the maximum and the sum of the weights. A row of nothing but
-// hidden keys has the sum 0.
+// Scores to weights in place, with the maximum and the sum of the weights. A row whose
+// keys are all hidden has the sum 0.
 void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
   float best = -__builtin_inff();
   std::int64_t j = 0;
@@ -217,8 +217,8 @@ void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
   *sum = rest;
 }
 
-// scores[j] += step * (first + j): the distance stays exact, so that a near key's bias is as small as
-// its error.
+// scores[j] += step * (first + j): the distance stays exact, so that the error is
+// proportional to the bias.
 void add_line(float* scores, std::int64_t count, float step, std::int64_t first) {
   alignas(64) float lanes[kFloats];
   for (int lane = 0; lane < kFloats; ++lane) lanes[lane] = static_cast<float>(lane);

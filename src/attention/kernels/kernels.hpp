@@ -1,8 +1,8 @@
 // What the attention kernels of every instruction set offer: plain structs and function pointers,
 // no templates (see core/kernels/kernels.hpp). Scores are kept in powers of two: s log2(e).
 //
-// Key j and query i stand at j and offset + i; c = j - (offset + i) is the column of a relative
-// term, its distance with the sign turned, so that columns rise with the keys.
+// Key j is at position j, query i at offset + i. c = j - (offset + i), the negative distance, is the
+// column of a relative term, so that columns rise with the keys.
 #pragma once
 
 #include <cstdint>
@@ -88,12 +88,12 @@ struct Taps {
   std::int64_t row;  // floats from one query to the next
 };
 
-// The queries of one block, rounded up to whole panels; rows behind the last are zeros.
+// The queries of one block, rounded up to whole panels; rows after the last are zeros.
 struct Block {
   std::int64_t first;  // query
   std::int64_t count;
-  const float* content;   // [rows][content_stride]: turned, biased, scaled by scale log2(e)
-  const float* position;  // [rows][relative_stride]: the same for query_rows, not turned
+  const float* content;   // [rows][content_stride]: rotated, biased, scaled by scale log2(e)
+  const float* position;  // [rows][relative_stride]: the same for query_rows, not rotated
   const float* segments;  // [rows][2]: score of the same and of another segment; null: none
 };
 
@@ -113,8 +113,8 @@ struct BlockScratch {
 };
 
 // Backward, one head: rows of all queries (rounded up to whole blocks) and of all keys (to whole
-// tiles). Gradients are sums over dS of what stands beside it in the scores; scales are the
-// caller's.
+// tiles). Gradients are sums of dS times the other factor of the score's term; the caller applies the
+// scales.
 struct BackwardHead {
   const float* content;        // [queries][content_stride]
   const float* position;       // [queries][relative_stride]; null: no query_rows
@@ -137,7 +137,7 @@ struct BackwardHead {
   float* query_far;            // [queries][2]: position . first and last row of query_rows
   float* value_far;            // the same of d_out and value_rows
   // Sums over the columns left and right of a table: dS for each query [queries][2], dS for each
-  // key (right: key_outside_side floats behind left), P for each query [queries][2].
+  // key (right: key_outside_side floats after left), P for each query [queries][2].
   float* query_outside;
   float* key_outside;
   std::int64_t key_outside_side;
@@ -162,7 +162,7 @@ struct Kernels {
   // out = factor (in + bias), `dim` features of each row; bias may be null.
   void (*scale_rows)(const float* in, std::int64_t in_stride, const float* bias, float factor,
                      std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);
-  // factor * [count][row_stride] -> [count / vector][depth][vector]; columns behind the last are
+  // factor * [count][row_stride] -> [count / vector][depth][vector]; columns after the last are
   // zeros, up to a multiple of kWidest.
   void (*pack_columns)(const float* rows, std::int64_t row_stride, std::int64_t count,
                        std::int64_t depth, float factor, float* columns);
@@ -171,7 +171,7 @@ struct Kernels {
   void (*backward_head)(const Head& head, const BackwardHead& backward,
                         const BackwardScratch& scratch);
   // scores[r][j] = q[r] . k[j] for `rows` <= kFewRows queries that share their keys. There are
-  // kFewRows rows of q, zeros behind the last feature up to a multiple of kWidest.
+  // kFewRows rows of q, zeros after the last feature up to a multiple of kWidest.
   void (*score_rows)(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
                      std::int64_t count, std::int64_t dim, float* scores, std::int64_t score_row);
   // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out.

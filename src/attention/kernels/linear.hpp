@@ -261,7 +261,7 @@ void add_carried(const float* x, std::int64_t floats, float* sums, float* carry)
   }
 }
 
-// The most columns of one panel of new sums that wait in the first cache.
+// The most columns of one panel of new sums, which stay in the L1 cache.
 constexpr std::int64_t kPanelColumns = 256;
 
 void add_product(const Matrix& a, const Matrix& b, const Matrix& sums, float* carry,

@@ -1,5 +1,5 @@
-// What linear attention asks of the kernels of an instruction set. Matrices are float32 scratch:
-// their strides are multiples of kWidest, columns behind the last are zeros, and products may read
+// The kernels of linear attention for an instruction set. Matrices are float32 scratch:
+// their strides are multiples of kWidest, columns after the last are zeros, and products may read
 // and write whole panels of kPanelRows rows.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace phasor::attention::kernels {
 struct Matrix {
   float* data;
   std::int64_t row;   // floats from one row to the next
-  std::int64_t step;  // and from one column to the next: 1 but for a transposed A
+  std::int64_t step;  // and from one column to the next: 1 unless A is transposed
 };
 
 struct LinearKernels {
@@ -19,12 +19,12 @@ struct LinearKernels {
   // The largest finite number of each row's first `dim`; -FLT_MAX where there is none.
   void (*largest)(const float* x, std::int64_t stride, std::int64_t count, std::int64_t dim,
                   float* largest);
-  // phi in place; features behind `dim` become zeros.
+  // phi in place; features after `dim` become zeros.
   void (*elu_plus_one)(float* x, std::int64_t stride, std::int64_t count, std::int64_t dim);
   // exp(x) 2^-e, row r with e = exponents[r * exponent_step].
   void (*exp_scaled)(float* x, std::int64_t stride, std::int64_t count, std::int64_t dim,
                      const float* exponents, std::int64_t exponent_step);
-  // gradient = slope(phi) * gradient, the slope being phi, of elu_plus_one min(phi, 1).
+  // gradient = slope(phi) * gradient, the slope is phi, or min(phi, 1) for elu_plus_one.
   void (*times_exp_slope)(const float* phi, float* gradient, std::int64_t floats);
   void (*times_elu_slope)(const float* phi, float* gradient, std::int64_t floats);
   // out row r = base + x_0 + ... + x_r, and total = x_0 + ... + x_(count - 1). Strides may be
@@ -38,7 +38,7 @@ struct LinearKernels {
   void (*scaled_rows)(const float* x, std::int64_t x_stride, const float* factors,
                       std::int64_t factor_step, std::int64_t count, std::int64_t dim, float* y,
                       std::int64_t y_stride, std::int64_t adds);
-  // The same past the caches: y is aligned to the widest vector in every row, and dim a multiple of
+  // The same with streaming stores: y is aligned to the widest vector in every row, and dim a multiple of
   // it. fence() makes such stores of this thread visible to the others.
   void (*stream_scaled_rows)(const float* x, std::int64_t x_stride, const float* factors,
                              std::int64_t count, std::int64_t dim, float* y, std::int64_t y_stride);
@@ -57,7 +57,7 @@ struct LinearKernels {
                        std::int64_t columns);
   void (*add_weighted_transposed)(const Matrix& w, const Matrix& x, const Matrix& c,
                                   std::int64_t tokens, std::int64_t columns);
-  // sums += A B, what each addition rounds away kept in `carry`, which lies like sums.
+  // sums += A B with the rounding errors kept in `carry`, which has the layout of sums.
   void (*add_product)(const Matrix& a, const Matrix& b, const Matrix& sums, float* carry,
                       std::int64_t rows, std::int64_t depth, std::int64_t columns);
   void (*add_carried)(const float* x, std::int64_t floats, float* sums, float* carry);

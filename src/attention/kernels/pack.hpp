@@ -94,8 +94,8 @@ void scale_rows(const float* in, std::int64_t in_stride, const float* bias, floa
   }
 }
 
-// [count][row_stride] -> [count / vector][depth][vector], so that a product reads its columns in
-// one line. Columns behind the last are zeros up to kWidest, whatever the level.
+// [count][row_stride] -> [count / vector][depth][vector], so that a product reads its columns
+// contiguously. Columns after the last are zeros up to kWidest, whatever the level.
 void pack_columns(const float* rows, std::int64_t row_stride, std::int64_t count,
                   std::int64_t depth, float factor, float* columns) {
   const std::int64_t padded =

@@ -62,7 +62,7 @@ inline void far_scores(const Head& head, const Relative& relative, const float* 
   alignas(64) float sums[kRows * kFloats];
   const std::int64_t last = relative.count - 1;
   const std::int64_t ends[2] = {0, last};
-  // Whether any key of the sequence lies left or right of the table's columns for any query.
+  // Whether any key of the sequence is left or right of the table's columns for any query.
   const bool exists[2] = {relative.first > -(head.offset + head.queries - 1),
                           head.causal == 0 && head.keys - 1 - head.offset > relative.first + last};
   for (std::int64_t row = 0; row < count; row += kRows) {
@@ -249,7 +249,7 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
   return addend;
 }
 
-// Hides what the mask of the caller hides, in one row of scores; adds what it adds.
+// Applies the caller's mask to one row of scores: hides keys or adds values.
 inline void apply_mask(const HeadMask& mask, std::int64_t query, const Panel& panel, float* row) {
   const std::int64_t end = least(panel.end, mask.keys - panel.key);
   const std::int64_t offset = query * mask.query_stride + panel.key * mask.key_stride;
@@ -293,7 +293,7 @@ inline void tap(float* to, const Taps& taps, const Block& block, const Panel& pa
 }
 
 // Fills the strip with the scores of the panel, hidden keys as -infinity, and shift[] with what is
-// still to be added to each row. Backward asks for the slopes of the soft cap, which masks hide.
+// still to be added to each row. Backward also needs the slopes of the soft cap, from before the masks.
 template <bool kPlain>
 inline void score_panel(const Head& head, const Block& block, const Taps& taps,
                         const BlockScratch& scratch, const Panel& panel, float* strip, float* shift,
@@ -324,7 +324,7 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
     const bool taps_wanted =
         taps.scores != nullptr || taps.capped != nullptr || taps.masked != nullptr;
     if (taps_wanted || head.soft_cap != 0.0F) {
-      // What follows is not the same when a row is shifted by a constant.
+      // What follows is not invariant to a constant shift of a row: it is added here.
       for (int r = 0; r < kRows; ++r) {
         float* const row = strip + r * kStripRow;
         for (std::int64_t v = 0; v < vectors; ++v) {
@@ -363,7 +363,7 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
       }
     }
   }
-  // The edges: keys behind the last one, and what each query of the panel may not see.
+  // The edges: keys after the last one, and keys that a query of the panel may not see.
   const std::int64_t end = panel.begin + vectors * kFloats;
   for (std::int64_t r = 0; r < kRows; ++r) {
     const std::int64_t position = panel.position + least(r, panel.rows - 1);

@@ -6,8 +6,8 @@
 
 namespace {
 
-// Turns the scores of a panel into weights 2^(s - maximum), moves maximum and sum on, and says by
-// which factor what was summed before must shrink.
+// Replaces the scores of a panel by weights 2^(s - maximum), updates maximum and sum, and gives the
+// factor by which earlier sums must shrink.
 inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* strip,
                         const float* shift, float* factors, float* row_sums) {
   alignas(64) float top[kWidest] = {};
@@ -46,7 +46,7 @@ inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* 
 }
 
 // RoFormer (5), values: the weights of keys with rows of their own are kept by column, those of the
-// keys outside are summed; one product at the end of the block turns both into values.
+// keys outside are summed; one product at the end of the block adds both to the output.
 inline void keep_weights(const Head& head, const BlockScratch& scratch, const Panel& panel,
                          const float* strip, const float* factors, const float* row_sums) {
   const Near near = near_columns(head.value_rows, panel);

@@ -119,7 +119,7 @@ LinearUnit LinearForward::unit(std::int64_t index, std::int64_t slot,
   unit.key_head = head % call.k.heads;
   unit.first_head = unit.key_head * call.group + call.group * share / shares;
   unit.last_head = unit.key_head * call.group + call.group * (share + 1) / shares;
-  // All shares read the past, one of them updates it: only that one works in the state's memory.
+  // All shares read the state, one of them updates it: only that one works in the state's memory.
   unit.owns_state = state != nullptr && share == 0;
   unit.sums = unit.owns_state
                   ? LinearStateAccess::sums(*state, state_memory, state_exponents, head)
@@ -168,14 +168,14 @@ void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, st
   }
 }
 
-// (19) for a chunk against the state and itself; then the state takes in the chunk.
+// (19) for a chunk against the state and itself; then the chunk is added to the state.
 void LinearForward::attend_chunk(const LinearUnit& unit, LinearWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const KeyChunk& keys = work.keys;
   const std::int64_t columns = LinearWorkspace::chunk_columns(call);
   kernels.running_sums(keys.features, call.width, keys.count, call.width, unit.sums.vectors,
                        work.key_sums, call.width, work.key_total);
-  // One token sees all of its chunk: the state takes it in first.
+  // One token sees all of its chunk: it is added to the state first.
   const bool alone = keys.count == 1;
   if (alone) {
     add_keys_to_sums(call, work.keys, work.key_total, unit.sums);

@@ -254,7 +254,7 @@ void LinearBackward::add_query_products(const LinearBackwardUnit& unit, std::int
                                   unit.queries.products_carry, call.value_dim, count, call.width);
 }
 
-// Not causal: queries against the sums over all keys; the mirrored sums take them in at once.
+// Not causal: queries against the sums over all keys; they are added to the mirrored sums at once.
 void LinearBackward::all_queries(const LinearBackwardUnit& unit, std::int64_t first,
                                  std::int64_t count, LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;
@@ -293,7 +293,7 @@ void LinearBackward::begin_keys(const LinearBackwardUnit& unit, float exponent,
   std::fill_n(work.weighted, work.keys.count * call.width, 0.0F);
 }
 
-// What the chunk's own queries of one head add; then the mirrored sums take them in.
+// What the chunk's own queries of one head add; then they are added to the mirrored sums.
 void LinearBackward::key_gradient_of_own(const LinearBackwardUnit& unit, std::int64_t h,
                                          LinearBackwardWorkspace& work) const {
   const kernels::LinearKernels& kernels = call.kernels.linear;

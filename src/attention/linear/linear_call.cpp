@@ -365,7 +365,7 @@ void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, cons
   *sums.exponent = exponent;
   if (before == exponent || before <= kNoExponent || exponent <= kNoExponent) return;
   const float bits = scale == ScaleOf::keys ? before - exponent : exponent - before;
-  // Powers of two: nothing is rounded. Below 2^-100 nothing would count.
+  // Powers of two: nothing is rounded. Sums scaled below 2^-100 are negligible.
   const float factor = bits < -100.0F ? 0.0F : std::ldexp(1.0F, static_cast<int>(bits));
   call.kernels.linear.scaled_rows(sums.products, 0, &factor, 0, 1, sums.floats, sums.products, 0,
                                   0);

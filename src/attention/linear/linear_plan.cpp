@@ -86,7 +86,7 @@ void check_stream(const LinearCall& call) {
   }
   if (!call.is_causal()) {
     refuse(ErrorCode::invalid_argument, kLinearWhere,
-           "a state needs causality bottom_right, got none: later keys would count for earlier "
+           "a state needs causality bottom_right, not none: later keys would count for earlier "
            "queries");
   }
   if (call.offset != 0) {

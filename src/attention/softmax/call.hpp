@@ -1,5 +1,5 @@
-// What a plan of attention knows before it sees data: sizes, sequences, positions, and then the views
-// of one run.
+// What a plan of attention holds: sizes, sequences and positions, known without data, and the views of
+// one run.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ using phasor::refuse;
 inline constexpr double kLog2e = 1.44269504088896340736;
 inline constexpr double kLn2 = 0.693147180559945309417;
 
-// Distances m - n that can meet in any sequence of the call.
+// Distances m - n that occur in any sequence of the call.
 struct DistanceRange {
   std::int64_t low = 0, high = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace phasor::attention {
 
-// Queries and keys that may meet: a batch row, or one packed sequence of batch row 0.
+// Queries and keys that attend to each other: a batch row, or one packed sequence of batch row 0.
 struct Sequence {
   std::int64_t batch = 0;
   std::int64_t first_query = 0, queries = 0;

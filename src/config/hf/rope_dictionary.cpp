@@ -80,13 +80,13 @@ class DictionaryReader {
       reader_.refuse(kOriginal, message("missing key, which type ", type_.name, " needs"));
     std::int64_t length = original_length(reader_, lengths_);
     // Hugging Face allows the dictionary to name an original length, and ignores it.
-    if (field.place == FieldPlace::beside) length = lengths_.max_position.value_or(length);
+    if (field.place == FieldPlace::outside) length = lengths_.max_position.value_or(length);
     field.set(scaling_, length);
   }
 
   void derive_from_lengths(const ScalingField& field) {
     if (field.missing == WhenMissing::null_means_ratio && !reader_.has_even_null(field.key))
-      reader_.refuse(field.key, "missing key; null stands for max / original length");
+      reader_.refuse(field.key, "missing key; null means max / original length");
     if (field.missing != WhenMissing::length_ratio &&
         field.missing != WhenMissing::null_means_ratio)
       return;

@@ -1,5 +1,4 @@
-// What engines do that compute angles in float32, step by step, rounding where they round:
-// AngleMode::float32.
+// Angles as engines compute them in float32, rounded after the same steps: AngleMode::float32.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ void float32_row(const Frequencies& frequencies, const double* positions, float*
 
 // RoFormer (34) with every product rounded, then the sum. The half layout works in the storage type
 // throughout (cos and sin too); the interleaved layout rounds cos and sin to it, works in float32
-// and rounds once: the two habits of the reference engines.
+// and rounds once: the two conventions of the reference engines.
 void float32_rotate(DType dtype, PairLayout layout, const kernels::Heads& heads, std::int64_t pairs,
                     const float* cos, const float* sin) noexcept;
 

@@ -19,7 +19,7 @@ constexpr double kRounder = 0x1.8p52;
 
 inline Double broadcast(double value) { return Double{} + value; }
 
-// a b + c, rounded once at every level: what the exact reduction rests on.
+// a b + c, rounded once at every level: the exact reduction relies on it.
 #if defined(__FMA__) || defined(__aarch64__)
 inline Double fused(Double a, Double b, Double c) { return mul_add(a, b, c); }
 #else
@@ -109,8 +109,8 @@ template <class T>
 inline void angle_vector(Double position, Double frequency, double amplitude, T* cos, T* sin) {
   constexpr bool kDouble = sizeof(T) == 8;
   // The short reduction below is off by at most |k| 2^-105. A lane whose reduced angle is so small
-  // that this shows (relative 2^-33 for float32, 2^-55 for float64) is done again with care; k = 0
-  // never is.
+  // that this shows (relative 2^-33 for float32, 2^-55 for float64) is recomputed by
+  // reduce_carefully(), except for k = 0.
   constexpr double kSmall = kDouble ? 0x1p-50 : 0x1p-72;
 
   // The exact angle, high + low.

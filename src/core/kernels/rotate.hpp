@@ -14,7 +14,7 @@ using phasor::core::kernels::Store;
 
 // Vectors of cos (and as many of sin) per pass over the heads: as many as stay in registers, 32
 // with AVX-512 and 16 below. When x comes from memory one pass over whole heads matters more than
-// registers, so that the loads follow each other; cos and sin then come from the first cache.
+// registers, so that the loads follow each other; cos and sin then come from the L1 cache.
 template <bool kAhead>
 constexpr int kRowVectors = kVectorBytes == 64 ? 8
                             : kAhead           ? 16
@@ -378,7 +378,7 @@ void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void*
   }
 }
 
-// float64: no speed is promised; the compiler's own vectors do.
+// float64: not optimised; vectorisation is left to the compiler.
 template <bool kHalf>
 void rotate_f64(const Heads& heads, std::int64_t pairs, const void* cos, const void* sin,
                 std::int64_t, Store) {

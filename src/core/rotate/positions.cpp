@@ -46,7 +46,7 @@ Positions view_of_shape(const T* numbers, std::span<const std::int64_t> shape) {
   }
   const std::size_t rank = shape.size();
   const std::int64_t batch = rank == 1 ? 0 : shape[rank - 2];
-  // batch 0 means one row for all: an array without rows has no address instead.
+  // batch 0 means one row for all; an array without rows has a null pointer instead.
   const bool no_rows = rank > 1 && batch == 0;
   return list_of(no_rows ? nullptr : numbers, rank == 3 ? static_cast<int>(shape[0]) : 1, batch,
                  shape.back());
@@ -134,7 +134,7 @@ Positions positions_counted(std::int64_t first, std::int64_t count) {
     refuse(ErrorCode::out_of_range,
            message("positions must be within 2^53 of 0, got ", first, " and ", count, " more"));
   }
-  // An offset of 0 tokens would fit any number.
+  // An offset with 0 tokens would fit any number of tokens.
   if (count == 0) return positions_per_token(std::span<const std::int64_t>());
   Positions positions = positions_from(first);
   positions.tokens = count;

@@ -232,7 +232,7 @@ class Pool {
       if (part == 0) continue;
       spinning_.fetch_sub(1);
       slot.run(part);
-      // Before the caller is told: its next call must find this worker spinning.
+      // Before finish() wakes the caller: its next call must find this worker spinning.
       spinning_.fetch_add(1);
       slot.finish();
       first = (at + 1) % kSlots;
@@ -341,7 +341,7 @@ int available_threads() noexcept {
   try {
     static const int count = count_cpus({});
     return count;
-  } catch (const std::exception&) {  // no memory to read the system's files with; the next may have
+  } catch (const std::exception&) {  // out of memory; the next call tries again
     return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   }
 }

@@ -17,7 +17,7 @@ namespace {
 
 using Variant = Sinusoidal::Variant;
 
-// Where the parts of a row lie: sine i at i * stride, cosine i at cosine + i * stride.
+// Where the parts of a row are: sine i at i * stride, cosine i at cosine + i * stride.
 struct Columns {
   std::int64_t sines = 0, cosines = 0;
   std::int64_t cosine = 0, stride = 1;

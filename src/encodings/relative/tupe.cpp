@@ -2,7 +2,7 @@
 //
 //   RoFormer (9)   s(m, n) = (q_m . k_n + (p_m U_q) . (p_n U_k)) / sqrt(2 d) + b[bucket(n - m)]
 //
-// The second product is q.k with more features; the first token may stand outside of positions.
+// The second product is q.k with more features; the first token may have learned scores instead of positions.
 #include "encodings/relative/terms.hpp"
 
 namespace phasor::encodings {

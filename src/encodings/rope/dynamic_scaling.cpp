@@ -17,7 +17,7 @@ constexpr Field<RopeScaling> dynamic_factor() {
 constexpr Field<RopeScaling> dynamic_length() {
   auto field = original_length_field<&DynamicScaling::original_length>();
   field.key = "max_position_embeddings";
-  field.place = FieldPlace::beside;
+  field.place = FieldPlace::outside;
   field.unless = "alpha";
   field.get = [](const RopeScaling& scaling) {
     const auto& dynamic = std::get<DynamicScaling>(scaling);

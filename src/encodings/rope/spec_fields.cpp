@@ -37,7 +37,7 @@ constexpr SpecField length_field() {
       WhenMissing::not_used,     "The context length that the model was trained at, in tokens."};
   field.get = [](const RopeSpec& spec) {
     for (const Field<RopeScaling>& of_scaling : type_of(spec.scaling).fields) {
-      if (of_scaling.place == FieldPlace::beside) return of_scaling.get(spec.scaling);
+      if (of_scaling.place == FieldPlace::outside) return of_scaling.get(spec.scaling);
     }
     return FieldValue();
   };

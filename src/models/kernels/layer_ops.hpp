@@ -7,7 +7,7 @@
 
 namespace {
 
-// e^x for x <= 0; 0 below -87, NaN stays NaN. ln 2 comes off in two parts, so that a large |x|
+// e^x for x <= 0; 0 below -87, NaN stays NaN. ln 2 is subtracted in two parts, so that a large |x|
 // costs no digits; the polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2] is off by 3e-9.
 inline Float exp_of(Float x) {
   const Float magic = splat(0x1.8p23F);

@@ -8,10 +8,10 @@ namespace {
 using phasor::models::kernels::kMostStreamed;
 using phasor::models::kernels::Results;
 
-constexpr std::int64_t kAhead = 4096;  // bytes fetched before they are read
+constexpr std::int64_t kAhead = 4096;  // prefetch distance in bytes
 constexpr int kSide = 2;               // vectors of rows that share a word of activations
 
-// To the second cache: it keeps more lines on their way than the first.
+// Into the L2 cache, which can have more fetches in flight than L1.
 inline void prefetch_bytes(const std::byte* at, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
@@ -60,7 +60,7 @@ PHASOR_IN_PLACE std::int32_t start_of(const ActivationBlock<kSteps>& x, int step
 }
 
 // One block of weights for kCount vectors of rows times a block of activations. A word of codes is
-// taken apart once for all steps, and one of activations is spread once for all rows.
+// unpacked once for all steps, and one of activations is broadcast once for all rows.
 template <class Type, int kSteps, int kCount>
 PHASOR_IN_PLACE void add_block(const typename Type::Head* heads, int block,
                                const std::byte* const* codes, const ActivationBlock<kSteps>& x,
@@ -110,7 +110,7 @@ void stream_rows(const Weights& weights, std::int64_t row, const ActivationBlock
   int part[kSide];
   PHASOR_UNROLL
   for (int v = 0; v < kSide; ++v) {
-    // A vector without a second is multiplied twice and written once.
+    // A single vector at the end is multiplied twice and written once.
     const std::int64_t at =
         row + v * kFloats < weights.groups * kGroupRows ? row + v * kFloats : row;
     part[v] = static_cast<int>(at % kGroupRows) / kFloats;
@@ -145,7 +145,7 @@ void stream_rows(const Weights& weights, std::int64_t row, const ActivationBlock
   }
 }
 
-// A group for all tokens: their sums wait in memory.
+// A group for all tokens: their sums are kept in memory.
 template <class Type, int kSteps>
 void stream_group(const Weights& weights, std::int64_t group, const ActivationBlock<kSteps>* x,
                   std::int64_t tokens, const Results& results) {
@@ -188,7 +188,7 @@ void stream(const Weights& weights, const void* x, std::int64_t tokens, const Re
   });
 }
 
-// Weights that are floats: kCount tokens, kChains sums each so that one need not wait for another.
+// Weights that are floats: kCount tokens, kChains independent sums each, so that additions overlap.
 template <class Type, int kCount, int kChains>
 PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, const float* x,
                                     std::int64_t x_stride, std::int64_t first,

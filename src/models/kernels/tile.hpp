@@ -8,7 +8,7 @@ namespace {
 using phasor::models::kernels::TileBlock;
 using phasor::models::kernels::TileTokens;
 
-// Vectors of rows and tokens of a tile: its sums of integers and of floats and the words in hand
+// Vectors of rows and tokens of a tile: its sums of integers and of floats and the current words
 // fill the registers.
 #if defined(__AVX512F__)
 constexpr int kTileVectors = 2, kTileTokens = 6;
@@ -72,7 +72,7 @@ void unpack(const Weights& weights, std::int64_t group, std::byte* out) {
   with_format(weights.format, [&](auto type) { unpack_type<decltype(type)>(weights, group, out); });
 }
 
-// What a tile must know of a type. With VNNI all codes below 256 are one kind.
+// The properties of a type that a tile depends on. With VNNI the width of the codes does not matter.
 template <int kBits_, int kHalves_, bool kMinima_>
 struct TileKind {
   static constexpr int kBits = kBits_, kHalves = kHalves_;
@@ -193,13 +193,13 @@ void tile_kind(const std::byte* unpacked, std::int64_t group_bytes, std::int64_t
            word_offset(static_cast<int>(vector % kParts));
   };
   for (std::int64_t first = 0; first < vectors; first += kTileVectors) {
-    // A vector without a second is multiplied twice and written once.
+    // A single vector at the end is multiplied twice and written once.
     const std::int64_t count = vectors - first < kTileVectors ? vectors - first : kTileVectors;
     const std::byte* const at = address(first);
     const std::int64_t apart = address(first + count - 1) - at;
     for (std::int64_t t = 0; t < tokens; t += kTileTokens) {
       const std::int64_t written = tokens - t < kTileTokens ? tokens - t : kTileTokens;
-      // The lines that the sums will go to, fetched while they are made.
+      // Prefetches the lines of the output while the sums are computed.
       for (std::int64_t i = 0; i < written; ++i) {
         for (std::int64_t v = 0; v < count; ++v)
           __builtin_prefetch(results.out + (t + i) * results.stride + (first + v) * kFloats, 1);

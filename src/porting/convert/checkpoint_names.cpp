@@ -243,7 +243,7 @@ class Measure {
   void read_fused(const Module& module, std::int64_t head_dim, AttentionLayer& layer) const {
     if (config_.rotates_values) {
       refuse_tensors(message(module.queries.weight->name,
-                             ": rotated values must have a tensor of their own, got a fused one"));
+                             ": rotated values must have a separate tensor, got a fused one"));
     }
     const std::int64_t all = heads_ + 2 * key_heads_;
     const HeadRows fused = rows(module.queries, all, head_dim);

@@ -1,4 +1,4 @@
-// The tables behind unicode.hpp, sorted by their first member; made by
+// The tables of unicode.hpp, sorted by their first member; made by
 // scripts/make_unicode_tables.py.
 #pragma once
 

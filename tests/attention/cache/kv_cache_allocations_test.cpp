@@ -168,7 +168,7 @@ TEST(KVCacheAllocations, AWarmStepHasNone) {
   }
 }
 
-// One workspace for calls of every shape: what one leaves behind must not reach the next.
+// One workspace for calls of every shape: numbers that one leaves there must not affect the next.
 TEST(KVCacheAllocations, AWorkspaceServesEveryShape) {
   AttentionWorkspace workspace;
   for (int round = 0; round < 2; ++round) {
@@ -178,7 +178,7 @@ TEST(KVCacheAllocations, AWorkspaceServesEveryShape) {
                     k = CacheTensor::random(DType::f16, 2, 40, 1, dim, 2),
                     v = CacheTensor::random(DType::bf16, 2, 40, 1, dim + 3, 3),
                     out(DType::f32, 2, 2, heads, dim + 3), other(DType::f32, 2, 2, heads, dim + 3);
-        if (round == 1) {  // what NaN leaves behind
+        if (round == 1) {  // a call with NaN first
           CacheTensor nan(DType::f32, 2, 2, heads, dim);
           for (std::int64_t i = 0; i < 4 * heads * dim; ++i)
             core::set_element(nan.view(), i, std::nan(""));

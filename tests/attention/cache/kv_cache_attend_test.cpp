@@ -83,7 +83,7 @@ TEST(KVCacheAttend, AfterEvictionAndShiftIsAttentionOverKeysRotatedAfresh) {
   }
 }
 
-TEST(KVCacheAttend, QueriesStandWhereTheirKeysStand) {
+TEST(KVCacheAttend, QueriesHaveThePositionsOfTheirKeys) {
   for (const auto& [name, rotary] : schemes()) {
     if (!rotary) continue;
     SCOPED_TRACE(name);

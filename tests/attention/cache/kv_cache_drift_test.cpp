@@ -74,7 +74,7 @@ TEST(KVCacheDrift, CompactStaysWithinItsBound) {
 }
 
 // What docs/cache.md prints: a fixed delta rounds its cos and sin in the same way each time, so that errors
-// add up; deltas that vary let them walk at random.
+// add up; with varying deltas they are a random walk.
 TEST(KVCacheDrift, CompactErrorsAddUpOnlyWhenEveryMoveIsTheSame) {
   const std::vector<int> stops = {100, kMoves};
   for (const History& history : histories()) {

@@ -324,7 +324,7 @@ TEST(KVCache, AForkIsACacheOfItsOwn) {
   }
 }
 
-TEST(KVCache, BatchRowsMayBeGivenOneByOneWhenTheyStandAlike) {
+TEST(KVCache, BatchRowsMayBeGivenOneByOneWhenPositionsAreEqual) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
   KVCache cache(spec_of(rotary));
   CacheTensor k = random_keys(3), v = random_values(3);

@@ -64,7 +64,7 @@ struct Request {
   std::deque<std::vector<float>> gradients;
 };
 
-// Both directions refuse, say what came (every one of `said` is in the message), and write nothing.
+// Both passes throw with every text of `said` in the message, and write nothing.
 void expect_refused(Request& request, ErrorCode code, const std::vector<std::string>& said) {
   const auto expect = [&](const char* what, const std::function<void()>& act) {
     try {
@@ -133,7 +133,7 @@ TEST(AttendRefuses, AnOutputOfAnotherShape) {
   }
 }
 
-TEST(AttendRefuses, DoublePrecisionBesideSingle) {
+TEST(AttendRefuses, Float64MixedWithFloat32) {
   Request r;
   r.q.dtype = DType::f64;
   expect_refused(r, ErrorCode::unsupported, {"k", "f64", "f32"});

@@ -23,8 +23,8 @@ class Attend : public ::testing::TestWithParam<Terms> {};
 INSTANTIATE_TEST_SUITE_P(Every, Attend, ::testing::ValuesIn(kAllTerms),
                          [](const auto& info) { return name_of(info.param); });
 
-// Lists whose lengths share no factor are walked in step, so that each size meets, over the terms,
-// each width, layout and head count.
+// Lists whose lengths share no factor are stepped through together, so that over the terms each size
+// is tested with each width, layout and head count.
 TEST_P(Attend, IsTheReferenceAcrossEveryTileEdge) {
   const auto kind = static_cast<std::size_t>(GetParam());
   for (std::size_t i = 0; i < 2 * kSizes.size(); ++i) {
@@ -182,7 +182,7 @@ TEST_P(Attend, NaNInAQueryStaysInItsRow) {
 }
 
 // Keys at or after key_lengths are not read.
-TEST_P(Attend, NaNInAHiddenKeyReachesNobody) {
+TEST_P(Attend, NaNInAHiddenKeyReachesNoQuery) {
   Case c = around_tile_edges(GetParam());
   c.strides = Strides::dense;
   c.padded = Padded::lengths;

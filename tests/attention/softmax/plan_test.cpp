@@ -178,7 +178,7 @@ TEST(AttentionPlan, NaNOfOneRunIsGoneInTheNext) {
   EXPECT_EQ(planned.out.bytes(), called.out.bytes());
 }
 
-TEST(AttentionPlan, ReadsMasksInEachRunAndTablesWhenTold) {
+TEST(AttentionPlan, ReadsMasksInEachRunAndTablesOnRequest) {
   const Case c{.terms = Terms::t5, .queries = 30, .keys = 40, .masked = Masked::boolean_rank_2};
   Problem p(c);
   AttentionPlan plan(p.terms, sizes_for(c), p.options);

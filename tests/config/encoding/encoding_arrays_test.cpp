@@ -1,4 +1,4 @@
-// Tables in the caller's memory: which numbers are read where they lie, and which are copied.
+// Tables in the caller's memory: which numbers are read in place, and which are copied.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -86,7 +86,7 @@ TEST(EncodingArrays, FeaturesApartAreCopied) {
   EXPECT_EQ(rows_of(loaded).data, loaded.storage[0].data());
 }
 
-TEST(EncodingArrays, DoublesStandBesideTheirFloats) {
+TEST(EncodingArrays, DoublesAreKeptWithTheirFloats) {
   std::vector<double> numbers = counted<double>(12);
   numbers[0] = 0.1;
   numbers[1] = 1e300;

@@ -245,7 +245,7 @@ class EncodingFiles : public io::testing::TemporaryFolder {
   }
 };
 
-TEST_F(EncodingFiles, TablesLieBesideTheJson) {
+TEST_F(EncodingFiles, TablesAreFilesNextToTheJson) {
   io::NpyArray array = io::make_npy(io::NpyType::f16, {3, 1});
   array.as<core::Half>()[2] = core::to_half(0.5F);
   ASSERT_TRUE(io::write_npy(at("rows.npy"), array).ok());

@@ -113,7 +113,7 @@ TEST(RopeDictionaries, TheOuterOriginalLengthWins) {
   EXPECT_EQ(yarn.original_length, 128);
 }
 
-TEST(RopeDictionaries, HunyuanWritesYarnsKeysBesideAlpha) {
+TEST(RopeDictionaries, HunyuanWritesYarnsKeysWithAlpha) {
   const auto dynamic = scaling_of<encodings::DynamicScaling>(llama_of_16(
       R"("rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
                                 "mscale": 1.0, "mscale_all_dim": 1.0})"));

@@ -61,7 +61,7 @@ TEST(ConfigText, NothingIsIgnoredAfterANul) {
   EXPECT_NE(config_refusal(text + std::string("\0{", 2)).find("column 16"), std::string::npos);
 }
 
-// A parser that walks over the list at the end of each object takes minutes for this.
+// A parser that scans the list at the end of each object takes minutes for this.
 TEST(ConfigText, AListOfManyObjectsIsReadInOnePass) {
   std::string many = R"({"encoding": [{"encoding": "none"})";
   for (int i = 0; i < 50'000; ++i) many += R"(, {"encoding": "none"})";

@@ -19,7 +19,7 @@ namespace {
 using tests::golden_array;
 using tests::Real;
 
-// n ln(a/e) / ln(b/e) in 300 bits. No two powers compared here lie within 2^-100 of each other
+// n ln(a/e) / ln(b/e) in 300 bits. No two powers compared here are within 2^-100 of each other
 // unless they are equal, so a quotient that near to a whole number is one.
 LogRatio by_logarithms(double a, double b, double e, double n) {
   Real numerator = Real(a) / Real(e), denominator = Real(b) / Real(e);
@@ -152,7 +152,7 @@ TEST(Buckets, EdgesThatAreWholePowersBelongToTheirBucket) {
 }
 
 // Neighbours of 2^60 e are one double: only the powers tell them apart.
-TEST(Buckets, NeighboursBeyondDoublePrecisionAreToldApart) {
+TEST(Buckets, NeighboursBeyondDoublePrecisionAreDistinguished) {
   const std::uint64_t e = 3, big = e << 60;
   EXPECT_EQ(log_ratio(big, big, e, 4).floor, 4);
   EXPECT_TRUE(log_ratio(big, big, e, 4).whole);

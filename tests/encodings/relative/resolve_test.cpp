@@ -126,7 +126,7 @@ TEST(Resolve, BertRelativeReadsTheDistanceAndRefusesLongerOnes) {
     EXPECT_NO_THROW(validate(terms, shape));
   }
   const ScoreTerms longer = resolve(encoding, shape_of(20, 20));
-  EXPECT_EQ(longer.query_rows->map.first, -15) << "attention refuses what lies outside";
+  EXPECT_EQ(longer.query_rows->map.first, -15) << "attention refuses distances outside";
   EXPECT_EQ(longer.query_rows->map.last(), 15);
   EXPECT_FALSE(resolve(BertRelative{table_of(1, 31, kDim), 16}, shape_of(9, 9)).key_rows);
 }
@@ -220,7 +220,7 @@ TEST(Resolve, DebertaVersion1ReadsTheSpanAroundTheMiddle) {
                   std::clamp<std::int64_t>(d + span, 0, 2 * span - 1) + reach - span)
             << d;
       }
-      EXPECT_DOUBLE_EQ(terms.scale, 1.0 / std::sqrt(2.0 * kDim)) << "one term beside q.k";
+      EXPECT_DOUBLE_EQ(terms.scale, 1.0 / std::sqrt(2.0 * kDim)) << "one term added to q.k";
       EXPECT_FALSE(terms.key_rows);
     }
   }
@@ -367,7 +367,7 @@ TEST(Resolve, WideNumbersComeAlong) {
   }
 }
 
-TEST(Resolve, NamesAreTold) {
+TEST(Resolve, HasNames) {
   const std::vector<Encoding> all = {NoEncoding{},    RopeSpec{}, Shaw{}, BertRelative{},
                                      TransformerXl{}, Xlnet{},    T5{},   Tupe{},
                                      Deberta{},       Alibi{}};

@@ -37,7 +37,7 @@ LongRopeScaling longrope(std::size_t length) {
   return scaling;
 }
 
-TEST(RopeRefusals, EachNamesTheMemberAndWhatCame) {
+TEST(RopeRefusals, EachNamesTheMemberAndTheValue) {
   const std::vector<SpoiledSpec> refusals = {
       {{"head_dim", "0"}, [](RopeSpec& s) { s.head_dim = 0; }},
       {{"rotary_dim", "7"}, [](RopeSpec& s) { s.rotary_dim = 7; }},

@@ -90,7 +90,7 @@ TEST(RopeScaling, DynamicAlphaIsTheSameAtEveryLength) {
 }
 
 // The blend written with rotations made within the original length, not with pair indices: a pair
-// belongs to the kept side by how far ln(rotations) lies between the ends of the range.
+// belongs to the kept side by how far ln(rotations) is between the ends of the range.
 long double kept_share(int i, int width, long double base, long double original, long double fast,
                        long double slow, bool whole_pairs) {
   const auto pair_of = [&](long double rotations) {

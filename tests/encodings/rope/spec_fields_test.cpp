@@ -145,10 +145,10 @@ std::string table_of_fields(std::span<const Field<Owner>> fields, const Owner& s
   std::string page = "| key | type | if missing | meaning |\n|---|---|---|---|\n";
   for (const Field<Owner>& field : fields) {
     const FieldValue value = field.get == nullptr ? FieldValue() : field.get(standard);
-    std::string missing = field.place == FieldPlace::beside ? "`original_max_position_embeddings`"
-                                                            : missing_text(field.missing, value);
+    std::string missing = field.place == FieldPlace::outside ? "`original_max_position_embeddings`"
+                                                             : missing_text(field.missing, value);
     if (!field.unless.empty()) missing += message("; not needed with `", field.unless, "`");
-    page += message("| `", field.key, "`", field.place == FieldPlace::beside ? " (outside)" : "",
+    page += message("| `", field.key, "`", field.place == FieldPlace::outside ? " (outside)" : "",
                     " | ", type_text(field), " | ", missing, " | ", field.meaning, " |\n");
   }
   return page;

@@ -1,6 +1,6 @@
 """Blocks of each quantised type and what PyPI's `gguf` 0.19.0 (with numpy) makes of them.
 
-    python make_blocks.py        writes q4_0.blocks.npy, q4_0.values.npy, ... beside itself
+    python make_blocks.py        writes q4_0.blocks.npy, q4_0.values.npy, ... next to itself
 
 The bytes are random; the scales are halves of ordinary size, and among them a zero, a negative and a subnormal one.
 """

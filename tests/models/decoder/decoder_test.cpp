@@ -207,7 +207,7 @@ TEST(Decoder, RefusesWhatAStepMayNotBe) {
   Decoder decoder = load(golden_model("llama_gqa_llama3"));
   Decoder other = load(golden_model("llama_gqa_llama3"));
   Sequence sequence = decoder.sequence({.capacity = 4});
-  Sequence foreign = other.sequence({.capacity = 4});
+  Sequence of_another = other.sequence({.capacity = 4});
   const std::vector<std::int64_t> ids = {1, 2};
   const std::vector<std::int64_t> beyond = {1, 97};
   const std::vector<std::int64_t> five = {1, 2, 3, 4, 5};
@@ -223,7 +223,7 @@ TEST(Decoder, RefusesWhatAStepMayNotBe) {
   };
   refused({}, "steps");
   refused({{&sequence, {}}}, "step 0");
-  refused({{&foreign, ids}}, "step 0");
+  refused({{&of_another, ids}}, "step 0");
   refused({{&sequence, ids}, {&sequence, ids}}, "steps 0 and 1");
   refused({{&sequence, beyond}}, "from 0 to 96, got 97");
   refused({{&sequence, five}}, "capacity of 4 tokens, got 5");

@@ -100,8 +100,8 @@ void stack_experts(Weights& weights) {
   }
 }
 
-// Query, key, value of head 0, then of head 1, ...: all queries, all keys, all values.
-void in_turn(Weights& weights) {
+// From query, key and value of each head to all queries, all keys, all values.
+void to_sections(Weights& weights) {
   for (std::size_t i = 0; i < weights.tensors.size(); ++i) {
     if (weights.tensors[i].name.find("query_key_value") == std::string::npos) continue;
     std::vector<std::int64_t> order;
@@ -161,7 +161,7 @@ const std::vector<Conversion>& conversions() {
                             {"mlp.dense_h_to_4h", "ffn_up"},
                             {"mlp.dense_4h_to_h", "ffn_down"}});
        },
-       in_turn,
+       to_sections,
        [](GgufWriter& writer, const std::string& arch) {
          common_metadata(writer, arch, 3, 64, 128, 4, 16, 1e4F);
          writer.number(arch + ".rope.dimension_count", std::uint32_t{4})

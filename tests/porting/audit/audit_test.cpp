@@ -83,14 +83,14 @@ TEST(Audit, RepeatedMultiplicationOverPairsIsNamed) {
   EXPECT_GT(result.angle.error, 5e-3);
 }
 
-TEST(Audit, Float32FrequenciesAreToldFromAFloat32Product) {
+TEST(Audit, Float32FrequenciesAreDistinguishedFromAFloat32Product) {
   const Foreign table = make_table(131072 - 512, 512, 64, [](double position, std::size_t pair) {
     return position * static_cast<double>(float32_frequency(128, 1e4, pair));
   });
   EXPECT_EQ(cause_name(audit(spec_of(128, 1e4), table.view())), "float32_frequencies");
 }
 
-TEST(Audit, ExactFrequenciesRoundedToFloat32AreToldFromFloat32Ones) {
+TEST(Audit, ExactFrequenciesRoundedToFloat32DifferFromFloat32Ones) {
   const auto rounded = [](std::size_t pair) {
     return static_cast<float>(std::pow(1e4, -2.0 * static_cast<double>(pair) / 128.0));
   };

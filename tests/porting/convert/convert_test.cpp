@@ -123,7 +123,7 @@ TEST_F(Convert, LlamaCpp2376_KeysDoNotMoveByTheNumberOfQueryHeads) {
 }
 
 TEST_F(Convert, OfAPartialRotationOnlyThePartThatRotates) {
-  const fs::path source = golden("gpt_neox_partial");  // 4 heads of 16, 4 features turn
+  const fs::path source = golden("gpt_neox_partial");  // 4 heads of 16, 4 features rotate
   ASSERT_TRUE(convert(source, at("there"), PairLayout::interleaved).ok());
   for (const auto& [part, width] : {std::pair("weight", 64), std::pair("bias", 1)}) {
     const std::string tensor = message("gpt_neox.layers.2.attention.query_key_value.", part);
@@ -138,7 +138,7 @@ TEST_F(Convert, OfAPartialRotationOnlyThePartThatRotates) {
 }
 
 TEST_F(Convert, FusedSections) {
-  const fs::path source = golden("phi3_longrope_partial");  // 4 q, 2 k, 2 v heads of 16, 12 turn
+  const fs::path source = golden("phi3_longrope_partial");  // 4 q, 2 k, 2 v heads of 16, 12 rotate
   ASSERT_TRUE(convert(source, at("there"), PairLayout::interleaved).ok());
   const std::string tensor = "model.layers.0.self_attn.qkv_proj.weight";
   EXPECT_EQ(floats(at("there"), tensor), with_rows(floats(source, tensor), 64, [](std::size_t r) {

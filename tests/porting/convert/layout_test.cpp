@@ -1,4 +1,4 @@
-// Arrays put into the other layout, wherever they lie.
+// Arrays of any strides converted to the other layout.
 #include "phasor/porting/convert.hpp"
 
 #include <gtest/gtest.h>

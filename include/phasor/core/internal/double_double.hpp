@@ -13,7 +13,7 @@ struct DoubleDouble {
   double low = 0.0;
 
   constexpr DoubleDouble() = default;
-  // A double is one.
+  // Exact.
   constexpr DoubleDouble(double value) : high(value) {}  // NOLINT(google-explicit-constructor)
   constexpr DoubleDouble(double high_part, double low_part) : high(high_part), low(low_part) {}
   explicit operator double() const { return high + low; }
@@ -44,7 +44,7 @@ struct DoubleDouble {
   return two_sum(product.high, product.low + (a.high * b.low + a.low * b.high));
 }
 [[nodiscard]] inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
-  // Three quotient digits of 53 bits each, the last one only to round well.
+  // Three quotient digits of 53 bits each, the last one only for rounding.
   const double first = a.high / b.high;
   DoubleDouble rest = a - b * first;
   const double second = rest.high / b.high;

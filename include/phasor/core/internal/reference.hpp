@@ -1,4 +1,4 @@
-// The definition, for checking: double, scalar, no cleverness, and another form of the equation
+// The definition, for checking: double, scalar, not optimised, and another form of the equation
 // than the kernels use.
 #pragma once
 

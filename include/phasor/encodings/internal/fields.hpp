@@ -1,5 +1,5 @@
 // What a RoPE spec consists of, as data: the name, type, range, default and meaning of each member.
-// JSON, config.json, the C struct and Python walk these tables, so that a new scaling or member is
+// JSON, config.json, the C struct and Python read these tables, so that a new scaling or member is
 // described once, next to its formula.
 #pragma once
 
@@ -44,7 +44,7 @@ enum class WhenMissing : std::uint8_t {
   error,             // required
   use_default,       // the default applies; it need not be written
   state_default,     // the default applies; it is always written
-  not_used,          // optional: the formula does without
+  not_used,          // optional: the formula does not need it
   trained_length,    // max_position_embeddings
   length_ratio,      // max_position_embeddings / original_length
   null_means_ratio,  // the key is required, and null means the same ratio
@@ -52,8 +52,8 @@ enum class WhenMissing : std::uint8_t {
 };
 
 enum class FieldPlace : std::uint8_t {
-  inside,  // a key of the object itself
-  beside,  // a key of the object around it (max_position_embeddings of dynamic scaling)
+  inside,   // a key of the object itself
+  outside,  // a key of the object around it (max_position_embeddings of dynamic scaling)
 };
 
 template <class Owner>

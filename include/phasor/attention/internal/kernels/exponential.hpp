@@ -32,7 +32,7 @@ inline Float exp2_of(Float x) {
 inline Float soft_capped(Float x, float cap) {
   const Float y = x * splat(1.0F / cap);
   const Float magnitude = y < Float{} ? -y : y;
-  // 1 - 2 / (e^2y + 1) loses digits near 0, where the series of tanh has them.
+  // 1 - 2 / (e^2y + 1) loses digits near 0, where the series of tanh is used.
   const Float square = y * y;
   Float series = splat(62.0F / 2835.0F);
   series = mul_add(series, square, splat(-17.0F / 315.0F));
@@ -94,7 +94,7 @@ inline float sum_of(const float* row, std::int64_t begin, std::int64_t end) {
 }
 
 // Lanes whose bit kStep is clear come from a, the others from b; with kOther = 1 each is the
-// neighbour across that bit. Both added are one level of a reduction.
+// neighbour across that bit. The sum of the two is one level of a reduction.
 template <int kStep, int kOther, int... Lane>
 inline Float paired_lanes(Float a, Float b, Lanes<Lane...>) {
   return __builtin_shufflevector(

@@ -1,6 +1,6 @@
 // What the kernels of every instruction set offer: plain structs and function pointers, no
-// templates, so that no inline function of a higher level can be handed to a lower CPU by the
-// linker.
+// templates, so that the linker cannot choose an inline function of a level that the CPU does not
+// have.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ using RowFunctionF32 = void (*)(const Angles& angles, const double* positions, f
 using RowFunctionF64 = void (*)(const Angles& angles, const double* positions, double* cos,
                                 double* sin);
 
-// The position times the frequency, reduced with nothing lost: returns the quadrant (mod 4), and
+// The position times the frequency, reduced exactly: returns the quadrant (mod 4), and
 // the rest as parts[0] + parts[1]. Slow; for the few angles next to a multiple of pi/2.
 [[nodiscard]] std::int64_t reduce_carefully(double position, double frequency, double parts[2]);
 

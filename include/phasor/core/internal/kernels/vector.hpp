@@ -43,8 +43,8 @@ inline void store(void* address, Vector value) {
   static_cast<Unaligned<Vector>*>(address)->value = value;
 }
 
-// a b + c, rounded once where the level can and twice where it cannot. Said, not left to the
-// compiler: what it fuses depends on the code around, and every variant of a kernel must give the
+// a b + c, rounded once where the level can and twice where it cannot. Explicit, since what
+// the compiler fuses depends on the surrounding code, and every variant of a kernel must give the
 // same bits.
 inline Float mul_add(Float a, Float b, Float c) {
 #if defined(__AVX512F__)
