@@ -57,6 +57,7 @@ ENCODINGS = [
      "bias_table": [[1, 2]] * 4, "num_buckets": 4, "max_distance": 8, "bidirectional": True,
      "relative_bias": True, "theta1": [1, 2], "theta2": [1, 2], "reset_cls": True},
     {"encoding": [{"encoding": "rope", "layout": "half", "head_dim": 4}, {"encoding": "alibi"}], "scale": 0.5},
+    {"encoding": "kerple", "r1": [1.2, 0.4], "r2": [0.5, 2.0]},
 ]
 
 HOSTILE = [

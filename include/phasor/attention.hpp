@@ -20,6 +20,8 @@ using encodings::AttentionShape;
 using encodings::BertRelative;
 using encodings::Deberta;
 using encodings::Encoding;
+using encodings::Kerple;
+using encodings::kerple_backward;
 using encodings::NoEncoding;
 using encodings::ScoreTermGradients;
 using encodings::ScoreTerms;

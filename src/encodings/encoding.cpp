@@ -10,7 +10,8 @@ namespace {
 
 // An encoding without a scale of its own takes the scale of the encodings it is combined with.
 [[nodiscard]] bool has_own_scale(const Encoding& encoding) noexcept {
-  return !std::holds_alternative<NoEncoding>(encoding) && !std::holds_alternative<Alibi>(encoding);
+  return !std::holds_alternative<NoEncoding>(encoding) &&
+         !std::holds_alternative<Alibi>(encoding) && !std::holds_alternative<Kerple>(encoding);
 }
 
 // Moves the terms of several encodings into one set; throws when two fill the same term.
@@ -74,8 +75,8 @@ class Merger {
 
 std::string_view name_of(const Encoding& encoding) noexcept {
   static constexpr std::array<std::string_view, std::variant_size_v<Encoding>> kNames = {
-      "none",  "rope", "shaw", "bert_relative", "transformer_xl",
-      "xlnet", "t5",   "tupe", "deberta",       "alibi"};
+      "none", "rope", "shaw",    "bert_relative", "transformer_xl", "xlnet",
+      "t5",   "tupe", "deberta", "alibi",         "kerple"};
   return kNames[encoding.index()];
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -141,9 +142,16 @@ class TableGradients {
            Arithmetic arithmetic);
   [[nodiscard]] encodings::TableGradient gradient_of(const encodings::Table& table) const;
 
+  void add_kerple_rows(const encodings::Table& bias, Arithmetic arithmetic);
+
   std::deque<Target> targets_;
   std::vector<std::shared_ptr<const config::LoadedEncoding>> loaded_;
   encodings::ScoreTermGradients terms_;
+  // KERPLE's bias is computed from r1 and r2: attention adds to these rows, finish() makes the
+  // gradients of r1 and r2 from them. nullopt: neither is wanted.
+  std::optional<encodings::Kerple> kerple_;
+  std::vector<float> kerple_rows_;
+  std::vector<double> wide_kerple_rows_;
 };
 
 }  // namespace phasor::python

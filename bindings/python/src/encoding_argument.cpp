@@ -16,6 +16,14 @@ using config::LoadedEncoding;
 using config::NamedTable;
 using encodings::AttentionShape;
 
+// "r1" or "r2", which only KERPLE has, with the path in a list before it.
+[[nodiscard]] bool is_kerple_member(std::string_view member, std::string_view name) {
+  return member.substr(member.rfind('.') + 1) == name;
+}
+[[nodiscard]] bool is_kerple_member(std::string_view member) {
+  return is_kerple_member(member, "r1") || is_kerple_member(member, "r2");
+}
+
 }  // namespace
 
 EncodingArgument::Held::Held(const Part& of, const std::string& with, nb::handle object)
@@ -143,8 +151,9 @@ void TableGradients::add(const EncodingArgument& encoding, nb::handle key, nb::h
     if (table.array.data() == array.data())
       refuse(message(target.where, " must not share memory with a table, got ", table.name));
   }
-  const bool wide = arithmetic == Arithmetic::f64;
-  if (array.dense() && (array.element() == Element::f32 || wide)) return;
+  const bool computed = is_kerple_member(*held->member);
+  const bool wide = arithmetic == Arithmetic::f64 || computed;
+  if (!computed && array.dense() && (array.element() == Element::f32 || wide)) return;
   if (wide) {
     target.wide_scratch.resize(static_cast<std::size_t>(array.size()));
   } else {
@@ -166,7 +175,7 @@ TableGradients::TableGradients(nb::handle d_tables, const EncodingArgument& enco
   const encodings::ScoreTerms terms = encoding.resolve(
       [&](const EncodingArgument::Held& held) {
         for (const Target& target : targets_) {
-          if (target.table == &held) return target.named();
+          if (target.table == &held && !is_kerple_member(*held.member)) return target.named();
         }
         return named(*held.member, held.array);
       },
@@ -186,6 +195,27 @@ TableGradients::TableGradients(nb::handle d_tables, const EncodingArgument& enco
   terms_.segment_rows = gradient_of(terms.segment_rows);
   terms_.segment_bias = gradient_of(terms.segment_bias);
   terms_.value_rows = rows(terms.value_rows);
+  const bool wants_kerple = std::any_of(targets_.begin(), targets_.end(), [](const Target& target) {
+    return is_kerple_member(*target.table->member);
+  });
+  if (wants_kerple) add_kerple_rows(terms.bias->table, arithmetic);
+}
+
+void TableGradients::add_kerple_rows(const encodings::Table& bias, Arithmetic arithmetic) {
+  for (const auto& loaded : loaded_) {
+    for (const encodings::Encoding& part : loaded->parts) {
+      if (const auto* kerple = std::get_if<encodings::Kerple>(&part)) kerple_ = *kerple;
+    }
+  }
+  const auto size = static_cast<std::size_t>(bias.heads * bias.rows);
+  terms_.bias = encodings::heads_then_rows<float>(nullptr, bias.heads, bias.rows, 1);
+  if (arithmetic == Arithmetic::f64) {
+    wide_kerple_rows_.resize(size);
+    terms_.bias.wide = wide_kerple_rows_.data();
+  } else {
+    kerple_rows_.resize(size);
+    terms_.bias.data = kerple_rows_.data();
+  }
 }
 
 encodings::TableGradient TableGradients::gradient_of(const encodings::Table& table) const {
@@ -205,6 +235,17 @@ encodings::TableGradient TableGradients::gradient_of(const encodings::Table& tab
 }
 
 void TableGradients::finish() {
+  if (kerple_) {
+    encodings::TableGradient d_r1, d_r2;
+    for (Target& target : targets_) {
+      if (!is_kerple_member(*target.table->member)) continue;
+      auto& gradient = is_kerple_member(*target.table->member, "r1") ? d_r1 : d_r2;
+      gradient = encodings::row_per_head<float>(
+          nullptr, static_cast<std::int64_t>(target.wide_scratch.size()), 1);
+      gradient.wide = target.wide_scratch.data();
+    }
+    encodings::kerple_backward(*kerple_, terms_.bias, d_r1, d_r2);
+  }
   for (Target& target : targets_) {
     const std::size_t size = target.scratch.size() + target.wide_scratch.size();
     const std::span<const std::int64_t> shape = target.array.shape();

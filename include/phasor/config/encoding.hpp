@@ -73,6 +73,7 @@ struct EncodingRequest {
 //                       layout
 //   xpos                head_dim, rotary_dim, base, layout, scale_base, gamma, centre
 //   alibi               max_bias, order (bloom | mpt), or slopes [head]
+//   kerple              r1, r2 [head]
 //   t5                  relative_attention_bias [bucket, head], num_buckets, max_distance,
 //                       bidirectional
 //   shaw                clip, or left and right; rel_k, rel_v [relative, dim] or

@@ -17,7 +17,7 @@ namespace phasor::encodings {
 struct NoEncoding {};  // RoFormer (2) alone
 
 using Encoding = std::variant<NoEncoding, RopeSpec, Shaw, BertRelative, TransformerXl, Xlnet, T5,
-                              Tupe, Deberta, Alibi>;
+                              Tupe, Deberta, Alibi, Kerple>;
 [[nodiscard]] PHASOR_API std::string_view name_of(const Encoding& encoding) noexcept;
 
 // The attention that an encoding is to serve.

@@ -70,7 +70,7 @@ struct Deberta {
                                                          std::int64_t buckets,
                                                          std::int64_t max_position);
 
-// Encodings that add a number to a score: T5 (8), ALiBi, TUPE (9).
+// Encodings that add a number to a score: T5 (8), ALiBi, KERPLE, TUPE (9).
 
 enum class BucketRange : std::uint8_t {
   past_only,      // distances into the future read bucket 0
@@ -105,6 +105,31 @@ struct Alibi {
 enum class SlopeOrder : std::uint8_t { bloom, mpt };
 [[nodiscard]] PHASOR_API std::vector<double> alibi_slopes(std::int64_t heads, double max_bias = 8.0,
                                                           SlopeOrder order = SlopeOrder::bloom);
+
+// KERPLE (Chi et al. 2022), logarithmic kernel: -r1_h ln(1 + r2_h |m - n|), added after q.k is
+// scaled, as the authors' code does. r1 and r2 are trained, positive and finite.
+//
+// resolve() computes the bias in float64 and rounds each number to float32 once: row p of the term
+// `bias` is distance p. Attention in float64 reads the unrounded numbers. The rows are those of the
+// shape: attention over larger distances is refused.
+//
+// cost     12 bytes and one logarithm for each head and distance
+struct Kerple {
+  Table r1, r2;  // [1 or heads, 1, 1]
+};
+
+// The gradients of r1 and r2 from the gradient of the rows, which attend_backward() adds to
+// ScoreTermGradients::bias:
+//
+//   d_r1 = -sum_p d_rows[p] ln(1 + r2 p)        d_r2 = -sum_p d_rows[p] r1 p / (1 + r2 p)
+//
+// Summed in float64, over the heads too if they share a parameter, and added to d_r1 and d_r2. In
+// each of the three, `wide` is used instead of `data` if it is given.
+//
+// shape    d_rows [heads of the bias, distances, 1]; d_r1 and d_r2 like r1 and r2, null: not wanted
+// throws   Error as resolve(), and Error(shape_mismatch), before a gradient is touched
+PHASOR_API void kerple_backward(const Kerple& encoding, const TableGradient& d_rows,
+                                const TableGradient& d_r1, const TableGradient& d_r2);
 
 // RoFormer (9): the position-position product added to q.k, both over sqrt(2 d), and a T5 bias.
 struct Tupe {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct RelativeMap {
 struct RelativeRows {
   Table table;
   RelativeMap map;
+  // Keeps the numbers of `table` if the encoding computed them; null: they are the caller's.
+  std::shared_ptr<const void> computed = nullptr;
 };
 
 struct ScoreTerms {

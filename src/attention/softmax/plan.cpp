@@ -50,7 +50,12 @@ AttentionOptions without_workspace(AttentionOptions options) {
 std::size_t bytes_of(const encodings::ScoreTerms& terms) {
   std::size_t bytes = terms.slopes.size() * sizeof(double);
   for (const auto* rows : {&terms.query_rows, &terms.key_rows, &terms.bias, &terms.value_rows}) {
-    if (*rows) bytes += (*rows)->map.rows.size() * sizeof(std::int32_t);
+    if (!*rows) continue;
+    bytes += (*rows)->map.rows.size() * sizeof(std::int32_t);
+    if ((*rows)->computed != nullptr) {
+      bytes += static_cast<std::size_t>((*rows)->table.heads * (*rows)->table.rows) *
+               (sizeof(float) + sizeof(double));
+    }
   }
   if (terms.rotation && terms.rotation->growth)
     bytes += terms.rotation->growth->rates.size() * sizeof(double);

@@ -20,6 +20,7 @@ using encodings::BertRelative;
 using encodings::BucketRange;
 using encodings::Deberta;
 using encodings::Encoding;
+using encodings::Kerple;
 using encodings::NoEncoding;
 using encodings::RopeSpec;
 using encodings::Shaw;
@@ -163,6 +164,14 @@ Encoding read_alibi(const ObjectReader& reader, Draft& draft) {
   if (order) draft.loaded.slope_order = *order == "mpt" ? SlopeOrder::mpt : SlopeOrder::bloom;
   reader.refuse_rest("encoding, max_bias, order, slopes, scale");
   return alibi;
+}
+
+Encoding read_kerple(const ObjectReader& reader, Draft& draft) {
+  Kerple kerple;
+  kerple.r1 = draft.tables.required(reader, "r1", {kHeads});
+  kerple.r2 = draft.tables.required(reader, "r2", {kHeads});
+  reader.refuse_rest("encoding, r1, r2, scale");
+  return kerple;
 }
 
 [[nodiscard]] T5 read_buckets(const ObjectReader& reader, std::string_view table, Draft& draft) {
@@ -364,6 +373,7 @@ const std::map<std::string, Reader, std::less<>>& readers() {
       {"rope", read_rope},
       {"xpos", read_xpos},
       {"alibi", read_alibi},
+      {"kerple", read_kerple},
       {"t5", read_t5},
       {"shaw", read_shaw},
       {"bert_relative", read_bert},

@@ -24,6 +24,7 @@ namespace phasor::encodings {
 [[nodiscard]] ScoreTerms terms_of(const Tupe& encoding, const AttentionShape& shape);
 [[nodiscard]] ScoreTerms terms_of(const Deberta& encoding, const AttentionShape& shape);
 [[nodiscard]] ScoreTerms terms_of(const Alibi& encoding, const AttentionShape& shape);
+[[nodiscard]] ScoreTerms terms_of(const Kerple& encoding, const AttentionShape& shape);
 
 // `where` starts the messages: an encoding inside another reports errors under the outer name.
 [[nodiscard]] ScoreTerms transformer_xl_terms(std::string_view where, const TransformerXl& encoding,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "phasor/io/npy.hpp"
+#include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::config {
@@ -133,6 +134,24 @@ TEST(EncodingJson, Xpos) {
       R"({"encoding": "xpos", "layout": "half", "centre": "middle_ceil"})", for_three_tokens()));
   EXPECT_EQ(middle.xpos->policy, encodings::Xpos::Centre::middle_ceil);
   EXPECT_EQ(middle.head_dim, kDim);
+}
+
+TEST(EncodingJson, KerpleParameters) {
+  const LoadedEncoding loaded =
+      loaded_of(R"({"encoding": "kerple", "r1": [1.2, 0.4], "r2": [0.1], "scale": 2})");
+  const auto kerple = only_part<encodings::Kerple>(loaded);
+  EXPECT_EQ(kerple.r1.heads, 2);
+  EXPECT_EQ(kerple.r2.heads, 1);
+  EXPECT_EQ(*kerple.r1.row(1, 0), 0.4F);
+  EXPECT_EQ(kerple.r2.wide[0], 0.1) << "all digits of the file";
+  AttentionShape shape = three_tokens();
+  shape.heads = shape.key_heads = 2;
+  const encodings::ScoreTerms terms = resolve(loaded, shape);
+  EXPECT_EQ(terms.scale, 2.0);
+  EXPECT_DOUBLE_EQ(terms.bias->table.wide[terms.bias->table.offset(1, 2)], -0.4 * std::log(1.2));
+  tests::expect_error(ErrorCode::invalid_argument, {"r1", "got -1", "head 0"}, [&] {
+    return resolve(loaded_of(R"({"encoding": "kerple", "r1": [-1], "r2": [1]})"), shape);
+  });
 }
 
 TEST(EncodingJson, AlibiSlopes) {
@@ -290,6 +309,9 @@ TEST(EncodingJson, Refusals) {
       {R"({"encoding": "alibi", "order": "random"})", {"order", "random"}},
       {R"({"encoding": "t5", "relative_attention_bias": [[1], [2]], "num_buckets": 3})",
        {"num_buckets", "2", "3"}},
+      {R"({"encoding": "kerple", "r1": [1, 2]})", {"r2"}},
+      {R"({"encoding": "kerple", "r1": [1], "r2": [[1]]})", {"r2", "[head]", "[1, 1]"}},
+      {R"({"encoding": "kerple", "r1": [1], "r2": [1], "r3": [1]})", {"r3"}},
       {R"({"encoding": "t5"})", {"relative_attention_bias"}},
       {shaw + "[1, 2]}", {"rel_k", "[2]"}},
       {shaw + "[[1, 2], [3]]}", {"rel_k", "2", "1"}},
@@ -355,7 +377,7 @@ TEST(EncodingJson, EveryExampleFitsThreeTokens) {
     ASSERT_TRUE(loaded.ok()) << loaded.error().what();
     EXPECT_NO_THROW((void)resolve(*loaded, three_tokens())) << entry.path();
   }
-  EXPECT_GE(examples, 13u);  // one for each name at least
+  EXPECT_GE(examples, 14u);  // one for each name at least
 }
 
 }  // namespace

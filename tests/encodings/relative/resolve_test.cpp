@@ -368,12 +368,12 @@ TEST(Resolve, WideNumbersComeAlong) {
 }
 
 TEST(Resolve, HasNames) {
-  const std::vector<Encoding> all = {NoEncoding{},    RopeSpec{}, Shaw{}, BertRelative{},
-                                     TransformerXl{}, Xlnet{},    T5{},   Tupe{},
-                                     Deberta{},       Alibi{}};
-  const std::vector<std::string_view> names = {"none",           "rope",  "shaw", "bert_relative",
-                                               "transformer_xl", "xlnet", "t5",   "tupe",
-                                               "deberta",        "alibi"};
+  const std::vector<Encoding> all = {NoEncoding{},    RopeSpec{}, Shaw{},  BertRelative{},
+                                     TransformerXl{}, Xlnet{},    T5{},    Tupe{},
+                                     Deberta{},       Alibi{},    Kerple{}};
+  const std::vector<std::string_view> names = {"none",           "rope",  "shaw",  "bert_relative",
+                                               "transformer_xl", "xlnet", "t5",    "tupe",
+                                               "deberta",        "alibi", "kerple"};
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(name_of(all[i]), names[i]);
 }
 
