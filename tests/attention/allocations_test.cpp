@@ -308,9 +308,9 @@ TEST(Allocations, OfLinearAttention) {
   }
 }
 
-// A failed call leaves the state as it was: the same call, made again, goes on from the same past.
+// A failed call leaves the state unchanged: the same call can be repeated.
 TEST(Allocations, OfALinearStateCarriedOn) {
-  // One key head for two threads: its query heads are shared out, and the state moves on in a copy.
+  // One key head for two threads: its query heads are divided, and the state is updated in a copy.
   for (const std::int64_t key_heads : {1, 4}) {
     for (const int threads : {1, 2}) {
       LinearCalls calls({.features = FeatureMap::softmax_exp,

@@ -205,7 +205,7 @@ TEST_F(CapiAttention, Float64GivesTheRoomsOwnBits) {
                 {"k", "f64", "f32"});
 }
 
-// A program that was built before wide_log_sum_exp says a smaller struct_size, and nothing after
+// A program that was built before wide_log_sum_exp passes a smaller struct_size, and nothing after
 // it is read.
 TEST_F(CapiAttention, TakesTheOptionsOfOlderPrograms) {
   std::vector<double> after(log_sum_exp_.size(), 7.0);

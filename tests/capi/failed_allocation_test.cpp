@@ -70,7 +70,7 @@ TEST(CapiOutOfMemory, LeavesOutAsItWas) {
       phasor_linear_state_destroy);
 }
 
-// The header promises it; the last attempt of each call meets no refusal and must still succeed.
+// The header promises it; the last attempt of each call has no failed allocation and must still succeed.
 TEST(CapiOutOfMemory, LeavesCachesAndStatesAsTheyWere) {
   EXPECT_EQ(phasor_rope_create(nullptr, 0, nullptr), PHASOR_INVALID_ARGUMENT);
   const Rope rope = make_rope(8), other = make_rope(8, 500000.0);

@@ -131,7 +131,7 @@ TEST_F(Model, GeneratesTheGoldenTokens) {
       << phasor_last_error();
   EXPECT_EQ(testing::taken(ids), expected);
   EXPECT_EQ(seen, expected);
-  // A stop ends the answer and is not given out; so does a callback that says 0.
+  // A stop ends the answer and is not given out; so does a callback that returns 0.
   options.stops = &expected[5];
   options.stop_count = 1;
   ASSERT_EQ(phasor_generate(model_, prompt.data(), prompt.size(), &options, nullptr, nullptr, &ids),

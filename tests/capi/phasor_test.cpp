@@ -191,7 +191,7 @@ TEST(Capi, AxesWindowsAndXposComeThrough) {
   EXPECT_EQ(info_of(make(axial)).blocks, 2);
   EXPECT_EQ(info_of(make(axial)).axis_count, 2);
 
-  // xPos tells queries from keys.
+  // xPos treats queries and keys differently.
   phasor_rope_spec xpos = spec_of(4, PHASOR_INTERLEAVED);
   xpos.xpos = PHASOR_XPOS_FIXED;
   const Rope growing = make(xpos);

@@ -122,7 +122,7 @@ TEST_F(CapiPorting, ARopeFromAConfigIsThatOfItsText) {
 
 TEST_F(CapiPorting, DiagnosesStridedTensors) {
   constexpr std::int64_t kTokens = 24, kHeads = 2, kDim = 64;
-  // Random, since the detective works from statistics.
+  // Random, since diagnose() uses statistics.
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   Tensor before(kTokens, kHeads, 0.0F, kDim);
@@ -149,7 +149,7 @@ TEST_F(CapiPorting, DiagnosesStridedTensors) {
                                           out);
             }),
             porting::diagnose_json(found));
-  // Unknown positions are searched for; with a config it says that they agree.
+  // Unknown positions are searched for; with a config the result is that they agree.
   const porting::Diagnosis searched = porting::diagnose({&first, &second, nullptr, axes});
   const encodings::RopeSpec spec{
       .head_dim = kDim, .rotary_dim = kDim, .layout = core::PairLayout::half};

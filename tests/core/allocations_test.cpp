@@ -53,7 +53,7 @@ Rotary rotary_of(PairLayout layout) {
   return {make_frequencies({kShape.head_dim, 10000.0}), layout, kShape.head_dim};
 }
 
-// Before anything else has started the threads: they cannot be started for want of memory.
+// Before anything else has started the threads: they cannot be started for lack of memory.
 TEST(Allocations, WithoutMemoryForThreadsTheCallerRunsAllParts) {
   struct Counts {
     int runs[3] = {};

@@ -161,7 +161,7 @@ RC_GTEST_PROP(Bpe, GivesTextBack, (std::uint32_t seed)) {
   RC_ASSERT(streamed + stream.finish() == text);
 }
 
-// Merging takes n log n steps: a quadratic way would need minutes here.
+// Merging takes n log n steps: quadratic time would be minutes here.
 TEST(Bpe, MergesALongWordFast) {
   JsonParts parts;
   parts.tokens = testing::byte_tokens({"aa", "aaaa", "aaaaaaaa"});

@@ -104,7 +104,7 @@ TEST_F(ReadTokenizer, ReadsSentencePieceWithAddedTokens) {
   EXPECT_EQ(must_read()->encode("the</s>the"), (Ids{264, 2, 264}));
 }
 
-// tokenizer.json of a kind that Phasor lacks gives way to the same tokenizer in another form.
+// If the type of tokenizer.json is not supported, the same tokenizer in another format is read.
 TEST_F(ReadTokenizer, FallsBackToTheFileItHas) {
   JsonParts unigram;
   unigram.model = R"("type": "Unigram")";

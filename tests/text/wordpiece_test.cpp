@@ -10,6 +10,7 @@
 #include "phasor/text/tokenizer.hpp"
 #include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
+#include "text/tokenizer_support.hpp"
 
 namespace phasor::text {
 namespace {

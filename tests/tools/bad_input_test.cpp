@@ -1,4 +1,4 @@
-// Every bad input that the command line can meet: exit 2, one line that names it, no output file.
+// Bad inputs of the command line: exit 2, one line that names it, no output file.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -32,7 +32,7 @@ Answer run_line(const CommandLine& line, std::vector<const char*> arguments) {
   return answer;
 }
 
-// One flag of every type and rule, so that each test asks for one thing.
+// One flag of every type and rule, so that each test uses one.
 struct Values {
   bool on = false;
   int count = 1;

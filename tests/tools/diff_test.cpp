@@ -13,7 +13,7 @@ namespace {
 
 using json = io::Json;
 
-// Ships the amplitude 1 that a trainer honoured and a server did not.
+// Contains the amplitude 1, which the trainer used and the server ignored.
 constexpr std::string_view kStoredAmplitude = R"({
   "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4,
   "max_position_embeddings": 262144,

@@ -88,7 +88,7 @@ TEST_F(EvalCommand, CsvIsResumed) {
   const std::string all = io::testing::get(at("cells.csv"));
   EXPECT_EQ(lines(all), 5u);
   EXPECT_TRUE(all.starts_with(first));
-  // A row that was there is believed: nothing runs again.
+  // Existing rows are kept: nothing runs again.
   EXPECT_EQ(evaluate("16,32", "none,linear").exit, 0);
   EXPECT_EQ(io::testing::get(at("cells.csv")), all);
 

@@ -167,7 +167,7 @@ TEST_F(Verbs, table_takes_positions_from_a_file) {
   const io::NpyArray array = read("T.npy");
   EXPECT_EQ(array.as<float>()[0], static_cast<float>(std::cos(0.5)));
   EXPECT_EQ(array.as<float>()[4], static_cast<float>(std::cos(100000.0)));
-  // float32 angles are what exact ones are not: off at 100000.
+  // float32 angles, unlike exact ones, are off at 100000.
   ASSERT_EQ(
       run({"table", "--config", config_, "--positions", "100001:100002", "-o", file("A.npy")}).exit,
       0);

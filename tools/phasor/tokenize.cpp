@@ -133,7 +133,7 @@ void add_tokenize(CommandLine& line) {
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
   verb.flag("--json", &flags->json, "print ids and pieces as one JSON object");
   verb.footer =
-      "Prints the ids of a text, with the begin token if the model wants one, as phasor run reads\n"
+      "Prints the ids of a text, with the begin token if the model adds one, as phasor run reads\n"
       "a prompt; or the text of each row of ids, without special tokens.\n"
       "\n"
       "JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, "

@@ -84,7 +84,7 @@ class PHASOR_API Tokenizer {
     std::string_view bytes, std::string_view name);
 
 enum class BeginToken : std::uint8_t {
-  as_wanted,  // first where specials().add_begin says so and the text did not write it itself
+  as_wanted,  // added if specials().add_begin is set and the text does not start with it
   leave_out,
 };
 // The ids of a prompt.

@@ -183,8 +183,7 @@ class ScalingReader {
   void note_finetuned() {
     constexpr std::string_view kFinetuned = "rope.scaling.finetuned";
     if (keys_.flag(kFinetuned) && !architecture_.finetuned_is_switch)
-      notes_.push_back(
-          {keys_.path_of(kFinetuned), "says how the model was trained; changes nothing"});
+      notes_.push_back({keys_.path_of(kFinetuned), "describes the training; changes nothing"});
   }
 
   // The amplitude is g(1) = 1 + 0.1 ln factor; with a log multiplier g(mscale) / g(mscale_all_dim);

@@ -145,7 +145,7 @@ class DictionaryReader {
                                      "max_position_embeddings, as Hugging Face does");
   }
   if (const auto* yarn = std::get_if<encodings::YarnScaling>(&scaling)) {
-    note(kFinetuned, "says how the weights were trained and changes no number");
+    note(kFinetuned, "describes the training; changes nothing");
     const bool both = yarn->mscale != 0.0 && yarn->mscale_all_dim != 0.0;
     for (const std::string_view key : {"mscale", "mscale_all_dim"}) {
       if (yarn->attention_factor) {

@@ -61,7 +61,7 @@ std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& ca
   call(twin);
   Snapshot after = snapshot_of(cache), expected = snapshot_of(twin);
   EXPECT_EQ(after, expected);
-  // What cannot be seen (raw keys) shows in the next move.
+  // The raw keys, which have no accessor, affect the next move.
   for (KVCache* each : {&cache, &twin}) {
     each->append(k.tokens(9, 3), v.tokens(9, 3), std::nullopt, 1);
     each->shift(0, each->tokens(), 3, 1);
@@ -136,7 +136,6 @@ TEST(KVCacheFailures, RerotateCanBeTakenBackBitForBit) {
 }
 
 // A decode step: one token in, one token's attention out, until the cache is full.
-// threads = 2 belongs here once tasks of the pool may throw.
 TEST(KVCacheAllocations, AWarmStepHasNone) {
   for (const Kind& kind : kinds()) {
     SCOPED_TRACE(text_of(kind));

@@ -106,7 +106,7 @@ TEST(KVCacheAttend, QueriesHaveThePositionsOfTheirKeys) {
                          {.query_positions = rows(last, 4), .key_positions = rows(positions, 9)});
     expect_all_near(values_of(out.view()), want.out, 1e-5);
 
-    // Somewhere else when asked.
+    // At given positions.
     const std::vector<double> elsewhere = spread_positions(axes, 4);
     cache.attend(terms, q.view(), out.view(), {.query_positions = rows(elsewhere, 4)});
     const ReferenceResult there = attend_reference(

@@ -88,7 +88,10 @@ TEST(KVCacheRefusals, LeaveTheCacheAsItWas) {
        ErrorCode::out_of_range,
        {"2^53"},
        append_at(core::positions_from(std::int64_t{1} << 62))},
-      {"few", ErrorCode::shape_mismatch, {"[2]", "tokens 3"}, append_at(core::positions_per_token(two))},
+      {"few",
+       ErrorCode::shape_mismatch,
+       {"[2]", "tokens 3"},
+       append_at(core::positions_per_token(two))},
       {"axes", ErrorCode::shape_mismatch, {"3 axes", "1"}, append_at(rows(axes3, 3))},
       {"rows differ",
        ErrorCode::unsupported,
@@ -146,7 +149,7 @@ TEST(KVCacheRefusals, LeaveTheCacheAsItWas) {
       }
       EXPECT_EQ(snapshot_of(cache), before);
     }
-    // Still good for use, raw keys included.
+    // Still usable, raw keys included.
     cache.append(k.view(), v.view());
     cache.shift(0, 6, 11);
     std::vector<double> moved = cache.positions();

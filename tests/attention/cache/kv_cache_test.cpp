@@ -106,7 +106,7 @@ TEST(KVCache, DoesNotMoveItsMemory) {
 }
 
 TEST(KVCache, LargeCachesKeepEveryToken) {
-  // 16 MiB of keys: threads and stores past the caches take part.
+  // 16 MiB of keys: large enough for threads and streaming stores.
   const Rotary rotary{frequencies(128), PairLayout::half, 128};
   CacheSpec spec{1, 8, 128, 128, 4096, DType::f32, rotary, CacheMode::compact};
   KVCache cache(spec);

@@ -1,4 +1,4 @@
-// A plan that runs many times gives the bits of one call, checks each run, and says what it holds.
+// A plan that runs many times gives the bits of one call, checks each run, and reports its memory.
 #include <gtest/gtest.h>
 
 #include <cmath>

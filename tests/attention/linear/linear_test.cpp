@@ -261,7 +261,7 @@ TEST(LinearState, StreamingIsTheBatch) {
   }
 }
 
-// Query heads of one key head on several threads: all read the past, one updates it.
+// Query heads of one key head on several threads: all read the state, one updates it.
 TEST(LinearState, SharedKeyHeadsUpdateItOnce) {
   const LinearCase c{.heads = 8,
                      .key_heads = 1,

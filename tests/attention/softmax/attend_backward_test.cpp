@@ -230,7 +230,7 @@ TEST_P(AttendBackward, LeavesTablesThatAreNotWanted) {
   expect_near_reference(p, {}, expected, got, relative_error(p, p.reference()), best);
 }
 
-// A constant on a whole row moves no weight, unless the soft cap bends it.
+// A constant added to a whole row changes no weight, except through the soft cap.
 TEST(AttendBackwardTerms, FirstTokensUnderTheSoftCap) {
   for (const std::int64_t packed : {0, 3}) {
     const Problem p({.terms = Terms::tupe_first,
@@ -322,7 +322,7 @@ TEST(AttendBackwardRefuses, RotatedKeys) {
   }
 }
 
-// Whatever goes together: cases drawn at random, each from its seed.
+// Random combinations of options, each from its seed.
 TEST(AttendBackwardTerms, RandomCombinations) {
   for (std::uint64_t seed = 1; seed <= 120; ++seed) {
     std::mt19937_64 random(seed);

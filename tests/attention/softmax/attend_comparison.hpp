@@ -151,7 +151,7 @@ inline double largest_value(const Problem& p) {
   return v + c;
 }
 
-// What the errors of one row's scores come to: sum_n P(m, n) |error of s(m, n)|.
+// The effect of the errors of one row's scores: sum_n P(m, n) |error of s(m, n)|.
 inline std::vector<double> row_tolerances(const Problem& p, const ReferenceResult& expected) {
   const auto keys = static_cast<std::size_t>(p.what.keys);
   std::vector<double> tolerances(expected.log_sum_exp.size(), 0.0);
@@ -180,7 +180,7 @@ inline double out_tolerance(const Problem& p, double row_tolerance, double large
                                               : 0.0);
 }
 
-// Whether a raw score is promised: padding, which may hold anything, and tokens of other packed
+// Whether a raw score is defined: padding, which may hold anything, and tokens of other packed
 // sequences have none, and rows by distance are read no farther than causality and window reach.
 inline bool has_score(const Problem& p, std::size_t index) {
   const Case& c = p.what;

@@ -14,7 +14,7 @@
 namespace phasor::attention::tests {
 namespace {
 
-// A call that would be fine, for a test to spoil.
+// A valid call, for a test to modify.
 struct Request {
   explicit Request(const Case& c = {.terms = Terms::everything,
                                     .batch = 2,

@@ -319,7 +319,7 @@ TEST(AttendTerms, PaddingOfOneQueryMayHoldAnything) {
   EXPECT_EQ(before.out.bytes(), after.out.bytes());
 }
 
-// Whatever goes together: cases drawn at random, each from its seed.
+// Random combinations of options, each from its seed.
 TEST(AttendTerms, RandomCombinations) {
   for (std::uint64_t seed = 1; seed <= 250; ++seed) {
     std::mt19937_64 random(seed);

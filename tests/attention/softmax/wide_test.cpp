@@ -255,7 +255,7 @@ TEST_P(WideAttention, ReadsAndWritesFloat32TablesWhereThereAreNoOthers) {
 INSTANTIATE_TEST_SUITE_P(Every, WideAttention, ::testing::ValuesIn(kAllTerms),
                          [](const auto& info) { return name_of(info.param); });
 
-// Whatever goes together: cases drawn at random, each from its seed.
+// Random combinations of options, each from its seed.
 TEST(WideAttentionTerms, RandomCombinations) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     std::mt19937_64 random(seed);

@@ -1,4 +1,4 @@
-// The table of families agrees with itself, and docs/models.md shows it.
+// The table of families is consistent, and docs/models.md matches it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What the metadata of a GGUF file comes down to, architecture by architecture.
+// What the metadata of a GGUF file is read as, architecture by architecture.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What each family's config.json comes down to.
+// What each family's config.json is read as.
 #include <gtest/gtest.h>
 
 #include <cmath>

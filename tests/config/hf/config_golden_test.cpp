@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = io::Json;
 
-// The stored truth is rounded once, as are our values.
+// The expected values and Phasor's are both rounded once.
 constexpr double kRelative = 1e-15;
 
 const fs::path kGolden = PHASOR_GOLDEN_DIR;

@@ -1,4 +1,4 @@
-// Hostile text: what a fuzzer finds, or would find with more time.
+// Malformed text, as a fuzzer finds it.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -93,12 +93,12 @@ TEST(ConfigText, PythonsBareWordsAreReadAsText) {
     const std::string inside = R"("note": "say \"NaN\" or Infinity\\", )";
     EXPECT_TRUE(
         parse_config(front + inside + R"("time_step_limit": [0.0, )" + word + "]}", "c.json").ok());
-    // Where a number counts, the word is no number.
+    // A key that needs a number refuses the word.
     const std::string refusal = config_refusal(front + R"("rope_theta": )" + word + "}");
     expect_one_short_line(refusal);
     EXPECT_NE(refusal.find("rope_theta"), std::string::npos) << refusal;
     EXPECT_NE(refusal.find(word), std::string::npos) << refusal;
-    // JSON is as strict as it was everywhere else.
+    // JSON is strict everywhere else.
     for (const std::string& broken : {word + "1", "x" + word, word + word, "+" + word}) {
       EXPECT_NE(config_refusal(front + R"("a": )" + broken + "}").find("invalid JSON at line "),
                 std::string::npos)

@@ -23,7 +23,7 @@ struct Case {
   Window window;
   Strides strides;
 };
-// The name says it all; by default every byte is printed, at the start of each of the 800 tests.
+// Prints nothing: the test's name describes the case; by default every byte is printed, at the start of each of the 800 tests.
 void PrintTo(const Case&, std::ostream*) {}
 std::string text(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;

@@ -61,7 +61,7 @@ TEST(Threads, SeveralCallersGetTheirWorkDone) {
 }
 
 // Two callers stay in part 0 until the other parts of both have begun, which only other threads can
-// do: neither is left to itself.
+// do: neither runs all its parts alone.
 TEST(Threads, TwoCallersAtOnceBothGetHelp) {
   struct Shared {
     std::atomic<int> begun{0};
@@ -154,7 +154,7 @@ void nest(void* context, int part, int) {
     outer.leaves->fetch_add(1);
     return;
   }
-  // Part 0 alone goes on where every part would be too many.
+  // Only part 0 recurses: with every part there would be too many calls.
   if (outer.parts == 2 && part != 0) return;
   Nested inner{outer.depth - 1, outer.parts, outer.leaves};
   run_parts(outer.parts, nest, &inner);

@@ -1,4 +1,4 @@
-// What each encoding comes down to: the row of every distance, by the formula of its paper.
+// What each encoding resolves to: the row of every distance, by the formula of its paper.
 #include <gtest/gtest.h>
 
 #include <algorithm>

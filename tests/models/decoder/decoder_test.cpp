@@ -87,7 +87,7 @@ TEST(Decoder, GoesOnFromATruncatedOrForkedSequence) {
 }
 
 // With one layer nothing of the dropped tokens is left in the others' keys and values, so that a
-// shifted sequence says what one says that never saw them.
+// shifted sequence gives the logits of one without them.
 TEST(Decoder, ShiftsAsIfTheDroppedTokensHadNeverBeen) {
   class Folder : public io::testing::TemporaryFolder {
    public:
@@ -190,7 +190,7 @@ TEST(Decoder, TakesAnotherScaling) {
       1e-2);
   // Dynamic NTK: one run at 14 tokens, or 14 runs, the last of which has the same frequencies. Keys
   // of the first layer are rotated again; later ones were computed under other angles, so that only
-  // the neighbourhood can be asked for.
+  // an approximate comparison is possible.
   const SequenceOptions dynamic{.capacity = 14,
                                 .scaling = encodings::DynamicScaling{2.0, std::nullopt, 8}};
   const std::vector<float> whole = logits_of(decoder, ids, dynamic);

@@ -67,7 +67,7 @@ TEST(Generate, CrossingTheOriginalLengthOfLongropeIsTheReference) {
   const Ids prompt = golden_array("phi3_longrope_partial/switch_input_ids");
   Generator generator(decoder);
   EXPECT_EQ(generator.generate(prompt, {.tokens = tokens}).ids, expected);
-  // What the long factors left in the cache is no good for a short prompt, though it begins alike.
+  // Keys cached with the long factors cannot serve a short prompt, even one that begins the same.
   const GenerateResult again = generator.generate(prompt, {.tokens = tokens});
   EXPECT_EQ(again.cached_tokens, 0);
   EXPECT_EQ(again.ids, expected);
@@ -85,17 +85,17 @@ TEST(Generate, PromptCacheGivesTheTokensOfAFreshRun) {
                          generator.cached_ids().end()));
 
   Ids second = all;
-  const Ids rotation = some_ids(7, 9);
-  second.insert(second.end(), rotation.begin(), rotation.end());
+  const Ids later = some_ids(7, 9);
+  second.insert(second.end(), later.begin(), later.end());
   Ids other = second;
   other[25] = (other[25] + 1) % 97;
   struct Case {
     Ids prompt;
     std::int64_t cached;
   };
-  // The conversation that goes on, one that parts at token 25, the same again (its last token runs
-  // once more), one that parts at once.
-  for (const Case& c : {Case{second, 29}, Case{other, 25}, Case{other, 36}, Case{rotation, 0}}) {
+  // The conversation continued, one that differs from token 25 on, the same again (its last token runs
+  // once more), one that differs from the start.
+  for (const Case& c : {Case{second, 29}, Case{other, 25}, Case{other, 36}, Case{later, 0}}) {
     const GenerateResult warm = generator.generate(c.prompt, {.tokens = 12});
     EXPECT_EQ(warm.cached_tokens, c.cached);
     Generator fresh(decoder);
@@ -211,7 +211,7 @@ TEST(Generate, BatchEqualsSingles) {
   std::vector<Ids> singles;
   for (const Ids& prompt : prompts)
     singles.push_back(Generator(decoder).generate(prompt, options).ids);
-  // A stop token that ends the second row early and leaves the others to themselves.
+  // A stop token that ends the second row early; the others continue.
   options.stops = {singles[1][4]};
   const std::vector<GenerateResult> batch = generate_batch(decoder, prompts, options);
   ASSERT_EQ(batch.size(), 3u);

@@ -142,7 +142,7 @@ TEST_P(MatrixProducts, AgreeWithDoubleEverywhere) {
       }
     }
   }
-  // Bounds are for the worst; on average an exact product is as good as float32 can say.
+  // Bounds are for the worst case; on average an exact product is as exact as float32 allows.
   EXPECT_LT(std::sqrt(worst.squares / worst.square_sum), 4e-7);
   RecordProperty("exact_share_of_bound", std::to_string(worst.exact));
   RecordProperty("fast_share_of_bound", std::to_string(worst.fast));
@@ -212,7 +212,7 @@ TEST_P(BlockProducts, TakeExtremeBlocks) {
   }
 }
 
-// An activation that is no number must not come out as one, in its own token alone.
+// An activation that is not finite gives results that are not finite, in its own token only.
 TEST_P(MatrixProducts, PassOnWhatIsNotFinite) {
   const TensorType type = GetParam();
   const std::int64_t rows = 33, columns = 256;
@@ -291,7 +291,7 @@ TEST(Matrix, MultipliesSeveralAtOnceAsOneByOne) {
       }
       multiply(products, x.data(), tokens, columns, {precision, 3});
       for (std::size_t i = 0; i < out.size(); ++i) {
-        // Another split of the rows may take another way through the GEMM library.
+        // Another split of the rows may use another algorithm of the GEMM library.
         if (tokens < 50) {
           EXPECT_EQ(out[i], alone[i]) << tokens << " " << name_of(precision);
         }
@@ -348,7 +348,7 @@ TEST(Matrix, RefusesWhatItCannotPackOrMultiply) {
 }
 
 #if defined(__x86_64__)
-// CPUs with AVX-512 but without VNNI take another way to the same integers.
+// CPUs with AVX-512 but without VNNI compute the same integers in another way.
 TEST(Matrix, GivesTheSameBitsWithAndWithoutVnni) {
   if (!__builtin_cpu_supports("avx512vnni")) GTEST_SKIP() << "this CPU has no VNNI";
   const kernels::Kernels &with = kernels::kernels_x86_64_v4_vnni,

@@ -1,4 +1,4 @@
-// Tensors of every type that a matrix takes, with blocks of random codes and sane scales.
+// Tensors of every type that a matrix takes, with blocks of random codes and scales of ordinary size.
 #pragma once
 
 #include <algorithm>
@@ -82,7 +82,7 @@ class QuantisedTensor {
     std::memcpy(bytes_.data() + byte, &half.bits, 2);
   }
 
-  // For each element the largest magnitude that its block's scales can say.
+  // For each element the largest magnitude that its block's scales can represent.
   [[nodiscard]] std::vector<float> reach() const {
     std::vector<float> largest = floats();
     if (io::block_elements(tensor_.type) == 1) {

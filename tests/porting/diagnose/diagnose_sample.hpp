@@ -1,4 +1,4 @@
-// Tensors before and after the rotation of an imagined engine.
+// Tensors before and after the rotation of a simulated engine.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -48,7 +48,7 @@ TEST(Dialects, Vllm48621_MscalePairIgnored) {
   EXPECT_TRUE(names_source(report.groups[0].comparisons[0], "#48621"));
 }
 
-// The trainer that honoured attention_factor and the server that did not: 1.4159 apart.
+// A trainer that used attention_factor and a server that ignored it: 1.4159 apart.
 TEST(Dialects, Vllm48621_TrainerAndServerDisagreeBy14159) {
   json config = llama(262144);
   config.erase("rope_theta");

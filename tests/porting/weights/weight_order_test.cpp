@@ -1,5 +1,5 @@
 // The order of q and k inferred from weights alone: weights that look trained, in every order,
-// wrong ones included, and weights that say nothing.
+// wrong ones included, and weights without a detectable order.
 #include "phasor/porting/diagnose.hpp"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ std::vector<float> halved(const std::vector<float>& rows, std::size_t width, std
 
 class Order : public io::testing::TemporaryFolder {
  protected:
-  // Writes a llama checkpoint and asks.
+  // Writes a llama checkpoint and infers its order.
   [[nodiscard]] WeightOrder ask(const Model& model, const Weights& weights) const {
     Checkpoint checkpoint;
     const auto rows = [&](std::size_t heads) {
