@@ -87,20 +87,23 @@ template <class T>
   }
 }
 
+// An array that may be released without the GIL.
 struct HeldArray {
-  HeldArray(nb::handle given, const char* where)
-      : object(as_array(given, where)), array(object, where) {}
-  nb::object object;
-  Array array;
-};
+  HeldArray(nb::handle given, const char* where) : object(as_array(given, where)) {
+    array.emplace(object, where);
+  }
+  ~HeldArray() {
+    if (PyGILState_Check() != 0) return;
+    const nb::gil_scoped_acquire acquired;
+    array.reset();
+    object.reset();
+  }
+  HeldArray(const HeldArray&) = delete;
+  HeldArray& operator=(const HeldArray&) = delete;
 
-// May be released without the GIL.
-[[nodiscard]] std::shared_ptr<const HeldArray> hold(nb::handle object, const char* where) {
-  return {new HeldArray(object, where), [](const HeldArray* held) {
-            const nb::gil_scoped_acquire acquired;
-            delete held;
-          }};
-}
+  nb::object object;
+  std::optional<Array> array;
+};
 
 }  // namespace
 
@@ -115,8 +118,8 @@ std::optional<core::Positions> positions_of(nb::handle object, const char* where
     }
     return core::positions_from(offset);
   }
-  const std::shared_ptr<const HeldArray> held = hold(object, where);
-  const Array& array = held->array;
+  const auto held = std::make_shared<const HeldArray>(object, where);
+  const Array& array = *held->array;
   if (array.rank() < 1 || array.rank() > 3) {
     refuse(ErrorCode::shape_mismatch,
            message(where,

@@ -46,7 +46,8 @@ using core::Direction;
 
 // None: 0, 1, ...
 [[nodiscard]] core::Positions positions_or_zero(nb::handle object, const char* where) {
-  return positions_of(object, where).value_or(core::positions_from(0));
+  if (object.is_none()) return core::positions_from(0);
+  return *positions_of(object, where);
 }
 
 // A tensor to rotate and its output. A new output is contiguous along the last axis: if the input is
