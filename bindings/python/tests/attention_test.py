@@ -302,8 +302,8 @@ def test_kerple_in_float32() -> None:
     r1, r2 = np.array([1.2, 0.4], np.float32), np.array([0.5, 2.0], np.float32)
     encoding = {"encoding": [{"encoding": "alibi"}, {"encoding": "kerple", "r1": r1, "r2": r2}]}
     distances = np.abs(np.arange(6)[:, None] - np.arange(6)[None, :])
-    slopes = np.array([0.0625, 0.00390625])[:, None, None]
-    bias = -r1[:, None, None].astype(float) * np.log(1 + r2[:, None, None].astype(float) * distances) - slopes * distances
+    slopes, a, b = (np.asarray(x, np.float64)[:, None, None] for x in ([0.0625, 0.00390625], r1, r2))
+    bias = -a * np.log(1 + b * distances) - slopes * distances
     np.testing.assert_allclose(phasor.attention(q, k, v, encoding=encoding), plain(q, k, v, bias), atol=2e-6)
     narrow = {"1.r1": np.zeros(2, np.float32), "1.r2": np.zeros(2, np.float32)}
     backward(q, k, v, d_out, narrow, encoding=encoding)
@@ -311,7 +311,7 @@ def test_kerple_in_float32() -> None:
     backward(*(x.astype(np.float64) for x in (q, k, v, d_out)), wide, encoding=encoding)
     for name, gradient in wide.items():
         np.testing.assert_allclose(narrow[name], gradient, atol=1e-5)
-    with pytest.raises(phasor.Error, match="r2 must be positive and finite, got 0 of head 1"):
+    with pytest.raises(phasor.Error, match="r2 .* 0 .*head 1"):
         phasor.attention(q, k, v, encoding=phasor.Encoding("kerple", r1=r1, r2=np.array([1.0, 0.0], np.float32)))
 
 
