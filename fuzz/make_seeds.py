@@ -190,14 +190,16 @@ def dictionary(target, words):
     (FUZZ / f"{target}.dict").write_text("".join(lines))
 
 
+def words_in(folder):
+    """The quoted words of the sources: keys, names and choices."""
+    paths = sorted((ROOT / "src" / folder).rglob("*.[ch]pp"))
+    return {word for path in paths for word in re.findall(r'"([A-Za-z][A-Za-z0-9_]*)"', path.read_text())}
+
+
 def dictionaries():
-    keys = set()
-    for path in sorted((ROOT / "src" / "config").glob("*.cpp")):
-        keys.update(re.findall(r'"([A-Za-z][A-Za-z0-9_]*)"', path.read_text()))
+    keys = words_in("config") | words_in("encodings/rope")
     dictionary("config", [f'"{key}"' for key in sorted(keys)] + ["null", "true", "false", "1e308", "-1", "0", "[[", "]]", "{}"])
-    keys = set()
-    for name in ("tokenizer_json", "tokenizer_stages"):
-        keys.update(re.findall(r'"([A-Za-z][A-Za-z0-9_]*)"', (ROOT / "src" / "models" / f"{name}.cpp").read_text()))
+    keys = words_in("text/tokenizer")
     dictionary("tokenizer", [f'"{key}"' for key in sorted(keys)] + ["null", "true", "false", "-1", "0", "[]", "{}", "'s", "'ll",
                                                                     "<s>", "</s>", "  ", "\\u2581"])
     dictionary("safetensors", ['"__metadata__":{', '"dtype":"', '"shape":[', '"data_offsets":[', "F64", "F32", "F16", "BF16",

@@ -254,6 +254,7 @@ TRAINED: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
     # Tables by shape, and the other members; one array of bert_relative serves queries and keys.
     "shaw": ({"rel_k": (2, 5, 4), "rel_v": (5, 4)}, {"clip": 2}),
     "t5": ({"relative_attention_bias": (8, 2)}, {"max_distance": 20}),
+    "kerple": ({"r1": (2,), "r2": (1,)}, {}),
     "bert_relative": ({"distance_embedding": (11, 4)}, {"position_embedding_type": "relative_key_query"}),
     "xlnet": (
         {"k_head_r": (12, 2, 4), "r_w_bias": (2, 4), "r_r_bias": (2, 4), "seg_embed": (2, 2, 4), "r_s_bias": (2, 4)}, {}
@@ -268,6 +269,8 @@ def test_gradients_of_tables_against_finite_differences(name: str, together: str
     q, k, v, d_out = (normal(1, 6, 2, 4, seed=i, dtype=np.float64) for i in range(4))
     shapes, members = TRAINED[name]
     tables: dict[str, Any] = {member: normal(*shape, seed=7, dtype=np.float64) for member, shape in shapes.items()}
+    if name == "kerple":
+        tables = {member: np.abs(table) + 0.1 for member, table in tables.items()}
     one = phasor.Encoding(name, **members, **tables)
     options: dict[str, Any] = {"encoding": one if together == "alone" else [{"encoding": "alibi"}, one], "soft_cap": 3.0}
     if name == "xlnet":
@@ -292,6 +295,24 @@ def test_gradients_of_tables_against_finite_differences(name: str, together: str
             below = loss()
             table[at] = kept
             assert gradient[at] == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-8), (member, at)
+
+
+def test_kerple_in_float32() -> None:
+    q, k, v, d_out = (normal(1, 6, 2, 4, seed=i) for i in range(4))
+    r1, r2 = np.array([1.2, 0.4], np.float32), np.array([0.5, 2.0], np.float32)
+    encoding = {"encoding": [{"encoding": "alibi"}, {"encoding": "kerple", "r1": r1, "r2": r2}]}
+    distances = np.abs(np.arange(6)[:, None] - np.arange(6)[None, :])
+    slopes, a, b = (np.asarray(x, np.float64)[:, None, None] for x in ([0.0625, 0.00390625], r1, r2))
+    bias = -a * np.log(1 + b * distances) - slopes * distances
+    np.testing.assert_allclose(phasor.attention(q, k, v, encoding=encoding), plain(q, k, v, bias), atol=2e-6)
+    narrow = {"1.r1": np.zeros(2, np.float32), "1.r2": np.zeros(2, np.float32)}
+    backward(q, k, v, d_out, narrow, encoding=encoding)
+    wide = {"1.r1": np.zeros(2), "1.r2": np.zeros(2)}
+    backward(*(x.astype(np.float64) for x in (q, k, v, d_out)), wide, encoding=encoding)
+    for name, gradient in wide.items():
+        np.testing.assert_allclose(narrow[name], gradient, atol=1e-5)
+    with pytest.raises(phasor.Error, match="r2 .* 0 .*head 1"):
+        phasor.attention(q, k, v, encoding=phasor.Encoding("kerple", r1=r1, r2=np.array([1.0, 0.0], np.float32)))
 
 
 def test_encodings_of_two_scales_are_refused() -> None:

@@ -14,10 +14,10 @@
 namespace phasor::encodings {
 namespace {
 
-constexpr std::int64_t kHeads = 3;
+constexpr std::int64_t kKerpleHeads = 3;
 
 AttentionShape kerple_shape(std::int64_t queries, std::int64_t keys) {
-  return {kHeads, 1, 4, 4, queries, keys};
+  return {kKerpleHeads, 1, 4, 4, queries, keys};
 }
 
 // Parameters in float64, with the float32 numbers that attention in float32 would read.
@@ -52,7 +52,7 @@ TEST(Kerple, RowsAreTheFormulaRoundedOnce) {
     EXPECT_EQ(map.outside, RelativeMap::Outside::refuse);
     for (std::int64_t d = 1 - shape.query_tokens; d < shape.key_tokens; ++d) {
       ASSERT_TRUE(map.first <= d && d <= map.last());
-      for (std::int64_t h = 0; h < kHeads; ++h) {
+      for (std::int64_t h = 0; h < kKerpleHeads; ++h) {
         const auto at = static_cast<std::size_t>(h);
         const long double want = bias_of(r1.wide[at], r2.wide[at], d);
         const double got = table.wide[table.offset(h, map.row_of(d))];
@@ -99,7 +99,7 @@ double weighted(const Parameters& r1, const Parameters& r2, const std::vector<do
   const ScoreTerms terms = resolve(Kerple{r1.table(), r2.table()}, kerple_shape(rows, rows));
   const Table& table = terms.bias->table;
   double sum = 0.0;
-  for (std::int64_t h = 0; h < kHeads; ++h) {
+  for (std::int64_t h = 0; h < kKerpleHeads; ++h) {
     for (std::int64_t p = 0; p < rows; ++p)
       sum += weights[static_cast<std::size_t>(h * rows + p)] * table.wide[table.offset(h, p)];
   }
@@ -109,16 +109,16 @@ double weighted(const Parameters& r1, const Parameters& r2, const std::vector<do
 TEST(Kerple, BackwardIsTheDifferenceQuotient) {
   constexpr std::int64_t kRows = 12;
   std::vector<double> weights;
-  for (std::int64_t i = 0; i < kHeads * kRows; ++i)
+  for (std::int64_t i = 0; i < kKerpleHeads * kRows; ++i)
     weights.push_back(std::sin(1.0 + 3.7 * static_cast<double>(i)));
   // A parameter per head, and one that the heads share.
   for (const bool shared : {false, true}) {
     const Parameters r1({1.2, 0.3, 4.0});
     const Parameters r2(shared ? std::vector<double>{0.7} : std::vector<double>{0.5, 2.0, 0.05});
-    TableGradient d_rows = heads_then_rows<float>(nullptr, kHeads, kRows, 1);
+    TableGradient d_rows = heads_then_rows<float>(nullptr, kKerpleHeads, kRows, 1);
     d_rows.wide = weights.data();
     std::vector<double> got1(r1.wide.size(), 10.0), got2(r2.wide.size(), 20.0);
-    TableGradient d_r1 = row_per_head<float>(nullptr, kHeads, 1);
+    TableGradient d_r1 = row_per_head<float>(nullptr, kKerpleHeads, 1);
     TableGradient d_r2 = row_per_head<float>(nullptr, static_cast<std::int64_t>(got2.size()), 1);
     d_r1.wide = got1.data();
     d_r2.wide = got2.data();
@@ -143,8 +143,9 @@ TEST(Kerple, BackwardIsTheDifferenceQuotient) {
     // In float32, and only the one that is wanted.
     const std::vector<float> rounded(weights.begin(), weights.end());
     std::vector<float> narrow_rows = rounded, narrow(got1.size());
-    kerple_backward({r1.table(), r2.table()}, heads_then_rows(narrow_rows.data(), kHeads, kRows, 1),
-                    row_per_head(narrow.data(), kHeads, 1), {});
+    kerple_backward({r1.table(), r2.table()},
+                    heads_then_rows(narrow_rows.data(), kKerpleHeads, kRows, 1),
+                    row_per_head(narrow.data(), kKerpleHeads, 1), {});
     for (std::size_t h = 0; h < got1.size(); ++h) EXPECT_NEAR(narrow[h], got1[h] - 10.0, 1e-5);
   }
 }
