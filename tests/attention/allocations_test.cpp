@@ -230,16 +230,7 @@ void expect_to_allocate_once(const Case& c, int threads) {
   for (const AttentionPasses passes :
        {AttentionPasses::forward, AttentionPasses::forward_and_backward}) {
     const std::int64_t before = test::allocated_bytes();
-    AttentionPlan plan(p.terms,
-                       {.batch = c.batch,
-                        .queries = c.queries,
-                        .keys = c.keys,
-                        .heads = c.heads,
-                        .key_heads = c.key_heads,
-                        .head_dim = c.head_dim,
-                        .value_dim = c.value_dim,
-                        .arithmetic = is_wide ? DType::f64 : DType::f32},
-                       calls.options, passes);
+    AttentionPlan plan(p.terms, sizes_for(c), calls.options, passes);
     EXPECT_GE(static_cast<std::int64_t>(plan.bytes()), test::allocated_bytes() - before);
     count = test::allocation_count();
     const std::size_t planned = plan.bytes();

@@ -310,7 +310,10 @@ void run_forward(Call& call, const core::HeadsView& out, const AttentionExtras& 
 }
 
 void repack_tables(Call& call) {
-  if (call.is_wide()) return widen_tables(call);
+  if (call.is_wide()) {
+    if (call.has_forward) widen_tables(call);
+    return;
+  }
   CallMemory& memory = call.memory;
   if (call.has_forward) {
     pack_tables(call, Pass::forward, memory.tables,
