@@ -19,7 +19,7 @@ using encodings::ScoreTerms;
 using encodings::Table;
 using encodings::TableGradient;
 
-constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kDim = 6, kQueries = 5, kKeys = 9;
+constexpr std::int64_t kKerpleHeads = 4, kKeyHeads = 2, kKerpleDim = 6, kQueries = 5, kKeys = 9;
 
 struct KerpleProblem {
   std::vector<double> q, k, v, d_out;
@@ -34,30 +34,31 @@ struct KerpleProblem {
     const auto fill = [&](std::vector<double>& to, std::int64_t size) {
       for (std::int64_t i = 0; i < size; ++i) to.push_back(normal(random));
     };
-    fill(q, kQueries * kHeads * kDim);
-    fill(k, kKeys * kKeyHeads * kDim);
-    fill(v, kKeys * kKeyHeads * kDim);
-    fill(d_out, kQueries * kHeads * kDim);
+    fill(q, kQueries * kKerpleHeads * kKerpleDim);
+    fill(k, kKeys * kKeyHeads * kKerpleDim);
+    fill(v, kKeys * kKeyHeads * kKerpleDim);
+    fill(d_out, kQueries * kKerpleHeads * kKerpleDim);
   }
 
   [[nodiscard]] core::ConstHeadsView q_view() const {
-    return core::heads_view(q.data(), 1, kQueries, kHeads, kDim);
+    return core::heads_view(q.data(), 1, kQueries, kKerpleHeads, kKerpleDim);
   }
   [[nodiscard]] core::ConstHeadsView k_view() const {
-    return core::heads_view(k.data(), 1, kKeys, kKeyHeads, kDim);
+    return core::heads_view(k.data(), 1, kKeys, kKeyHeads, kKerpleDim);
   }
   [[nodiscard]] core::ConstHeadsView v_view() const {
-    return core::heads_view(v.data(), 1, kKeys, kKeyHeads, kDim);
+    return core::heads_view(v.data(), 1, kKeys, kKeyHeads, kKerpleDim);
   }
   [[nodiscard]] Kerple encoding() const {
-    Table one = encodings::row_per_head(narrow_r1.data(), kHeads, 1);
-    Table two = encodings::row_per_head(narrow_r2.data(), kHeads, 1);
+    Table one = encodings::row_per_head(narrow_r1.data(), kKerpleHeads, 1);
+    Table two = encodings::row_per_head(narrow_r2.data(), kKerpleHeads, 1);
     one.wide = r1.data();
     two.wide = r2.data();
     return {one, two};
   }
   [[nodiscard]] ScoreTerms terms() const {
-    return encodings::resolve(encoding(), {kHeads, kKeyHeads, kDim, kDim, kQueries, kKeys});
+    return encodings::resolve(encoding(),
+                              {kKerpleHeads, kKeyHeads, kKerpleDim, kKerpleDim, kQueries, kKeys});
   }
 
   // softmax(q.k / sqrt(d) - r1 ln(1 + r2 |m - n|)) v, one pair at a time.
@@ -66,26 +67,27 @@ struct KerpleProblem {
     for (std::int64_t i = 0; i < kQueries; ++i) {
       const std::int64_t m = kKeys - kQueries + i;
       const std::int64_t seen = options.causality == Causality::none ? kKeys : m + 1;
-      for (std::int64_t h = 0; h < kHeads; ++h) {
-        const std::int64_t key_head = h / (kHeads / kKeyHeads);
+      for (std::int64_t h = 0; h < kKerpleHeads; ++h) {
+        const std::int64_t key_head = h / (kKerpleHeads / kKeyHeads);
         const auto head = static_cast<std::size_t>(h);
-        const std::int64_t at_q = (i * kHeads + h) * kDim;
+        const std::int64_t at_q = (i * kKerpleHeads + h) * kKerpleDim;
         double total = 0.0;
         for (std::int64_t n = 0; n < seen; ++n) {
-          const std::int64_t at_k = (n * kKeyHeads + key_head) * kDim;
+          const std::int64_t at_k = (n * kKeyHeads + key_head) * kKerpleDim;
           double dot = 0.0;
-          for (std::int64_t c = 0; c < kDim; ++c)
+          for (std::int64_t c = 0; c < kKerpleDim; ++c)
             dot += q[static_cast<std::size_t>(at_q + c)] * k[static_cast<std::size_t>(at_k + c)];
           const double distance = std::fabs(static_cast<double>(m - n));
-          const double score = dot / std::sqrt(static_cast<double>(kDim)) -
+          const double score = dot / std::sqrt(static_cast<double>(kKerpleDim)) -
                                r1[head] * std::log(1.0 + r2[head] * distance);
           const double weight = std::exp(score);
           total += weight;
-          for (std::int64_t c = 0; c < kDim; ++c)
+          for (std::int64_t c = 0; c < kKerpleDim; ++c)
             out[static_cast<std::size_t>(at_q + c)] +=
                 weight * v[static_cast<std::size_t>(at_k + c)];
         }
-        for (std::int64_t c = 0; c < kDim; ++c) out[static_cast<std::size_t>(at_q + c)] /= total;
+        for (std::int64_t c = 0; c < kKerpleDim; ++c)
+          out[static_cast<std::size_t>(at_q + c)] /= total;
       }
     }
     return out;
@@ -105,17 +107,17 @@ TEST(KerpleAttention, IsTheFormulaPairByPair) {
     const ScoreTerms terms = p.terms();
     std::vector<double> out(want.size());
     attend(terms, p.q_view(), p.k_view(), p.v_view(),
-           core::heads_view(out.data(), 1, kQueries, kHeads, kDim), p.options);
+           core::heads_view(out.data(), 1, kQueries, kKerpleHeads, kKerpleDim), p.options);
     expect_wide("float64", out, want);
     expect_wide("matrix",
                 attend_reference(terms, p.q_view(), p.k_view(), p.v_view(), p.options).out, want);
     const std::vector<float> q(p.q.begin(), p.q.end()), k(p.k.begin(), p.k.end()),
         v(p.v.begin(), p.v.end());
     std::vector<float> narrow(want.size());
-    attend(terms, core::heads_view(q.data(), 1, kQueries, kHeads, kDim),
-           core::heads_view(k.data(), 1, kKeys, kKeyHeads, kDim),
-           core::heads_view(v.data(), 1, kKeys, kKeyHeads, kDim),
-           core::heads_view(narrow.data(), 1, kQueries, kHeads, kDim), p.options);
+    attend(terms, core::heads_view(q.data(), 1, kQueries, kKerpleHeads, kKerpleDim),
+           core::heads_view(k.data(), 1, kKeys, kKeyHeads, kKerpleDim),
+           core::heads_view(v.data(), 1, kKeys, kKeyHeads, kKerpleDim),
+           core::heads_view(narrow.data(), 1, kQueries, kKerpleHeads, kKerpleDim), p.options);
     expect_wide("float32", {narrow.begin(), narrow.end()}, want, 2e-6);
   }
 }
@@ -125,14 +127,14 @@ TEST(KerpleAttention, GradientsOfR1AndR2AreDifferenceQuotients) {
     KerpleProblem p(causality);
     const ScoreTerms terms = p.terms();
     const std::vector<double> rows =
-        attend_backward_reference(terms, p.q_view(), p.k_view(), p.v_view(),
-                                  core::heads_view(p.d_out.data(), 1, kQueries, kHeads, kDim),
-                                  p.options)
+        attend_backward_reference(
+            terms, p.q_view(), p.k_view(), p.v_view(),
+            core::heads_view(p.d_out.data(), 1, kQueries, kKerpleHeads, kKerpleDim), p.options)
             .bias;
-    std::vector<double> d_rows_memory = rows, got1(kHeads), got2(kHeads);
+    std::vector<double> d_rows_memory = rows, got1(kKerpleHeads), got2(kKerpleHeads);
     TableGradient d_rows =
-        encodings::heads_then_rows<float>(nullptr, kHeads, terms.bias->table.rows, 1);
-    TableGradient d_r1 = encodings::row_per_head<float>(nullptr, kHeads, 1), d_r2 = d_r1;
+        encodings::heads_then_rows<float>(nullptr, kKerpleHeads, terms.bias->table.rows, 1);
+    TableGradient d_r1 = encodings::row_per_head<float>(nullptr, kKerpleHeads, 1), d_r2 = d_r1;
     d_rows.wide = d_rows_memory.data();
     d_r1.wide = got1.data();
     d_r2.wide = got2.data();
@@ -147,7 +149,7 @@ TEST(KerpleAttention, GradientsOfR1AndR2AreDifferenceQuotients) {
       number = kept;
       return (up - down) / (2.0 * kStep);
     };
-    for (std::size_t h = 0; h < kHeads; ++h) {
+    for (std::size_t h = 0; h < kKerpleHeads; ++h) {
       EXPECT_NEAR(got1[h], slope(p.r1[h]), 1e-8) << h;
       EXPECT_NEAR(got2[h], slope(p.r2[h]), 1e-7) << h;
     }
