@@ -1,17 +1,14 @@
 #include "attention/rotation_rows.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "phasor/core/internal/angle_range.hpp"
+#include "phasor/core/internal/angle_rows.hpp"
 #include "phasor/core/internal/positions.hpp"
 
 namespace phasor::attention {
 namespace {
-
-// Kernels read whole vectors of a row.
-constexpr std::int64_t kRowPadding = 32;
 
 // Rotaries of one model: a local and a global one, sometimes a third; with xPos twice as many.
 constexpr std::size_t kMostRotaries = 8;
@@ -28,17 +25,16 @@ bool same_rows(const core::Rotary& a, const core::Rotary& b) noexcept {
          std::ranges::equal(a.frequencies.axes(), b.frequencies.axes()) && same_growth();
 }
 
-// xPos: a query's pair i grows by e^{rate (m - centre)}, a key's shrinks by it.
+// With the growth of xPos, in double until the last step.
 void grown_row(const core::Rotary& rotary, const core::kernels::Kernels& kernels,
                const double* positions, core::Role role, float* cos, float* sin) {
   double wide_cos[core::kMaxRotaryDim / 2], wide_sin[core::kMaxRotaryDim / 2];
   kernels.row_f64(core::kernel_angles(rotary.frequencies), positions, wide_cos, wide_sin);
-  const core::Growth& growth = *rotary.growth;
-  const double distance = (positions[0] - growth.centre) * (role == core::Role::key ? -1.0 : 1.0);
-  for (std::size_t i = 0; i < growth.rates.size(); ++i) {
-    const double factor = std::exp(growth.rates[i] * distance);
-    cos[i] = static_cast<float>(wide_cos[i] * factor);
-    sin[i] = static_cast<float>(wide_sin[i] * factor);
+  core::apply_growth(*rotary.growth, positions[0], role, core::Direction::forward, wide_cos,
+                     wide_sin);
+  for (std::int64_t i = 0; i < rotary.frequencies.pairs(); ++i) {
+    cos[i] = static_cast<float>(wide_cos[i]);
+    sin[i] = static_cast<float>(wide_sin[i]);
   }
 }
 
@@ -49,7 +45,7 @@ RotationRows::RotationRows(const core::Rotary& rotary,
     : rotary_(&rotary), kernels_(&kernels), pairs_(rotary.frequencies.pairs()) {}
 
 std::int64_t RotationRows::floats_for(std::int64_t count) const noexcept {
-  return count * row_floats() + kRowPadding;
+  return count * row_floats() + core::kRowPadding;
 }
 
 void RotationRows::make(const core::Positions& positions, std::int64_t tokens, std::int64_t b,

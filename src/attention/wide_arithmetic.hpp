@@ -39,17 +39,15 @@ class WideHeads {
  public:
   WideHeads() = default;
   // Zeros, shaped like an f64 view.
-  explicit WideHeads(const core::ConstHeadsView& like)
-      : values_(static_cast<std::size_t>(like.batch * like.tokens * like.heads * like.head_dim)),
-        view_(
-            core::heads_view(values_.data(), like.batch, like.tokens, like.heads, like.head_dim)) {}
+  explicit WideHeads(const core::ConstHeadsView& like) { reset(like); }
   WideHeads(WideHeads&&) = default;
   WideHeads& operator=(WideHeads&&) = default;
 
-  [[nodiscard]] static WideHeads copy_of(const core::ConstHeadsView& view) {
-    WideHeads copy(view);
-    copy.assign(view);
-    return copy;
+  // Zeros in the shape of `like`; allocates if the present memory is smaller.
+  void reset(const core::ConstHeadsView& like) {
+    values_.assign(static_cast<std::size_t>(like.batch * like.tokens * like.heads * like.head_dim),
+                   0.0);
+    view_ = core::heads_view(values_.data(), like.batch, like.tokens, like.heads, like.head_dim);
   }
   // shape    as the view that it was made from
   void assign(const core::ConstHeadsView& view) noexcept {
@@ -58,7 +56,7 @@ class WideHeads {
     });
   }
   void clear() noexcept { std::fill(values_.begin(), values_.end(), 0.0); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return values_.size() * sizeof(double); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return values_.capacity() * sizeof(double); }
   [[nodiscard]] const core::HeadsView& view() const noexcept { return view_; }
 
   // Calls act(b, t, h, row) for every row.

@@ -16,6 +16,20 @@ std::size_t held_by(const PackedTables& tables) noexcept {
          held_by(tables.value_rows) + tables.floats.bytes();
 }
 
+std::size_t held_by(const WideMemory& wide) noexcept {
+  std::size_t bytes = wide.rotated_q.bytes() + wide.rotated_k.bytes() + wide.raw_q.bytes() +
+                      wide.raw_k.bytes() + held_by(wide.threads);
+  for_each_table([&](const std::vector<double>& table) { bytes += held_by(table); }, wide.tables);
+  for (const WideThread& thread : wide.threads) {
+    for (const std::vector<double>* values :
+         {&thread.content, &thread.relative, &thread.segment_query, &thread.row,
+          &thread.by_relative, &thread.by_segment, &thread.table_sums}) {
+      bytes += held_by(*values);
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::size_t CallMemory::bytes() const noexcept {
@@ -23,7 +37,8 @@ std::size_t CallMemory::bytes() const noexcept {
          keys.rows.bytes() + held_by(positions) + few.bytes() + held_by(tables) +
          held_by(backward_tables) + held_by(tiles.keys) + held_by(tiles.queries) +
          held_by(tiles.benches) + held_by(tiles.segments) + tiles.floats.bytes() +
-         held_by(backward.units) + held_by(backward.segments) + backward.floats.bytes();
+         held_by(backward.units) + held_by(backward.segments) + held_by(backward.shared_sums) +
+         held_by(backward.row_sums) + backward.floats.bytes() + held_by(wide);
 }
 
 AttentionWorkspace::AttentionWorkspace() noexcept = default;

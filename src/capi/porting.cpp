@@ -279,8 +279,9 @@ phasor_status phasor_audit_json(const phasor_config* config, const char* layer,
       need_count(position_count, count * axes, kWhere, "position_count");
       places.assign(positions, positions + position_count);
     }
-    if (!length && !places.empty()) {
-      length = porting::context_of_positions(spec, *std::max_element(places.begin(), places.end()));
+    if (!places.empty()) {
+      length =
+          encodings::context_for(spec, length, *std::max_element(places.begin(), places.end()));
     }
     const std::vector<double> cos = widened(rows.cos, rows, count);
     const std::vector<double> sin = widened(rows.sin, rows, count);

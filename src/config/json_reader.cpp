@@ -148,12 +148,6 @@ std::optional<ObjectReader> ObjectReader::object(std::string_view key) const {
   return ObjectReader(*found, path_of(key));
 }
 
-double ObjectReader::required_number(std::string_view key) const {
-  const std::optional<double> found = number(key);
-  if (!found) refuse_missing(key, "expected a number");
-  return *found;
-}
-
 std::int64_t ObjectReader::required_integer(std::string_view key) const {
   const std::optional<std::int64_t> found = integer(key);
   if (!found) refuse_missing(key, "expected an integer");

@@ -84,15 +84,23 @@ class AttendCalls {
            {.log_sum_exp = is_wide ? nullptr : log_sum_exp.data(),
             .wide_log_sum_exp = is_wide ? wide_log_sum_exp.data() : nullptr});
   }
+  void clear_tables() {
+    for (std::vector<float>& table : tables) std::fill(table.begin(), table.end(), 0.0F);
+  }
+  [[nodiscard]] AttentionForward forward_values() const {
+    return {.out = out.view(),
+            .log_sum_exp = log_sum_exp.data(),
+            .d_out = p.d_out_view(),
+            .wide_log_sum_exp = wide_log_sum_exp.data()};
+  }
+  [[nodiscard]] AttentionGradients gradients() {
+    return {d_q.view(), d_k.view(), d_v.view(), terms};
+  }
   // After forward().
   void backward() {
-    for (std::vector<float>& table : tables) std::fill(table.begin(), table.end(), 0.0F);
-    attend_backward(p.terms, p.q_view(), p.k_view(), p.v_view(),
-                    {.out = out.view(),
-                     .log_sum_exp = log_sum_exp.data(),
-                     .d_out = p.d_out_view(),
-                     .wide_log_sum_exp = wide_log_sum_exp.data()},
-                    {d_q.view(), d_k.view(), d_v.view(), terms}, options);
+    clear_tables();
+    attend_backward(p.terms, p.q_view(), p.k_view(), p.v_view(), forward_values(), gradients(),
+                    options);
   }
   [[nodiscard]] std::vector<Bytes> forward_results() const {
     return {out.bytes(), bytes_of(log_sum_exp), bytes_of(wide_log_sum_exp)};
@@ -203,51 +211,78 @@ TEST(Allocations, OfAttentionToManyKeysByOneQuery) {
 
 // A plan allocates when it is made, no more than it says, and never when it is run. The next call
 // with a workspace allocates nothing either.
+void expect_to_allocate_once(const Case& c, int threads) {
+  SCOPED_TRACE(testing::Message() << c << ", " << threads << " threads");
+  AttendCalls calls(c, threads);
+  AttentionWorkspace workspace;
+  calls.options.workspace = &workspace;
+  calls.forward();  // starts the threads, too
+  const std::vector<Bytes> expected = calls.forward_results();
+  std::int64_t count = test::allocation_count();
+  calls.forward();
+  EXPECT_EQ(test::allocation_count(), count);
+  EXPECT_EQ(calls.forward_results(), expected);
+  calls.backward();
+  const std::vector<Bytes> expected_gradients = calls.backward_results();
+
+  const Problem& p = calls.p;
+  const bool is_wide = c.dtype == DType::f64;
+  for (const AttentionPasses passes :
+       {AttentionPasses::forward, AttentionPasses::forward_and_backward}) {
+    const std::int64_t before = test::allocated_bytes();
+    AttentionPlan plan(p.terms, sizes_for(c), calls.options, passes);
+    EXPECT_GE(static_cast<std::int64_t>(plan.bytes()), test::allocated_bytes() - before);
+    count = test::allocation_count();
+    const std::size_t planned = plan.bytes();
+    for (int run = 0; run < 3; ++run) {
+      plan.run(p.q_view(), p.k_view(), p.v_view(), calls.out.view(),
+               {.log_sum_exp = is_wide ? nullptr : calls.log_sum_exp.data(),
+                .wide_log_sum_exp = is_wide ? calls.wide_log_sum_exp.data() : nullptr});
+      if (passes == AttentionPasses::forward) continue;
+      calls.clear_tables();
+      plan.run_backward(p.q_view(), p.k_view(), p.v_view(), calls.forward_values(),
+                        calls.gradients());
+    }
+    plan.update_tables();
+    EXPECT_EQ(test::allocation_count(), count);
+    EXPECT_EQ(plan.bytes(), planned);
+    EXPECT_EQ(calls.forward_results(), expected);
+    EXPECT_EQ(calls.backward_results(), expected_gradients);
+  }
+}
+
 TEST(Allocations, OfPlansAndWorkspaces) {
   for (const Terms terms : kAllTerms) {
     for (const std::int64_t queries : {3, 100}) {
       for (const int threads : {1, 2}) {
-        SCOPED_TRACE(testing::Message() << name_of(terms) << ", " << queries << " queries");
-        AttendCalls calls({.terms = terms,
-                           .batch = 2,
-                           .heads = 4,
-                           .key_heads = 2,
-                           .queries = queries,
-                           .keys = 130,
-                           .causality = Causality::bottom_right,
-                           .padded = queries == 3 ? Padded::no : Padded::flags},
-                          threads);
-        AttentionWorkspace workspace;
-        calls.options.workspace = &workspace;
-        calls.forward();  // starts the threads, too
-        const std::vector<Bytes> expected = calls.forward_results();
-        std::int64_t count = test::allocation_count();
-        calls.forward();
-        EXPECT_EQ(test::allocation_count(), count);
-        EXPECT_EQ(calls.forward_results(), expected);
-
-        const Problem& p = calls.p;
-        const std::int64_t before = test::allocated_bytes();
-        AttentionPlan plan(p.terms,
-                           {.batch = 2,
-                            .queries = queries,
-                            .keys = 130,
-                            .heads = 4,
-                            .key_heads = 2,
-                            .head_dim = 16,
-                            .value_dim = 16},
-                           calls.options);
-        EXPECT_GE(static_cast<std::int64_t>(plan.bytes()), test::allocated_bytes() - before);
-        count = test::allocation_count();
-        const std::size_t planned = plan.bytes();
-        for (int run = 0; run < 3; ++run) {
-          plan.run(p.q_view(), p.k_view(), p.v_view(), calls.out.view(),
-                   {.log_sum_exp = calls.log_sum_exp.data()});
-        }
-        EXPECT_EQ(test::allocation_count(), count);
-        EXPECT_EQ(plan.bytes(), planned);
-        EXPECT_EQ(calls.forward_results(), expected);
+        expect_to_allocate_once({.terms = terms,
+                                 .batch = 2,
+                                 .heads = 4,
+                                 .key_heads = 2,
+                                 .queries = queries,
+                                 .keys = 130,
+                                 .causality = Causality::bottom_right,
+                                 .padded = queries == 3 ? Padded::no : Padded::flags},
+                                threads);
       }
+    }
+  }
+}
+
+TEST(Allocations, OfPlansAndWorkspacesInDouble) {
+  for (const Terms terms : kAllTerms) {
+    for (const int threads : {1, 2}) {
+      expect_to_allocate_once({.terms = terms,
+                               .batch = 2,
+                               .heads = 4,
+                               .key_heads = 2,
+                               .queries = 20,
+                               .keys = 30,
+                               .head_dim = 8,
+                               .value_dim = 8,
+                               .dtype = DType::f64,
+                               .key_dtype = DType::f64},
+                              threads);
     }
   }
 }

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "attention_shape.hpp"
 #include "commands.hpp"
+#include "heads_file.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
@@ -35,38 +37,6 @@ struct AttendOptions {
   int threads = 0;
 };
 
-// Heads read from a file, with or without a batch axis.
-struct HeadsFile {
-  io::NpyArray array;
-  core::ConstHeadsView view;
-  bool batched = false;
-
-  HeadsFile(const std::string& path, std::string_view role)
-      : array(io::read_npy(path).value_or_throw()) {
-    const std::vector<std::int64_t>& shape = array.shape;
-    if (shape.size() != 3 && shape.size() != 4) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message(path, ": ", role,
-                          " must have the shape [batch, tokens, heads, head_dim] or [tokens, "
-                          "heads, head_dim], got ",
-                          core::shape_text(shape)));
-    }
-    const core::DType dtype = io::dtype_of(array, path).value_or_throw();
-    batched = shape.size() == 4;
-    const std::size_t first = batched ? 1 : 0;
-    view = core::heads_view(array.as<float>(), batched ? shape[0] : 1, shape[first],
-                            shape[first + 1], shape[first + 2]);
-    view.data = array.bytes.data();
-    view.dtype = dtype;
-  }
-  HeadsFile(const HeadsFile&) = delete;
-  HeadsFile& operator=(const HeadsFile&) = delete;
-
-  [[nodiscard]] std::optional<std::int64_t> batch() const {
-    return batched ? std::optional(view.batch) : std::nullopt;
-  }
-};
-
 struct Inputs {
   HeadsFile q, k, v;
 
@@ -79,17 +49,6 @@ struct Inputs {
                           core::shape_text(q.array.shape), ", ", core::shape_text(k.array.shape),
                           " and ", core::shape_text(v.array.shape)));
     }
-  }
-
-  [[nodiscard]] encodings::AttentionShape shape() const {
-    encodings::AttentionShape shape;
-    shape.heads = q.view.heads;
-    shape.key_heads = k.view.heads;
-    shape.head_dim = q.view.head_dim;
-    shape.value_dim = v.view.head_dim;
-    shape.query_tokens = q.view.tokens;
-    shape.key_tokens = k.view.tokens;
-    return shape;
   }
 };
 
@@ -351,7 +310,7 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
 int run_attend(const AttendOptions& options) {
   check_flags(options);
   const Inputs inputs(options);
-  encodings::AttentionShape shape = inputs.shape();
+  encodings::AttentionShape shape = attention_shape(inputs.q.view, inputs.k.view, inputs.v.view);
   config::EncodingRequest request;
   request.shape = shape;
   request.layer = options.layer;
@@ -362,17 +321,10 @@ int run_attend(const AttendOptions& options) {
   if (spec != nullptr) {
     if (!options.layout.empty()) spec->layout = core::pair_layout_of(options.layout);
     positions = positions_of(options, *spec, inputs);
-    if (positions.keys) {
-      const SpecOptions at{options.encoding, options.layer, options.context};
-      shape.context = context_for(*spec, at, *positions.keys, "attend");
-    } else {
-      shape.context = options.context;
-      if (!options.context && encodings::depends_on_context(*spec)) {
-        fmt::print(stderr,
-                   "phasor attend: using context {} (the number of keys); set it with --context\n",
-                   shape.key_tokens);
-      }
-    }
+    const SpecOptions at{options.encoding, options.layer, options.context};
+    const core::Positions keys =
+        positions.keys.value_or(core::positions_counted(0, shape.key_tokens));
+    shape.context = context_for(*spec, at, keys, "attend");
   } else if (!options.positions.empty() || !options.query_positions.empty() || options.offset ||
              options.context || !options.layout.empty()) {
     refuse(

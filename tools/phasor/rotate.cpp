@@ -5,11 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "commands.hpp"
+#include "heads_file.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -37,30 +36,6 @@ core::InstructionSet parse_instruction_set(std::string_view name) {
   }
   throw Error(ErrorCode::unsupported,
               message("--isa must be supported by this machine (", known, "), got '", name, "'"));
-}
-
-struct Heads {
-  core::HeadsView view;
-  std::optional<std::int64_t> batch;  // none: the array has no batch axis
-};
-
-Heads heads_of(io::NpyArray& array, const std::string& path) {
-  const std::vector<std::int64_t>& shape = array.shape;
-  if (shape.size() != 3 && shape.size() != 4) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(path,
-                        ": the shape must be [batch, tokens, heads, head_dim] or "
-                        "[tokens, heads, head_dim], got ",
-                        core::shape_text(shape)));
-  }
-  const core::DType dtype = io::dtype_of(array, path).value_or_throw();
-  const std::size_t first = shape.size() - 3;
-  const std::int64_t batch = first == 1 ? shape[0] : 1;
-  core::HeadsView view =
-      core::heads_view(array.as<float>(), batch, shape[first], shape[first + 1], shape[first + 2]);
-  view.data = array.bytes.data();
-  view.dtype = dtype;
-  return {view, first == 1 ? std::optional(batch) : std::nullopt};
 }
 
 core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spec) {
@@ -93,25 +68,24 @@ int run_rotate(const CommandOptions& options) {
                 message(options.spec.config,
                         ": the config does not state the layout; give --layout interleaved|half"));
   }
-  io::NpyArray array = io::read_npy(options.input).value_or_throw();
-  const Heads heads = heads_of(array, options.input);
+  const HeadsFile heads(options.input, "the input");
   const core::Positions positions =
       fit_positions(spec,
                     options.positions.empty()
                         ? core::positions_counted(options.offset.value_or(0), heads.view.tokens)
                         : parse_positions(options.positions),
-                    heads.batch, heads.view.tokens);
+                    heads.batch(), heads.view.tokens);
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "rotate");
   const core::Rotary rotary = encodings::resolve(spec, context);
   const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
   core::rotate(rotary, positions.first_axes(rotary.frequencies.axis_count()),
                std::span(&rotation, 1), how);
-  (void)io::write_npy(options.output, array).value_or_throw();
+  (void)io::write_npy(options.output, heads.array).value_or_throw();
 
   if (options.json) {
     io::Json answer;
-    answer["shape"] = array.shape;
-    answer["dtype"] = io::name_of(array.type);
+    answer["shape"] = heads.array.shape;
+    answer["dtype"] = io::name_of(heads.array.type);
     answer["layout"] = core::name_of(rotary.layout);
     answer["rotary_dim"] = rotary.rotary_dim();
     answer["amplitude"] = rotary.frequencies.amplitude();

@@ -126,9 +126,9 @@ core::Positions fit_positions(const encodings::RopeSpec& spec, const core::Posit
 
 std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec, const SpecOptions& options,
                                         const core::Positions& positions, std::string_view verb) {
-  if (options.context || !encodings::depends_on_context(spec)) return options.context;
-  const std::optional<std::int64_t> context = core::needed_context(positions.largest());
-  if (context) {
+  const std::optional<std::int64_t> context =
+      encodings::context_for(spec, options.context, positions.largest());
+  if (context && !options.context) {
     fmt::print(stderr,
                "phasor {}: using context {} (the largest position + 1); set it with --context\n",
                verb, *context);

@@ -55,7 +55,7 @@ class PHASOR_API AttentionPlan {
   AttentionPlan& operator=(AttentionPlan&&) noexcept;
 
   [[nodiscard]] const AttentionSizes& sizes() const noexcept;
-  // Memory that the plan holds, in bytes; run() needs no more.
+  // Memory that the plan holds, in bytes: all that its runs need, with the exception of run() below.
   [[nodiscard]] std::size_t bytes() const noexcept;
 
   // attend() with the plan's terms and options.
@@ -63,14 +63,13 @@ class PHASOR_API AttentionPlan {
   // shape    as sizes(); strides may differ from run to run
   // throws   Error(invalid_argument | shape_mismatch | unsupported) for views without data, of other
   //          sizes or types, or an output that overlaps an input, before out is written
-  // cost     no allocation, except for f64, and for the first run that asks for scores with up to
-  //          four queries
+  // cost     no allocation, except for the first run that asks for scores with up to four queries
   void run(core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
            core::HeadsView out, const AttentionExtras& extras = {});
   // attend_backward() with the plan's terms and options.
   //
-  // throws   as run(); Error(invalid_argument) for a plan of AttentionPasses::forward; std::bad_alloc
-  // cost     allocates the float64 sums of the table gradients, no more
+  // throws   as run(); Error(invalid_argument) for a plan of AttentionPasses::forward
+  // cost     no allocation
   void run_backward(core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
                     const AttentionForward& forward, const AttentionGradients& gradients);
   // Reads the tables again, after their numbers have changed. No allocation.

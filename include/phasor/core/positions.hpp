@@ -122,9 +122,4 @@ struct PositionBounds {
 [[nodiscard]] PHASOR_API PositionBounds check_positions(const Positions& positions, int axes,
                                                         std::int64_t batch, std::int64_t tokens);
 
-// The context length that holds the largest position: floor(largest) + 1, at least 1. None if there
-// is no position, or if it is beyond 2^53.
-[[nodiscard]] PHASOR_API std::optional<std::int64_t> needed_context(
-    std::optional<double> largest) noexcept;
-
 }  // namespace phasor::core

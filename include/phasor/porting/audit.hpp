@@ -78,11 +78,6 @@ struct Audit {
 [[nodiscard]] PHASOR_API Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
                                      const AuditOptions& options = {});
 
-// The default context to resolve a spec at: the largest position + 1 if the frequencies depend on
-// the context, else none.
-[[nodiscard]] PHASOR_API std::optional<std::int64_t> context_of_positions(
-    const encodings::RopeSpec& spec, std::optional<double> largest);
-
 // The pairs with the largest angle errors, at most five, the worst first; none without an error.
 [[nodiscard]] PHASOR_API std::vector<WorstEntry> worst_pairs(const Audit& findings);
 // 2 pi / frequency of a pair, in positions; infinite for a frequency of 0.

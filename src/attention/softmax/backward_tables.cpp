@@ -8,32 +8,42 @@
 namespace phasor::attention {
 namespace {
 
+// Whether no row serves two distances.
+bool is_one_to_one(const encodings::RelativeMap& map) {
+  return std::adjacent_find(map.rows.begin(), map.rows.end(), std::less_equal<>()) ==
+             map.rows.end() ||
+         std::adjacent_find(map.rows.begin(), map.rows.end(), std::greater_equal<>()) ==
+             map.rows.end();
+}
+
+// The first `count` of the memory's row_sums, set to zero.
+double* cleared(std::vector<double>& sums, std::int64_t count) {
+  std::fill_n(sums.begin(), count, 0.0);
+  return sums.data();
+}
+
 // table[row of column x] += factor * rows[x]: several columns may read one row, and are then summed
 // in double; a table as long as the sequence has one row for each and needs no such sums.
 void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Slice& rows,
-                  std::int64_t stride, std::int64_t head, double factor, GradientSums& to) {
+                  std::int64_t stride, std::int64_t head, double factor,
+                  std::vector<double>& row_sums, GradientSums& to) {
   if (!to.wanted()) return;
-  const std::vector<std::int32_t>& map = relative.map.rows;
-  const bool one_to_one =
-      std::adjacent_find(map.begin(), map.end(), std::less_equal<>()) == map.end() ||
-      std::adjacent_find(map.begin(), map.end(), std::greater_equal<>()) == map.end();
-  if (one_to_one) {
+  if (is_one_to_one(relative.map)) {
     for (std::int64_t x = 0; x < spread.count; ++x) {
       to.add_row(head, relative.map.row_of(-(spread.first + x)), rows.data() + x * stride, factor);
     }
     return;
   }
   const std::int64_t dim = relative.table.dim;
-  std::vector<double> sums(static_cast<std::size_t>(relative.table.rows * dim), 0.0);
+  double* const sums = cleared(row_sums, relative.table.rows * dim);
   for (std::int64_t x = 0; x < spread.count; ++x) {
     const std::int64_t row = relative.map.row_of(-(spread.first + x));
     for (std::int64_t e = 0; e < dim; ++e) {
-      sums[static_cast<std::size_t>(row * dim + e)] +=
-          static_cast<double>(rows.data()[x * stride + e]);
+      sums[row * dim + e] += static_cast<double>(rows.data()[x * stride + e]);
     }
   }
   for (std::int64_t i = 0; i < relative.table.rows * dim; ++i)
-    to.add(head, i / dim, i % dim, factor * sums[static_cast<std::size_t>(i)]);
+    to.add(head, i / dim, i % dim, factor * sums[i]);
 }
 
 // The one row of a table += factor * the sum of `count` rows' first `dim` features.
@@ -47,13 +57,13 @@ void add_column_sums(const Slice& rows, std::int64_t stride, std::int64_t count,
   }
 }
 
-void add_bias(const Call& call, const Unit& unit, GradientSums& to) {
+void add_bias(const Call& call, const Unit& unit, std::vector<double>& row_sums, GradientSums& to) {
   if (!to.wanted() || !call.terms.bias) return;
   const encodings::RelativeRows& bias = *call.terms.bias;
   const Sequence& s = *unit.keys.sequence;
-  std::vector<double> sums(static_cast<std::size_t>(bias.table.rows), 0.0);
+  double* const sums = cleared(row_sums, bias.table.rows);
   const auto add = [&](std::int64_t distance, float value) {
-    sums[static_cast<std::size_t>(bias.map.row_of(distance))] += static_cast<double>(value);
+    sums[bias.map.row_of(distance)] += static_cast<double>(value);
   };
   for (std::int64_t c = -(s.keys - 1); c < s.queries; ++c) add(-c, unit.bias_gradient[c]);
   if (call.has_first_token()) {
@@ -68,7 +78,7 @@ void add_bias(const Call& call, const Unit& unit, GradientSums& to) {
     }
   }
   for (std::int64_t row = 0; row < bias.table.rows; ++row)
-    to.add(unit.side.head, row, 0, sums[static_cast<std::size_t>(row)]);
+    to.add(unit.side.head, row, 0, sums[row]);
 }
 
 void add_features(const Call& call, const Unit& unit, AllSums& to) {
@@ -105,18 +115,17 @@ void add_segments(Backward& backward, const Unit& unit) {
   const Call& call = backward.call;
   const Sequence& s = *unit.keys.sequence;
   const std::int64_t head = unit.side.head;
-  std::vector<float> q(static_cast<std::size_t>(call.head_dim));
-  std::vector<double> rows(static_cast<std::size_t>(2 * call.head_dim), 0.0);
+  float* const q = unit.block.data();
+  double* const rows = cleared(backward.memory.row_sums, 2 * call.head_dim);
   double sums[2] = {0.0, 0.0};
   for (std::int64_t i = 0; i < s.queries; ++i) {
-    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + i), 1, call.head_dim,
-                           q.data(), call.head_dim);
+    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + i), 1, call.head_dim, q,
+                           call.head_dim);
     for (int different = 0; different < 2; ++different) {
       const double sum = static_cast<double>(unit.d_segments.data()[i * 2 + different]);
       sums[different] += sum;
       for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        rows[static_cast<std::size_t>(different * call.head_dim + e)] +=
-            sum * static_cast<double>(q[static_cast<std::size_t>(e)]);
+        rows[different * call.head_dim + e] += sum * static_cast<double>(q[e]);
       }
     }
   }
@@ -126,7 +135,7 @@ void add_segments(Backward& backward, const Unit& unit) {
       const double bias = call.terms.segment_bias.given()
                               ? static_cast<double>(call.terms.segment_bias.row(head, 0)[e])
                               : 0.0;
-      const double row = rows[static_cast<std::size_t>(different * call.head_dim + e)];
+      const double row = rows[different * call.head_dim + e];
       if (to.segment_rows.wanted())
         to.segment_rows.add(head, different, e, call.scale * (row + sums[different] * bias));
       if (to.segment_bias.wanted()) {
@@ -139,25 +148,45 @@ void add_segments(Backward& backward, const Unit& unit) {
 
 }  // namespace
 
+void resize_table_sums(const Call& call) {
+  std::int64_t shared = 0, rows = 0;
+  const PerTable<encodings::Table> tables = tables_of(call.terms);
+  for_each_table(
+      [&](const encodings::Table& table) {
+        if (table.given() && table.heads == 1) shared += table.rows * table.dim;
+      },
+      tables);
+  const encodings::ScoreTerms& terms = call.terms;
+  for (const auto* relative : {&terms.query_rows, &terms.key_rows, &terms.value_rows}) {
+    if (*relative && !is_one_to_one((*relative)->map))
+      rows = std::max(rows, (*relative)->table.rows * (*relative)->table.dim);
+  }
+  if (terms.bias) rows = std::max(rows, terms.bias->table.rows);
+  if (terms.segment_rows.given()) rows = std::max(rows, 2 * call.head_dim);
+  call.memory.backward.shared_sums.resize(static_cast<std::size_t>(shared));
+  call.memory.backward.row_sums.resize(static_cast<std::size_t>(rows));
+}
+
 void add_tables(Backward& backward, const Unit& unit) {
   const Call& call = backward.call;
   AllSums& to = backward.sums;
+  std::vector<double>& row_sums = backward.memory.row_sums;
   const Strides strides = strides_of(call);
   const Sequence& s = *unit.keys.sequence;
   const std::int64_t head = unit.side.head;
   if (call.terms.query_rows) {
     add_to_table(*call.terms.query_rows, unit.side.query_rows, unit.d_query_rows, strides.relative,
-                 head, static_cast<double>(kNatural), to.query_rows);
+                 head, static_cast<double>(kNatural), row_sums, to.query_rows);
   }
   if (call.terms.key_rows) {
     add_to_table(*call.terms.key_rows, unit.side.key_rows, unit.d_key_rows, strides.relative, head,
-                 call.scale, to.key_rows);
+                 call.scale, row_sums, to.key_rows);
   }
   if (call.terms.value_rows) {
     add_to_table(*call.terms.value_rows, unit.side.value_rows, unit.d_value_rows, strides.value,
-                 head, 1.0, to.value_rows);
+                 head, 1.0, row_sums, to.value_rows);
   }
-  add_bias(call, unit, to.bias);
+  add_bias(call, unit, row_sums, to.bias);
   add_column_sums(unit.d_content, strides.content, s.queries, call.head_dim, head, call.scale,
                   to.content_bias);
   add_column_sums(unit.d_position, strides.relative, s.queries, call.head_dim, head, call.scale,

@@ -2,8 +2,9 @@
 // of the tables' gradients.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "attention/softmax/call.hpp"
 #include "attention/softmax/head_side.hpp"
@@ -18,8 +19,12 @@ inline constexpr float kNatural = static_cast<float>(kLn2);
 // is summed in double, so that the result does not depend on it.
 class GradientSums {
  public:
-  explicit GradientSums(const encodings::TableGradient& to) : to_(to) {
-    if (to.given() && to.heads == 1) shared_.resize(static_cast<std::size_t>(to.rows * to.dim));
+  GradientSums() = default;
+  // memory   zeros for the sums of a shared table; moved past what is used
+  GradientSums(const encodings::TableGradient& to, double*& memory) noexcept : to_(to) {
+    if (!to.given() || to.heads != 1) return;
+    shared_ = {memory, static_cast<std::size_t>(to.rows * to.dim)};
+    memory += to.rows * to.dim;
   }
   [[nodiscard]] bool wanted() const noexcept { return to_.given(); }
   void add(std::int64_t head, std::int64_t row, std::int64_t element, double value) {
@@ -48,31 +53,22 @@ class GradientSums {
 
  private:
   encodings::TableGradient to_;
-  std::vector<double> shared_;
+  std::span<double> shared_;
 };
 
-struct AllSums {
-  explicit AllSums(const encodings::ScoreTermGradients& to)
-      : content_bias(to.content_bias),
-        position_bias(to.position_bias),
-        query_rows(to.query_rows),
-        key_rows(to.key_rows),
-        bias(to.bias),
-        extra_query(to.extra_query),
-        extra_key(to.extra_key),
-        first_row(to.first_row),
-        first_column(to.first_column),
-        segment_rows(to.segment_rows),
-        segment_bias(to.segment_bias),
-        value_rows(to.value_rows) {}
-  GradientSums content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
-      first_row, first_column, segment_rows, segment_bias, value_rows;
+struct AllSums : PerTable<GradientSums> {
+  // Sets the memory's sums to zero and uses them.
+  AllSums(const encodings::ScoreTermGradients& to, BackwardMemory& memory) noexcept {
+    std::fill(memory.shared_sums.begin(), memory.shared_sums.end(), 0.0);
+    double* next = memory.shared_sums.data();
+    PerTable<GradientSums>& here = *this;
+    for_each_table([&](GradientSums& sums,
+                       const encodings::TableGradient& table) { sums = GradientSums(table, next); },
+                   here, to);
+  }
   void finish() {
-    for (GradientSums* sums :
-         {&content_bias, &position_bias, &query_rows, &key_rows, &bias, &extra_query, &extra_key,
-          &first_row, &first_column, &segment_rows, &segment_bias, &value_rows}) {
-      sums->finish();
-    }
+    PerTable<GradientSums>& here = *this;
+    for_each_table([](GradientSums& sums) { sums.finish(); }, here);
   }
 };
 
@@ -81,10 +77,14 @@ struct Backward {
   const AttentionForward& forward;
   const AttentionGradients& gradients;
   AllSums sums;
-  std::vector<Unit>& units;
+  BackwardMemory& memory;
   std::int64_t used = 0;
 };
 
+// Makes the sums of `call.memory.backward` large enough for any gradients of its tables.
+//
+// throws   std::bad_alloc
+void resize_table_sums(const Call& call);
 // Adds what one head of a unit gives to the gradients of the tables.
 void add_tables(Backward& backward, const Unit& unit);
 

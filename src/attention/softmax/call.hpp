@@ -48,8 +48,9 @@ struct Call {
   DistanceRange distances;
   std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
   std::optional<Rotator> query_rotator, key_rotator;
-  // Whether memory.tiles and memory.backward, with their tables, are those of this call.
-  bool has_tiles = false, has_backward = false;
+  // Whether the memory of the forward pass (but for few_queries.cpp) and of the backward pass, with
+  // the tables, is prepared for this call.
+  bool has_forward = false, has_backward = false;
 
   // Float64 views: wide.hpp, not the kernels.
   [[nodiscard]] bool is_wide() const noexcept { return q.dtype == core::DType::f64; }

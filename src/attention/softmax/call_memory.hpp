@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "attention/floats.hpp"
+#include "attention/softmax/per_table.hpp"
+#include "attention/wide_arithmetic.hpp"
 #include "phasor/attention/softmax.hpp"
 
 namespace phasor::attention {
@@ -94,7 +96,26 @@ struct Unit {
 struct BackwardMemory {
   std::vector<Unit> units;
   std::vector<std::int32_t> segments;
+  // The gradients of the tables that all heads share; what one head adds to the rows of one table.
+  std::vector<double> shared_sums, row_sums;
   Floats floats;
+};
+
+// Float64 views: what one thread works with.
+struct WideThread {
+  std::vector<double> content, relative, segment_query;  // of the present query
+  std::vector<double> row;                               // [keys]
+  // Backward: d of q_m from query_rows and from segment_rows; the gradients of the tables from the
+  // query heads of one key head.
+  std::vector<double> by_relative, by_segment, table_sums;
+};
+
+struct WideMemory {
+  PerTable<std::vector<double>> tables;  // dense copies of those without `wide` numbers
+  WideHeads rotated_q, rotated_k;
+  // Backward: gradients of q and k before the rotation; without memory if d_q and d_k hold them.
+  WideHeads raw_q, raw_k;
+  std::vector<WideThread> threads;
 };
 
 struct CallMemory {
@@ -107,6 +128,7 @@ struct CallMemory {
   PackedTables tables, backward_tables;
   TileMemory tiles;
   BackwardMemory backward;
+  WideMemory wide;
 
   [[nodiscard]] std::size_t bytes() const noexcept;
 };

@@ -5,7 +5,7 @@
 
 namespace phasor::attention {
 
-// Allocates the scratch of the tiled forward pass and packs its tables.
+// Allocates the scratch of the forward pass (but for few_queries.cpp) and packs its tables.
 //
 // throws   std::bad_alloc
 void prepare_forward(Call& call);

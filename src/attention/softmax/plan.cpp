@@ -85,11 +85,11 @@ AttentionPlan::AttentionPlan(encodings::ScoreTerms terms, const AttentionSizes& 
   if (passes == AttentionPasses::forward_and_backward) check_backward(terms, options);
   state_ = std::make_unique<State>(std::move(terms), sizes, options);
   Call& call = state_->call;
-  if (call.is_wide() || call.most_keys == 0 || call.most_queries == 0) {
+  if (call.most_keys == 0 || call.most_queries == 0) {
     call.has_backward = passes == AttentionPasses::forward_and_backward;
     return;
   }
-  if (suits_few_queries(call, {})) {
+  if (!call.is_wide() && suits_few_queries(call, {})) {
     prepare_few_queries(call);
   } else {
     prepare_forward(call);

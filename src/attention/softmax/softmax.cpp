@@ -257,8 +257,9 @@ void clear_unmet(const Call& call, const AttentionExtras& extras) {
 }  // namespace
 
 void prepare_forward(Call& call) {
+  if (call.is_wide()) return prepare_wide(call, Pass::forward);
   TileMemory& memory = call.memory.tiles;
-  call.has_tiles = false;
+  call.has_forward = false;
   const std::int64_t per_sequence = sides_per_sequence(call);
   const std::int64_t sides = static_cast<std::int64_t>(call.sequences.size()) * per_sequence;
   const std::int64_t heads_per_side = call.heads / per_sequence;
@@ -281,7 +282,7 @@ void prepare_forward(Call& call) {
     for (Workbench& bench : memory.benches) cut_bench(call, memory.queries.front(), cutter, bench);
   });
   pack_tables(call, Pass::forward, call.memory.tables, threads);
-  call.has_tiles = true;
+  call.has_forward = true;
 }
 
 void run_forward(Call& call, const core::HeadsView& out, const AttentionExtras& extras) {
@@ -296,20 +297,25 @@ void run_forward(Call& call, const core::HeadsView& out, const AttentionExtras& 
   if (call.most_keys == 0) {
     clear_view(out);
   } else if (call.is_wide()) {
+    if (!call.has_forward) prepare_forward(call);
     clear_view(out);
     attend_wide(call, out, extras);
   } else if (suits_few_queries(call, extras)) {
     attend_few_queries(call, out, extras);
   } else {
-    if (!call.has_tiles) prepare_forward(call);
+    if (!call.has_forward) prepare_forward(call);
     attend_in_tiles(call, out, extras);
   }
   clear_unmet(call, extras);
 }
 
 void repack_tables(Call& call) {
+  if (call.is_wide()) {
+    if (call.has_forward) widen_tables(call);
+    return;
+  }
   CallMemory& memory = call.memory;
-  if (call.has_tiles) {
+  if (call.has_forward) {
     pack_tables(call, Pass::forward, memory.tables,
                 static_cast<std::int64_t>(memory.tiles.benches.size()));
   }

@@ -234,7 +234,7 @@ void run_head(void* context, int part, int parts) {
   const Call& call = backward.call;
   const Strides strides = strides_of(call);
   for (std::int64_t at = part; at < backward.used; at += parts) {
-    Unit& unit = backward.units[static_cast<std::size_t>(at)];
+    Unit& unit = backward.memory.units[static_cast<std::size_t>(at)];
     const Sequence& s = *unit.keys.sequence;
     const std::int64_t head = unit.keys.key_head * call.group + unit.step;
     unit.keys.first_head = head;
@@ -316,21 +316,8 @@ void check_gradient(const char* name, const encodings::TableGradient& gradient,
 }
 
 void check_gradients(const encodings::ScoreTerms& terms, const encodings::ScoreTermGradients& to) {
-  const auto table_of = [](const std::optional<encodings::RelativeRows>& rows) {
-    return rows ? rows->table : encodings::Table{};
-  };
-  check_gradient("content_bias", to.content_bias, terms.content_bias);
-  check_gradient("position_bias", to.position_bias, terms.position_bias);
-  check_gradient("query_rows", to.query_rows, table_of(terms.query_rows));
-  check_gradient("key_rows", to.key_rows, table_of(terms.key_rows));
-  check_gradient("bias", to.bias, table_of(terms.bias));
-  check_gradient("extra_query", to.extra_query, terms.extra_query);
-  check_gradient("extra_key", to.extra_key, terms.extra_key);
-  check_gradient("first_row", to.first_row, terms.first_row);
-  check_gradient("first_column", to.first_column, terms.first_column);
-  check_gradient("segment_rows", to.segment_rows, terms.segment_rows);
-  check_gradient("segment_bias", to.segment_bias, terms.segment_bias);
-  check_gradient("value_rows", to.value_rows, table_of(terms.value_rows));
+  const PerTable<encodings::Table> tables = tables_of(terms);
+  for_each_table(check_gradient, kTableNames, to, tables);
 }
 
 void check_forward(const Call& call, const AttentionForward& forward) {
@@ -358,6 +345,7 @@ void check_forward(const Call& call, const AttentionForward& forward) {
 }  // namespace
 
 void prepare_backward(Call& call) {
+  if (call.is_wide()) return prepare_wide(call, Pass::backward);
   BackwardMemory& memory = call.memory.backward;
   call.has_backward = false;
   const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
@@ -372,6 +360,7 @@ void prepare_backward(Call& call) {
       unit.keys.segments = segments_of(call, i, memory.segments);
     }
   });
+  resize_table_sums(call);
   pack_tables(call, Pass::backward, call.memory.backward_tables, at_once);
   call.has_backward = true;
 }
@@ -389,16 +378,17 @@ void run_backward(Call& call, const AttentionForward& forward,
   clear_view(gradients.d_k);
   clear_view(gradients.d_v);
   if (call.most_queries == 0 || call.most_keys == 0) return;
-  if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
   if (!call.has_backward) prepare_backward(call);
-  Backward backward{call, forward, gradients, AllSums(gradients.terms), call.memory.backward.units};
+  if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
+  BackwardMemory& memory = call.memory.backward;
+  Backward backward{call, forward, gradients, AllSums(gradients.terms, memory), memory};
   const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const auto at_once = static_cast<std::int64_t>(backward.units.size());
+  const auto at_once = static_cast<std::int64_t>(backward.memory.units.size());
   for (std::int64_t first = 0; first < units; first += at_once) {
     backward.used = std::min(at_once, units - first);
     for (std::int64_t step = 0; step < call.group; ++step) {
       for (std::int64_t i = 0; i < backward.used; ++i) {
-        Unit& unit = backward.units[static_cast<std::size_t>(i)];
+        Unit& unit = backward.memory.units[static_cast<std::size_t>(i)];
         unit.keys.sequence =
             &call.sequences[static_cast<std::size_t>((first + i) / call.key_heads)];
         unit.keys.key_head = (first + i) % call.key_heads;
@@ -406,7 +396,7 @@ void run_backward(Call& call, const AttentionForward& forward,
       }
       core::run_parts(static_cast<int>(backward.used), run_head, &backward);
       for (std::int64_t i = 0; i < backward.used; ++i) {
-        Unit& unit = backward.units[static_cast<std::size_t>(i)];
+        Unit& unit = backward.memory.units[static_cast<std::size_t>(i)];
         if (unit.keys.sequence->queries == 0 || unit.keys.sequence->keys == 0) continue;
         add_tables(backward, unit);
       }

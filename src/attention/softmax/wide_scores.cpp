@@ -4,9 +4,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <vector>
+
+#include "attention/wide.hpp"
 
 namespace phasor::attention {
 namespace {
+
+using kernels::rounded_up;
 
 // x + bias, or x alone.
 void sum_of(const double* x, const WideTable& bias, std::int64_t head, std::vector<double>& out) {
@@ -17,63 +22,98 @@ void sum_of(const double* x, const WideTable& bias, std::int64_t head, std::vect
 
 }  // namespace
 
-WideTable::WideTable(const encodings::Table& table) : at_(table) {
-  if (!table.given() || table.wide != nullptr) return;
-  widened_.reserve(static_cast<std::size_t>(table.heads * table.rows * table.dim));
-  for (std::int64_t head = 0; head < table.heads; ++head) {
-    for (std::int64_t row = 0; row < table.rows; ++row) {
-      const float* const from = table.row(head, row);
-      widened_.insert(widened_.end(), from, from + table.dim);
-    }
-  }
-  at_.row_stride = table.dim;
-  at_.head_stride = table.rows * table.dim;
+std::int64_t wide_items(const Call& call, Pass pass) noexcept {
+  const auto sequences = static_cast<std::int64_t>(call.sequences.size());
+  if (pass == Pass::backward) return sequences * call.key_heads;
+  return sequences * call.heads * rounded_up(call.most_queries, kWideQueries) / kWideQueries;
 }
 
-WideCall::WideCall(const Call& checked)
-    : call(checked),
-      terms(checked.terms),
-      content_bias(terms.content_bias),
-      position_bias(terms.position_bias),
-      query_rows(terms.query_rows),
-      key_rows(terms.key_rows),
-      bias(terms.bias),
-      extra_query(terms.extra_query),
-      extra_key(terms.extra_key),
-      first_row(terms.first_row),
-      first_column(terms.first_column),
-      segment_rows(terms.segment_rows),
-      segment_bias(terms.segment_bias),
-      value_rows(terms.value_rows) {
-  if (call.query_rotator) {
-    rotated_q_ = WideHeads::copy_of(call.q);
-    call.query_rotator->rotate_all(rotated_q_.view(), call.options.threads);
-  }
-  if (call.key_rotator) {
-    rotated_k_ = WideHeads::copy_of(call.k);
-    call.key_rotator->rotate_all(rotated_k_.view(), call.options.threads);
-  }
+std::int64_t wide_threads(const Call& call, Pass pass) noexcept {
+  return std::clamp<std::int64_t>(wide_items(call, pass), 1, call.threads);
 }
 
-WideScores::WideScores(const WideCall& wide)
-    : wide_(&wide),
-      content_(static_cast<std::size_t>(wide.call.head_dim)),
-      row_(static_cast<std::size_t>(wide.call.most_keys)) {
-  if (wide.query_rows.given()) relative_.resize(content_.size());
-  if (wide.segment_rows.given()) segment_query_.resize(content_.size());
+void widen_tables(const Call& call) {
+  const PerTable<encodings::Table> tables = tables_of(call.terms);
+  for_each_table(
+      [](const encodings::Table& table, std::vector<double>& copy) {
+        copy.clear();
+        if (!table.given() || table.wide != nullptr) return;
+        copy.reserve(static_cast<std::size_t>(table.heads * table.rows * table.dim));
+        for (std::int64_t head = 0; head < table.heads; ++head) {
+          for (std::int64_t row = 0; row < table.rows; ++row) {
+            const float* const from = table.row(head, row);
+            copy.insert(copy.end(), from, from + table.dim);
+          }
+        }
+      },
+      tables, call.memory.wide.tables);
+}
+
+void prepare_wide(Call& call, Pass pass) {
+  WideMemory& memory = call.memory.wide;
+  const encodings::ScoreTerms& terms = call.terms;
+  widen_tables(call);
+  if (call.query_rotator) memory.rotated_q.reset(call.q);
+  if (call.key_rotator) memory.rotated_k.reset(call.k);
+  const auto threads = static_cast<std::size_t>(wide_threads(call, pass));
+  memory.threads.resize(std::max(memory.threads.size(), threads));
+  const auto dim = static_cast<std::size_t>(call.head_dim);
+  for (WideThread& thread : memory.threads) {
+    thread.content.resize(dim);
+    thread.relative.resize(terms.query_rows ? dim : 0);
+    thread.segment_query.resize(terms.segment_rows.given() ? dim : 0);
+    thread.row.resize(
+        static_cast<std::size_t>(std::max(call.most_keys, call.memory.room_for_keys)));
+  }
+  if (pass == Pass::forward) {
+    call.has_forward = true;
+    return;
+  }
+  // Gradients of products with tables belong to q and k before the rotation.
+  if (terms.rotation && (terms.query_rows || terms.segment_rows.given()))
+    memory.raw_q.reset(call.q);
+  if (terms.rotation && terms.key_rows) memory.raw_k.reset(call.k);
+  std::int64_t sums = 0;
+  const PerTable<encodings::Table> tables = tables_of(terms);
+  for_each_table(
+      [&](const encodings::Table& table) {
+        if (table.given()) sums += (table.heads == 1 ? 1 : call.group) * table.rows * table.dim;
+      },
+      tables);
+  for (WideThread& thread : memory.threads) {
+    thread.by_relative.resize(dim);
+    thread.by_segment.resize(dim);
+    thread.table_sums.resize(static_cast<std::size_t>(sums));
+  }
+  call.has_backward = true;
+}
+
+WideCall::WideCall(const Call& prepared) : call(prepared), terms(prepared.terms) {
+  WideMemory& memory = call.memory.wide;
+  const PerTable<encodings::Table> tables = tables_of(terms);
+  PerTable<WideTable>& here = *this;
+  for_each_table([](WideTable& to, const encodings::Table& table,
+                    const std::vector<double>& copy) { to = WideTable(table, copy); },
+                 here, tables, memory.tables);
+  const auto rotate = [&](const Rotator& rotator, const core::ConstHeadsView& from, WideHeads& to) {
+    to.assign(from);
+    rotator.rotate_all(to.view(), call.options.threads);
+  };
+  if (call.query_rotator) rotate(*call.query_rotator, call.q, memory.rotated_q);
+  if (call.key_rotator) rotate(*call.key_rotator, call.k, memory.rotated_k);
 }
 
 void WideScores::begin(const WideQuery& query) noexcept {
   query_ = query;
   const std::int64_t b = query.sequence->batch, head = query.head;
   const double* const q_m = wide_row(wide_->call.q, b, query.token(), head);
-  sum_of(wide_->rotated_query(b, query.token(), head), wide_->content_bias, head, content_);
-  if (!relative_.empty()) sum_of(q_m, wide_->position_bias, head, relative_);
-  if (segment_query_.empty()) return;
-  sum_of(q_m, wide_->segment_bias, head, segment_query_);
+  sum_of(wide_->rotated_query(b, query.token(), head), wide_->content_bias, head, memory_->content);
+  if (!memory_->relative.empty()) sum_of(q_m, wide_->position_bias, head, memory_->relative);
+  if (memory_->segment_query.empty()) return;
+  sum_of(q_m, wide_->segment_bias, head, memory_->segment_query);
   for (std::int64_t r = 0; r < 2; ++r) {
     segment_scores_[r] =
-        wide_dot(segment_query_.data(), wide_->segment_rows.row(head, r), wide_->call.head_dim);
+        wide_dot(segment_query(), wide_->segment_rows.row(head, r), wide_->call.head_dim);
   }
 }
 
@@ -121,16 +161,16 @@ double WideScores::score(std::int64_t j) const noexcept {
   const std::int64_t head = query_.head, key_head = head / call.group, key = s.first_key + j;
   const std::int64_t dim = call.head_dim, distance = query_.distance(j);
 
-  double scaled = wide_dot(content_.data(), wide_->rotated_key(s.batch, key, key_head), dim);
+  double scaled = wide_dot(content(), wide_->rotated_key(s.batch, key, key_head), dim);
   if (terms.query_rows) {
     const std::int64_t r = terms.query_rows->map.row_of(distance);
-    scaled += wide_dot(relative_.data(), wide_->query_rows.row(head, r), dim);
+    scaled += wide_dot(relative(), wide_->query_rows.row(head, r), dim);
   }
   if (terms.key_rows) {
     const std::int64_t r = terms.key_rows->map.row_of(distance);
     scaled += wide_dot(wide_row(call.k, s.batch, key, key_head), wide_->key_rows.row(head, r), dim);
   }
-  if (!segment_query_.empty()) scaled += segment_scores_[segment_row(j)];
+  if (!memory_->segment_query.empty()) scaled += segment_scores_[segment_row(j)];
 
   double added = 0.0;
   switch (first_token(j)) {

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "attention/softmax/call.hpp"
+#include "attention/softmax/packed_tables.hpp"
+#include "attention/softmax/per_table.hpp"
 #include "attention/wide_arithmetic.hpp"
 
 namespace phasor::attention {
@@ -15,49 +16,57 @@ namespace phasor::attention {
 // The score of a hidden key.
 inline constexpr double kWideHidden = -std::numeric_limits<double>::infinity();
 
-// A table as float64: its `wide` numbers, or a copy of its float32 numbers.
+// Queries that a thread of the forward pass takes at a time; rows do not depend on each other.
+inline constexpr std::int64_t kWideQueries = 16;
+
+// What threads share out. Forward: blocks of queries of every head of every sequence; backward: the
+// key heads of every sequence.
+[[nodiscard]] std::int64_t wide_items(const Call& call, Pass pass) noexcept;
+[[nodiscard]] std::int64_t wide_threads(const Call& call, Pass pass) noexcept;
+
+// A table as float64: its `wide` numbers, or a dense copy of its float32 numbers.
 class WideTable {
  public:
-  explicit WideTable(const encodings::Table& table);
-  explicit WideTable(const std::optional<encodings::RelativeRows>& rows)
-      : WideTable(rows ? rows->table : encodings::Table{}) {}
+  WideTable() = default;
+  WideTable(const encodings::Table& table, const std::vector<double>& copy) noexcept : at_(table) {
+    if (!table.given() || table.wide != nullptr) return;
+    at_.wide = copy.data();
+    at_.row_stride = table.dim;
+    at_.head_stride = table.rows * table.dim;
+  }
 
   [[nodiscard]] bool given() const noexcept { return at_.given(); }
-  [[nodiscard]] const encodings::Table& shape() const noexcept { return at_; }
   [[nodiscard]] const double* row(std::int64_t head, std::int64_t row) const noexcept {
-    return (at_.wide != nullptr ? at_.wide : widened_.data()) + at_.offset(head, row);
+    return at_.wide + at_.offset(head, row);
   }
 
  private:
-  encodings::Table at_;  // with the strides of widened_ if there are no `wide` numbers
-  std::vector<double> widened_;
+  encodings::Table at_;
 };
 
-// A call with its tables and rotated heads in float64.
-struct WideCall {
+// A prepared call with its tables and rotated heads in float64.
+struct WideCall : PerTable<WideTable> {
+  // Rotates q and k of the bound call.
   explicit WideCall(const Call& call);
 
   const Call& call;
   const encodings::ScoreTerms& terms;
-  WideTable content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
-      first_row, first_column, segment_rows, segment_bias, value_rows;
 
   // T_m q_m and T_n k_n; q and k themselves without a rotation.
   [[nodiscard]] const double* rotated_query(std::int64_t b, std::int64_t t,
                                             std::int64_t h) const noexcept {
-    return call.query_rotator ? wide_row(rotated_q_.view(), b, t, h) : wide_row(call.q, b, t, h);
+    return call.query_rotator ? wide_row(call.memory.wide.rotated_q.view(), b, t, h)
+                              : wide_row(call.q, b, t, h);
   }
   [[nodiscard]] const double* rotated_key(std::int64_t b, std::int64_t t,
                                           std::int64_t h) const noexcept {
-    return call.key_rotator ? wide_row(rotated_k_.view(), b, t, h) : wide_row(call.k, b, t, h);
+    return call.key_rotator ? wide_row(call.memory.wide.rotated_k.view(), b, t, h)
+                            : wide_row(call.k, b, t, h);
   }
   // C[r(m - n)].
   [[nodiscard]] const double* value_row(std::int64_t head, std::int64_t distance) const noexcept {
     return value_rows.row(head, terms.value_rows->map.row_of(distance));
   }
-
- private:
-  WideHeads rotated_q_, rotated_k_;
 };
 
 // How TUPE's first tokens replace the position part of a score.
@@ -77,10 +86,10 @@ struct KeyRange {
   std::int64_t first = 0, last = 0;
 };
 
-// The memory of one thread: its present query and the scores of that query.
+// The scores of one query at a time, in the memory of one thread.
 class WideScores {
  public:
-  explicit WideScores(const WideCall& wide);
+  WideScores(const WideCall& wide, WideThread& memory) noexcept : wide_(&wide), memory_(&memory) {}
 
   // Sets the present query and its vectors below.
   void begin(const WideQuery& query) noexcept;
@@ -97,17 +106,21 @@ class WideScores {
   // After the mask, for a key within reach that is no padding: -infinity if the mask hides it.
   [[nodiscard]] double masked(std::int64_t j, double capped_score) const noexcept;
 
-  [[nodiscard]] double* row() noexcept { return row_.data(); }  // [keys], for the pass to use
+  [[nodiscard]] double* row() noexcept {
+    return memory_->row.data();
+  }  // [keys], for the pass to use
 
   // T_m q_m + u, q_m + v, q_m + w and (q_m + w) . E.
-  [[nodiscard]] const double* content() const noexcept { return content_.data(); }
-  [[nodiscard]] const double* relative() const noexcept { return relative_.data(); }
-  [[nodiscard]] const double* segment_query() const noexcept { return segment_query_.data(); }
+  [[nodiscard]] const double* content() const noexcept { return memory_->content.data(); }
+  [[nodiscard]] const double* relative() const noexcept { return memory_->relative.data(); }
+  [[nodiscard]] const double* segment_query() const noexcept {
+    return memory_->segment_query.data();
+  }
 
  private:
   const WideCall* wide_;
+  WideThread* memory_;
   WideQuery query_;
-  std::vector<double> content_, relative_, segment_query_, row_;
   double segment_scores_[2] = {0.0, 0.0};
 };
 

@@ -2,8 +2,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <vector>
 
 #include "attention/softmax/wide_scores.hpp"
 #include "attention/wide.hpp"
@@ -12,22 +10,11 @@
 namespace phasor::attention {
 namespace {
 
-// Queries that a thread takes at a time; rows do not depend on each other.
-constexpr std::int64_t kQueries = 16;
-
 struct WideForward {
   const WideCall& wide;
   core::HeadsView out;
   const AttentionExtras& extras;
-  std::vector<WideScores> scores;  // one per thread
   std::atomic<std::int64_t> next{0};
-
-  [[nodiscard]] std::int64_t blocks() const noexcept {
-    return (wide.call.most_queries + kQueries - 1) / kQueries;
-  }
-  [[nodiscard]] std::int64_t items() const noexcept {
-    return static_cast<std::int64_t>(wide.call.sequences.size()) * wide.call.heads * blocks();
-  }
 };
 
 // Scores after masks into scores.row(), and into the extras on the way.
@@ -96,14 +83,15 @@ void attend_query(const WideForward& forward, const WideQuery& query, WideScores
 
 void run_wide_part(void* context, int part, int) {
   WideForward& forward = *static_cast<WideForward*>(context);
-  WideScores& scores = forward.scores[static_cast<std::size_t>(part)];
-  const std::int64_t blocks = forward.blocks(), heads = forward.wide.call.heads;
-  for (std::int64_t item = forward.next++; item < forward.items(); item = forward.next++) {
-    const std::int64_t first = item % blocks * kQueries;
-    const Sequence& s =
-        forward.wide.call.sequences[static_cast<std::size_t>(item / blocks / heads)];
-    for (std::int64_t i = first; i < std::min(first + kQueries, s.queries); ++i) {
-      attend_query(forward, {&s, item / blocks % heads, i}, scores);
+  const Call& call = forward.wide.call;
+  WideScores scores(forward.wide, call.memory.wide.threads[static_cast<std::size_t>(part)]);
+  const std::int64_t items = wide_items(call, Pass::forward);
+  const std::int64_t blocks = (call.most_queries + kWideQueries - 1) / kWideQueries;
+  for (std::int64_t item = forward.next++; item < items; item = forward.next++) {
+    const std::int64_t first = item % blocks * kWideQueries;
+    const Sequence& s = call.sequences[static_cast<std::size_t>(item / blocks / call.heads)];
+    for (std::int64_t i = first; i < std::min(first + kWideQueries, s.queries); ++i) {
+      attend_query(forward, {&s, item / blocks % call.heads, i}, scores);
     }
   }
 }
@@ -112,10 +100,8 @@ void run_wide_part(void* context, int part, int) {
 
 void attend_wide(const Call& call, const core::HeadsView& out, const AttentionExtras& extras) {
   const WideCall wide(call);
-  WideForward forward{wide, out, extras, {}, {}};
-  const auto threads = static_cast<int>(std::clamp<std::int64_t>(forward.items(), 1, call.threads));
-  forward.scores.assign(static_cast<std::size_t>(threads), WideScores(wide));
-  core::run_parts(threads, run_wide_part, &forward);
+  WideForward forward{wide, out, extras};
+  core::run_parts(static_cast<int>(wide_threads(call, Pass::forward)), run_wide_part, &forward);
 }
 
 }  // namespace phasor::attention

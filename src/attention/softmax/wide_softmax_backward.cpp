@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <vector>
 
 #include "attention/softmax/wide_scores.hpp"
 #include "attention/wide.hpp"
@@ -15,16 +13,16 @@ using encodings::TableGradient;
 // The gradient of a table from the query heads of one key head: dense [group or 1, rows, dim].
 class WideTableSum {
  public:
-  WideTableSum(const TableGradient& to, std::int64_t group)
-      : to_(to),
-        values_(is_wanted()
-                    ? static_cast<std::size_t>((to.heads == 1 ? 1 : group) * to.rows * to.dim)
-                    : 0) {}
+  WideTableSum() = default;
+  WideTableSum(const TableGradient& to, double* values) noexcept : to_(to), values_(values) {}
 
   [[nodiscard]] bool is_wanted() const noexcept { return to_.given() || to_.wide != nullptr; }
+  [[nodiscard]] std::int64_t count(std::int64_t group) const noexcept {
+    return is_wanted() ? (to_.heads == 1 ? 1 : group) * to_.rows * to_.dim : 0;
+  }
   // `step` counts the query heads of the key head.
-  [[nodiscard]] double* row(std::int64_t step, std::int64_t row) noexcept {
-    return values_.data() + ((to_.heads == 1 ? 0 : step) * to_.rows + row) * to_.dim;
+  [[nodiscard]] double* row(std::int64_t step, std::int64_t row) const noexcept {
+    return values_ + ((to_.heads == 1 ? 0 : step) * to_.rows + row) * to_.dim;
   }
   // Adds factor * x to a row, if the gradient is wanted.
   void add(std::int64_t step, std::int64_t at, double factor, const double* x) noexcept {
@@ -50,97 +48,86 @@ class WideTableSum {
         }
       }
     }
-    std::fill(values_.begin(), values_.end(), 0.0);
+    std::fill_n(values_, count(group), 0.0);
   }
 
  private:
   TableGradient to_;
-  std::vector<double> values_;
+  double* values_ = nullptr;
 };
 
-struct TableSums {
-  TableSums(const encodings::ScoreTermGradients& to, std::int64_t group)
-      : content_bias(to.content_bias, group),
-        position_bias(to.position_bias, group),
-        query_rows(to.query_rows, group),
-        key_rows(to.key_rows, group),
-        bias(to.bias, group),
-        extra_query(to.extra_query, group),
-        extra_key(to.extra_key, group),
-        first_row(to.first_row, group),
-        first_column(to.first_column, group),
-        segment_rows(to.segment_rows, group),
-        segment_bias(to.segment_bias, group),
-        value_rows(to.value_rows, group) {}
-  WideTableSum content_bias, position_bias, query_rows, key_rows, bias, extra_query, extra_key,
-      first_row, first_column, segment_rows, segment_bias, value_rows;
-
-  void flush(std::int64_t first_head, std::int64_t group) noexcept {
-    for (WideTableSum* sum :
-         {&content_bias, &position_bias, &query_rows, &key_rows, &bias, &extra_query, &extra_key,
-          &first_row, &first_column, &segment_rows, &segment_bias, &value_rows}) {
-      sum->flush(first_head, group);
-    }
+// The sums of every table, in the memory of one thread.
+struct TableSums : PerTable<WideTableSum> {
+  TableSums(const encodings::ScoreTermGradients& to, std::int64_t group, WideThread& memory) {
+    double* next = memory.table_sums.data();
+    PerTable<WideTableSum>& here = *this;
+    for_each_table(
+        [&](WideTableSum& sum, const TableGradient& table) {
+          sum = WideTableSum(table, next);
+          next += sum.count(group);
+        },
+        here, to);
   }
 };
 
-// The memory of one thread, for one key head of one sequence. Table gradients are added after each
+// One key head of one sequence, in the memory of one thread. Table gradients are added after each
 // wave of units, in the order of the units, so that they do not depend on the threads.
 struct WideUnit {
-  WideUnit(const WideCall& wide, const AttentionGradients& gradients)
-      : scores(wide),
-        tables(gradients.terms, wide.call.group),
-        by_relative(static_cast<std::size_t>(wide.call.head_dim)),
-        by_segment(by_relative) {}
+  WideThread& memory;
   WideScores scores;
   TableSums tables;
-  // d of q_m from query_rows and from segment_rows.
-  std::vector<double> by_relative, by_segment;
-  const Sequence* sequence = nullptr;
-  std::int64_t key_head = 0;
+  const Sequence* sequence;
+  std::int64_t key_head;
 };
 
 class WideBackward {
  public:
   WideBackward(const WideCall& wide, const AttentionForward& forward,
                const AttentionGradients& gradients)
-      : wide_(wide), call_(wide.call), forward_(forward), gradients_(gradients) {
-    // Gradients of products with tables belong to q and k before the rotation.
-    const bool rotations = call_.terms.rotation.has_value();
-    if (rotations && (call_.terms.query_rows || call_.terms.segment_rows.given())) {
-      raw_q_ = WideHeads(call_.q);
-    }
-    if (rotations && call_.terms.key_rows) raw_k_ = WideHeads(call_.k);
+      : wide_(wide),
+        call_(wide.call),
+        memory_(call_.memory.wide),
+        forward_(forward),
+        gradients_(gradients) {
+    memory_.raw_q.clear();
+    memory_.raw_k.clear();
+    for (WideThread& thread : memory_.threads)
+      std::fill(thread.table_sums.begin(), thread.table_sums.end(), 0.0);
   }
 
   void run() {
-    const std::int64_t units = static_cast<std::int64_t>(call_.sequences.size()) * call_.key_heads;
-    const std::int64_t at_once = std::min<std::int64_t>(units, call_.threads);
-    for (std::int64_t i = 0; i < at_once; ++i) units_.emplace_back(wide_, gradients_);
-    for (std::int64_t first = 0; first < units; first += at_once) {
-      const std::int64_t used = std::min(at_once, units - first);
-      for (std::int64_t i = 0; i < used; ++i) {
-        WideUnit& unit = units_[static_cast<std::size_t>(i)];
-        unit.sequence = &call_.sequences[static_cast<std::size_t>((first + i) / call_.key_heads)];
-        unit.key_head = (first + i) % call_.key_heads;
-      }
+    const std::int64_t units = wide_items(call_, Pass::backward);
+    const std::int64_t at_once = wide_threads(call_, Pass::backward);
+    for (first_ = 0; first_ < units; first_ += at_once) {
+      const std::int64_t used = std::min(at_once, units - first_);
       core::run_parts(
           static_cast<int>(used),
           [](void* context, int part, int) {
             auto& self = *static_cast<WideBackward*>(context);
-            self.run_unit(self.units_[static_cast<std::size_t>(part)]);
+            self.run_unit(self.unit_of(part));
           },
           this);
-      for (std::int64_t i = 0; i < used; ++i) {
-        WideUnit& unit = units_[static_cast<std::size_t>(i)];
-        unit.tables.flush(unit.key_head * call_.group, call_.group);
+      for (std::int64_t part = 0; part < used; ++part) {
+        WideUnit unit = unit_of(part);
+        PerTable<WideTableSum>& sums = unit.tables;
+        for_each_table(
+            [&](WideTableSum& sum) { sum.flush(unit.key_head * call_.group, call_.group); }, sums);
       }
     }
     rotate_back();
   }
 
  private:
-  void run_unit(WideUnit& unit) noexcept {
+  // The unit that thread `part` has in this wave.
+  [[nodiscard]] WideUnit unit_of(std::int64_t part) noexcept {
+    WideThread& thread = memory_.threads[static_cast<std::size_t>(part)];
+    const std::int64_t unit = first_ + part;
+    return {thread, WideScores(wide_, thread), TableSums(gradients_.terms, call_.group, thread),
+            &call_.sequences[static_cast<std::size_t>(unit / call_.key_heads)],
+            unit % call_.key_heads};
+  }
+
+  void run_unit(WideUnit unit) noexcept {
     for (std::int64_t step = 0; step < call_.group; ++step) {
       for (std::int64_t i = 0; i < unit.sequence->queries; ++i) {
         run_query(unit, {unit.sequence, unit.key_head * call_.group + step, i}, step);
@@ -149,11 +136,11 @@ class WideBackward {
   }
 
   [[nodiscard]] double* d_raw_query(std::int64_t b, std::int64_t t, std::int64_t h) noexcept {
-    const core::HeadsView& raw = raw_q_.view();
+    const core::HeadsView& raw = memory_.raw_q.view();
     return wide_row(raw.data != nullptr ? raw : gradients_.d_q, b, t, h);
   }
   [[nodiscard]] double* d_raw_key(std::int64_t b, std::int64_t t, std::int64_t h) noexcept {
-    const core::HeadsView& raw = raw_k_.view();
+    const core::HeadsView& raw = memory_.raw_k.view();
     return wide_row(raw.data != nullptr ? raw : gradients_.d_k, b, t, h);
   }
 
@@ -170,8 +157,8 @@ class WideBackward {
         wide_dot(d_o, wide_row(forward_.out, s.batch, query.token(), head), value_dim);
     WideScores& scores = unit.scores;
     scores.begin(query);
-    std::fill(unit.by_relative.begin(), unit.by_relative.end(), 0.0);
-    std::fill(unit.by_segment.begin(), unit.by_segment.end(), 0.0);
+    std::fill(unit.memory.by_relative.begin(), unit.memory.by_relative.end(), 0.0);
+    std::fill(unit.memory.by_segment.begin(), unit.memory.by_segment.end(), 0.0);
     const double cap = call_.options.soft_cap;
     const KeyRange reach = scores.reach();
     for (std::int64_t j = reach.first; j < reach.last; ++j) {
@@ -213,7 +200,7 @@ class WideBackward {
     tables.content_bias.add(step, 0, g, wide_.rotated_key(b, key, unit.key_head));
     if (terms.query_rows) {
       const std::int64_t r = terms.query_rows->map.row_of(distance);
-      wide_add(unit.by_relative.data(), g, wide_.query_rows.row(head, r), dim);
+      wide_add(unit.memory.by_relative.data(), g, wide_.query_rows.row(head, r), dim);
       tables.query_rows.add(step, r, g, scores.relative());
     }
     if (terms.key_rows) {
@@ -223,7 +210,7 @@ class WideBackward {
     }
     if (terms.segment_rows.given()) {
       const std::int64_t r = scores.segment_row(j);
-      wide_add(unit.by_segment.data(), g, wide_.segment_rows.row(head, r), dim);
+      wide_add(unit.memory.by_segment.data(), g, wide_.segment_rows.row(head, r), dim);
       tables.segment_rows.add(step, r, g, scores.segment_query());
     }
     switch (scores.first_token(j)) {
@@ -248,12 +235,12 @@ class WideBackward {
     const std::int64_t dim = call_.head_dim;
     double* const d_raw = d_raw_query(query.sequence->batch, query.token(), query.head);
     if (call_.terms.query_rows) {
-      wide_add(d_raw, 1.0, unit.by_relative.data(), dim);
-      unit.tables.position_bias.add(step, 0, 1.0, unit.by_relative.data());
+      wide_add(d_raw, 1.0, unit.memory.by_relative.data(), dim);
+      unit.tables.position_bias.add(step, 0, 1.0, unit.memory.by_relative.data());
     }
     if (call_.terms.segment_rows.given()) {
-      wide_add(d_raw, 1.0, unit.by_segment.data(), dim);
-      unit.tables.segment_bias.add(step, 0, 1.0, unit.by_segment.data());
+      wide_add(d_raw, 1.0, unit.memory.by_segment.data(), dim);
+      unit.tables.segment_bias.add(step, 0, 1.0, unit.memory.by_segment.data());
     }
   }
 
@@ -267,16 +254,16 @@ class WideBackward {
         wide_add(wide_row(d, b, t, h), 1.0, row, d.head_dim);
       });
     };
-    finish(*call_.query_rotator, gradients_.d_q, raw_q_);
-    finish(*call_.key_rotator, gradients_.d_k, raw_k_);
+    finish(*call_.query_rotator, gradients_.d_q, memory_.raw_q);
+    finish(*call_.key_rotator, gradients_.d_k, memory_.raw_k);
   }
 
   const WideCall& wide_;
   const Call& call_;
+  WideMemory& memory_;
   const AttentionForward& forward_;
   const AttentionGradients& gradients_;
-  WideHeads raw_q_, raw_k_;  // empty: d_q and d_k are used
-  std::vector<WideUnit> units_;
+  std::int64_t first_ = 0;  // unit of the present wave
 };
 
 }  // namespace

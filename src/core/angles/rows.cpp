@@ -10,19 +10,6 @@
 namespace phasor::core {
 namespace {
 
-// xPos: e^{+-rate (m - centre)}, the sign by role and direction.
-void apply_growth(const RotateCall& call, Role role, double position, RowBuffersF64& row) {
-  if (!call.grows()) return;
-  const Growth& growth = *call.rotary->growth;
-  const bool shrink = (role == Role::key) != (call.options.direction == Direction::inverse);
-  const double distance = (position - growth.centre) * (shrink ? -1.0 : 1.0);
-  for (std::size_t i = 0; i < growth.rates.size(); ++i) {
-    const double factor = std::exp(growth.rates[i] * distance);
-    row.cos[i] *= factor;
-    row.sin[i] *= factor;
-  }
-}
-
 void row_f64(const RotateCall& call, Role role, const double* positions, RowBuffersF64& row) {
   const Frequencies& frequencies = call.rotary->frequencies;
   if (call.options.angles == AngleMode::float32) {
@@ -33,7 +20,10 @@ void row_f64(const RotateCall& call, Role role, const double* positions, RowBuff
   } else {
     call.kernels.row_f64(kernel_angles(frequencies), positions, row.cos, row.sin);
   }
-  apply_growth(call, role, positions[0], row);
+  if (call.grows()) {
+    apply_growth(*call.rotary->growth, positions[0], role, call.options.direction, row.cos,
+                 row.sin);
+  }
   const double sin_scale = call.scale * call.sin_sign;
   for (std::int64_t i = 0; i < frequencies.pairs(); ++i) {
     row.cos[i] *= call.scale;
@@ -103,6 +93,17 @@ RowPointers directed(const RotateCall& call, RowPointers row, RowBuffers& buffer
 }
 
 }  // namespace
+
+void apply_growth(const Growth& growth, double position, Role role, Direction direction,
+                  double* cos, double* sin) noexcept {
+  const bool shrink = (role == Role::key) != (direction == Direction::inverse);
+  const double distance = (position - growth.centre) * (shrink ? -1.0 : 1.0);
+  for (std::size_t i = 0; i < growth.rates.size(); ++i) {
+    const double factor = std::exp(growth.rates[i] * distance);
+    cos[i] *= factor;
+    sin[i] *= factor;
+  }
+}
 
 RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
                      RowBuffers& buffers) {

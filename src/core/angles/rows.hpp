@@ -4,13 +4,12 @@
 #include <cstdint>
 
 #include "core/rotate/rotate_call.hpp"
+#include "phasor/core/internal/angle_rows.hpp"
 #include "phasor/core/internal/positions.hpp"
 
 namespace phasor::core {
 
 inline constexpr std::int64_t kMaxPairs = kMaxRotaryDim / 2;
-// Kernels read whole vectors of a row.
-inline constexpr std::int64_t kRowPadding = 32;
 
 struct RowBuffers {
   alignas(64) float cos[kMaxPairs + kRowPadding];

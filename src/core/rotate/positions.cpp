@@ -316,11 +316,6 @@ PositionBounds check_positions(const Positions& positions, int axes, std::int64_
   return bounds_of_list(positions);
 }
 
-std::optional<std::int64_t> needed_context(std::optional<double> largest) noexcept {
-  if (!largest || !(*largest <= kMaxPosition)) return std::nullopt;
-  return static_cast<std::int64_t>(std::max(1.0, std::floor(*largest) + 1.0));
-}
-
 PositionCursor::PositionCursor(const Positions& positions, int axes, std::int64_t tokens,
                                std::int64_t row)
     : positions_(positions), axes_(axes), tokens_(tokens), token_(row) {

@@ -76,11 +76,6 @@ void check_shapes(const ForeignTable& table, const core::Frequencies& frequencie
 
 }  // namespace
 
-std::optional<std::int64_t> context_of_positions(const encodings::RopeSpec& spec,
-                                                 std::optional<double> largest) {
-  return encodings::context_for(spec, std::nullopt, largest);
-}
-
 Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
             const AuditOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, options.context);

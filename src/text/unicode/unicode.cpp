@@ -172,9 +172,6 @@ Category category_of(char32_t c) noexcept {
 bool is_letter(char32_t c) noexcept {
   return is_between(category_of(c), Category::upper_letter, Category::other_letter);
 }
-bool is_mark(char32_t c) noexcept {
-  return is_between(category_of(c), Category::nonspacing_mark, Category::enclosing_mark);
-}
 bool is_number(char32_t c) noexcept {
   return is_between(category_of(c), Category::digit, Category::other_number);
 }

@@ -47,7 +47,6 @@ enum class Category : std::uint8_t {
 
 [[nodiscard]] Category category_of(char32_t c) noexcept;
 [[nodiscard]] bool is_letter(char32_t c) noexcept;       // \p{L}
-[[nodiscard]] bool is_mark(char32_t c) noexcept;         // \p{M}
 [[nodiscard]] bool is_number(char32_t c) noexcept;       // \p{N}
 [[nodiscard]] bool is_punctuation(char32_t c) noexcept;  // \p{P}
 [[nodiscard]] bool is_space(char32_t c) noexcept;        // \s: the property White_Space

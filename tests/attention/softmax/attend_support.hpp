@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "attention/reference/attend_reference.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotary.hpp"
 #include "phasor/encodings/score_terms.hpp"
@@ -462,6 +463,17 @@ inline std::vector<TableSlot> tables_of(const ScoreTerms& terms, const Reference
 template <class List>
 auto pick(const List& list, std::size_t index) {
   return list[index % list.size()];
+}
+
+inline AttentionSizes sizes_for(const Case& c) {
+  return {.batch = c.batch,
+          .queries = c.queries,
+          .keys = c.keys,
+          .heads = c.heads,
+          .key_heads = c.key_heads,
+          .head_dim = c.head_dim,
+          .value_dim = c.value_dim,
+          .arithmetic = c.dtype == DType::f64 ? DType::f64 : DType::f32};
 }
 
 inline Case around_tile_edges(Terms terms) {

@@ -15,17 +15,6 @@ namespace {
 
 using phasor::tests::expect_error;
 
-AttentionSizes sizes_for(const Case& c) {
-  return {.batch = c.batch,
-          .queries = c.queries,
-          .keys = c.keys,
-          .heads = c.heads,
-          .key_heads = c.key_heads,
-          .head_dim = c.head_dim,
-          .value_dim = c.value_dim,
-          .arithmetic = c.dtype == DType::f64 ? DType::f64 : DType::f32};
-}
-
 // The tensors of one run, and its results.
 struct PlannedRun {
   PlannedRun(const Case& c, std::uint64_t seed)

@@ -78,18 +78,13 @@ TEST(Positions, AtAgreesWithTheCursor) {
   }
 }
 
-TEST(Positions, LargestAndContext) {
+TEST(Positions, Largest) {
   EXPECT_EQ(positions_from(5).largest(3), 7.0);
   EXPECT_EQ(positions_from(5).largest(0), std::nullopt);
   EXPECT_EQ(positions_counted(-9, 5).largest(), -5.0);
   EXPECT_EQ(positions_counted(4, 0).largest(), std::nullopt);
   EXPECT_EQ(positions_per_token(std::span<const double>()).largest(), std::nullopt);
   EXPECT_EQ(positions_packed(Integers{0, 0}).largest(), std::nullopt);
-  EXPECT_EQ(needed_context(std::nullopt), std::nullopt);
-  EXPECT_EQ(needed_context(99.0), 100);
-  EXPECT_EQ(needed_context(99.5), 100);
-  EXPECT_EQ(needed_context(-3.0), 1);
-  EXPECT_EQ(needed_context(1e300), std::nullopt);
 }
 
 TEST(Positions, OwnTheirNumbersWhenAVectorIsGiven) {

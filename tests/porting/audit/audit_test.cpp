@@ -104,17 +104,6 @@ TEST(Audit, ExactFrequenciesRoundedToFloat32DifferFromFloat32Ones) {
   EXPECT_EQ(cause_name(audit(spec_of(128, 1e4), wide.view())), "rounded_frequencies");
 }
 
-TEST(Audit, ContextOfPositions) {
-  RopeSpec spec = spec_of(64, 1e4);
-  EXPECT_EQ(context_of_positions(spec, 99.0), std::nullopt);
-  spec.scaling =
-      encodings::DynamicScaling{.factor = 2.0, .alpha = std::nullopt, .original_length = 16};
-  EXPECT_EQ(context_of_positions(spec, 99.5), 100);
-  EXPECT_EQ(context_of_positions(spec, -3.0), 1);
-  EXPECT_EQ(context_of_positions(spec, std::nullopt), std::nullopt);
-  EXPECT_EQ(context_of_positions(spec, 1e300), std::nullopt);
-}
-
 TEST(Audit, RowsMadeFromTheRowBeforeAreNamed) {
   const RopeSpec spec = spec_of(64, 1e4);
   const auto exact = encodings::resolve_frequencies(spec);

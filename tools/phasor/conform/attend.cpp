@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "attention_shape.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
@@ -44,14 +45,7 @@ CaseHeads::CaseHeads(CaseArray q, CaseArray k, CaseArray v)
       v_view_(heads_of(v_, "v")) {}
 
 encodings::AttentionShape CaseHeads::shape() const {
-  encodings::AttentionShape shape;
-  shape.heads = q_view_.heads;
-  shape.key_heads = k_view_.heads;
-  shape.head_dim = q_view_.head_dim;
-  shape.value_dim = v_view_.head_dim;
-  shape.query_tokens = q_view_.tokens;
-  shape.key_tokens = k_view_.tokens;
-  return shape;
+  return attention_shape(q_view_, k_view_, v_view_);
 }
 
 CaseHeads CaseHeads::with_zero_queries() const { return {zeros_like(q_), k_, v_}; }

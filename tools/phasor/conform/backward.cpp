@@ -52,9 +52,9 @@ void attention_backward(const Case& golden, Comparison& comparison) {
       spec != nullptr && golden.inputs.contains("position_ids")) {
     const core::Positions positions = case_positions(golden.input("position_ids"), "position_ids",
                                                      *spec, heads.q().batch, shape.query_tokens);
-    shape.context = optional_member<std::int64_t>(golden.json, "seq_len", kCaseFile);
-    if (!shape.context && encodings::depends_on_context(*spec))
-      shape.context = core::needed_context(positions.largest());
+    shape.context = encodings::context_for(
+        *spec, optional_member<std::int64_t>(golden.json, "seq_len", kCaseFile),
+        positions.largest());
     options.query_positions = options.key_positions = positions;
   }
   const encodings::ScoreTerms terms = terms_of(golden, encoding, shape);

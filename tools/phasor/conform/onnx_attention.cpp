@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_shape.hpp"
 #include "conform/attend.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
@@ -220,14 +221,7 @@ void attention_node(const Case& golden, Comparison& comparison) {
   const core::HeadsView k = view_of(keys, 0, "present_key");
   const core::HeadsView v = view_of(values, 0, "present_value");
 
-  encodings::AttentionShape shape;
-  shape.heads = q.heads;
-  shape.key_heads = k.heads;
-  shape.head_dim = q.head_dim;
-  shape.value_dim = v.head_dim;
-  shape.query_tokens = q.tokens;
-  shape.key_tokens = k.tokens;
-
+  const encodings::AttentionShape shape = attention_shape(q, k, v);
   attention::AttentionOptions options;
   options.scale = attributes.scale;
   options.soft_cap = attributes.softcap;

@@ -211,11 +211,8 @@ core::Positions case_positions(const CaseArray& array, const std::string& name,
 
 core::Rotary rotary_of(const json& description, const RopeSpec& spec,
                        const core::Positions& positions, const std::string& where) {
-  std::optional<std::int64_t> context =
-      optional_member<std::int64_t>(description, "seq_len", where);
-  if (!context && encodings::depends_on_context(spec))
-    context = core::needed_context(positions.largest());
-  return encodings::resolve(spec, context);
+  const auto given = optional_member<std::int64_t>(description, "seq_len", where);
+  return encodings::resolve(spec, encodings::context_for(spec, given, positions.largest()));
 }
 
 }  // namespace phasor::tools

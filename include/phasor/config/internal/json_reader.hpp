@@ -51,7 +51,6 @@ class ObjectReader {
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;
   [[nodiscard]] std::optional<std::vector<std::string>> texts(std::string_view key) const;
   [[nodiscard]] std::optional<ObjectReader> object(std::string_view key) const;
-  [[nodiscard]] double required_number(std::string_view key) const;
   [[nodiscard]] std::int64_t required_integer(std::string_view key) const;
   // The value itself, or null when the key is absent.
   [[nodiscard]] const Json& value(std::string_view key) const;
