@@ -34,12 +34,16 @@ def shape_text(tensor: Tensor) -> str:
 
 
 def require_readable(where: str, **tensors: Tensor | None) -> None:
-    """Refuses tensors that are not on the CPU, and forward gradients, which a custom op would drop."""
+    """Refuses tensors that are not dense or not on the CPU, and forward gradients, which a custom op would drop."""
     for name, tensor in tensors.items():
         if tensor is None:
             continue
         if tensor.device.type != "cpu":
             raise refusal("unsupported", f"{where}: {name} must be on the CPU, got {tensor.device}")
+        if tensor.layout != torch.strided:
+            raise refusal(
+                "unsupported", f"{where}: {name} must be a dense tensor, got the layout {tensor.layout}: call to_dense()"
+            )
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
             raise refusal(
                 "unsupported",
@@ -75,9 +79,9 @@ def needs_grad(*tensors: Tensor | None) -> bool:
 
 
 def bare(tensor: Tensor) -> Tensor:
-    """The tensor detached and contiguous along the last axis: what _core takes."""
+    """The tensor detached and, if it is dense, contiguous along the last axis: what _core takes."""
     tensor = tensor.detach()
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    return tensor if tensor.layout != torch.strided or tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def room_like(x: Tensor) -> Tensor:

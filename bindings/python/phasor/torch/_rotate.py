@@ -333,8 +333,9 @@ def rotate_by_(
 def write(x: Tensor, numbers: Tensor) -> Tensor:
     """Writes numbers to x and returns x, now with the history of `numbers`.
 
-    torch cannot record that for a leaf that requires grad, nor for one of several views that one call made (chunk,
-    unbind). Then the result is an alias of x that has the gradient, as in flash-attn, and x keeps its own history.
+    torch cannot record that for a leaf that requires grad, nor for a view that is one of several (chunk, unbind), belongs
+    to a leaf or comes from a custom function. Then the result is an alias of x that has the gradient, as in flash-attn,
+    and x keeps its own history.
     """
     if not needs_grad(x):
         return x.copy_(numbers)
@@ -358,7 +359,9 @@ class _Write(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, numbers: Tensor) -> Tensor:
-        return x.copy_(numbers)
+        # A view shares its version with its siblings: if it counted, torch would refuse to use them.
+        (x if x.is_leaf else x.data).copy_(numbers)
+        return x
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

@@ -42,6 +42,11 @@ def apply_rotary_emb(
     if freqs_seq_dim is None and (freqs.dim() == 2 or t.dim() == 3):
         freqs_seq_dim = 0
     if freqs_seq_dim is not None:
+        for name, axis, of in (("seq_dim", seq_dim, t), ("freqs_seq_dim", freqs_seq_dim, freqs)):
+            if not -of.dim() <= axis < of.dim():
+                raise refusal(
+                    "out_of_range", f"apply_rotary_emb: {name} must be an axis of {shape_text(of)}, got {axis}"
+                )
         rows = min(freqs.shape[freqs_seq_dim], t.shape[seq_dim])
         freqs = freqs.narrow(freqs_seq_dim, freqs.shape[freqs_seq_dim] - rows, rows)
     width = freqs.shape[-1]
@@ -87,6 +92,8 @@ def _of_pairs(numbers: _Number) -> _Number | None:
 
 def _rotate_broadcast(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
     """Rotates t by cos and sin [..., pairs] that broadcast to it: maps the axes of t to batch, tokens and heads."""
+    if t.dim() == 1:
+        return _rotate_broadcast(t[None], cos, sin, start_index)[0]
     lead = tuple(t.shape[:-1])
     rows = (1,) * (len(lead) - (cos.dim() - 1)) + tuple(cos.shape[:-1])
     pairs, dim = cos.shape[-1], t.shape[-1]

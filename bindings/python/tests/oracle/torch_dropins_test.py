@@ -15,9 +15,10 @@ import torch
 from phasor.torch import flash_attn, hf, llama
 from phasor.torch import rotary_embedding_torch as our_ret
 from torch import Tensor
-from transformers import LlamaConfig, Phi3Config, Qwen2VLTextConfig
+from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config, Qwen2VLTextConfig
 from transformers.models.cohere import modeling_cohere
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
+from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.glm import modeling_glm
 from transformers.models.llama import modeling_llama
 from transformers.models.phi3 import modeling_phi3
@@ -238,6 +239,22 @@ def test_hf_module_reads_three_rows_of_positions() -> None:
     ids = torch.stack([torch.arange(10).reshape(2, 5) * scale for scale in (1, 2, 3)])
     same_tables(config, theirs, ids)
     same_tables(config, theirs, torch.arange(5)[None].expand(3, 1, 5))
+
+
+def test_hf_module_has_frequencies_and_scaling_to_read() -> None:
+    yarn = llama_config(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)
+    dynamic = llama_config(rope_type="dynamic", factor=2.0)
+    for config in (llama_config(rope_type="default"), yarn, dynamic):
+        ours, theirs = hf.PhasorRotaryEmbedding(config), modeling_llama.LlamaRotaryEmbedding(config)
+        for module in (ours, theirs):
+            module(torch.zeros(1), torch.arange(80)[None])
+        torch.testing.assert_close(ours.inv_freq, theirs.inv_freq)
+        assert ours.attention_scaling == pytest.approx(theirs.attention_scaling) and not ours.state_dict()
+    config = Gemma3TextConfig(num_hidden_layers=6)
+    ours, theirs = hf.PhasorRotaryEmbedding(config), modeling_gemma3.Gemma3RotaryEmbedding(config)
+    for name in ("full_attention_inv_freq", "sliding_attention_inv_freq"):
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
+    assert ours.full_attention_attention_scaling == 1.0 and not hasattr(ours, "inv_freq")
 
 
 def test_hf_module_is_exact_at_long_positions() -> None:
@@ -466,6 +483,26 @@ def test_ret_free_functions() -> None:
         original_ret.rotary_embedding_torch.apply_learned_rotations(rotations, t, freq_ranges=torch.tensor([1.0, 2.0])),
         64,
     )
+
+
+def test_ret_reads_every_feature_of_freqs_and_scale() -> None:
+    t, freqs, scale = randn(2, 3, 9, 8), randn(9, 6, seed=1), randn(9, 6, seed=2)
+    alike = freqs[:, ::2].repeat_interleave(2, -1)
+    for angles in (freqs, alike):
+        for grow in (1.0, scale, scale[:1], scale[0], scale[:, :1], scale[:, ::2].repeat_interleave(2, -1)):
+            for start in (0, 1, -7):
+                given = {"scale": grow, "start_index": start}
+                near(our_ret.apply_rotary_emb(angles, t, **given), original_ret.apply_rotary_emb(angles, t, **given))
+    same_gradients(our_ret.apply_rotary_emb, original_ret.apply_rotary_emb, alike, t)
+    settings = [lib.RotaryEmbedding(8, use_xpos=True) for lib in (our_ret, original_ret)]
+    near(*(module.rotate_queries_or_keys(t, scale=randn(9, 8)) for module in settings), 64)
+    for wrong in ({"freqs": freqs[:, :5]}, {"scale": scale[:, :3]}, {"start_index": 3}, {"freqs": randn(4, 9, 6)}):
+        given = {"freqs": freqs, "t": t, **wrong}
+        with pytest.raises(phasor.Error) as refused:
+            our_ret.apply_rotary_emb(**given)
+        assert refused.value.code == "shape_mismatch"
+        with pytest.raises((RuntimeError, einops.EinopsError)):
+            original_ret.apply_rotary_emb(**given)
 
 
 def test_ret_counts_positions_exactly_in_bfloat16() -> None:
