@@ -10,11 +10,10 @@ std::span<const EncodingForm> encoding_forms() {
       EncodingForm{"none", ""},
       EncodingForm{"rope",
                    "head_dim and the other members of a RopeSpec; or config and layer; layout"},
-      EncodingForm{
-          "xpos",
-          "head_dim, rotary_dim, base (10000), layout, scale_base (512), gamma (0.4), centre "
-          "(0)"},
-      EncodingForm{"alibi", "max_bias (8), order (bloom), or slopes [head]"},
+      EncodingForm{"xpos",
+                   "head_dim, rotary_dim, base (10000), layout, scale_base (512), gamma (0.4), "
+                   "centre (0; or middle_floor, middle_ceil)"},
+      EncodingForm{"alibi", "max_bias (8), order (bloom; or mpt), or slopes [head]"},
       EncodingForm{"kerple", "r1, r2 [head]"},
       EncodingForm{
           "t5",
@@ -24,9 +23,10 @@ std::span<const EncodingForm> encoding_forms() {
           "shaw",
           "clip, or left and right; rel_k, rel_v [relative, dim] or [head, relative, dim], or "
           "sinusoidal"},
-      EncodingForm{"bert_relative",
-                   "distance_embedding [relative, dim] or [head, relative, dim], "
-                   "max_position_embeddings, position_embedding_type (relative_key)"},
+      EncodingForm{
+          "bert_relative",
+          "distance_embedding [relative, dim] or [head, relative, dim], "
+          "max_position_embeddings, position_embedding_type (relative_key; or relative_key_query)"},
       EncodingForm{"transformer_xl",
                    "u_bias, v_bias [head, dim]; r_head [relative, head, dim] or [relative, "
                    "dim], or sinusoidal; first_distance (rows - 1)"},

@@ -44,11 +44,15 @@ def require_readable(where: str, **tensors: Tensor | None) -> None:
             raise refusal(
                 "unsupported", f"{where}: {name} must be a dense tensor, got the layout {tensor.layout}: call to_dense()"
             )
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        if forward_ad._current_level >= 0 and _tangent_of(tensor) is not None:
             raise refusal(
                 "unsupported",
                 f"{where}: {name} is a dual tensor, and forward gradients (jvp) are not supported: use backward()",
             )
+
+
+def _tangent_of(tensor: Tensor) -> object:
+    return forward_ad.unpack_dual(tensor).tangent  # type: ignore[no-untyped-call]
 
 
 def require_no_grad(where: str, **tensors: Tensor | None) -> None:
