@@ -79,13 +79,18 @@ def direct(*tensors: Tensor | None) -> bool:
 
 
 def needs_grad(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def bare(tensor: Tensor) -> Tensor:
     """The tensor detached and, if it is dense, contiguous along the last axis: what _core takes."""
     tensor = tensor.detach()
-    return tensor if tensor.layout != torch.strided or tensor.stride(-1) == 1 else tensor.contiguous()
+    dense = tensor.layout == torch.strided and not tensor.is_nested
+    return tensor.contiguous() if dense and tensor.stride(-1) != 1 else tensor
 
 
 def room_like(x: Tensor) -> Tensor:
