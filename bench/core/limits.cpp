@@ -1,7 +1,7 @@
 #include "core/limits.hpp"
 
 #include "core/limit_loops.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::bench {
 

@@ -1,11 +1,10 @@
-#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
 #include "phasor/core/internal/message_text.hpp"
-#include "phasor/text/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 
 namespace phasor::text {

@@ -11,9 +11,9 @@
 
 #include "attention/linear/linear_support.hpp"
 #include "attention/softmax/attend_support.hpp"
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"
 
 namespace phasor::attention::tests {

@@ -13,7 +13,7 @@
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 #include "spec.hpp"
 #include "text_files.hpp"
 

@@ -11,8 +11,8 @@
 #include "commands.hpp"
 #include "core/rotary_bench.hpp"
 #include "models/models_bench.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/io/internal/json.hpp"
 
 namespace phasor::tools {

@@ -11,7 +11,7 @@
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/porting/convert.hpp"
 #include "text_lines.hpp"
 

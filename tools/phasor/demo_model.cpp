@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "text_files.hpp"
 

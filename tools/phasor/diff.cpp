@@ -1,5 +1,5 @@
 // phasor diff: compares how engines read one config.
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

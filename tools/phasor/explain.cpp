@@ -1,5 +1,5 @@
 // phasor explain: every layer's encoding with its numbers, on one page.
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,6 @@
 #include "commands.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {

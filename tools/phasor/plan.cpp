@@ -1,5 +1,5 @@
 // phasor plan: compares scaling methods for a longer context.
-#include "phasor/porting/plan.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

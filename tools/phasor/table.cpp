@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/instruction_set.hpp"
 
 namespace nb = nanobind;
 

@@ -1,14 +1,14 @@
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/angles/float32_engine.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
 #include "phasor/core/internal/large_memory.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {

@@ -8,10 +8,10 @@
 #include "core/angles/row_memory.hpp"
 #include "core/angles/rows.hpp"
 #include "core/rotate/rotate_call.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 #if defined(PHASOR_X86_LEVELS)
 #include <cpuid.h>

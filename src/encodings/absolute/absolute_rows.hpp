@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "phasor/core/error.hpp"
-#include "phasor/encodings/trained_table.hpp"
+#include "phasor/encodings/score_terms.hpp"
 
 namespace phasor::encodings {
 

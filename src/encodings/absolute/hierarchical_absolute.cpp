@@ -5,7 +5,7 @@
 //
 // The second line is the first with u written out; the first n positions are seen to be p itself.
 #include "encodings/absolute/absolute_rows.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
 namespace {

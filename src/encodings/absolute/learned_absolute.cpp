@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "encodings/absolute/absolute_rows.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
 namespace {

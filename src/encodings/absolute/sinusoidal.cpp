@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "encodings/arithmetic.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/internal/angle_range.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
 namespace {

@@ -8,7 +8,7 @@
 #include "encodings/rope/rope_axes.hpp"
 #include "encodings/rope/scalings.hpp"
 #include "encodings/rope/xpos.hpp"
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::encodings {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "models/kernels/kernels.hpp"
 #include "phasor/core/internal/large_memory.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 namespace phasor::models {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "porting/json_values.hpp"
 
 namespace phasor::porting {

@@ -6,10 +6,9 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/core/internal/message_text.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 #include "porting/convert/permute.hpp"
 #include "porting/evenly_spaced.hpp"

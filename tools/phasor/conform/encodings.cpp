@@ -10,8 +10,7 @@
 #include "conform/kinds.hpp"
 #include "conform/terms.hpp"
 #include "phasor/attention/position_ids.hpp"
-#include "phasor/encodings/absolute.hpp"
-#include "phasor/encodings/relative.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::tools {
 namespace {

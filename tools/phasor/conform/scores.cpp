@@ -10,7 +10,7 @@
 #include "conform/attend.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::tools {
 namespace {

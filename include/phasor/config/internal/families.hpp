@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::config {

@@ -5,25 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 
-#include "phasor/core/instruction_set.hpp"
-#include "phasor/export.h"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
+#include "phasor/models/checkpoint.hpp"
 
 namespace phasor::models {
-
-enum class Precision : std::uint8_t {
-  exact,  // float32 activations, within the rounding of a float32 sum
-  fast,   // activations rounded to eight bits per block of 32; see kFastProductError
-};
-[[nodiscard]] PHASOR_API std::string_view name_of(Precision precision) noexcept;
-
-struct ComputeOptions {
-  Precision precision = Precision::exact;
-  int threads = 0;  // as core::RotateOptions
-  core::InstructionSet isa = core::InstructionSet::best;
-};
 
 // Rows [first, first + count) of a tensor, whose leading axes count as one: [.., columns].
 struct TensorRows {
@@ -34,7 +20,7 @@ struct TensorRows {
 // Weights [rows, columns], copied once into the order that the kernels of this machine read; the
 // file's bytes are not needed afterwards. Every type keeps its bits and size (rows are padded to
 // a multiple of 16 with zeros); f64 is rounded to f32. Copies share the weights.
-class PHASOR_API Matrix {
+class Matrix {
  public:
   Matrix() = default;
   // Concatenates the rows of parts of the same type and number of columns.
@@ -90,9 +76,8 @@ struct Product {
 //          std::bad_alloc, Error(internal) when the GEMM library fails: outputs are unspecified
 // cost     no thread for less than core::kThreadBytes of weights times tokens a thread; memory for
 //          the prepared activations and a panel of rows stays with the calling thread
-PHASOR_API void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
-                         std::int64_t x_stride, const ComputeOptions& options = {});
+void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
+              std::int64_t x_stride, const ComputeOptions& options = {});
 inline constexpr double kExactProductError = 2e-6;
-inline constexpr double kFastProductError = 1.0 / 254;
 
 }  // namespace phasor::models
