@@ -333,6 +333,7 @@ void add_score_kinds(Kinds& kinds) {
     };
   };
   add("alibi_attention", "alibi", attention::Causality::bottom_right);
+  add("kerple_attention", "kerple", attention::Causality::none);
   add("shaw_relative_kv", "shaw", attention::Causality::none);
   add("shaw_relative_key", "shaw", attention::Causality::none);
   add("bert_relative", "bert_relative", attention::Causality::none);

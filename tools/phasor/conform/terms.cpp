@@ -84,6 +84,12 @@ CaseEncoding alibi(const Case& golden, const encodings::AttentionShape& /*shape*
   return {alibi, {}};
 }
 
+// r1 and r2 are in no term: the rows of the bias are computed from them.
+CaseEncoding kerple(const Case& golden, const encodings::AttentionShape& /*shape*/) {
+  return {encodings::Kerple{table_input(golden, "r1"), table_input(golden, "r2")},
+          {{"r1", {}}, {"r2", {}}}};
+}
+
 CaseEncoding shaw(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::Shaw shaw;
   CaseEncoding result;
@@ -249,6 +255,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
       {"xpos", xpos},
       {"t5", t5},
       {"alibi", alibi},
+      {"kerple", kerple},
       {"shaw", shaw},
       {"bert_relative", bert_relative},
       {"transformer_xl", transformer_xl},
