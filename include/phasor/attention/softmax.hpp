@@ -224,7 +224,7 @@ struct AttentionSizes {
 // The passes a plan allocates for.
 enum class AttentionPasses : std::uint8_t { forward, forward_and_backward };
 
-// Tables that differ by head are packed for all heads at once if that takes at most so many bytes
+// Tables that differ by head are packed for all heads at once if that takes at most this many bytes
 // per table, and head by head in every run otherwise. A table that all heads share is packed once.
 inline constexpr std::int64_t kPackedTableBytes = std::int64_t{16} << 20;
 

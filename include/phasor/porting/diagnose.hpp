@@ -162,7 +162,7 @@ struct PHASOR_API OrderCandidate {
   // also large for neighbouring pairs of low frequency, which hardly rotate.
   double antisymmetry = 0.0, determinant = 0.0;
   // Standard errors by which the best candidate's antisymmetry exceeds this one's; 0 for the best.
-  double behind = 0.0;
+  double below_best = 0.0;
 
   [[nodiscard]] bool consistent() const noexcept {
     return queries == keys && !permuted_as_heads.has_value();

@@ -23,7 +23,7 @@ namespace {
 
 // Some ten microseconds: longer would take time from other programs.
 constexpr int kSpins = 2000;
-// A caller whose parts run elsewhere yields so many times before it sleeps: waking up takes longer
+// A caller whose parts run elsewhere yields this many times before it sleeps: waking up takes longer
 // than most parts that are still missing.
 constexpr int kYields = 400;
 
