@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "run_parts.hpp"
 #include "text_files.hpp"
@@ -96,16 +97,13 @@ LoadedModel load(const RunFlags& flags) {
   return model;
 }
 
-std::string_view name_of(models::StopReason reason) {
-  return reason == models::StopReason::tokens       ? "tokens"
-         : reason == models::StopReason::stop_token ? "stop_token"
-                                                    : "cancelled";
-}
+constexpr core::EnumNames<models::StopReason::cancelled> kStopReasons("tokens", "stop_token",
+                                                                      "cancelled");
 
 io::Json json_of(const models::GenerateResult& result) {
   io::Json row;
   row["ids"] = result.ids;
-  row["stop"] = name_of(result.reason);
+  row["stop"] = kStopReasons[result.reason];
   row["prompt_tokens"] = result.prompt_tokens;
   row["cached_tokens"] = result.cached_tokens;
   row["shifts"] = result.shifts;

@@ -2,28 +2,20 @@
 
 #include <cmath>
 
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/window.hpp"
 
 namespace phasor::core {
 
-std::string_view name_of(PairLayout layout) noexcept {
-  switch (layout) {
-    case PairLayout::interleaved:
-      return "interleaved";
-    case PairLayout::half:
-      return "half";
-    case PairLayout::interleaved_to_half:
-      return "interleaved_to_half";
-  }
-  return "unknown";
-}
+namespace {
+constexpr EnumNames<PairLayout::interleaved_to_half> kPairLayouts("interleaved", "half",
+                                                                  "interleaved_to_half");
+}  // namespace
+
+std::string_view name_of(PairLayout layout) noexcept { return kPairLayouts[layout]; }
 
 std::optional<PairLayout> pair_layout_of(std::string_view name) noexcept {
-  for (const PairLayout layout :
-       {PairLayout::interleaved, PairLayout::half, PairLayout::interleaved_to_half}) {
-    if (name == name_of(layout)) return layout;
-  }
-  return std::nullopt;
+  return kPairLayouts.find(name);
 }
 
 Window window_of(const Rotary& rotary) noexcept {

@@ -18,6 +18,7 @@
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "text_files.hpp"
@@ -33,9 +34,7 @@ struct ConformOptions {
 
 enum class Status : std::uint8_t { pass, fail, unsupported };
 
-std::string_view name_of(Status status) {
-  return status == Status::pass ? "pass" : status == Status::fail ? "FAIL" : "unsupported";
-}
+constexpr core::EnumNames<Status::unsupported> kStatuses("pass", "FAIL", "unsupported");
 
 struct Verdict {
   std::string name, kind;
@@ -144,7 +143,7 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   std::size_t width = 4;
   for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
   for (const Verdict& verdict : verdicts) {
-    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
+    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", kStatuses[verdict.status], verdict.name, width,
                number_text(verdict.max_error), number_text(verdict.tolerance));
     if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
   }
@@ -178,7 +177,7 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
     io::Json entry;
     entry["case"] = verdict.name;
     entry["kind"] = verdict.kind;
-    entry["status"] = name_of(verdict.status);
+    entry["status"] = kStatuses[verdict.status];
     entry["max_error"] = json_number(verdict.max_error);
     entry["tolerance"] = json_number(verdict.tolerance);
     if (!verdict.failure.empty()) entry["failure"] = verdict.failure;
