@@ -14,6 +14,7 @@ namespace phasor {
 
 // Encodings other than RoPE, and the terms they add to attention.
 using encodings::Alibi;
+using encodings::attention_shape;
 using encodings::AttentionShape;
 using encodings::BertRelative;
 using encodings::Deberta;

@@ -108,16 +108,15 @@ class Report {
 
 int run_audit(const AuditOptions& options) {
   if (!(options.threshold >= 0.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threshold must be at least 0, got ", options.threshold));
+    refuse(message("--threshold must be at least 0, got ", options.threshold));
   }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const io::NpyArray array = io::read_npy(options.table).value_or_throw();
   const core::DType stored = io::dtype_of(array, options.table).value_or_throw();
   if (array.shape.size() != 3 || array.shape[0] != 2) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the shape must be [2, positions, pairs], got ",
-                        core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(options.table, ": the shape must be [2, positions, pairs], got ",
+                   core::shape_text(array.shape)));
   }
   const std::int64_t rows = array.shape[1];
   const core::Positions positions =
@@ -129,9 +128,9 @@ int run_audit(const AuditOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
   const std::int64_t pairs = frequencies.pairs();
   if (array.shape[2] != pairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the table must have the config's ", pairs,
-                        " pairs, got the shape ", core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(options.table, ": the table must have the config's ", pairs,
+                   " pairs, got the shape ", core::shape_text(array.shape)));
   }
 
   const std::vector<double> values = io::to_doubles(array).value_or_throw();

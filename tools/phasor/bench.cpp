@@ -57,9 +57,8 @@ bench::Plan plan_of(const BenchRequest& request) {
   } else {
     const auto level = core::instruction_set_of(request.level);
     if (!level) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("--isa must be best, generic, x86-64-v2, x86-64-v3 or x86-64-v4, got ",
-                          request.level));
+      refuse(message("--isa must be best, generic, x86-64-v2, x86-64-v3 or x86-64-v4, got ",
+                     request.level));
     }
     plan.levels = {core::resolve_instruction_set(*level)};
   }
@@ -157,23 +156,22 @@ int run_curves(const BenchRequest& request) {
   const std::filesystem::path file = std::filesystem::path(request.curves) / "attention_curves.csv";
   std::ofstream csv(file);
   if (!csv) {
-    throw Error(ErrorCode::io,
-                message("--curves: cannot write to ", file.string(), ": ", std::strerror(errno)));
+    refuse(ErrorCode::io,
+           message("--curves: cannot write to ", file.string(), ": ", std::strerror(errno)));
   }
   bench::write_attention_curves({plan_of(request).levels.back(), request.largest}, csv,
                                 [](const std::string& line) {
                                   fmt::print("{}\n", line);
                                   std::fflush(stdout);
                                 });
-  if (!csv) throw Error(ErrorCode::io, message("cannot write ", file.string()));
+  if (!csv) refuse(ErrorCode::io, message("cannot write ", file.string()));
   return exit_code::done;
 }
 
 int run_bench(const BenchRequest& request) {
   if ((request.suite == "rotary" || request.suite == "models") &&
       (request.memory || !request.curves.empty())) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--memory and --curves cannot be combined with --suite ", request.suite));
+    refuse(message("--memory and --curves cannot be combined with --suite ", request.suite));
   }
   if (!request.curves.empty()) return run_curves(request);
   Printer printer(request.json);

@@ -99,8 +99,7 @@ class ProgressBar {
 core::PairLayout layout_named(const std::string& name, std::string_view flag) {
   const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
   if (!layout || *layout == core::PairLayout::interleaved_to_half) {
-    throw Error(ErrorCode::invalid_argument,
-                message(flag, " must be interleaved or half, got '", name, "'"));
+    refuse(message(flag, " must be interleaved or half, got '", name, "'"));
   }
   return *layout;
 }
@@ -143,8 +142,8 @@ int run_convert(const ConvertFlags& flags) {
   options.progress = [&](const porting::ConvertProgress& progress) {
     bar->draw(progress);
     if (interrupted != 0) {
-      throw Error(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
-                                         " bytes; run the same command again to continue"));
+      refuse(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
+                                    " bytes; run the same command again to continue"));
     }
   };
   const Result<porting::ConvertResult> converted = porting::convert_checkpoint(options);

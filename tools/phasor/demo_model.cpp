@@ -35,8 +35,8 @@ class Folder {
   Folder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "phasor-demo-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr)
-      throw Error(ErrorCode::io,
-                  message("cannot create the folder ", pattern, ": ", std::strerror(errno)));
+      refuse(ErrorCode::io,
+             message("cannot create the folder ", pattern, ": ", std::strerror(errno)));
     path_ = pattern;
   }
   ~Folder() {

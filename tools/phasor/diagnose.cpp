@@ -134,13 +134,13 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
 int run_diagnose(const DiagnoseOptions& options) {
   if (!options.weights.empty()) {
     if (!options.before.empty()) {
-      throw Error(ErrorCode::invalid_argument, "--weights cannot be combined with BEFORE");
+      refuse("--weights cannot be combined with BEFORE");
     }
     return run_diagnose_weights(options.weights,
                                 options.json ? WeightsPage::json : WeightsPage::text);
   }
   if (options.before.empty() || options.after.empty()) {
-    throw Error(ErrorCode::invalid_argument, "BEFORE and AFTER are required (or --weights)");
+    refuse("BEFORE and AFTER are required (or --weights)");
   }
   const io::NpyArray before = io::read_npy(options.before).value_or_throw();
   const io::NpyArray after = io::read_npy(options.after).value_or_throw();

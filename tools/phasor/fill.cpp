@@ -37,8 +37,8 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folde
   const std::filesystem::path vocabulary = folder / "vocab.txt";
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
-    throw Error(ErrorCode::io,
-                message("cannot open ", vocabulary.string(), ": no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open ", vocabulary.string(), ": no such file or directory"));
   }
   return text::read_tokenizer(folder).value_or_throw();
 }

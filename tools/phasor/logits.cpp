@@ -42,8 +42,8 @@ io::NpyArray zeros(std::vector<std::int64_t> before, const IdArray& ids,
 
 io::NpyArray filled(io::NpyArray array, const std::vector<float>& values) {
   if (array.bytes.size() != values.size() * sizeof(float))
-    throw Error(ErrorCode::internal, message("logits: the model must give ", array.size(),
-                                             " values, got ", values.size()));
+    refuse(ErrorCode::internal,
+           message("logits: the model must give ", array.size(), " values, got ", values.size()));
   std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
   return array;
 }
@@ -72,22 +72,21 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
 }
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
-  if (flags.last)
-    throw Error(ErrorCode::invalid_argument, "--last requires a decoder; roformer is an encoder");
+  if (flags.last) refuse("--last requires a decoder; roformer is an encoder");
   models::RoFormer model =
       models::RoFormer::load(flags.model.model, compute_options(flags.model)).value_or_throw();
   const models::RoFormerFacts& facts = model.facts();
   if (!flags.output.empty() && facts.head == models::RoFormerHead::none)
-    throw Error(ErrorCode::unsupported,
-                "the model has no head, so there are no logits for -o; use --hidden");
+    refuse(ErrorCode::unsupported,
+           "the model has no head, so there are no logits for -o; use --hidden");
   const std::vector<std::uint8_t> mask = read_mask(flags.mask, ids);
   IdArray types;
   if (!flags.token_types.empty()) {
     types = read_ids(flags.token_types);
     if (types.batch != ids.batch || types.tokens != ids.tokens)
-      throw Error(ErrorCode::shape_mismatch,
-                  message(flags.token_types, ": the shape must be that of the ids [", ids.batch,
-                          ", ", ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
+      refuse(ErrorCode::shape_mismatch,
+             message(flags.token_types, ": the shape must be that of the ids [", ids.batch, ", ",
+                     ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
   }
   models::RoFormerResult result = model.forward(
       {.batch = ids.batch, .ids = ids.values, .token_types = types.values, .mask = mask},

@@ -34,8 +34,8 @@ core::InstructionSet parse_instruction_set(std::string_view name) {
     known += ", ";
     known += core::name_of(isa);
   }
-  throw Error(ErrorCode::unsupported,
-              message("--isa must be supported by this machine (", known, "), got '", name, "'"));
+  refuse(ErrorCode::unsupported,
+         message("--isa must be supported by this machine (", known, "), got '", name, "'"));
 }
 
 core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spec) {
@@ -50,8 +50,7 @@ core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spe
 
 int run_rotate(const CommandOptions& options) {
   if (options.threads < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threads must be at least 0, got ", options.threads));
+    refuse(message("--threads must be at least 0, got ", options.threads));
   }
   core::RotateOptions how;
   how.direction = options.inverse     ? core::Direction::inverse
@@ -64,9 +63,8 @@ int run_rotate(const CommandOptions& options) {
   encodings::RopeSpec spec = read_spec(options.spec);
   if (!options.layout.empty()) spec.layout = core::pair_layout_of(options.layout);
   if (!spec.layout) {
-    throw Error(ErrorCode::invalid_argument,
-                message(options.spec.config,
-                        ": the config does not state the layout; give --layout interleaved|half"));
+    refuse(message(options.spec.config,
+                   ": the config does not state the layout; give --layout interleaved|half"));
   }
   const HeadsFile heads(options.input, "the input");
   const core::Positions positions =

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/encodings/score_terms.hpp"
 #include "phasor/export.h"
@@ -239,6 +240,11 @@ struct AttentionShape {
   // Of the keys' position ids; none: keys are at 0 .. key_tokens - 1.
   std::optional<double> largest_position = std::nullopt;
 };
+// The sizes of attention over these views: q [batch, query_tokens, heads, head_dim], k [batch,
+// key_tokens, key_heads, head_dim], v [batch, key_tokens, key_heads, value_dim].
+[[nodiscard]] PHASOR_API AttentionShape attention_shape(const core::ConstHeadsView& q,
+                                                        const core::ConstHeadsView& k,
+                                                        const core::ConstHeadsView& v) noexcept;
 
 // The terms are for attention of this shape; when a map was cut to it, attention over larger
 // distances is refused.

@@ -56,9 +56,9 @@ InstructionSet resolve_instruction_set(InstructionSet isa) {
   const InstructionSet highest = available_instruction_sets().back();
   if (isa == InstructionSet::best) return highest;
   if (isa <= highest) return isa;
-  throw Error(ErrorCode::unsupported,
-              message("instruction set: ", name_of(isa), " is not available here, the highest is ",
-                      name_of(highest)));
+  refuse(ErrorCode::unsupported,
+         message("instruction set: ", name_of(isa), " is not available here, the highest is ",
+                 name_of(highest)));
 }
 
 }  // namespace phasor::core

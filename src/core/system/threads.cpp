@@ -295,9 +295,8 @@ class HandedOut {
   }
 
   [[noreturn]] void refuse(int part, const char* how_often) const {
-    throw Error(ErrorCode::internal,
-                message("run_parts: the parallel-for must call each of ", count_,
-                        " parts once; part ", part, " was called ", how_often));
+    refuse(ErrorCode::internal, message("run_parts: the parallel-for must call each of ", count_,
+                                        " parts once; part ", part, " was called ", how_often));
   }
 
   std::atomic<std::uint64_t>& word(int part) {
@@ -356,12 +355,10 @@ void run_parts(int parts, void (*task)(void* context, int part, int parts), void
 void set_parallel_for(const ParallelFor* parallel_for) {
   if (parallel_for == nullptr) return g_given.store(nullptr, std::memory_order_release);
   if (parallel_for->run == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "set_parallel_for: run must be a function, got null");
+    refuse("set_parallel_for: run must be a function, got null");
   }
   if (parallel_for->threads < 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("set_parallel_for: threads must not be negative, got ", parallel_for->threads));
+    refuse(message("set_parallel_for: threads must not be negative, got ", parallel_for->threads));
   }
   static std::mutex mutex;
   static auto* const all = new std::unique_ptr<Given>;  // calls of static destructors read it too

@@ -104,13 +104,13 @@ std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
 
 // q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits flipped.
 void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves,
-                std::size_t words, std::uint32_t rotation) {
+                std::size_t words, std::uint32_t flipped_bits) {
   for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
   std::byte* const codes = to.codes(unit);
   for (std::size_t w = 0; w < words; ++w) {
     std::uint32_t word = 0;
     std::memcpy(&word, block + 2 * halves + 4 * w, 4);
-    word ^= rotation;
+    word ^= flipped_bits;
     put_word(codes, w, &word);
   }
 }

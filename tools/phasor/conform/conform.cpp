@@ -65,9 +65,9 @@ Kinds all_kinds() {
 std::vector<fs::path> find_cases(const fs::path& root) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    throw Error(ErrorCode::io,
-                message("cannot open the folder ", root.string(), ": ",
-                        fs::exists(root, error) ? "not a directory" : "no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open the folder ", root.string(), ": ",
+                   fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
   if (fs::exists(root / "case.json", error)) cases.push_back(root);
@@ -78,10 +78,10 @@ std::vector<fs::path> find_cases(const fs::path& root) {
     }
   }
   if (error) {
-    throw Error(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
+    refuse(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
   }
   if (cases.empty()) {
-    throw Error(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
+    refuse(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
   }
   std::sort(cases.begin(), cases.end());
   return cases;
@@ -196,8 +196,7 @@ int run_conform(const ConformOptions& options) {
     }
   }
   if (verdicts.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--filter '", options.filter, "' matches no case, kind or group/case"));
+    refuse(message("--filter '", options.filter, "' matches no case, kind or group/case"));
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);
