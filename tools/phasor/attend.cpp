@@ -411,21 +411,20 @@ void add_attend(CommandLine& line) {
   verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
       .at_least(0);
   verb.flag("--json", &options->json, "print a summary as one JSON object");
-  verb.footer =
-      "Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],\n"
-      "         V [batch, keys, key_heads, value_dim], all with batch or all without;\n"
-      "         float32, float16 or bfloat16, or all float64 (computed in float64, slower);\n"
-      "         O [batch, queries, heads, value_dim] as Q\n"
-      "\n"
-      "Encoding {\"encoding\": NAME, ...}, NAME one of none, rope, xpos, alibi, kerple, t5,\n"
-      "         shaw, bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,\n"
-      "         deberta_v2, tupe; or {\"encoding\": [{...}, {...}]} for several at once; or a\n"
-      "         config.json or plain spec, which is a rope. Tables are lists of numbers or\n"
-      "         .npy files in the JSON's folder. examples/encodings/ has one of each.\n"
-      "\n"
-      "O is replaced only after success. A query that sees no key gets zeros; NaN propagates.\n"
-      "\n"
-      "Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal";
+  verb.footer = R"(Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],
+         V [batch, keys, key_heads, value_dim], all with batch or all without;
+         float32, float16 or bfloat16, or all float64 (computed in float64, slower);
+         O [batch, queries, heads, value_dim] as Q
+
+Encoding {"encoding": NAME, ...}, NAME one of none, rope, xpos, alibi, kerple, t5,
+         shaw, bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,
+         deberta_v2, tupe; or {"encoding": [{...}, {...}]} for several at once; or a
+         config.json or plain spec, which is a rope. Tables are lists of numbers or
+         .npy files in the JSON's folder. examples/encodings/ has one of each.
+
+O is replaced only after success. A query that sees no key gets zeros; NaN propagates.
+
+Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal)";
   verb.action = [options] { return run_attend(*options); };
 }
 

@@ -169,17 +169,14 @@ void add_audit(CommandLine& line) {
   verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Compares a table with the exact values of its config: angle and amplitude of every entry, "
-      "the\n"
-      "worst entries, the first position above the threshold, and the arithmetic or misread "
-      "config\n"
-      "that explains the errors.\n"
-      "\n"
-      "Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or "
-      "bfloat16\n"
-      "         P.npy as for phasor table\n"
-      "\n"
-      "Example  phasor audit T.npy --config model --positions 0:131072";
+      R"(Compares a table with the exact values of its config: angle and amplitude of every entry, the
+worst entries, the first position above the threshold, and the arithmetic or misread config
+that explains the errors.
+
+Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or bfloat16
+         P.npy as for phasor table
+
+Example  phasor audit T.npy --config model --positions 0:131072)";
   verb.action = [options] { return run_audit(*options); };
 }
 

@@ -219,19 +219,15 @@ void add_bench(CommandLine& line) {
       .within(256, 1 << 20)
       .needs("--curves");
   verb.footer =
-      "Each row compares its output with the float64 reference, then alternates ours and the "
-      "limit\n"
-      "and prints the median of the rounds' ratios. The limits are: for rotation in place, "
-      "scaling\n"
-      "the same bytes in place; out of place, a copy with streaming stores; for the table, "
-      "std::sin\n"
-      "and std::cos; for attention, its multiply-adds at the core's peak (a ratio of 1.25 is 80 % "
-      "of\n"
-      "the peak); for an encoding, attention without one; for backward, forward; for decoding,\n"
-      "reading the cache; for products of models, reading the weights and multiply-adds.\n"
-      "Close other programs first.\n"
-      "\n"
-      "Example  phasor bench --quick";
+      R"(Each row compares its output with the float64 reference, then alternates ours and the limit
+and prints the median of the rounds' ratios. The limits are: for rotation in place, scaling
+the same bytes in place; out of place, a copy with streaming stores; for the table, std::sin
+and std::cos; for attention, its multiply-adds at the core's peak (a ratio of 1.25 is 80 % of
+the peak); for an encoding, attention without one; for backward, forward; for decoding,
+reading the cache; for products of models, reading the weights and multiply-adds.
+Close other programs first.
+
+Example  phasor bench --quick)";
   verb.action = [request] { return run_bench(*request); };
 }
 

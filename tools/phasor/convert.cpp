@@ -172,17 +172,15 @@ void add_convert(CommandLine& line) {
   verb.flag("--sync", &flags->sync, "flush every file to disk before returning");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,\n"
-      "fused tensors and partial rotation. Every other byte is copied unchanged. Then compares "
-      "the\n"
-      "attention scores of both layouts on random activations and writes phasor_layout.json, "
-      "which\n"
-      "phasor reads: a second conversion is refused, and converting back restores the source.\n"
-      "\n"
-      "Refuses  latent attention, quantised weights, unknown model types\n"
-      "Resumes  after an interruption or a full disk, when the same command is run again\n"
-      "\n"
-      "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved";
+      R"(Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,
+fused tensors and partial rotation. Every other byte is copied unchanged. Then compares the
+attention scores of both layouts on random activations and writes phasor_layout.json, which
+phasor reads: a second conversion is refused, and converting back restores the source.
+
+Refuses  latent attention, quantised weights, unknown model types
+Resumes  after an interruption or a full disk, when the same command is run again
+
+Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved)";
   verb.action = [flags] { return run_convert(*flags); };
 }
 

@@ -385,14 +385,14 @@ void add_eval(CommandLine& line) {
       "write each result to this file; results that are already in it are not computed again");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Slides a window over the text; every token after the first is scored once, with at least\n"
-      "context - stride tokens before it. The weights are unchanged; a scaling changes only the\n"
-      "frequencies, by the factor context / trained length. `none` is the model unchanged.\n"
-      "\n"
-      "CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,\n"
-      "         standard_error, perplexity, last_quarter_nats, seconds\n"
-      "\n"
-      "Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv";
+      R"(Slides a window over the text; every token after the first is scored once, with at least
+context - stride tokens before it. The weights are unchanged; a scaling changes only the
+frequencies, by the factor context / trained length. `none` is the model unchanged.
+
+CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,
+         standard_error, perplexity, last_quarter_nats, seconds
+
+Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv)";
   verb.action = [flags] { return run_eval(*flags); };
 }
 

@@ -160,16 +160,14 @@ void add_logits(CommandLine& line) {
   verb.flag("-o,--output", &flags->output, "write the logits here");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a "
-      "batch;\n"
-      "         --last: [vocabulary]; a roformer with a classification head: [labels].\n"
-      "         Padding tokens hold zeros.\n"
-      "Hidden   first the embedding, then the output of each layer, the last one after the final "
-      "norm\n"
-      "\n"
-      "Decoders count positions without padding; RoFormer counts padding too.\n"
-      "\n"
-      "Example  phasor logits model.gguf --ids ids.npy -o logits.npy";
+      R"(Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a batch;
+         --last: [vocabulary]; a roformer with a classification head: [labels].
+         Padding tokens hold zeros.
+Hidden   first the embedding, then the output of each layer, the last one after the final norm
+
+Decoders count positions without padding; RoFormer counts padding too.
+
+Example  phasor logits model.gguf --ids ids.npy -o logits.npy)";
   verb.action = [flags] { return run_logits(*flags); };
 }
 

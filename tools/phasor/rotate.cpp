@@ -117,15 +117,14 @@ void add_rotate(CommandLine& line) {
   verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically");
   verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
   verb.flag("--json", &options->json, "print a summary as one JSON object");
-  verb.footer =
-      "Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];\n"
-      "         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same\n"
-      "         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);\n"
-      "         for X without batch also [axes, tokens]; integers or floats\n"
-      "\n"
-      "Y is replaced only after success.\n"
-      "\n"
-      "Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024";
+  verb.footer = R"(Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];
+         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same
+         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);
+         for X without batch also [axes, tokens]; integers or floats
+
+Y is replaced only after success.
+
+Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024)";
   verb.action = [options] { return run_rotate(*options); };
 }
 

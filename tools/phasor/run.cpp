@@ -242,12 +242,12 @@ void add_run(CommandLine& line) {
   verb.flag("--stats", &flags->stats, "print speed and memory to stderr");
   verb.flag("--json", &flags->json, "print the complete answer as one JSON object");
   verb.footer =
-      "Prints the prompt and its continuation as it is generated; a chat prints only the answer.\n"
-      "Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.\n"
-      "\n"
-      "Example  phasor run model.gguf --prompt \"The quick brown fox\" --tokens 32\n"
-      "         phasor run model.gguf --chat --prompt \"Why is the sky blue?\" --temperature 0.7\n"
-      "         phasor run model.gguf --interactive --shift";
+      R"(Prints the prompt and its continuation as it is generated; a chat prints only the answer.
+Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.
+
+Example  phasor run model.gguf --prompt "The quick brown fox" --tokens 32
+         phasor run model.gguf --chat --prompt "Why is the sky blue?" --temperature 0.7
+         phasor run model.gguf --interactive --shift)";
   verb.action = [flags] { return run_run(*flags); };
 }
 

@@ -133,14 +133,13 @@ void add_tokenize(CommandLine& line) {
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
   verb.flag("--json", &flags->json, "print ids and pieces as one JSON object");
   verb.footer =
-      "Prints the ids of a text, with the begin token if the model adds one, as phasor run reads\n"
-      "a prompt; or the text of each row of ids, without special tokens.\n"
-      "\n"
-      "JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, "
-      "text}]}\n"
-      "\n"
-      "Example  phasor tokenize model.gguf --text \"The quick brown fox\" -o ids.npy\n"
-      "         phasor tokenize model.gguf --ids ids.npy";
+      R"(Prints the ids of a text, with the begin token if the model adds one, as phasor run reads
+a prompt; or the text of each row of ids, without special tokens.
+
+JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, text}]}
+
+Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
+         phasor tokenize model.gguf --ids ids.npy)";
   verb.action = [flags] { return run_tokenize(*flags); };
 }
 
