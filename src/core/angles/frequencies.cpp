@@ -11,7 +11,7 @@ namespace phasor::core {
 
 Frequencies::Frequencies(std::vector<double> values, double amplitude,
                          std::vector<std::uint8_t> axes, std::vector<float> float32_values) {
-  const auto refuse = [](const std::string& what) { refuse("frequencies: " + what); };
+  const auto refuse = [](const std::string& what) { phasor::refuse("frequencies: " + what); };
   Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
   const std::size_t count = data.values.size();
   if (count == 0) refuse("at least one frequency is needed, got 0");

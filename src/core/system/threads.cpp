@@ -295,8 +295,9 @@ class HandedOut {
   }
 
   [[noreturn]] void refuse(int part, const char* how_often) const {
-    refuse(ErrorCode::internal, message("run_parts: the parallel-for must call each of ", count_,
-                                        " parts once; part ", part, " was called ", how_often));
+    phasor::refuse(ErrorCode::internal,
+                   message("run_parts: the parallel-for must call each of ", count_,
+                           " parts once; part ", part, " was called ", how_often));
   }
 
   std::atomic<std::uint64_t>& word(int part) {

@@ -105,7 +105,6 @@ void require_whole_pairs(const Sinusoidal& encoding) {
 }  // namespace
 
 void validate(const Sinusoidal& encoding) {
-  const auto refuse = [](const std::string& text) { refuse(text); };
   const std::int64_t least = encoding.variant == Variant::fairseq ? 4 : 1;
   if (encoding.dim < least) {
     refuse(message("sinusoidal: dim must be at least ", least,

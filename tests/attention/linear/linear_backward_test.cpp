@@ -141,14 +141,7 @@ TEST(LinearBackward, ThreadsShareTheWork) {
 TEST(LinearBackward, LargeKeys) {
   for (const Causality causality : kCausalities) {
     for (const double step : {0.0, 0.5, 30.0}) {
-      LinearProblem p({.features = FeatureMap::softmax_exp,
-                       .causality = causality,
-                       .heads = 2,
-                       .key_heads = 1,
-                       .queries = 150,
-                       .keys = 150,
-                       .head_dim = 12,
-                       .value_dim = 7});
+      LinearProblem p(tests::large_keys_case(causality));
       p.k.for_each([&](std::int64_t at) {
         const auto token = static_cast<double>(at / p.k.view().token_stride);
         const double rise = step == 30.0 ? 30.0 * std::floor(token / 40.0) : step * token;

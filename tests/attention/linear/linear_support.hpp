@@ -264,6 +264,17 @@ inline LinearCase chunked_case(std::uint64_t seed, Causality causality, std::int
           .seed = seed};
 }
 
+inline LinearCase large_keys_case(Causality causality) {
+  return {.features = FeatureMap::softmax_exp,
+          .causality = causality,
+          .heads = 2,
+          .key_heads = 1,
+          .queries = 150,
+          .keys = 150,
+          .head_dim = 12,
+          .value_dim = 7};
+}
+
 inline std::string level_name(const ::testing::TestParamInfo<core::InstructionSet>& info) {
   std::string name(core::name_of(info.param));
   std::replace(name.begin(), name.end(), '-', '_');

@@ -262,14 +262,7 @@ TEST(LinearState, AHundredThousandStepsStayWithinTheBound) {
 // exp(200) overflows float32; the ratio of (19) does not.
 TEST(LinearAttend, LargeKeysDoNotOverflow) {
   const auto shifted = [](double by, Causality causality) {
-    LinearProblem p({.features = FeatureMap::softmax_exp,
-                     .causality = causality,
-                     .heads = 2,
-                     .key_heads = 1,
-                     .queries = 150,
-                     .keys = 150,
-                     .head_dim = 12,
-                     .value_dim = 7});
+    LinearProblem p(tests::large_keys_case(causality));
     p.k.for_each([&](std::int64_t at) {
       core::set_element(p.k.view(), at, core::element_of(p.k.view(), at) + by);
     });

@@ -29,14 +29,14 @@ void check_field(const json& expected, const json& got, const std::string& field
   const auto text = [](const json& value) {
     return value.dump({.keys = io::JsonStyle::Keys::sorted});
   };
-  const auto refuse = [&] {
+  const auto fail = [&] {
     refuse(message(field, ": expected ", text(wanted), ", got ", text(found)));
   };
   if (rule == "exact") {
-    if (wanted != found) refuse();
+    if (wanted != found) fail();
     return;
   }
-  if (!wanted.is_number() || !found.is_number()) refuse();
+  if (!wanted.is_number() || !found.is_number()) fail();
   comparison.number(field, found.get<double>(), wanted.get<double>(),
                     member<double>(rule, "rtol", "checked." + field));
 }
