@@ -49,9 +49,6 @@ core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spe
 }
 
 int run_rotate(const CommandOptions& options) {
-  if (options.threads < 0) {
-    refuse(message("--threads must be at least 0, got ", options.threads));
-  }
   core::RotateOptions how;
   how.direction = options.inverse     ? core::Direction::inverse
                   : options.transpose ? core::Direction::transpose
@@ -114,7 +111,8 @@ void add_rotate(CommandLine& line) {
   verb.flag("--role", &options->role, "query (default) or key; matters only for xPos")
       .one_of({"query", "key"});
   add_angles_option(verb, options->angles);
-  verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically");
+  verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
+      .at_least(0);
   verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
   verb.flag("--json", &options->json, "print a summary as one JSON object");
   verb.footer = R"(Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];

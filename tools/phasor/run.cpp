@@ -65,7 +65,6 @@ void check_flags(const RunFlags& flags) {
                         : "--prompt, --prompt-file and --ids cannot be combined");
   if (!flags.ids.empty() && (flags.chat || flags.interactive || flags.raw))
     refuse("--ids cannot be combined with --chat, --interactive or --raw");
-  if (!flags.mask.empty() && flags.ids.empty()) refuse("--mask requires --ids");
   if (flags.interactive && (flags.json || !flags.prompt_file.empty()))
     refuse("--interactive cannot be combined with --json or --prompt-file");
   const bool filters =
@@ -211,7 +210,8 @@ void add_run(CommandLine& line) {
   verb.flag("--ids", &flags->ids,
             "token ids instead of text, .npy [tokens] or [batch, tokens]; prints ids");
   verb.flag("--mask", &flags->mask,
-            "padding mask, .npy in the shape of the ids: 0 = padding, on either side");
+            "padding mask, .npy in the shape of the ids: 0 = padding, on either side")
+      .needs("--ids");
   verb.flag("--tokens", &flags->tokens, "generate at most N tokens (default 128; a chat: 512)")
       .at_least(0);
   verb.flag("--temperature", &flags->temperature, "0 (default): always the most likely token");

@@ -31,7 +31,6 @@ void check_flags(const TokenizeFlags& flags) {
   if (sources == 0) refuse("the input is missing: give --text, --text-file or --ids");
   if (sources > 1) refuse("--text, --text-file and --ids cannot be combined");
   if (!flags.output.empty() && !flags.ids.empty()) refuse("-o cannot be combined with --ids");
-  if (flags.pieces && flags.json) refuse("--pieces cannot be combined with --json");
 }
 
 // A piece may be a part of a character; such bytes become U+FFFD, as in decode().
@@ -129,7 +128,7 @@ void add_tokenize(CommandLine& line) {
   verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin");
   verb.flag("--ids", &flags->ids, "token ids to decode: .npy [tokens] or [batch, tokens]");
   verb.flag("--raw", &flags->raw, "add no begin token; print special tokens when decoding");
-  verb.flag("--pieces", &flags->pieces, "print one token per line: id and text");
+  verb.flag("--pieces", &flags->pieces, "print one token per line: id and text").excludes("--json");
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
   verb.flag("--json", &flags->json, "print ids and pieces as one JSON object");
   verb.footer =
