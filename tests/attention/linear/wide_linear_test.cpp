@@ -149,7 +149,7 @@ TEST(WideLinear, NaNInPaddingReachesNoQuery) {
                      .key_dtype = DType::f64,
                      .padding = Padding::scattered});
     const std::vector<double> out = p.attend().wide();
-    const WideLinearGradients before = run_wide_linear_backward(p);
+    const LinearGradients before = backward(p);
     ASSERT_NE(std::count(p.key_padding.begin(), p.key_padding.end(), 0), 0);
     for (Tensor* tensor : {&p.k, &p.v}) {
       const core::HeadsView view = tensor->view();
@@ -160,7 +160,7 @@ TEST(WideLinear, NaNInPaddingReachesNoQuery) {
       }
     }
     EXPECT_EQ(p.attend().wide(), out);
-    const WideLinearGradients after = run_wide_linear_backward(p);
+    const LinearGradients after = backward(p);
     EXPECT_EQ(after.d_q.wide(), before.d_q.wide());
     EXPECT_EQ(after.d_k.wide(), before.d_k.wide());
     EXPECT_EQ(after.d_v.wide(), before.d_v.wide());
