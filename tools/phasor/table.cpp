@@ -82,7 +82,8 @@ void add_table(CommandLine& line) {
       "any position, and multiplied by the amplitude.\n"
       "\n"
       "Shape    T.npy is float32 [2, positions, pairs]: cos, then sin\n"
-      "         P.npy is [positions], or [axes, positions] for M-RoPE (3 axes) and images (2)\n"
+      "         P.npy is [positions], or [axes, positions] for M-RoPE (3 or 4 axes) and images "
+      "(2)\n"
       "\n"
       "Example  phasor table --config model --positions 0:4096 -o T.npy";
   verb.action = [options] { return run_table(*options); };

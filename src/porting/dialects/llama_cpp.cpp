@@ -62,6 +62,12 @@ const RuleEntry kLlamaYarnTruncate = {
       return Effect{"truncate: false is ignored"};
     }};
 
+const RuleEntry kLlamaYarnExtrapolation = {
+    {"llamacpp-yarn-extrapolation-factor",
+     "conversion stores YaRN's extrapolation_factor; loading reads it for Grok only", "",
+     Evidence::read, Touches::everything},
+    extrapolation_factor_ignored};
+
 const RuleEntry kLlamaLongRopeList = {
     {"llamacpp-longrope-by-context-size",
      "short or long factors are chosen by the allocated context size, not by the sequence",
@@ -121,8 +127,8 @@ std::vector<DialectEntry> llama_cpp_dialects() {
        "llama.cpp (ggml)",
        "mid-2026 sources",
        {&kLlamaXpos, &kLlamaRecurrence, &kLlamaBaseOnly, &kLlamaYarnAttentionFactor,
-        &kLlamaYarnMscale, &kLlamaYarnTruncate, &kLlamaLongRopeList, &kLlamaLongRopeAmplitude,
-        &kLlamaShift, &kLlamaMropeShift}},
+        &kLlamaYarnMscale, &kLlamaYarnTruncate, &kLlamaYarnExtrapolation, &kLlamaLongRopeList,
+        &kLlamaLongRopeAmplitude, &kLlamaShift, &kLlamaMropeShift}},
   };
 }
 
