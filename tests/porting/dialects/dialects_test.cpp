@@ -35,6 +35,21 @@ TEST(Dialects, Vllm48351_AttentionFactorIgnored) {
   EXPECT_TRUE(compare(config, {"hf", "vllm-main"}).agree);
 }
 
+TEST(Dialects, ExtrapolationFactorIsReadByVllmAlone) {
+  const json config = with_scaling(llama(262144), {{"type", "yarn"},
+                                                   {"factor", 64.0},
+                                                   {"extrapolation_factor", 0.5},
+                                                   {"original_max_position_embeddings", 4096}});
+  for (const auto& [engine, id] : {std::pair("hf", "hf-yarn-extrapolation-factor"),
+                                   std::pair("llama.cpp", "llamacpp-yarn-extrapolation-factor"),
+                                   std::pair("mlx-lm", "mlx-yarn-extrapolation-factor")}) {
+    const DiffReport report = compare(config, {"vllm-main", engine});
+    const EngineComparison& part = only_part(report);
+    EXPECT_EQ(part.status, ComparisonStatus::differ) << engine;
+    EXPECT_TRUE(cause_ids(part).contains(id)) << engine;
+  }
+}
+
 TEST(Dialects, Vllm48621_MscalePairIgnored) {
   const json config = with_scaling(llama(262144), {{"type", "yarn"},
                                                    {"factor", 16.0},
