@@ -75,7 +75,7 @@ TEST_F(SpecVerbs, a_list_of_frequencies_is_a_config) {
   EXPECT_EQ(run({"audit", file("T.npy"), "--config", config}).exit, 0);
   EXPECT_EQ(run({"diff", "--config", config}).exit, 0);
   expect_refusal(run({"plan", "--config", config, "--to", "64", "--trained", "16"}), "plan",
-                 "frequencies");
+                 "frequencies", "plan.npy");
 }
 
 }  // namespace
