@@ -77,13 +77,12 @@ Frequencies make_frequencies(const FrequencySpec& spec) {
     throw Error(ErrorCode::invalid_argument,
                 message("frequencies: base must be finite and positive, got ", spec.base));
   }
-  const DoubleDouble log_base = log(DoubleDouble(spec.base));
-  std::vector<double> values(static_cast<std::size_t>(spec.rotary_dim / 2));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    // (15)
-    const DoubleDouble exponent = DoubleDouble(-2.0 * static_cast<double>(i)) /
-                                  DoubleDouble(static_cast<double>(spec.rotary_dim));
-    values[i] = static_cast<double>(exp(exponent * log_base));
+  // (15)
+  const DoubleDouble log_step = DoubleDouble(-2.0) * log(DoubleDouble(spec.base)) /
+                                DoubleDouble(static_cast<double>(spec.rotary_dim));
+  std::vector<double> values;
+  for (const DoubleDouble power : powers(log_step, spec.rotary_dim / 2)) {
+    values.push_back(static_cast<double>(power));
   }
   return Frequencies(std::move(values));
 }
