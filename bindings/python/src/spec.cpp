@@ -147,9 +147,8 @@ void add_spec(nb::module_& module) {
       .def_prop_ro("scaling", &scaling_of, "{\"type\": ..., ...} under the names that configs use.")
       .def_prop_ro(
           "axes", [](const PySpec& spec) { return encodings::axis_count(spec.value.axes); },
-          "How many rows of positions a token has: 1, one for each section of M-RoPE (3 or 4), or "
-          "2 "
-          "(images).")
+          "How many rows of positions a token has: 1, one for each section of M-RoPE (3 or 4), or\n"
+          "2 (images).")
       .def_prop_ro("depends_on_context",
                    [](const PySpec& spec) { return encodings::depends_on_context(spec.value); })
       .def("frequencies", &frequencies_of, nb::arg("context") = nb::none(),

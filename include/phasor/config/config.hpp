@@ -65,8 +65,9 @@ struct ModelConfig {
 // It is a config.json when it has one of model_type, architectures, hidden_size, n_embd, embed_dim,
 // num_attention_heads, text_config, vision_config or rope_parameters, or when it has rope_theta,
 // rope_scaling, rotary_emb_base, rotary_pct or qk_rope_head_dim and no key that only a plain spec
-// has (base, layout, scaling, mrope, axial, xpos, rotary_offset, frequencies); else a plain spec. Of a model of
-// text and images (text_config), the text part is read. Null means absent, except for a layer type.
+// has (base, layout, scaling, mrope, axial, xpos, rotary_offset, frequencies); else a plain spec. Of
+// a model of text and images (text_config), the text part is read. Null means absent, except for a
+// layer type.
 //
 // plain spec   head_dim; rotary_dim (head_dim - rotary_offset); rotary_offset (0); base (10000);
 //              layout; max_position_embeddings; scaling {type, ...};

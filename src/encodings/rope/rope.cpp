@@ -68,7 +68,7 @@ void check_lists(const RopeSpec& spec) {
   return rule_of(spec.scaling).scale(spec.scaling, input);
 }
 
-// In both arithmetics, with one rounding in that of float32.
+// Each frequency by its factor, in both arithmetics.
 void divide(ScaledFrequencies& scaled, const std::vector<double>& factors) {
   for (std::size_t i = 0; i < factors.size(); ++i) {
     scaled.values[i] /= factors[i];
