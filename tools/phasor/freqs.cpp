@@ -72,7 +72,7 @@ int run_freqs(const FreqsOptions& options) {
     answer["amplitude"] = resolved.amplitude();
     answer["head_dim"] = spec.head_dim;
     answer["rotary_dim"] = spec.rotary_dim;
-    answer["base"] = spec.base;
+    answer["base"] = optional_json(encodings::base_of(spec));
     answer["scaling"] = encodings::name_of(spec.scaling);
     answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout)) : io::Json(nullptr);
     answer["context"] = options.spec.context ? io::Json(*options.spec.context) : io::Json(nullptr);
@@ -82,8 +82,9 @@ int run_freqs(const FreqsOptions& options) {
     fmt::print("{}\n", answer.dump());
     return exit_code::done;
   }
-  fmt::print("frequencies  {}, scaling {}, base {}\n", values.size(),
-             encodings::name_of(spec.scaling), spec.base);
+  const std::optional<double> base = encodings::base_of(spec);
+  fmt::print("frequencies  {}, scaling {}, {}\n", values.size(), encodings::name_of(spec.scaling),
+             base ? fmt::format("base {}", *base) : "from the spec's list");
   fmt::print("amplitude    {}\n", resolved.amplitude());
   if (wavelengths.shortest) {
     fmt::print(
@@ -106,13 +107,12 @@ void add_freqs(CommandLine& line) {
   verb.flag("--json", &options->json,
             "print frequencies, amplitude and wavelengths as one JSON object");
   verb.footer =
-      "Computes the frequencies of a config in radians per position, in float64, and the "
-      "amplitude,\n"
-      "which is the factor on cos and sin.\n"
-      "\n"
-      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
-      "\n"
-      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy";
+      R"(Computes the frequencies of a config in radians per position, in float64, and the amplitude,
+which is the factor on cos and sin.
+
+Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis
+
+Example  phasor freqs --config model/config.json --context 8192 -o F.npy)";
   verb.action = [options] { return run_freqs(*options); };
 }
 

@@ -46,7 +46,7 @@ class RopeSpec:
 
     def __init__(
         self,
-        head_dim: int,
+        head_dim: int | None = None,
         *,
         base: float = 10000.0,
         layout: Layout | None = None,
@@ -57,6 +57,9 @@ class RopeSpec:
         mrope: Mapping[str, object] | None = None,
         axial: str | None = None,
         xpos: Mapping[str, object] | None = None,
+        frequencies: npt.ArrayLike | None = None,
+        frequency_factors: npt.ArrayLike | None = None,
+        amplitude: float = 1.0,
     ) -> None: ...
     @staticmethod
     def from_hf(config: Config, layer: int | str | None = None) -> RopeSpec:
@@ -68,14 +71,15 @@ class RopeSpec:
     @property
     def rotary_offset(self) -> int: ...
     @property
-    def base(self) -> float: ...
+    def base(self) -> float | None:
+        """None when a list of frequencies replaces it."""
     @property
     def layout(self) -> Layout | None: ...
     @property
     def scaling(self) -> dict[str, Any]: ...
     @property
     def axes(self) -> int:
-        """How many rows of positions the spec reads: 1, or 3 (M-RoPE), or 2 (images)."""
+        """How many rows of positions a token has: 1, one for each section of M-RoPE (3 or 4), or 2 (images)."""
     @property
     def depends_on_context(self) -> bool: ...
     def frequencies(self, context: int | None = None) -> tuple[npt.NDArray[np.float64], float]:

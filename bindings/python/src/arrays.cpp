@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -25,30 +26,32 @@ constexpr std::string_view kKinds =
 // The same of the pending Python exception, which is cleared: callers get phasor.Error instead.
 [[nodiscard]] std::string take_python_error() { return line_of(nb::python_error()); }
 
+struct ElementFacts {
+  std::string_view name;    // NumPy's
+  std::uint8_t code, bits;  // DLPack's
+};
+// In the order of Element.
+constexpr std::array<ElementFacts, 8> kElements = {{{"float64", kDlFloat, 64},
+                                                    {"float32", kDlFloat, 32},
+                                                    {"float16", kDlFloat, 16},
+                                                    {"bfloat16", kDlBfloat, 16},
+                                                    {"int64", kDlInt, 64},
+                                                    {"int32", kDlInt, 32},
+                                                    {"uint8", kDlUInt, 8},
+                                                    {"bool", kDlBool, 8}}};
+static_assert(static_cast<std::size_t>(Element::boolean) + 1 == kElements.size());
+
+[[nodiscard]] const ElementFacts& element_facts(Element element) noexcept {
+  return kElements[static_cast<std::size_t>(element)];
+}
+
 [[nodiscard]] std::optional<Element> element_of(DlType type) noexcept {
   if (type.lanes != 1) return std::nullopt;
-  switch (type.code) {
-    case kDlFloat:
-      if (type.bits == 64) return Element::f64;
-      if (type.bits == 32) return Element::f32;
-      if (type.bits == 16) return Element::f16;
-      return std::nullopt;
-    case kDlBfloat:
-      if (type.bits == 16) return Element::bf16;
-      return std::nullopt;
-    case kDlInt:
-      if (type.bits == 64) return Element::i64;
-      if (type.bits == 32) return Element::i32;
-      return std::nullopt;
-    case kDlUInt:
-      if (type.bits == 8) return Element::u8;
-      return std::nullopt;
-    case kDlBool:
-      if (type.bits == 8) return Element::boolean;
-      return std::nullopt;
-    default:
-      return std::nullopt;
+  for (std::size_t i = 0; i < kElements.size(); ++i) {
+    if (kElements[i].code == type.code && kElements[i].bits == type.bits)
+      return static_cast<Element>(i);
   }
+  return std::nullopt;
 }
 
 // One letter of the struct module, in this machine's byte order.
@@ -121,45 +124,9 @@ struct Producer {
 
 }  // namespace
 
-std::string_view name_of(Element element) noexcept {
-  switch (element) {
-    case Element::f64:
-      return "float64";
-    case Element::f32:
-      return "float32";
-    case Element::f16:
-      return "float16";
-    case Element::bf16:
-      return "bfloat16";
-    case Element::i64:
-      return "int64";
-    case Element::i32:
-      return "int32";
-    case Element::u8:
-      return "uint8";
-    case Element::boolean:
-      return "bool";
-  }
-  return "";
-}
+std::string_view name_of(Element element) noexcept { return element_facts(element).name; }
 
-std::size_t size_of(Element element) noexcept {
-  switch (element) {
-    case Element::f64:
-    case Element::i64:
-      return 8;
-    case Element::f32:
-    case Element::i32:
-      return 4;
-    case Element::f16:
-    case Element::bf16:
-      return 2;
-    case Element::u8:
-    case Element::boolean:
-      return 1;
-  }
-  return 0;
-}
+std::size_t size_of(Element element) noexcept { return element_facts(element).bits / 8; }
 
 std::int64_t Array::size() const noexcept {
   std::int64_t size = 1;

@@ -166,9 +166,13 @@ nb::object from_json(const std::string& text) {
 }
 
 std::string to_json(nb::handle object) {
-  // A value without a JSON form, such as a torch dtype in a config, is written as its str().
-  return nb::cast<std::string>(function<kJson, kDumps>()(
-      object, nb::arg("default") = nb::handle(reinterpret_cast<PyObject*>(&PyUnicode_Type))));
+  // Arrays are written as lists; another value without a JSON form, such as a torch dtype in a
+  // config, as its str().
+  const nb::object otherwise = nb::cpp_function([](nb::handle value) -> nb::object {
+    if (nb::hasattr(value, "tolist")) return value.attr("tolist")();
+    return nb::str(value);
+  });
+  return nb::cast<std::string>(function<kJson, kDumps>()(object, nb::arg("default") = otherwise));
 }
 
 ConfigArgument config_of(nb::handle object, const char* where) {

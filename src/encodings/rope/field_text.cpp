@@ -45,7 +45,8 @@ template <class Owner>
 std::string type_text(const Field<Owner>& field) {
   static constexpr std::string_view kTypes[] = {"true or false", "integer", "number", "",
                                                 "list",          "object"};
-  static constexpr std::string_view kRanges[] = {"", "finite", "> 0", ">= 0", "> 0, <= 1"};
+  static constexpr std::string_view kRanges[] = {"",     "finite",    "> 0",
+                                                 ">= 0", "> 0, <= 1", "0 to 1"};
   std::string text(kTypes[static_cast<std::size_t>(field.type)]);
   for (const std::string_view choice : field.choices)
     text += message(text.empty() ? "" : ", ", "`", choice, "`");
