@@ -14,7 +14,8 @@ except ImportError as error:
 
 from . import flash_attn, hf, llama, rotary_embedding_torch
 from ._attention import attention, linear_attention
-from ._rotate import cos_sin, rotate, rotate_by, rotate_qk
+from ._rotate import cos_sin, rotate, rotate_qk
+from ._rotate_by import rotate_by
 from ._dropins import apply_rotary_emb
 from .hf import PhasorRotaryEmbedding, apply_rotary_pos_emb, rotate_half
 from .llama import precompute_freqs_cis

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd import Function, forward_ad
 
 from .._core import Error, RopeSpec
 
@@ -61,6 +61,13 @@ def require_no_grad(where: str, **tensors: Tensor | None) -> None:
             raise refusal("unsupported", f"{where}: {name} requires grad, and has no gradient here: detach() it")
 
 
+def transformed() -> bool:
+    """Whether a transform of torch.func runs, or forward gradients are computed, in eager mode."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 def direct(*tensors: Tensor | None) -> bool:
     """Whether _core can be called without a custom op: plain CPU tensors, and nothing that follows the calls of torch
     (a tracer, a dispatch mode, torch.func, forward gradients), which would not see it."""
@@ -86,6 +93,14 @@ def needs_grad(*tensors: Tensor | None) -> bool:
     return False
 
 
+def detached(x: Tensor) -> Tensor:
+    return x.detach() if x.requires_grad else x
+
+
+def applied(function: type[Function], *arguments: object) -> Any:
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
 def bare(tensor: Tensor) -> Tensor:
     """The tensor detached and, if it is dense, contiguous along the last axis: what _core takes."""
     tensor = tensor.detach()
@@ -97,6 +112,24 @@ def room_like(x: Tensor) -> Tensor:
     """An empty tensor of x's shape: in x's memory order if that is contiguous along the last axis, else row-major."""
     room = torch.empty_like(x)
     return room if room.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def spread(x: Tensor, axis: int | None, size: int) -> Tensor:
+    """x with the axis of vmap in front."""
+    return x.expand(size, *x.shape) if axis is None else x.movedim(axis, 0)
+
+
+def folded(x: Tensor, axis: int | None, size: int) -> Tensor:
+    """x [., ., dim] or [batch, ., ., dim] with the axis of vmap made part of the batch."""
+    x = spread(x, axis, size)
+    return x if x.dim() == 4 else x.flatten(0, 1)
+
+
+def without(x: Tensor, axis: int | None) -> list[int]:
+    shape = list(x.shape)
+    if axis is not None:
+        del shape[axis]
+    return shape
 
 
 def exact_or_own(exact: Tensor, kept: Tensor) -> Tensor:

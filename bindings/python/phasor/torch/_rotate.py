@@ -1,4 +1,4 @@
-"""Rotation with gradients: phasor.rotate, rotate_qk and rotate_by for tensors that may require grad, and cos_sin.
+"""Rotation with gradients: phasor.rotate and rotate_qk for tensors that may require grad, and cos_sin.
 
 A rotation is linear in x: its backward pass is a rotation too, so derivatives of every order work. In eager mode it is
 an autograd.Function, which costs a few microseconds; what follows the calls of torch (torch.compile, modes) sees a
@@ -7,7 +7,7 @@ custom op with the same gradient.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,11 +15,26 @@ from torch.autograd import Function
 
 from .. import _core
 from .._core import RopeSpec
-from ._common import amplitude_of, direct, needs_grad, refusal, require_readable, require_no_grad, spec_of, spec_text
-from ._rotation_ops import cos_sin_op, rotate_by_op, rotate_op
+from ._common import (
+    amplitude_of,
+    applied,
+    detached,
+    direct,
+    folded,
+    needs_grad,
+    refusal,
+    require_no_grad,
+    require_readable,
+    spec_of,
+    spec_text,
+    spread,
+    transformed,
+    without,
+)
+from ._rotation_ops import cos_sin_op, rotate_op
 
 if TYPE_CHECKING:
-    from .._core import Angles, Layout, Order
+    from .._core import Angles, Order
 
 Positions: TypeAlias = "Tensor | int | None"
 Role: TypeAlias = Literal["query", "key"]
@@ -31,10 +46,6 @@ def _direction(where: str, inverse: bool, transpose: bool) -> str:
     if inverse and transpose:
         raise refusal("invalid_argument", f"{where}: inverse and transpose cannot be combined")
     return "inverse" if inverse else "transpose" if transpose else "forward"
-
-
-def _detached(x: Tensor) -> Tensor:
-    return x.detach() if x.requires_grad else x
 
 
 def _rows_of(where: str, positions: Positions) -> Tensor | None:
@@ -69,17 +80,19 @@ def rotate(
     """
     rows = _rows_of("rotate", positions)
     if not direct(x, rows):
+        direction = _direction("rotate", inverse, transpose)
+        if transformed():
+            return applied(_TransformedRotate, x, positions, spec, direction, role, context, order, angles, threads)
         require_readable("rotate", x=x)
         offset = positions if isinstance(positions, int) else 0
-        direction = _direction("rotate", inverse, transpose)
         return rotate_op(x, rows, spec_text(spec), offset, direction, role, context, order, angles, threads)
     if needs_grad(x):
         direction = _direction("rotate", inverse, transpose)
-        return _applied(_Rotate, x, positions, spec, direction, role, context, order, angles, threads)
+        return applied(_Rotate, x, positions, spec, direction, role, context, order, angles, threads)
     return _core.rotate(
-        _detached(x),
+        detached(x),
         spec,
-        positions if rows is None else _detached(rows),
+        positions if rows is None else detached(rows),
         inverse=inverse,
         transpose=transpose,
         role=role,
@@ -88,10 +101,6 @@ def rotate(
         angles=angles,
         threads=threads,
     )
-
-
-def _applied(function: type[Function], *arguments: object) -> Any:
-    return function.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 def _rotate_back(
@@ -140,23 +149,69 @@ class _Rotate(Function):
     def forward(ctx: Any, x: Tensor, positions: Positions, *choices: Any) -> Tensor:
         _keep_positions(ctx, positions)
         ctx.choices = choices
-        spec, direction, role, context, order, angles, threads = choices
-        return _core.rotate(
-            x.detach(),
-            spec,
-            positions,
-            inverse=direction == "inverse",
-            transpose=direction == "transpose",
-            role=role,
-            context=context,
-            order=order,
-            angles=angles,
-            threads=threads,
-        )
+        return _turned(x, positions, *choices)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         return (_rotate_back(grads[0], _kept_positions(ctx), *ctx.choices), *(None,) * 8)
+
+
+def _turned(
+    x: Tensor,
+    positions: Positions,
+    spec: RopeSpec,
+    direction: str,
+    role: Role,
+    context: int | None,
+    order: Order,
+    angles: Angles,
+    threads: int,
+) -> Tensor:
+    return _core.rotate(
+        x.detach(),
+        spec,
+        positions,
+        inverse=direction == "inverse",
+        transpose=direction == "transpose",
+        role=role,
+        context=context,
+        order=order,
+        angles=angles,
+        threads=threads,
+    )
+
+
+class _TransformedRotate(_Rotate):
+    """For torch.func and forward gradients: with every rule, at a higher cost of a call."""
+
+    @staticmethod
+    def forward(x: Tensor, positions: Positions, *choices: Any) -> Tensor:  # type: ignore[override]
+        return _turned(x, positions, *choices)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, positions, *choices = inputs
+        _keep_positions(ctx, positions)
+        if isinstance(positions, Tensor):
+            ctx.save_for_forward(positions)
+        ctx.choices = choices
+
+    @staticmethod
+    def jvp(ctx: Any, d_x: Tensor, *rest: Any) -> Any:
+        return applied(_TransformedRotate, d_x, _kept_positions(ctx), *ctx.choices)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, positions: Positions, *choices: Any) -> Any:
+        inner = folded(x, in_dims[0], info.batch_size)
+        if isinstance(positions, Tensor) and (in_dims[1] is not None or positions.dim() > 1):
+            rows = spread(positions, in_dims[1], info.batch_size)
+            if rows.dim() == 2:  # [batch of vmap, tokens]
+                rows = rows.unsqueeze(1)
+            batch = inner.shape[0] // info.batch_size
+            rows = rows.expand(*rows.shape[:-2], batch, -1).movedim(0, -3).flatten(-3, -2)
+            positions = rows
+        turned = applied(_TransformedRotate, inner, positions, *choices)
+        return turned.reshape(info.batch_size, *without(x, in_dims[0])), 0
 
 
 def _rotate_op_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -192,10 +247,10 @@ def rotate_qk(
         choices |= {"order": order, "angles": angles, "threads": threads}
         return rotate(q, spec, positions, role="query", **choices), rotate(k, spec, positions, role="key", **choices)
     return _core.rotate_qk(
-        _detached(q),
-        _detached(k),
+        detached(q),
+        detached(k),
         spec,
-        positions if rows is None else _detached(rows),
+        positions if rows is None else detached(rows),
         inverse=inverse,
         transpose=transpose,
         context=context,
@@ -203,169 +258,6 @@ def rotate_qk(
         angles=angles,
         threads=threads,
     )
-
-
-def rotate_by(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    layout: Layout,
-    transpose: bool = False,
-    rotary_offset: int = 0,
-    order: Order = "tokens_first",
-    threads: int = 0,
-) -> Tensor:
-    """Rotates x by the given cos and sin, [tokens, pairs] or [batch, tokens, pairs], with gradients for all three.
-
-    Features [rotary_offset, rotary_offset + 2 pairs) of each head are rotated, the rest are copied. A batch of 1 in cos
-    and sin is used for every batch row of x. The gradient of cos and sin is the sum over heads.
-    """
-    if cos.dim() == 3 and cos.shape[0] == 1:
-        cos, sin = cos.squeeze(0), sin.squeeze(0)
-    if not direct(x, cos, sin):
-        require_readable("rotate_by", x=x, cos=cos, sin=sin)
-        return rotate_by_op(x, cos, sin, layout, transpose, rotary_offset, order, threads)
-    if needs_grad(x, cos, sin):
-        return _applied(_RotateBy, x, cos, sin, layout, transpose, rotary_offset, order, threads)
-    return _turned_by(x, cos, sin, layout, transpose, rotary_offset, order, threads)
-
-
-def _turned_by(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    layout: Layout,
-    transpose: bool,
-    rotary_offset: int,
-    order: Order,
-    threads: int,
-    out: Tensor | None = None,
-) -> Tensor:
-    return _core.rotate_by(
-        _detached(x),
-        _detached(cos),
-        _detached(sin),
-        layout=layout,
-        transpose=transpose,
-        rotary_offset=rotary_offset,
-        order=order,
-        threads=threads,
-        out=out,
-    )
-
-
-def _pair_members(x: Tensor, layout: str, first: int, pairs: int) -> tuple[Tensor, Tensor]:
-    if layout == "half":
-        return x[..., first : first + pairs], x[..., first + pairs : first + 2 * pairs]
-    return x[..., first : first + 2 * pairs : 2], x[..., first + 1 : first + 2 * pairs : 2]
-
-
-def _rotate_by_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None) -> None:
-    x, cos, sin, *choices = inputs
-    # x is saved only if cos or sin needs a gradient.
-    table_needs = cos.requires_grad or sin.requires_grad
-    ctx.save_for_backward(x if table_needs else None, cos, sin)
-    ctx.choices = choices
-
-
-def _rotate_by_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, cos, sin = ctx.saved_tensors
-    layout, transpose, rotary_offset, order, threads = ctx.choices
-    d_x = d_cos = d_sin = None
-    if ctx.needs_input_grad[0]:
-        d_x = rotate_by(
-            grad,
-            cos,
-            sin,
-            layout=layout,
-            transpose=not transpose,
-            rotary_offset=rotary_offset,
-            order=order,
-            threads=threads,
-        )
-    if x is not None:
-        read, written = layout, layout
-        if layout == "interleaved_to_half":
-            read, written = ("half", "interleaved") if transpose else ("interleaved", "half")
-        wide = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
-        pairs = cos.shape[-1]
-        a, b = _pair_members(x.to(wide), read, rotary_offset, pairs)
-        d_a, d_b = _pair_members(grad.to(wide), written, rotary_offset, pairs)
-        head_axis = -3 if order == "heads_first" else -2
-        # RoFormer (34), differentiated by its cos and sin; transpose negates sin.
-        d_cos = (d_a * a + d_b * b).sum(head_axis).sum_to_size(cos.shape).to(cos.dtype)
-        d_sin = (d_b * a - d_a * b).sum(head_axis).sum_to_size(sin.shape).to(sin.dtype)
-        if transpose:
-            d_sin = -d_sin
-    return (d_x, d_cos, d_sin, *(None,) * 5)
-
-
-class _RotateBy(Function):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        _rotate_by_keep(ctx, inputs, None)
-        return _turned_by(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _rotate_by_backward(ctx, grads[0])
-
-
-rotate_by_op.register_autograd(_rotate_by_backward, setup_context=_rotate_by_keep)
-
-
-def rotate_by_(
-    x: Tensor, cos: Tensor, sin: Tensor, *, layout: Layout, order: Order = "tokens_first", threads: int = 0
-) -> Tensor:
-    """rotate_by() written to x, as write() does; without a copy if no gradient is needed."""
-    if not direct(x, cos, sin) or needs_grad(x, cos, sin) or x.stride(-1) != 1:
-        # cos and sin need the numbers that x had.
-        source = x.clone() if needs_grad(cos, sin) else x
-        return write(x, rotate_by(source, cos, sin, layout=layout, order=order, threads=threads))
-    if cos.dim() == 3 and cos.shape[0] == 1:
-        cos, sin = cos.squeeze(0), sin.squeeze(0)
-    bare = _detached(x)
-    _turned_by(bare, cos, sin, layout, False, 0, order, threads, out=bare)
-    return x
-
-
-def write(x: Tensor, numbers: Tensor) -> Tensor:
-    """Writes numbers to x and returns x, now with the history of `numbers`.
-
-    torch cannot record that for a leaf that requires grad, nor for a view that is one of several (chunk, unbind), belongs
-    to a leaf or comes from a custom function. Then the result is an alias of x that has the gradient, as in flash-attn,
-    and x keeps its own history.
-    """
-    if not needs_grad(x):
-        return x.copy_(numbers)
-    if x.is_leaf:
-        return _write_alias(x, numbers)
-    if torch.compiler.is_compiling():
-        return x.copy_(numbers)
-    try:
-        return x.copy_(numbers)  # refused before anything is written
-    except RuntimeError:
-        return _write_alias(x, numbers)
-
-
-@torch.compiler.disable
-def _write_alias(x: Tensor, numbers: Tensor) -> Tensor:
-    return cast(Tensor, _applied(_Write, x, numbers))
-
-
-class _Write(Function):
-    """(x, numbers) -> x with the numbers in it; the gradient goes to `numbers` alone."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, numbers: Tensor) -> Tensor:
-        # A view shares its version with its siblings: if it counted, torch would refuse to use them.
-        (x if x.is_leaf else x.data).copy_(numbers)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, grads[0]
 
 
 def cos_sin(
@@ -388,4 +280,4 @@ def cos_sin(
     return cos_sin_op(rows, at, spec_text(spec), "pairs", dtype, angles)
 
 
-__all__ = ["cos_sin", "rotate", "rotate_by", "rotate_qk"]
+__all__ = ["cos_sin", "rotate", "rotate_qk"]

@@ -1,4 +1,4 @@
-"""Custom ops of rotation: phasor::rotate, phasor::rotate_by and phasor::cos_sin; _rotate has their gradients."""
+"""Custom ops of rotation: phasor::rotate, phasor::rotate_by and phasor::cos_sin; _rotate and _rotate_by have their gradients."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ._common import exact_or_own, needs_grad, refusal, require_readable, shape_text
-from ._rotate import rotate_by, rotate_by_, write
+from ._rotate_by import rotate_by, rotate_by_, write
 
 if TYPE_CHECKING:
     from .._core import Layout

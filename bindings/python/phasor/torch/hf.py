@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .._core import Error, RopeSpec
 from ._common import refusal, shape_text, spec_of, spec_text
-from ._rotate import rotate_by
+from ._rotate_by import rotate_by
 from ._rotation_ops import cos_sin_op
 
 if TYPE_CHECKING:

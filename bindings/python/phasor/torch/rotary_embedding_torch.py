@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ._common import exact_or_own, needs_grad, refusal, shape_text
-from ._rotate import rotate_by
+from ._rotate_by import rotate_by
 
 if TYPE_CHECKING:
     from .._core import Order
