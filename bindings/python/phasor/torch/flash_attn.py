@@ -66,6 +66,12 @@ def apply_rotary_emb_qkv_(
     q, k, v = _parts(qkv, num_heads_q)
     keeps_graph = needs_grad(qkv, cos, sin, cos_k, sin_k)
     cos_k, sin_k = cos if cos_k is None else cos_k, sin if sin_k is None else sin_k
+    if cos_k.shape != cos.shape:
+        raise refusal(
+            "shape_mismatch",
+            f"apply_rotary_emb_qkv_: cos_k must have the shape of cos, got {shape_text(cos_k)} and {shape_text(cos)}",
+        )
+    _check("apply_rotary_emb_qkv_", k, cos_k, sin_k, 4)
     q = apply_rotary_emb(q, cos, sin, interleaved, not keeps_graph, seqlen_offsets)
     k = apply_rotary_emb(k, cos_k, sin_k, interleaved, not keeps_graph, seqlen_offsets)
     if not keeps_graph:
@@ -188,13 +194,18 @@ def _check_rows(rows: Tensor, cos: Tensor) -> None:
         )
 
 
+def _state(buffer: Tensor | None) -> tuple[int, int]:
+    """A buffer that was loaded or replaced since is another tensor, or has another version."""
+    return id(buffer), 0 if buffer is None or buffer.is_inference() else buffer._version
+
+
 class RotaryEmbedding(nn.Module):
     """flash-attn's rotary module: forward() rotates queries and keys in place.
 
     dim: the rotated features of a head. base: the 10000 under the power. interleaved: neighbours are pairs, else the two
     halves. scale_base (xPos; 512 in its paper): queries grow and keys shrink with the position, centred at half of the
     longest length so far. Angles are exact: float64, rounded once to cos and sin in the dtype of the queries; so
-    pos_idx_in_fp32 (an argument up to version 2.6; a device in its place is taken as one) changes nothing.
+    pos_idx_in_fp32, which newer versions do not have, changes nothing (a device in its place is taken as the device).
     inv_freq may be replaced: other frequencies are used as they are.
     """
 
@@ -288,10 +299,8 @@ class RotaryEmbedding(nn.Module):
 
     @torch.no_grad()
     def _update_cos_sin_cache(self, seqlen: int, dtype: torch.dtype) -> None:
-        # Frequencies that were loaded or replaced since are another tensor, or have another version.
         of_inference = self._cos_cached is not None and self._cos_cached.is_inference() and self.training
-        version = 0 if self.inv_freq.is_inference() else self.inv_freq._version
-        made_of = (id(self.inv_freq), version, self.scale_base, dtype)
+        made_of = (_state(self.inv_freq), _state(self.scale), self.scale_base, dtype)
         if seqlen <= self._seq_len_cached and made_of == self._made_of and not of_inference:
             return
         positions = torch.arange(seqlen, dtype=torch.float64)

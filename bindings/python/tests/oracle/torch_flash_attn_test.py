@@ -133,6 +133,16 @@ def test_packed_forms_in_place(grouped: bool, leaf: bool, table: tuple[Tensor, T
     torch.testing.assert_close(kv.grad, 2 * randn(2, TOKENS, 2, 2, DIM), msg="a rotation keeps the length")
 
 
+def test_nothing_is_rotated_if_the_keys_cannot_be(table: tuple[Tensor, Tensor]) -> None:
+    cos, sin = table
+    qkv = randn(2, TOKENS, 3, 2, DIM)
+    for tables in ((cos[:, :1], sin[:, :1]), (cos[:2], sin[:2]), (cos, sin[:2])):
+        kept = qkv.clone()
+        with pytest.raises(phasor.Error) as refused:
+            flash_attn.apply_rotary_emb_qkv_(kept, cos, sin, *tables)
+        assert refused.value.code == "shape_mismatch" and torch.equal(kept, qkv)
+
+
 def test_in_place_inside_torch_compile(table: tuple[Tensor, Tensor]) -> None:
     cos, sin = table
     torch._dynamo.reset()
@@ -176,7 +186,7 @@ def test_module_rotates_qkv_and_kv(offset: int, interleaved: bool) -> None:
     for call in ({"num_heads_q": 2}, {"max_seqlen": 40, "num_heads_q": 2}):
         turned = rotary(grouped.clone(), None, offset, **call)
         torch.testing.assert_close(turned[:, :, :3], exact(grouped[:, :, :3], cos, sin, interleaved))
-    assert torch.equal(rotary(grouped.clone(), None, offset, 40, 2), turned), "the order of version 2.7"
+    assert torch.equal(rotary(grouped.clone(), None, offset, 40, 2), turned), "without cu_seqlens in the order"
     q, kv = rotary(qkv[:, :, 0].clone(), qkv[:, :, 1:].clone(), offset)
     assert torch.equal(q, rotated[:, :, 0]) and torch.equal(kv, rotated[:, :, 1:])
     starts = torch.tensor([offset, offset + 3])
