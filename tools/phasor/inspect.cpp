@@ -50,7 +50,7 @@ Contents contents_of_gguf(const io::GgufFile& file) {
   }
   for (const io::Tensor& tensor : file.tensors()) {
     contents.tensors.push_back({tensor.name, std::string(io::name_of(tensor.type)), "",
-                                tensor.shape, tensor.bytes.size()});
+                                tensor.shape, tensor.byte_size()});
   }
   for (const io::SkippedTensor& tensor : file.skipped())
     contents.unsupported.push_back({tensor.name, tensor.type, "", tensor.shape, 0});
@@ -71,7 +71,7 @@ Contents contents_of_safetensors(const io::SafetensorsCheckpoint& checkpoint) {
     }
     for (const io::Tensor& tensor : shard.file.tensors()) {
       contents.tensors.push_back({tensor.name, std::string(io::name_of(tensor.type)), shard.name,
-                                  tensor.shape, tensor.bytes.size()});
+                                  tensor.shape, tensor.byte_size()});
     }
   }
   return contents;

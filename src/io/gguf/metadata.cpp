@@ -72,7 +72,7 @@ class MetadataReader {
     if constexpr (std::is_same_v<Kept, bool>) {
       return boolean();
     } else if constexpr (std::is_same_v<Kept, std::string>) {
-      return std::string(cursor_.text(value_name()));
+      return cursor_.text(value_name());
     } else {
       return static_cast<Kept>(cursor_.take<Stored>(value_name()));
     }
