@@ -77,8 +77,8 @@ std::vector<float> WeightReader::floats(const io::Tensor& tensor) const {
   const auto found =
       std::find_if(out.begin(), out.end(), [](float value) { return !std::isfinite(value); });
   if (found != out.end()) {
-    refuse(message(checkpoint_.name(), ": tensor ", tensor.name,
-                   ": weights must be finite, got ", *found, " in element ", found - out.begin()));
+    refuse(message(checkpoint_.name(), ": tensor ", tensor.name, ": weights must be finite, got ",
+                   *found, " in element ", found - out.begin()));
   }
   return out;
 }

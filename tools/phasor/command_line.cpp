@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
@@ -201,7 +202,7 @@ int fail(const CommandLine& line, std::string_view verb, std::string_view text) 
   for (char& character : one_line) {
     if (character == '\n' || character == '\r') character = ' ';
   }
-  fmt::print(stderr, "{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, one_line);
+  print_err("{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, one_line);
   return exit_code::wrong;
 }
 

@@ -59,7 +59,7 @@ struct PHASOR_API Tensor {
   std::shared_ptr<const InputFile> file = nullptr;
   std::uint64_t offset = 0;  // of its first byte in the file
 
-  [[nodiscard]] std::int64_t size() const noexcept;  // product of shape; 1 for a scalar
+  [[nodiscard]] std::int64_t size() const noexcept;      // product of shape; 1 for a scalar
   [[nodiscard]] std::size_t byte_size() const noexcept;  // as many as type and shape need
 };
 

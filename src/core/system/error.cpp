@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "phasor/core/internal/visible_text.hpp"
+
 namespace phasor::detail {
 
 void append_to(std::string& text, std::int64_t number) { text += std::to_string(number); }
@@ -17,6 +19,9 @@ void append_to(std::string& text, double number) {
 }  // namespace phasor::detail
 
 namespace phasor {
+
+Error::Error(ErrorCode code, const std::string& message)
+    : std::runtime_error(core::visible_text(message)), code_(code) {}
 
 void refuse(ErrorCode code, const std::string& text) { throw Error(code, text); }
 

@@ -141,8 +141,8 @@ Result<Done> check_unchanged(const InputFile& file, std::string_view doing) {
 
 Result<Done> read_at(const InputFile& file, std::uint64_t offset, std::span<std::byte> into) {
   while (!into.empty()) {
-    const ssize_t got = ::pread(file.descriptor.number(), into.data(), into.size(),
-                                static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(file.descriptor.number(), into.data(), into.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error(file.name, "read", errno);
     if (got == 0) {
@@ -217,8 +217,7 @@ Result<Done> replace_file(const fs::path& path,
   if (exists) {
     // Only root can change the owner; otherwise the new file belongs to the writer.
     const bool other_owner = existing.st_uid != ::geteuid() || existing.st_gid != ::getegid();
-    if (other_owner && ::fchown(descriptor, existing.st_uid, existing.st_gid) != 0)
-      errno = 0;
+    if (other_owner && ::fchown(descriptor, existing.st_uid, existing.st_gid) != 0) errno = 0;
     if (::fchmod(descriptor, existing.st_mode & 0777) != 0) {
       return system_error(name, "set the mode of", errno);
     }

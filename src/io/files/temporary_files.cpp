@@ -115,15 +115,13 @@ Result<TemporaryFile> TemporaryFile::create(const fs::path& folder, const std::s
   sweep(folder);
   for (int i = 0; i < kMaxNames; ++i) {
     fs::path candidate = temporary_name(folder);
-    Descriptor descriptor(
-        ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    Descriptor descriptor(::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (descriptor.number() < 0 && errno != EEXIST) return system_error(name, "write", errno);
     if (descriptor.number() >= 0 && holds(descriptor))
       return TemporaryFile(std::move(candidate), std::move(descriptor));
   }
-  return Error(ErrorCode::io,
-               message("cannot write ", name, ": too many temporary files (", kStart, "*", kEnd,
-                       ") in ", shown(folder)));
+  return Error(ErrorCode::io, message("cannot write ", name, ": too many temporary files (", kStart,
+                                      "*", kEnd, ") in ", shown(folder)));
 }
 
 TemporaryFile::TemporaryFile(fs::path path, Descriptor descriptor) noexcept

@@ -52,8 +52,8 @@ class GgufCursor {
     const std::size_t start = at_;
     const std::size_t size = length(what);
     if (size < 1 || size > kMaxGgufName) {
-      refuse(
-          message(what, " at byte ", start, " must have 1 to ", kMaxGgufName, " bytes, got ", size));
+      refuse(message(what, " at byte ", start, " must have 1 to ", kMaxGgufName, " bytes, got ",
+                     size));
     }
     std::string taken = characters(size);
     for (const char character : taken) {

@@ -20,7 +20,6 @@ struct GgufDirectory {
 //
 // throws   Error(invalid_argument); Error(io)
 [[nodiscard]] GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count,
-                                                std::size_t alignment,
-                                                const ByteSource& source);
+                                                std::size_t alignment, const ByteSource& source);
 
 }  // namespace phasor::io

@@ -36,8 +36,8 @@ Result<std::string> header_text(const ByteSource& source, std::string_view name)
   }
   const std::size_t rest = source.size() - kSafetensorsLengthField;
   if (length > rest) {
-    return file_error(name, message(kTruncated, "the header needs ", length, " bytes, ", rest,
-                                    " are left"));
+    return file_error(
+        name, message(kTruncated, "the header needs ", length, " bytes, ", rest, " are left"));
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   source.read(kSafetensorsLengthField, std::as_writable_bytes(std::span(text)));

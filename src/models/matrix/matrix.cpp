@@ -91,12 +91,11 @@ void refuse_non_finite(const io::Tensor& tensor, std::int64_t first, std::int64_
   const std::int64_t at = static_cast<std::int64_t>(found->block) * elements;
   const std::int64_t column = at % columns;
   refuse_tensor(ErrorCode::invalid_argument, tensor,
-                elements == 1
-                    ? message("weights must be finite, got ", found->value, " in row ",
-                              first + at / columns, ", column ", column)
-                    : message("the scales of blocks must be finite, got ", found->value,
-                              " in row ", first + at / columns, ", columns ", column, " to ",
-                              column + elements - 1));
+                elements == 1 ? message("weights must be finite, got ", found->value, " in row ",
+                                        first + at / columns, ", column ", column)
+                              : message("the scales of blocks must be finite, got ", found->value,
+                                        " in row ", first + at / columns, ", columns ", column,
+                                        " to ", column + elements - 1));
 }
 
 }  // namespace

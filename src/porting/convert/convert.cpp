@@ -126,8 +126,8 @@ struct Layouts {
 }
 
 // Each safetensors file must be one that the checkpoint has opened, and still the same.
-void check_shards(const io::SafetensorsCheckpoint& checkpoint,
-                  const std::vector<SourceFile>& files, const fs::path& folder) {
+void check_shards(const io::SafetensorsCheckpoint& checkpoint, const std::vector<SourceFile>& files,
+                  const fs::path& folder) {
   for (const SourceFile& file : files) {
     if (!file.name.ends_with(".safetensors")) continue;
     const auto& shards = checkpoint.shards();
@@ -142,7 +142,8 @@ void check_shards(const io::SafetensorsCheckpoint& checkpoint,
     }
     const std::vector<io::Tensor>& tensors = shard->file.tensors();
     if (!tensors.empty() && tensors.front().file->state != file.state) {
-      refuse(ErrorCode::io, message(io::shown(folder / file.name), ": the file changed while it was read"));
+      refuse(ErrorCode::io,
+             message(io::shown(folder / file.name), ": the file changed while it was read"));
     }
   }
 }
@@ -291,8 +292,9 @@ class Conversion {
       what = message((*now)[i].name, " was written to or replaced");
       break;
     }
-    refuse(ErrorCode::io, message(io::shown(options_.source), ": the source changed during the conversion (",
-                                  what, "); the destination was removed, convert again"));
+    refuse(ErrorCode::io,
+           message(io::shown(options_.source), ": the source changed during the conversion (", what,
+                   "); the destination was removed, convert again"));
   }
 
   const ConvertOptions& options_;

@@ -96,9 +96,8 @@ class Copy {
       if (written <= 0) {
         return Error(
             ErrorCode::io,
-            message(
-                io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
-                "; the bytes written so far are kept: run the same command again to resume"));
+            message(io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
+                    "; the bytes written so far are kept: run the same command again to resume"));
       }
       position_ += static_cast<std::uint64_t>(written);
       bytes = bytes.subspan(static_cast<std::size_t>(written));

@@ -59,8 +59,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
         message(io::shown(path),
                 ": only safetensors files are converted; move these weights to another folder"));
   }
-  return SourceFile{path.lexically_relative(folder).generic_string(),
-                    io::state_of(status)};
+  return SourceFile{path.lexically_relative(folder).generic_string(), io::state_of(status)};
 }
 
 [[nodiscard]] std::string boot_id() {
@@ -122,12 +121,11 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   if (found.to != wanted.to) return message("to ", core::name_of(found.to));
   if (found.from != wanted.from) return message("from ", core::name_of(found.from));
   // Not by the inode: some network file systems do not keep it, and the journal does not hold it.
-  const bool same = std::equal(
-      found.files.begin(), found.files.end(), wanted.files.begin(), wanted.files.end(),
-      [](const SourceFile& a, const SourceFile& b) {
-        return a.name == b.name && a.state.size == b.state.size &&
-               a.state.modified_ns == b.state.modified_ns;
-      });
+  const bool same = std::equal(found.files.begin(), found.files.end(), wanted.files.begin(),
+                               wanted.files.end(), [](const SourceFile& a, const SourceFile& b) {
+                                 return a.name == b.name && a.state.size == b.state.size &&
+                                        a.state.modified_ns == b.state.modified_ns;
+                               });
   if (!same) return "of a source that has changed since";
   return std::nullopt;
 }
@@ -140,9 +138,8 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
 [[nodiscard]] bool is_empty_but(const fs::path& folder, const fs::path& unfinished) {
   std::error_code error;
   const fs::directory_iterator entries(folder, error);
-  return std::all_of(begin(entries), end(entries), [&](const fs::directory_entry& entry) {
-    return entry.path() == unfinished;
-  });
+  return std::all_of(begin(entries), end(entries),
+                     [&](const fs::directory_entry& entry) { return entry.path() == unfinished; });
 }
 
 void remove_copies(const fs::path& folder, const std::vector<SourceFile>& files) {

@@ -16,7 +16,7 @@ struct stat;
 
 namespace phasor::io {
 
-// A path in one line: control characters become '?'.
+// A path in one line, as core::visible_text() shows it.
 [[nodiscard]] std::string shown(const std::filesystem::path& path);
 
 // Error(io): `cannot open name: no such file or directory`; `doing` is "open", "write", ...
