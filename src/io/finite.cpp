@@ -1,5 +1,7 @@
 #include "phasor/io/internal/finite.hpp"
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -9,29 +11,40 @@
 namespace phasor::io {
 namespace {
 
-// How a number is stored: as Bits, and not finite if all bits of kExponent are set.
-struct AsFloat {
-  using Bits = std::uint32_t;
-  static constexpr Bits kExponent = 0x7f800000U;
-  static float value(Bits bits) noexcept {
-    float value = 0.0F;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
+// How numbers are stored in Bits. A number is not finite if all bits of its exponent are set; adding 1 to
+// such an exponent sets the bit of the sign.
+template <class Stored, Stored kExponent, Stored kSign>
+struct Exponent {
+  using Bits = Stored;
+  // 0 if all numbers are finite.
+  static Bits overflow(Bits bits) noexcept {
+    constexpr auto kOne = static_cast<Bits>(kExponent & (~kExponent + 1U));
+    return static_cast<Bits>(((bits & kExponent) + kOne) & kSign);
   }
 };
-struct AsHalf {
-  using Bits = std::uint16_t;
-  static constexpr Bits kExponent = 0x7c00U;
-  static float value(Bits bits) noexcept { return core::to_float(core::Half{bits}); }
+struct Float : Exponent<std::uint32_t, 0x7f800000U, 0x80000000U> {
+  static float value(Bits bits) noexcept { return std::bit_cast<float>(bits); }
 };
-struct AsBFloat16 {
-  using Bits = std::uint16_t;
-  static constexpr Bits kExponent = 0x7f80U;
+struct BFloat16 : Exponent<std::uint16_t, 0x7f80U, 0x8000U> {
   static float value(Bits bits) noexcept { return core::to_float(core::BFloat16{bits}); }
 };
+struct Half : Exponent<std::uint16_t, 0x7c00U, 0x8000U> {
+  static float value(Bits bits) noexcept { return core::to_float(core::Half{bits}); }
+};
+// The scale and the minimum of a block.
+struct TwoHalves {
+  using Bits = std::uint32_t;
+  static Bits overflow(Bits bits) noexcept {
+    return ((bits & 0x7c007c00U) + 0x04000400U) & 0x80008000U;
+  }
+  static float value(Bits bits) noexcept {
+    const auto scale = static_cast<std::uint16_t>(bits);
+    return Half::value(Half::overflow(scale) != 0 ? scale : static_cast<std::uint16_t>(bits >> 16));
+  }
+};
 
-// One number in each kStride bytes. The first pass has no branch, so that the compiler makes vectors of
-// it; the second runs only when there is something to find.
+// One number in each kStride bytes. The first pass has no branch and inner loops of a fixed length, so
+// that the compiler makes vectors of it; the second runs only when there is something to find.
 template <class Stored, std::size_t kStride = sizeof(typename Stored::Bits)>
 std::optional<NonFinite> find(std::span<const std::byte> blocks, std::size_t offset = 0) noexcept {
   using Bits = typename Stored::Bits;
@@ -41,24 +54,20 @@ std::optional<NonFinite> find(std::span<const std::byte> blocks, std::size_t off
     std::memcpy(&bits, blocks.data() + i * kStride + offset, sizeof(bits));
     return bits;
   };
-  const auto is_found = [](Bits bits) {
-    return static_cast<Bits>(bits & Stored::kExponent) == Stored::kExponent;
-  };
-  Bits found = 0;
-  for (std::size_t i = 0; i < count; ++i) found |= static_cast<Bits>(is_found(bits_of(i)) ? 1 : 0);
-  if (found == 0) return std::nullopt;
+  constexpr std::size_t kLanes = 64 / sizeof(Bits);
+  std::array<Bits, kLanes> lanes{};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] |= Stored::overflow(bits_of(i + lane));
+  }
+  Bits any = 0;
+  for (const Bits lane : lanes) any |= lane;
+  for (; i < count; ++i) any |= Stored::overflow(bits_of(i));
+  if (any == 0) return std::nullopt;
   std::size_t at = 0;
-  while (!is_found(bits_of(at))) ++at;
+  while (Stored::overflow(bits_of(at)) == 0) ++at;
   return NonFinite{at, Stored::value(bits_of(at))};
-}
-
-// The scale and the minimum of each block.
-template <std::size_t kStride>
-std::optional<NonFinite> find_pair(std::span<const std::byte> blocks) noexcept {
-  const std::optional<NonFinite> scale = find<AsHalf, kStride>(blocks);
-  const std::optional<NonFinite> minimum = find<AsHalf, kStride>(blocks, 2);
-  if (!scale || (minimum && minimum->block < scale->block)) return minimum;
-  return scale;
 }
 
 // As float32: a double beyond its range is infinite.
@@ -81,27 +90,27 @@ std::optional<NonFinite> find_non_finite(TensorType type,
     case TensorType::f64:
       return find_double(blocks);
     case TensorType::f32:
-      return find<AsFloat>(blocks);
+      return find<Float>(blocks);
     case TensorType::f16:
-      return find<AsHalf>(blocks);
+      return find<Half>(blocks);
     case TensorType::bf16:
-      return find<AsBFloat16>(blocks);
+      return find<BFloat16>(blocks);
     case TensorType::q4_0:
-      return find<AsHalf, 18>(blocks);
+      return find<Half, 18>(blocks);
     case TensorType::q5_0:
-      return find<AsHalf, 22>(blocks);
+      return find<Half, 22>(blocks);
     case TensorType::q8_0:
-      return find<AsHalf, 34>(blocks);
+      return find<Half, 34>(blocks);
     case TensorType::q6_k:
-      return find<AsHalf, 210>(blocks, kScaleOfQ6K);
+      return find<Half, 210>(blocks, kScaleOfQ6K);
     case TensorType::q4_1:
-      return find_pair<20>(blocks);
+      return find<TwoHalves, 20>(blocks);
     case TensorType::q5_1:
-      return find_pair<24>(blocks);
+      return find<TwoHalves, 24>(blocks);
     case TensorType::q4_k:
-      return find_pair<144>(blocks);
+      return find<TwoHalves, 144>(blocks);
     case TensorType::q5_k:
-      return find_pair<176>(blocks);
+      return find<TwoHalves, 176>(blocks);
     default:
       return std::nullopt;
   }

@@ -133,7 +133,7 @@ TEST_F(LogitsCommand, ModelsThatAreNotFiniteAreRefused) {
   const std::string tensor = "model.layers.1.self_attn.v_proj.weight";
   const std::vector<std::pair<float, Values>> cases = {
       {std::numeric_limits<float>::quiet_NaN(), {tensor, "nan"}},
-      {std::numeric_limits<float>::max(), {"layer 1 of 3", "inf"}}};
+      {std::numeric_limits<float>::max(), "layer 1 of 3"}};
   for (const auto& [value, shown] : cases) {
     tests::copy_with_value(path + "model", at("model"), tensor, value);
     const std::string model = file("model"), ids = path + "input_ids.npy";

@@ -333,11 +333,11 @@ def test_weights_and_results_must_be_finite(tmp_path: pathlib.Path) -> None:
         lambda: model.logits([1, 2, 3]),
         lambda: list(model.generate_ids([1, 2, 3], tokens=4)),
     ):
-        with pytest.raises(phasor.Error, match="layer 1 of 3.*inf"):
+        with pytest.raises(phasor.Error, match="layer 1 of 3"):
             call()
     encoder = "roformer.encoder.layer.2.output.dense.weight"
     wide = phasor.Model.load(changed_model(tmp_path / "wide", "roformer_mlm", encoder, 3e38))
-    with pytest.raises(phasor.Error, match="layer 2 of 3.*inf"):
+    with pytest.raises(phasor.Error, match="layer 2 of 3"):
         wide.logits([1, 2, 3])
 
 

@@ -1,5 +1,6 @@
 #include "phasor/core/error.hpp"
 
+#include <cmath>
 #include <cstdio>
 
 #include "phasor/core/internal/visible_text.hpp"
@@ -11,6 +12,10 @@ void append_to(std::string& text, std::int64_t number) { text += std::to_string(
 void append_to(std::string& text, std::uint64_t number) { text += std::to_string(number); }
 
 void append_to(std::string& text, double number) {
+  if (std::isnan(number)) {  // the sign of a NaN says nothing
+    text += "nan";
+    return;
+  }
   char digits[32];
   const int size = std::snprintf(digits, sizeof(digits), "%.17g", number);
   text.append(digits, static_cast<std::size_t>(size));

@@ -1,8 +1,9 @@
 // The temporary files that replace_file() writes.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
-#include <optional>
+#include <string>
 
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/posix_file.hpp"
