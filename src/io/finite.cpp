@@ -43,8 +43,9 @@ struct TwoHalves {
   }
 };
 
-// One number in each kStride bytes. The first pass has no branch and inner loops of a fixed length, so
-// that the compiler makes vectors of it; the second runs only when there is something to find.
+// One number in each kStride bytes. The first pass has no branch; numbers without a gap go through loops
+// of a fixed length, which the compiler makes vectors of. The second pass runs only when there is
+// something to find.
 template <class Stored, std::size_t kStride = sizeof(typename Stored::Bits)>
 std::optional<NonFinite> find(std::span<const std::byte> blocks, std::size_t offset = 0) noexcept {
   using Bits = typename Stored::Bits;
@@ -54,15 +55,17 @@ std::optional<NonFinite> find(std::span<const std::byte> blocks, std::size_t off
     std::memcpy(&bits, blocks.data() + i * kStride + offset, sizeof(bits));
     return bits;
   };
-  constexpr std::size_t kLanes = 64 / sizeof(Bits);
-  std::array<Bits, kLanes> lanes{};
+  std::uint32_t any = 0;
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane)
-      lanes[lane] |= Stored::overflow(bits_of(i + lane));
+  if constexpr (kStride == sizeof(Bits)) {
+    constexpr std::size_t kLanes = 64 / sizeof(Bits);
+    std::array<Bits, kLanes> lanes{};
+    for (; i + kLanes <= count; i += kLanes) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] |= Stored::overflow(bits_of(i + lane));
+    }
+    for (const Bits lane : lanes) any |= lane;
   }
-  Bits any = 0;
-  for (const Bits lane : lanes) any |= lane;
   for (; i < count; ++i) any |= Stored::overflow(bits_of(i));
   if (any == 0) return std::nullopt;
   std::size_t at = 0;
