@@ -74,8 +74,8 @@ class PHASOR_API SafetensorsCheckpoint {
   std::vector<Shard> shards_;
 };
 
-// Writes the tensors, which are in memory, in the order given, 8-byte aligned header, through
-// replace_file().
+// Writes the tensors in the order given, 8-byte aligned header, through replace_file(). They may be
+// those of an open file, of `path` itself too.
 //
 // error    Error(invalid_argument): a name twice or "__metadata__", bytes that disagree with type
 //          and shape, a type that safetensors does not have; Error(io)
