@@ -11,6 +11,7 @@
 #include "models/matrix/quantised_tensor.hpp"
 #include "models/numbers.hpp"
 #include "phasor/models/generate.hpp"
+#include "phasor/models/internal/matrix.hpp"
 #include "phasor/models/internal/perplexity.hpp"
 #include "phasor/models/roformer.hpp"
 #include "support/changed_model.hpp"
