@@ -784,7 +784,8 @@ PHASOR_API phasor_status phasor_sequence_truncate(phasor_sequence* sequence, int
 PHASOR_API phasor_status phasor_sequence_shift(phasor_sequence* sequence, int64_t keep,
                                                int64_t drop);
 /* Runs `count` more ids of the sequence. The last token's logits, [vocabulary], are written unless
- * logits is NULL. One call at a time per model, of this and of phasor_generate. */
+ * logits is NULL. One call at a time per model, of this and of phasor_generate. Numbers that exceed
+ * float32 are PHASOR_OUT_OF_RANGE, with the first layer where they do; the sequence is unchanged. */
 PHASOR_API phasor_status phasor_model_forward(phasor_model* model, phasor_sequence* sequence,
                                               const int64_t* ids, size_t count, float* logits,
                                               size_t logits_count);

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "run_parts.hpp"
 
@@ -53,9 +54,8 @@ class Conversation {
       // A turn is the user's message and its answer.
       const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(first_turn_);
       messages_.erase(oldest, oldest + 2);
-      fmt::print(stderr,
-                 "(dropped the oldest message and answer: the conversation had {} tokens)\n",
-                 ids.size());
+      print_err("(dropped the oldest message and answer: the conversation had {} tokens)\n",
+                ids.size());
     }
   }
 
@@ -75,7 +75,7 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
   if (flags.stats) print_load_stats(model);
   const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
   if (at_terminal)
-    fmt::print(stderr, "Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+    print_err("Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
   std::optional<std::string> line = flags.prompt;
   for (;;) {
     if (!line) {

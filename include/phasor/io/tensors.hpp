@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,34 +17,6 @@
 #include "phasor/export.h"
 
 namespace phasor::io {
-
-// The bytes of a file, mapped into memory without a copy.
-
-// Read-only. If another process shortens the file while it is mapped, reading the missing bytes
-// raises SIGBUS: replace files by renaming, as replace_file() does.
-class PHASOR_API MappedFile {
- public:
-  // Error(io) when the file is missing, unreadable or not a regular file. An empty file has no bytes.
-  [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);
-
-  MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
-  // The path, in one line, for messages.
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-
-  // Asks the kernel to read ahead; a hint that cannot fail.
-  void will_need(std::span<const std::byte> part) const noexcept;
-  // Frees the memory of the pages of `part`; reading them again reads the file again.
-  void release(std::span<const std::byte> part) const noexcept;
-
- private:
-  std::span<const std::byte> bytes_;
-  std::string name_;
-};
 
 // Types of safetensors and GGUF. The q types are quantised blocks of GGUF.
 enum class TensorType : std::uint8_t {
@@ -77,21 +50,40 @@ enum class TensorType : std::uint8_t {
 [[nodiscard]] PHASOR_API std::int64_t block_elements(TensorType type) noexcept;
 [[nodiscard]] PHASOR_API std::size_t block_bytes(TensorType type) noexcept;
 
+struct InputFile;  // an open file, of io/internal/posix_file.hpp
+class ByteSource;  // of src/io/files
+
 struct PHASOR_API Tensor {
   std::string name;
   TensorType type = TensorType::f32;
-  std::vector<std::int64_t> shape;   // outermost first, as NumPy; empty for a scalar
-  std::span<const std::byte> bytes;  // in the mapped file; as many as type and shape need
+  std::vector<std::int64_t> shape = {};  // outermost first, as NumPy; empty for a scalar
+  // A tensor in memory: its byte_size() bytes, which its maker keeps alive. Empty for one in a file.
+  std::span<const std::byte> bytes = {};
+  // A tensor in a file, which is read when needed. It is not mapped: reading a mapping of a file that
+  // another process has shortened raises SIGBUS, reading the file is an error.
+  std::shared_ptr<const InputFile> file = nullptr;
+  std::uint64_t offset = 0;  // of its first byte in the file
 
-  [[nodiscard]] std::int64_t size() const noexcept;  // product of shape; 1 for a scalar
+  [[nodiscard]] std::int64_t size() const noexcept;      // product of shape; 1 for a scalar
+  [[nodiscard]] std::size_t byte_size() const noexcept;  // as many as type and shape need
 };
+
+// Bytes [first, first + out.size()) of the tensor.
+//
+// throws   Error(out_of_range) when the range exceeds the tensor or the memory of its bytes; Error(io)
+//          when its file cannot be read or has become shorter
+PHASOR_API void read_bytes(const Tensor& tensor, std::size_t first, std::span<std::byte> out);
+// Whether the tensors have the same bytes.
+//
+// throws   as read_bytes()
+[[nodiscard]] PHASOR_API bool same_bytes(const Tensor& a, const Tensor& b);
 
 // The elements [first, first + out.size()) as float32: widened, or dequantised. f64 and integers
 // are rounded to nearest.
 //
 // throws   Error(out_of_range) when the range exceeds the tensor;
 //          Error(invalid_argument) when it does not start and end at a block;
-//          Error(unsupported) for the f8 types
+//          Error(unsupported) for the f8 types; Error(io) as read_bytes()
 PHASOR_API void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out);
 
 // safetensors files: a JSON header followed by the tensors.
@@ -116,14 +108,11 @@ class PHASOR_API SafetensorsFile {
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
     return metadata_;
   }
-  // Length field, header and padding: all bytes before the first tensor.
-  [[nodiscard]] std::span<const std::byte> head() const noexcept { return head_; }
-  // The mapping; empty after parse().
-  [[nodiscard]] const MappedFile& file() const noexcept { return file_; }
 
  private:
-  MappedFile file_;
-  std::span<const std::byte> head_;
+  [[nodiscard]] static Result<SafetensorsFile> read(const ByteSource& source,
+                                                    std::string_view name);
+
   std::vector<Tensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
   std::map<std::string, std::string> metadata_;
@@ -155,7 +144,8 @@ class PHASOR_API SafetensorsCheckpoint {
   std::vector<Shard> shards_;
 };
 
-// Writes the tensors in the order given, 8-byte aligned header, through replace_file().
+// Writes the tensors in the order given, 8-byte aligned header, through replace_file(). They may be
+// those of an open file, of `path` itself too.
 //
 // error    Error(invalid_argument): a name twice or "__metadata__", bytes that disagree with type
 //          and shape, a type that safetensors does not have; Error(io)
@@ -180,15 +170,16 @@ struct SkippedTensor {
 
 class PHASOR_API GgufFile {
  public:
-  // error    Error(io): the file cannot be opened. Error(invalid_argument), with the file's name: wrong
-  //          magic, version or byte order; counts and lengths beyond the end of the file; keys and
-  //          names that repeat or are not 1 to 65535 printable ASCII characters; unknown value
-  //          types, arrays of arrays, more than 2^25 array elements in all, a bool other than 0 and
-  //          1; an alignment that is not a power of two up to 2^30; types unknown to ggml; shapes
-  //          that do not have 1 to 4 positive dimensions or overflow; rows that are not whole
-  //          blocks; offsets that are not aligned, beyond the file or overlapping. Tensors of ggml
-  //          types that TensorType does not have are in skipped().
+  // error    Error(io): the file cannot be opened, or becomes shorter while it is read.
+  //          Error(invalid_argument), with the file's name: wrong magic, version or byte order; counts
+  //          and lengths beyond the end of the file; keys and names that repeat or are not 1 to 65535
+  //          printable ASCII characters; unknown value types, arrays of arrays, more than 2^25 array
+  //          elements in all, a bool other than 0 and 1; an alignment that is not a power of two up to
+  //          2^30; types unknown to ggml; shapes that do not have 1 to 4 positive dimensions or
+  //          overflow; rows that are not whole blocks; offsets that are not aligned, beyond the file or
+  //          overlapping. Tensors of ggml types that TensorType does not have are in skipped().
   [[nodiscard]] static Result<GgufFile> open(const std::filesystem::path& path);
+  // The same for bytes that the caller keeps alive; `name` is the file's name in messages.
   [[nodiscard]] static Result<GgufFile> parse(std::span<const std::byte> bytes,
                                               std::string_view name);
 
@@ -212,10 +203,10 @@ class PHASOR_API GgufFile {
   [[nodiscard]] const Tensor* find(std::string_view name) const noexcept;
   // The path, for messages.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] const MappedFile& file() const noexcept { return file_; }
 
  private:
-  MappedFile file_;
+  [[nodiscard]] static Result<GgufFile> read(const ByteSource& source, std::string_view name);
+
   std::string name_;
   std::uint32_t version_ = 0;
   std::map<std::string, GgufValue, std::less<>> metadata_;

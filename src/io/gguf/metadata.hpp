@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "phasor/io/internal/gguf_cursor.hpp"
+#include "io/gguf/cursor.hpp"
 #include "phasor/io/tensors.hpp"
 
 namespace phasor::io {

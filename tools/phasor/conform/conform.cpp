@@ -17,6 +17,7 @@
 #include "commands.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/file.hpp"
@@ -143,9 +144,9 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   std::size_t width = 4;
   for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
   for (const Verdict& verdict : verdicts) {
-    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", kStatuses[verdict.status], verdict.name, width,
-               number_text(verdict.max_error), number_text(verdict.tolerance));
-    if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
+    print_out("{:<11}  {:<{}}  {:>9}  {:>9}\n", kStatuses[verdict.status], verdict.name, width,
+              number_text(verdict.max_error), number_text(verdict.tolerance));
+    if (!verdict.failure.empty()) print_out("    {}\n", verdict.failure);
   }
 }
 
@@ -200,8 +201,8 @@ int run_conform(const ConformOptions& options) {
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);
-  fmt::print("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
-             tally.unsupported);
+  print_out("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
+            tally.unsupported);
   if (!options.json.empty()) write_json(options.json, verdicts, tally);
   return tally.failed + tally.unsupported == 0 ? exit_code::done : exit_code::difference;
 }
