@@ -74,7 +74,7 @@ NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const
     to_jax_ = library == "jax";
   }
   array_.emplace(object_, where, Access::write);
-  array_->tells_autograd_ = false;  // nobody has seen it
+  array_->tells_autograd_ = false;  // new: no graph refers to it
 }
 
 NewArray::NewArray(nb::handle like, Element element, std::span<const std::int64_t> shape,

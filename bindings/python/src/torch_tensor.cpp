@@ -7,7 +7,7 @@
 namespace phasor::python {
 namespace {
 
-// torch.Tensor; nullptr if nobody has imported torch.
+// torch.Tensor; nullptr if torch has not been imported.
 [[nodiscard]] PyTypeObject* tensor_type() {
   static PyTypeObject* known = nullptr;
   if (known != nullptr) return known;

@@ -256,8 +256,8 @@ def test_every_section_has_a_row_of_positions(sections):
     np.testing.assert_allclose(sin, np.sin(angles), atol=1e-12)
     x = np.random.default_rng(4).standard_normal((7, 2, 128))
     pairs = x[..., :64] + 1j * x[..., 64:]
-    turned = pairs * np.exp(1j * angles)[:, None]
-    expected = np.concatenate([turned.real, turned.imag], axis=-1)
+    rotated = pairs * np.exp(1j * angles)[:, None]
+    expected = np.concatenate([rotated.real, rotated.imag], axis=-1)
     np.testing.assert_allclose(phasor.rotate(x, spec, positions[:, None]), expected, atol=1e-11)
     assert phasor.audit(cos, sin, spec, positions)["as_good_as_its_type"] is True
     cache = phasor.KVCache(key_heads=2, head_dim=128, capacity=7, spec=spec)

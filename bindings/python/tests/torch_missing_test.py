@@ -19,7 +19,7 @@ except ImportError as error:
 """
 
 
-# A stand-in for torch: just what phasor asks a tensor for.
+# A substitute for torch: just what phasor asks a tensor for.
 STAND_IN = """
 import sys, types
 import numpy as np

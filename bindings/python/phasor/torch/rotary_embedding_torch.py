@@ -69,8 +69,8 @@ def apply_rotary_emb(
     if angles is not None and grow is not None:
         wide = torch.float64 if t.dtype == torch.float64 else torch.float32
         return _rotate_broadcast(t, (angles.cos() * grow).to(wide), (angles.sin() * grow).to(wide), first)
-    turned = middle * freqs.cos() * scale + rotate_half(middle) * freqs.sin() * scale
-    return torch.cat((t[..., :first], turned, t[..., last:]), dim=-1).to(t.dtype)
+    rotated = middle * freqs.cos() * scale + rotate_half(middle) * freqs.sin() * scale
+    return torch.cat((t[..., :first], rotated, t[..., last:]), dim=-1).to(t.dtype)
 
 
 def _broadcasts(given: Tensor, to: Tensor) -> bool:

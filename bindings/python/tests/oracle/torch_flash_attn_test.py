@@ -23,8 +23,8 @@ def exact(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     pairs = cos.shape[-1]
     head, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
     split = head.unflatten(-1, (pairs, 2)) if interleaved else head.unflatten(-1, (2, pairs)).transpose(-1, -2)
-    turned = torch.view_as_complex(split.contiguous()) * torch.complex(cos, sin)[:, None]
-    joined = torch.view_as_real(turned)
+    rotated = torch.view_as_complex(split.contiguous()) * torch.complex(cos, sin)[:, None]
+    joined = torch.view_as_real(rotated)
     return torch.cat(((joined if interleaved else joined.transpose(-1, -2)).flatten(-2), rest), -1)
 
 
@@ -70,18 +70,18 @@ def test_in_place_with_gradients(name: str, interleaved: bool, table: tuple[Tens
         x = randn(2, TOKENS, 2, DIM).requires_grad_()
         parts = SOURCES[name](x)
         kept = [part.detach() for part in parts]  # views of the same memory
-        turned = [
+        rotated = [
             flash_attn.apply_rotary_emb(part, cos, sin, interleaved, inplace=True)
             if in_place
             else exact(part, cos, sin, interleaved)
             for part in parts
         ]
         if in_place:
-            assert all(torch.equal(memory, result) for memory, result in zip(kept, turned, strict=True))
+            assert all(torch.equal(memory, result) for memory, result in zip(kept, rotated, strict=True))
             # Not for views that torch cannot record: their siblings would be of no use any more.
             assert name not in ("leaf", "result", "slice of a result") or all(memory._version > 0 for memory in kept)
-        results.append(torch.cat(turned, 2).detach())
-        (torch.cat(turned, 2) * weights).sum().backward()
+        results.append(torch.cat(rotated, 2).detach())
+        (torch.cat(rotated, 2) * weights).sum().backward()
         assert x.grad is not None
         gradients.append(x.grad)
     torch.testing.assert_close(*results)
@@ -146,10 +146,10 @@ def test_nothing_is_rotated_if_the_keys_cannot_be(table: tuple[Tensor, Tensor]) 
 def test_in_place_inside_torch_compile(table: tuple[Tensor, Tensor]) -> None:
     cos, sin = table
     torch._dynamo.reset()
-    turn = torch.compile(flash_attn.apply_rotary_emb_qkv_, backend="aot_eager")
+    compiled = torch.compile(flash_attn.apply_rotary_emb_qkv_, backend="aot_eager")
     for grad in (False, True):
         x = randn(2, TOKENS, 3, 2, DIM).requires_grad_(grad)
-        out = turn(x, cos, sin)
+        out = compiled(x, cos, sin)
         torch.testing.assert_close(out[:, :, 1], exact(randn(2, TOKENS, 3, 2, DIM)[:, :, 1], cos, sin, False))
         assert torch.equal(out, x)
     out.square().sum().backward()
@@ -184,9 +184,9 @@ def test_module_rotates_qkv_and_kv(offset: int, interleaved: bool) -> None:
     assert torch.equal(rotated[:, :, 2], qkv[:, :, 2])
     grouped = torch.cat((qkv[:, :, 0], qkv[:, :, 1, :1], qkv[:, :, 2, :1]), 2)
     for call in ({"num_heads_q": 2}, {"max_seqlen": 40, "num_heads_q": 2}):
-        turned = rotary(grouped.clone(), None, offset, **call)
-        torch.testing.assert_close(turned[:, :, :3], exact(grouped[:, :, :3], cos, sin, interleaved))
-    assert torch.equal(rotary(grouped.clone(), None, offset, 40, 2), turned), "without cu_seqlens in the order"
+        grouped_rotated = rotary(grouped.clone(), None, offset, **call)
+        torch.testing.assert_close(grouped_rotated[:, :, :3], exact(grouped[:, :, :3], cos, sin, interleaved))
+    assert torch.equal(rotary(grouped.clone(), None, offset, 40, 2), grouped_rotated), "without cu_seqlens in the order"
     q, kv = rotary(qkv[:, :, 0].clone(), qkv[:, :, 1:].clone(), offset)
     assert torch.equal(q, rotated[:, :, 0]) and torch.equal(kv, rotated[:, :, 1:])
     starts = torch.tensor([offset, offset + 3])
@@ -213,11 +213,11 @@ def test_module_of_xpos() -> None:
     """Queries are multiplied by zeta^((m - centre) / scale_base), keys divided by it."""
     rotary, plain = flash_attn.RotaryEmbedding(2 * PAIRS, scale_base=4), flash_attn.RotaryEmbedding(2 * PAIRS)
     qkv = randn(1, TOKENS, 3, 2, 2 * PAIRS)
-    grown, turned = rotary(qkv.clone()), plain(qkv.clone())
+    grown, rotated = rotary(qkv.clone()), plain(qkv.clone())
     zeta = (torch.arange(0, 2 * PAIRS, 2).double() + 0.8 * PAIRS) / (2.8 * PAIRS)
     growth = (zeta ** ((torch.arange(TOKENS).double() - TOKENS // 2) / 4)[:, None]).repeat(1, 2)[:, None].float()
-    torch.testing.assert_close(grown[:, :, 0], turned[:, :, 0] * growth)
-    torch.testing.assert_close(grown[:, :, 1], turned[:, :, 1] / growth)
+    torch.testing.assert_close(grown[:, :, 0], rotated[:, :, 0] * growth)
+    torch.testing.assert_close(grown[:, :, 1], rotated[:, :, 1] / growth)
     assert torch.equal(grown[:, :, 2], qkv[:, :, 2])
 
 
@@ -226,9 +226,9 @@ def test_module_is_exact_and_keeps_no_state() -> None:
     x = torch.zeros(1, 1, 1, 2 * PAIRS)
     x[..., :PAIRS] = 1
     kv = torch.zeros(1, 1, 2, 1, 2 * PAIRS)
-    turned = rotary(x, kv, 131071)[0]
+    rotated = rotary(x, kv, 131071)[0]
     exactly = angles_of(torch.tensor([131071]))[0]
-    torch.testing.assert_close(turned[0, 0, 0, :PAIRS].double(), exactly.cos(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(rotated[0, 0, 0, :PAIRS].double(), exactly.cos(), rtol=0, atol=1e-6)
     assert not rotary.state_dict() and rotary.inv_freq.dtype == torch.bfloat16
     rotary.inv_freq = rotary.inv_freq.float() * 0
     again = torch.ones(1, 1, 1, 2 * PAIRS)

@@ -275,8 +275,8 @@ def test_a_subclass_with_plain_memory_is_a_tensor() -> None:
         pass
 
     x = x3.clone().as_subclass(Named)
-    turned = phasor.rotate(x, SPEC)
-    assert isinstance(turned, Named) and torch.equal(torch.Tensor(turned), phasor.rotate(x3, SPEC))
+    rotated = phasor.rotate(x, SPEC)
+    assert isinstance(rotated, Named) and torch.equal(torch.Tensor(rotated), phasor.rotate(x3, SPEC))
 
 
 def test_torch_is_not_imported() -> None:

@@ -62,6 +62,7 @@ struct DoubleDouble {
   return exp(exponent * log(base));
 }
 // e^(i log_step) for i < count: the powers of one number, at the cost of a product each. Same error bound.
-[[nodiscard]] PHASOR_API std::vector<DoubleDouble> powers(DoubleDouble log_step, std::int64_t count);
+[[nodiscard]] PHASOR_API std::vector<DoubleDouble> powers(DoubleDouble log_step,
+                                                          std::int64_t count);
 
 }  // namespace phasor::core
