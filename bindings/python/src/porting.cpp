@@ -15,11 +15,8 @@
 #include "module.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 #include "spec.hpp"
 #include "strided.hpp"
 

@@ -74,7 +74,8 @@ void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
     if (text.back() != '(') text += ", ";
     text += nb::cast<std::string>(key) + "=" + nb::cast<std::string>(nb::repr(value));
   }
-  return text + ")";
+  // Such a spec has frequencies, but cannot rotate.
+  return text + (spec.value.layout ? ")" : ", layout=None)");
 }
 
 [[nodiscard]] std::pair<nb::object, double> frequencies_of(const PySpec& spec,
@@ -118,10 +119,7 @@ const PySpec& spec_of(nb::handle object, PySpec& room, const char* where) {
 }
 
 void add_spec(nb::module_& module) {
-  nb::class_<PySpec>(
-      module, "RopeSpec", nb::is_final(),
-      "A rotation as a value: frozen, hashable, printable; equal specs hash alike and "
-      "eval(repr(spec)) == spec.")
+  nb::class_<PySpec>(module, "RopeSpec", nb::is_final(), spec_doc().c_str())
       .def("__init__", &init, nb::arg("head_dim") = nb::none(), nb::kw_only(),
            nb::arg("base") = 10000.0, nb::arg("layout") = nb::none(),
            nb::arg("rotary_dim") = nb::none(), nb::arg("rotary_offset") = 0,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pathlib
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import phasor
 from phasor import RopeSpec
 
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 LLAMA3 = {
     "type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
@@ -57,6 +60,29 @@ def test_specs_that_differ_are_not_equal():
     assert len(set(SPECS)) == len(SPECS)
     assert RopeSpec(8) != RopeSpec(8, layout="half")
     assert RopeSpec(8) != "RopeSpec(head_dim=8, base=10000.0)"
+
+
+def test_a_spec_without_a_layout_says_so():
+    assert repr(RopeSpec(8)).endswith("layout=None)")
+    assert "layout=None" not in repr(RopeSpec(8, layout="half"))
+    with pytest.raises(phasor.Error, match="layout"):
+        phasor.rotate(np.ones((1, 1, 8), np.float32), RopeSpec(8))
+
+
+def test_help_and_documents_list_every_key_of_every_scaling():
+    page = (DOCS / "rope_spec.md").read_text()
+    table = (DOCS / "python.md").read_text()
+    parts = page.split("\n## ")
+    assert len(parts) > 10
+    for part in parts:
+        keys = re.findall(r"^\| `(\w+)`", part, re.M)
+        name = part.partition("\n")[0].removeprefix("scaling: ")
+        told = RopeSpec.__doc__
+        if part.startswith("scaling: "):
+            told = told.partition(f'scaling={{"type": "{name}", ...}}')[2].partition("\nscaling=")[0]
+            (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", table, re.M)
+            assert re.findall(r"`(\w+)`(?: \(|,|$)", re.sub(r"\([^)]*\)", "", row)) == keys
+        assert all(f"\n    {key}: " in told for key in keys), name
 
 
 def test_a_spec_is_frozen():

@@ -1,4 +1,4 @@
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,7 @@ namespace phasor::core {
 Frequencies::Frequencies(std::vector<double> values, double amplitude,
                          std::vector<std::uint8_t> axes, std::vector<float> float32_values,
                          int axis_count) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(ErrorCode::invalid_argument, "frequencies: " + what);
-  };
+  const auto refuse = [](const std::string& what) { phasor::refuse("frequencies: " + what); };
   Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
   const std::size_t count = data.values.size();
   if (count == 0) refuse("at least one frequency is needed, got 0");
@@ -69,13 +67,11 @@ bool Frequencies::same_values(const Frequencies& other) const noexcept {
 
 Frequencies make_frequencies(const FrequencySpec& spec) {
   if (spec.rotary_dim <= 0 || spec.rotary_dim % 2 != 0 || spec.rotary_dim > kMaxRotaryDim) {
-    throw Error(ErrorCode::invalid_argument,
-                message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
-                        ", got ", spec.rotary_dim));
+    refuse(message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
+                   ", got ", spec.rotary_dim));
   }
   if (!std::isfinite(spec.base) || spec.base <= 0.0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("frequencies: base must be finite and positive, got ", spec.base));
+    refuse(message("frequencies: base must be finite and positive, got ", spec.base));
   }
   // (15)
   const DoubleDouble log_step = DoubleDouble(-2.0) * log(DoubleDouble(spec.base)) /
