@@ -243,7 +243,9 @@ def test_extrapolation_factor_is_the_weight_of_the_unscaled_frequencies():
     assert [spec(weight).frequencies()[1] for weight in (0.0, 0.5, 1.0)] == [1.0, *[1 + 0.1 * math.log(8)] * 2]
 
 
-@pytest.mark.parametrize("sections", [[42, 22, 0], [64, 0, 0], [0, 32, 32], [16, 24, 24], [42, 22, 0, 0], [16, 16, 16, 16]])
+@pytest.mark.parametrize(
+    "sections", [[42, 22, 0], [64, 0, 0], [0, 32, 32], [16, 24, 24], [42, 22, 0, 0], [16, 16, 16, 16]]
+)
 def test_every_section_has_a_row_of_positions(sections):
     spec = RopeSpec(128, layout="half", mrope={"sections": sections})
     rows = len(sections)
