@@ -210,8 +210,8 @@ class _TransformedRotate(_Rotate):
             batch = inner.shape[0] // info.batch_size
             rows = rows.expand(*rows.shape[:-2], batch, -1).movedim(0, -3).flatten(-3, -2)
             positions = rows
-        turned = applied(_TransformedRotate, inner, positions, *choices)
-        return turned.reshape(info.batch_size, *without(x, in_dims[0])), 0
+        rotated = applied(_TransformedRotate, inner, positions, *choices)
+        return rotated.reshape(info.batch_size, *without(x, in_dims[0])), 0
 
 
 def _rotate_op_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -150,8 +150,8 @@ class _TransformedRotateBy(_RotateBy):
             d_sin = torch.zeros_like(sin) if d_sin is None else d_sin
             first, width = ctx.choices[2], 2 * cos.shape[-1]
             # Linear in cos and sin as well; what is not rotated does not depend on them.
-            turned = applied(_TransformedRotateBy, x, d_cos, d_sin, *ctx.choices)[..., first : first + width]
-            total = total + torch.nn.functional.pad(turned, (first, x.shape[-1] - first - width))
+            rotated = applied(_TransformedRotateBy, x, d_cos, d_sin, *ctx.choices)[..., first : first + width]
+            total = total + torch.nn.functional.pad(rotated, (first, x.shape[-1] - first - width))
         return total
 
     @staticmethod
@@ -164,8 +164,8 @@ class _TransformedRotateBy(_RotateBy):
                 (part if part.dim() == 4 else part.unsqueeze(1)).expand(-1, batch, -1, -1).flatten(0, 1).contiguous()
                 for part in tables
             )
-        turned = applied(_TransformedRotateBy, inner, cos, sin, *choices)
-        return turned.reshape(info.batch_size, *without(x, in_dims[0])), 0
+        rotated = applied(_TransformedRotateBy, inner, cos, sin, *choices)
+        return rotated.reshape(info.batch_size, *without(x, in_dims[0])), 0
 
 
 rotate_by_op.register_autograd(_rotate_by_backward, setup_context=_rotate_by_keep)
