@@ -10,6 +10,7 @@
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/threads.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/encodings/query_scale.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor {
@@ -25,6 +26,8 @@ using encodings::MropeAxes;
 using encodings::NtkByPartsScaling;
 using encodings::NtkScaling;
 using encodings::ProportionalScaling;
+using encodings::query_scales;
+using encodings::QueryScale;
 using encodings::resolve;
 using encodings::RopeScaling;
 using encodings::RopeSpec;

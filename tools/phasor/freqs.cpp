@@ -110,7 +110,9 @@ void add_freqs(CommandLine& line) {
       "amplitude,\n"
       "which is the factor on cos and sin.\n"
       "\n"
-      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
+      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values that both axes "
+      "read,\n"
+      "         or height's and then width's (Pixtral)\n"
       "\n"
       "Example  phasor freqs --config model/config.json --context 8192 -o F.npy";
   verb.action = [options] { return run_freqs(*options); };

@@ -71,7 +71,12 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
     throw Error(ErrorCode::unsupported,
-                message(options.config, ": layer ", layer, " has no rotation"));
+                message(options.config, ": layer ", layer, " has no rotation",
+                        model.other_positions.empty() ? "" : ", but " + model.other_positions));
+  }
+  for (const config::KeyNote& note : model.notes) {
+    if (note.leftover)
+      fmt::print(stderr, "{}: warning: {}: {}\n", options.config, note.key, note.note);
   }
   return std::move(*group.rope);
 }

@@ -188,9 +188,9 @@ PHASOR_API void validate(const RopeSpec& spec);
 // throws   as validate(); Error(invalid_argument) for a negative context
 [[nodiscard]] PHASOR_API core::Frequencies resolve_frequencies(
     const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
-// The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in
-// full, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even
-// and width the odd ones.
+// The list of an image model's rotary module, in the order of the pairs that rotate: the rotary_dim / 4
+// values that both axes read, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values, those of
+// height and then those of width.
 //
 // throws   as validate(); Error(invalid_argument) when spec.axes are not AxialAxes
 [[nodiscard]] PHASOR_API core::Frequencies axial_frequencies(const RopeSpec& spec);

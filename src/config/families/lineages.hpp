@@ -13,6 +13,10 @@ namespace phasor::config {
 [[nodiscard]] std::span<const Family> glm_and_deepseek_families();
 [[nodiscard]] std::span<const Family> gpt_families();
 [[nodiscard]] std::span<const Family> encoder_families();
+// Families of which only the layout must be known.
+[[nodiscard]] std::span<const Family> layout_families();
+// Models that rotate nothing, or in a way that no RopeSpec describes.
+[[nodiscard]] std::span<const Family> unrotated_families();
 // Architectures that only GGUF files name.
 [[nodiscard]] std::span<const Family> gguf_families();
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/config/config.hpp"
 #include "phasor/config/internal/families.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 
@@ -21,6 +22,7 @@ inline constexpr std::string_view kSlidingAttention = "sliding_attention";
 // the family has layers that do not rotate, the names are "rope" and "no_rope".
 struct LayerPlan {
   std::vector<std::string> types;
+  std::optional<KeyNote> note;  // the list has another length than the model
 
   // Indices of the layers of a type, ascending.
   [[nodiscard]] std::vector<std::int64_t> layers_of(std::string_view type) const;

@@ -109,7 +109,13 @@ core::Frequencies axial_frequencies(const RopeSpec& spec) {
     refuse(message("rope: axial_frequencies needs a spec with axial axes, got ",
                    std::holds_alternative<MropeAxes>(spec.axes) ? "mrope" : "one axis"));
   }
-  return to_frequencies(scaled_frequencies(spec, std::nullopt), {});
+  ScaledFrequencies scaled = scaled_frequencies(spec, std::nullopt);
+  const AxialAxes::Kind kind = std::get<AxialAxes>(spec.axes).kind;
+  if (kind == AxialAxes::Kind::alternating) {
+    scaled.values = over_both_axes(kind, scaled.values);
+    scaled.float32_values = over_both_axes(kind, scaled.float32_values);
+  }
+  return to_frequencies(std::move(scaled), {});
 }
 
 core::Rotary resolve(const RopeSpec& spec, std::optional<std::int64_t> context) {
