@@ -190,7 +190,8 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   for (const std::string& warning : explanation.warnings)
     fmt::print("{}", in_lines("  - ", warning));
   if (!config.unread_keys.empty()) {
-    fmt::print("\nkeys not read, because they do not affect positions: {} (--json lists them)\n",
+    fmt::print("\nkeys not read{}: {} (--json lists them)\n",
+               config.other_positions.empty() ? ", because they do not affect positions" : "",
                config.unread_keys.size());
   }
 }

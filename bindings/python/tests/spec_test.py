@@ -159,6 +159,7 @@ def test_frequencies_of_images_are_in_the_order_of_the_pairs():
     np.testing.assert_allclose(spec.frequencies()[0], [1.0, 0.01, 0.1, 0.001], rtol=1e-15)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
     seen = 0
     for path in sorted([*golden.glob("rope_freqs/*/config.*.json"), *golden.glob("models/*/model/config.json")]):

@@ -54,6 +54,7 @@ constexpr auto kHalfNames = std::to_array<Named>({
     {"minimax_m2", "minimax-m2"},
     {"mllama_text_model"},
     {"modernbert-decoder"},
+    {"molmo2_text"},
     {"moshi"},
     {"muse_glimmer_assistant"},
     {"nemotron3_5_transcribe_asr_audio"},

@@ -85,6 +85,18 @@ struct ListedTypes {
   return plan;
 }
 
+// Cohere 2 MoE: full-attention layers with a dense feed-forward rotate, unless those layers have a pattern
+// of their own.
+void name_dense_layers(const ObjectReader& top, LayerPlan& plan) {
+  const std::int64_t pattern = top.integer("prefix_dense_sliding_window_pattern").value_or(1);
+  const std::vector<std::string> kinds =
+      top.texts("mlp_layer_types").value_or(std::vector<std::string>());
+  for (std::size_t layer = 0; layer < std::min(kinds.size(), plan.types.size()); ++layer) {
+    if (pattern == 1 && kinds[layer] == "dense" && plan.types[layer] == kFullAttention)
+      plan.types[layer] = kDenseAttention;
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> LayerPlan::layers_of(std::string_view type) const {
@@ -117,6 +129,7 @@ LayerPlan read_layer_plan(const ObjectReader& top, const RotaryFacts* family) {
     }
     for (const std::string& type : *types) top.require_name(key, type);
     plan.types = *std::move(types);
+    if (family != nullptr && family->quirk == Quirk::dense_rotates) name_dense_layers(top, plan);
     return plan;
   }
   if (top.has("attn_layer_indices")) {

@@ -17,6 +17,8 @@ inline constexpr std::int64_t kMaxLayers = 100000;
 
 inline constexpr std::string_view kFullAttention = "full_attention";
 inline constexpr std::string_view kSlidingAttention = "sliding_attention";
+// Full-attention layers of Cohere 2 MoE that rotate: those with a dense feed-forward.
+inline constexpr std::string_view kDenseAttention = "dense_attention";
 
 // One type name per layer; empty when the config has neither the types nor the number of layers. If
 // the family has layers that do not rotate, the names are "rope" and "no_rope".

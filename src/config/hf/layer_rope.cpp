@@ -113,8 +113,15 @@ using encodings::RopeSpec;
       MropeAxes axes;
       axes.sections.assign(keys.family->sections.begin(), keys.family->sections.end());
       axes.order = *keys.mrope;
-      const std::int64_t pairs = axes.sections[0] + axes.sections[1] + axes.sections[2];
-      if (pairs > 0 && pairs * 2 == rotary_width(top, keys, rope)) return axes;
+      const std::int64_t pairs = rotary_width(top, keys, rope) / 2;
+      std::int64_t &time = axes.sections[0], &height = axes.sections[1], &width = axes.sections[2];
+      if (axes.order == MropeAxes::Order::interleaved) {
+        // thwthw...: the lists end with the pairs, and time has every pair that is left.
+        height = std::min(height, (pairs + 1) / 3);
+        width = std::min(width, pairs / 3);
+        time = pairs - height - width;
+      }
+      if (height > 0 && time + height + width == pairs) return axes;
       top.refuse_missing(section_key,
                          message("model_type ", keys.model_type, " needs three integers"));
     }

@@ -228,10 +228,13 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   }
   GroupBuilder builder(top, keys, plan);
   if (rule == LayerRule::full_unrotated) {
-    refuse_other_types(top, plan, {std::string(kFullAttention), std::string(kSlidingAttention)});
+    refuse_other_types(top, plan,
+                       {std::string(kFullAttention), std::string(kSlidingAttention),
+                        std::string(kDenseAttention)});
     builder.add(kFullAttention, std::nullopt,
                 "model_type " + keys.model_type + ": full-attention layers do not rotate");
     builder.add(kSlidingAttention, rope);
+    if (plan.uses(kDenseAttention)) builder.add(kDenseAttention, rope);
   } else if (rule == LayerRule::skip_interval) {
     builder.add("rope", rope);
     builder.add(
@@ -273,6 +276,21 @@ void note_repeated_width(const ObjectReader& top, const ModelKeys& keys, ModelCo
   }
 }
 
+// Molmo 2: layers outside this list have the unscaled frequencies.
+void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
+                         const ModelConfig& config) {
+  constexpr std::string_view kKey = "rope_scaling_layers";
+  const std::optional<std::vector<std::int64_t>> layers = top.integers(kKey);
+  const auto scaled = [](const LayerGroup& group) {
+    return group.rope && !std::holds_alternative<encodings::DefaultScaling>(group.rope->scaling);
+  };
+  if (layers && layers->size() < plan.types.size() &&
+      std::any_of(config.groups.begin(), config.groups.end(), scaled)) {
+    top.refuse_as(ErrorCode::unsupported, kKey,
+                  message("must list every layer (", plan.types.size(), "), got ", layers->size()));
+  }
+}
+
 [[nodiscard]] ModelConfig read_one_model(const ObjectReader& top) {
   const ModelKeys keys = read_model_keys(top);
   const LayerPlan plan = read_layer_plan(top, keys.family);
@@ -298,6 +316,9 @@ void note_repeated_width(const ObjectReader& top, const ModelKeys& keys, ModelCo
   }
   if (plan.note) config.notes.push_back(*plan.note);
   note_repeated_width(top, keys, config);
+  if (const Family* row = find_family(keys.model_type); row != nullptr && !row->unsupported.empty())
+    config.notes.push_back({top.path_of("model_type"), std::string(row->unsupported)});
+  check_scaled_layers(top, plan, config);
   apply_windows(top, keys.family, plan, config);
   refuse_unknown_position_keys(top);
   config.unread_keys = top.keys_not_understood();
@@ -323,7 +344,9 @@ void note_repeated_width(const ObjectReader& top, const ModelKeys& keys, ModelCo
   config.other_positions = row.other_positions;
   LayerGroup group;
   group.sources = {{"encoding", message("model_type ", row.model_type, ": ", row.other_positions)}};
-  group.layers.resize(read_layer_plan(top, nullptr).types.size());
+  // Some count the layers of each of their parts.
+  if (top.value("num_hidden_layers").is_number())
+    group.layers.resize(read_layer_plan(top, nullptr).types.size());
   std::iota(group.layers.begin(), group.layers.end(), std::int64_t{0});
   config.groups.push_back(std::move(group));
   config.unread_keys = top.keys_not_understood();
@@ -339,7 +362,7 @@ ModelConfig read_model_config(const ObjectReader& top) {
     if (const std::optional<std::string> part = part_to_read(top))
       return read_part(top, *part, read_model_config);
     const Family* const row = find_family(type);
-    if (row != nullptr && !row->unsupported.empty()) {
+    if (row != nullptr && !row->unsupported.empty() && !row->rotary) {
       top.refuse_as(ErrorCode::unsupported, "model_type",
                     message("\"", type, "\" is not supported: ", row->unsupported));
     }

@@ -169,7 +169,7 @@ TEST(ConfigRefusals, ModelKeys) {
       {llama(R"("rope_theta": "1e4")"), {"rope_theta", "1e4"}},
       {llama(R"("partial_rotary_factor": 1.5)"), {"partial_rotary_factor", "0", "1", "1.5"}},
       {R"({"model_type": "gpt_oss", "rope_theta": 150000})", {"rope_parameters"}},
-      {R"({"model_type": "qwen3_vl_text", "head_dim": 64})", {"rope_parameters.mrope_section"}},
+      {R"({"model_type": "qwen2_vl_text", "head_dim": 64})", {"rope_parameters.mrope_section"}},
       {R"({"model_type": "deepseek_v3", "hidden_size": 64})", {"qk_rope_head_dim"}},
       {R"({"model_type": "baichuan", "hidden_size": 5120, "num_attention_heads": 40})",
        {"hidden_size", "5120"},

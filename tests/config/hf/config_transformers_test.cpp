@@ -87,6 +87,27 @@ TEST(LayerTypes, HybridModelsRotateTheirAttentionAlone) {
   EXPECT_TRUE(layer_of(mllama, "3").rope.has_value());
 }
 
+TEST(LayerTypes, DenseLayersOfCohere2MoeRotate) {
+  const std::string start =
+      R"({"model_type": "cohere2_moe", "head_dim": 64, "num_hidden_layers": 3, "sliding_window": 16,
+          "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+          "mlp_layer_types": ["dense", "sparse", "sparse"],
+          "prefix_dense_sliding_window_pattern": )";
+  EXPECT_TRUE(layer_of(parsed(start + "1}"), "0").rope.has_value());
+  EXPECT_FALSE(layer_of(parsed(start + "1}"), "0").window.has_value());
+  EXPECT_FALSE(layer_of(parsed(start + "1}"), "2").rope.has_value());
+  EXPECT_FALSE(layer_of(parsed(start + "2}"), "0").rope.has_value());
+}
+
+TEST(LayerTypes, EveryLayerOfMolmo2MustBeScaled) {
+  const std::string start =
+      R"({"model_type": "molmo2_text", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 1e4,
+          "rope_scaling": {"type": "linear", "factor": 2}, "rope_scaling_layers": )";
+  EXPECT_TRUE(parse_config(start + "[0, 1]}").ok());
+  tests::expect_error(ErrorCode::unsupported, {"rope_scaling_layers", "2", "1"},
+                      parse_config(start + "[0]}"));
+}
+
 TEST(LayerTypes, FlintNeedsItsList) {
   tests::expect_error(
       ErrorCode::invalid_argument, {"layer_types", "flint"},
@@ -176,6 +197,12 @@ TEST(Sections, FamiliesHaveTheirs) {
       R"({"model_type": "glm4v_text", "head_dim": 128, "partial_rotary_factor": 0.5})";
   EXPECT_EQ(axes(glm).sections, (std::vector<std::int64_t>{8, 12, 12}));
   EXPECT_EQ(parsed(glm).groups[0].rope->layout, core::PairLayout::interleaved);
+  // In the interleaved order, time has the pairs that height and width leave.
+  EXPECT_EQ(axes(R"({"model_type": "qwen3_5_text", "head_dim": 256, "partial_rotary_factor": 0.5})")
+                .sections,
+            (std::vector<std::int64_t>{43, 11, 10}));
+  EXPECT_EQ(axes(R"({"model_type": "qwen3_vl_text", "head_dim": 64})").sections,
+            (std::vector<std::int64_t>{11, 11, 10}));
   // ERNIE lists height, width and time; a spec has time first.
   const MropeAxes ernie = axes(
       R"({"model_type": "ernie4_5_vl_moe_text", "head_dim": 128,
@@ -213,6 +240,12 @@ TEST(Parts, TheOneThatIsReadIsNamed) {
                    text + "}")
                 .part,
             "decoder");
+  // The part's own keys count; outer ones that differ are noted.
+  const ModelConfig differs =
+      parsed(R"({"model_type": "llava", "rope_theta": 500000, "text_config": )" + text + "}");
+  EXPECT_EQ(differs.groups[0].rope->base, 10000.0);
+  ASSERT_NE(note_of(differs, "rope_theta"), nullptr);
+  EXPECT_TRUE(note_of(differs, "rope_theta")->leftover);
   // A config with heads of its own is the model, whatever parts it has.
   EXPECT_EQ(parsed(R"({"model_type": "moshi", "head_dim": 64, "rope_theta": 10000,
                        "decoder": {"model_type": "bert"}})")
@@ -233,11 +266,16 @@ TEST(OtherModels, AreAnsweredOrRefusedByName) {
   EXPECT_FALSE(parsed(R"({"model_type": "esm", "hidden_size": 320, "num_attention_heads": 20,
                           "position_embedding_type": "absolute"})")
                    .other_positions.empty());
-  for (const std::string type : {"nanochat", "dinov3_vit", "lightglue"}) {
+  for (const std::string type : {"dinov3_vit", "lightglue"}) {
     tests::expect_error(
         ErrorCode::unsupported, {type},
         parse_config(R"({"model_type": ")" + type + R"(", "head_dim": 64, "rope_theta": 10000})"));
   }
+  // The frequencies are known, but no layout rotates the other way.
+  const ModelConfig nanochat =
+      parsed(R"({"model_type": "nanochat", "head_dim": 64, "rope_theta": 10000})");
+  EXPECT_FALSE(nanochat.groups[0].rope->layout.has_value());
+  EXPECT_NE(note_of(nanochat, "model_type"), nullptr);
   // Rotation that such a model is not known to have is never ignored.
   tests::expect_error(ErrorCode::unsupported, {"bert", "rope_theta"},
                       parse_config(R"({"model_type": "bert", "rope_theta": 10000})"));

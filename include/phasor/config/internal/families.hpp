@@ -57,6 +57,7 @@ enum class Quirk : std::uint8_t {
   learned_if_absolute,     // ESM: position_embedding_type "absolute" means learned positions
   temperature,             // Llama 4: layers without rotation scale their queries by position
   ignores_rotary_dim,      // MiniMax M3: the width is head_dim * partial_rotary_factor alone
+  dense_rotates,           // Cohere 2 MoE: full-attention layers with a dense feed-forward rotate
   repeats_width,           // Bamba: attn_rotary_emb repeats the width that rotates
 };
 
@@ -247,7 +248,8 @@ struct Family {
   std::optional<RotaryFacts> rotary = std::nullopt;
   // Of a model that rotates nothing: the positions that it has instead.
   std::string_view other_positions = {};
-  // Of a model that rotates in a way that no RopeSpec describes: which way.
+  // Of a model that rotates in a way that no RopeSpec describes: which way. With rotary facts, only the
+  // layout is not described.
   std::string_view unsupported = {};
   std::optional<GgufArchitecture> gguf = std::nullopt;
   // The architecture of another row that this family's GGUF files have (mistral: llama).
