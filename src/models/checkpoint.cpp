@@ -8,7 +8,7 @@
 
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::models {
 
@@ -113,17 +113,15 @@ std::vector<std::string> Checkpoint::unread() const {
 
 std::size_t Checkpoint::bytes() const {
   std::size_t sum = 0;
-  for (const io::Tensor* tensor : tensors()) sum += tensor->bytes.size();
+  for (const io::Tensor* tensor : tensors()) sum += tensor->byte_size();
   return sum;
 }
 
-void Checkpoint::release(const io::Tensor& tensor) const noexcept {
-  if (state_->gguf) {
-    state_->gguf->file().release(tensor.bytes);
-    return;
-  }
-  for (const io::SafetensorsCheckpoint::Shard& shard : state_->safetensors->shards()) {
-    if (shard.file.find(tensor.name) == &tensor) shard.file.file().release(tensor.bytes);
+void Checkpoint::check_unchanged() const {
+  std::set<const io::InputFile*> checked;
+  for (const io::Tensor* tensor : tensors()) {
+    if (tensor->file == nullptr || !checked.insert(tensor->file.get()).second) continue;
+    (void)io::check_unchanged(*tensor->file, "read").value_or_throw();
   }
 }
 

@@ -15,8 +15,10 @@
 #include <set>
 #include <utility>
 
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/internal/visible_text.hpp"
 
 namespace phasor::tools {
 
@@ -192,16 +194,12 @@ void add_verb(CLI::App& app, const Verb& verb, const Verb*& asked_for) {
   parser->callback([&asked_for, &verb] { asked_for = &verb; });
 }
 
-// Prints one line, since programs and people read the first one; line breaks become spaces.
+// Prints one line, since programs and people read the first one; line breaks become \n.
 int fail(const CommandLine& line, std::string_view verb, std::string_view text) {
   // Library messages begin with the function's name, often the verb's.
   const std::string repeated = std::string(verb) + ": ";
   if (!verb.empty() && text.starts_with(repeated)) text.remove_prefix(repeated.size());
-  std::string one_line(text);
-  for (char& character : one_line) {
-    if (character == '\n' || character == '\r') character = ' ';
-  }
-  fmt::print(stderr, "{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, one_line);
+  print_err("{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, core::visible_text(text));
   return exit_code::wrong;
 }
 
@@ -305,7 +303,7 @@ int run(const CommandLine& line, int argc, const char* const* argv) {
     app.footer(line.footer);
     for (const Verb& verb : line.verbs) add_verb(app, verb, asked_for);
   } catch (const CLI::Error& error) {
-    throw Error(ErrorCode::internal, message("command line: ", error.what()));
+    refuse(ErrorCode::internal, message("command line: ", error.what()));
   }
 
   const std::vector<std::string_view> verbs = verb_names(line);

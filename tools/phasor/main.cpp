@@ -1,9 +1,11 @@
 // phasor VERB ...: exit 0 = done, 1 = the check found a difference, 2 = the request or the input is
 // wrong.
 #include "commands.hpp"
+#include "signals.hpp"
 
 int main(int argc, char** argv) {
   using namespace phasor::tools;
+  handle_signals();
   CommandLine line;
   line.name = "phasor";
   line.summary =

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/encodings/query_scale.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/export.h"
 
@@ -76,16 +75,17 @@ struct ModelConfig {
 // It is a config.json when it has one of model_type, architectures, hidden_size, n_embd, embed_dim,
 // num_attention_heads, text_config, vision_config or rope_parameters, or when it has rope_theta,
 // rope_scaling, rotary_emb_base, rotary_pct or qk_rope_head_dim and no key that only a plain spec
-// has (base, layout, scaling, mrope, axial, xpos, rotary_offset); else a plain spec. Of a model of
-// several parts, the text part is read (text_config, llm_config, ... decoder), or else the first part
-// that has a model_type (encoder, vision_config, ...): `part` says which. Null means absent, except
-// for a layer type.
+// has (base, layout, scaling, mrope, axial, xpos, rotary_offset, frequencies); else a plain spec. Of
+// a model of several parts, the text part is read (text_config, llm_config, ... decoder), or else
+// the first part that has a model_type (encoder, vision_config, ...): `part` says which. Null means
+// absent, except for a layer type.
 //
 // plain spec   head_dim; rotary_dim (head_dim - rotary_offset); rotary_offset (0); base (10000);
 //              layout; max_position_embeddings; scaling {type, ...};
 //              mrope {sections, order: chunked | interleaved | alternating};
 //              axial: concatenated | alternating | per_half_head;
-//              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil}
+//              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil};
+//              frequencies [...], in place of base; frequency_factors [...]; amplitude (1)
 // layer types  the config's own; "rope" and "no_rope" if every n-th layer does not rotate
 // other models a model_type that is known to rotate nothing gives one group without a rope
 // leftovers    keys of another scaling in a rope dictionary are noted, not read; so are layer_types

@@ -13,7 +13,6 @@
 #include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
-#include "phasor/models/matrix.hpp"
 #include "phasor/text/tokenizer.hpp"
 
 namespace phasor::models {
@@ -57,7 +56,8 @@ class PHASOR_API RoFormer {
   [[nodiscard]] const config::ModelConfig& config() const noexcept;
 
   // throws   Error(shape_mismatch | invalid_argument): sizes that disagree, no token, a row that is
-  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained
+  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained;
+  //          hidden states or logits that are not finite, with the first layer where they are not
   [[nodiscard]] RoFormerResult forward(const RoFormerInput& input,
                                        HiddenStates hidden = HiddenStates::leave);
 

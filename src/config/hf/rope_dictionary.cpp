@@ -221,6 +221,7 @@ class DictionaryReader {
     hint = core::did_you_mean(key, elsewhere);
   }
   if (key == "attn_factor") hint = "; did you mean \"attention_factor\"?";
+  if (key == "ext_factor") hint = "; did you mean \"extrapolation_factor\"?";
   if (plain && key == "rope_theta") hint = "; a plain spec has \"base\" outside scaling";
   if (plain && key == "partial_rotary_factor")
     hint = "; a plain spec has \"rotary_dim\" outside scaling";
