@@ -187,21 +187,31 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     plan.types.push_back(name_of_base(base));
   }
   GroupBuilder builder(top, keys, plan);
-  const bool alike = std::all_of(keys.layer_bases.begin(), keys.layer_bases.end(),
-                                 [&](double base) { return base == keys.layer_bases.front(); });
+  const auto rope_of_base = [&](double base) {
+    LayerRope rope = shared;
+    rope.base = base;
+    rope.base_key = kKey;
+    return rope;
+  };
+  const std::string not_rotated = message(kKey, " is 0");
+  const double first = keys.layer_bases.front();
+  if (std::all_of(keys.layer_bases.begin(), keys.layer_bases.end(),
+                  [&](double base) { return base == first; })) {
+    if (first == 0.0) {
+      builder.add_all(std::nullopt, not_rotated);
+    } else {
+      builder.add_all(rope_of_base(first));
+    }
+    return builder.take();
+  }
   std::vector<double> done;
   for (const double base : keys.layer_bases) {
     if (std::find(done.begin(), done.end(), base) != done.end()) continue;
     done.push_back(base);
-    LayerRope rope = shared;
-    rope.base = base;
-    rope.base_key = kKey;
-    const std::string type = alike ? std::string() : name_of_base(base);
     if (base == 0.0) {
-      alike ? builder.add_all(std::nullopt, message(kKey, " is 0"))
-            : builder.add(type, std::nullopt, message(kKey, " is 0"));
+      builder.add(name_of_base(base), std::nullopt, not_rotated);
     } else {
-      alike ? builder.add_all(rope) : builder.add(type, rope);
+      builder.add(name_of_base(base), rope_of_base(base));
     }
   }
   return builder.take();
