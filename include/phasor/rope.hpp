@@ -22,6 +22,8 @@ using encodings::MropeAxes;
 using encodings::NtkByPartsScaling;
 using encodings::NtkScaling;
 using encodings::ProportionalScaling;
+using encodings::query_scales;
+using encodings::QueryScale;
 using encodings::resolve;
 using encodings::RopeScaling;
 using encodings::RopeSpec;

@@ -197,6 +197,10 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["softmax_scale"] =
       layer.group.softmax_scale == 0.0 ? Json(nullptr) : Json(layer.group.softmax_scale);
   to["window"] = json_of(layer.group.window);
+  const std::optional<encodings::QueryScale>& scale = layer.group.query_scale;
+  to["query_scale"] =
+      !scale ? Json(nullptr)
+             : Json{{"beta", scale->beta}, {"length", scale->length}, {"offset", scale->offset}};
   to["sources"] = Json::object();
   for (const config::Source& source : layer.group.sources) to["sources"][source.what] = source.key;
   return to;
@@ -237,6 +241,9 @@ std::string explain_json(const Explanation& explanation) {
   const config::ModelConfig& config = explanation.config;
   Json to;
   to["model_type"] = config.model_type;
+  to["part"] = config.part;
+  to["other_positions"] =
+      config.other_positions.empty() ? Json(nullptr) : Json(config.other_positions);
   to["max_position_embeddings"] = json_of(config.max_position);
   to["context"] = json_of(explanation.context);
   to["heads"] = json_of(config.heads);

@@ -126,6 +126,26 @@ TEST_F(Verbs, freqs_prints_json_without_a_file) {
   expect_refusal(run({"freqs", "--config", config_}), "freqs", {"-o", "--json"});
 }
 
+TEST_F(Verbs, freqs_of_an_image_are_in_the_order_of_its_pairs) {
+  const std::string pixtral = put_text(
+      "pixtral.json", R"({"model_type": "pixtral", "head_dim": 8, "rope_theta": 10000.0})");
+  const Outcome outcome = run({"freqs", "--config", pixtral, "--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["frequencies"], (std::vector<double>{1.0, 0.01, 0.1, 0.001}));
+}
+
+TEST_F(Verbs, freqs_names_keys_of_another_scaling) {
+  const std::string config = put_text(
+      "leftover.json", R"({"model_type": "llama", "head_dim": 8, "rope_parameters": {"rope_type":
+      "default", "rope_theta": 10000.0, "original_max_position_embeddings": 16384}})");
+  const Outcome outcome = run({"freqs", "--config", config, "--json"});
+  EXPECT_EQ(outcome.exit, 0);
+  EXPECT_NE(outcome.err.find("original_max_position_embeddings"), std::string::npos) << outcome.err;
+  expect_refusal(
+      run({"freqs", "--config", put_text("bert.json", R"({"model_type": "bert"})"), "--json"}),
+      "freqs", "bert");
+}
+
 TEST_F(Verbs, freqs_follows_context_and_layer) {
   const std::string golden = PHASOR_GOLDEN_DIR;
   const std::string dynamic = golden + "/rope_freqs/dynamic_llama_2x/config.old.json";

@@ -111,9 +111,10 @@ std::string axes_text(const encodings::RopeSpec& rope) {
   }
   if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
     using Kind = encodings::AxialAxes::Kind;
-    return axial->kind == Kind::concatenated  ? "height, then width"
-           : axial->kind == Kind::alternating ? "height on even pairs, width on odd ones"
-                                              : "height and width on one half of the head each";
+    return axial->kind == Kind::concatenated ? "height, then width"
+           : axial->kind == Kind::alternating
+               ? "height, then width: even frequencies, then odd ones"
+               : "height and width on one half of the head each";
   }
   return {};
 }
@@ -156,10 +157,17 @@ void print_layer(const porting::LayerExplanation& layer, const ExplainFlags& fla
   if (group.rope) {
     print_rotation(layer);
   } else {
-    print_fact("encoding", "none", group, "encoding");
+    print_fact("encoding", "no rotation", group, "encoding");
   }
   if (group.softmax_scale != 0.0) {
     print_fact("softmax scale", fmt::format("{:.9g}", group.softmax_scale), group, "softmax_scale");
+  }
+  if (const std::optional<encodings::QueryScale>& scale = group.query_scale) {
+    const std::string position =
+        scale->offset == 0 ? "position" : fmt::format("(position + {})", scale->offset);
+    print_fact("query scale",
+               fmt::format("1 + {} ln(1 + floor({} / {}))", scale->beta, position, scale->length),
+               group, "query_scale");
   }
   const bool slides = group.layer_type == "sliding_attention";
   print_fact("window",
@@ -185,6 +193,7 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   }
   if (config.max_position)
     title += fmt::format(", length {} ({})", *config.max_position, config.max_position_key);
+  if (!config.part.empty()) title += fmt::format(", the part {}", config.part);
   print_out("{}\n", title);
   if (explanation.context) print_out("resolved for a context of {}\n", *explanation.context);
   if (config.rotates_values) print_out("values are rotated too (rotary_value)\n");
@@ -193,7 +202,8 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   for (const std::string& warning : explanation.warnings)
     print_out("{}", in_lines("  - ", warning));
   if (!config.unread_keys.empty()) {
-    print_out("\nkeys not read, because they do not affect positions: {} (--json lists them)\n",
+    print_out("\nkeys not read{}: {} (--json lists them)\n",
+              config.other_positions.empty() ? ", because they do not affect positions" : "",
               config.unread_keys.size());
   }
 }

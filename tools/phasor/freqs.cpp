@@ -111,7 +111,8 @@ void add_freqs(CommandLine& line) {
       R"(Computes the frequencies of a config in radians per position, in float64, and the amplitude,
 which is the factor on cos and sin.
 
-Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis
+Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values that both axes
+         read, or height's and then width's (Pixtral)
 
 Example  phasor freqs --config model/config.json --context 8192 -o F.npy)";
   verb.action = [options] { return run_freqs(*options); };

@@ -69,7 +69,12 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
     const std::string layer = !group.layer_type.empty() ? "'" + group.layer_type + "'"
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
-    refuse(ErrorCode::unsupported, message(options.config, ": layer ", layer, " has no rotation"));
+    refuse(ErrorCode::unsupported,
+           message(options.config, ": layer ", layer, " has no rotation",
+                   model.other_positions.empty() ? "" : ", but " + model.other_positions));
+  }
+  for (const config::KeyNote& note : model.notes) {
+    if (note.leftover) print_err("{}: warning: {}: {}\n", options.config, note.key, note.note);
   }
   return std::move(*group.rope);
 }

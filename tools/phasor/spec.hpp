@@ -22,10 +22,12 @@ enum class ConfigFlag : std::uint8_t { required, optional };
 // --config, --layer, --context
 void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config = ConfigFlag::required);
 
+// Keys of another scaling than the config's are named on stderr.
+//
 // throws   Error: the config is refused, the layer does not exist or does not rotate
 [[nodiscard]] encodings::RopeSpec read_spec(const SpecOptions& options);
 
-// The frequencies of a config; for images those of one axis, which both axes share.
+// The frequencies of a config in the order of the pairs; for images those of axial_frequencies().
 [[nodiscard]] core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
                                                    std::optional<std::int64_t> context);
 

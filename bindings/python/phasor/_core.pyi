@@ -63,7 +63,10 @@ class RopeSpec:
     ) -> None: ...
     @staticmethod
     def from_hf(config: Config, layer: int | str | None = None) -> RopeSpec:
-        """The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an object with to_dict()."""
+        """The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an object with to_dict().
+
+        Keys of another scaling than the config's are a UserWarning.
+        """
     @property
     def head_dim(self) -> int: ...
     @property
@@ -184,6 +187,11 @@ def cos_sin(
     """cos and sin times the amplitude, [positions, pairs] each; positions [n] or [axes, n], or an int n for 0..n-1.
 
     Arrays of the library of positions: torch for torch, JAX for JAX (float32 ones), else NumPy.
+    """
+
+def query_scale(config: Config, positions: object, layer: int | str | None = None) -> npt.NDArray[np.float64]:
+    """The factor on the query at each position: 1 + beta ln(1 + floor((position + offset) / length)) for models that
+    scale queries by position (Ministral 3, Mistral 4, Llama 4), else 1. positions [...], or an int n for 0..n-1.
     """
 
 def convert_layout(

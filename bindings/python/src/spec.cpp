@@ -34,11 +34,34 @@ using config::ModelConfig;
   return layer.is_none() ? std::string() : nb::cast<std::string>(nb::str(layer));
 }
 
-[[nodiscard]] PySpec from_hf(nb::handle config, nb::handle layer) {
-  const ConfigArgument argument = config_of(config, "RopeSpec.from_hf: config");
+// A config.json; keys of another scaling than the config's are a UserWarning.
+[[nodiscard]] ModelConfig read_model(nb::handle config, const char* where) {
+  const ConfigArgument argument = config_of(config, where);
   ModelConfig model = argument.json.empty() ? config::read_config(argument.path).value_or_throw()
                                             : config::parse_config(argument.json).value_or_throw();
-  return spec_from(model, layer_text(layer));
+  for (const config::KeyNote& note : model.notes) {
+    if (note.leftover &&
+        PyErr_WarnEx(PyExc_UserWarning, message(where, ": ", note.key, ": ", note.note).c_str(),
+                     1) < 0)
+      throw nb::python_error();
+  }
+  return model;
+}
+
+[[nodiscard]] PySpec from_hf(nb::handle config, nb::handle layer) {
+  return spec_from(read_model(config, "RopeSpec.from_hf: config"), layer_text(layer));
+}
+
+[[nodiscard]] nb::object query_scale(nb::handle config, nb::handle positions, nb::handle layer) {
+  const ModelConfig model = read_model(config, "query_scale: config");
+  const config::LayerGroup group = config::select_layer(model, layer_text(layer)).value_or_throw();
+  const Counted<double> at(positions, "query_scale: positions");
+  // A model without such a key has the factor 1.
+  const std::vector<double> factors = encodings::query_scales(
+      group.query_scale.value_or(encodings::QueryScale{0.0, 1, 0}), at.values);
+  nb::object array = numpy_empty(at.shape, Element::f64);
+  std::ranges::copy(factors, static_cast<double*>(numpy_data(array)));
+  return array;
 }
 
 // The reader of plain specs checks every member.
@@ -111,14 +134,17 @@ std::shared_ptr<const core::Rotary> PySpec::rotary(std::optional<std::int64_t> c
 
 const PySpec& spec_of(nb::handle object, PySpec& room, const char* where) {
   if (nb::isinstance<PySpec>(object)) return nb::cast<const PySpec&>(object);
-  const ConfigArgument argument = config_of(object, where);
-  room = spec_from(argument.json.empty() ? config::read_config(argument.path).value_or_throw()
-                                         : config::parse_config(argument.json).value_or_throw(),
-                   "");
+  room = spec_from(read_model(object, where), "");
   return room;
 }
 
 void add_spec(nb::module_& module) {
+  module.def(
+      "query_scale", &query_scale, nb::arg("config"), nb::arg("positions"),
+      nb::arg("layer") = nb::none(),
+      "The factor on the query at each position, float64: 1 + beta ln(1 + floor((position + "
+      "offset) / length)) for models that scale queries by position (Ministral 3, Mistral 4, "
+      "Llama 4), else 1. positions [...], or an int n for 0..n-1.");
   nb::class_<PySpec>(module, "RopeSpec", nb::is_final(), spec_doc().c_str())
       .def("__init__", &init, nb::arg("head_dim") = nb::none(), nb::kw_only(),
            nb::arg("base") = 10000.0, nb::arg("layout") = nb::none(),

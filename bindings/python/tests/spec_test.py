@@ -153,6 +153,46 @@ def test_from_hf_of_a_model_whose_layers_differ():
     assert RopeSpec.from_hf(config, layer="sliding_attention").base == 10000.0
 
 
+def test_keys_of_another_scaling_are_a_warning():
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "original_max_position_embeddings": 16384}
+    config = {"model_type": "llama", "head_dim": 16, "rope_parameters": rope}
+    with pytest.warns(UserWarning, match="original_max_position_embeddings"):
+        spec = RopeSpec.from_hf(config)
+    assert spec == RopeSpec(16, layout="half")
+    with pytest.raises(phasor.Error, match="spiral"):
+        RopeSpec.from_hf({**config, "rope_parameters": {**rope, "spiral": 1}})
+
+
+def test_query_scale():
+    rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "llama_4_scaling_beta": 0.1}
+    config = {
+        "model_type": "ministral3", "head_dim": 16, "max_position_embeddings": 65536,
+        "rope_parameters": {**rope, "original_max_position_embeddings": 16384},
+    }
+    positions = np.array([[0, 16383], [16384, 70000]])
+    got = phasor.query_scale(config, positions)
+    np.testing.assert_allclose(got, 1 + 0.1 * np.log(1 + positions // 16384), rtol=1e-15)
+    assert got.dtype == np.float64 and got.shape == positions.shape
+    assert (phasor.query_scale({"model_type": "llama", "head_dim": 16}, 3) == 1).all()
+    llama4 = {"model_type": "llama4_text", "head_dim": 16, "num_hidden_layers": 4}
+    assert phasor.query_scale(llama4, [8190, 8191], layer=3)[0] == 1.0
+    assert phasor.query_scale(llama4, [8190, 8191], layer=3)[1] > 1.0
+    assert (phasor.query_scale(llama4, [8190, 8191], layer=0) == 1).all()
+    with pytest.raises(phasor.Error, match="-1"):
+        phasor.query_scale(config, [-1])
+    # Attention with such a config would leave the factor out.
+    with pytest.raises(phasor.Error, match="query"):
+        phasor.Encoding("rope", config=config)
+    with pytest.raises(phasor.Error, match="bloom"):
+        phasor.Encoding("rope", config={"model_type": "bloom", "hidden_size": 64, "n_head": 4})
+
+
+def test_frequencies_of_images_are_in_the_order_of_the_pairs():
+    spec = RopeSpec.from_hf({"model_type": "pixtral", "head_dim": 8, "rope_theta": 10000.0})
+    np.testing.assert_allclose(spec.frequencies()[0], [1.0, 0.01, 0.1, 0.001], rtol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
     seen = 0
     for path in sorted([*golden.glob("rope_freqs/*/config.*.json"), *golden.glob("models/*/model/config.json")]):

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -206,10 +207,10 @@ PHASOR_API void validate(const RopeSpec& spec);
 // throws   as validate(); Error(invalid_argument) for a negative context
 [[nodiscard]] PHASOR_API core::Frequencies resolve_frequencies(
     const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
-// The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in
-// full, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even
-// and width the odd ones. With spec.frequencies or frequency_factors the axes need not share any:
-// resolve_frequencies().
+// The list of an image model's rotary module, in the order of the pairs that rotate: the rotary_dim / 4
+// values that both axes read, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values, those of
+// height and then those of width. With spec.frequencies or frequency_factors the axes need not share
+// any: resolve_frequencies().
 //
 // throws   as resolve_frequencies(); Error(invalid_argument) when spec.axes are not AxialAxes
 [[nodiscard]] PHASOR_API core::Frequencies axial_frequencies(
@@ -233,5 +234,29 @@ PHASOR_API void validate(const RopeSpec& spec);
 [[nodiscard]] PHASOR_API std::optional<std::int64_t> context_for(
     const RopeSpec& spec, std::optional<std::int64_t> given,
     std::optional<double> largest_position) noexcept;
+
+// Queries that grow with their position, so that long contexts keep sharp scores: some models multiply
+// each query by a factor after, or instead of, its rotation.
+//
+//   factor(position) = 1 + beta ln(1 + floor((position + offset) / length))
+//
+// Ministral 3 and Mistral 4: llama_4_scaling_beta, original_max_position_embeddings, offset 0, on layers
+// that rotate. Llama 4: attn_scale, floor_scale, offset 1, on layers that do not.
+struct QueryScale {
+  double beta = 0.0;
+  std::int64_t length = 0;
+  std::int64_t offset = 0;
+  bool operator==(const QueryScale&) const = default;
+};
+
+// throws   Error(invalid_argument) for a beta that is not finite or negative, a length below 1, a
+//          negative offset
+PHASOR_API void validate(const QueryScale& scale);
+
+// The factor of each position's query, in double.
+//
+// throws   as validate(); Error(out_of_range) for a position that is negative or not finite
+[[nodiscard]] PHASOR_API std::vector<double> query_scales(const QueryScale& scale,
+                                                          std::span<const double> positions);
 
 }  // namespace phasor::encodings

@@ -130,7 +130,7 @@ struct PairRotations {
 struct LayerExplanation {
   config::LayerGroup group;
   double amplitude = 1.0;
-  // At the requested context; images: the list that both axes share.
+  // At the requested context, in the order of the pairs; images: those of axial_frequencies().
   std::vector<PairRotations> pairs;
   // The length that the frequencies were trained at: the scaling's original length, else
   // max_position_embeddings.
@@ -152,7 +152,8 @@ struct Explanation {
 
 // {"model_type", "layers": [{"layers", "layer_type", "encoding", "layout", "head_dim",
 // "rotary_dim", "base", "scaling": {"type", ...}, "amplitude", "softmax_scale", "frequencies",
-// "wavelengths", "turns", "window", "sources": {...}, ...}], "warnings": [...], ...}
+// "wavelengths", "turns", "window", "query_scale": {"beta", "length", "offset"}, "sources": {...},
+// ...}], "part", "other_positions", "warnings": [...], ...}
 [[nodiscard]] PHASOR_API std::string explain_json(const Explanation& explanation);
 
 // The parameters of a scaling as text: "yarn: factor 4, original_max_position_embeddings 32768,

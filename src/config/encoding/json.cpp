@@ -82,7 +82,19 @@ Encoding rope_of(const ModelConfig& model, const std::string& layer, Draft& draf
     throw Error(ErrorCode::unsupported,
                 "rotary_value: true is not supported: attention rotates queries and keys only");
   }
+  if (!model.other_positions.empty()) {
+    throw Error(ErrorCode::unsupported,
+                message("model_type ", model.model_type, " has ", model.other_positions,
+                        ", which its config.json does not describe: write the encoding itself"));
+  }
   LayerGroup group = select_layer(model, layer).value_or_throw();
+  if (const std::optional<encodings::QueryScale>& scale = group.query_scale) {
+    throw Error(
+        ErrorCode::unsupported,
+        message("queries are scaled by position (beta ", scale->beta, ", length ", scale->length,
+                "), which attention does not do: multiply them by query_scales() and use "
+                "the plain spec of the rotation"));
+  }
   if (!group.rope) return NoEncoding{};
   // Some models multiply q.k by more than 1/sqrt(head_dim): DeepSeek with YaRN.
   const double own = 1.0 / std::sqrt(static_cast<double>(group.rope->head_dim));

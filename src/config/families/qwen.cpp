@@ -9,14 +9,15 @@ namespace {
 using encodings::MropeAxes;
 
 constexpr RotaryFacts kQwen2VlRotary = {
-    .layout = kHalf, .base = 1e6, .mrope = MropeAxes::Order::chunked};
+    .layout = kHalf, .base = 1e6, .mrope = MropeAxes::Order::chunked, .sections = {16, 24, 24}};
 constexpr RotaryFacts kQwen3VlRotary = {
-    .layout = kHalf, .base = 5e6, .mrope = MropeAxes::Order::interleaved};
+    .layout = kHalf, .base = 5e6, .mrope = MropeAxes::Order::interleaved, .sections = {24, 20, 20}};
 constexpr RotaryFacts kQwen35Rotary = {.layout = kHalf,
                                        .base = 1e4,
                                        .partial = 0.25,
                                        .head_dim = 256,
-                                       .mrope = MropeAxes::Order::interleaved};
+                                       .mrope = MropeAxes::Order::interleaved,
+                                       .sections = {11, 11, 10}};
 
 constexpr std::array kQwenFamilies = {
     Family{.model_type = "qwen2",
@@ -96,6 +97,24 @@ constexpr std::array kQwenFamilies = {
                                     .layers = GgufLayers::linear_but,
                                     .interval = 4}},
     Family{.model_type = "qwen3_5_moe_text", .rotary = kQwen35Rotary, .gguf_as = "qwen35moe"},
+    Family{.model_type = "qwen4_exp_text",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::interleaved, {11, 11, 10})},
+    Family{.model_type = "qwen2_5_omni_text",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::chunked, {16, 24, 24})},
+    Family{.model_type = "qwen2_5_omni_talker",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::chunked, {16, 24, 24})},
+    Family{.model_type = "qwen3_omni_moe_text",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::interleaved, {24, 20, 20})},
+    Family{.model_type = "qwen3_omni_moe_talker_text",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::interleaved, {24, 20, 20})},
+    Family{.model_type = "cosmos3_edge_text",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::interleaved, {24, 20, 20})},
+    Family{.model_type = "paddleocr_vl_text",
+           .rotary = mrope_facts(kHalf, MropeAxes::Order::chunked, {16, 24, 24}),
+           .gguf_as = "paddleocr"},
+    // mrope_section is (height, width, time) here.
+    Family{.model_type = "ernie4_5_vl_moe_text",
+           .rotary = mrope_facts(kInterleaved, MropeAxes::Order::alternating, {20, 22, 22})},
 };
 
 }  // namespace

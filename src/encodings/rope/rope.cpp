@@ -141,8 +141,9 @@ core::Frequencies axial_frequencies(const RopeSpec& spec, std::optional<std::int
     refuse(message("rope: axial_frequencies needs a spec with axial axes, got ",
                    std::holds_alternative<MropeAxes>(spec.axes) ? "mrope" : "one axis"));
   }
-  if (!spec.frequencies.empty() || !spec.frequency_factors.empty())
-    return resolve_frequencies(spec, context);
+  const AxialAxes::Kind kind = std::get<AxialAxes>(spec.axes).kind;
+  const bool listed = !spec.frequencies.empty() || !spec.frequency_factors.empty();
+  if (listed || kind == AxialAxes::Kind::alternating) return resolve_frequencies(spec, context);
   return to_frequencies(scaled_frequencies(spec, context), spec, {});
 }
 

@@ -215,6 +215,11 @@ void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
       throw Error(ErrorCode::unsupported,
                   "positions with several axes are not supported by the decoder of text");
     }
+    if (group.query_scale) {
+      throw Error(ErrorCode::unsupported,
+                  message("queries that are scaled by position are not supported, got beta ",
+                          group.query_scale->beta));
+    }
     if (!(group.softmax_scale > 0.0)) {
       throw Error(ErrorCode::unsupported, "the config does not give the factor on q.k");
     }

@@ -111,6 +111,8 @@ TEST(RopeAxes, AxialAlternatingDealsOutTheListOfTheFullWidth) {
   const core::Frequencies shared = axial_frequencies(spec);
   const core::Frequencies both = resolve_frequencies(spec);
   ASSERT_EQ(shared.pairs(), 8);
+  EXPECT_TRUE(std::ranges::equal(shared.values(), both.values())) << "the order of the pairs";
+  EXPECT_TRUE(std::ranges::equal(shared.float32_values(), both.float32_values()));
   for (int i = 0; i < 4; ++i) {
     EXPECT_NEAR(both.values()[i], std::pow(100.0, -2.0 * (2 * i) / 16.0), 1e-16);
     EXPECT_NEAR(both.values()[i + 4], std::pow(100.0, -2.0 * (2 * i + 1) / 16.0), 1e-16);

@@ -166,8 +166,11 @@ TEST(Plan, EverySnippetParsesToTheSameFrequencies) {
     const ReadableConfig config = read_readable_config(path).value_or_throw();
     const Result<Plan> result = plan(config, {std::int64_t{1} << 20, std::nullopt, ""});
     if (!result) {
-      // Images have no longer context.
-      EXPECT_NE(path.string().find("axial"), std::string::npos) << result.error().what();
+      // Images have no longer context; of layers with several bases, one must be chosen.
+      const std::string name = path.string();
+      EXPECT_TRUE(name.find("axial") != std::string::npos ||
+                  name.find("listed") != std::string::npos)
+          << result.error().what();
       continue;
     }
     for (const PlanMethod& method : result->methods) {
