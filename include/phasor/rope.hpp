@@ -4,6 +4,7 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/core/angles.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/instruction_set.hpp"
 #include "phasor/core/rotary.hpp"
@@ -70,5 +71,10 @@ using core::rotate;
 using core::rotate_qk;
 using core::RotateOptions;
 using core::Rotation;
+
+// Stopping a long call.
+using core::Cancellation;
+using core::CancellationPoll;
+using core::CancellationScope;
 
 }  // namespace phasor

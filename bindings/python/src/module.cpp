@@ -9,6 +9,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/instruction_set.hpp"
+#include "without_gil.hpp"
 
 namespace nb = nanobind;
 
@@ -29,6 +30,8 @@ namespace {
       return "io";
     case ErrorCode::internal:
       return "internal";
+    case ErrorCode::cancelled:
+      return "cancelled";
   }
   return "internal";
 }
@@ -64,6 +67,7 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);
   module.attr("__version__") = PHASOR_VERSION;
   add_error(module);
+  watch_main_thread();
   add_spec(module);
   add_rotate(module);
   add_encoding(module);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "attention/softmax/head_side.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
@@ -200,6 +201,7 @@ void decode_part(void* context, int part, int) {
     const std::int64_t first = item % call.key_heads * call.group;
     const std::int64_t all = call.group * s.queries;
     for (std::int64_t at = 0; at < all; at += kFewRows) {
+      core::throw_if_cancelled();
       const std::int64_t count = std::min<std::int64_t>(kFewRows, all - at);
       for (std::int64_t r = 0; r < count; ++r)
         rows[r] = {first + (at + r) / s.queries, (at + r) % s.queries};

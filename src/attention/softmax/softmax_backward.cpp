@@ -9,6 +9,7 @@
 #include "attention/softmax/passes.hpp"
 #include "attention/wide.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/rotations.hpp"
 #include "phasor/core/threads.hpp"
@@ -284,6 +285,7 @@ void run_head(void* context, int part, int parts) {
     scratch.weights = unit.weights.data();
     scratch.d_scores = unit.d_scores.data();
     call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
+    core::throw_if_cancelled();
     if (call.terms.query_rows) {
       add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
                call.head_dim, unit.side.query_rows, unit.d_position.data(),

@@ -116,8 +116,7 @@ class Pass {
       feed_forward(layer);
       collect();
     }
-    if (settings_.facts.head == RoFormerHead::masked_lm) result.logits = masked_lm();
-    if (settings_.facts.head == RoFormerHead::classification) result.logits = classify();
+    result.logits = logits();
     result.last_hidden_state = std::move(x_);
     return result;
   }
@@ -173,6 +172,7 @@ class Pass {
     const RoFormerFacts& facts = settings_.facts;
     attention::AttentionOptions how;
     how.key_padding = input_.mask;
+    if (facts.is_causal) how.causality = attention::Causality::bottom_right;
     how.threads = options_.threads;
     how.isa = options_.isa;
     return {terms_,
@@ -224,20 +224,27 @@ class Pass {
     return rows;
   }
 
-  [[nodiscard]] std::vector<float> masked_lm() const {
-    std::vector<float> transformed, logits;
-    if (input_.logit_slots.empty()) {
-      apply(weights_.transform, x_, transformed);
-    } else {
-      apply(weights_.transform, picked(input_.logit_slots), transformed);
+  [[nodiscard]] std::vector<float> logits() const {
+    const RoFormerFacts& facts = settings_.facts;
+    if (facts.head == RoFormerHead::none) return {};
+    if (!facts.has_logits_per_token()) return classify_rows();
+    std::vector<float> some;
+    if (!input_.logit_slots.empty()) some = picked(input_.logit_slots);
+    const std::vector<float>& rows = input_.logit_slots.empty() ? x_ : some;
+    std::vector<float> logits;
+    if (facts.labels > 0) {
+      apply(weights_.labels, rows, logits);
+      return logits;
     }
+    std::vector<float> transformed;
+    apply(weights_.transform, rows, transformed);
     activate(settings_.activation, transformed, options_.isa);
     normalise(weights_.transform_norm, transformed);
     apply(weights_.decoder, transformed, logits);
     return logits;
   }
 
-  [[nodiscard]] std::vector<float> classify() const {
+  [[nodiscard]] std::vector<float> classify_rows() const {
     constexpr std::array<std::int64_t, 1> kFirst = {0};
     std::vector<float> dense, logits;
     apply(weights_.dense, picked(kFirst), dense);
@@ -257,6 +264,28 @@ class Pass {
 };
 
 }  // namespace
+
+std::string_view name_of(RoFormerHead head) noexcept {
+  switch (head) {
+    case RoFormerHead::none:
+      return "";
+    case RoFormerHead::masked_lm:
+      return "masked_lm";
+    case RoFormerHead::classification:
+      return "classification";
+    case RoFormerHead::causal_lm:
+      return "causal_lm";
+    case RoFormerHead::token_classification:
+      return "token_classification";
+    case RoFormerHead::question_answering:
+      return "question_answering";
+  }
+  return "";
+}
+
+std::int64_t RoFormerFacts::logit_columns() const noexcept {
+  return head == RoFormerHead::none ? 0 : labels > 0 ? labels : vocabulary;
+}
 
 RoFormer::RoFormer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RoFormer::~RoFormer() = default;

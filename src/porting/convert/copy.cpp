@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 
 namespace phasor::porting {
@@ -113,9 +114,8 @@ class Copy {
       if (written <= 0) {
         return Error(
             ErrorCode::io,
-            message(
-                io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
-                "; the bytes written so far are kept: run the same command again to resume"));
+            message(io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
+                    "; the bytes written so far are kept: run the same command again to resume"));
       }
       position_ += static_cast<std::uint64_t>(written);
       bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -183,6 +183,7 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
 
   Copy copy(job, source, partial.number(), start);
   while (copy.position() < job.size) {
+    core::throw_if_cancelled();  // what is written is kept: the next run resumes here
     if (const Result<Done> done = copy.step(); !done) return done;
     report(copy.position());
   }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
@@ -130,6 +131,7 @@ std::vector<std::uint8_t> changed_features(const Vectors& vectors) {
       all_kept_by(vectors.before, vectors.precision) ? 0.0 : 1.01 * unit_of(vectors.precision);
   std::vector<std::uint8_t> changed(static_cast<std::size_t>(vectors.dim), 0);
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     for (std::int64_t j = 0; j < vectors.dim; ++j) {
       const auto at = static_cast<std::size_t>(v * vectors.dim + j);
