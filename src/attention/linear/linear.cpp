@@ -1,6 +1,7 @@
 #include "phasor/attention/linear.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "attention/linear/linear_plan.hpp"
@@ -361,13 +362,12 @@ void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
     forward.state_memory = copies ? memory.next_sums.data() : sums;
     forward.state_exponents = copies ? memory.next_exponents.data() : exponents;
   }
+  std::optional<core::CancellationScope> finishes;
   if (state != nullptr && !copies) {
     core::throw_if_cancelled();
-    const core::CancellationScope finishes(nullptr);
-    core::run_parts(memory.threads, run_linear_part, &forward);
-  } else {
-    core::run_parts(memory.threads, run_linear_part, &forward);
+    finishes.emplace(nullptr);  // the state is changed in place
   }
+  core::run_parts(memory.threads, run_linear_part, &forward);
   if (state == nullptr) return;
   if (copies) {
     std::copy(memory.next_sums.begin(), memory.next_sums.end(), LinearStateAccess::memory(*state));

@@ -70,7 +70,6 @@ void WideFeatures::load(const std::optional<core::Rotary>& rotary, const LinearC
   q_.assign(call.q);
   k_.assign(call.k);
   q_.for_each_row([&](std::int64_t, std::int64_t, std::int64_t, double* row) {
-    core::throw_if_cancelled();
     map_query(call.options.features, row, call.dim);
   });
   for (std::int64_t b = 0; b < call.k.batch; ++b) {

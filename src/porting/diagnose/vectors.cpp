@@ -82,8 +82,11 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
   vectors.shape.assign(before.shape.begin(), before.shape.end() - 1);
   vectors.dim = before.shape.back();
   vectors.count = before.size() / vectors.dim;
+  core::throw_if_cancelled();
   vectors.before = io::to_doubles(before).value_or_throw();
+  core::throw_if_cancelled();
   vectors.after = io::to_doubles(after).value_or_throw();
+  core::throw_if_cancelled();
   vectors.stored = io::dtype_of(after, "after").value_or_throw();
   vectors.precision = narrowest(vectors.after, vectors.stored);
   if (vectors.precision != vectors.stored) {
@@ -93,6 +96,7 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
   vectors.usable.resize(static_cast<std::size_t>(vectors.count), 1);
   std::int64_t left_out = 0;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     const double* const x = vectors.before.data() + v * vectors.dim;
     if (!std::all_of(x, x + vectors.dim, [](double value) { return std::isfinite(value); })) {
       vectors.usable[static_cast<std::size_t>(v)] = 0;
@@ -110,6 +114,7 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
 std::optional<std::string> not_finite(const Vectors& vectors) {
   std::int64_t usable = 0, bad = 0, first = -1;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     ++usable;
     for (std::int64_t j = 0; j < vectors.dim; ++j) {
