@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 #include "phasor/export.h"
 
@@ -36,6 +37,11 @@ struct CancellationPoll {
 // between tiles, and throw Error(cancelled) once it is requested. Later calls in the same scope then fail
 // too, even after reset(). The innermost scope counts; one with null and no poll looks at nothing.
 //
+//   static Cancellation stop;
+//   std::signal(SIGINT, [](int) { stop.request(); });
+//   const CancellationScope scope(&stop);
+//   attend(...);  // throws Error(cancelled) some milliseconds after Ctrl-C
+//
 // An array that a cancelled call writes holds unfinished values. Caches, states, sequences and models are
 // as before the call: what changes keys in place (KVCache::shift, Sequence::shift) looks before it begins,
 // and then finishes. A cancelled conversion of a checkpoint is resumed by the next one.
@@ -56,13 +62,13 @@ class PHASOR_API CancellationScope {
   CancellationPoll poll_;
   CancellationScope* outer_;
   const void* thread_;  // identifies the thread that made the scope
-  std::chrono::steady_clock::time_point next_poll_{};
+  std::int64_t next_poll_ = 0;  // milliseconds; 0: no look yet
   std::atomic<bool> stopped_{false};
 };
 
 // For tasks of run_parts: whether the call that they work for must stop, and the same as an exception.
 //
-// cost     some nanoseconds; about 30 in a scope that polls
+// cost     some nanoseconds, with a poll about 10
 [[nodiscard]] PHASOR_API bool is_cancelled() noexcept;
 // throws   Error(cancelled)
 PHASOR_API void throw_if_cancelled();
