@@ -15,12 +15,9 @@
 #include "phasor/io/npy.hpp"
 #include "phasor/models/internal/describe.hpp"
 #include "phasor/phasor.h"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/convert.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 
 struct phasor_config {
   phasor::porting::ReadableConfig config;

@@ -1,4 +1,4 @@
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "phasor/io/internal/json.hpp"
-#include "phasor/porting/diff.hpp"
 #include "porting/json_values.hpp"
 #include "porting/plan/scaling_keys.hpp"
 

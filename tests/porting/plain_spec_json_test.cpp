@@ -6,7 +6,7 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/encodings/internal/fields.hpp"
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 namespace phasor::porting {
 namespace {

@@ -305,7 +305,7 @@ int run(const CommandLine& line, int argc, const char* const* argv) {
     app.footer(line.footer);
     for (const Verb& verb : line.verbs) add_verb(app, verb, asked_for);
   } catch (const CLI::Error& error) {
-    throw Error(ErrorCode::internal, message("command line: ", error.what()));
+    refuse(ErrorCode::internal, message("command line: ", error.what()));
   }
 
   const std::vector<std::string_view> verbs = verb_names(line);

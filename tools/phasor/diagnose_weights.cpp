@@ -49,7 +49,7 @@ void print_text(const porting::WeightOrder& order) {
   fmt::print("{:<{}}  antisymmetry  determinant  standard errors below best\n", "order", width);
   for (const porting::OrderCandidate& candidate : order.candidates) {
     fmt::print("{:<{}}  {:>+12.4f}  {:>+11.4f}  {:>26.1f}\n", candidate.text, width,
-               candidate.antisymmetry, candidate.determinant, candidate.behind);
+               candidate.antisymmetry, candidate.determinant, candidate.below_best);
   }
 }
 

@@ -1,5 +1,5 @@
 // phasor explain: every layer's encoding with its numbers, on one page.
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,6 @@
 #include "commands.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -235,13 +234,11 @@ void add_explain(CommandLine& line) {
   verb.flag("--pairs", &flags->pairs, "list every pair instead of groups");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Prints for every layer which features rotate, their frequencies and amplitude, and the "
-      "config\n"
-      "key of each number. Warns about keys without effect, keys that engines read differently, "
-      "and\n"
-      "a context beyond the trained length.\n"
-      "\n"
-      "Example  phasor explain model/ --context 65536";
+      R"(Prints for every layer which features rotate, their frequencies and amplitude, and the config
+key of each number. Warns about keys without effect, keys that engines read differently, and
+a context beyond the trained length.
+
+Example  phasor explain model/ --context 65536)";
   verb.action = [flags] { return run_explain(*flags); };
 }
 

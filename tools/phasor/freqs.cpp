@@ -106,13 +106,12 @@ void add_freqs(CommandLine& line) {
   verb.flag("--json", &options->json,
             "print frequencies, amplitude and wavelengths as one JSON object");
   verb.footer =
-      "Computes the frequencies of a config in radians per position, in float64, and the "
-      "amplitude,\n"
-      "which is the factor on cos and sin.\n"
-      "\n"
-      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
-      "\n"
-      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy";
+      R"(Computes the frequencies of a config in radians per position, in float64, and the amplitude,
+which is the factor on cos and sin.
+
+Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis
+
+Example  phasor freqs --config model/config.json --context 8192 -o F.npy)";
   verb.action = [options] { return run_freqs(*options); };
 }
 

@@ -20,8 +20,7 @@ std::int64_t parse_bound(std::string_view text, std::string_view whole) {
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
+    refuse(message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
   }
   return value;
 }
@@ -36,15 +35,14 @@ core::Positions read_positions(const std::string& path) {
   if (io::is_integer(array.type))
     return core::positions_of_shape(io::to_integers(array).value_or_throw(), array.shape);
   if (array.type == io::NpyType::boolean) {
-    throw Error(ErrorCode::invalid_argument,
-                message(path, ": positions must be integers or floats, got bool"));
+    refuse(message(path, ": positions must be integers or floats, got bool"));
   }
   std::vector<double> floats = io::to_doubles(array).value_or_throw();
   const auto bad = std::find_if(floats.begin(), floats.end(),
                                 [](double value) { return !std::isfinite(value); });
   if (bad != floats.end()) {
-    throw Error(ErrorCode::invalid_argument, message(path, ": positions must be finite, got ", *bad,
-                                                     " at element ", bad - floats.begin()));
+    refuse(message(path, ": positions must be finite, got ", *bad, " at element ",
+                   bad - floats.begin()));
   }
   return core::positions_of_shape(std::move(floats), array.shape);
 }
@@ -70,8 +68,7 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
     const std::string layer = !group.layer_type.empty() ? "'" + group.layer_type + "'"
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
-    throw Error(ErrorCode::unsupported,
-                message(options.config, ": layer ", layer, " has no rotation"));
+    refuse(ErrorCode::unsupported, message(options.config, ": layer ", layer, " has no rotation"));
   }
   return std::move(*group.rope);
 }
@@ -102,9 +99,7 @@ core::Positions parse_positions(const std::string& text) {
   // A table of this many rows would not fit any machine; refused before memory is asked for.
   constexpr std::int64_t kMaxRange = std::int64_t{1} << 32;
   if (last < first || static_cast<double>(last) - static_cast<double>(first) > kMaxRange) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("--positions: a range must be A:B with A <= B <= A + 2^32, got '", text, "'"));
+    refuse(message("--positions: a range must be A:B with A <= B <= A + 2^32, got '", text, "'"));
   }
   return core::positions_counted(first, last - first);
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "command_line.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "dlpack.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::python {
@@ -125,25 +126,9 @@ constexpr std::string_view kKinds =
 }  // namespace
 
 std::string_view name_of(Element element) noexcept {
-  switch (element) {
-    case Element::f64:
-      return "float64";
-    case Element::f32:
-      return "float32";
-    case Element::f16:
-      return "float16";
-    case Element::bf16:
-      return "bfloat16";
-    case Element::i64:
-      return "int64";
-    case Element::i32:
-      return "int32";
-    case Element::u8:
-      return "uint8";
-    case Element::boolean:
-      return "bool";
-  }
-  return "";
+  static constexpr core::EnumNames<Element::boolean> kNames(
+      "float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool");
+  return kNames[element];
 }
 
 std::size_t size_of(Element element) noexcept {

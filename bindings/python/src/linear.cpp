@@ -15,7 +15,7 @@
 #include "busy.hpp"
 #include "module.hpp"
 #include "phasor/attention/decay.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "spec.hpp"
 #include "without_gil.hpp"
 

@@ -8,8 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "phasor/core/angles.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::python {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/export.h"
 
 namespace phasor::encodings {

@@ -2,7 +2,7 @@
 
 #include "attention/softmax/call.hpp"
 #include "phasor/core/cancellation.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

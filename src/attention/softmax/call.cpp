@@ -7,10 +7,10 @@
 #include <string>
 
 #include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/positions.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/encodings/encoding.hpp"
 
 namespace phasor::attention {

@@ -8,7 +8,7 @@
 
 #include "attention/softmax/head_side.hpp"
 #include "phasor/core/cancellation.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

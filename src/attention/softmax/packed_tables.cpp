@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "phasor/core/cancellation.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

@@ -6,7 +6,7 @@
 #include "attention/softmax/wide_scores.hpp"
 #include "attention/wide.hpp"
 #include "phasor/core/cancellation.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::config {
 namespace {

@@ -1,4 +1,4 @@
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,9 +11,7 @@ namespace phasor::core {
 
 Frequencies::Frequencies(std::vector<double> values, double amplitude,
                          std::vector<std::uint8_t> axes, std::vector<float> float32_values) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(ErrorCode::invalid_argument, "frequencies: " + what);
-  };
+  const auto refuse = [](const std::string& what) { phasor::refuse("frequencies: " + what); };
   Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
   const std::size_t count = data.values.size();
   if (count == 0) refuse("at least one frequency is needed, got 0");
@@ -60,21 +58,18 @@ bool Frequencies::same_values(const Frequencies& other) const noexcept {
 
 Frequencies make_frequencies(const FrequencySpec& spec) {
   if (spec.rotary_dim <= 0 || spec.rotary_dim % 2 != 0 || spec.rotary_dim > kMaxRotaryDim) {
-    throw Error(ErrorCode::invalid_argument,
-                message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
-                        ", got ", spec.rotary_dim));
+    refuse(message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
+                   ", got ", spec.rotary_dim));
   }
   if (!std::isfinite(spec.base) || spec.base <= 0.0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("frequencies: base must be finite and positive, got ", spec.base));
+    refuse(message("frequencies: base must be finite and positive, got ", spec.base));
   }
-  const DoubleDouble log_base = log(DoubleDouble(spec.base));
-  std::vector<double> values(static_cast<std::size_t>(spec.rotary_dim / 2));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    // (15)
-    const DoubleDouble exponent = DoubleDouble(-2.0 * static_cast<double>(i)) /
-                                  DoubleDouble(static_cast<double>(spec.rotary_dim));
-    values[i] = static_cast<double>(exp(exponent * log_base));
+  // (15)
+  const DoubleDouble log_step = DoubleDouble(-2.0) * log(DoubleDouble(spec.base)) /
+                                DoubleDouble(static_cast<double>(spec.rotary_dim));
+  std::vector<double> values;
+  for (const DoubleDouble power : powers(log_step, spec.rotary_dim / 2)) {
+    values.push_back(static_cast<double>(power));
   }
   return Frequencies(std::move(values));
 }

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/positions.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::core {
 namespace {

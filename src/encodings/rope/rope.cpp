@@ -1,17 +1,22 @@
 #include "phasor/encodings/rope.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "encodings/rope/rope_axes.hpp"
 #include "encodings/rope/scalings.hpp"
 #include "encodings/rope/xpos.hpp"
-#include "phasor/core/angles.hpp"
+#include "phasor/core/internal/enum_names.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::encodings {
 namespace {
+
+constexpr core::EnumNames<MropeAxes::Order::alternating> kMropeOrders("chunked", "interleaved",
+                                                                      "alternating");
+constexpr core::EnumNames<AxialAxes::Kind::per_half_head> kAxialKinds("concatenated", "alternating",
+                                                                      "per_half_head");
 
 // precondition  the fields are within their ranges
 void check_window(const RopeSpec& spec) {
@@ -59,25 +64,13 @@ void check_window(const RopeSpec& spec) {
 
 }  // namespace
 
-std::span<const std::string_view> names_of_mrope_orders() noexcept {
-  static constexpr std::array<std::string_view, 3> kNames = {"chunked", "interleaved",
-                                                             "alternating"};
-  return kNames;
-}
+std::span<const std::string_view> names_of_mrope_orders() noexcept { return kMropeOrders.all(); }
 
-std::span<const std::string_view> names_of_axial_kinds() noexcept {
-  static constexpr std::array<std::string_view, 3> kNames = {"concatenated", "alternating",
-                                                             "per_half_head"};
-  return kNames;
-}
+std::span<const std::string_view> names_of_axial_kinds() noexcept { return kAxialKinds.all(); }
 
-std::string_view name_of(MropeAxes::Order order) noexcept {
-  return names_of_mrope_orders()[static_cast<std::size_t>(order)];
-}
+std::string_view name_of(MropeAxes::Order order) noexcept { return kMropeOrders[order]; }
 
-std::string_view name_of(AxialAxes::Kind kind) noexcept {
-  return names_of_axial_kinds()[static_cast<std::size_t>(kind)];
-}
+std::string_view name_of(AxialAxes::Kind kind) noexcept { return kAxialKinds[kind]; }
 
 void validate(const RopeSpec& spec) {
   check_ranges<RopeSpec>("", spec_fields(), spec);

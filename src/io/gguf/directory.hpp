@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/gguf_cursor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 

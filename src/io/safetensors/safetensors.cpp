@@ -1,4 +1,4 @@
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
 #include <optional>

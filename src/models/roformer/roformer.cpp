@@ -8,7 +8,8 @@
 #include "models/matrix/layer_ops.hpp"
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
 
@@ -266,21 +267,10 @@ class Pass {
 }  // namespace
 
 std::string_view name_of(RoFormerHead head) noexcept {
-  switch (head) {
-    case RoFormerHead::none:
-      return "";
-    case RoFormerHead::masked_lm:
-      return "masked_lm";
-    case RoFormerHead::classification:
-      return "classification";
-    case RoFormerHead::causal_lm:
-      return "causal_lm";
-    case RoFormerHead::token_classification:
-      return "token_classification";
-    case RoFormerHead::question_answering:
-      return "question_answering";
-  }
-  return "";
+  static constexpr core::EnumNames<RoFormerHead::question_answering> kNames(
+      "", "masked_lm", "classification", "causal_lm", "token_classification",
+      "question_answering");
+  return kNames[head];
 }
 
 std::int64_t RoFormerFacts::logit_columns() const noexcept {

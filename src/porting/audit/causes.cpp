@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 #include "porting/rounding.hpp"
 
 namespace phasor::porting {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "porting/number_text.hpp"
 

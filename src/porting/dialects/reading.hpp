@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 namespace phasor::porting {
 

@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "phasor/io/internal/file.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
+#include "phasor/io/tensors.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 

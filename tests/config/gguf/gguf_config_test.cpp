@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/errors.hpp"
 #include "support/gguf_writer.hpp"
 

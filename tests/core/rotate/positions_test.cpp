@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/internal/positions.hpp"
+#include "phasor/core/rotate.hpp"
 #include "support/errors.hpp"
 
 namespace phasor::core {

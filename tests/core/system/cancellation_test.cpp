@@ -7,9 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "support/cancellation.hpp"
 #include "support/errors.hpp"
 

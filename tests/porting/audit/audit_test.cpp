@@ -1,4 +1,4 @@
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::porting {
 namespace {

@@ -1,5 +1,5 @@
 // Every rule of the dialects, with the number of the public report it is known from.
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "conform/attend.hpp"
@@ -68,17 +69,29 @@ void attention_backward(const Case& golden, Comparison& comparison) {
   Gradient d_q(heads.q()), d_k(heads.k()), d_v(heads.v());
   attention::AttentionGradients gradients{d_q.view, d_k.view, d_v.view, {}};
   std::vector<std::vector<float>> d_tables;
+  std::vector<encodings::TableGradient> table_views;
   for (const TrainedInput& trained : encoding.trained) {
     const CaseArray& input = golden.input(trained.input);
     std::vector<float>& values =
         d_tables.emplace_back(static_cast<std::size_t>(input.data.size()), 0.0F);
-    const encodings::Table table = table_of(input, trained.input, {"head", "dim"});
-    for (const auto term : trained.terms) gradients.terms.*term = like_table(table, values.data());
+    table_views.push_back(
+        like_table(table_of(input, trained.input, {"head", "dim"}), values.data()));
+    for (const auto term : trained.terms) gradients.terms.*term = table_views.back();
+  }
+  const auto* const kerple = std::get_if<encodings::Kerple>(&encoding.encoding);
+  std::vector<float> d_rows;
+  if (kerple != nullptr) {
+    const encodings::Table& rows = terms.bias->table;
+    d_rows.resize(static_cast<std::size_t>(rows.heads * rows.rows));
+    gradients.terms.bias = like_table(rows, d_rows.data());
   }
   attention::attend_backward(
       terms, heads.q(), heads.k(), heads.v(),
       {attended.output_view(), attended.log_sum_exp.data(), heads_of(d_output, "d_output")},
       gradients, options);
+  if (kerple != nullptr) {
+    encodings::kerple_backward(*kerple, gradients.terms.bias, table_views[0], table_views[1]);
+  }
   compare_gradient(comparison, "d_q", d_q);
   compare_gradient(comparison, "d_k", d_k);
   compare_gradient(comparison, "d_v", d_v);

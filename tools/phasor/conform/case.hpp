@@ -62,14 +62,13 @@ template <class T>
 [[nodiscard]] T member(const io::Json& object, const char* key, std::string_view where) {
   const auto found = object.find(key);
   if (found == object.end()) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": missing key \"", key, "\""));
+    refuse(message(where, ": missing key \"", key, "\""));
   }
   try {
     return found->get<T>();
   } catch (const Error&) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": '", key, "' has the wrong type, got ",
-                        found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
+    refuse(message(where, ": '", key, "' has the wrong type, got ",
+                   found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
   }
 }
 // None when the member is missing or null.

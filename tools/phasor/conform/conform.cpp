@@ -18,6 +18,7 @@
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "text_files.hpp"
@@ -33,9 +34,7 @@ struct ConformOptions {
 
 enum class Status : std::uint8_t { pass, fail, unsupported };
 
-std::string_view name_of(Status status) {
-  return status == Status::pass ? "pass" : status == Status::fail ? "FAIL" : "unsupported";
-}
+constexpr core::EnumNames<Status::unsupported> kStatuses("pass", "FAIL", "unsupported");
 
 struct Verdict {
   std::string name, kind;
@@ -66,9 +65,9 @@ Kinds all_kinds() {
 std::vector<fs::path> find_cases(const fs::path& root) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    throw Error(ErrorCode::io,
-                message("cannot open the folder ", root.string(), ": ",
-                        fs::exists(root, error) ? "not a directory" : "no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open the folder ", root.string(), ": ",
+                   fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
   if (fs::exists(root / "case.json", error)) cases.push_back(root);
@@ -79,10 +78,10 @@ std::vector<fs::path> find_cases(const fs::path& root) {
     }
   }
   if (error) {
-    throw Error(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
+    refuse(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
   }
   if (cases.empty()) {
-    throw Error(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
+    refuse(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
   }
   std::sort(cases.begin(), cases.end());
   return cases;
@@ -144,7 +143,7 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   std::size_t width = 4;
   for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
   for (const Verdict& verdict : verdicts) {
-    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
+    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", kStatuses[verdict.status], verdict.name, width,
                number_text(verdict.max_error), number_text(verdict.tolerance));
     if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
   }
@@ -178,7 +177,7 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
     io::Json entry;
     entry["case"] = verdict.name;
     entry["kind"] = verdict.kind;
-    entry["status"] = name_of(verdict.status);
+    entry["status"] = kStatuses[verdict.status];
     entry["max_error"] = json_number(verdict.max_error);
     entry["tolerance"] = json_number(verdict.tolerance);
     if (!verdict.failure.empty()) entry["failure"] = verdict.failure;
@@ -197,8 +196,7 @@ int run_conform(const ConformOptions& options) {
     }
   }
   if (verdicts.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--filter '", options.filter, "' matches no case, kind or group/case"));
+    refuse(message("--filter '", options.filter, "' matches no case, kind or group/case"));
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);

@@ -10,8 +10,7 @@
 #include "conform/kinds.hpp"
 #include "conform/terms.hpp"
 #include "phasor/attention/position_ids.hpp"
-#include "phasor/encodings/absolute.hpp"
-#include "phasor/encodings/relative.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -23,8 +22,8 @@ Sinusoidal::Variant variant_of(const std::string& name) {
   if (name == "interleaved") return Sinusoidal::Variant::interleaved;
   if (name == "concat") return Sinusoidal::Variant::concat;
   if (name == "fairseq") return Sinusoidal::Variant::fairseq;
-  throw Error(ErrorCode::unsupported,
-              message(kCaseFile, ": 'variant' must be interleaved, concat or fairseq, got ", name));
+  refuse(ErrorCode::unsupported,
+         message(kCaseFile, ": 'variant' must be interleaved, concat or fairseq, got ", name));
 }
 
 Sinusoidal sinusoidal_of(const Case& golden) {
@@ -206,8 +205,8 @@ void expect_refusals(const Case& golden, const Rows& rows) {
       refused = error.code() == ErrorCode::out_of_range;
     }
     if (!refused) {
-      throw Error(ErrorCode::internal, message("error_positions: position ", position,
-                                               " must be an error, but gave a row"));
+      refuse(ErrorCode::internal,
+             message("error_positions: position ", position, " must be an error, but gave a row"));
     }
   }
 }

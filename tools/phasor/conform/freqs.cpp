@@ -32,9 +32,8 @@ void check_set(const config::LayerGroup& group, const json& set, const Lengths& 
   const auto name = optional_member<std::string>(set, "inv_freq", where);
   if (!group.rope || !name) {
     if (group.rope.has_value() != name.has_value()) {
-      throw Error(ErrorCode::invalid_argument,
-                  message(where, name ? ": the layer must rotate, but it has no rotation"
-                                      : ": the layer must have no rotation, but it rotates"));
+      refuse(message(where, name ? ": the layer must rotate, but it has no rotation"
+                                 : ": the layer must have no rotation, but it rotates"));
     }
     return;
   }
@@ -59,7 +58,7 @@ void rope_freqs(const Case& golden, Comparison& comparison) {
   const auto configs = member<json>(golden.json, "configs", "case.json");
   const auto sets = member<std::vector<json>>(golden.json, "sets", "case.json");
   if (configs.empty() || sets.empty()) {
-    throw Error(ErrorCode::invalid_argument, "case.json: 'configs' or 'sets' is empty");
+    refuse("case.json: 'configs' or 'sets' is empty");
   }
   for (const io::JsonMember* const form : configs.sorted_items()) {
     const auto file = member<std::string>(configs, form->key.c_str(), "case.json: configs");

@@ -10,7 +10,7 @@
 #include "conform/attend.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -73,9 +73,9 @@ void t5_attention(const Case& golden, Comparison& comparison) {
   const encodings::AttentionShape shape = heads.shape();
   const auto past = optional_member<std::int64_t>(golden.json, "past", kCaseFile);
   if (past && *past != shape.key_tokens - shape.query_tokens) {
-    throw Error(ErrorCode::unsupported,
-                message(kCaseFile, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,
-                        " keys before the first query, got ", *past));
+    refuse(ErrorCode::unsupported,
+           message(kCaseFile, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,
+                   " keys before the first query, got ", *past));
   }
   attend_case(golden, comparison, "t5", attention::Causality::none);
   if (expects(golden, "position_bias")) {
@@ -228,8 +228,7 @@ struct Segments {
 
 Segments segments_of(const CaseArray& array) {
   if (array.dims.empty() || array.dims.back() != "segment" || array.data.shape.back() != 2) {
-    throw Error(ErrorCode::unsupported,
-                "seg_mat: the last of 'dims' must be segment, with length 2");
+    refuse(ErrorCode::unsupported, "seg_mat: the last of 'dims' must be segment, with length 2");
   }
   CaseArray pairs = array;
   pairs.data.shape.back() = 1;
@@ -333,6 +332,7 @@ void add_score_kinds(Kinds& kinds) {
     };
   };
   add("alibi_attention", "alibi", attention::Causality::bottom_right);
+  add("kerple_attention", "kerple", attention::Causality::none);
   add("shaw_relative_kv", "shaw", attention::Causality::none);
   add("shaw_relative_key", "shaw", attention::Causality::none);
   add("bert_relative", "bert_relative", attention::Causality::none);

@@ -62,8 +62,8 @@ encodings::T5 buckets_of(const Case& golden, const std::string& table) {
   t5.bias = table_input(golden, table);
   const auto stated = optional_member<std::int64_t>(golden.json, "num_buckets", kCaseFile);
   if (stated && *stated != t5.bias.rows) {
-    throw Error(ErrorCode::shape_mismatch, message(table, ": must have ", *stated,
-                                                   " buckets as in the case, got ", t5.bias.rows));
+    refuse(ErrorCode::shape_mismatch,
+           message(table, ": must have ", *stated, " buckets as in the case, got ", t5.bias.rows));
   }
   t5.max_distance = optional_member<std::int64_t>(golden.json, "max_distance", kCaseFile)
                         .value_or(t5.max_distance);
@@ -82,6 +82,12 @@ CaseEncoding alibi(const Case& golden, const encodings::AttentionShape& /*shape*
   alibi.max_bias =
       optional_member<double>(golden.json, "alibi_bias_max", kCaseFile).value_or(alibi.max_bias);
   return {alibi, {}};
+}
+
+// r1 and r2 are in no term: the rows of the bias are computed from them.
+CaseEncoding kerple(const Case& golden, const encodings::AttentionShape& /*shape*/) {
+  return {encodings::Kerple{table_input(golden, "r1"), table_input(golden, "r2")},
+          {{"r1", {}}, {"r2", {}}}};
 }
 
 CaseEncoding shaw(const Case& golden, const encodings::AttentionShape& /*shape*/) {
@@ -114,10 +120,10 @@ CaseEncoding bert_relative(const Case& golden, const encodings::AttentionShape& 
     bert.kind = encodings::BertRelative::Kind::key_query;
     trained.terms.push_back(&ScoreTermGradients::key_rows);
   } else if (kind != "relative_key") {
-    throw Error(ErrorCode::unsupported, message(kCaseFile,
-                                                ": 'position_embedding_type' must be relative_key "
-                                                "or relative_key_query, got ",
-                                                kind));
+    refuse(ErrorCode::unsupported, message(kCaseFile,
+                                           ": 'position_embedding_type' must be relative_key "
+                                           "or relative_key_query, got ",
+                                           kind));
   }
   return {bert, {std::move(trained)}};
 }
@@ -167,8 +173,8 @@ CaseEncoding deberta(const Case& golden, Deberta::Version version) {
       deberta.queries = table_input(golden, "pos_q");
       result.trained.push_back({"pos_q", {&ScoreTermGradients::key_rows}});
     } else {
-      throw Error(ErrorCode::unsupported,
-                  message(kCaseFile, ": 'pos_att_type' must be of c2p and p2c, got ", type));
+      refuse(ErrorCode::unsupported,
+             message(kCaseFile, ": 'pos_att_type' must be of c2p and p2c, got ", type));
     }
   }
   result.encoding = deberta;
@@ -209,11 +215,11 @@ Table table_of(const CaseArray& array, const std::string& name,
   const bool dim_inside = std::find(dims.begin(), dims.end(), "dim") != dims.end();
   if (array.data.type != io::NpyType::f32 || dims.size() != shape.size() || dims.empty() ||
       std::count_if(dims.begin(), dims.end(), other) > 1 || (dim_inside && dims.back() != "dim")) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: must be a float32 table of head, one axis of rows and dim, got {} "
-                            "[{}] of shape {}",
-                            name, io::name_of(array.data.type), fmt::join(dims, ", "),
-                            core::shape_text(shape)));
+    refuse(ErrorCode::unsupported,
+           fmt::format("{}: must be a float32 table of head, one axis of rows and dim, got {} "
+                       "[{}] of shape {}",
+                       name, io::name_of(array.data.type), fmt::join(dims, ", "),
+                       core::shape_text(shape)));
   }
   Table table;
   table.data = array.data.as<float>();
@@ -249,6 +255,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
       {"xpos", xpos},
       {"t5", t5},
       {"alibi", alibi},
+      {"kerple", kerple},
       {"shaw", shaw},
       {"bert_relative", bert_relative},
       {"transformer_xl", transformer_xl},
@@ -259,7 +266,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
   };
   const auto found = kMakers.find(name);
   if (found == kMakers.end()) {
-    throw Error(ErrorCode::unsupported, message(kCaseFile, ": unknown 'encoding' ", name));
+    refuse(ErrorCode::unsupported, message(kCaseFile, ": unknown 'encoding' ", name));
   }
   return found->second(golden, shape);
 }
