@@ -61,7 +61,7 @@ class PHASOR_API CancellationScope {
   const Cancellation* cancellation_;
   CancellationPoll poll_;
   CancellationScope* outer_;
-  const void* thread_;  // identifies the thread that made the scope
+  const void* thread_;          // identifies the thread that made the scope
   std::int64_t next_poll_ = 0;  // milliseconds; 0: no look yet
   std::atomic<bool> stopped_{false};
 };

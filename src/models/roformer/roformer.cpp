@@ -268,8 +268,7 @@ class Pass {
 
 std::string_view name_of(RoFormerHead head) noexcept {
   static constexpr core::EnumNames<RoFormerHead::question_answering> kNames(
-      "", "masked_lm", "classification", "causal_lm", "token_classification",
-      "question_answering");
+      "", "masked_lm", "classification", "causal_lm", "token_classification", "question_answering");
   return kNames[head];
 }
 
