@@ -37,7 +37,9 @@ struct RoFormerFacts {
   bool is_causal = false;                // is_decoder: a token sees itself and earlier ones
 
   // The columns of the logits; 0 without a head.
-  [[nodiscard]] PHASOR_API std::int64_t logit_columns() const noexcept;
+  [[nodiscard]] std::int64_t logit_columns() const noexcept {
+    return head == RoFormerHead::none ? 0 : labels > 0 ? labels : vocabulary;
+  }
   // Whether each token has a row of logits; a classification has one for each sequence.
   [[nodiscard]] bool has_logits_per_token() const noexcept {
     return head != RoFormerHead::none && head != RoFormerHead::classification;

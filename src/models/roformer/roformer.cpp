@@ -272,10 +272,6 @@ std::string_view name_of(RoFormerHead head) noexcept {
   return kNames[head];
 }
 
-std::int64_t RoFormerFacts::logit_columns() const noexcept {
-  return head == RoFormerHead::none ? 0 : labels > 0 ? labels : vocabulary;
-}
-
 RoFormer::RoFormer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RoFormer::~RoFormer() = default;
 RoFormer::RoFormer(RoFormer&&) noexcept = default;
