@@ -65,7 +65,7 @@ void activate_gate(Activation f, std::span<float> gate, const float* up, core::I
   const auto kernel = kernels_for(isa).layer.activate[static_cast<std::size_t>(f)];
   const auto all = static_cast<std::int64_t>(gate.size());
   for (std::int64_t first = 0; first < all; first += kElementsPerLook) {
-    core::throw_if_cancelled();
+    if (first > 0) core::throw_if_cancelled();
     kernel(gate.data() + first, up == nullptr ? nullptr : up + first,
            std::min(kElementsPerLook, all - first));
   }

@@ -214,7 +214,7 @@ class Call {
     if (way == Way::stream_floats) {
       const std::int64_t step = tokens_ <= kStreamFloats ? end - begin : kGroupsPerLook;
       for (std::int64_t first = begin; first < end; first += step) {
-        core::throw_if_cancelled();
+        if (first > begin) core::throw_if_cancelled();
         kernels_.stream_floats(groups_of(weights, first, std::min(first + step, end)), x_, tokens_,
                                x_stride_, results_of(product, rows, first, 0));
       }
@@ -223,7 +223,7 @@ class Call {
     const Weights some = groups_of(weights, begin, end);
     const auto stream = way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast;
     for (std::int64_t t = 0; t < tokens_; t += kernels::kMostStreamed) {
-      core::throw_if_cancelled();
+      if (t > 0) core::throw_if_cancelled();
       stream(some, codes_ + t * token_bytes_, std::min(kernels::kMostStreamed, tokens_ - t),
              results_of(product, rows, begin, t));
     }
