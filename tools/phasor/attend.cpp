@@ -91,11 +91,6 @@ encodings::RopeSpec* rope_of(config::LoadedEncoding& loaded) {
 // Positions for a rope: of the keys as given, of the queries those of the last keys unless given.
 struct RotationPositions {
   std::optional<core::Positions> queries, keys;
-
-  void keep_axes(int axes) {
-    if (queries) queries = queries->first_axes(axes);
-    if (keys) keys = keys->first_axes(axes);
-  }
 };
 
 RotationPositions positions_of(const AttendOptions& options, const encodings::RopeSpec& spec,
@@ -339,7 +334,6 @@ int run_attend(const AttendOptions& options) {
     }
   }
   const encodings::ScoreTerms terms = config::resolve(loaded, shape);
-  if (terms.rotation) positions.keep_axes(terms.rotation->frequencies.axis_count());
 
   Answer answer;
   std::vector<std::int64_t> output_shape = inputs.q.array.shape;

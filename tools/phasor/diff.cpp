@@ -131,8 +131,9 @@ void print_report(const porting::DiffReport& report) {
   }
   std::set<std::string_view> explained;
   for (const porting::GroupDiff& group : report.groups) {
-    fmt::print("\n{}: {}, base {:g}, rotary_dim {} of {}\n",
-               layers_text(group.layers, group.layer_type), group.scaling, group.base,
+    fmt::print("\n{}: {}, {}, rotary_dim {} of {}\n", layers_text(group.layers, group.layer_type),
+               group.scaling,
+               group.base ? fmt::format("base {:g}", *group.base) : "a list of frequencies",
                group.rotary_dim, group.head_dim);
     print_engines(group);
     fmt::print("\n");

@@ -100,10 +100,13 @@ std::string axes_text(const encodings::RopeSpec& rope) {
     std::string sections;
     for (const std::int64_t size : mrope->sections)
       sections += (sections.empty() ? "" : ", ") + std::to_string(size);
-    return fmt::format("time, height, width: sections {}, {}", sections,
-                       mrope->order == Order::chunked       ? "one after the other"
-                       : mrope->order == Order::interleaved ? "interleaved"
-                                                            : "height and width alternating");
+    return fmt::format(
+        "{}: sections {}, {}",
+        mrope->sections.size() == 3 ? "time, height, width" : "time, height, width and a fourth",
+        sections,
+        mrope->order == Order::chunked       ? "one after the other"
+        : mrope->order == Order::interleaved ? "interleaved"
+                                             : "height and width alternating");
   }
   if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
     using Kind = encodings::AxialAxes::Kind;
@@ -124,8 +127,17 @@ void print_rotation(const porting::LayerExplanation& layer) {
                                                    rope.head_dim, rope.rotary_offset),
              group, "rotary_dim");
   print_fact("head_dim", fmt::format("{}", rope.head_dim), group, "head_dim");
-  print_fact("base", fmt::format("{}", rope.base), group, "base");
+  const auto list = [](const std::vector<double>& numbers) {
+    return fmt::format("{} to {} ({})", numbers.front(), numbers.back(), numbers.size());
+  };
+  if (rope.frequencies.empty()) {
+    print_fact("base", fmt::format("{}", rope.base), group, "base");
+  } else {
+    print_fact("frequencies", list(rope.frequencies), group, "frequencies");
+  }
   print_fact("scaling", porting::scaling_text(rope.scaling), group, "scaling");
+  if (!rope.frequency_factors.empty())
+    print_fact("divided by", list(rope.frequency_factors), group, "frequency_factors");
   if (const std::string axes = axes_text(rope); !axes.empty())
     print_fact("axes", axes, group, "mrope");
   if (rope.xpos) {

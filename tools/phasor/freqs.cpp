@@ -72,7 +72,7 @@ int run_freqs(const FreqsOptions& options) {
     answer["amplitude"] = resolved.amplitude();
     answer["head_dim"] = spec.head_dim;
     answer["rotary_dim"] = spec.rotary_dim;
-    answer["base"] = spec.base;
+    answer["base"] = optional_json(encodings::base_of(spec));
     answer["scaling"] = encodings::name_of(spec.scaling);
     answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout)) : io::Json(nullptr);
     answer["context"] = options.spec.context ? io::Json(*options.spec.context) : io::Json(nullptr);
@@ -82,8 +82,9 @@ int run_freqs(const FreqsOptions& options) {
     fmt::print("{}\n", answer.dump());
     return exit_code::done;
   }
-  fmt::print("frequencies  {}, scaling {}, base {}\n", values.size(),
-             encodings::name_of(spec.scaling), spec.base);
+  const std::optional<double> base = encodings::base_of(spec);
+  fmt::print("frequencies  {}, scaling {}, {}\n", values.size(), encodings::name_of(spec.scaling),
+             base ? fmt::format("base {}", *base) : "from the spec's list");
   fmt::print("amplitude    {}\n", resolved.amplitude());
   if (wavelengths.shortest) {
     fmt::print(

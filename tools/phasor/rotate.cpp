@@ -73,8 +73,7 @@ int run_rotate(const CommandOptions& options) {
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "rotate");
   const core::Rotary rotary = encodings::resolve(spec, context);
   const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
-  core::rotate(rotary, positions.first_axes(rotary.frequencies.axis_count()),
-               std::span(&rotation, 1), how);
+  core::rotate(rotary, positions, std::span(&rotation, 1), how);
   (void)io::write_npy(options.output, heads.array).value_or_throw();
 
   if (options.json) {
@@ -117,7 +116,7 @@ void add_rotate(CommandLine& line) {
   verb.flag("--json", &options->json, "print a summary as one JSON object");
   verb.footer = R"(Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];
          float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same
-         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);
+         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 or 4 axes, images: 2);
          for X without batch also [axes, tokens]; integers or floats
 
 Y is replaced only after success.

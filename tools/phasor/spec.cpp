@@ -76,7 +76,7 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
 core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
                                      std::optional<std::int64_t> context) {
   return std::holds_alternative<encodings::AxialAxes>(spec.axes)
-             ? encodings::axial_frequencies(spec)
+             ? encodings::axial_frequencies(spec, context)
              : encodings::resolve_frequencies(spec, context);
 }
 
@@ -104,18 +104,12 @@ core::Positions parse_positions(const std::string& text) {
   return core::positions_counted(first, last - first);
 }
 
-int position_axes(const encodings::RopeSpec& spec) {
-  if (const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes))
-    return static_cast<int>(mrope->sections.size());
-  return std::holds_alternative<encodings::AxialAxes>(spec.axes) ? 2 : 1;
-}
-
 core::Positions fit_positions(const encodings::RopeSpec& spec, const core::Positions& positions,
                               std::optional<std::int64_t> batch, std::int64_t tokens) {
   using OneRow = core::PositionsShape::OneRow;
   const bool image = std::holds_alternative<encodings::AxialAxes>(spec.axes);
   return core::fit_positions(positions,
-                             {position_axes(spec), batch, tokens,
+                             {encodings::axis_count(spec.axes), batch, tokens,
                               image ? OneRow::serves_one_axis : OneRow::serves_every_axis});
 }
 

@@ -38,9 +38,6 @@ void add_angles_option(Verb& verb, std::string& angles);
 // throws   Error: not a range, not a readable .npy, not numbers, or not finite
 [[nodiscard]] core::Positions parse_positions(const std::string& text);
 
-// The axes that a file of positions has for a spec: 3 for M-RoPE, 2 for images, else 1.
-[[nodiscard]] int position_axes(const encodings::RopeSpec& spec);
-
 // The positions for a tensor of `tokens` tokens; batch: none when the tensor has no batch axis.
 //
 // throws   Error(shape_mismatch) with the given shape and those that would fit

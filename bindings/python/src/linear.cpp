@@ -144,8 +144,9 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   }
   Counted<std::int64_t> at(positions, "sinusoidal: positions");
   at.shape.push_back(dim);
-  nb::object rows = numpy_empty(at.shape, dtype == "float64" ? Element::f64 : Element::f32);
-  void* const data = numpy_data(rows);
+  NewArray rows(positions, dtype == "float64" ? Element::f64 : Element::f32, at.shape,
+                "sinusoidal: result");
+  void* const data = rows.array().writable();
   without_gil([&] {
     if (dtype == "float64") {
       encodings::sinusoidal_rows(encoding, at.values, static_cast<double*>(data));
@@ -153,7 +154,7 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
       encodings::sinusoidal_rows(encoding, at.values, static_cast<float*>(data));
     }
   });
-  return rows;
+  return rows.finish();
 }
 
 [[nodiscard]] nb::object decay(nb::handle spec, nb::handle distances,
@@ -162,11 +163,11 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const core::Frequencies frequencies =
       encodings::resolve_frequencies(spec_of(spec, room, "decay: spec").value, context);
   const Counted<double> at(distances, "decay: distances");
-  nb::object curve = numpy_empty(at.shape, Element::f64);
-  auto* const data = static_cast<double*>(numpy_data(curve));
+  NewArray curve(distances, Element::f64, at.shape, "decay: result");
+  auto* const data = static_cast<double*>(curve.array().writable());
   without_gil(
       [&] { std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data); });
-  return curve;
+  return curve.finish();
 }
 
 void add_state(nb::module_& module) {

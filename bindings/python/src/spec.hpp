@@ -38,6 +38,10 @@ struct PyTable {
   core::CosSinTable table;
 };
 
+// The docstrings of RopeSpec and Encoding: every keyword, scaling and encoding with its members.
+[[nodiscard]] std::string spec_doc();
+[[nodiscard]] std::string encoding_doc();
+
 // A RopeSpec, or anything that RopeSpec.from_hf takes.
 [[nodiscard]] const PySpec& spec_of(nanobind::handle object, PySpec& room, const char* where);
 

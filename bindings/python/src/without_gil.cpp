@@ -11,6 +11,7 @@ namespace phasor::python {
 namespace {
 
 std::atomic<unsigned long> g_main_thread{0};
+thread_local int t_unfinished = 0;
 
 }  // namespace
 
@@ -20,6 +21,9 @@ void watch_main_thread() {
   // The thread that forks is the main thread of the child.
   pthread_atfork(nullptr, nullptr, [] { g_main_thread = PyThread_get_thread_ident(); });
 }
+
+int unfinished_calls() noexcept { return t_unfinished; }
+void count_unfinished_call() noexcept { ++t_unfinished; }
 
 Interruption::~Interruption() {
   Py_XDECREF(type_);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "phasor/core/cancellation.hpp"
+#include "phasor/core/error.hpp"
 
 namespace phasor::python {
 
@@ -35,6 +36,11 @@ class Interruption {
   PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
 };
 
+// Counts the calls of this thread that ended while they may have been writing: interrupted, or out of
+// memory. Their outputs hold unfinished values.
+[[nodiscard]] int unfinished_calls() noexcept;
+void count_unfinished_call() noexcept;
+
 // The result of body(), called without the GIL. An exception of a signal handler, KeyboardInterrupt above
 // all, ends the call and is raised; see core::CancellationScope for what the call leaves behind.
 //
@@ -54,8 +60,14 @@ std::invoke_result_t<Body> without_gil(Body body) {
         auto result = body();
         if (!interruption.raised()) return result;
       }
+    } catch (const Error& refusal) {
+      error = std::current_exception();
+      const bool began =
+          refusal.code() == ErrorCode::cancelled || refusal.code() == ErrorCode::internal;
+      if (began) count_unfinished_call();
     } catch (...) {
       error = std::current_exception();
+      count_unfinished_call();
     }
   }
   if (interruption.raised()) interruption.rethrow();

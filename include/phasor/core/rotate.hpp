@@ -31,16 +31,21 @@ inline constexpr int kMaxAxes = 8;
 // An immutable value: copies share their numbers.
 //
 // throws   Error(invalid_argument) if there is no value, more than kMaxRotaryDim / 2, one that is
-//          not finite, an amplitude that is not finite and positive, or axes that do not fit
+//          not finite, an amplitude that is not finite and positive, axes that do not fit, or fewer
+//          rows of positions than the axes read
 class PHASOR_API Frequencies {
  public:
+  // axis_count: the rows of positions of a token, some of which no frequency may read; 0: as many
+  // as the axes read.
   explicit Frequencies(std::vector<double> values, double amplitude = 1.0,
-                       std::vector<std::uint8_t> axes = {}, std::vector<float> float32_values = {});
+                       std::vector<std::uint8_t> axes = {}, std::vector<float> float32_values = {},
+                       int axis_count = 0);
 
   [[nodiscard]] std::span<const double> values() const noexcept { return data_->values; }
   [[nodiscard]] double amplitude() const noexcept { return data_->amplitude; }
-  // One entry per frequency, or empty if all read axis 0.
+  // One entry per frequency, or empty if there is one axis.
   [[nodiscard]] std::span<const std::uint8_t> axes() const noexcept { return data_->axes; }
+  // Rows of positions of a token; at least one more than the largest of axes().
   [[nodiscard]] int axis_count() const noexcept { return data_->axis_count; }
   [[nodiscard]] std::int64_t pairs() const noexcept {
     return static_cast<std::int64_t>(data_->values.size());

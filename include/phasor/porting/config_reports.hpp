@@ -227,7 +227,7 @@ struct GroupDiff {
   std::vector<std::int64_t> layers;
   std::string scaling;  // "yarn", ...
   std::int64_t head_dim = 0, rotary_dim = 0;
-  double base = 0.0;
+  std::optional<double> base;                 // none: a list of frequencies
   std::vector<EngineView> views;              // in the order of DiffOptions::between
   std::vector<EngineComparison> comparisons;  // every two of them
 };

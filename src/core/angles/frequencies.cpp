@@ -10,7 +10,8 @@
 namespace phasor::core {
 
 Frequencies::Frequencies(std::vector<double> values, double amplitude,
-                         std::vector<std::uint8_t> axes, std::vector<float> float32_values) {
+                         std::vector<std::uint8_t> axes, std::vector<float> float32_values,
+                         int axis_count) {
   const auto refuse = [](const std::string& what) { phasor::refuse("frequencies: " + what); };
   Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
   const std::size_t count = data.values.size();
@@ -36,6 +37,14 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude,
     if (data.axis_count > kMaxAxes) {
       refuse(message("an axis must be below ", kMaxAxes, ", got ", data.axis_count - 1));
     }
+  }
+  if (axis_count != 0) {
+    if (axis_count < data.axis_count || axis_count > kMaxAxes) {
+      refuse(message("the rows of positions must be from ", data.axis_count, " to ", kMaxAxes,
+                     ", got ", axis_count));
+    }
+    if (axis_count > 1 && data.axes.empty()) data.axes.assign(count, 0);
+    data.axis_count = axis_count;
   }
   if (data.float32_values.empty()) {
     data.float32_values.assign(data.values.begin(), data.values.end());

@@ -224,12 +224,6 @@ std::optional<double> Positions::largest(std::int64_t call_tokens) const noexcep
   return static_cast<double>(offset) + static_cast<double>(longest - 1);
 }
 
-Positions Positions::first_axes(int count) const {
-  Positions first = *this;
-  first.axes = std::min(axes, count);
-  return first;
-}
-
 Positions Positions::last_tokens(std::int64_t count) const {
   if (count < 0 || count > tokens) {
     refuse(ErrorCode::shape_mismatch,

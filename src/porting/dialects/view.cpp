@@ -154,6 +154,7 @@ EngineView view_of(std::string_view dialect, const ReadableConfig& config, std::
     const double kept = reading.path == FloatPath::narrow ? rounded(value, reading.type) : value;
     view.frequencies.push_back(kept / reading.position_divisor);
   }
+  for (const std::size_t pair : reading.still_pairs) view.frequencies[pair] = 0.0;
   view.position_divisor = reading.position_divisor;
   view.amplitude = resolved.amplitude();
   view.softmax_scale = reading.softmax_scale;

@@ -114,7 +114,7 @@ std::string diff_json(const DiffReport& report) {
     entry["scaling"] = group.scaling;
     entry["head_dim"] = group.head_dim;
     entry["rotary_dim"] = group.rotary_dim;
-    entry["base"] = group.base;
+    entry["base"] = json_of(group.base);
     entry["views"] = Json::array();
     for (const EngineView& view : group.views) entry["views"].push_back(view_json(view));
     entry["comparisons"] = Json::array();

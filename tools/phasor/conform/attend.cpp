@@ -81,7 +81,7 @@ Attended attend_heads(const encodings::ScoreTerms& terms, core::ConstHeadsView q
 encodings::ScoreTerms terms_of(const Case& golden, const CaseEncoding& encoding,
                                const encodings::AttentionShape& shape) {
   encodings::ScoreTerms terms = encodings::resolve(encoding.encoding, shape);
-  if (const auto given = optional_member<double>(golden.json, "scale", "case.json")) {
+  if (const auto given = optional_member<double>(golden, "scale")) {
     const double factor = encoding.scale == CaseEncoding::Scale::divisor ? 1.0 / *given : *given;
     // The encoding's own scale is what is under test, unless the case has chosen another.
     constexpr double kSame = 1e-6;

@@ -39,23 +39,20 @@ encodings::TableGradient like_table(const encodings::Table& table, float* data) 
 void attention_backward(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q", "k", "v");
   encodings::AttentionShape shape = heads.shape();
-  const CaseEncoding encoding =
-      encoding_of(golden, member<std::string>(golden.json, "encoding", kCaseFile), shape);
+  const CaseEncoding encoding = encoding_of(golden, member<std::string>(golden, "encoding"), shape);
 
   attention::AttentionOptions options;
-  options.window = optional_member<std::int64_t>(golden.json, "window", kCaseFile);
+  options.window = optional_member<std::int64_t>(golden, "window");
   // A window of these cases is 0 <= i - j < window: it looks back only.
-  options.causality =
-      optional_member<bool>(golden.json, "causal", kCaseFile).value_or(false) || options.window
-          ? attention::Causality::bottom_right
-          : attention::Causality::none;
+  options.causality = optional_member<bool>(golden, "causal").value_or(false) || options.window
+                          ? attention::Causality::bottom_right
+                          : attention::Causality::none;
   if (const auto* spec = std::get_if<encodings::RopeSpec>(&encoding.encoding);
       spec != nullptr && golden.inputs.contains("position_ids")) {
     const core::Positions positions = case_positions(golden.input("position_ids"), "position_ids",
                                                      *spec, heads.q().batch, shape.query_tokens);
-    shape.context = encodings::context_for(
-        *spec, optional_member<std::int64_t>(golden.json, "seq_len", kCaseFile),
-        positions.largest());
+    shape.context = encodings::context_for(*spec, optional_member<std::int64_t>(golden, "seq_len"),
+                                           positions.largest());
     options.query_positions = options.key_positions = positions;
   }
   const encodings::ScoreTerms terms = terms_of(golden, encoding, shape);

@@ -135,13 +135,12 @@ void read_description(Case& golden) {
   } catch (const Error& error) {
     throw Error(error.code(), message("case.json is not a JSON object: ", error.what()));
   }
-  const auto format = member<std::int64_t>(golden.json, "format", "case.json");
+  const auto format = member<std::int64_t>(golden, "format");
   if (format != 1) {
     refuse(ErrorCode::unsupported, message("case.json: 'format' must be 1, got ", format));
   }
-  golden.kind = member<std::string>(golden.json, "kind", "case.json");
-  golden.group =
-      optional_member<std::string>(golden.json, "group", "case.json").value_or(golden.group);
+  golden.kind = member<std::string>(golden, "kind");
+  golden.group = optional_member<std::string>(golden, "group").value_or(golden.group);
 }
 
 void read_arrays(Case& golden) {

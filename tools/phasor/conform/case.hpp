@@ -80,6 +80,16 @@ template <class T>
   return member<T>(object, key, where);
 }
 
+// The same for a member of case.json.
+template <class T>
+[[nodiscard]] T member(const Case& golden, const char* key) {
+  return member<T>(golden.json, key, kCaseFile);
+}
+template <class T>
+[[nodiscard]] std::optional<T> optional_member(const Case& golden, const char* key) {
+  return optional_member<T>(golden.json, key, kCaseFile);
+}
+
 // The case needs something that this machine does not have: neither a failure nor a pass.
 class CaseUnsupported : public std::runtime_error {
  public:

@@ -50,8 +50,8 @@ void diagnose(const Case& golden, Comparison& comparison) {
                          positions == golden.inputs.end() ? nullptr : &positions->second.data,
                          {}});
   const json got = json::parse(porting::diagnose_json(found));
-  const auto expected = member<json>(golden.json, "expected", "case.json");
-  const auto checked = member<json>(golden.json, "checked", "case.json");
+  const auto expected = member<json>(golden, "expected");
+  const auto checked = member<json>(golden, "checked");
   if (!checked.is_object() || checked.empty()) {
     refuse("case.json: 'checked' is missing or empty; it lists the fields to compare");
   }

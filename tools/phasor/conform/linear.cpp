@@ -27,10 +27,9 @@ core::Rotary rotary_of_case(const Case& golden, const encodings::AttentionShape&
 
 attention::LinearOptions options_of(const Case& golden) {
   attention::LinearOptions options;
-  options.causality = member<bool>(golden.json, "causal", kCaseFile)
-                          ? attention::Causality::bottom_right
-                          : attention::Causality::none;
-  options.features = features_of(member<std::string>(golden.json, "feature_map", kCaseFile));
+  options.causality = member<bool>(golden, "causal") ? attention::Causality::bottom_right
+                                                     : attention::Causality::none;
+  options.features = features_of(member<std::string>(golden, "feature_map"));
   return options;
 }
 

@@ -12,7 +12,7 @@ namespace phasor::tools {
 namespace {
 
 models::RoFormer model_of(const Case& golden) {
-  const auto folder = member<std::string>(golden.json, "model_dir", "case.json");
+  const auto folder = member<std::string>(golden, "model_dir");
   return models::RoFormer::load(golden.directory / folder).value_or_throw();
 }
 

@@ -135,7 +135,8 @@ RopeSpec spec_of(const json& description, const std::string& where) {
   const auto found = description.find("config");
   const json config = found == description.end() ? description : *found;
   RopeSpec spec;
-  if (found != description.end() && (config.contains("model_type") || config.contains("base"))) {
+  if (found != description.end() && (config.contains("model_type") || config.contains("base") ||
+                                     config.contains("frequencies"))) {
     spec = spec_of_config(
         config, optional_member<std::string>(description, "layer_type", where).value_or(""),
         where + ".config");
@@ -154,7 +155,7 @@ RopeSpec spec_of(const json& description, const std::string& where) {
 
 core::Positions case_positions(const CaseArray& array, const std::string& name,
                                const RopeSpec& spec, std::int64_t batch, std::int64_t tokens) {
-  const int rows = position_axes(spec);
+  const int rows = encodings::axis_count(spec.axes);
   const std::vector<std::int64_t>& shape = array.data.shape;
   std::vector<std::string> dims = array.dims;
   if (dims.empty()) {
@@ -189,9 +190,8 @@ core::Positions case_positions(const CaseArray& array, const std::string& name,
                        name, rows, batch, tokens, core::shape_text(shape)));
   }
   const std::vector<double> values = io::to_doubles(array.data).value_or_throw();
-  const int axes = encodings::resolve_frequencies(spec).axis_count();
   const auto spread = [&](auto numbers) {
-    for (int axis = 0; axis < axes; ++axis) {
+    for (int axis = 0; axis < rows; ++axis) {
       for (std::int64_t row = 0; row < batch; ++row) {
         for (std::int64_t token = 0; token < tokens; ++token) {
           const std::int64_t at = axis * axis_stride + row * batch_stride + token * token_stride;
@@ -201,7 +201,7 @@ core::Positions case_positions(const CaseArray& array, const std::string& name,
       }
     }
     return core::positions_of_shape(std::move(numbers),
-                                    std::array{std::int64_t{axes}, batch, tokens});
+                                    std::array{std::int64_t{rows}, batch, tokens});
   };
   // Integers are below 2^53, which to_doubles has checked: the conversion is exact.
   return io::is_integer(array.data.type) ? spread(std::vector<std::int64_t>())

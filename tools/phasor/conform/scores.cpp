@@ -35,11 +35,11 @@ void attend_case(const Case& golden, Comparison& comparison, const std::string& 
   const encodings::ScoreTerms terms =
       terms_of(golden, encoding_of(golden, encoding_name, shape), shape);
   AttentionOptions options;
-  options.causality = optional_member<bool>(golden.json, "causal", kCaseFile)
+  options.causality = optional_member<bool>(golden, "causal")
                               .value_or(causality == attention::Causality::bottom_right)
                           ? attention::Causality::bottom_right
                           : attention::Causality::none;
-  options.window = optional_member<std::int64_t>(golden.json, "window", kCaseFile);
+  options.window = optional_member<std::int64_t>(golden, "window");
   std::optional<CaseMask> mask;
   if (golden.inputs.contains("mask")) {
     mask.emplace(golden.input("mask"), "mask", shape, heads.q().batch);
@@ -71,7 +71,7 @@ std::vector<double> first_scores(const encodings::ScoreTerms& terms, const CaseH
 void t5_attention(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q", "k", "v");
   const encodings::AttentionShape shape = heads.shape();
-  const auto past = optional_member<std::int64_t>(golden.json, "past", kCaseFile);
+  const auto past = optional_member<std::int64_t>(golden, "past");
   if (past && *past != shape.key_tokens - shape.query_tokens) {
     refuse(ErrorCode::unsupported,
            message(kCaseFile, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import phasor
 import phasor.torch
 import torch
 from interrupts import interrupt
@@ -19,3 +20,9 @@ def test_backward() -> None:
     assert x.grad is None  # it did not run to its end
     y.backward()
     assert x.grad is not None and bool(torch.isfinite(x.grad).all())
+
+
+def test_an_interrupted_write_counts() -> None:
+    x, out = torch.ones(1, 250_000, 1, 32), torch.zeros(1, 250_000, 1, 32)
+    interrupt(lambda: phasor.attention(x, x, x, out=out))
+    assert out._version == 1 and x._version == 0
