@@ -46,6 +46,7 @@ bool Interruption::ask(void* self) noexcept {
 }
 
 void Interruption::rethrow() {
+  count_unfinished_call();
   PyErr_Restore(std::exchange(type_, nullptr), std::exchange(value_, nullptr),
                 std::exchange(trace_, nullptr));
   throw nb::python_error();

@@ -62,9 +62,7 @@ std::invoke_result_t<Body> without_gil(Body body) {
       }
     } catch (const Error& refusal) {
       error = std::current_exception();
-      const bool began =
-          refusal.code() == ErrorCode::cancelled || refusal.code() == ErrorCode::internal;
-      if (began) count_unfinished_call();
+      if (refusal.code() == ErrorCode::internal) count_unfinished_call();
     } catch (...) {
       error = std::current_exception();
       count_unfinished_call();
