@@ -155,11 +155,7 @@ std::string Array::text() const {
 }
 
 Array::Array(nb::handle object, const char* where, Access access)
-    : object_(object),
-      where_(where),
-      access_(access),
-      exceptions_(std::uncaught_exceptions()),
-      unfinished_(unfinished_calls()) {
+    : object_(object), where_(where), access_(access), exceptions_(std::uncaught_exceptions()) {
   try {
     PyTypeObject* const type = Py_TYPE(object.ptr());
     const int flags = access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO;
@@ -188,9 +184,11 @@ Array::Array(nb::handle object, const char* where, Access access)
 }
 
 Array::~Array() {
-  // A call that was refused has written nothing; one that was interrupted may have.
-  const bool wrote = std::uncaught_exceptions() == exceptions_ || unfinished_calls() != unfinished_;
-  if (tells_autograd_ && wrote) bump_version(object_);
+  if (tells_autograd_) {
+    // A call that was refused has written nothing; one that was interrupted may have.
+    const bool refused = std::uncaught_exceptions() != exceptions_;
+    if (!refused || unfinished_calls() != unfinished_) bump_version(object_);
+  }
   let_go();
 }
 
@@ -204,6 +202,7 @@ nb::handle Array::from_torch(nb::handle tensor, TorchType type) {
   if (type == TorchType::wrapper) refuse_tensor(tensor, where_);
   require_no_gradient(tensor, where_);
   tells_autograd_ = access_ == Access::write;
+  if (tells_autograd_) unfinished_ = unfinished_calls();
   if (!has_negative_bit(tensor)) return tensor;
   if (access_ == Access::write) {
     refuse(ErrorCode::unsupported,

@@ -62,7 +62,7 @@ class PHASOR_API CancellationScope {
   CancellationPoll poll_;
   CancellationScope* outer_;
   const void* thread_;          // identifies the thread that made the scope
-  std::int64_t next_poll_ = 0;  // milliseconds; 0: no look yet
+  std::int64_t next_poll_ = 0;  // milliseconds; 0: no look yet, 1: one look
   std::atomic<bool> stopped_{false};
 };
 

@@ -12,16 +12,16 @@ namespace {
 // The scope that this thread works in; its address identifies the thread.
 thread_local CancellationScope* t_scope = nullptr;
 
-// A clock that never stands at 0. The coarse one is right to some milliseconds and takes a quarter of
+// A clock that stands at 2 or more. The coarse one is right to some milliseconds and takes a quarter of
 // the time: a decode step of a small model looks a hundred times.
 std::int64_t milliseconds() noexcept {
 #if defined(CLOCK_MONOTONIC_COARSE)
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000 + 1;
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000 + 2;
 #else
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() + 1;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() + 2;
 #endif
 }
 
@@ -47,11 +47,16 @@ bool CancellationScope::look() noexcept {
 
 bool CancellationScope::poll() noexcept {
   if (poll_.interval.count() > 0) {
+    // The clock begins with the second look: a short call, which looks once, reads no clock.
+    const std::int64_t due = next_poll_;
+    if (due == 0) {
+      next_poll_ = 1;
+      return false;
+    }
     const std::int64_t now = milliseconds();
-    const bool begins = next_poll_ == 0;
-    if (!begins && now < next_poll_) return false;
+    if (now < due) return false;
     next_poll_ = now + poll_.interval.count();
-    if (begins) return false;
+    if (due == 1) return false;
   }
   return poll_.stop(poll_.user);
 }

@@ -10,16 +10,17 @@
 namespace phasor::porting::diagnosis {
 namespace {
 
-// NumPy has no bfloat16: it is often stored as u16.
-io::NpyArray as_floats(const io::NpyArray& array, const char* name,
-                       std::vector<std::string>& notes) {
-  io::NpyArray floats = array;
+// NumPy has no bfloat16: it is often stored as u16, and is then copied to `room`.
+const io::NpyArray& as_floats(const io::NpyArray& array, const char* name,
+                              std::vector<std::string>& notes, io::NpyArray& room) {
   if (array.type == io::NpyType::u16) {
-    floats.type = io::NpyType::bf16;
+    room = array;
+    room.type = io::NpyType::bf16;
     notes.push_back(message(name, " is uint16 and is read as the bits of bfloat16"));
+    return room;
   }
-  (void)io::dtype_of(floats, message("diagnose: ", name)).value_or_throw();
-  return floats;
+  (void)io::dtype_of(array, message("diagnose: ", name)).value_or_throw();
+  return array;
 }
 
 void check_shapes(const io::NpyArray& before, const io::NpyArray& after) {
@@ -76,8 +77,9 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
            message("diagnose: ", input.before == nullptr ? "before" : "after", " is missing"));
   }
   check_shapes(*input.before, *input.after);
-  const io::NpyArray before = as_floats(*input.before, "before", notes);
-  const io::NpyArray after = as_floats(*input.after, "after", notes);
+  io::NpyArray rooms[2];
+  const io::NpyArray& before = as_floats(*input.before, "before", notes, rooms[0]);
+  const io::NpyArray& after = as_floats(*input.after, "after", notes, rooms[1]);
   Vectors vectors;
   vectors.shape.assign(before.shape.begin(), before.shape.end() - 1);
   vectors.dim = before.shape.back();
