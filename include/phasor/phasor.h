@@ -4,8 +4,9 @@
  * Failure   Every function that can fail returns a phasor_status and leaves its outputs untouched when
  *           it does: arrays, *out and handles are unchanged. phasor_last_error() then returns one
  *           line that shows the value that was wrong. One exception: after PHASOR_INTERNAL (out of
- *           memory during a computation) arrays of numbers may be partly written; *out is untouched
- *           even then. No C++ exception leaves a function of this header.
+ *           memory during a computation) and PHASOR_CANCELLED arrays of numbers may be partly written;
+ *           *out and handles are unchanged even then. No C++ exception leaves a function of this
+ *           header.
  * Threads   A function that takes a handle as a pointer to const only reads it: any number of threads
  *           may call such functions on one handle at the same time. A function that takes a pointer to
  *           non-const changes the handle, as _destroy does: no other call may use that handle
@@ -52,7 +53,8 @@ typedef enum {
   PHASOR_OUT_OF_RANGE,
   PHASOR_UNSUPPORTED,
   PHASOR_IO,
-  PHASOR_INTERNAL /* also when memory runs out */
+  PHASOR_INTERNAL, /* also when memory runs out */
+  PHASOR_CANCELLED /* phasor_cancellation_request() */
 } phasor_status;
 
 /* This thread's last error, as one line of text; "" before the first. Valid until the thread's next
@@ -730,6 +732,21 @@ typedef struct {
 /* Runs the parts of all later calls with `parallel_for`, or on Phasor's own threads if it is NULL.
  * Calls that have started keep the previous one: `user` must stay valid until they return. */
 PHASOR_API phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
+
+/* ---- Cancellation
+ * ---------------------------------------------------------------------------------------------- */
+
+/* A request to stop. Calls of a thread that watches it, and the threads that work for them, look at it
+ * every few milliseconds and return PHASOR_CANCELLED once it is requested, until it is reset. */
+typedef struct phasor_cancellation phasor_cancellation;
+PHASOR_API phasor_status phasor_cancellation_create(phasor_cancellation** out);
+/* From any thread, or from a signal handler. NULL: does nothing. */
+PHASOR_API void phasor_cancellation_request(phasor_cancellation* cancellation);
+PHASOR_API void phasor_cancellation_reset(phasor_cancellation* cancellation);
+/* No other thread may watch it any more; the calling one then watches nothing. NULL: does nothing. */
+PHASOR_API void phasor_cancellation_destroy(phasor_cancellation* cancellation);
+/* What later calls of this thread watch; NULL: nothing. */
+PHASOR_API void phasor_set_cancellation(const phasor_cancellation* cancellation);
 
 /* ---- Models
  * ---------------------------------------------------------------------------------------------- */

@@ -32,6 +32,8 @@ phasor_status status_of(ErrorCode code) noexcept {
       return PHASOR_UNSUPPORTED;
     case ErrorCode::io:
       return PHASOR_IO;
+    case ErrorCode::cancelled:
+      return PHASOR_CANCELLED;
     case ErrorCode::internal:
       break;
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "capi/struct_sizes.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/phasor.h"
 
@@ -20,11 +21,19 @@ phasor_status fail(phasor_status status, const char* text) noexcept;
 [[nodiscard]] const char* last_error_text() noexcept;
 [[nodiscard]] phasor_status status_of(ErrorCode code) noexcept;
 
+// What phasor_set_cancellation() set for this thread; null: nothing.
+[[nodiscard]] const core::Cancellation* thread_cancellation() noexcept;
+
 // Runs the body of a C function and converts exceptions to a status and a text.
 template <class Body>
 phasor_status guarded(Body body) noexcept {
   try {
-    body();
+    if (const core::Cancellation* const cancellation = thread_cancellation()) {
+      const core::CancellationScope scope(cancellation);
+      body();
+    } else {
+      body();
+    }
     return PHASOR_OK;
   } catch (const Error& error) {
     return fail(status_of(error.code()), error.what());

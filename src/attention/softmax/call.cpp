@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/positions.hpp"
@@ -369,6 +370,7 @@ void clear_view(const core::HeadsView& view) {
   const auto size = static_cast<std::int64_t>(core::size_of(view.dtype));
   for (std::int64_t b = 0; b < view.batch; ++b) {
     for (std::int64_t t = 0; t < view.tokens; ++t) {
+      if (t % 1024 == 0) core::throw_if_cancelled();
       for (std::int64_t h = 0; h < view.heads; ++h) {
         std::fill_n(
             static_cast<char*>(view.data) +

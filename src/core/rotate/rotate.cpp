@@ -8,6 +8,7 @@
 #include "core/angles/row_memory.hpp"
 #include "core/angles/rows.hpp"
 #include "core/rotate/rotate_call.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
@@ -170,6 +171,9 @@ void rotate_token_growing(const RotateCall& call, Token at, const double* positi
   }
 }
 
+// Tokens between two looks at the caller's cancellation: a millisecond or two of the widest.
+constexpr std::int64_t kRowsPerLook = 64;
+
 void rotate_part(void* context, int part, int parts) {
   const RotateCall& call = *static_cast<const RotateCall*>(context);
   const std::int64_t rows = call.batch * call.tokens;
@@ -182,7 +186,12 @@ void rotate_part(void* context, int part, int parts) {
   RowBuffers buffers;
   Token at{0, 0};
   if (begin != 0) at = {begin / call.tokens, begin % call.tokens};
-  for (std::int64_t row = begin; row < end;) {
+  std::int64_t row = begin;
+  for (std::int64_t next_look = begin + kRowsPerLook; row < end;) {
+    if (row >= next_look) {
+      if (is_cancelled()) break;
+      next_look = row + kRowsPerLook;
+    }
     std::int64_t done = 1;
     if (call.dtype == DType::f64 || call.grows()) {
       double positions[kMaxAxes] = {};
@@ -202,6 +211,7 @@ void rotate_part(void* context, int part, int parts) {
     }
   }
   if (call.staged || call.store == kernels::Store::streaming) call.kernels.fence();
+  if (row < end) throw_if_cancelled();
 }
 
 void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/convert/permute.hpp"
@@ -44,11 +45,15 @@ void copy_line(const Axis& axis, const std::byte* in, std::byte* out) noexcept {
     std::memcpy(out + i * axis.out, in + i * axis.in, kBytes);
 }
 
+// Between two looks at the caller's cancellation.
+constexpr std::int64_t kLinesPerLook = 256;
+
 template <std::size_t kBytes>
-void copy_axes(std::span<const Axis> axes, const std::byte* in, std::byte* out) noexcept {
+void copy_axes(std::span<const Axis> axes, const std::byte* in, std::byte* out) {
   const Axis& axis = axes.front();
   if (axes.size() == 1) return copy_line<kBytes>(axis, in, out);
   for (std::int64_t i = 0; i < axis.length; ++i) {
+    if (i % kLinesPerLook == 0) core::throw_if_cancelled();
     const std::int64_t from = axis.features == nullptr ? i : axis.features[i];
     copy_axes<kBytes>(axes.subspan(1), in + from * axis.in, out + i * axis.out);
   }

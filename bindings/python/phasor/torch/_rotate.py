@@ -91,8 +91,8 @@ def _rotate_back(grad: Tensor, positions: Positions, spec: RopeSpec, choices: Ch
     # (1/a) R^T has the transpose (1/a) R: the forward rotation over a^2. xPos multiplies a query by g, so its
     # inverse divides by g, as the forward rotation of a key does.
     other = "key" if choices["role"] == "query" else "query"
-    turned = rotate(grad, spec, positions, **choices | {"inverse": False, "role": other})
-    return turned / amplitude_of(spec_text(spec), choices["context"]) ** 2
+    rotated = rotate(grad, spec, positions, **choices | {"inverse": False, "role": other})
+    return rotated / amplitude_of(spec_text(spec), choices["context"]) ** 2
 
 
 def _keep_positions(ctx: Any, positions: Positions) -> None:
