@@ -17,6 +17,8 @@ namespace phasor::capi {
 
 // Stores the text for phasor_last_error() and returns the status.
 phasor_status fail(phasor_status status, const char* text) noexcept;
+// PHASOR_INTERNAL, with a text that needs no memory.
+phasor_status out_of_memory() noexcept;
 [[nodiscard]] const char* last_error_text() noexcept;
 [[nodiscard]] phasor_status status_of(ErrorCode code) noexcept;
 
@@ -29,7 +31,7 @@ phasor_status guarded(Body body) noexcept {
   } catch (const Error& error) {
     return fail(status_of(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(PHASOR_INTERNAL, "phasor: out of memory");
+    return out_of_memory();
   } catch (const std::exception& error) {
     return fail(PHASOR_INTERNAL, error.what());
   } catch (...) {

@@ -211,7 +211,7 @@ int run_action(const CommandLine& line, const std::string& verb,
   try {
     code = action();
   } catch (const std::bad_alloc&) {
-    return fail(line, verb, "out of memory");
+    return out_of_memory(line.name.c_str(), verb.c_str());
   } catch (const std::exception& error) {
     return fail(line, verb, error.what());
   }
@@ -296,6 +296,11 @@ std::string text_of(const CLI::ParseError& error, const CLI::App& app) {
 }
 
 }  // namespace
+
+int out_of_memory(const char* program, const char* verb) noexcept {
+  std::fprintf(stderr, "%s%s%s: out of memory\n", program, *verb == '\0' ? "" : " ", verb);
+  return exit_code::wrong;
+}
 
 int run(const CommandLine& line, int argc, const char* const* argv) {
   CLI::App app{line.summary, line.name};

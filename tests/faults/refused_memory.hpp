@@ -1,0 +1,30 @@
+// Memory that is refused. refused_memory.cpp defines malloc and its relatives, mmap and
+// pthread_create in the program itself, where every library finds them: each request for memory or
+// for a thread is counted and, when asked, refused.
+#pragma once
+
+#include <cstdint>
+
+namespace phasor::faults {
+
+enum class Refuse : std::uint8_t { nothing, once, from_then_on };
+
+// Requests are counted from 0, those of all threads together.
+struct Refusal {
+  Refuse how = Refuse::nothing;
+  std::int64_t request = 0;
+};
+
+struct Requests {
+  std::int64_t made = 0, refused = 0;
+};
+
+// In shared memory: the parent of a process that has crashed can still read it.
+void share_counts();
+
+// Counts from 0 again. libgomp's requests are neither counted nor refused: it ends the process when
+// one fails, and models::gemm() makes sure that its only one cannot.
+void refuse(Refusal refusal);
+[[nodiscard]] Requests requests() noexcept;
+
+}  // namespace phasor::faults
