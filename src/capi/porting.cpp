@@ -325,6 +325,9 @@ phasor_status phasor_convert_checkpoint(const char* source, const char* destinat
     asked.destination = destination;
     asked.to = *target;
     asked.from = to_layout(from, kWhere);
-    hand_over(porting::convert_json(porting::convert_checkpoint(asked).value_or_throw()), out);
+    asked.before_finish = [&](const porting::ConvertResult& result) {
+      hand_over(porting::convert_json(result), out);
+    };
+    (void)porting::convert_checkpoint(asked).value_or_throw();
   });
 }

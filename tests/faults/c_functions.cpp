@@ -44,7 +44,7 @@ int sweep_part(const Part& part) {
     std::fprintf(stderr, "%s: fails without a refusal\n%s", part.name, whole.err.c_str());
     return 1;
   }
-  const int wrong_runs = sweep(part.name, Density::dense, body, [&](const Run& run, Refusal) {
+  const int wrong_runs = sweep(part.name, Density::dense, body, [&](const Run& run) {
     fs::remove_all(made);
     if (run.code == kWhole || run.code == kStopped) return std::string();
     return run.code == 128 + SIGALRM ? std::string("it does not end")

@@ -198,7 +198,7 @@ void attention_by_rows(const std::string& folder) {
     attend_file(folder, name);
 }
 void attention_by_two_tables(const std::string& folder) {
-  for (const char* name : {"deberta_v1", "deberta_v2", "tupe_untied", "shaw_sinusoidal"})
+  for (const char* name : {"deberta_v1", "deberta_v2", "tupe_untied"})
     attend_file(folder, name);
 }
 void attention_by_rotation(const std::string& folder) {

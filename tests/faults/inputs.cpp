@@ -117,6 +117,10 @@ void make_inputs(const fs::path& folder) {
   put(folder / "tiny.gguf", quantised_model());
   fs::copy(fs::path(PHASOR_EXAMPLES_DIR) / "encodings", folder / "encodings",
            fs::copy_options::recursive);
+  // In C the number of tokens is not known when an encoding is parsed.
+  std::string xlnet = contents_of(folder / "encodings/xlnet_segments.json");
+  put(folder / "encodings/xlnet_segments.json",
+      xlnet.insert(xlnet.find('{') + 1, R"("first_distance": 3,)"));
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <unwind.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -33,21 +35,42 @@ constinit Counts* g_counts = &g_own;
 constinit std::atomic<Refuse> g_how{Refuse::nothing};
 constinit std::atomic<std::int64_t> g_request{0};
 
-// The code of libgomp.
+// The code of libraries whose requests are not refused.
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
-constinit Range g_exempt;
+constinit std::array<Range, 8> g_exempt;
+constinit std::size_t g_exempt_count = 0;
 
 int find_exempt(dl_phdr_info* library, std::size_t /*size*/, void* /*unused*/) {
-  if (std::strstr(library->dlpi_name, "libgomp") == nullptr) return 0;
-  for (int i = 0; i < library->dlpi_phnum; ++i) {
+  if (std::strstr(library->dlpi_name, "libgomp") == nullptr &&
+      std::strstr(library->dlpi_name, "libsentencepiece") == nullptr) {
+    return 0;
+  }
+  for (int i = 0; i < library->dlpi_phnum && g_exempt_count < g_exempt.size(); ++i) {
     const auto& part = library->dlpi_phdr[i];
     if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    g_exempt.begin = library->dlpi_addr + part.p_vaddr;
-    g_exempt.end = g_exempt.begin + part.p_memsz;
+    const std::uintptr_t begin = library->dlpi_addr + part.p_vaddr;
+    g_exempt[g_exempt_count++] = {begin, begin + part.p_memsz};
   }
-  return 1;
+  return 0;
+}
+
+_Unwind_Reason_Code visit_frame(_Unwind_Context* frame, void* found) {
+  const std::uintptr_t address = _Unwind_GetIP(frame);
+  for (std::size_t i = 0; i < g_exempt_count; ++i) {
+    if (address < g_exempt[i].begin || address >= g_exempt[i].end) continue;
+    *static_cast<bool*>(found) = true;
+    return _URC_END_OF_STACK;
+  }
+  return _URC_NO_REASON;
+}
+
+// Not backtrace(): it would load glibc's unwinder, which the tested code must do itself.
+bool is_exempt() noexcept {
+  bool found = false;
+  _Unwind_Backtrace(visit_frame, &found);
+  return found;
 }
 
 using CreateThread = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -56,14 +79,12 @@ CreateThread create_thread() {
   return real;
 }
 
-bool is_refused(const void* caller) noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(caller);
-  if (address >= g_exempt.begin && address < g_exempt.end) return false;
+bool is_refused() noexcept {
   const std::int64_t index = g_counts->made.fetch_add(1, std::memory_order_relaxed);
   const Refuse how = g_how.load(std::memory_order_relaxed);
   if (how == Refuse::nothing) return false;
   const std::int64_t first = g_request.load(std::memory_order_relaxed);
-  if (how == Refuse::once ? index != first : index < first) return false;
+  if ((how == Refuse::once ? index != first : index < first) || is_exempt()) return false;
   g_counts->refused.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -83,7 +104,7 @@ void share_counts() {
 }
 
 void refuse(Refusal refusal) {
-  if (g_exempt.end == 0) dl_iterate_phdr(find_exempt, nullptr);
+  if (g_exempt_count == 0) dl_iterate_phdr(find_exempt, nullptr);
   create_thread();  // finds it, which needs memory, now
   g_request.store(refusal.request, std::memory_order_relaxed);
   g_counts->made.store(0, std::memory_order_relaxed);
@@ -104,24 +125,24 @@ using phasor::faults::no_memory;
 extern "C" {
 
 __attribute__((visibility("default"))) void* malloc(std::size_t size) {
-  return is_refused(__builtin_return_address(0)) ? no_memory() : __libc_malloc(size);
+  return is_refused() ? no_memory() : __libc_malloc(size);
 }
 __attribute__((visibility("default"))) void* calloc(std::size_t count, std::size_t size) {
-  return is_refused(__builtin_return_address(0)) ? no_memory() : __libc_calloc(count, size);
+  return is_refused() ? no_memory() : __libc_calloc(count, size);
 }
 __attribute__((visibility("default"))) void* realloc(void* memory, std::size_t size) {
-  return is_refused(__builtin_return_address(0)) ? no_memory() : __libc_realloc(memory, size);
+  return is_refused() ? no_memory() : __libc_realloc(memory, size);
 }
 __attribute__((visibility("default"))) void* memalign(std::size_t alignment, std::size_t size) {
-  return is_refused(__builtin_return_address(0)) ? no_memory() : __libc_memalign(alignment, size);
+  return is_refused() ? no_memory() : __libc_memalign(alignment, size);
 }
 __attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment,
                                                            std::size_t size) {
-  return is_refused(__builtin_return_address(0)) ? no_memory() : __libc_memalign(alignment, size);
+  return is_refused() ? no_memory() : __libc_memalign(alignment, size);
 }
 __attribute__((visibility("default"))) int posix_memalign(void** out, std::size_t alignment,
                                                           std::size_t size) {
-  if (is_refused(__builtin_return_address(0))) return ENOMEM;
+  if (is_refused()) return ENOMEM;
   void* const memory = __libc_memalign(alignment, size);
   if (memory == nullptr) return ENOMEM;
   *out = memory;
@@ -130,7 +151,7 @@ __attribute__((visibility("default"))) int posix_memalign(void** out, std::size_
 
 __attribute__((visibility("default"))) void* mmap(void* address, std::size_t length, int protection,
                                                   int flags, int descriptor, off_t offset) {
-  if (is_refused(__builtin_return_address(0))) {
+  if (is_refused()) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
@@ -141,7 +162,7 @@ __attribute__((visibility("default"))) void* mmap(void* address, std::size_t len
 __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
                                                           const pthread_attr_t* attributes,
                                                           void* (*start)(void*), void* argument) {
-  if (is_refused(__builtin_return_address(0))) return EAGAIN;
+  if (is_refused()) return EAGAIN;
   return phasor::faults::create_thread()(thread, attributes, start, argument);
 }
 

@@ -22,8 +22,11 @@ struct Requests {
 // In shared memory: the parent of a process that has crashed can still read it.
 void share_counts();
 
-// Counts from 0 again. libgomp's requests are neither counted nor refused: it ends the process when
-// one fails, and models::gemm() makes sure that its only one cannot.
+// Counts from 0 again.
+//
+// Requests that libgomp and SentencePiece make are never refused: the one ends the process, the other
+// reads freed memory when they fail. Phasor asks for more memory than they need before it calls
+// them (core::require_memory), and that request is refused like every other.
 void refuse(Refusal refusal);
 [[nodiscard]] Requests requests() noexcept;
 

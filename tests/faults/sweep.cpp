@@ -96,7 +96,7 @@ Run run_in_child(const std::function<int()>& body, Refusal refusal) {
 }
 
 int sweep(const std::string& name, Density density, const std::function<int()>& body,
-          const std::function<std::string(const Run& run, Refusal refusal)>& check) {
+          const std::function<std::string(const Run& run)>& check) {
   const std::string wanted = text_of_environment();
   if (wanted == "every") density = Density::every;
   if (const std::optional<Refusal> only = single(wanted)) {
@@ -109,18 +109,19 @@ int sweep(const std::string& name, Density density, const std::function<int()>& 
     for (std::int64_t request = 0;; request = next_request(request, density)) {
       const Refusal refusal{how, request};
       const Run run = run_in_child(body, refusal);
-      if (run.requests.refused == 0) break;
       ++runs;
-      total = std::max(total, request + 1);
-      const std::string problem = check(run, refusal);
-      if (problem.empty()) continue;
-      if (++wrong > kShown) continue;
-      std::fprintf(stderr, "%s: request %lld refused %s: %s\n%s", name.c_str(),
-                   static_cast<long long>(request), how == Refuse::once ? "once" : "and all later",
-                   problem.c_str(), run.err.c_str());
+      total = std::max(total, run.requests.made);
+      const std::string problem = check(run);
+      if (!problem.empty() && ++wrong <= kShown) {
+        std::fprintf(stderr, "%s: request %lld refused %s: %s\n%s", name.c_str(),
+                     static_cast<long long>(request),
+                     how == Refuse::once ? "once" : "and all later", problem.c_str(),
+                     run.err.c_str());
+      }
+      if (request >= run.requests.made) break;
     }
   }
-  std::fprintf(stderr, "%s: about %lld requests, %lld runs, %d wrong\n", name.c_str(),
+  std::fprintf(stderr, "%s: %lld requests, %lld runs, %d wrong\n", name.c_str(),
                static_cast<long long>(total), static_cast<long long>(runs), wrong);
   return wrong;
 }

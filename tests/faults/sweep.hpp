@@ -23,13 +23,13 @@ struct Run {
 // fewer.
 enum class Density : std::uint8_t { every, dense, sparse };
 
-// What a body does without a refusal, then check(run, refusal) for each run with one: once and from
-// then on, until a run makes no request that is refused. check() returns what is wrong, "" for
-// nothing. Returns the number of runs that were wrong, after printing them and a summary.
+// Runs the body with each request refused once, then with each refused from then on. check(run)
+// returns what is wrong, "" for nothing; it sees the last run of both too, in which nothing was
+// refused. Returns the number of runs that were wrong, after printing them and a summary.
 //
 // The environment variable PHASOR_FAULTS changes what is refused: "every" request; or one alone, in
 // this process, for a debugger: "once:17", "from:17".
 [[nodiscard]] int sweep(const std::string& name, Density density, const std::function<int()>& body,
-                        const std::function<std::string(const Run& run, Refusal refusal)>& check);
+                        const std::function<std::string(const Run& run)>& check);
 
 }  // namespace phasor::faults

@@ -133,7 +133,7 @@ class Sweeping {
       return 1;
     }
     clear();
-    return sweep(name, what_.density, body, [&](const Run& run, Refusal) {
+    return sweep(name, what_.density, body, [&](const Run& run) {
       std::string problem = problem_of(run);
       if (problem.empty() && what_.leaves == Leaves::resumable && run.code != expected_.code) {
         const Run again = run_in_child(body, {});

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kErase = "\r\033[K";
+constexpr const char* kErase = "\r\033[K";
 constexpr std::size_t kBarWidth = 24;
 constexpr std::chrono::milliseconds kRedraw{100};
 
@@ -66,7 +66,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar() {
-    if (drawn_) fmt::print(stderr, "{}", kErase);
+    if (drawn_) std::fputs(kErase, stderr);
   }
 
   void draw(const porting::ConvertProgress& progress) {
@@ -147,15 +147,16 @@ int run_convert(const ConvertFlags& flags) {
                                          " bytes; run the same command again to continue"));
     }
   };
-  const Result<porting::ConvertResult> converted = porting::convert_checkpoint(options);
-  bar.reset();
-  if (!converted) throw Error(converted.error());
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (flags.json) {
-    fmt::print("{}\n", porting::convert_json(*converted));
-  } else {
-    print_text(*converted, seconds);
-  }
+  options.before_finish = [&](const porting::ConvertResult& converted) {
+    bar.reset();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (flags.json) {
+      fmt::print("{}\n", porting::convert_json(converted));
+    } else {
+      print_text(converted, seconds);
+    }
+  };
+  (void)porting::convert_checkpoint(options).value_or_throw();
   return exit_code::done;
 }
 

@@ -1,5 +1,8 @@
 #include "phasor/io/gguf.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -166,15 +169,13 @@ Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_
 }
 
 bool looks_like_gguf(const std::filesystem::path& path) noexcept {
-  try {
-    const Result<InputFile> file = open_input(path);
-    if (!file) return false;
-    std::array<std::byte, kGgufMagic.size()> start{};
-    const Result<std::size_t> size = read_some(*file, start);
-    return size && *size == start.size() && starts_with_magic(start);
-  } catch (const std::exception&) {
-    return false;  // out of memory
-  }
+  // By system calls: open_input() needs memory, and without it a model would be taken for another
+  // kind of file. A pipe without a writer is no reason to wait.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<std::byte, kGgufMagic.size()> start{};
+  return file.number() >= 0 &&
+         ::pread(file.number(), start.data(), start.size(), 0) == ssize_t{start.size()} &&
+         starts_with_magic(start);
 }
 
 }  // namespace phasor::io

@@ -2,9 +2,13 @@
 
 #if defined(PHASOR_ONEDNN)
 #include <dnnl.h>
+#if defined(__GLIBC__)
+#include <execinfo.h>
+#endif
 
-#include <mutex>
 #include <new>
+
+#include "phasor/core/internal/large_memory.hpp"
 
 // The library's own threads, if it was built with OpenMP: our rows are split over our threads.
 // Weak, so that a build of the library with another runtime links too.
@@ -19,16 +23,20 @@ namespace phasor::models {
 #if defined(PHASOR_ONEDNN)
 namespace {
 
-void choose_level(core::InstructionSet isa) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    const core::InstructionSet level = core::resolve_instruction_set(isa);
-    // This fails if the library was used before by other code; only the speed changes.
-    static_cast<void>(
-        dnnl_set_max_cpu_isa(level == core::InstructionSet::x86_64_v4   ? dnnl_cpu_isa_avx512_core
-                             : level == core::InstructionSet::x86_64_v3 ? dnnl_cpu_isa_avx2
-                                                                        : dnnl_cpu_isa_sse41));
-  });
+bool prepare(core::InstructionSet isa) {
+#if defined(__GLIBC__)
+  // What oneDNN throws at its first call passes through pthread_once(). For that, glibc loads its
+  // unwinder, and ends the process if it cannot; backtrace() loads it too, and then returns 0.
+  void* frame = nullptr;
+  if (backtrace(&frame, 1) == 0) throw std::bad_alloc();
+#endif
+  const core::InstructionSet level = core::resolve_instruction_set(isa);
+  // This fails if the library was used before by other code; only the speed changes.
+  static_cast<void>(
+      dnnl_set_max_cpu_isa(level == core::InstructionSet::x86_64_v4   ? dnnl_cpu_isa_avx512_core
+                           : level == core::InstructionSet::x86_64_v3 ? dnnl_cpu_isa_avx2
+                                                                      : dnnl_cpu_isa_sse41));
+  return true;
 }
 
 // Limits the library to one thread for calls from this thread, during its lifetime.
@@ -37,7 +45,12 @@ class OneThread {
   OneThread() {
     if (omp_set_num_threads == nullptr || omp_get_max_threads == nullptr) return;
     before_ = omp_get_max_threads();
-    if (before_ != 1) omp_set_num_threads(1);
+    if (before_ == 1) return;
+    // At a thread's first call libgomp allocates some hundred bytes, and exits if it cannot.
+    thread_local bool allocated = false;
+    if (!allocated) core::require_memory(kSmallestGrowth);
+    omp_set_num_threads(1);
+    allocated = true;
   }
   ~OneThread() {
     if (before_ > 1) omp_set_num_threads(before_);
@@ -46,6 +59,9 @@ class OneThread {
   OneThread& operator=(const OneThread&) = delete;
 
  private:
+  // What malloc() asks the system for, at least, when its heap is full.
+  static constexpr std::size_t kSmallestGrowth = std::size_t{1} << 20;
+
   int before_ = 1;
 };
 
@@ -55,7 +71,8 @@ bool has_gemm() noexcept { return true; }
 
 bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
           const float* b, std::int64_t ldb, float* c, std::int64_t ldc, core::InstructionSet isa) {
-  choose_level(isa);
+  static const bool prepared = prepare(isa);
+  static_cast<void>(prepared);
   const OneThread one;
   const dnnl_status_t status = dnnl_sgemm('N', 'N', m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc);
   if (status == dnnl_out_of_memory) throw std::bad_alloc();

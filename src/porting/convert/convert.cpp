@@ -1,6 +1,7 @@
 #include "phasor/porting/convert.hpp"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -212,8 +213,9 @@ class Conversion {
       result.sidecar = destination.folder / config::kLayoutSidecar;
       write_sidecar(*result.sidecar, result, options_.finish);
     }
-    std::error_code ignored;
-    fs::remove(destination.folder / config::kConvertJournal, ignored);
+    const fs::path journal = destination.folder / config::kConvertJournal;
+    if (options_.before_finish) options_.before_finish(result);
+    ::unlink(journal.c_str());  // nothing from here on needs memory
     return result;
   }
 

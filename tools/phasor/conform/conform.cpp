@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -111,6 +112,8 @@ Verdict run_case(Case& golden, const Kind& kind) {
   } catch (const CaseUnsupported& reason) {
     verdict.status = Status::unsupported;
     verdict.failure = reason.what();
+  } catch (const std::bad_alloc&) {  // of no interest to the case
+    throw;
   } catch (const std::exception& error) {
     verdict.failure = error.what();
   }
@@ -123,6 +126,8 @@ std::optional<Verdict> judge(const fs::path& directory, const std::string& filte
   Case golden = name_case(directory);
   try {
     read_description(golden);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     if (!matches(filter, golden)) return std::nullopt;
     return Verdict{golden.name,  golden.kind,  Status::fail,
