@@ -20,7 +20,7 @@ void count_tensors(const Checkpoint& checkpoint, ModelDescription& out) {
     ModelDescription::Type& type = types[std::string(io::name_of(tensor->type))];
     ++type.tensors;
     type.parameters += tensor->size();
-    type.bytes += tensor->bytes.size();
+    type.bytes += tensor->byte_size();
   }
   for (auto& [name, type] : types) {
     type.name = name;

@@ -35,48 +35,58 @@ constinit Counts* g_counts = &g_own;
 constinit std::atomic<Refuse> g_how{Refuse::nothing};
 constinit std::atomic<std::int64_t> g_request{0};
 
-// The code of libraries whose requests are not refused.
-struct Range {
+// Where the code of a library is.
+struct Code {
+  const char* name;
   std::uintptr_t begin = 0, end = 0;
-};
-constinit std::array<Range, 8> g_exempt;
-constinit std::size_t g_exempt_count = 0;
 
-int find_exempt(dl_phdr_info* library, std::size_t /*size*/, void* /*unused*/) {
-  if (std::strstr(library->dlpi_name, "libgomp") == nullptr &&
-      std::strstr(library->dlpi_name, "libsentencepiece") == nullptr) {
-    return 0;
+  [[nodiscard]] bool holds(std::uintptr_t address) const noexcept {
+    return address >= begin && address < end;
   }
-  for (int i = 0; i < library->dlpi_phnum && g_exempt_count < g_exempt.size(); ++i) {
+};
+constinit std::array<Code, 2> g_exempt = {{{"libgomp"}, {"libsentencepiece"}}};
+constinit Code g_onednn = {"libdnnl"};
+thread_local bool g_generates_code = false;  // oneDNN does, in this thread
+
+int find_code(dl_phdr_info* library, std::size_t /*size*/, void* code) {
+  Code& wanted = *static_cast<Code*>(code);
+  if (std::strstr(library->dlpi_name, wanted.name) == nullptr) return 0;
+  for (int i = 0; i < library->dlpi_phnum; ++i) {
     const auto& part = library->dlpi_phdr[i];
     if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    const std::uintptr_t begin = library->dlpi_addr + part.p_vaddr;
-    g_exempt[g_exempt_count++] = {begin, begin + part.p_memsz};
+    wanted.begin = library->dlpi_addr + part.p_vaddr;
+    wanted.end = wanted.begin + part.p_memsz;
   }
-  return 0;
+  return 1;
 }
 
 _Unwind_Reason_Code visit_frame(_Unwind_Context* frame, void* found) {
-  const std::uintptr_t address = _Unwind_GetIP(frame);
-  for (std::size_t i = 0; i < g_exempt_count; ++i) {
-    if (address < g_exempt[i].begin || address >= g_exempt[i].end) continue;
+  for (const Code& code : g_exempt) {
+    if (!code.holds(_Unwind_GetIP(frame))) continue;
     *static_cast<bool*>(found) = true;
     return _URC_END_OF_STACK;
   }
   return _URC_NO_REASON;
 }
 
-// Not backtrace(): it would load glibc's unwinder, which the tested code must do itself.
 bool is_exempt() noexcept {
-  bool found = false;
+  bool found = g_generates_code;
   _Unwind_Backtrace(visit_frame, &found);
   return found;
 }
 
-using CreateThread = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-CreateThread create_thread() {
-  static const auto real = reinterpret_cast<CreateThread>(dlsym(RTLD_NEXT, "pthread_create"));
-  return real;
+// The C library's function of a name that this file defines too.
+template <class Function>
+Function* original(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+auto* create_thread() {
+  static auto* const found = original<decltype(pthread_create)>("pthread_create");
+  return found;
+}
+auto* run_once() {
+  static auto* const found = original<decltype(pthread_once)>("pthread_once");
+  return found;
 }
 
 bool is_refused() noexcept {
@@ -104,8 +114,11 @@ void share_counts() {
 }
 
 void refuse(Refusal refusal) {
-  if (g_exempt_count == 0) dl_iterate_phdr(find_exempt, nullptr);
-  create_thread();  // finds it, which needs memory, now
+  // What needs memory, now.
+  for (Code& code : g_exempt) dl_iterate_phdr(find_code, &code);
+  dl_iterate_phdr(find_code, &g_onednn);
+  create_thread();
+  run_once();
   g_request.store(refusal.request, std::memory_order_relaxed);
   g_counts->made.store(0, std::memory_order_relaxed);
   g_counts->refused.store(0, std::memory_order_relaxed);
@@ -164,6 +177,16 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
                                                           void* (*start)(void*), void* argument) {
   if (is_refused()) return EAGAIN;
   return phasor::faults::create_thread()(thread, attributes, start, argument);
+}
+
+// std::call_once() calls it, and oneDNN generates its code in that.
+__attribute__((visibility("default"))) int pthread_once(pthread_once_t* control,
+                                                        void (*initialise)()) {
+  const auto caller = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
+  phasor::faults::g_generates_code = phasor::faults::g_onednn.holds(caller);
+  const int result = phasor::faults::run_once()(control, initialise);
+  phasor::faults::g_generates_code = false;
+  return result;
 }
 
 }  // extern "C"

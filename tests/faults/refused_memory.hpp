@@ -24,9 +24,10 @@ void share_counts();
 
 // Counts from 0 again.
 //
-// Requests that libgomp and SentencePiece make are never refused: the one ends the process, the other
-// reads freed memory when they fail. Phasor asks for more memory than they need before it calls
-// them (core::require_memory), and that request is refused like every other.
+// Requests inside three libraries are never refused, since these do not survive it: libgomp ends the
+// process, SentencePiece reads freed memory, and so does oneDNN while it generates code at its first
+// call. Phasor asks for more memory than they need before it calls them (core::require_memory), and
+// that request is refused like every other.
 void refuse(Refusal refusal);
 [[nodiscard]] Requests requests() noexcept;
 

@@ -36,7 +36,7 @@ TEST_F(InspectCommand, SafetensorsFolderAndFile) {
       EXPECT_EQ(page.at("tensors").at(i).at("type"), std::string(io::name_of(tensor.type)));
       EXPECT_EQ(page.at("tensors").at(i).at("shape"), tensor.shape);
       EXPECT_EQ(page.at("tensors").at(i).at("file"), "model.safetensors");
-      bytes += tensor.bytes.size();
+      bytes += tensor.byte_size();
     }
     EXPECT_EQ(page.at("bytes"), bytes);
   }

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
+#include "support/changed_model.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 
@@ -123,6 +125,26 @@ TEST_F(LogitsCommand, Refusals) {
                  "logits", "row 0");
   expect_refusal(run({"logits", model, "--ids", ids, "--token-types", ids, "-o", out}), "logits",
                  "roformer");
+}
+
+// Before, these were written: NaN in arrays and CSV files, null in JSON.
+TEST_F(LogitsCommand, ModelsThatAreNotFiniteAreRefused) {
+  const std::string path = golden("llama_gqa_llama3/");
+  const std::string tensor = "model.layers.1.self_attn.v_proj.weight";
+  const std::vector<std::pair<float, Values>> cases = {
+      {std::numeric_limits<float>::quiet_NaN(), {tensor, "nan"}},
+      {std::numeric_limits<float>::max(), "layer 1 of 3"}};
+  for (const auto& [value, shown] : cases) {
+    tests::copy_with_value(path + "model", at("model"), tensor, value);
+    const std::string model = file("model"), ids = path + "input_ids.npy";
+    expect_refusal(run({"logits", model, "--ids", ids, "-o", file("Y.npy")}), "logits", shown);
+    expect_refusal(run({"run", model, "--ids", ids, "--tokens", "2"}), "run", shown);
+    expect_refusal(run({"run", model, "--ids", ids, "--tokens", "2", "--json"}), "run", shown);
+    const Outcome cells =
+        run({"eval", model, "--ids", ids, "--contexts", "8", "--csv", file("cells.csv")});
+    expect_refusal(cells, "eval", shown);
+    EXPECT_EQ(io::testing::get(at("cells.csv")).find("nan"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "attention_shape.hpp"
 #include "commands.hpp"
 #include "heads_file.hpp"
+#include "output.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
@@ -304,7 +305,7 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
   summary["causal"] = options.causal;
   summary["window"] = options.window ? io::Json(*options.window) : nullptr;
   if (options.kind == "softmax") summary["scale"] = answer.scale;
-  fmt::print("{}\n", summary.dump());
+  print_out("{}\n", summary.dump());
 }
 
 int run_attend(const AttendOptions& options) {

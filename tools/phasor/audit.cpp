@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/encodings/rope.hpp"
@@ -38,22 +39,22 @@ class Report {
       : findings_(findings), positions_(positions), unit_(unit) {}
 
   void print_text(double threshold) const {
-    fmt::print("angle error      max {:.3g} rad at {}, mean {:.3g} rad\n", findings_.angle.error,
-               place(findings_.angle), findings_.mean_angle);
-    fmt::print("amplitude error  max {:.3g} (relative) at {}\n", findings_.amplitude.error,
-               place(findings_.amplitude));
-    fmt::print("{:<17}max {:.3g} at {}, mean {:.3g}\n", fmt::format("{} ulp", unit_),
-               findings_.ulp.error, place(findings_.ulp), findings_.mean_ulp);
+    print_out("angle error      max {:.3g} rad at {}, mean {:.3g} rad\n", findings_.angle.error,
+              place(findings_.angle), findings_.mean_angle);
+    print_out("amplitude error  max {:.3g} (relative) at {}\n", findings_.amplitude.error,
+              place(findings_.amplitude));
+    print_out("{:<17}max {:.3g} at {}, mean {:.3g}\n", fmt::format("{} ulp", unit_),
+              findings_.ulp.error, place(findings_.ulp), findings_.mean_ulp);
     for (const WorstEntry& worst : porting::worst_pairs(findings_)) {
-      fmt::print("  pair {:<5} wavelength {:<10.5g} worst {:.3g} rad at position {}\n", worst.pair,
-                 porting::wavelength_of(findings_, worst.pair), worst.error,
-                 position_text(worst.row));
+      print_out("  pair {:<5} wavelength {:<10.5g} worst {:.3g} rad at position {}\n", worst.pair,
+                porting::wavelength_of(findings_, worst.pair), worst.error,
+                position_text(worst.row));
     }
     if (findings_.first_row_past) {
-      fmt::print("above {:g}: first at position {}\n", threshold,
-                 position_text(*findings_.first_row_past));
+      print_out("above {:g}: first at position {}\n", threshold,
+                position_text(*findings_.first_row_past));
     } else {
-      fmt::print("within {:g} everywhere\n", threshold);
+      print_out("within {:g} everywhere\n", threshold);
     }
     print_cause();
   }
@@ -74,16 +75,16 @@ class Report {
  private:
   void print_cause() const {
     if (findings_.as_good_as_its_type) {
-      fmt::print("cause: none, the table is as exact as {} can store\n", unit_);
+      print_out("cause: none, the table is as exact as {} can store\n", unit_);
     } else if (findings_.cause) {
-      fmt::print("cause: {} ({}), which leaves {:.2g} of {:.2g} (rms)\n", findings_.cause->text,
-                 findings_.cause->name, findings_.cause->residual, findings_.error);
+      print_out("cause: {} ({}), which leaves {:.2g} of {:.2g} (rms)\n", findings_.cause->text,
+                findings_.cause->name, findings_.cause->residual, findings_.error);
       if (findings_.runner_up) {
-        fmt::print("       next best: {} ({}), which leaves {:.2g}\n", findings_.runner_up->text,
-                   findings_.runner_up->name, findings_.runner_up->residual);
+        print_out("       next best: {} ({}), which leaves {:.2g}\n", findings_.runner_up->text,
+                  findings_.runner_up->name, findings_.runner_up->residual);
       }
     } else {
-      fmt::print("cause: unknown\n");
+      print_out("cause: unknown\n");
     }
   }
   [[nodiscard]] std::string position_text(std::int64_t row) const {
@@ -149,7 +150,7 @@ int run_audit(const AuditOptions& options) {
   const Report report(findings, positions, porting::unit_name(stored));
   if (!options.csv.empty()) report.write_csv(options.csv);
   if (options.json) {
-    fmt::print("{}\n", porting::audit_json(findings, table, asked));
+    print_out("{}\n", porting::audit_json(findings, table, asked));
   } else {
     report.print_text(options.threshold);
   }

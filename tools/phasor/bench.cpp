@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "core/rotary_bench.hpp"
 #include "models/models_bench.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/threads.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -86,14 +87,14 @@ class Printer {
 
   void header(int rounds) const {
     if (json_) return;
-    fmt::print(
+    print_out(
         "{}, {} threads; best instruction set {}; medians of {} alternating rounds; a ratio of 1 "
         "is the "
         "limit\n\n",
         cpu_name(), core::available_threads(),
         core::name_of(core::available_instruction_sets().back()), rounds);
-    fmt::print("{:<64} {:>11} {:>11}  {:>5}  {:>13}  {:>7}  against\n", "what", "ours", "limit",
-               "ratio", "quartiles", "at most");
+    print_out("{:<64} {:>11} {:>11}  {:>5}  {:>13}  {:>7}  against\n", "what", "ours", "limit",
+              "ratio", "quartiles", "at most");
   }
 
   void row(const bench::Row& row) {
@@ -108,11 +109,11 @@ class Printer {
       return;
     }
     const bool promised = row.at_most > 0.0;
-    fmt::print("{:<64} {:>11} {:>11}  {:>5.3f}  {:.3f}-{:.3f}  {:>7}  {}{}\n", row.name,
-               time_text(row.contest.ours_us), time_text(row.contest.against_us), row.contest.ratio,
-               row.contest.low, row.contest.high,
-               promised ? fmt::format("{:.3f}", row.at_most) : "-", row.against,
-               promised && row.contest.ratio > row.at_most ? "  <- over" : "");
+    print_out("{:<64} {:>11} {:>11}  {:>5.3f}  {:.3f}-{:.3f}  {:>7}  {}{}\n", row.name,
+              time_text(row.contest.ours_us), time_text(row.contest.against_us), row.contest.ratio,
+              row.contest.low, row.contest.high,
+              promised ? fmt::format("{:.3f}", row.at_most) : "-", row.against,
+              promised && row.contest.ratio > row.at_most ? "  <- over" : "");
     std::fflush(stdout);
   }
 
@@ -120,7 +121,7 @@ class Printer {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
     if (!row.mib) {
-      if (!json_) fmt::print("{:<72} not available on this system\n", row.name);
+      if (!json_) print_out("{:<72} not available on this system\n", row.name);
       return;
     }
     if (json_) {
@@ -131,20 +132,20 @@ class Printer {
                        {"ratio", *row.mib / row.at_most}});
       return;
     }
-    fmt::print("{:<72} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
-               *row.mib > row.at_most ? "  <- over" : "");
+    print_out("{:<72} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
+              *row.mib > row.at_most ? "  <- over" : "");
     std::fflush(stdout);
   }
 
   [[nodiscard]] int finish() const {
-    if (json_) fmt::print("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
+    if (json_) print_out("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
     return correct_ ? exit_code::done : exit_code::difference;
   }
 
  private:
   void wrong(const std::string& name) const {
     if (json_) return;
-    fmt::print("{:<64} not timed: the output differs from the reference\n", name);
+    print_out("{:<64} not timed: the output differs from the reference\n", name);
     std::fflush(stdout);
   }
 
@@ -162,7 +163,7 @@ int run_curves(const BenchRequest& request) {
   }
   bench::write_attention_curves({plan_of(request).levels.back(), request.largest}, csv,
                                 [](const std::string& line) {
-                                  fmt::print("{}\n", line);
+                                  print_out("{}\n", line);
                                   std::fflush(stdout);
                                 });
   if (!csv) throw Error(ErrorCode::io, message("cannot write ", file.string()));

@@ -16,8 +16,10 @@
 #include <set>
 #include <utility>
 
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/internal/visible_text.hpp"
 
 namespace phasor::tools {
 
@@ -221,25 +223,29 @@ std::unique_ptr<CLI::App> parser_of(const CommandLine& line, const Verb& verb) {
   return parser;
 }
 
+// CLI11 writes to streams, which leave out without a word what they have no memory for. Two texts
+// that agree are complete.
+int print_help(const CLI::App& app) {
+  const std::string text = app.help();
+  if (app.help() != text) throw std::bad_alloc();
+  print_out("{}", text);
+  return exit_code::done;
+}
+
 int print_help(const CommandLine& line) {
   CLI::App app{line.summary, line.name};
   if (!line.version.empty()) app.set_version_flag("--version", line.version);
   app.footer(line.footer);
   for (const Verb& verb : line.verbs) app.add_subcommand(verb.name, verb.summary);
-  fmt::print("{}", app.help());
-  return exit_code::done;
+  return print_help(app);
 }
 
-// Prints one line, since programs and people read the first one; line breaks become spaces.
+// Prints one line, since programs and people read the first one; line breaks become \n.
 int fail(const CommandLine& line, std::string_view verb, std::string_view text) {
   // Library messages begin with the function's name, often the verb's.
   const std::string repeated = std::string(verb) + ": ";
   if (!verb.empty() && text.starts_with(repeated)) text.remove_prefix(repeated.size());
-  std::string one_line(text);
-  for (char& character : one_line) {
-    if (character == '\n' || character == '\r') character = ' ';
-  }
-  fmt::print(stderr, "{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, one_line);
+  print_err("{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, core::visible_text(text));
   return exit_code::wrong;
 }
 
@@ -335,7 +341,7 @@ int run(const CommandLine& line, int argc, const char* const* argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "-h" || first == "--help") return print_help(line);
   if (first == "--version" && !line.version.empty()) {
-    fmt::print("{}\n", line.version);
+    print_out("{}\n", line.version);
     return exit_code::done;
   }
   if (first.empty() || first == "--") {
@@ -358,8 +364,8 @@ int run(const CommandLine& line, int argc, const char* const* argv) {
   const std::unique_ptr<CLI::App> parser = parser_of(line, *named);
   try {
     parser->parse(argc - 1, argv + 1);
-  } catch (const CLI::Success& asked) {
-    return parser->exit(asked);  // --help
+  } catch (const CLI::Success&) {  // --help
+    return print_help(*parser);
   } catch (const CLI::ParseError& error) {
     const std::string text = text_of(error, *parser);
     return fail(line, first, text.ends_with('?') ? text : text + see_verb);

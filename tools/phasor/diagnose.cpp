@@ -11,6 +11,7 @@
 
 #include "commands.hpp"
 #include "diagnose_weights.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/diagnose.hpp"
@@ -59,62 +60,62 @@ std::string list_text(const std::vector<double>& values) {
 }
 
 void print_rotation(const porting::Diagnosis& found) {
-  fmt::print("rotary: {} layout, rotary_dim {} of {}{}, base {}, scaling {}\n",
-             found.layout.value_or("unknown"),
-             found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
-             found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
-             found.base ? number_text(*found.base) : "unknown",
-             found.scaling ? scaling_text(*found.scaling) : "unknown");
-  fmt::print("direction    {}\n", !found.inverse   ? "unknown"
-                                  : *found.inverse ? "inverse"
-                                                   : "forward");
-  if (found.amplitude) fmt::print("amplitude    {:.7g}\n", *found.amplitude);
-  fmt::print("positions    {}{}\n", found.positions,
-             found.offset ? fmt::format(", starting at {}", *found.offset) : "");
-  fmt::print("table        {}\n", found.table_dtype.value_or("unknown"));
-  fmt::print("tensors      {}{}\n", found.tensor_dtype,
-             found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
+  print_out("rotary: {} layout, rotary_dim {} of {}{}, base {}, scaling {}\n",
+            found.layout.value_or("unknown"),
+            found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
+            found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
+            found.base ? number_text(*found.base) : "unknown",
+            found.scaling ? scaling_text(*found.scaling) : "unknown");
+  print_out("direction    {}\n", !found.inverse   ? "unknown"
+                                 : *found.inverse ? "inverse"
+                                                  : "forward");
+  if (found.amplitude) print_out("amplitude    {:.7g}\n", *found.amplitude);
+  print_out("positions    {}{}\n", found.positions,
+            found.offset ? fmt::format(", starting at {}", *found.offset) : "");
+  print_out("table        {}\n", found.table_dtype.value_or("unknown"));
+  print_out("tensors      {}{}\n", found.tensor_dtype,
+            found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
   if (found.effective_base && found.base != found.effective_base) {
-    fmt::print("frequencies  a power law of base {}\n", number_text(*found.effective_base));
+    print_out("frequencies  a power law of base {}\n", number_text(*found.effective_base));
   }
   if (!found.frequencies.empty()) {
-    fmt::print("frequencies  {}\n", list_text(found.frequencies));
+    print_out("frequencies  {}\n", list_text(found.frequencies));
   }
   if (found.scaling && !found.scaling->factors.empty()) {
-    fmt::print("factors      {}\n", list_text(found.scaling->factors));
+    print_out("factors      {}\n", list_text(found.scaling->factors));
   }
 }
 
 void print_text(const porting::Diagnosis& found,
                 const std::optional<std::vector<porting::ConfigDifference>>& differences) {
   if (differences) {
-    if (differences->empty()) fmt::print("the rotation is the config's\n");
+    if (differences->empty()) print_out("the rotation is the config's\n");
     for (const porting::ConfigDifference& difference : *differences) {
-      fmt::print("DIFFERS: {}\n", difference.text);
+      print_out("DIFFERS: {}\n", difference.text);
     }
-    fmt::print("\n");
+    print_out("\n");
   }
   if (found.answer == porting::Answer::none) {
-    fmt::print("no rotary embedding: {}\n", found.reason);
+    print_out("no rotary embedding: {}\n", found.reason);
   } else {
     print_rotation(found);
   }
   if (found.residual && found.answer == porting::Answer::rope) {
-    fmt::print("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
-               *found.residual, found.rounding_floor);
+    print_out("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
+              *found.residual, found.rounding_floor);
   }
   if (found.runner_up) {
-    fmt::print("{}{} leaves {:.3g}\n",
-               found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
-               found.runner_up->what, found.runner_up->residual);
+    print_out("{}{} leaves {:.3g}\n",
+              found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
+              found.runner_up->what, found.runner_up->residual);
   }
   for (const porting::Undetermined& open : found.undetermined) {
-    fmt::print("cannot tell  {}: {}\n", open.field, open.reason);
+    print_out("cannot tell  {}: {}\n", open.field, open.reason);
   }
   for (const porting::Reading& reading : found.readings) {
-    fmt::print("or           {}\n", reading.text);
+    print_out("or           {}\n", reading.text);
   }
-  for (const std::string& note : found.notes) fmt::print("note         {}\n", note);
+  for (const std::string& note : found.notes) print_out("note         {}\n", note);
 }
 
 std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
@@ -124,9 +125,8 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
   if (options.spec.context) return options.spec.context;
   const std::optional<std::int64_t> context = porting::context_of_tokens(found, spec, shape);
   if (context) {
-    fmt::print(stderr,
-               "phasor diagnose: using context {} (the last position + 1); set it with --context\n",
-               *context);
+    print_err("phasor diagnose: using context {} (the last position + 1); set it with --context\n",
+              *context);
   }
   return context;
 }
@@ -157,7 +157,7 @@ int run_diagnose(const DiagnoseOptions& options) {
                                                context_for(found, *spec, options, before.shape));
   }
   if (options.json) {
-    fmt::print("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));
+    print_out("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));
   } else {
     print_text(found, differences);
   }

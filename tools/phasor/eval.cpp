@@ -1,6 +1,5 @@
 // phasor eval: perplexity of a text for a list of contexts and a list of scalings.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +13,7 @@
 #include "commands.hpp"
 #include "eval_table.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
@@ -101,28 +101,26 @@ std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path)
 // One line that is redrawn on a terminal; otherwise one line per finished cell.
 class Progress {
  public:
-  Progress() : at_terminal_(::isatty(STDERR_FILENO) != 0) {}
-
   void begin(const std::string& cell) {
     cell_ = cell;
     start_ = std::chrono::steady_clock::now();
   }
   void move(std::int64_t done, std::int64_t all) const {
-    if (!at_terminal_) return;
+    if (!can_redraw()) return;
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     const double share = static_cast<double>(done) / static_cast<double>(all);
     const auto left = static_cast<std::int64_t>(std::ceil(seconds / share * (1.0 - share)));
-    fmt::print(stderr, "\r\033[K{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60,
-               left % 60);
+    erase_line();
+    print_err("{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60, left % 60);
     std::fflush(stderr);
   }
   void end(const std::string& outcome) const {
-    fmt::print(stderr, "{}{}: {}\n", at_terminal_ ? "\r\033[K" : "", cell_, outcome);
+    if (can_redraw()) erase_line();
+    print_err("{}: {}\n", cell_, outcome);
   }
 
  private:
-  bool at_terminal_;
   std::string cell_;
   std::chrono::steady_clock::time_point start_;
 };
@@ -341,7 +339,7 @@ void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
                              {"seconds", value.seconds}});
   }
   page["summary"] = eval_sentence(evaluation.cells(), flags.scalings, flags.contexts);
-  fmt::print("{}\n", page.dump());
+  print_out("{}\n", page.dump());
 }
 
 int run_eval(EvalFlags flags) {
@@ -355,10 +353,10 @@ int run_eval(EvalFlags flags) {
     print_json(flags, evaluation);
     return exit_code::done;
   }
-  fmt::print("model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(),
-             evaluation.tokens(), in_lines("note    ", training_note(evaluation.training())),
-             eval_page(evaluation.cells(), flags.scalings, flags.contexts),
-             in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
+  print_out("model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(),
+            evaluation.tokens(), in_lines("note    ", training_note(evaluation.training())),
+            eval_page(evaluation.cells(), flags.scalings, flags.contexts),
+            in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
   return exit_code::done;
 }
 

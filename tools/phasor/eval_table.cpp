@@ -83,7 +83,8 @@ std::vector<EvalCell> read_eval_csv(const std::string& path) {
     if (!cell)
       throw Error(ErrorCode::io, message(path, ": line ", number,
                                          " is not a row of phasor eval: ", line.substr(0, 60)));
-    cells.push_back(*cell);
+    // A model whose weights are not finite had such rows before it was refused. They run again.
+    if (std::isfinite(cell->value.nats)) cells.push_back(*cell);
   }
   return cells;
 }

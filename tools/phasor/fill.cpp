@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
+#include "phasor/core/internal/visible_text.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/text/tokenizer.hpp"
@@ -34,7 +37,7 @@ void require_flags(const FillFlags& flags) {
 }
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
-  const std::filesystem::path vocabulary = folder / "vocab.txt";
+  const std::filesystem::path vocabulary = io::as_folder(folder) / "vocab.txt";
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
     throw Error(ErrorCode::io,
@@ -62,12 +65,12 @@ std::string filled_text(std::string_view text, const std::vector<models::Filling
 
 void print_text(const std::vector<models::Filling>& fillings, const std::string& filled) {
   for (std::size_t mask = 0; mask < fillings.size(); ++mask) {
-    fmt::print("mask {} (slot {})\n", mask + 1, fillings[mask].slot);
+    print_out("mask {} (slot {})\n", mask + 1, fillings[mask].slot);
     for (const models::Filling::Choice& choice : fillings[mask].choices) {
-      fmt::print("  {:>8.4f} %  {}\n", 100.0 * choice.probability, printable(choice.token));
+      print_out("  {:>8.4f} %  {}\n", 100.0 * choice.probability, core::visible_text(choice.token));
     }
   }
-  fmt::print("{}\n", printable(filled));
+  print_out("{}\n", core::visible_text(filled));
 }
 
 void print_json(const FillFlags& flags, const std::vector<models::Filling>& fillings,
@@ -86,7 +89,7 @@ void print_json(const FillFlags& flags, const std::vector<models::Filling>& fill
     }
     answer["masks"].push_back({{"slot", filling.slot}, {"choices", std::move(choices)}});
   }
-  fmt::print("{}\n", answer.dump(2));
+  print_out("{}\n", answer.dump(2));
 }
 
 int run_fill(const FillFlags& flags) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -79,19 +80,19 @@ int run_freqs(const FreqsOptions& options) {
     answer["shortest_wavelength"] = optional_json(wavelengths.shortest);
     answer["longest_wavelength"] = optional_json(wavelengths.longest);
     answer["frequencies"] = std::vector<double>(values.begin(), values.end());
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
     return exit_code::done;
   }
-  fmt::print("frequencies  {}, scaling {}, base {}\n", values.size(),
-             encodings::name_of(spec.scaling), spec.base);
-  fmt::print("amplitude    {}\n", resolved.amplitude());
+  print_out("frequencies  {}, scaling {}, base {}\n", values.size(),
+            encodings::name_of(spec.scaling), spec.base);
+  print_out("amplitude    {}\n", resolved.amplitude());
   if (wavelengths.shortest) {
-    fmt::print(
+    print_out(
         "wavelength   {:.6g} to {:.6g} positions{}\n", *wavelengths.shortest, *wavelengths.longest,
         wavelengths.still > 0 ? fmt::format(", {} pairs do not rotate", wavelengths.still) : "");
   }
   if (encodings::depends_on_context(spec) && !options.spec.context) {
-    fmt::print("context      within the original length; set it with --context\n");
+    print_out("context      within the original length; set it with --context\n");
   }
   return exit_code::done;
 }

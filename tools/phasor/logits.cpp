@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -134,13 +135,13 @@ int run_logits(const LogitsFlags& flags) {
     summary["hidden"] = answer.hidden ? io::Json(answer.hidden->shape) : nullptr;
     summary["precision"] = models::name_of(compute_options(flags.model).precision);
     summary["seconds"] = seconds;
-    fmt::print("{}\n", summary.dump());
+    print_out("{}\n", summary.dump());
     return exit_code::done;
   }
   if (answer.logits)
-    fmt::print("logits {} float32 -> {}\n", core::shape_text(answer.logits->shape), flags.output);
+    print_out("logits {} float32 -> {}\n", core::shape_text(answer.logits->shape), flags.output);
   if (answer.hidden)
-    fmt::print("hidden {} float32 -> {}\n", core::shape_text(answer.hidden->shape), flags.hidden);
+    print_out("hidden {} float32 -> {}\n", core::shape_text(answer.hidden->shape), flags.hidden);
   return exit_code::done;
 }
 

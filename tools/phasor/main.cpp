@@ -3,9 +3,11 @@
 #include <new>
 
 #include "commands.hpp"
+#include "signals.hpp"
 
 int main(int argc, char** argv) try {
   using namespace phasor::tools;
+  handle_signals();
   CommandLine line;
   line.name = "phasor";
   line.summary =

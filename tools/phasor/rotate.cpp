@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "heads_file.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
@@ -40,8 +41,7 @@ core::InstructionSet parse_instruction_set(std::string_view name) {
 
 core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spec) {
   if (spec.xpos && options.role.empty()) {
-    fmt::print(
-        stderr,
+    print_err(
         "phasor rotate: xPos scales queries and keys differently; treating X as queries, use "
         "--role key for keys\n");
   }
@@ -91,7 +91,7 @@ int run_rotate(const CommandOptions& options) {
     answer["amplitude"] = rotary.frequencies.amplitude();
     answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     answer["isa"] = core::name_of(core::resolve_instruction_set(how.isa));
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   }
   return exit_code::done;
 }

@@ -1,7 +1,6 @@
 // phasor run: generates text from a prompt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 
 #include <chrono>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "run_parts.hpp"
@@ -91,8 +91,8 @@ LoadedModel load(const RunFlags& flags) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::int64_t trained = model.decoder.facts().trained_length;
   if (flags.context && trained > 0 && *flags.context > trained)
-    fmt::print(stderr, "phasor run: note: the model was trained to {} positions, not {}\n", trained,
-               *flags.context);
+    print_err("phasor run: note: the model was trained to {} positions, not {}\n", trained,
+              *flags.context);
   return model;
 }
 
@@ -118,7 +118,7 @@ void print_json(const LoadedModel& model, io::Json answer) {
   answer["load_seconds"] = model.load_seconds;
   answer["weight_bytes"] = model.decoder.facts().weight_bytes;
   answer["peak_memory_bytes"] = peak_memory();
-  fmt::print("{}\n", answer.dump());
+  print_out("{}\n", answer.dump());
 }
 
 // Prompt and answer must fit the context, unless it may shift.
@@ -145,7 +145,7 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
     if (flags.json) {
       answer["rows"].push_back(json_of(result));
     } else {
-      fmt::print("{}\n", fmt::join(result.ids, " "));
+      print_out("{}\n", fmt::join(result.ids, " "));
     }
   }
   if (flags.json) print_json(model, std::move(answer));
@@ -176,8 +176,6 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
 }
 
 int run_run(const RunFlags& flags) {
-  // `phasor run ... | head`: end silently when the reader closes the pipe.
-  ::signal(SIGPIPE, SIG_DFL);
   check_flags(flags);
   if (!flags.ids.empty()) {
     const IdArray ids = read_ids(flags.ids);

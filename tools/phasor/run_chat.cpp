@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "run_parts.hpp"
 
@@ -53,9 +55,8 @@ class Conversation {
       // A turn is the user's message and its answer.
       const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(first_turn_);
       messages_.erase(oldest, oldest + 2);
-      fmt::print(stderr,
-                 "(dropped the oldest message and answer: the conversation had {} tokens)\n",
-                 ids.size());
+      print_err("(dropped the oldest message and answer: the conversation had {} tokens)\n",
+                ids.size());
     }
   }
 
@@ -75,13 +76,14 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
   if (flags.stats) print_load_stats(model);
   const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
   if (at_terminal)
-    fmt::print(stderr, "Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+    print_err("Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
   std::optional<std::string> line = flags.prompt;
   for (;;) {
     if (!line) {
       if (at_terminal) write_now("> ");
       std::string read;
       if (!std::getline(std::cin, read)) {
+        if (std::cin.bad()) throw std::bad_alloc();  // a stream keeps it to itself
         if (at_terminal) write_now("\n");
         return exit_code::done;
       }

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/npy.hpp"
@@ -129,9 +130,8 @@ std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec, const S
   const std::optional<std::int64_t> context =
       encodings::context_for(spec, options.context, positions.largest());
   if (context && !options.context) {
-    fmt::print(stderr,
-               "phasor {}: using context {} (the largest position + 1); set it with --context\n",
-               verb, *context);
+    print_err("phasor {}: using context {} (the largest position + 1); set it with --context\n",
+              verb, *context);
   }
   return context;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
@@ -46,8 +47,7 @@ int run_table(const TableOptions& options) {
   (void)io::write_npy(options.output, table).value_or_throw();
 
   if (spec.xpos) {
-    fmt::print(
-        stderr,
+    print_err(
         "phasor table: xPos also scales queries and keys; the table holds only cos and sin\n");
   }
   if (options.json) {
@@ -56,10 +56,10 @@ int run_table(const TableOptions& options) {
     answer["amplitude"] = frequencies.amplitude();
     answer["angles"] = options.angles;
     answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   } else {
-    fmt::print("table        float32 {}: cos, sin\namplitude    {}\n",
-               core::shape_text(table.shape), frequencies.amplitude());
+    print_out("table        float32 {}: cos, sin\namplitude    {}\n", core::shape_text(table.shape),
+              frequencies.amplitude());
   }
   return exit_code::done;
 }

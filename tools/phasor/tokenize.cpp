@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
@@ -50,7 +51,7 @@ io::Json pieces_of(const text::Tokenizer& tokenizer, std::span<const std::int64_
 // One token per line: its id and its text as a JSON string.
 void print_pieces(const text::Tokenizer& tokenizer, std::span<const std::int64_t> ids) {
   for (const std::int64_t id : ids)
-    fmt::print("{:>8}  {}\n", id, io::Json(piece_text(tokenizer, id)).dump());
+    print_out("{:>8}  {}\n", id, io::Json(piece_text(tokenizer, id)).dump());
 }
 
 std::string decoded(const TokenizeFlags& flags, const text::Tokenizer& tokenizer,
@@ -74,12 +75,12 @@ int decode(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
     } else if (flags.pieces) {
       print_pieces(tokenizer, tokens);
     } else {
-      fmt::print("{}\n", decoded(flags, tokenizer, tokens));
+      print_out("{}\n", decoded(flags, tokenizer, tokens));
     }
   }
   if (flags.json) {
     const io::Json answer = {{"tokenizer", tokenizer.description()}, {"rows", std::move(rows)}};
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   }
   return exit_code::done;
 }
@@ -98,13 +99,13 @@ int encode(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
                              {"tokens", ids.size()},
                              {"ids", ids},
                              {"pieces", pieces_of(tokenizer, ids)}};
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   } else if (flags.pieces) {
     print_pieces(tokenizer, ids);
   } else if (flags.output.empty()) {
-    fmt::print("{}\n", fmt::join(ids, " "));
+    print_out("{}\n", fmt::join(ids, " "));
   } else {
-    fmt::print("ids [{}] int64 -> {}\n", ids.size(), flags.output);
+    print_out("ids [{}] int64 -> {}\n", ids.size(), flags.output);
   }
   return exit_code::done;
 }

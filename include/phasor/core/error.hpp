@@ -27,7 +27,9 @@ enum class ErrorCode : std::uint8_t {
 // would be right. `rotate: rotary_dim must be even, got 7`
 class PHASOR_API Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  // Control characters in the message, which may show names of files and tensors, become escapes such
+  // as \x1b and \n.
+  Error(ErrorCode code, const std::string& message);
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 
  private:

@@ -31,17 +31,20 @@ struct SkippedTensor {
   std::vector<std::int64_t> shape;  // outermost first
 };
 
+class ByteSource;  // of src/io/files
+
 class PHASOR_API GgufFile {
  public:
-  // error    Error(io): the file cannot be opened. Error(invalid_argument), with the file's name: wrong
-  //          magic, version or byte order; counts and lengths beyond the end of the file; keys and
-  //          names that repeat or are not 1 to 65535 printable ASCII characters; unknown value
-  //          types, arrays of arrays, more than 2^25 array elements in all, a bool other than 0 and
-  //          1; an alignment that is not a power of two up to 2^30; types unknown to ggml; shapes
-  //          that do not have 1 to 4 positive dimensions or overflow; rows that are not whole
-  //          blocks; offsets that are not aligned, beyond the file or overlapping. Tensors of ggml
-  //          types that TensorType does not have are in skipped().
+  // error    Error(io): the file cannot be opened, or becomes shorter while it is read.
+  //          Error(invalid_argument), with the file's name: wrong magic, version or byte order; counts
+  //          and lengths beyond the end of the file; keys and names that repeat or are not 1 to 65535
+  //          printable ASCII characters; unknown value types, arrays of arrays, more than 2^25 array
+  //          elements in all, a bool other than 0 and 1; an alignment that is not a power of two up to
+  //          2^30; types unknown to ggml; shapes that do not have 1 to 4 positive dimensions or
+  //          overflow; rows that are not whole blocks; offsets that are not aligned, beyond the file or
+  //          overlapping. Tensors of ggml types that TensorType does not have are in skipped().
   [[nodiscard]] static Result<GgufFile> open(const std::filesystem::path& path);
+  // The same for bytes that the caller keeps alive; `name` is the file's name in messages.
   [[nodiscard]] static Result<GgufFile> parse(std::span<const std::byte> bytes,
                                               std::string_view name);
 
@@ -65,10 +68,10 @@ class PHASOR_API GgufFile {
   [[nodiscard]] const Tensor* find(std::string_view name) const noexcept;
   // The path, for messages.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] const MappedFile& file() const noexcept { return file_; }
 
  private:
-  MappedFile file_;
+  [[nodiscard]] static Result<GgufFile> read(const ByteSource& source, std::string_view name);
+
   std::string name_;
   std::uint32_t version_ = 0;
   std::map<std::string, GgufValue, std::less<>> metadata_;

@@ -16,6 +16,8 @@
 
 namespace phasor::io {
 
+class ByteSource;  // of src/io/files
+
 class PHASOR_API SafetensorsFile {
  public:
   // error    Error(io), with the names of file and tensor: the file cannot be opened or is shorter than
@@ -36,14 +38,11 @@ class PHASOR_API SafetensorsFile {
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
     return metadata_;
   }
-  // Length field, header and padding: all bytes before the first tensor.
-  [[nodiscard]] std::span<const std::byte> head() const noexcept { return head_; }
-  // The mapping; empty after parse().
-  [[nodiscard]] const MappedFile& file() const noexcept { return file_; }
 
  private:
-  MappedFile file_;
-  std::span<const std::byte> head_;
+  [[nodiscard]] static Result<SafetensorsFile> read(const ByteSource& source,
+                                                    std::string_view name);
+
   std::vector<Tensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
   std::map<std::string, std::string> metadata_;
@@ -75,7 +74,8 @@ class PHASOR_API SafetensorsCheckpoint {
   std::vector<Shard> shards_;
 };
 
-// Writes the tensors in the order given, 8-byte aligned header, through replace_file().
+// Writes the tensors, which are in memory, in the order given, 8-byte aligned header, through
+// replace_file().
 //
 // error    Error(invalid_argument): a name twice or "__metadata__", bytes that disagree with type
 //          and shape, a type that safetensors does not have; Error(io)

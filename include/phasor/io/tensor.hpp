@@ -1,46 +1,17 @@
-// A tensor of a checkpoint of any file format: name, type, shape, and a view of its bytes.
+// A tensor of a checkpoint of any file format: name, type, shape, and where its bytes are.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "phasor/core/error.hpp"
 #include "phasor/export.h"
 
 namespace phasor::io {
-
-// The bytes of a file, mapped into memory without a copy.
-
-// Read-only. If another process shortens the file while it is mapped, reading the missing bytes
-// raises SIGBUS: replace files by renaming, as replace_file() does.
-class PHASOR_API MappedFile {
- public:
-  // Error(io) when the file is missing, unreadable or not a regular file. An empty file has no bytes.
-  [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);
-
-  MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
-  // The path, in one line, for messages.
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-
-  // Asks the kernel to read ahead; a hint that cannot fail.
-  void will_need(std::span<const std::byte> part) const noexcept;
-  // Frees the memory of the pages of `part`; reading them again reads the file again.
-  void release(std::span<const std::byte> part) const noexcept;
-
- private:
-  std::span<const std::byte> bytes_;
-  std::string name_;
-};
 
 // Types of safetensors and GGUF. The q types are quantised blocks of GGUF.
 enum class TensorType : std::uint8_t {
@@ -74,21 +45,40 @@ enum class TensorType : std::uint8_t {
 [[nodiscard]] PHASOR_API std::int64_t block_elements(TensorType type) noexcept;
 [[nodiscard]] PHASOR_API std::size_t block_bytes(TensorType type) noexcept;
 
+// A file open for reading: of io/internal/posix_file.hpp.
+struct InputFile;
+
 struct PHASOR_API Tensor {
   std::string name;
   TensorType type = TensorType::f32;
-  std::vector<std::int64_t> shape;   // outermost first, as NumPy; empty for a scalar
-  std::span<const std::byte> bytes;  // in the mapped file; as many as type and shape need
+  std::vector<std::int64_t> shape = {};  // outermost first, as NumPy; empty for a scalar
+  // A tensor in memory: its byte_size() bytes, which its maker keeps alive. Empty for one in a file.
+  std::span<const std::byte> bytes = {};
+  // A tensor in a file, which is read when needed. It is not mapped: reading a mapping of a file that
+  // another process has shortened raises SIGBUS, reading the file is an error.
+  std::shared_ptr<const InputFile> file = nullptr;
+  std::uint64_t offset = 0;  // of its first byte in the file
 
-  [[nodiscard]] std::int64_t size() const noexcept;  // product of shape; 1 for a scalar
+  [[nodiscard]] std::int64_t size() const noexcept;      // product of shape; 1 for a scalar
+  [[nodiscard]] std::size_t byte_size() const noexcept;  // as many as type and shape need
 };
+
+// Bytes [first, first + out.size()) of the tensor.
+//
+// throws   Error(out_of_range) when the range exceeds the tensor or the memory of its bytes; Error(io)
+//          when its file cannot be read or has become shorter
+PHASOR_API void read_bytes(const Tensor& tensor, std::size_t first, std::span<std::byte> out);
+// Whether the tensors have the same bytes.
+//
+// throws   as read_bytes()
+[[nodiscard]] PHASOR_API bool same_bytes(const Tensor& a, const Tensor& b);
 
 // The elements [first, first + out.size()) as float32: widened, or dequantised. f64 and integers
 // are rounded to nearest.
 //
 // throws   Error(out_of_range) when the range exceeds the tensor;
 //          Error(invalid_argument) when it does not start and end at a block;
-//          Error(unsupported) for the f8 types
+//          Error(unsupported) for the f8 types; Error(io) as read_bytes()
 PHASOR_API void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out);
 
 }  // namespace phasor::io

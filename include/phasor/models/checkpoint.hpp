@@ -16,7 +16,8 @@
 
 namespace phasor::models {
 
-// A folder of config.json and safetensors, or a GGUF file; memory-mapped. Moves, does not copy.
+// A folder of config.json and safetensors, or a GGUF file; tensors are read when needed, from files
+// that stay open. Moves, does not copy.
 class PHASOR_API Checkpoint {
  public:
   // error    as SafetensorsCheckpoint, GgufFile and read_config; Error(io): nothing at this path, no
@@ -41,8 +42,10 @@ class PHASOR_API Checkpoint {
   [[nodiscard]] std::vector<std::string> unread() const;
   [[nodiscard]] std::vector<const io::Tensor*> tensors() const;
   [[nodiscard]] std::size_t bytes() const;  // of all tensors
-  // Frees the memory of a tensor's pages after it was copied.
-  void release(const io::Tensor& tensor) const noexcept;
+  // Call after the last tensor was read.
+  //
+  // throws   Error(io): a file was written to since it was opened
+  void check_unchanged() const;
 
  private:
   struct State;

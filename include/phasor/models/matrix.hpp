@@ -40,7 +40,9 @@ class PHASOR_API Matrix {
   // Concatenates the rows of parts of the same type and number of columns.
   //
   // throws   Error(shape_mismatch): no rows, ranges beyond a tensor, tensors of other widths;
-  //          Error(unsupported): parts of several types, types without a product (f8, integers)
+  //          Error(unsupported): parts of several types, types without a product (f8, integers);
+  //          Error(invalid_argument): a weight or the scale of a block that is not finite as f32, with
+  //          its row; Error(io) as io::read_bytes()
   [[nodiscard]] static Matrix pack(std::span<const TensorRows> parts);
   [[nodiscard]] static Matrix pack(const io::Tensor& tensor);
 

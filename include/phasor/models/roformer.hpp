@@ -57,7 +57,8 @@ class PHASOR_API RoFormer {
   [[nodiscard]] const config::ModelConfig& config() const noexcept;
 
   // throws   Error(shape_mismatch | invalid_argument): sizes that disagree, no token, a row that is
-  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained
+  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained;
+  //          hidden states or logits that are not finite, with the first layer where they are not
   [[nodiscard]] RoFormerResult forward(const RoFormerInput& input,
                                        HiddenStates hidden = HiddenStates::leave);
 

@@ -78,8 +78,10 @@ struct ConvertResult {
 // error    before anything is written: what find_attention() lists; weights that are already in
 //          `to`; a destination that is not empty, or holds another conversion; a folder inside the
 //          other; weight files that are not part of the checkpoint; not enough disk space
-//          Error(io); Error(internal) when the scores differ: then no sidecar is written and the
-//          folder remains marked as unfinished
+//          Error(io), also when a file of the source is written to, replaced, added or removed during
+//          the conversion (seen by size, time and inode): then everything written is removed.
+//          Error(internal) when the scores differ: then no sidecar is written and the folder remains
+//          marked as unfinished
 // memory   two buffers of 1 MiB, or of one head of a projection if that is larger
 [[nodiscard]] PHASOR_API Result<ConvertResult> convert_checkpoint(const ConvertOptions& options);
 

@@ -11,6 +11,7 @@
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 
 namespace phasor::config {
 namespace {
@@ -468,7 +469,7 @@ Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
                                      const EncodingRequest& request) {
   std::error_code ignored;
   const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
   const Result<std::string> text = io::read_text(file);
   if (!text) return text.error();
   return parse_encoding(*text, file.parent_path(), file.string(), request);

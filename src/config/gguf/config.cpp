@@ -8,7 +8,7 @@
 #include "config/hf/layer_plan.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/families.hpp"
-#include "phasor/io/internal/gguf_cursor.hpp"
+#include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::config {
 namespace {

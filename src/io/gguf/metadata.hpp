@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
+#include "io/gguf/cursor.hpp"
 #include "phasor/io/gguf.hpp"
-#include "phasor/io/internal/gguf_cursor.hpp"
 
 namespace phasor::io {
 

@@ -2,9 +2,6 @@
 
 #if defined(PHASOR_ONEDNN)
 #include <dnnl.h>
-#if defined(__GLIBC__)
-#include <execinfo.h>
-#endif
 
 #include <new>
 
@@ -23,13 +20,12 @@ namespace phasor::models {
 #if defined(PHASOR_ONEDNN)
 namespace {
 
+// What the library needs to generate its code, which it does at its first call: 6 MB. It does not
+// survive an allocation that fails there; later ones it reports.
+constexpr std::size_t kFirstCallBytes = std::size_t{16} << 20;
+
 bool prepare(core::InstructionSet isa) {
-#if defined(__GLIBC__)
-  // What oneDNN throws at its first call passes through pthread_once(). For that, glibc loads its
-  // unwinder, and ends the process if it cannot; backtrace() loads it too, and then returns 0.
-  void* frame = nullptr;
-  if (backtrace(&frame, 1) == 0) throw std::bad_alloc();
-#endif
+  core::require_memory(kFirstCallBytes);
   const core::InstructionSet level = core::resolve_instruction_set(isa);
   // This fails if the library was used before by other code; only the speed changes.
   static_cast<void>(

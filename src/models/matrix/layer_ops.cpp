@@ -1,5 +1,6 @@
 #include "models/matrix/layer_ops.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -58,6 +59,21 @@ void activate_gate(Activation f, std::span<float> gate, const float* up, core::I
 
 void add_to(std::span<float> x, const float* y, core::InstructionSet isa) {
   kernels_for(isa).layer.add(x.data(), y, static_cast<std::int64_t>(x.size()));
+}
+
+void require_finite(ResultOf what, std::span<const float> x, std::size_t width,
+                    core::InstructionSet isa) {
+  if (kernels_for(isa).layer.all_finite(x.data(), static_cast<std::int64_t>(x.size()))) return;
+  const auto found =
+      std::find_if(x.begin(), x.end(), [](float value) { return !std::isfinite(value); });
+  const auto at = static_cast<std::size_t>(found - x.begin());
+  const std::string where = what.layer == what.layers
+                                ? message("the logits, after ", what.layers, " layers,")
+                                : message("the hidden states after layer ", what.layer, " of ",
+                                          what.layers, ", counted from 0,");
+  refuse(ErrorCode::out_of_range,
+         message("forward: ", where, " must be finite, got ", *found, " in row ", at / width,
+                 ", column ", at % width, ": this model exceeds the range of float32"));
 }
 
 double log_sum_exp(std::span<const float> x) {

@@ -111,9 +111,11 @@ class Pass {
     }
     embed();
     collect();
-    for (const RoFormerLayer& layer : weights_.layers) {
-      attend(layer);
-      feed_forward(layer);
+    for (std::size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+      attend(weights_.layers[layer]);
+      feed_forward(weights_.layers[layer]);
+      require_finite({layer, weights_.layers.size()}, x_, static_cast<std::size_t>(width()),
+                     options_.isa);
       collect();
     }
     if (settings_.facts.head == RoFormerHead::masked_lm) result.logits = masked_lm();
@@ -224,8 +226,17 @@ class Pass {
     return rows;
   }
 
+  [[nodiscard]] std::vector<float> logits_of(const RoFormerLinear& head,
+                                             const std::vector<float>& x) const {
+    std::vector<float> logits;
+    apply(head, x, logits);
+    require_finite({weights_.layers.size(), weights_.layers.size()}, logits, head.bias.size(),
+                   options_.isa);
+    return logits;
+  }
+
   [[nodiscard]] std::vector<float> masked_lm() const {
-    std::vector<float> transformed, logits;
+    std::vector<float> transformed;
     if (input_.logit_slots.empty()) {
       apply(weights_.transform, x_, transformed);
     } else {
@@ -233,17 +244,15 @@ class Pass {
     }
     activate(settings_.activation, transformed, options_.isa);
     normalise(weights_.transform_norm, transformed);
-    apply(weights_.decoder, transformed, logits);
-    return logits;
+    return logits_of(weights_.decoder, transformed);
   }
 
   [[nodiscard]] std::vector<float> classify() const {
     constexpr std::array<std::int64_t, 1> kFirst = {0};
-    std::vector<float> dense, logits;
+    std::vector<float> dense;
     apply(weights_.dense, picked(kFirst), dense);
     activate(settings_.activation, dense, options_.isa);
-    apply(weights_.labels, dense, logits);
-    return logits;
+    return logits_of(weights_.labels, dense);
   }
 
   const RoFormerSettings& settings_;
@@ -272,6 +281,7 @@ Result<RoFormer> RoFormer::load(const std::filesystem::path& path, const Compute
     state->settings = roformer_settings(checkpoint);
     WeightReader reader(checkpoint);
     state->weights = roformer_weights(reader, state->settings);
+    checkpoint.check_unchanged();
     state->config = checkpoint.config();
     state->options = options;
     return RoFormer(std::move(state));

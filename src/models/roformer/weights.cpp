@@ -40,7 +40,7 @@ void check_sinusoid(const Checkpoint& checkpoint, const std::string& name, const
 
 [[nodiscard]] bool equal(const io::Tensor& a, const io::Tensor& b) {
   if (a.shape != b.shape) return false;
-  if (a.type == b.type) return std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
+  if (a.type == b.type) return io::same_bytes(a, b);
   std::vector<float> left(static_cast<std::size_t>(a.size())), right(left.size());
   io::to_floats(a, 0, left);
   io::to_floats(b, 0, right);

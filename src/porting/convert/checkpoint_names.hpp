@@ -62,8 +62,6 @@ enum class UnknownModel : std::uint8_t {
 
 [[nodiscard]] std::vector<const io::Tensor*> tensors_of(
     const io::SafetensorsCheckpoint& checkpoint);
-// Releases the pages of the mapped files, so that reading many layers needs little memory.
-void release_pages(const io::SafetensorsCheckpoint& checkpoint);
 
 // The heads [q | k | v] of one tensor whose bias may be null.
 struct FusedHeads {

@@ -288,8 +288,7 @@ void judge(const Samples& samples, WeightOrder& order) {
   return chosen;
 }
 
-template <class Release>
-[[nodiscard]] WeightOrder infer(const AttentionTensors& tensors, const Release& release) {
+[[nodiscard]] WeightOrder infer(const AttentionTensors& tensors) {
   const std::vector<AttentionLayer>& layers = tensors.layers;
   WeightOrder order;
   order.heads = static_cast<std::int64_t>(layers[0].queries.first_row.size());
@@ -306,7 +305,6 @@ template <class Release>
     for (std::int64_t key = 0; key < order.key_heads; ++key) {
       samples.add(weights.sample(order.candidates, key));
     }
-    release();
   }
   order.samples = static_cast<std::int64_t>(samples.count());
   if (layers[0].rope.rotary_dim < 4) {
@@ -369,7 +367,7 @@ template <class Release>
 [[nodiscard]] WeightOrder infer_gguf(const std::filesystem::path& path) {
   const io::GgufFile file = io::GgufFile::open(path).value_or_throw();
   const config::ModelConfig config = config::config_of_gguf(file).value_or_throw();
-  return infer(gguf_attention(file, config), [&] { file.file().release(file.file().bytes()); });
+  return infer(gguf_attention(file, config));
 }
 
 [[nodiscard]] WeightOrder infer_folder(const std::filesystem::path& path) {
@@ -378,7 +376,7 @@ template <class Release>
       io::SafetensorsCheckpoint::open(path).value_or_throw();
   const AttentionTensors found =
       find_attention(config, tensors_of(checkpoint), UnknownModel::read_as_llama).value_or_throw();
-  return infer(found, [&] { release_pages(checkpoint); });
+  return infer(found);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ TEST_P(EveryFamily, TouchesOnlyQueriesAndKeys) {
     const io::Tensor* now = after.find(tensor.name);
     ASSERT_NE(now, nullptr);
     EXPECT_EQ(now->shape, tensor.shape);
-    const bool same = std::equal(tensor.bytes.begin(), tensor.bytes.end(), now->bytes.begin());
+    const bool same = io::same_bytes(tensor, *now);
     bool expected = false;
     for (const char* part : {"q_proj", "k_proj", "qkv_proj", "query_key_value", "self.query",
                              "self.key", "q_norm", "k_norm"}) {

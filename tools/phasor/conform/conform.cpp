@@ -18,8 +18,10 @@
 #include "commands.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "text_files.hpp"
 
@@ -72,15 +74,9 @@ std::vector<fs::path> find_cases(const fs::path& root) {
                         fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
-  if (fs::exists(root / "case.json", error)) cases.push_back(root);
-  fs::recursive_directory_iterator entry(root, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename() == "case.json" && entry.depth() > 0) {
-      cases.push_back(entry->path().parent_path());
-    }
-  }
-  if (error) {
-    throw Error(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
+  for (const std::string& file : io::files_below(root).value_or_throw()) {
+    const fs::path path = io::as_folder(root) / file;
+    if (path.filename() == "case.json") cases.push_back(path.parent_path());
   }
   if (cases.empty()) {
     throw Error(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
@@ -149,9 +145,9 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   std::size_t width = 4;
   for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
   for (const Verdict& verdict : verdicts) {
-    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
-               number_text(verdict.max_error), number_text(verdict.tolerance));
-    if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
+    print_out("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
+              number_text(verdict.max_error), number_text(verdict.tolerance));
+    if (!verdict.failure.empty()) print_out("    {}\n", verdict.failure);
   }
 }
 
@@ -207,8 +203,8 @@ int run_conform(const ConformOptions& options) {
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);
-  fmt::print("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
-             tally.unsupported);
+  print_out("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
+            tally.unsupported);
   if (!options.json.empty()) write_json(options.json, verdicts, tally);
   return tally.failed + tally.unsupported == 0 ? exit_code::done : exit_code::difference;
 }
