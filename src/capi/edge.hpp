@@ -74,12 +74,14 @@ template <class E>
   return static_cast<E>(number);
 }
 
-// No struct of phasor.h will ever be this large: a larger size is uninitialised memory.
-inline constexpr std::size_t kLargestStruct = 65536;
+// No struct of phasor.h will ever be this large: a larger size is uninitialised memory, or that of
+// something else, and writing as many bytes would damage what follows the struct.
+inline constexpr std::size_t kLargestStruct = 1024;
 
 // throws   Error(invalid_argument) for a size below the struct's first one, or above kLargestStruct
 template <class T>
 void check_struct_size(std::size_t size, std::string_view where, std::string_view what) {
+  static_assert(sizeof(T) <= kLargestStruct / 2, "room for as much again");
   if (size < kFirstSize<T> || size > kLargestStruct) {
     throw Error(ErrorCode::invalid_argument,
                 message(where, ": struct_size of ", what, " must be at least ", kFirstSize<T>,

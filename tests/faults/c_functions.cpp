@@ -48,8 +48,8 @@ int sweep_part(const Part& part) {
     fs::remove_all(made);
     if (run.code == kWhole || run.code == kStopped) return std::string();
     return run.code == 128 + SIGALRM ? std::string("it does not end")
-           : run.code >= 128 ? "it ends by signal " + std::to_string(run.code - 128)
-                             : "exit code " + std::to_string(run.code);
+           : run.code >= 128         ? "it ends by signal " + std::to_string(run.code - 128)
+                                     : "exit code " + std::to_string(run.code);
   });
   return wrong_runs == 0 ? 0 : 1;
 }

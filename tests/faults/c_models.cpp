@@ -28,8 +28,7 @@ void models(const std::string& folder) {
   static std::array<float, 97> logits;
   // Forty tokens are multiplied by the GEMM library, one is streamed.
   PHASOR_CALL(phasor_model_forward(model.get(), sequence.get(), ids.data(), 40, nullptr, 0));
-  PHASOR_CALL(
-      phasor_model_forward(model.get(), sequence.get(), ids.data(), 1, logits.data(), 97));
+  PHASOR_CALL(phasor_model_forward(model.get(), sequence.get(), ids.data(), 1, logits.data(), 97));
   if (PHASOR_NOTE(phasor_sequence_tokens(sequence.get())) != 41)
     wrong("phasor_model_forward", "tokens are counted wrongly");
   PHASOR_CALL(phasor_sequence_shift(sequence.get(), 4, 8));
@@ -43,8 +42,7 @@ void models(const std::string& folder) {
   generate.repetition_penalty = 1.1;
   Ids answer;
   PHASOR_NOTE(phasor_ids_destroy(nullptr));
-  PHASOR_MAKE(answer,
-              phasor_generate(model.get(), ids.data(), 20, &generate, go_on, nullptr, out));
+  PHASOR_MAKE(answer, phasor_generate(model.get(), ids.data(), 20, &generate, go_on, nullptr, out));
   PHASOR_NOTE(phasor_ids_data(answer.get()));
   PHASOR_NOTE(phasor_ids_count(answer.get()));
 }
@@ -149,30 +147,25 @@ void errors(const std::string& folder) {
   PHASOR_CALL(phasor_rotate_in_place(rope.get(), &positions, &b, nullptr, nullptr));
   PHASOR_MAKE(text, phasor_diagnose_json(&a, &b, nullptr, config.get(), nullptr, 0, out));
   const phasor_cos_sin_rows table{before.data(), after.data(), PHASOR_F32, 8, 0, 8, 1};
-  PHASOR_MAKE(text,
-              phasor_audit_json(config.get(), nullptr, &table, 4, nullptr, 0, 0, 1e-3, out));
+  PHASOR_MAKE(text, phasor_audit_json(config.get(), nullptr, &table, 4, nullptr, 0, 0, 1e-3, out));
   PHASOR_MAKE(text, phasor_weight_order_json((folder + "/model").c_str(), out));
 }
 
 void conversion(const std::string& folder) {
   Text text;
-  PHASOR_MAKE(text,
-              phasor_convert_checkpoint((folder + "/model").c_str(),
-                                        (folder + "/converted").c_str(), PHASOR_INTERLEAVED,
-                                        PHASOR_LAYOUT_UNSET, out));
+  PHASOR_MAKE(
+      text, phasor_convert_checkpoint((folder + "/model").c_str(), (folder + "/converted").c_str(),
+                                      PHASOR_INTERLEAVED, PHASOR_LAYOUT_UNSET, out));
 }
 
 }  // namespace
 
 const std::vector<Part>& model_parts() {
-  static const std::vector<Part> parts = {{"models", models},
-                                          {"quantised_model", quantised_model},
-                                          {"tokenizers", tokenizers},
-                                          {"sentencepiece", sentencepiece},
-                                          {"reports", reports},
-                                          {"differences", differences},
-                                          {"errors", errors},
-                                          {"conversion", conversion}};
+  static const std::vector<Part> parts = {
+      {"models", models},         {"quantised_model", quantised_model},
+      {"tokenizers", tokenizers}, {"sentencepiece", sentencepiece},
+      {"reports", reports},       {"differences", differences},
+      {"errors", errors},         {"conversion", conversion}};
   return parts;
 }
 

@@ -62,9 +62,8 @@ void ropes(const std::string& folder) {
           "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
                            "original_max_position_embeddings": 1024}})";
   Rope from_text, from_file;
-  PHASOR_MAKE(from_text,
-              phasor_rope_from_config_text(kConfig.data(), kConfig.size(), nullptr,
-                                           PHASOR_LAYOUT_UNSET, 0, out));
+  PHASOR_MAKE(from_text, phasor_rope_from_config_text(kConfig.data(), kConfig.size(), nullptr,
+                                                      PHASOR_LAYOUT_UNSET, 0, out));
   PHASOR_MAKE(from_file, phasor_rope_from_config_file((folder + "/yarn.json").c_str(), nullptr,
                                                       PHASOR_LAYOUT_UNSET, 0, out));
   phasor_rope_info info{};
@@ -76,8 +75,8 @@ void ropes(const std::string& folder) {
   const double position = 3.0;
   PHASOR_CALL(phasor_rope_frequencies(rope.get(), frequencies, 2));
   PHASOR_CALL(phasor_rope_axes(rope.get(), axes, 2));
-  PHASOR_CALL(phasor_cos_sin_f32(rope.get(), &position, 1, PHASOR_ANGLES_EXACT, narrow[0],
-                                 narrow[1], 2));
+  PHASOR_CALL(
+      phasor_cos_sin_f32(rope.get(), &position, 1, PHASOR_ANGLES_EXACT, narrow[0], narrow[1], 2));
   PHASOR_CALL(phasor_cos_sin_f64(rope.get(), &position, 1, wide[0], wide[1], 2));
 }
 
@@ -198,8 +197,7 @@ void attention_by_rows(const std::string& folder) {
     attend_file(folder, name);
 }
 void attention_by_two_tables(const std::string& folder) {
-  for (const char* name : {"deberta_v1", "deberta_v2", "tupe_untied"})
-    attend_file(folder, name);
+  for (const char* name : {"deberta_v1", "deberta_v2", "tupe_untied"}) attend_file(folder, name);
 }
 void attention_by_rotation(const std::string& folder) {
   for (const char* name : {"none", "rope_with_alibi", "rope_yarn", "xpos"})
@@ -215,8 +213,8 @@ void linear(const std::string&) {
   options.struct_size = sizeof(options);
   options.threads = 2;
   options.causality = PHASOR_CAUSAL;
-  PHASOR_CALL(phasor_linear_attend(rope.get(), &views[0], &views[1], &views[2], &views[3],
-                                   &options));
+  PHASOR_CALL(
+      phasor_linear_attend(rope.get(), &views[0], &views[1], &views[2], &views[3], &options));
   PHASOR_CALL(phasor_linear_attend_backward(rope.get(), &views[0], &views[1], &views[2], &views[3],
                                             &views[4], &views[5], &views[6], &options));
   phasor_heads wide[7];

@@ -92,10 +92,9 @@ std::string quantised_model() {
   writer.tensor("output.weight", kQ8, {kWidth, 48}, matrix(48));
   for (const char* name : {"output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"})
     writer.tensor(std::string(name) + ".weight", kF32, {kWidth}, ones);
-  for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up",
-                           "ffn_down"}) {
-    writer.tensor("blk.0." + std::string(name) + ".weight", kQ8, {kWidth, kWidth},
-                  matrix(kWidth));
+  for (const char* name :
+       {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}) {
+    writer.tensor("blk.0." + std::string(name) + ".weight", kQ8, {kWidth, kWidth}, matrix(kWidth));
   }
   return writer.bytes();
 }

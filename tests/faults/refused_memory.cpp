@@ -70,7 +70,7 @@ _Unwind_Reason_Code visit_frame(_Unwind_Context* frame, void* found) {
 }
 
 bool is_exempt() noexcept {
-  bool found = g_generates_code;
+  bool found = false;
   _Unwind_Backtrace(visit_frame, &found);
   return found;
 }
@@ -90,6 +90,7 @@ auto* run_once() {
 }
 
 bool is_refused() noexcept {
+  if (g_generates_code) return false;
   const std::int64_t index = g_counts->made.fetch_add(1, std::memory_order_relaxed);
   const Refuse how = g_how.load(std::memory_order_relaxed);
   if (how == Refuse::nothing) return false;
@@ -107,8 +108,8 @@ void* no_memory() noexcept {
 }  // namespace
 
 void share_counts() {
-  void* const page = mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) std::abort();
   g_counts = new (page) Counts;
 }
@@ -183,9 +184,11 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
 __attribute__((visibility("default"))) int pthread_once(pthread_once_t* control,
                                                         void (*initialise)()) {
   const auto caller = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
-  phasor::faults::g_generates_code = phasor::faults::g_onednn.holds(caller);
+  bool& generates_code = phasor::faults::g_generates_code;
+  const bool before = generates_code;
+  generates_code = before || phasor::faults::g_onednn.holds(caller);
   const int result = phasor::faults::run_once()(control, initialise);
-  phasor::faults::g_generates_code = false;
+  generates_code = before;
   return result;
 }
 

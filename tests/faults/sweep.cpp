@@ -98,7 +98,7 @@ Run run_in_child(const std::function<int()>& body, Refusal refusal) {
 int sweep(const std::string& name, Density density, const std::function<int()>& body,
           const std::function<std::string(const Run& run)>& check) {
   const std::string wanted = text_of_environment();
-  if (wanted == "every") density = Density::every;
+  if (wanted == "every") density = density == Density::sparse ? Density::dense : Density::every;
   if (const std::optional<Refusal> only = single(wanted)) {
     refuse(*only);
     std::exit(body());

@@ -66,42 +66,41 @@ const std::vector<Case> kCases = {
     {{"audit", "IN/T.npy", "--config", "IN/spec.json", "--csv", "OUT/errors.csv"}},
     {{"diagnose", "GOLDEN/diagnose/diag_interleaved_inverse_offset/before.npy",
       "GOLDEN/diagnose/diag_interleaved_inverse_offset/after.npy"}},
-    {{"diagnose", "--weights", kModel + "model", "--json"}},
+    {{"diagnose", "--weights", kModel + "model/", "--json"}},
     {{"diff", "--config", "IN/yarn.json"}},
     {{"diff", "--list"}},
     {{"plan", "--config", "IN/yarn.json", "--to", "16384", "--csv", "OUT/plan.csv"}},
-    {{"convert", kModel + "model", "OUT/converted", "--to", "interleaved"},
+    {{"convert", kModel + "model/", "OUT/converted/", "--to", "interleaved"},
      Density::dense,
      Compare::files,
      Leaves::resumable},
-    {{"fill", "IN/roformer", "--text", "the capital of france is [MASK].", "--json"}},
+    {{"fill", "IN/roformer/", "--text", "the capital of france is [MASK].", "--json"}},
     {{"logits", kModel + "model", "--ids", kModel + "input_ids.npy", "-o", "OUT/L.npy"}},
     {{"logits", kModel + "model", "--ids", "IN/ids.npy", "--last", "-o", "OUT/L.npy", "--threads",
       "2"}},
-    {{"eval", kModel + "model", "--ids", "IN/ids.npy", "--contexts", "32", "--scaling",
-      "none,yarn", "--json"},
+    {{"eval", kModel + "model", "--ids", "IN/ids.npy", "--contexts", "32", "--scaling", "none,yarn",
+      "--json"},
      Density::dense,
      Compare::code},
     {{"eval", kModel + "model", "--ids", "IN/ids.npy", "--contexts", "32", "--scaling", "none",
       "--csv", "OUT/eval.csv"},
-     Density::sparse,
+     Density::dense,
      Compare::code,
      Leaves::resumable},
-    {{"run", kModel + "model", "--ids", kModel + "input_ids.npy", "--tokens", "4"}},
+    {{"run", kModel + "model/", "--ids", kModel + "input_ids.npy", "--tokens", "4"}},
     {{"run", kModel + "model", "--ids", kModel + "padded_input_ids.npy", "--mask",
       kModel + "padded_attention_mask.npy", "--tokens", "4", "--temperature", "0.7", "--json"},
      Density::dense,
      Compare::code},  // it prints times
-    {{"tokenize", "IN/words", "--text", "the quick foxes", "--json"}},
+    {{"tokenize", "IN/words/", "--text", "the quick foxes", "--json"}},
     {{"tokenize", "IN/bytes", "--text", "abba", "-o", "OUT/ids.npy"}},
     {{"tokenize", "IN/unigram", "--text", "hello world", "--pieces"}},
     {{"tokenize", "IN/bpe", "--text", "hello world"}},
-    {{"inspect", kModel + "model"}},
+    {{"inspect", kModel + "model/"}},
     {{"inspect", "IN/tiny.gguf", "--json"}},
-    {{"conform", "GOLDEN", "--filter", "rope_freqs/*", "--json", "OUT/verdicts.json"},
-     Density::sparse},
-    {{"conform", "GOLDEN/encodings"}, Density::sparse},
-    {{"bench", "--quick", "--rounds", "1", "--only", "rotate/half/f32/t16", "--json"},
+    {{"conform", "GOLDEN/worked_example", "--json", "OUT/verdicts.json"}},
+    {{"conform", "GOLDEN/encodings", "--filter", "*alibi*"}},
+    {{"bench", "--quick", "--rounds", "1", "--only", "rotate/half/f32/t4096", "--json"},
      Density::sparse,
      Compare::code},
 };
@@ -177,8 +176,7 @@ class Sweeping {
     if (run.code == 128 + SIGALRM) return "it does not end";
     if (run.code >= 128) return "it ends by signal " + std::to_string(run.code - 128);
     const std::size_t before_last = run.err.find_last_of('\n', run.err.size() - 2);
-    const std::string last =
-        run.err.substr(before_last == std::string::npos ? 0 : before_last + 1);
+    const std::string last = run.err.substr(before_last == std::string::npos ? 0 : before_last + 1);
     const bool reported = run.code == tools::exit_code::wrong && run.err.ends_with('\n') &&
                           last.starts_with("phasor") &&
                           last.find("out of memory") != std::string::npos;
@@ -218,7 +216,8 @@ int check_names() {
       {});
   int missing = 0;
   const std::string verbs = help.out.substr(help.out.find("Subcommands:"));
-  for (std::size_t at = verbs.find("\n  "); at != std::string::npos; at = verbs.find("\n  ", at + 1)) {
+  for (std::size_t at = verbs.find("\n  "); at != std::string::npos;
+       at = verbs.find("\n  ", at + 1)) {
     const std::string verb = verbs.substr(at + 3, verbs.find(' ', at + 3) - at - 3);
     if (verb.empty()) continue;
     const bool known = std::any_of(kCases.begin(), kCases.end(),

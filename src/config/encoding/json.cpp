@@ -118,7 +118,7 @@ Encoding read_rope(const ObjectReader& reader, Draft& draft) {
   if (!config.is_object() && !config.is_string())
     reader.refuse("config", message("must be an object or a file name, got ", shown(config)));
   Result<ModelConfig> model = config.is_string()
-                                  ? read_config(draft.folder / config.get<std::string>())
+                                  ? read_config(file_named(reader, "config", draft.folder))
                                   : parse_config(config.dump(), reader.path_of("config"));
   Encoding encoding = rope_of(std::move(model).value_or_throw(),
                               reader.text("layer").value_or(draft.request.layer), draft);

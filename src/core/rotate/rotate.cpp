@@ -1,6 +1,7 @@
 #include "phasor/core/rotate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "core/rotate/rotate_call.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/rotations.hpp"
 #include "phasor/core/threads.hpp"
 
@@ -253,7 +255,8 @@ bool is_aligned_output(const RotateCall& call) {
     const HeadsView& out = rotation.out;
     for (const std::int64_t count : {out.batch_stride, out.token_stride, out.head_stride,
                                      call.window.offset, call.block_pairs}) {
-      alignment |= count * call.element;
+      alignment |= static_cast<std::int64_t>(static_cast<std::uint64_t>(count) *
+                                             static_cast<std::uint64_t>(call.element));
     }
     alignment |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data));
   }
@@ -368,6 +371,15 @@ void rotate_window(const Window& window, const CosSinRows& rows,
   if (first.batch * first.tokens == 0) return;
   if (rows.cos == nullptr || rows.sin == nullptr)
     throw Error(ErrorCode::invalid_argument, "rotate_by: cos or sin is null");
+  const std::array<Dimension, 3> dimensions{{{first.batch, rows.batch_stride},
+                                             {first.tokens, rows.token_stride},
+                                             {rows.pairs, rows.pair_stride}}};
+  if (!is_addressable(dimensions, size_of(rows.dtype))) {
+    refuse(ErrorCode::out_of_range,
+           message("rotate_by: cos and sin must lie within 2^56 bytes, got the strides [",
+                   rows.batch_stride, ", ", rows.token_stride, ", ", rows.pair_stride,
+                   "] for batch ", first.batch, ", tokens ", first.tokens, ", pairs ", rows.pairs));
+  }
   RotateOptions by_rows = options;
   by_rows.table = nullptr;
   by_rows.angles = AngleMode::exact;
