@@ -284,6 +284,14 @@ int thread_count(const RotateOptions& options, std::int64_t bytes, std::int64_t 
       std::min<std::int64_t>(options.threads > 0 ? options.threads : available_threads(), useful));
 }
 
+// Without heads there may be any number of tokens, which it would take time to walk over.
+bool are_empty(std::span<const Rotation> rotations) {
+  const ConstHeadsView& first = rotations.front().in;
+  return first.batch == 0 || first.tokens == 0 ||
+         std::none_of(rotations.begin(), rotations.end(),
+                      [](const Rotation& rotation) { return rotation.in.heads > 0; });
+}
+
 // precondition  everything was checked, and there is a token; one of rotary and given is null
 void run(const Window& window, const Rotary* rotary, const Positions& positions,
          std::span<const Rotation> rotations, const RotateOptions& options,
@@ -338,7 +346,7 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Ro
   const kernels::Kernels& kernels = kernels_for(options.isa);
   const PositionBounds bounds =
       check_positions(positions, rotary.frequencies.axis_count(), first.batch, first.tokens);
-  if (first.batch * first.tokens == 0) return;
+  if (are_empty(rotations)) return;
   check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high);
   if (options.table != nullptr) check_table(rotary, options, first.dtype, bounds);
   run(window_of(rotary), &rotary, positions, rotations, options, kernels, nullptr);
@@ -368,7 +376,7 @@ void rotate_window(const Window& window, const CosSinRows& rows,
   check_rotations(window.head_dim, rotations);
   const kernels::Kernels& kernels = kernels_for(options.isa);
   const ConstHeadsView& first = rotations.front().in;
-  if (first.batch * first.tokens == 0) return;
+  if (are_empty(rotations)) return;
   if (rows.cos == nullptr || rows.sin == nullptr)
     throw Error(ErrorCode::invalid_argument, "rotate_by: cos or sin is null");
   const std::array<Dimension, 3> dimensions{{{first.batch, rows.batch_stride},

@@ -114,12 +114,12 @@ void check_rotations(std::int64_t head_dim, std::span<const Rotation> rotations)
              message("rotate: batch and tokens must agree between tensors, got ",
                      shape_text(first.in), " and ", shape_text(in)));
     }
+    check_extent("rotate", "the input", in);
+    check_extent("rotate", "the output", out);
     if (is_empty(in)) continue;
     if (in.data == nullptr || out.data == nullptr) {
       refuse(ErrorCode::invalid_argument, "rotate: data is null for the shape " + shape_text(in));
     }
-    check_extent("rotate", "the input", in);
-    check_extent("rotate", "the output", out);
     if (overlaps_itself(out)) {
       refuse(ErrorCode::invalid_argument,
              message("rotate: an output's elements must be distinct, got strides [",

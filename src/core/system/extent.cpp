@@ -11,19 +11,18 @@
 namespace phasor::core {
 
 bool is_addressable(std::span<const Dimension> dimensions, std::size_t element_bytes) noexcept {
-  if (std::any_of(dimensions.begin(), dimensions.end(),
-                  [](const Dimension& dimension) { return dimension.count <= 0; })) {
-    return true;
-  }
+  const bool empty = std::any_of(dimensions.begin(), dimensions.end(),
+                                 [](const Dimension& d) { return d.count <= 0; });
   const std::int64_t most = kMaxExtentBytes / static_cast<std::int64_t>(element_bytes);
   std::int64_t elements = 1, span = 0;
   for (const auto [count, stride] : dimensions) {
-    if (count == 1) continue;
+    if (count <= 1) continue;
+    if (__builtin_mul_overflow(elements, count, &elements) || elements > most) return false;
+    if (empty) continue;
     std::int64_t reach = 0;
     if (stride == std::numeric_limits<std::int64_t>::min() ||
         __builtin_mul_overflow(count, std::abs(stride), &reach) ||
-        __builtin_add_overflow(span, reach, &span) ||
-        __builtin_mul_overflow(elements, count, &elements) || span > most || elements > most) {
+        __builtin_add_overflow(span, reach, &span) || span > most) {
       return false;
     }
   }

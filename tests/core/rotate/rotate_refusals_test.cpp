@@ -68,6 +68,11 @@ TEST_F(RotateRefusals, ViewsThatReachFurtherThanMemory) {
     const Rotation rotation{good, good, Role::query};
     rotate_by(given, PairLayout::half, 0, {&rotation, 1});
   });
+  // Without a head, tokens take no time.
+  view_ = good;
+  view_.heads = 0;
+  view_.tokens = std::int64_t{1} << 40;
+  EXPECT_NO_THROW(rotate(rotary(), positions_from(0), view_));
   // A stride that is never used may have any value.
   view_ = heads_view(x_.data(), 1, 3, 1, kDim);
   view_.batch_stride = kLeast;

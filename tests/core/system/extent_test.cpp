@@ -19,8 +19,9 @@ TEST(Extent, ReachesAsFarAsItsStrides) {
   };
   EXPECT_TRUE(fits({{2, 8}, {3, -16}, {4, 1}}));
   EXPECT_TRUE(fits({}));
-  EXPECT_TRUE(fits({{0, kHuge}, {2, kHuge}}));  // no element
-  EXPECT_TRUE(fits({{1, kHuge}, {1, kLeast}}));  // strides of one element are not used
+  EXPECT_TRUE(fits({{0, kHuge}, {2, kHuge}}));       // no element
+  EXPECT_FALSE(fits({{0, 1}, {kHuge, 1}, {4, 1}}));  // as for NumPy
+  EXPECT_TRUE(fits({{1, kHuge}, {1, kLeast}}));      // strides of one element are not used
   EXPECT_TRUE(fits({{2, std::int64_t{1} << 52}}));
   EXPECT_FALSE(fits({{2, kHuge}}));
   EXPECT_FALSE(fits({{2, -kHuge}}));

@@ -18,7 +18,7 @@ struct Dimension {
 };
 
 // Whether the elements of an array, and the distance of its outermost ones, stay below
-// kMaxExtentBytes. An array without elements does.
+// kMaxExtentBytes. Of an array without elements, the product of its other counts must: it is computed.
 [[nodiscard]] bool is_addressable(std::span<const Dimension> dimensions,
                                   std::size_t element_bytes) noexcept;
 
