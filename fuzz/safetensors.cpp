@@ -1,5 +1,5 @@
 // safetensors files: any bytes give tensors inside them, or an error of one line.
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
 #include <array>

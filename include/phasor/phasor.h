@@ -137,7 +137,8 @@ enum {
   PHASOR_SCALING_NTK,          /* factor, mixed_b */
   PHASOR_SCALING_DYNAMIC,      /* factor and original_length, or alpha */
   PHASOR_SCALING_NTK_BY_PARTS, /* factor, original_length, beta_0 ... extrapolation_factor */
-  PHASOR_SCALING_YARN,         /* factor, original_length, beta_fast ... attention_factor */
+  PHASOR_SCALING_YARN,         /* factor, original_length, beta_fast ... attention_factor,
+                                  extrapolation_factor */
   PHASOR_SCALING_LONGROPE, /* short_factor, long_factor, original_length, factor, attention_factor,
                               mscales */
   PHASOR_SCALING_LLAMA3,   /* factor, original_length, low_freq_factor, high_freq_factor */
@@ -152,9 +153,9 @@ enum { PHASOR_YARN_TRUNCATED = 0, PHASOR_YARN_FRACTIONAL = 1 };
 typedef int32_t phasor_axes;
 enum {
   PHASOR_ONE_AXIS = 0,
-  PHASOR_MROPE_CHUNKED,       /* t...t h...h w...w (Qwen2-VL); sections */
-  PHASOR_MROPE_INTERLEAVED,   /* thwthw... then t (Qwen3-VL); sections */
-  PHASOR_MROPE_ALTERNATING,   /* hwhw... then t (ERNIE 4.5 VL); sections */
+  PHASOR_MROPE_CHUNKED,       /* t...t h...h w...w e...e (Qwen2-VL); 3 or 4 sections */
+  PHASOR_MROPE_INTERLEAVED,   /* thwthw... then t (Qwen3-VL), or e; 3 or 4 sections */
+  PHASOR_MROPE_ALTERNATING,   /* hwhw... then t (ERNIE 4.5 VL); 3 sections */
   PHASOR_AXIAL_CONCATENATED,  /* Qwen2-VL vision */
   PHASOR_AXIAL_ALTERNATING,   /* Pixtral */
   PHASOR_AXIAL_PER_HALF_HEAD, /* Gemma 4 vision, ChatGLM v1 */
@@ -173,8 +174,8 @@ enum {
 typedef struct {
   uint32_t struct_size;
   phasor_pair_layout layout; /* init: PHASOR_LAYOUT_UNSET */
-  int64_t head_dim;
-  int64_t rotary_dim; /* 0: head_dim - rotary_offset */
+  int64_t head_dim;          /* 0: 2 * frequency_count */
+  int64_t rotary_dim;        /* 0: head_dim - rotary_offset */
   int64_t rotary_offset;
   double base; /* init: 10000 */
 
@@ -199,10 +200,19 @@ typedef struct {
 
   phasor_axes axes;
   phasor_xpos xpos;
-  const int64_t* sections; /* [section_count]; their sum is rotary_dim / 2 */
-  size_t section_count;
+  const int64_t* sections;            /* [section_count]; their sum is rotary_dim / 2 */
+  size_t section_count;               /* rows of positions */
   double xpos_scale_base, xpos_gamma; /* init: 512, 0.4 */
   double xpos_centre;
+
+  /* Radians per position in place of base^(-2i/rotary_dim), one for each pair; base
+   * keeps its init value, scaling is default or linear. 0 of them: none. */
+  const double* frequencies; /* [frequency_count], rotary_dim / 2 */
+  size_t frequency_count;
+  /* Divide the scaled frequencies, one for each pair (ggml's freq_factors). 0 of them: none. */
+  const double* frequency_factors; /* [frequency_factor_count], rotary_dim / 2 */
+  size_t frequency_factor_count;
+  double amplitude; /* init: 1; times that of the scaling */
 } phasor_rope_spec;
 
 /* Sets struct_size and the values named "init" above, the rest to 0; writes struct_size bytes. */
@@ -775,7 +785,8 @@ PHASOR_API phasor_status phasor_sequence_truncate(phasor_sequence* sequence, int
 PHASOR_API phasor_status phasor_sequence_shift(phasor_sequence* sequence, int64_t keep,
                                                int64_t drop);
 /* Runs `count` more ids of the sequence. The last token's logits, [vocabulary], are written unless
- * logits is NULL. One call at a time per model, of this and of phasor_generate. */
+ * logits is NULL. One call at a time per model, of this and of phasor_generate. Numbers that exceed
+ * float32 are PHASOR_OUT_OF_RANGE, with the first layer where they do; the sequence is unchanged. */
 PHASOR_API phasor_status phasor_model_forward(phasor_model* model, phasor_sequence* sequence,
                                               const int64_t* ids, size_t count, float* logits,
                                               size_t logits_count);

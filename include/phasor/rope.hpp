@@ -3,12 +3,9 @@
 #pragma once
 
 #include "phasor/config/config.hpp"
-#include "phasor/core/angles.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/instruction_set.hpp"
-#include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
 

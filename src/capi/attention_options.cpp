@@ -111,12 +111,7 @@ attention::AttentionOptions to_options(const phasor_attend_options& from,
 
 encodings::ScoreTerms terms_of(const phasor_encoding* encoding, const core::ConstHeadsView& q,
                                const core::ConstHeadsView& k, const core::ConstHeadsView& v) {
-  const encodings::AttentionShape shape{.heads = q.heads,
-                                        .key_heads = k.heads,
-                                        .head_dim = q.head_dim,
-                                        .value_dim = v.head_dim,
-                                        .query_tokens = q.tokens,
-                                        .key_tokens = k.tokens};
+  const encodings::AttentionShape shape = encodings::attention_shape(q, k, v);
   return encoding == nullptr ? encodings::resolve(encodings::NoEncoding{}, shape)
                              : config::resolve(encoding->loaded, shape);
 }

@@ -16,12 +16,9 @@
 #include "phasor/io/npy.hpp"
 #include "phasor/models/internal/describe.hpp"
 #include "phasor/phasor.h"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/convert.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 
 struct phasor_config {
   phasor::porting::ReadableConfig config;
@@ -266,7 +263,7 @@ phasor_status phasor_audit_json(const phasor_config* config, const char* layer,
     }
     const encodings::RopeSpec spec = layer_spec(config->config.meaning, layer, kWhere);
     std::optional<std::int64_t> length = to_context(context, kWhere);
-    const std::int64_t axes = encodings::resolve_frequencies(spec, length).axis_count();
+    const std::int64_t axes = encodings::axis_count(spec.axes);
     std::vector<double> places;
     need_array(positions, position_count, kWhere, "positions");
     if (positions == nullptr) {

@@ -9,9 +9,9 @@
 #include "config/plain_spec.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::config {
 namespace {

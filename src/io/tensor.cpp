@@ -1,4 +1,4 @@
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
 #include <array>

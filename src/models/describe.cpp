@@ -5,9 +5,8 @@
 #include <system_error>
 
 #include "models/decoder/settings.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/text/tokenizer.hpp"
 

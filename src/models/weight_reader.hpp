@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 namespace phasor::models {
 

@@ -1,4 +1,4 @@
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "phasor/io/internal/json.hpp"
-#include "phasor/porting/diff.hpp"
 #include "porting/json_values.hpp"
 #include "porting/plan/scaling_keys.hpp"
 
@@ -23,7 +22,7 @@ using encodings::RopeSpec;
 [[nodiscard]] core::Frequencies frequencies_of(const RopeSpec& rope,
                                                std::optional<std::int64_t> context) {
   return std::holds_alternative<encodings::AxialAxes>(rope.axes)
-             ? encodings::axial_frequencies(rope)
+             ? encodings::axial_frequencies(rope, context)
              : encodings::resolve_frequencies(rope, context);
 }
 
@@ -164,7 +163,7 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["head_dim"] = rope.head_dim;
   to["rotary_dim"] = rope.rotary_dim;
   to["rotary_offset"] = rope.rotary_offset;
-  to["base"] = rope.base;
+  to["base"] = json_of(encodings::base_of(rope));
   to["scaling"] = {{"type", encodings::name_of(rope.scaling)}};
   write_scaling_keys(rope.scaling, DefaultKeys::write, to["scaling"]);
   to["axes"] = axes_json(rope);

@@ -11,9 +11,9 @@
 
 #include "attention/linear/linear_support.hpp"
 #include "attention/softmax/attend_support.hpp"
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"
 
 namespace phasor::attention::tests {
@@ -182,17 +182,22 @@ TEST(Allocations, OfAttentionInHalfPrecisionWithPadding) {
                                .padded = Padded::flags});
 }
 
+Case small_wide_case(Terms terms, std::int64_t batch) {
+  return {.terms = terms,
+          .batch = batch,
+          .heads = 4,
+          .key_heads = 2,
+          .queries = 20,
+          .keys = 30,
+          .head_dim = 8,
+          .value_dim = 8,
+          .dtype = DType::f64,
+          .key_dtype = DType::f64};
+}
+
 TEST(Allocations, OfAttentionInDouble) {
   for (const Terms terms : {Terms::rope, Terms::alibi, Terms::t5, Terms::shaw, Terms::everything}) {
-    expect_attention_to_live_on({.terms = terms,
-                                 .heads = 4,
-                                 .key_heads = 2,
-                                 .queries = 20,
-                                 .keys = 30,
-                                 .head_dim = 8,
-                                 .value_dim = 8,
-                                 .dtype = DType::f64,
-                                 .key_dtype = DType::f64});
+    expect_attention_to_live_on(small_wide_case(terms, 1));
   }
 }
 
@@ -272,17 +277,7 @@ TEST(Allocations, OfPlansAndWorkspaces) {
 TEST(Allocations, OfPlansAndWorkspacesInDouble) {
   for (const Terms terms : kAllTerms) {
     for (const int threads : {1, 2}) {
-      expect_to_allocate_once({.terms = terms,
-                               .batch = 2,
-                               .heads = 4,
-                               .key_heads = 2,
-                               .queries = 20,
-                               .keys = 30,
-                               .head_dim = 8,
-                               .value_dim = 8,
-                               .dtype = DType::f64,
-                               .key_dtype = DType::f64},
-                              threads);
+      expect_to_allocate_once(small_wide_case(terms, 2), threads);
     }
   }
 }

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/errors.hpp"
 #include "support/gguf_writer.hpp"
 #include "support/temporary_folder.hpp"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "io/safetensors_text.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -372,12 +372,17 @@ TEST_F(Safetensors, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(entries(), 1U);
 }
 
-TEST_F(Safetensors, AFileCanBeRewrittenFromItsOwnMapping) {
+TEST_F(Safetensors, AFileCanBeRewrittenFromItsOwnTensors) {
   const std::string old = valid_file(at("a"));
   const auto file = SafetensorsFile::open(at("a"));
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(write_safetensors(at("a"), file->tensors(), file->metadata()).ok());
   EXPECT_EQ(get(at("a")), old);
+  const auto again = SafetensorsFile::open(at("a")).value_or_throw();
+  fs::resize_file(at("a"), old.size() - 1);
+  tests::expect_error(ErrorCode::io, {at("a").string()},
+                      write_safetensors(at("b"), again.tensors(), again.metadata()));
+  EXPECT_EQ(entries(), 1U);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::tests {

@@ -1,5 +1,5 @@
 // Chat formats, against what the families' own templates write (rendered with Jinja2 3.1).
-#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
 #include "support/errors.hpp"
 
 #include <gtest/gtest.h>

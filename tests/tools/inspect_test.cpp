@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/gguf_writer.hpp"
 #include "tools/run_phasor.hpp"
 

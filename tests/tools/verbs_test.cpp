@@ -356,17 +356,6 @@ TEST_F(Verbs, mrope_reads_three_rows) {
   expect_refusal(rotate("Y.npy", {"--positions", wrong}), "rotate", "[3, 4]");
 }
 
-TEST_F(Verbs, rows_that_no_frequency_reads_may_still_come) {
-  const std::string config = put_text(
-      "rows.json", R"({"head_dim": 8, "layout": "half", "mrope": {"sections": [1, 3, 0]}})");
-  (void)put_array("X.npy", NpyType::f32, {2, 1, 8}, counting(16));
-  const std::string rows =
-      put_array<std::int64_t>("P.npy", NpyType::i64, {3, 2}, {5, 6, 7, 8, 100, 200});
-  const Outcome outcome = run({"rotate", "--config", config, "-i", file("X.npy"), "-o",
-                               file("Y.npy"), "--positions", rows});
-  EXPECT_EQ(outcome.exit, 0) << outcome.err;
-}
-
 TEST_F(Verbs, xpos_scales_queries_and_keys_apart) {
   const std::string config = put_text(
       "xpos.json", R"({"head_dim": 8, "layout": "interleaved", "xpos": {"scale_base": 4.0}})");

@@ -14,7 +14,7 @@
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 #include "spec.hpp"
 #include "text_files.hpp"
 
@@ -109,16 +109,15 @@ class Report {
 
 int run_audit(const AuditOptions& options) {
   if (!(options.threshold >= 0.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threshold must be at least 0, got ", options.threshold));
+    refuse(message("--threshold must be at least 0, got ", options.threshold));
   }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const io::NpyArray array = io::read_npy(options.table).value_or_throw();
   const core::DType stored = io::dtype_of(array, options.table).value_or_throw();
   if (array.shape.size() != 3 || array.shape[0] != 2) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the shape must be [2, positions, pairs], got ",
-                        core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(options.table, ": the shape must be [2, positions, pairs], got ",
+                   core::shape_text(array.shape)));
   }
   const std::int64_t rows = array.shape[1];
   const core::Positions positions =
@@ -130,9 +129,9 @@ int run_audit(const AuditOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
   const std::int64_t pairs = frequencies.pairs();
   if (array.shape[2] != pairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the table must have the config's ", pairs,
-                        " pairs, got the shape ", core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(options.table, ": the table must have the config's ", pairs,
+                   " pairs, got the shape ", core::shape_text(array.shape)));
   }
 
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
@@ -171,17 +170,14 @@ void add_audit(CommandLine& line) {
   verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Compares a table with the exact values of its config: angle and amplitude of every entry, "
-      "the\n"
-      "worst entries, the first position above the threshold, and the arithmetic or misread "
-      "config\n"
-      "that explains the errors.\n"
-      "\n"
-      "Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or "
-      "bfloat16\n"
-      "         P.npy as for phasor table\n"
-      "\n"
-      "Example  phasor audit T.npy --config model --positions 0:131072";
+      R"(Compares a table with the exact values of its config: angle and amplitude of every entry, the
+worst entries, the first position above the threshold, and the arithmetic or misread config
+that explains the errors.
+
+Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or bfloat16
+         P.npy as for phasor table
+
+Example  phasor audit T.npy --config model --positions 0:131072)";
   verb.action = [options] { return run_audit(*options); };
 }
 

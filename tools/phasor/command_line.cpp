@@ -200,7 +200,7 @@ void add_flags(CLI::App& parser, const Verb& verb) {
     const auto found = std::find_if(options.begin(), options.end(),
                                     [&](const auto& option) { return option.first == name; });
     if (found == options.end())
-      throw Error(ErrorCode::internal, message("command line: no flag is named ", name));
+      refuse(ErrorCode::internal, message("command line: no flag is named ", name));
     return found->second;
   };
   for (const Flag& flag : verb.flags) {
@@ -217,7 +217,7 @@ std::unique_ptr<CLI::App> parser_of(const CommandLine& line, const Verb& verb) {
   try {
     add_flags(*parser, verb);
   } catch (const CLI::Error& error) {
-    throw Error(ErrorCode::internal, message("command line: ", error.what()));
+    refuse(ErrorCode::internal, message("command line: ", error.what()));
   }
   parser->footer(verb.footer);
   return parser;

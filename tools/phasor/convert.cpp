@@ -11,7 +11,7 @@
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/porting/convert.hpp"
 #include "text_lines.hpp"
 
@@ -99,8 +99,7 @@ class ProgressBar {
 core::PairLayout layout_named(const std::string& name, std::string_view flag) {
   const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
   if (!layout || *layout == core::PairLayout::interleaved_to_half) {
-    throw Error(ErrorCode::invalid_argument,
-                message(flag, " must be interleaved or half, got '", name, "'"));
+    refuse(message(flag, " must be interleaved or half, got '", name, "'"));
   }
   return *layout;
 }
@@ -142,8 +141,8 @@ int run_convert(const ConvertFlags& flags) {
   options.progress = [&](const porting::ConvertProgress& progress) {
     bar->draw(progress);
     if (interrupted != 0) {
-      throw Error(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
-                                         " bytes; run the same command again to continue"));
+      refuse(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
+                                    " bytes; run the same command again to continue"));
     }
   };
   options.before_finish = [&](const porting::ConvertResult& converted) {
@@ -173,17 +172,15 @@ void add_convert(CommandLine& line) {
   verb.flag("--sync", &flags->sync, "flush every file to disk before returning");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,\n"
-      "fused tensors and partial rotation. Every other byte is copied unchanged. Then compares "
-      "the\n"
-      "attention scores of both layouts on random activations and writes phasor_layout.json, "
-      "which\n"
-      "phasor reads: a second conversion is refused, and converting back restores the source.\n"
-      "\n"
-      "Refuses  latent attention, quantised weights, unknown model types\n"
-      "Resumes  after an interruption or a full disk, when the same command is run again\n"
-      "\n"
-      "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved";
+      R"(Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,
+fused tensors and partial rotation. Every other byte is copied unchanged. Then compares the
+attention scores of both layouts on random activations and writes phasor_layout.json, which
+phasor reads: a second conversion is refused, and converting back restores the source.
+
+Refuses  latent attention, quantised weights, unknown model types
+Resumes  after an interruption or a full disk, when the same command is run again
+
+Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved)";
   verb.action = [flags] { return run_convert(*flags); };
 }
 

@@ -14,8 +14,8 @@
 #include "demo_model.hpp"
 #include "output.hpp"
 #include "phasor/attention/decay.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "terminal_plot.hpp"
 #include "worked_example.hpp"
@@ -247,14 +247,12 @@ void add_demo(CommandLine& line) {
   Verb& verb = line.verb(
       "demo", "worked example, decay, accuracy, a tiny model and speed, in a few seconds");
   verb.footer =
-      "Rotates a worked example and checks every value, then shows that scores depend only on the\n"
-      "distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and "
-      "the\n"
-      "speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, "
-      "not\n"
-      "checked.\n"
-      "\n"
-      "Example  phasor demo";
+      R"(Rotates a worked example and checks every value, then shows that scores depend only on the
+distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and the
+speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, not
+checked.
+
+Example  phasor demo)";
   verb.action = [] { return Demo().run(); };
 }
 

@@ -135,13 +135,13 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
 int run_diagnose(const DiagnoseOptions& options) {
   if (!options.weights.empty()) {
     if (!options.before.empty()) {
-      throw Error(ErrorCode::invalid_argument, "--weights cannot be combined with BEFORE");
+      refuse("--weights cannot be combined with BEFORE");
     }
     return run_diagnose_weights(options.weights,
                                 options.json ? WeightsPage::json : WeightsPage::text);
   }
   if (options.before.empty() || options.after.empty()) {
-    throw Error(ErrorCode::invalid_argument, "BEFORE and AFTER are required (or --weights)");
+    refuse("BEFORE and AFTER are required (or --weights)");
   }
   const io::NpyArray before = io::read_npy(options.before).value_or_throw();
   const io::NpyArray after = io::read_npy(options.after).value_or_throw();
@@ -149,9 +149,9 @@ int run_diagnose(const DiagnoseOptions& options) {
   if (!options.positions.empty()) {
     const core::Positions given = parse_positions(options.positions);
     if (given.tokens > before.size()) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("--positions must be one per token, got ", given.tokens,
-                          " for BEFORE of the shape ", core::shape_text(before.shape)));
+      refuse(ErrorCode::shape_mismatch,
+             message("--positions must be one per token, got ", given.tokens,
+                     " for BEFORE of the shape ", core::shape_text(before.shape)));
     }
     positions = as_array(given);
   }
@@ -192,18 +192,18 @@ void add_diagnose(CommandLine& line) {
       "a checkpoint: infer from its q and k weights whether its layout is interleaved or half");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its\n"
-      "parameters, offset or positions, direction, amplitude and the precision of the table; or\n"
-      "reports that there is none, and why. With --config it lists every difference from the\n"
-      "config and exits with 1 if there is one.\n"
-      "\n"
-      "Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],\n"
-      "         leading axes in any order; float16, float32, float64, bfloat16 (or its bits as\n"
-      "         uint16)\n"
-      "         P.npy [tokens] or [batch, tokens]\n"
-      "\n"
-      "Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model\n"
-      "         phasor diagnose --weights model";
+      R"(Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its
+parameters, offset or positions, direction, amplitude and the precision of the table; or
+reports that there is none, and why. With --config it lists every difference from the
+config and exits with 1 if there is one.
+
+Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],
+         leading axes in any order; float16, float32, float64, bfloat16 (or its bits as
+         uint16)
+         P.npy [tokens] or [batch, tokens]
+
+Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model
+         phasor diagnose --weights model)";
   verb.action = [options] { return run_diagnose(*options); };
 }
 

@@ -50,7 +50,7 @@ void print_text(const porting::WeightOrder& order) {
   print_out("{:<{}}  antisymmetry  determinant  standard errors below best\n", "order", width);
   for (const porting::OrderCandidate& candidate : order.candidates) {
     print_out("{:<{}}  {:>+12.4f}  {:>+11.4f}  {:>26.1f}\n", candidate.text, width,
-              candidate.antisymmetry, candidate.determinant, candidate.behind);
+              candidate.antisymmetry, candidate.determinant, candidate.below_best);
   }
 }
 

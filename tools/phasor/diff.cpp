@@ -1,5 +1,5 @@
 // phasor diff: compares how engines read one config.
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -131,8 +131,9 @@ void print_report(const porting::DiffReport& report) {
   }
   std::set<std::string_view> explained;
   for (const porting::GroupDiff& group : report.groups) {
-    print_out("\n{}: {}, base {:g}, rotary_dim {} of {}\n",
-              layers_text(group.layers, group.layer_type), group.scaling, group.base,
+    print_out("\n{}: {}, {}, rotary_dim {} of {}\n", layers_text(group.layers, group.layer_type),
+              group.scaling,
+              group.base ? fmt::format("base {:g}", *group.base) : "a list of frequencies",
               group.rotary_dim, group.head_dim);
     print_engines(group);
     print_out("\n");
@@ -189,15 +190,13 @@ void add_diff(CommandLine& line) {
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.flag("--list", &flags->list, "print the known rules of each engine");
   verb.footer =
-      "Reads a config as each engine does and compares the engines pairwise: the first frequency\n"
-      "that differs, the amplitude, the softmax scale, the angle at the end of the context, a "
-      "bound\n"
-      "on the score error, and the rule that causes the difference, with a link if it was "
-      "reported.\n"
-      "\n"
-      "Exit     0 the engines agree within float32 rounding, 1 they differ, 2 wrong input\n"
-      "\n"
-      "Example  phasor diff --config model/config.json --between hf,vllm --context 32768";
+      R"(Reads a config as each engine does and compares the engines pairwise: the first frequency
+that differs, the amplitude, the softmax scale, the angle at the end of the context, a bound
+on the score error, and the rule that causes the difference, with a link if it was reported.
+
+Exit     0 the engines agree within float32 rounding, 1 they differ, 2 wrong input
+
+Example  phasor diff --config model/config.json --between hf,vllm --context 32768)";
   verb.action = [flags] { return run_diff(*flags); };
 }
 

@@ -95,7 +95,7 @@ std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path)
     if (const auto* found = std::get_if<encodings::LongRopeScaling>(&group.rope->scaling))
       return *found;
   }
-  throw Error(ErrorCode::invalid_argument, message(path, ": no longrope scaling found"));
+  refuse(message(path, ": no longrope scaling found"));
 }
 
 // One line that is redrawn on a terminal; otherwise one line per finished cell.
@@ -237,13 +237,11 @@ class Evaluation {
     cells_ = read_eval_csv(flags_.csv);
     for (const EvalCell& cell : cells_) {
       if (cell.model != model_name_)
-        throw Error(ErrorCode::invalid_argument,
-                    message(flags_.csv, " holds results of model ", cell.model, ", not of ",
-                            model_name_, "; give a new file to --csv"));
+        refuse(message(flags_.csv, " holds results of model ", cell.model, ", not of ", model_name_,
+                       "; give a new file to --csv"));
       if (cell.value.scored + 1 != static_cast<std::int64_t>(ids_.size()))
-        throw Error(ErrorCode::invalid_argument,
-                    message(flags_.csv, " holds results for a text of ", cell.value.scored + 1,
-                            " tokens, this one has ", ids_.size(), "; give a new file to --csv"));
+        refuse(message(flags_.csv, " holds results for a text of ", cell.value.scored + 1,
+                       " tokens, this one has ", ids_.size(), "; give a new file to --csv"));
     }
   }
 
@@ -300,17 +298,16 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   } else {
     const IdArray array = read_ids(flags.ids);
     if (array.batch != 1)
-      throw Error(ErrorCode::shape_mismatch,
-                  message("--ids must hold one sequence, got ", array.batch, " rows"));
+      refuse(ErrorCode::shape_mismatch,
+             message("--ids must hold one sequence, got ", array.batch, " rows"));
     ids = array.values;
   }
   if (flags.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > flags.max_tokens)
     ids.resize(static_cast<std::size_t>(flags.max_tokens));
   const std::int64_t needed = flags.contexts.back() + 1;
   if (static_cast<std::int64_t>(ids.size()) < needed)
-    throw Error(ErrorCode::invalid_argument,
-                message("a context of ", flags.contexts.back(), " needs a text of at least ",
-                        needed, " tokens, got ", ids.size()));
+    refuse(message("a context of ", flags.contexts.back(), " needs a text of at least ", needed,
+                   " tokens, got ", ids.size()));
   return ids;
 }
 
@@ -386,14 +383,14 @@ void add_eval(CommandLine& line) {
       "write each result to this file; results that are already in it are not computed again");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Slides a window over the text; every token after the first is scored once, with at least\n"
-      "context - stride tokens before it. The weights are unchanged; a scaling changes only the\n"
-      "frequencies, by the factor context / trained length. `none` is the model unchanged.\n"
-      "\n"
-      "CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,\n"
-      "         standard_error, perplexity, last_quarter_nats, seconds\n"
-      "\n"
-      "Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv";
+      R"(Slides a window over the text; every token after the first is scored once, with at least
+context - stride tokens before it. The weights are unchanged; a scaling changes only the
+frequencies, by the factor context / trained length. `none` is the model unchanged.
+
+CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,
+         standard_error, perplexity, last_quarter_nats, seconds
+
+Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv)";
   verb.action = [flags] { return run_eval(*flags); };
 }
 

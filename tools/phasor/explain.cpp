@@ -1,5 +1,5 @@
 // phasor explain: every layer's encoding with its numbers, on one page.
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,6 @@
 #include "output.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -102,10 +101,13 @@ std::string axes_text(const encodings::RopeSpec& rope) {
     std::string sections;
     for (const std::int64_t size : mrope->sections)
       sections += (sections.empty() ? "" : ", ") + std::to_string(size);
-    return fmt::format("time, height, width: sections {}, {}", sections,
-                       mrope->order == Order::chunked       ? "one after the other"
-                       : mrope->order == Order::interleaved ? "interleaved"
-                                                            : "height and width alternating");
+    return fmt::format(
+        "{}: sections {}, {}",
+        mrope->sections.size() == 3 ? "time, height, width" : "time, height, width and a fourth",
+        sections,
+        mrope->order == Order::chunked       ? "one after the other"
+        : mrope->order == Order::interleaved ? "interleaved"
+                                             : "height and width alternating");
   }
   if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
     using Kind = encodings::AxialAxes::Kind;
@@ -126,8 +128,17 @@ void print_rotation(const porting::LayerExplanation& layer) {
                                                    rope.head_dim, rope.rotary_offset),
              group, "rotary_dim");
   print_fact("head_dim", fmt::format("{}", rope.head_dim), group, "head_dim");
-  print_fact("base", fmt::format("{}", rope.base), group, "base");
+  const auto list = [](const std::vector<double>& numbers) {
+    return fmt::format("{} to {} ({})", numbers.front(), numbers.back(), numbers.size());
+  };
+  if (rope.frequencies.empty()) {
+    print_fact("base", fmt::format("{}", rope.base), group, "base");
+  } else {
+    print_fact("frequencies", list(rope.frequencies), group, "frequencies");
+  }
   print_fact("scaling", porting::scaling_text(rope.scaling), group, "scaling");
+  if (!rope.frequency_factors.empty())
+    print_fact("divided by", list(rope.frequency_factors), group, "frequency_factors");
   if (const std::string axes = axes_text(rope); !axes.empty())
     print_fact("axes", axes, group, "mrope");
   if (rope.xpos) {
@@ -236,13 +247,11 @@ void add_explain(CommandLine& line) {
   verb.flag("--pairs", &flags->pairs, "list every pair instead of groups");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Prints for every layer which features rotate, their frequencies and amplitude, and the "
-      "config\n"
-      "key of each number. Warns about keys without effect, keys that engines read differently, "
-      "and\n"
-      "a context beyond the trained length.\n"
-      "\n"
-      "Example  phasor explain model/ --context 65536";
+      R"(Prints for every layer which features rotate, their frequencies and amplitude, and the config
+key of each number. Warns about keys without effect, keys that engines read differently, and
+a context beyond the trained length.
+
+Example  phasor explain model/ --context 65536)";
   verb.action = [flags] { return run_explain(*flags); };
 }
 

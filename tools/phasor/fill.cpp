@@ -40,8 +40,8 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folde
   const std::filesystem::path vocabulary = io::as_folder(folder) / "vocab.txt";
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
-    throw Error(ErrorCode::io,
-                message("cannot open ", vocabulary.string(), ": no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open ", vocabulary.string(), ": no such file or directory"));
   }
   return text::read_tokenizer(folder).value_or_throw();
 }
@@ -122,16 +122,16 @@ void add_fill(CommandLine& line) {
       .at_least(0);
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Runs [CLS] text [SEP] through a RoFormer with a masked-LM head. Prints, for each mask, the\n"
-      "most likely tokens and their probabilities, then the text with the most likely ones filled\n"
-      "in. Masks are predicted independently of each other.\n"
-      "\n"
-      "Chinese text is split into the fewest words of vocab.txt that cover it (the reference uses\n"
-      "jieba); other text is split as in BERT.\n"
-      "\n"
-      "JSON     text, filled, masks [{slot, choices [{id, token, probability, logit}]}]\n"
-      "\n"
-      "Example  phasor fill roformer/ --text \"the capital of france is [MASK].\" --top 3";
+      R"(Runs [CLS] text [SEP] through a RoFormer with a masked-LM head. Prints, for each mask, the
+most likely tokens and their probabilities, then the text with the most likely ones filled
+in. Masks are predicted independently of each other.
+
+Chinese text is split into the fewest words of vocab.txt that cover it (the reference uses
+jieba); other text is split as in BERT.
+
+JSON     text, filled, masks [{slot, choices [{id, token, probability, logit}]}]
+
+Example  phasor fill roformer/ --text "the capital of france is [MASK]." --top 3)";
   verb.action = [flags] { return run_fill(*flags); };
 }
 

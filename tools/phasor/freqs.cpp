@@ -73,7 +73,7 @@ int run_freqs(const FreqsOptions& options) {
     answer["amplitude"] = resolved.amplitude();
     answer["head_dim"] = spec.head_dim;
     answer["rotary_dim"] = spec.rotary_dim;
-    answer["base"] = spec.base;
+    answer["base"] = optional_json(encodings::base_of(spec));
     answer["scaling"] = encodings::name_of(spec.scaling);
     answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout)) : io::Json(nullptr);
     answer["context"] = options.spec.context ? io::Json(*options.spec.context) : io::Json(nullptr);
@@ -83,8 +83,9 @@ int run_freqs(const FreqsOptions& options) {
     print_out("{}\n", answer.dump());
     return exit_code::done;
   }
-  print_out("frequencies  {}, scaling {}, base {}\n", values.size(),
-            encodings::name_of(spec.scaling), spec.base);
+  const std::optional<double> base = encodings::base_of(spec);
+  print_out("frequencies  {}, scaling {}, {}\n", values.size(), encodings::name_of(spec.scaling),
+            base ? fmt::format("base {}", *base) : "from the spec's list");
   print_out("amplitude    {}\n", resolved.amplitude());
   if (wavelengths.shortest) {
     print_out(
@@ -107,13 +108,12 @@ void add_freqs(CommandLine& line) {
   verb.flag("--json", &options->json,
             "print frequencies, amplitude and wavelengths as one JSON object");
   verb.footer =
-      "Computes the frequencies of a config in radians per position, in float64, and the "
-      "amplitude,\n"
-      "which is the factor on cos and sin.\n"
-      "\n"
-      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
-      "\n"
-      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy";
+      R"(Computes the frequencies of a config in radians per position, in float64, and the amplitude,
+which is the factor on cos and sin.
+
+Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis
+
+Example  phasor freqs --config model/config.json --context 8192 -o F.npy)";
   verb.action = [options] { return run_freqs(*options); };
 }
 

@@ -14,9 +14,8 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/visible_text.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -177,13 +176,12 @@ void add_inspect(CommandLine& line) {
       .required();
   verb.flag("--json", &flags->json, "print everything as one JSON object, metadata in full");
   verb.footer =
-      "Prints the format, all metadata (long values are cut), and name, type, shape and size of\n"
-      "every tensor. Shapes are outermost first, as in NumPy. Reads only the headers.\n"
-      "\n"
-      "JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], "
-      "unsupported}\n"
-      "\n"
-      "Example  phasor inspect model.gguf";
+      R"(Prints the format, all metadata (long values are cut), and name, type, shape and size of
+every tensor. Shapes are outermost first, as in NumPy. Reads only the headers.
+
+JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], unsupported}
+
+Example  phasor inspect model.gguf)";
   verb.action = [flags] { return run_inspect(*flags); };
 }
 

@@ -43,8 +43,8 @@ io::NpyArray zeros(std::vector<std::int64_t> before, const IdArray& ids,
 
 io::NpyArray filled(io::NpyArray array, const std::vector<float>& values) {
   if (array.bytes.size() != values.size() * sizeof(float))
-    throw Error(ErrorCode::internal, message("logits: the model must give ", array.size(),
-                                             " values, got ", values.size()));
+    refuse(ErrorCode::internal,
+           message("logits: the model must give ", array.size(), " values, got ", values.size()));
   std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
   return array;
 }
@@ -73,22 +73,21 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
 }
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
-  if (flags.last)
-    throw Error(ErrorCode::invalid_argument, "--last requires a decoder; roformer is an encoder");
+  if (flags.last) refuse("--last requires a decoder; roformer is an encoder");
   models::RoFormer model =
       models::RoFormer::load(flags.model.model, compute_options(flags.model)).value_or_throw();
   const models::RoFormerFacts& facts = model.facts();
   if (!flags.output.empty() && facts.head == models::RoFormerHead::none)
-    throw Error(ErrorCode::unsupported,
-                "the model has no head, so there are no logits for -o; use --hidden");
+    refuse(ErrorCode::unsupported,
+           "the model has no head, so there are no logits for -o; use --hidden");
   const std::vector<std::uint8_t> mask = read_mask(flags.mask, ids);
   IdArray types;
   if (!flags.token_types.empty()) {
     types = read_ids(flags.token_types);
     if (types.batch != ids.batch || types.tokens != ids.tokens)
-      throw Error(ErrorCode::shape_mismatch,
-                  message(flags.token_types, ": the shape must be that of the ids [", ids.batch,
-                          ", ", ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
+      refuse(ErrorCode::shape_mismatch,
+             message(flags.token_types, ": the shape must be that of the ids [", ids.batch, ", ",
+                     ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
   }
   models::RoFormerResult result = model.forward(
       {.batch = ids.batch, .ids = ids.values, .token_types = types.values, .mask = mask},
@@ -162,16 +161,14 @@ void add_logits(CommandLine& line) {
   verb.flag("-o,--output", &flags->output, "write the logits here");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a "
-      "batch;\n"
-      "         --last: [vocabulary]; a roformer with a classification head: [labels].\n"
-      "         Padding tokens hold zeros.\n"
-      "Hidden   first the embedding, then the output of each layer, the last one after the final "
-      "norm\n"
-      "\n"
-      "Decoders count positions without padding; RoFormer counts padding too.\n"
-      "\n"
-      "Example  phasor logits model.gguf --ids ids.npy -o logits.npy";
+      R"(Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a batch;
+         --last: [vocabulary]; a roformer with a classification head: [labels].
+         Padding tokens hold zeros.
+Hidden   first the embedding, then the output of each layer, the last one after the final norm
+
+Decoders count positions without padding; RoFormer counts padding too.
+
+Example  phasor logits model.gguf --ids ids.npy -o logits.npy)";
   verb.action = [flags] { return run_logits(*flags); };
 }
 

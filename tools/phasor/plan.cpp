@@ -1,5 +1,5 @@
 // phasor plan: compares scaling methods for a longer context.
-#include "phasor/porting/plan.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -155,15 +155,13 @@ void add_plan(CommandLine& line) {
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: "
-      "which\n"
-      "pairs reach angles that training did not cover, how much the frequencies shrink, and the "
-      "keys\n"
-      "to paste into the config, each checked by parsing the config again.\n"
-      "\n"
-      "CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression\n"
-      "\n"
-      "Example  phasor plan --config model/config.json --to 131072 --csv plan.csv";
+      R"(Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: which
+pairs reach angles that training did not cover, how much the frequencies shrink, and the keys
+to paste into the config, each checked by parsing the config again.
+
+CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression
+
+Example  phasor plan --config model/config.json --to 131072 --csv plan.csv)";
   verb.action = [flags] { return run_plan(*flags); };
 }
 

@@ -50,8 +50,8 @@ class Conversation {
           prompt_ids(flags_, *model_.tokenizer, text::format_chat(style_.format, messages_));
       if (context() == 0 || static_cast<std::int64_t>(ids.size()) < context()) return ids;
       if (messages_.size() < first_turn_ + 3)
-        throw Error(ErrorCode::out_of_range, message("the message has ", ids.size(),
-                                                     " tokens, the context holds ", context()));
+        refuse(ErrorCode::out_of_range,
+               message("the message has ", ids.size(), " tokens, the context holds ", context()));
       // A turn is the user's message and its answer.
       const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(first_turn_);
       messages_.erase(oldest, oldest + 2);

@@ -21,8 +21,7 @@ std::int64_t parse_bound(std::string_view text, std::string_view whole) {
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
+    refuse(message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
   }
   return value;
 }
@@ -37,15 +36,14 @@ core::Positions read_positions(const std::string& path) {
   if (io::is_integer(array.type))
     return core::positions_of_shape(io::to_integers(array).value_or_throw(), array.shape);
   if (array.type == io::NpyType::boolean) {
-    throw Error(ErrorCode::invalid_argument,
-                message(path, ": positions must be integers or floats, got bool"));
+    refuse(message(path, ": positions must be integers or floats, got bool"));
   }
   std::vector<double> floats = io::to_doubles(array).value_or_throw();
   const auto bad = std::find_if(floats.begin(), floats.end(),
                                 [](double value) { return !std::isfinite(value); });
   if (bad != floats.end()) {
-    throw Error(ErrorCode::invalid_argument, message(path, ": positions must be finite, got ", *bad,
-                                                     " at element ", bad - floats.begin()));
+    refuse(message(path, ": positions must be finite, got ", *bad, " at element ",
+                   bad - floats.begin()));
   }
   return core::positions_of_shape(std::move(floats), array.shape);
 }
@@ -71,8 +69,7 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
     const std::string layer = !group.layer_type.empty() ? "'" + group.layer_type + "'"
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
-    throw Error(ErrorCode::unsupported,
-                message(options.config, ": layer ", layer, " has no rotation"));
+    refuse(ErrorCode::unsupported, message(options.config, ": layer ", layer, " has no rotation"));
   }
   return std::move(*group.rope);
 }
@@ -80,7 +77,7 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
 core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
                                      std::optional<std::int64_t> context) {
   return std::holds_alternative<encodings::AxialAxes>(spec.axes)
-             ? encodings::axial_frequencies(spec)
+             ? encodings::axial_frequencies(spec, context)
              : encodings::resolve_frequencies(spec, context);
 }
 
@@ -103,17 +100,9 @@ core::Positions parse_positions(const std::string& text) {
   // A table of this many rows would not fit any machine; refused before memory is asked for.
   constexpr std::int64_t kMaxRange = std::int64_t{1} << 32;
   if (last < first || static_cast<double>(last) - static_cast<double>(first) > kMaxRange) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("--positions: a range must be A:B with A <= B <= A + 2^32, got '", text, "'"));
+    refuse(message("--positions: a range must be A:B with A <= B <= A + 2^32, got '", text, "'"));
   }
   return core::positions_counted(first, last - first);
-}
-
-int position_axes(const encodings::RopeSpec& spec) {
-  if (const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes))
-    return static_cast<int>(mrope->sections.size());
-  return std::holds_alternative<encodings::AxialAxes>(spec.axes) ? 2 : 1;
 }
 
 core::Positions fit_positions(const encodings::RopeSpec& spec, const core::Positions& positions,
@@ -121,7 +110,7 @@ core::Positions fit_positions(const encodings::RopeSpec& spec, const core::Posit
   using OneRow = core::PositionsShape::OneRow;
   const bool image = std::holds_alternative<encodings::AxialAxes>(spec.axes);
   return core::fit_positions(positions,
-                             {position_axes(spec), batch, tokens,
+                             {encodings::axis_count(spec.axes), batch, tokens,
                               image ? OneRow::serves_one_axis : OneRow::serves_every_axis});
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "command_line.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
@@ -38,9 +37,6 @@ void add_angles_option(Verb& verb, std::string& angles);
 //
 // throws   Error: not a range, not a readable .npy, not numbers, or not finite
 [[nodiscard]] core::Positions parse_positions(const std::string& text);
-
-// The axes that a file of positions has for a spec: 3 for M-RoPE, 2 for images, else 1.
-[[nodiscard]] int position_axes(const encodings::RopeSpec& spec);
 
 // The positions for a tensor of `tokens` tokens; batch: none when the tensor has no batch axis.
 //

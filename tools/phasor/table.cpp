@@ -9,9 +9,9 @@
 
 #include "commands.hpp"
 #include "output.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
@@ -34,11 +34,10 @@ void require_room(std::int64_t positions, std::int64_t pairs) {
   const double room =
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (needed <= room) return;
-  throw Error(
-      ErrorCode::out_of_range,
-      fmt::format("--positions: a table of {} positions and {} pairs needs {}, this machine "
-                  "has {} of memory; write several tables of fewer positions",
-                  positions, pairs, size_text(needed), size_text(room)));
+  refuse(ErrorCode::out_of_range,
+         fmt::format("--positions: a table of {} positions and {} pairs needs {}, this machine "
+                     "has {} of memory; write several tables of fewer positions",
+                     positions, pairs, size_text(needed), size_text(room)));
 }
 
 int run_table(const TableOptions& options) {
@@ -94,14 +93,13 @@ void add_table(CommandLine& line) {
   verb.flag("-o,--output", &options->output, "write the table here").required();
   verb.flag("--json", &options->json, "print shape and amplitude as one JSON object");
   verb.footer =
-      "Writes a cos/sin table for any engine. Every float32 value is the exact one, rounded once, "
-      "at\n"
-      "any position, and multiplied by the amplitude.\n"
-      "\n"
-      "Shape    T.npy is float32 [2, positions, pairs]: cos, then sin\n"
-      "         P.npy is [positions], or [axes, positions] for M-RoPE (3 axes) and images (2)\n"
-      "\n"
-      "Example  phasor table --config model --positions 0:4096 -o T.npy";
+      R"(Writes a cos/sin table for any engine. Every float32 value is the exact one, rounded once, at
+any position, and multiplied by the amplitude.
+
+Shape    T.npy is float32 [2, positions, pairs]: cos, then sin
+         P.npy is [positions], or [axes, positions] for M-RoPE (3 or 4 axes) and images (2)
+
+Example  phasor table --config model --positions 0:4096 -o T.npy)";
   verb.action = [options] { return run_table(*options); };
 }
 

@@ -32,7 +32,6 @@ void check_flags(const TokenizeFlags& flags) {
   if (sources == 0) refuse("the input is missing: give --text, --text-file or --ids");
   if (sources > 1) refuse("--text, --text-file and --ids cannot be combined");
   if (!flags.output.empty() && !flags.ids.empty()) refuse("-o cannot be combined with --ids");
-  if (flags.pieces && flags.json) refuse("--pieces cannot be combined with --json");
 }
 
 // A piece may be a part of a character; such bytes become U+FFFD, as in decode().
@@ -130,18 +129,17 @@ void add_tokenize(CommandLine& line) {
   verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin");
   verb.flag("--ids", &flags->ids, "token ids to decode: .npy [tokens] or [batch, tokens]");
   verb.flag("--raw", &flags->raw, "add no begin token; print special tokens when decoding");
-  verb.flag("--pieces", &flags->pieces, "print one token per line: id and text");
+  verb.flag("--pieces", &flags->pieces, "print one token per line: id and text").excludes("--json");
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
   verb.flag("--json", &flags->json, "print ids and pieces as one JSON object");
   verb.footer =
-      "Prints the ids of a text, with the begin token if the model adds one, as phasor run reads\n"
-      "a prompt; or the text of each row of ids, without special tokens.\n"
-      "\n"
-      "JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, "
-      "text}]}\n"
-      "\n"
-      "Example  phasor tokenize model.gguf --text \"The quick brown fox\" -o ids.npy\n"
-      "         phasor tokenize model.gguf --ids ids.npy";
+      R"(Prints the ids of a text, with the begin token if the model adds one, as phasor run reads
+a prompt; or the text of each row of ids, without special tokens.
+
+JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, text}]}
+
+Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
+         phasor tokenize model.gguf --ids ids.npy)";
   verb.action = [flags] { return run_tokenize(*flags); };
 }
 

@@ -110,13 +110,7 @@ encodings::AttentionShape shape_of(const core::ConstHeadsView& q, const core::Co
                                    const core::ConstHeadsView& v,
                                    std::optional<std::int64_t> context,
                                    std::optional<double> largest_position) {
-  encodings::AttentionShape shape;
-  shape.heads = q.heads;
-  shape.key_heads = k.heads;
-  shape.head_dim = q.head_dim;
-  shape.value_dim = v.head_dim;
-  shape.query_tokens = q.tokens;
-  shape.key_tokens = k.tokens;
+  encodings::AttentionShape shape = encodings::attention_shape(q, k, v);
   shape.context = context;
   shape.largest_position = largest_position;
   return shape;

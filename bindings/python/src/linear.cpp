@@ -15,7 +15,7 @@
 #include "busy.hpp"
 #include "module.hpp"
 #include "phasor/attention/decay.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "spec.hpp"
 
 namespace phasor::python {
@@ -143,8 +143,9 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   }
   Counted<std::int64_t> at(positions, "sinusoidal: positions");
   at.shape.push_back(dim);
-  nb::object rows = numpy_empty(at.shape, dtype == "float64" ? Element::f64 : Element::f32);
-  void* const data = numpy_data(rows);
+  NewArray rows(positions, dtype == "float64" ? Element::f64 : Element::f32, at.shape,
+                "sinusoidal: result");
+  void* const data = rows.array().writable();
   {
     const nb::gil_scoped_release released;
     if (dtype == "float64") {
@@ -153,7 +154,7 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
       encodings::sinusoidal_rows(encoding, at.values, static_cast<float*>(data));
     }
   }
-  return rows;
+  return rows.finish();
 }
 
 [[nodiscard]] nb::object decay(nb::handle spec, nb::handle distances,
@@ -162,13 +163,13 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const core::Frequencies frequencies =
       encodings::resolve_frequencies(spec_of(spec, room, "decay: spec").value, context);
   const Counted<double> at(distances, "decay: distances");
-  nb::object curve = numpy_empty(at.shape, Element::f64);
-  auto* const data = static_cast<double*>(numpy_data(curve));
+  NewArray curve(distances, Element::f64, at.shape, "decay: result");
+  auto* const data = static_cast<double*>(curve.array().writable());
   {
     const nb::gil_scoped_release released;
     std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data);
   }
-  return curve;
+  return curve.finish();
 }
 
 void add_state(nb::module_& module) {

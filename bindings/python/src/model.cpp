@@ -15,7 +15,7 @@
 
 #include "arrays.hpp"
 #include "module.hpp"
-#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 namespace phasor::python {
 

@@ -15,11 +15,8 @@
 #include "module.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 #include "spec.hpp"
 #include "strided.hpp"
 
@@ -139,15 +136,12 @@ using Context = std::optional<std::int64_t>;
                                                   const encodings::RopeSpec& spec,
                                                   std::int64_t rows) {
   using OneRow = core::PositionsShape::OneRow;
-  const auto axes = static_cast<std::size_t>(encodings::resolve_frequencies(spec).axis_count());
-  const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes);
-  // M-RoPE has a row of positions per section, even if no frequency reads it.
-  const auto sections =
-      static_cast<int>(mrope == nullptr ? axes : std::max(axes, mrope->sections.size()));
+  const auto axes = static_cast<std::size_t>(encodings::axis_count(spec.axes));
+  const bool mrope = std::holds_alternative<encodings::MropeAxes>(spec.axes);
   const core::Positions positions = core::fit_positions(
       positions_of(object, "audit: positions").value_or(core::positions_counted(0, rows)),
-      {sections, std::nullopt, rows,
-       mrope == nullptr ? OneRow::serves_one_axis : OneRow::serves_every_axis});
+      {static_cast<int>(axes), std::nullopt, rows,
+       mrope ? OneRow::serves_every_axis : OneRow::serves_one_axis});
   std::vector<double> flat(static_cast<std::size_t>(rows) * axes);
   for (std::int64_t row = 0; row < rows; ++row) {
     positions.read_token(0, row,

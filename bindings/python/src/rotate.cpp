@@ -225,8 +225,9 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
   const std::int64_t count = static_cast<std::int64_t>(at.values.size()) / axes;
   shape.push_back(frequencies.pairs());
   const Element element = dtype == "float32" ? Element::f32 : Element::f64;
-  nb::object cos = numpy_empty(shape, element), sin = numpy_empty(shape, element);
-  void *const to_cos = numpy_data(cos), *const to_sin = numpy_data(sin);
+  NewArray cos(positions, element, shape, "cos_sin: cos"),
+      sin(positions, element, shape, "cos_sin: sin");
+  void *const to_cos = cos.array().writable(), *const to_sin = sin.array().writable();
   {
     const nb::gil_scoped_release released;
     if (element == Element::f32) {
@@ -237,7 +238,7 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
                 static_cast<double*>(to_sin));
     }
   }
-  return nb::make_tuple(cos, sin);
+  return nb::make_tuple(cos.finish(), sin.finish());
 }
 
 void make_table(PyTable* self, const PySpec& spec, std::int64_t length, std::int64_t first,

@@ -65,14 +65,16 @@ struct ModelConfig {
 // It is a config.json when it has one of model_type, architectures, hidden_size, n_embd, embed_dim,
 // num_attention_heads, text_config, vision_config or rope_parameters, or when it has rope_theta,
 // rope_scaling, rotary_emb_base, rotary_pct or qk_rope_head_dim and no key that only a plain spec
-// has (base, layout, scaling, mrope, axial, xpos, rotary_offset); else a plain spec. Of a model of
-// text and images (text_config), the text part is read. Null means absent, except for a layer type.
+// has (base, layout, scaling, mrope, axial, xpos, rotary_offset, frequencies); else a plain spec. Of
+// a model of text and images (text_config), the text part is read. Null means absent, except for a
+// layer type.
 //
 // plain spec   head_dim; rotary_dim (head_dim - rotary_offset); rotary_offset (0); base (10000);
 //              layout; max_position_embeddings; scaling {type, ...};
 //              mrope {sections, order: chunked | interleaved | alternating};
 //              axial: concatenated | alternating | per_half_head;
-//              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil}
+//              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil};
+//              frequencies [...], in place of base; frequency_factors [...]; amplitude (1)
 // layer types  the config's own; "rope" and "no_rope" if every n-th layer does not rotate
 // refuses      repeated keys; unknown keys of a plain spec or a rope dictionary; unknown
 //              top-level keys about positions; dictionaries, bases and widths that

@@ -1,5 +1,5 @@
 // One decoder for every family: llama, mistral, mixtral, gpt_neox, gptj, glm, qwen2, qwen3, cohere,
-// phi3, gemma3, palm. A family is a row of src/models/decoder/families.cpp.
+// phi3, gemma3, palm. A family is a row of src/config/families.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,6 @@
 #include "phasor/encodings/rope.hpp"
 #include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/matrix.hpp"
 
 namespace phasor::models {
 

@@ -13,7 +13,6 @@
 #include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
-#include "phasor/models/matrix.hpp"
 #include "phasor/text/tokenizer.hpp"
 
 namespace phasor::models {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/export.h"
 
 namespace phasor::porting {

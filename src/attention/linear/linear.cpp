@@ -7,9 +7,9 @@
 
 #include "attention/linear/linear_plan.hpp"
 #include "attention/softmax/call.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/extent.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 

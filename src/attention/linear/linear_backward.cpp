@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "attention/linear/linear_plan.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

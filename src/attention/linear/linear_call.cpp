@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/softmax/call.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
@@ -11,7 +12,6 @@
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/positions.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "attention/linear/wide_linear.hpp"
 #include "attention/softmax/call.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

@@ -7,11 +7,11 @@
 #include <limits>
 #include <string>
 
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/positions.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/encodings/encoding.hpp"
 
 namespace phasor::attention {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "attention/softmax/head_side.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

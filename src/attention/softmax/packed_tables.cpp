@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

@@ -9,8 +9,8 @@
 #include "attention/softmax/head_side.hpp"
 #include "attention/softmax/passes.hpp"
 #include "attention/wide.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {

@@ -9,9 +9,9 @@
 #include "attention/softmax/passes.hpp"
 #include "attention/wide.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {

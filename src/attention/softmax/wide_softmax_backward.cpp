@@ -3,7 +3,7 @@
 
 #include "attention/softmax/wide_scores.hpp"
 #include "attention/wide.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {

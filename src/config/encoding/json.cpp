@@ -246,7 +246,7 @@ struct RelativeNames {
   std::string_view u, v, rows;
 };
 
-// `default_first` is the distance of the first row for a table of so many rows.
+// `default_first` is the distance of the first row for a table with this many rows.
 TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& names, Draft& draft,
                             std::optional<std::int64_t> (*default_first)(std::int64_t rows,
                                                                          const Draft& draft)) {

@@ -14,8 +14,8 @@
 
 #include "phasor/config/encoding.hpp"
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/encodings/absolute.hpp"
-#include "phasor/encodings/trained_table.hpp"
+#include "phasor/encodings/encoding.hpp"
+#include "phasor/encodings/score_terms.hpp"
 
 namespace phasor::config {
 

@@ -14,6 +14,14 @@ constexpr TensorNames with_four_norms(TensorNames names) {
 }
 constexpr TensorNames kGemmaNames = with_four_norms(kLlamaNames);
 
+constexpr RotaryFacts kGemma3Rotary = {.layout = kHalf,
+                                       .base = 1e6,
+                                       .head_dim = 256,
+                                       .layers = LayerRule::local_base,
+                                       .layer_interval = 6,
+                                       .softmax = SoftmaxRule::query_pre_attn_scalar,
+                                       .local_base = 1e4};
+
 constexpr std::array kGemmaFamilies = {
     Family{.model_type = "gemma",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .head_dim = 256},
@@ -34,23 +42,11 @@ constexpr std::array kGemmaFamilies = {
                                     .largest_layers = 46},
            .attention = &kSelfAttention},
     Family{.model_type = "gemma3",
-           .rotary = RotaryFacts{.layout = kHalf,
-                                 .base = 1e6,
-                                 .head_dim = 256,
-                                 .layers = LayerRule::local_base,
-                                 .layer_interval = 6,
-                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
-                                 .local_base = 1e4},
+           .rotary = kGemma3Rotary,
            .gguf_as = "gemma3",
            .attention = &kSelfAttention},
     Family{.model_type = "gemma3_text",
-           .rotary = RotaryFacts{.layout = kHalf,
-                                 .base = 1e6,
-                                 .head_dim = 256,
-                                 .layers = LayerRule::local_base,
-                                 .layer_interval = 6,
-                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
-                                 .local_base = 1e4},
+           .rotary = kGemma3Rotary,
            .gguf = GgufArchitecture{.name = "gemma3",
                                     .rotation = GgufRotation::half,
                                     .layers = GgufLayers::local_base,

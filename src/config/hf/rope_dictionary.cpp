@@ -224,6 +224,7 @@ class DictionaryReader {
   }
   std::string hint = core::did_you_mean(key, known);
   if (key == "attn_factor") hint = "; did you mean \"attention_factor\"?";
+  if (key == "ext_factor") hint = "; did you mean \"extrapolation_factor\"?";
   if (plain && key == "rope_theta") hint = "; a plain spec has \"base\" outside scaling";
   if (plain && key == "partial_rotary_factor")
     hint = "; a plain spec has \"rotary_dim\" outside scaling";

@@ -9,11 +9,11 @@
 #include "core/angles/row_memory.hpp"
 #include "core/angles/rows.hpp"
 #include "core/rotate/rotate_call.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
 #include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {
@@ -210,27 +210,25 @@ void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype
                  const PositionBounds& bounds) {
   const CosSinTable& table = *options.table;
   if (dtype == DType::f64) {
-    throw Error(ErrorCode::unsupported,
-                "rotate: a float32 table cannot rotate float64 data exactly; remove the table");
+    refuse(ErrorCode::unsupported,
+           "rotate: a float32 table cannot rotate float64 data exactly; remove the table");
   }
   if (rotary.growth) {
-    throw Error(ErrorCode::unsupported, "rotate: a table holds no xPos growth; remove the table");
+    refuse(ErrorCode::unsupported, "rotate: a table holds no xPos growth; remove the table");
   }
   if (!table.serves(rotary.frequencies, options.angles)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("rotate: the table must be built from the rotary's frequencies, got one with ",
-                table.pairs(), " pairs and amplitude ", table.amplitude()));
+    refuse(message("rotate: the table must be built from the rotary's frequencies, got one with ",
+                   table.pairs(), " pairs and amplitude ", table.amplitude()));
   }
   if (!bounds.integral) {
-    throw Error(ErrorCode::unsupported, "rotate: a table needs integer positions, got floats");
+    refuse(ErrorCode::unsupported, "rotate: a table needs integer positions, got floats");
   }
   const PositionRange range = table.range();
   if (bounds.low < static_cast<double>(range.first) ||
       bounds.high > static_cast<double>(range.first + range.count - 1)) {
-    throw Error(ErrorCode::out_of_range,
-                message("rotate: positions must be in the table's range [", range.first, ", ",
-                        range.first + range.count, "), got ", bounds.low, " to ", bounds.high));
+    refuse(ErrorCode::out_of_range,
+           message("rotate: positions must be in the table's range [", range.first, ", ",
+                   range.first + range.count, "), got ", bounds.low, " to ", bounds.high));
   }
 }
 
@@ -275,8 +273,7 @@ bool is_heads_first(const RotateCall& call) {
 
 int thread_count(const RotateOptions& options, std::int64_t bytes, std::int64_t rows) {
   if (options.threads < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rotate: threads must not be negative, got ", options.threads));
+    refuse(message("rotate: threads must not be negative, got ", options.threads));
   }
   const std::int64_t useful = std::min(bytes / kThreadBytes, rows);
   if (useful <= 1) return 1;
@@ -363,22 +360,20 @@ void rotate_window(const Window& window, const CosSinRows& rows,
                    std::span<const Rotation> rotations, const RotateOptions& options) {
   if (rotations.empty()) return;
   if (options.direction == Direction::inverse) {
-    throw Error(
-        ErrorCode::unsupported,
-        "rotate_by: direction must be forward or transpose, got inverse: the amplitude of the "
-        "rows is unknown");
+    refuse(ErrorCode::unsupported,
+           "rotate_by: direction must be forward or transpose, got inverse: the amplitude of the "
+           "rows is unknown");
   }
   if (rows.pairs < 1 || rows.pairs > kMaxPairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("rotate_by: rows must have 1 to ", kMaxPairs, " pairs, got ", rows.pairs));
+    refuse(ErrorCode::shape_mismatch,
+           message("rotate_by: rows must have 1 to ", kMaxPairs, " pairs, got ", rows.pairs));
   }
   check_window(window);
   check_rotations(window.head_dim, rotations);
   const kernels::Kernels& kernels = kernels_for(options.isa);
   const ConstHeadsView& first = rotations.front().in;
   if (are_empty(rotations)) return;
-  if (rows.cos == nullptr || rows.sin == nullptr)
-    throw Error(ErrorCode::invalid_argument, "rotate_by: cos or sin is null");
+  if (rows.cos == nullptr || rows.sin == nullptr) refuse("rotate_by: cos or sin is null");
   const std::array<Dimension, 3> dimensions{{{first.batch, rows.batch_stride},
                                              {first.tokens, rows.token_stride},
                                              {rows.pairs, rows.pair_stride}}};

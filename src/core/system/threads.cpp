@@ -1,4 +1,4 @@
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 #include <pthread.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 // Some ten microseconds: longer would take time from other programs.
 constexpr int kSpins = 2000;
-// A caller whose parts run elsewhere yields so many times before it sleeps: waking up takes longer
+// A caller whose parts run elsewhere yields this many times before it sleeps: waking up takes longer
 // than most parts that are still missing.
 constexpr int kYields = 400;
 
@@ -295,9 +295,9 @@ class HandedOut {
   }
 
   [[noreturn]] void refuse(int part, const char* how_often) const {
-    throw Error(ErrorCode::internal,
-                message("run_parts: the parallel-for must call each of ", count_,
-                        " parts once; part ", part, " was called ", how_often));
+    phasor::refuse(ErrorCode::internal,
+                   message("run_parts: the parallel-for must call each of ", count_,
+                           " parts once; part ", part, " was called ", how_often));
   }
 
   std::atomic<std::uint64_t>& word(int part) {
@@ -356,12 +356,10 @@ void run_parts(int parts, void (*task)(void* context, int part, int parts), void
 void set_parallel_for(const ParallelFor* parallel_for) {
   if (parallel_for == nullptr) return g_given.store(nullptr, std::memory_order_release);
   if (parallel_for->run == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "set_parallel_for: run must be a function, got null");
+    refuse("set_parallel_for: run must be a function, got null");
   }
   if (parallel_for->threads < 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("set_parallel_for: threads must not be negative, got ", parallel_for->threads));
+    refuse(message("set_parallel_for: threads must not be negative, got ", parallel_for->threads));
   }
   static std::mutex mutex;
   static auto* const all = new std::unique_ptr<Given>;  // calls of static destructors read it too

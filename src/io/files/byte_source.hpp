@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 

@@ -193,6 +193,16 @@ Result<std::string> read_text(const fs::path& path, std::size_t limit) {
 
 Result<Done> replace_file(const fs::path& path,
                           std::span<const std::span<const std::byte>> pieces) {
+  return replace_file(path, [&](const PutBytes& put) -> Result<Done> {
+    for (const std::span<const std::byte> piece : pieces) {
+      if (const Result<Done> done = put(piece); !done) return done;
+    }
+    return Done{};
+  });
+}
+
+Result<Done> replace_file(const fs::path& path,
+                          const std::function<Result<Done>(const PutBytes& put)>& write) {
   const std::string name = shown(path);
   const Result<fs::path> followed = follow_links(path);
   if (!followed) return followed.error();
@@ -223,11 +233,11 @@ Result<Done> replace_file(const fs::path& path,
       return system_error(name, "set the mode of", errno);
     }
   }
-  for (const std::span<const std::byte> piece : pieces) {
-    if (const int error = write_all(descriptor, piece)) {
-      return system_error(name, "write", error);
-    }
-  }
+  const Result<Done> written = write([&](std::span<const std::byte> piece) -> Result<Done> {
+    if (const int error = write_all(descriptor, piece)) return system_error(name, "write", error);
+    return Done{};
+  });
+  if (!written) return written;
   if (const int error = flush(descriptor)) {
     return system_error(name, "flush", error);
   }

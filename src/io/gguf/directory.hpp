@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/gguf/cursor.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 

@@ -1,4 +1,4 @@
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

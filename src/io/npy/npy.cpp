@@ -10,6 +10,7 @@
 #include <string>
 
 #include "io/npy/header.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/posix_file.hpp"
@@ -200,12 +201,10 @@ std::size_t size_of(NpyType type) noexcept {
 }
 
 std::string_view name_of(NpyType type) noexcept {
-  // In the order of NpyType.
-  constexpr std::array<std::string_view, 13> kNames{
-      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16",
-      "int8",    "uint64",  "uint32",  "uint16",   "uint8", "bool"};
-  static_assert(static_cast<std::size_t>(NpyType::boolean) + 1 == kNames.size());
-  return kNames[static_cast<std::size_t>(type)];
+  static constexpr core::EnumNames<NpyType::boolean> kNames(
+      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64",
+      "uint32", "uint16", "uint8", "bool");
+  return kNames[type];
 }
 
 bool is_integer(NpyType type) noexcept {

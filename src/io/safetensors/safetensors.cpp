@@ -1,4 +1,4 @@
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
 #include <array>
@@ -140,9 +140,26 @@ Result<Done> write_safetensors(const std::filesystem::path& path,
                                const std::map<std::string, std::string>& metadata) {
   const Result<std::string> front = safetensors_front(tensors, metadata);
   if (!front) return front.error();
-  std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(*front))};
-  for (const Tensor& tensor : tensors) pieces.push_back(tensor.bytes);
-  return replace_file(path, pieces);
+  const auto write = [&](const PutBytes& put) -> Result<Done> {
+    Result<Done> done = put(std::as_bytes(std::span(*front)));
+    constexpr std::size_t kMost = std::size_t{1} << 20;
+    std::vector<std::byte> piece;
+    for (const Tensor& tensor : tensors) {
+      if (done && tensor.file == nullptr) done = put(tensor.bytes);
+      const std::size_t end = tensor.file == nullptr ? 0 : tensor.byte_size();
+      for (std::size_t at = 0; done && at < end; at += piece.size()) {
+        piece.resize(std::min(kMost, end - at));
+        read_bytes(tensor, at, piece);
+        done = put(piece);
+      }
+    }
+    return done;
+  };
+  try {
+    return replace_file(path, write);
+  } catch (const Error& error) {
+    return error;  // of a file that is read
+  }
 }
 
 }  // namespace phasor::io

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::models {
 namespace {

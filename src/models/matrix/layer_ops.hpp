@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "phasor/config/internal/families.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::models {
 

@@ -1,4 +1,4 @@
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -13,26 +13,6 @@ namespace phasor::models {
 namespace {
 
 using io::TensorType;
-
-bool has_product(TensorType type) noexcept {
-  switch (type) {
-    case TensorType::f64:
-    case TensorType::f32:
-    case TensorType::f16:
-    case TensorType::bf16:
-    case TensorType::q4_0:
-    case TensorType::q4_1:
-    case TensorType::q5_0:
-    case TensorType::q5_1:
-    case TensorType::q8_0:
-    case TensorType::q4_k:
-    case TensorType::q5_k:
-    case TensorType::q6_k:
-      return true;
-    default:
-      return false;
-  }
-}
 
 struct Extent {
   std::int64_t rows, columns;
@@ -50,7 +30,7 @@ Extent extent_of(const io::Tensor& tensor) {
 void check_part(const TensorRows& part, const TensorRows& first) {
   if (part.tensor == nullptr) refuse("pack: the tensor of a part is null");
   const io::Tensor& tensor = *part.tensor;
-  if (!has_product(tensor.type)) {
+  if (!format_of(tensor.type)) {
     refuse_tensor(ErrorCode::unsupported, tensor,
                   message("type must be a float or a quantised type of GGUF, got ",
                           io::name_of(tensor.type)));

@@ -8,10 +8,10 @@
 #include "models/matrix/dispatch.hpp"
 #include "models/matrix/gemm.hpp"
 #include "models/matrix/packed.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::models {
 namespace {

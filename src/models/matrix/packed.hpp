@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "models/kernels/kernels.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 #include "phasor/core/internal/per_thread.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 namespace phasor::models {
 
@@ -23,8 +24,12 @@ struct Matrix::Packed {
   return (value + unit - 1) / unit * unit;
 }
 
+// How the kernels keep weights of this type; none for types without a product (f8, integers).
+[[nodiscard]] std::optional<kernels::Format> format_of(io::TensorType type) noexcept;
+
 // Weights of the shape, with uninitialised memory.
 //
+// precondition  format_of(type) is a format
 // throws   std::bad_alloc
 [[nodiscard]] std::shared_ptr<Matrix::Packed> make_packed(io::TensorType type, std::int64_t rows,
                                                           std::int64_t columns);

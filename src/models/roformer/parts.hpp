@@ -10,7 +10,7 @@
 #include "models/weight_reader.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 #include "phasor/models/roformer.hpp"
 
 namespace phasor::models {

@@ -8,7 +8,7 @@
 #include "models/matrix/layer_ops.hpp"
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "models/roformer/parts.hpp"
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::models {
 namespace {

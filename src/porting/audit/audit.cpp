@@ -1,12 +1,12 @@
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/positions.hpp"
+#include "phasor/core/rotate.hpp"
 #include "porting/audit/causes.hpp"
 
 namespace phasor::porting {

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
-#include "phasor/io/safetensors.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::porting {
 

@@ -14,7 +14,7 @@
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 #include "porting/convert/copy.hpp"
 #include "porting/convert/folder.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 
 namespace phasor::porting {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "phasor/core/internal/enum_names.hpp"
 #include "porting/diagnose/parts.hpp"
 
 namespace phasor::porting::diagnosis {
@@ -81,17 +82,9 @@ class Scorer {
 }  // namespace
 
 std::string_view name_of(Pairing pairing) noexcept {
-  switch (pairing) {
-    case Pairing::half:
-      return "half";
-    case Pairing::interleaved:
-      return "interleaved";
-    case Pairing::interleaved_to_half:
-      return "interleaved_to_half";
-    case Pairing::half_to_interleaved:
-      return "half_to_interleaved";
-  }
-  return "";
+  static constexpr core::EnumNames<Pairing::half_to_interleaved> kNames(
+      "half", "interleaved", "interleaved_to_half", "half_to_interleaved");
+  return kNames[pairing];
 }
 
 PairFeatures features_of(const Window& window, std::int64_t pair) noexcept {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
@@ -74,19 +75,9 @@ void check(const ReadableConfig& config, std::size_t group, const RunState& stat
 }  // namespace
 
 std::string_view name_of(Touches touches) noexcept {
-  switch (touches) {
-    case Touches::everything:
-      return "everything";
-    case Touches::frequencies:
-      return "frequencies";
-    case Touches::amplitude:
-      return "amplitude";
-    case Touches::cached_keys:
-      return "cached_keys";
-    case Touches::rounding:
-      break;
-  }
-  return "rounding";
+  static constexpr core::EnumNames<Touches::rounding> kNames(
+      "everything", "frequencies", "amplitude", "cached_keys", "rounding");
+  return kNames[touches];
 }
 
 std::string_view name_of(Evidence evidence) noexcept {
@@ -164,6 +155,7 @@ EngineView view_of(std::string_view dialect, const ReadableConfig& config, std::
     const double kept = reading.path == FloatPath::narrow ? rounded(value, reading.type) : value;
     view.frequencies.push_back(kept / reading.position_divisor);
   }
+  for (const std::size_t pair : reading.still_pairs) view.frequencies[pair] = 0.0;
   view.position_divisor = reading.position_divisor;
   view.amplitude = resolved.amplitude();
   view.softmax_scale = reading.softmax_scale;

@@ -6,10 +6,9 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/core/internal/message_text.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 #include "porting/convert/permute.hpp"
 #include "porting/evenly_spaced.hpp"
@@ -219,7 +218,7 @@ struct Samples {
 };
 
 // The probability that weights without any order put one candidate this far ahead of every other and
-// of 0; sets OrderCandidate::behind.
+// of 0; sets OrderCandidate::below_best.
 [[nodiscard]] double chance_of(const Samples& samples, std::size_t best,
                                std::vector<OrderCandidate>& candidates) {
   const std::vector<double>& of_best = samples.antisymmetry[best];
@@ -228,8 +227,8 @@ struct Samples {
     if (c == best) continue;
     std::vector<double> ahead = of_best;
     for (std::size_t s = 0; s < ahead.size(); ++s) ahead[s] -= samples.antisymmetry[c][s];
-    candidates[c].behind = student_t(ahead);
-    closest = std::min(closest, candidates[c].behind);
+    candidates[c].below_best = student_t(ahead);
+    closest = std::min(closest, candidates[c].below_best);
   }
   // Any candidate could be the best by chance.
   return static_cast<double>(candidates.size()) *
@@ -402,7 +401,7 @@ std::string weight_order_json(const WeightOrder& order) {
     json["permuted_as_heads"] = json_of(candidate.permuted_as_heads);
     json["antisymmetry"] = candidate.antisymmetry;
     json["determinant"] = candidate.determinant;
-    json["behind"] = candidate.behind;
+    json["behind"] = candidate.below_best;
     return json;
   };
   Json json;

@@ -1,11 +1,11 @@
 // The tokenizer of a file or folder.
 #include <filesystem>
 
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
+#include "phasor/io/tensors.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 

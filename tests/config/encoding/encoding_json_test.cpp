@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <variant>
@@ -392,6 +393,16 @@ TEST(EncodingJson, Refusals) {
     for (const std::string& value : refusal.values)
       EXPECT_NE(line.find(value), std::string::npos) << line << "\n" << value;
   }
+}
+
+TEST(EncodingJson, FormsHaveTheNamesThatAreRead) {
+  const Result<LoadedEncoding> unknown = parse_encoding(R"({"encoding": "?"})", ".");
+  ASSERT_FALSE(unknown);
+  const std::string names = unknown.error().what();
+  EXPECT_EQ(static_cast<std::size_t>(std::count(names.begin(), names.end(), ',')),
+            encoding_forms().size() - 1);
+  for (const EncodingForm& form : encoding_forms())
+    EXPECT_NE(names.find(form.name), std::string::npos) << form.name << " in " << names;
 }
 
 TEST(EncodingJson, EveryExampleFitsThreeTokens) {

@@ -16,6 +16,7 @@
 #include "models/matrix/quantised_tensor.hpp"
 #include "models/numbers.hpp"
 #include "phasor/models/generate.hpp"
+#include "phasor/models/internal/matrix.hpp"
 #include "support/allocations.hpp"
 
 namespace phasor::models::testing {

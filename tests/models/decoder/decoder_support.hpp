@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "models/ids.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "support/golden_array.hpp"
 #include "support/temporary_folder.hpp"

@@ -11,6 +11,7 @@
 #include "models/matrix/quantised_tensor.hpp"
 #include "models/numbers.hpp"
 #include "phasor/models/generate.hpp"
+#include "phasor/models/internal/matrix.hpp"
 #include "phasor/models/internal/perplexity.hpp"
 #include "phasor/models/roformer.hpp"
 #include "support/changed_model.hpp"
@@ -120,9 +121,14 @@ TEST_F(NonFinite, OverflowNamesTheFirstLayer) {
 
 // One token of the prompt overflows: a sequence that was fine goes on as before.
 TEST_F(NonFinite, AFailedStepLeavesTheSequence) {
+  // The largest numbers in the embedding of one token, and a first layer that adds more to all.
   constexpr std::size_t kToken = 96;
-  Decoder decoder =
-      load(changed("model.embed_tokens.weight", kLargest, 64 * kToken, 64 * (kToken + 1)));
+  const std::string embedding = "model.embed_tokens.weight";
+  (void)changed("model.layers.0.mlp.down_proj.weight", 1e33F);
+  copy_with_value(at("model"), at("half"), embedding, kLargest, 64 * kToken, 64 * kToken + 32);
+  copy_with_value(at("half"), at("whole"), embedding, -kLargest, 64 * kToken + 32,
+                  64 * kToken + 64);
+  Decoder decoder = load(at("whole"));
   const std::vector<std::int64_t> fine = {1, 2, 3, 4}, bad = {5, kToken}, rest = {6, 7};
   const auto run = [&](Sequence& sequence, const std::vector<std::int64_t>& ids) {
     const Step step{&sequence, ids};
@@ -161,7 +167,8 @@ TEST_F(NonFinite, AFileThatBecomesShorterIsAnError) {
   const fs::path file = at("model") / "model.safetensors";
   const std::uintmax_t size = fs::file_size(file);
   for (const std::uintmax_t left : {std::uintmax_t{0}, std::uintmax_t{4096}, size / 2, size - 1}) {
-    fs::copy(golden_model("llama_gqa_llama3"), at("model"), fs::copy_options::overwrite_existing);
+    fs::copy(golden_model("llama_gqa_llama3"), at("model"),
+             fs::copy_options::overwrite_existing | fs::copy_options::recursive);
     Checkpoint checkpoint = Checkpoint::open(at("model")).value_or_throw();
     fs::resize_file(file, left);
     expect_error(ErrorCode::io, {file.string()}, Decoder::load(std::move(checkpoint)));

@@ -58,7 +58,7 @@ TEST_F(RoFormerRefusals, ATableThatIsNotTheSinusoid) {
   expect_refusal(interleaved, "row 0 ");
   Files nan = Files::of_golden("roformer_mlm");
   nan.weights[table].values[3 * 16] = std::nanf("");
-  expect_refusal(nan, "row 3 ");
+  expect_refusal(nan, "row 3, column 0");
   Files shorter = Files::of_golden("roformer_mlm");
   shorter.weights[table] = {{32, 16}, std::vector<float>(32 * 16)};
   expect_refusal(shorter, table + " must be [64, 16], got [32, 16]");

@@ -20,6 +20,7 @@
 #include "conform/kinds.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -36,9 +37,7 @@ struct ConformOptions {
 
 enum class Status : std::uint8_t { pass, fail, unsupported };
 
-std::string_view name_of(Status status) {
-  return status == Status::pass ? "pass" : status == Status::fail ? "FAIL" : "unsupported";
-}
+constexpr core::EnumNames<Status::unsupported> kStatuses("pass", "FAIL", "unsupported");
 
 struct Verdict {
   std::string name, kind;
@@ -69,9 +68,9 @@ Kinds all_kinds() {
 std::vector<fs::path> find_cases(const fs::path& root) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    throw Error(ErrorCode::io,
-                message("cannot open the folder ", root.string(), ": ",
-                        fs::exists(root, error) ? "not a directory" : "no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open the folder ", root.string(), ": ",
+                   fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
   for (const std::string& file : io::files_below(root).value_or_throw()) {
@@ -79,7 +78,7 @@ std::vector<fs::path> find_cases(const fs::path& root) {
     if (path.filename() == "case.json") cases.push_back(path.parent_path());
   }
   if (cases.empty()) {
-    throw Error(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
+    refuse(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
   }
   std::sort(cases.begin(), cases.end());
   return cases;
@@ -145,7 +144,7 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   std::size_t width = 4;
   for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
   for (const Verdict& verdict : verdicts) {
-    print_out("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
+    print_out("{:<11}  {:<{}}  {:>9}  {:>9}\n", kStatuses[verdict.status], verdict.name, width,
               number_text(verdict.max_error), number_text(verdict.tolerance));
     if (!verdict.failure.empty()) print_out("    {}\n", verdict.failure);
   }
@@ -179,7 +178,7 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
     io::Json entry;
     entry["case"] = verdict.name;
     entry["kind"] = verdict.kind;
-    entry["status"] = name_of(verdict.status);
+    entry["status"] = kStatuses[verdict.status];
     entry["max_error"] = json_number(verdict.max_error);
     entry["tolerance"] = json_number(verdict.tolerance);
     if (!verdict.failure.empty()) entry["failure"] = verdict.failure;
@@ -198,8 +197,7 @@ int run_conform(const ConformOptions& options) {
     }
   }
   if (verdicts.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--filter '", options.filter, "' matches no case, kind or group/case"));
+    refuse(message("--filter '", options.filter, "' matches no case, kind or group/case"));
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);

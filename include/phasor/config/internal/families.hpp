@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::config {
@@ -131,7 +131,7 @@ struct GgufArchitecture {
   bool latent = false;  // rope.dimension_count features rotate, next to the compressed key
   GgufLogMultiplier log_multiplier = GgufLogMultiplier::refused;
   bool finetuned_is_switch = false;  // rope.scaling.finetuned false: nothing rotates
-  std::int64_t alibi_layers = 0;     // the model with so many layers uses ALiBi instead
+  std::int64_t alibi_layers = 0;     // the model with this many layers uses ALiBi instead
 };
 
 // ---- Checkpoints: where q and k are ----

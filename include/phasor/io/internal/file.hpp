@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -19,5 +20,12 @@ namespace phasor::io {
 // process is killed; io/internal/temporary_files.hpp says who removes it then.
 [[nodiscard]] Result<Done> replace_file(const std::filesystem::path& path,
                                         std::span<const std::span<const std::byte>> pieces);
+
+// The same for pieces that are made one after the other: `write` passes them to `put`, and returns or
+// throws what stops it.
+using PutBytes = std::function<Result<Done>(std::span<const std::byte>)>;
+[[nodiscard]] Result<Done> replace_file(
+    const std::filesystem::path& path,
+    const std::function<Result<Done>(const PutBytes& put)>& write);
 
 }  // namespace phasor::io

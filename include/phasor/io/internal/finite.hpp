@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 
