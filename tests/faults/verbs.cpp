@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "commands.hpp"
 #include "faults/inputs.hpp"
 #include "faults/sweep.hpp"
 
@@ -21,6 +20,7 @@ namespace phasor::faults {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr int kWrong = 2;  // exit code of a request or an input that is wrong
 using Words = std::vector<std::string>;
 
 // What must be the same when a run succeeds in spite of a refusal.
@@ -177,7 +177,7 @@ class Sweeping {
     if (run.code >= 128) return "it ends by signal " + std::to_string(run.code - 128);
     const std::size_t before_last = run.err.find_last_of('\n', run.err.size() - 2);
     const std::string last = run.err.substr(before_last == std::string::npos ? 0 : before_last + 1);
-    const bool reported = run.code == tools::exit_code::wrong && run.err.ends_with('\n') &&
+    const bool reported = run.code == kWrong && run.err.ends_with('\n') &&
                           last.starts_with("phasor") &&
                           last.find("out of memory") != std::string::npos;
     if (reported) {

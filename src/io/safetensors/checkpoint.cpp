@@ -73,9 +73,8 @@ Result<fs::path> only_file(const fs::path& folder) {
   Result<std::vector<std::string>> listed = names_in(folder);
   if (!listed) return listed.error();
   std::vector<std::string> names = std::move(listed).value();
-  std::erase_if(names, [](const std::string& name) {
-    return fs::path(name).extension() != ".safetensors";
-  });
+  std::erase_if(
+      names, [](const std::string& name) { return fs::path(name).extension() != ".safetensors"; });
   if (names.size() == 1) return folder / names.front();
   if (names.empty())
     return file_error(shown(folder), message("no ", kSingleName, " and no ", kIndexName));

@@ -3,6 +3,7 @@
 #if defined(PHASOR_ONEDNN)
 #include <dnnl.h>
 
+#include <atomic>
 #include <new>
 
 #include "phasor/core/internal/large_memory.hpp"
@@ -24,8 +25,7 @@ namespace {
 // survive an allocation that fails there; later ones it reports.
 constexpr std::size_t kFirstCallBytes = std::size_t{16} << 20;
 
-bool prepare(core::InstructionSet isa) {
-  core::require_memory(kFirstCallBytes);
+bool choose_level(core::InstructionSet isa) {
   const core::InstructionSet level = core::resolve_instruction_set(isa);
   // This fails if the library was used before by other code; only the speed changes.
   static_cast<void>(
@@ -67,10 +67,13 @@ bool has_gemm() noexcept { return true; }
 
 bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
           const float* b, std::int64_t ldb, float* c, std::int64_t ldc, core::InstructionSet isa) {
-  static const bool prepared = prepare(isa);
-  static_cast<void>(prepared);
+  static const bool chosen = choose_level(isa);
+  static_cast<void>(chosen);
   const OneThread one;
+  static std::atomic<bool> has_code{false};
+  if (!has_code.load(std::memory_order_relaxed)) core::require_memory(kFirstCallBytes);
   const dnnl_status_t status = dnnl_sgemm('N', 'N', m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc);
+  has_code.store(true, std::memory_order_relaxed);
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   return status == dnnl_success;
 }
