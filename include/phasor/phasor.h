@@ -19,7 +19,7 @@
  * Arrays    Lengths are counts of elements.
  * Structs   A struct that may grow in later versions begins with struct_size, which the caller sets to
  *           sizeof the struct (the _init and phasor_positions_* functions do it). Every size since the
- *           struct's first version is accepted: members that an older caller does not have get their
+ *           struct's first version is accepted, up to 1024 bytes: members that an older caller does not have get their
  *           default, members that only a newer caller has must be 0. The library never writes beyond
  *           the caller's struct_size. Structs without struct_size never grow.
  * Choices   int32_t rather than enum types, so that a number outside the list is an error instead of
@@ -292,7 +292,8 @@ PHASOR_API void phasor_table_destroy(phasor_table* table); /* NULL: does nothing
 /* ---- Rotation
  * ---------------------------------------------------------------------------------------------- */
 
-/* [batch, tokens, heads, head_dim]; strides count elements; features are contiguous. This struct
+/* [batch, tokens, heads, head_dim]; strides count elements and may be negative; features are
+ * contiguous. A view whose elements reach over more than 2^56 bytes is PHASOR_OUT_OF_RANGE. This struct
  * never grows. */
 typedef struct {
   void* data; /* inputs are only read */
@@ -453,7 +454,7 @@ typedef struct phasor_encoding phasor_encoding; /* a position encoding with its 
 
 /* From JSON as `phasor attend --encoding` reads it: {"encoding": "t5", ...}, or a rope's config. json is
  * a 0-terminated string. Tables named as .npy files are read during the call, from `folder` (NULL: the
- * current one). Values that depend on the number of tokens (XLNet's first_distance, the number of
+ * current one) or a folder below it: absolute names and ".." are refused. Values that depend on the number of tokens (XLNet's first_distance, the number of
  * sinusoidal rows) must be given. */
 PHASOR_API phasor_status phasor_encoding_parse(const char* json, const char* folder,
                                                phasor_encoding** out);

@@ -18,6 +18,8 @@ namespace phasor::capi {
 
 // Stores the text for phasor_last_error() and returns the status.
 phasor_status fail(phasor_status status, const char* text) noexcept;
+// PHASOR_INTERNAL, with a text that needs no memory.
+phasor_status out_of_memory() noexcept;
 [[nodiscard]] const char* last_error_text() noexcept;
 [[nodiscard]] phasor_status status_of(ErrorCode code) noexcept;
 
@@ -38,7 +40,7 @@ phasor_status guarded(Body body) noexcept {
   } catch (const Error& error) {
     return fail(status_of(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(PHASOR_INTERNAL, "phasor: out of memory");
+    return out_of_memory();
   } catch (const std::exception& error) {
     return fail(PHASOR_INTERNAL, error.what());
   } catch (...) {
@@ -81,12 +83,14 @@ template <class E>
   return static_cast<E>(number);
 }
 
-// No struct of phasor.h will ever be this large: a larger size is uninitialised memory.
-inline constexpr std::size_t kLargestStruct = 65536;
+// No struct of phasor.h will ever be this large: a larger size is uninitialised memory, or that of
+// something else, and writing as many bytes would damage what follows the struct.
+inline constexpr std::size_t kLargestStruct = 1024;
 
 // throws   Error(invalid_argument) for a size below the struct's first one, or above kLargestStruct
 template <class T>
 void check_struct_size(std::size_t size, std::string_view where, std::string_view what) {
+  static_assert(sizeof(T) <= kLargestStruct / 2, "room for as much again");
   if (size < kFirstSize<T> || size > kLargestStruct) {
     throw Error(ErrorCode::invalid_argument,
                 message(where, ": struct_size of ", what, " must be at least ", kFirstSize<T>,

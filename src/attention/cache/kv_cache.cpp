@@ -11,6 +11,7 @@
 #include "attention/cache/state.hpp"
 #include "attention/softmax/call.hpp"
 #include "phasor/core/cancellation.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::attention {
@@ -98,6 +99,7 @@ void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec&
                          spec.dtype == core::DType::f32 ? "" : " or f32", ", got ",
                          core::name_of(view.dtype)));
   }
+  core::check_extent("cache", name, view);
   if (view.data == nullptr && tokens > 0) {
     refuse_cache(ErrorCode::invalid_argument,
                  message(name, " of shape ", shape_text(view), " has no data (null)"));

@@ -1,6 +1,8 @@
 #include "phasor/attention/linear.hpp"
 
 #include <algorithm>
+#include <array>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/extent.hpp"
 
 namespace phasor::attention {
 
@@ -26,6 +29,9 @@ LinearState::LinearState(std::int64_t batch, std::int64_t key_heads, std::int64_
                    batch, ", key_heads ", key_heads, ", head_dim ", head_dim, ", value_dim ",
                    value_dim));
   }
+  const std::array<core::Dimension, 4> sums{
+      {{batch, 0}, {key_heads, 0}, {head_dim, 0}, {value_dim, 0}}};
+  if (!core::is_addressable(sums, sizeof(float))) throw std::bad_alloc();
   const std::int64_t heads = batch * key_heads;
   sums_.resize(static_cast<std::size_t>(
       heads * Sums::floats_for(head_dim, kernels::rounded_up(value_dim, kernels::kWidest),
