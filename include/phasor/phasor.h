@@ -4,8 +4,9 @@
  * Failure   Every function that can fail returns a phasor_status and leaves its outputs untouched when
  *           it does: arrays, *out and handles are unchanged. phasor_last_error() then returns one
  *           line that shows the value that was wrong. One exception: after PHASOR_INTERNAL (out of
- *           memory during a computation) arrays of numbers may be partly written; *out is untouched
- *           even then. No C++ exception leaves a function of this header.
+ *           memory during a computation) and PHASOR_CANCELLED arrays of numbers may be partly written;
+ *           *out and handles are unchanged even then. No C++ exception leaves a function of this
+ *           header.
  * Threads   A function that takes a handle as a pointer to const only reads it: any number of threads
  *           may call such functions on one handle at the same time. A function that takes a pointer to
  *           non-const changes the handle, as _destroy does: no other call may use that handle
@@ -18,7 +19,7 @@
  * Arrays    Lengths are counts of elements.
  * Structs   A struct that may grow in later versions begins with struct_size, which the caller sets to
  *           sizeof the struct (the _init and phasor_positions_* functions do it). Every size since the
- *           struct's first version is accepted: members that an older caller does not have get their
+ *           struct's first version is accepted, up to 1024 bytes: members that an older caller does not have get their
  *           default, members that only a newer caller has must be 0. The library never writes beyond
  *           the caller's struct_size. Structs without struct_size never grow.
  * Choices   int32_t rather than enum types, so that a number outside the list is an error instead of
@@ -52,7 +53,8 @@ typedef enum {
   PHASOR_OUT_OF_RANGE,
   PHASOR_UNSUPPORTED,
   PHASOR_IO,
-  PHASOR_INTERNAL /* also when memory runs out */
+  PHASOR_INTERNAL, /* also when memory runs out */
+  PHASOR_CANCELLED /* phasor_cancellation_request() */
 } phasor_status;
 
 /* This thread's last error, as one line of text; "" before the first. Valid until the thread's next
@@ -290,7 +292,8 @@ PHASOR_API void phasor_table_destroy(phasor_table* table); /* NULL: does nothing
 /* ---- Rotation
  * ---------------------------------------------------------------------------------------------- */
 
-/* [batch, tokens, heads, head_dim]; strides count elements; features are contiguous. This struct
+/* [batch, tokens, heads, head_dim]; strides count elements and may be negative; features are
+ * contiguous. A view whose elements reach over more than 2^56 bytes is PHASOR_OUT_OF_RANGE. This struct
  * never grows. */
 typedef struct {
   void* data; /* inputs are only read */
@@ -451,7 +454,7 @@ typedef struct phasor_encoding phasor_encoding; /* a position encoding with its 
 
 /* From JSON as `phasor attend --encoding` reads it: {"encoding": "t5", ...}, or a rope's config. json is
  * a 0-terminated string. Tables named as .npy files are read during the call, from `folder` (NULL: the
- * current one). Values that depend on the number of tokens (XLNet's first_distance, the number of
+ * current one) or a folder below it: absolute names and ".." are refused. Values that depend on the number of tokens (XLNet's first_distance, the number of
  * sinusoidal rows) must be given. */
 PHASOR_API phasor_status phasor_encoding_parse(const char* json, const char* folder,
                                                phasor_encoding** out);
@@ -730,6 +733,21 @@ typedef struct {
 /* Runs the parts of all later calls with `parallel_for`, or on Phasor's own threads if it is NULL.
  * Calls that have started keep the previous one: `user` must stay valid until they return. */
 PHASOR_API phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
+
+/* ---- Cancellation
+ * ---------------------------------------------------------------------------------------------- */
+
+/* A request to stop. Calls of a thread that watches it, and the threads that work for them, look at it
+ * every few milliseconds and return PHASOR_CANCELLED once it is requested, until it is reset. */
+typedef struct phasor_cancellation phasor_cancellation;
+PHASOR_API phasor_status phasor_cancellation_create(phasor_cancellation** out);
+/* From any thread, or from a signal handler. NULL: does nothing. */
+PHASOR_API void phasor_cancellation_request(phasor_cancellation* cancellation);
+PHASOR_API void phasor_cancellation_reset(phasor_cancellation* cancellation);
+/* No other thread may watch it any more; the calling one then watches nothing. NULL: does nothing. */
+PHASOR_API void phasor_cancellation_destroy(phasor_cancellation* cancellation);
+/* What later calls of this thread watch; NULL: nothing. */
+PHASOR_API void phasor_set_cancellation(const phasor_cancellation* cancellation);
 
 /* ---- Models
  * ---------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "phasor/config/config.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
@@ -69,5 +70,10 @@ using core::rotate;
 using core::rotate_qk;
 using core::RotateOptions;
 using core::Rotation;
+
+// Stopping a long call.
+using core::Cancellation;
+using core::CancellationPoll;
+using core::CancellationScope;
 
 }  // namespace phasor

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/tensors.hpp"
 
@@ -43,7 +44,8 @@ Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 
-Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& given) {
+  const std::filesystem::path path = io::as_folder(given);
   auto state = std::make_unique<State>();
   state->name = io::shown(path);
   if (io::looks_like_gguf(path)) {

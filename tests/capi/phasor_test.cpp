@@ -84,6 +84,7 @@ phasor_rotate_options options_of(phasor_direction direction = PHASOR_FORWARD) {
 }
 
 TEST(Capi, WalksInC) { EXPECT_STREQ(phasor_c_walk(), nullptr); }
+TEST(Capi, CancelsInC) { EXPECT_STREQ(phasor_c_cancellation_walk(), nullptr); }
 
 TEST(Capi, ReportsItsVersion) {
   EXPECT_STREQ(phasor_version(), PHASOR_TEST_PROJECT_VERSION);

@@ -86,6 +86,16 @@ TEST_F(LogitsCommand, RoFormerHeads) {
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   expect_golden("C.npy", {3, 3}, "roformer_classification/logits.npy");
   EXPECT_EQ(io::Json::parse(outcome.out).at("model_type"), "roformer");
+  for (const auto& [name, columns] : {std::pair{"roformer_causal_lm/", std::int64_t{61}},
+                                      std::pair{"roformer_token_classification/", std::int64_t{5}},
+                                      std::pair{"roformer_question_answering/", std::int64_t{2}}}) {
+    const std::string folder = golden(name);
+    EXPECT_EQ(run({"logits", folder + "model", "--ids", folder + "padded_input_ids.npy", "--mask",
+                   folder + "padded_attention_mask.npy", "-o", file("T.npy")})
+                  .exit,
+              0);
+    expect_golden("T.npy", {2, 12, columns}, std::string(name) + "padded_logits.npy", 5e-5);
+  }
   const std::string base = golden("roformer_base/");
   EXPECT_EQ(
       run({"logits", base + "model", "--ids", base + "input_ids.npy", "--hidden", file("H.npy")})

@@ -213,6 +213,15 @@ TEST_F(Verbs, table_refuses_invalid_ranges) {
       "table", "none.npy");
 }
 
+// 2^32 positions of 1024 pairs are 32 TiB.
+TEST_F(Verbs, a_table_that_no_machine_can_hold_is_refused_before_it_is_allocated) {
+  const std::string config =
+      put_text("wide.json", R"({"head_dim": 2048, "layout": "half", "rotary_dim": 2048})");
+  expect_refusal(
+      run({"table", "--config", config, "--positions", "0:4294967296", "-o", file("Y.npy")}),
+      "table", {"--positions", "4294967296", "1024", "TiB"});
+}
+
 TEST_F(Verbs, rotates_with_and_without_batch) {
   const std::vector<float> x = counting(2 * 3 * 8);
   (void)put_array("X.npy", NpyType::f32, {2, 3, 1, 8}, x);

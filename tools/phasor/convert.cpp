@@ -145,15 +145,16 @@ int run_convert(const ConvertFlags& flags) {
                                     " bytes; run the same command again to continue"));
     }
   };
-  const Result<porting::ConvertResult> converted = porting::convert_checkpoint(options);
-  bar.reset();
-  if (!converted) throw Error(converted.error());
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (flags.json) {
-    print_out("{}\n", porting::convert_json(*converted));
-  } else {
-    print_text(*converted, seconds);
-  }
+  options.before_finish = [&](const porting::ConvertResult& converted) {
+    bar.reset();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (flags.json) {
+      print_out("{}\n", porting::convert_json(converted));
+    } else {
+      print_text(converted, seconds);
+    }
+  };
+  (void)porting::convert_checkpoint(options).value_or_throw();
   return exit_code::done;
 }
 

@@ -13,6 +13,7 @@
 #include "diagnose_weights.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "spec.hpp"
@@ -145,7 +146,15 @@ int run_diagnose(const DiagnoseOptions& options) {
   const io::NpyArray before = io::read_npy(options.before).value_or_throw();
   const io::NpyArray after = io::read_npy(options.after).value_or_throw();
   std::optional<io::NpyArray> positions;
-  if (!options.positions.empty()) positions = as_array(parse_positions(options.positions));
+  if (!options.positions.empty()) {
+    const core::Positions given = parse_positions(options.positions);
+    if (given.tokens > before.size()) {
+      refuse(ErrorCode::shape_mismatch,
+             message("--positions must be one per token, got ", given.tokens,
+                     " for BEFORE of the shape ", core::shape_text(before.shape)));
+    }
+    positions = as_array(given);
+  }
   std::optional<encodings::RopeSpec> spec;
   if (!options.spec.config.empty()) spec = read_spec(options.spec);
 

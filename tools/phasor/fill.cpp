@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/internal/visible_text.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/text/tokenizer.hpp"
@@ -36,7 +37,7 @@ void require_flags(const FillFlags& flags) {
 }
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
-  const std::filesystem::path vocabulary = folder / "vocab.txt";
+  const std::filesystem::path vocabulary = io::as_folder(folder) / "vocab.txt";
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
     refuse(ErrorCode::io,

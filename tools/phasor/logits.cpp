@@ -73,7 +73,10 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
 }
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
-  if (flags.last) refuse("--last requires a decoder; roformer is an encoder");
+  if (flags.last)
+    refuse(
+        "--last requires a decoder of another family, got roformer; without --last the logits of "
+        "every token are written");
   models::RoFormer model =
       models::RoFormer::load(flags.model.model, compute_options(flags.model)).value_or_throw();
   const models::RoFormerFacts& facts = model.facts();
@@ -94,11 +97,12 @@ Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
       flags.hidden.empty() ? models::HiddenStates::leave : models::HiddenStates::collect);
   Answer answer{"roformer", std::nullopt, std::nullopt};
   if (!flags.output.empty()) {
-    const bool labels = facts.head == models::RoFormerHead::classification;
-    if (!labels) models::clear_padding(mask, facts.vocabulary, result.logits);
-    answer.logits = filled(
-        labels ? zeros({}, ids, {facts.labels}) : zeros({}, ids, {ids.tokens, facts.vocabulary}),
-        result.logits);
+    const std::int64_t columns = facts.logit_columns();
+    const bool per_token = facts.has_logits_per_token();
+    if (per_token) models::clear_padding(mask, columns, result.logits);
+    answer.logits =
+        filled(per_token ? zeros({}, ids, {ids.tokens, columns}) : zeros({}, ids, {columns}),
+               result.logits);
   }
   if (!flags.hidden.empty()) {
     models::clear_padding(mask, facts.hidden, result.hidden_states);
@@ -162,7 +166,8 @@ void add_logits(CommandLine& line) {
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
       R"(Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a batch;
-         --last: [vocabulary]; a roformer with a classification head: [labels].
+         --last: [vocabulary]. A roformer that classifies rows: [labels], tokens: [tokens, labels],
+         one that answers questions: [tokens, 2], start and end.
          Padding tokens hold zeros.
 Hidden   first the embedding, then the output of each layer, the last one after the final norm
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 
 #include "commands.hpp"
 #include "output.hpp"
@@ -82,6 +83,7 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
       if (at_terminal) write_now("> ");
       std::string read;
       if (!std::getline(std::cin, read)) {
+        if (std::cin.bad()) throw std::bad_alloc();  // a stream keeps it to itself
         if (at_terminal) write_now("\n");
         return exit_code::done;
       }

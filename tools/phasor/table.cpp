@@ -1,5 +1,6 @@
 // phasor table: the cos/sin table of a config.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <span>
@@ -15,6 +16,7 @@
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
+#include "text_lines.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -25,6 +27,19 @@ struct TableOptions {
   bool json = false;
 };
 
+// Before any of it is allocated: most systems grant memory that they do not have.
+void require_room(std::int64_t positions, std::int64_t pairs) {
+  const double needed =
+      2.0 * sizeof(float) * static_cast<double>(positions) * static_cast<double>(pairs);
+  const double room =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed <= room) return;
+  refuse(ErrorCode::out_of_range,
+         fmt::format("--positions: a table of {} positions and {} pairs needs {}, this machine "
+                     "has {} of memory; write several tables of fewer positions",
+                     positions, pairs, size_text(needed), size_text(room)));
+}
+
 int run_table(const TableOptions& options) {
   const encodings::RopeSpec spec = read_spec(options.spec);
   const core::Positions given = parse_positions(options.positions);
@@ -34,6 +49,7 @@ int run_table(const TableOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
 
   const std::int64_t pairs = frequencies.pairs();
+  require_room(count, pairs);
   const auto width = static_cast<std::size_t>(pairs);
   io::NpyArray table = io::make_npy(io::NpyType::f32, {2, count, pairs});
   auto* const cos = table.as<float>();

@@ -482,7 +482,7 @@ def plan(config: Config, *, to: int, trained: int | None = None, layer: int | st
 
 @final
 class Model:
-    """A decoder or a RoFormer encoder, with its tokenizer."""
+    """A decoder or a RoFormer, with its tokenizer."""
 
     @staticmethod
     def load(path: str | PathLike[str], *, precision: Literal["exact", "fast"] = "exact", threads: int = 0) -> Model: ...
@@ -496,8 +496,9 @@ class Model:
     def logits(self, ids: object, *, mask: object = None, token_types: object = None) -> npt.NDArray[np.float32]:
         """[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch, tokens].
 
-        A roformer that classifies gives [labels] or [batch, labels]. mask, in the shape of ids: 0 is padding, on either
-        side, and gives zeros. token_types (roformer): the sentence that each token belongs to.
+        A roformer that classifies gives [labels] or [batch, labels]; one that labels tokens, or marks the start and end
+        of an answer, has labels in place of the vocabulary. mask, in the shape of ids: 0 is padding, on either side, and
+        gives zeros. token_types (roformer): the sentence that each token belongs to.
         """
     def generate(
         self,

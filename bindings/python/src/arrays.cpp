@@ -10,6 +10,7 @@
 
 #include "dlpack.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -183,7 +184,11 @@ Array::Array(nb::handle object, const char* where, Access access)
 }
 
 Array::~Array() {
-  if (tells_autograd_ && std::uncaught_exceptions() == exceptions_) bump_version(object_);
+  if (tells_autograd_) {
+    // A call that was refused has written nothing; one that was interrupted may have.
+    const bool refused = std::uncaught_exceptions() != exceptions_;
+    if (!refused || unfinished_calls() != unfinished_) bump_version(object_);
+  }
   let_go();
 }
 
@@ -197,6 +202,7 @@ nb::handle Array::from_torch(nb::handle tensor, TorchType type) {
   if (type == TorchType::wrapper) refuse_tensor(tensor, where_);
   require_no_gradient(tensor, where_);
   tells_autograd_ = access_ == Access::write;
+  if (tells_autograd_) unfinished_ = unfinished_calls();
   if (!has_negative_bit(tensor)) return tensor;
   if (access_ == Access::write) {
     refuse(ErrorCode::unsupported,

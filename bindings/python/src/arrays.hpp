@@ -100,7 +100,8 @@ class Array {
   nb::object resolved_;  // the copy of a torch tensor without its negative bit
   bool is_tensor_ = false;
   bool tells_autograd_ = false;
-  int exceptions_;  // in flight when the call began
+  int exceptions_;      // in flight when the call began
+  int unfinished_ = 0;  // calls of this thread by then, for a tensor that is written
 };
 
 // A new array of the same library as `like`: torch for torch, JAX for JAX, else NumPy.

@@ -15,6 +15,7 @@
 #include "module.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "spec.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -73,8 +74,7 @@ void append(PyCache& self, nb::handle k, nb::handle v, nb::handle positions,
   const core::ConstHeadsView k_view = heads_of(keys, order), v_view = heads_of(values, order);
   const std::optional<core::Positions> at = positions_of(positions, "KVCache.append: positions");
   const Busy::Writing writing(self.busy, "KVCache");
-  const nb::gil_scoped_release released;
-  self.value.append(k_view, v_view, at, threads);
+  without_gil([&] { self.value.append(k_view, v_view, at, threads); });
 }
 
 void rerotate(PyCache& self, nb::handle spec, nb::handle positions,
@@ -86,10 +86,7 @@ void rerotate(PyCache& self, nb::handle spec, nb::handle positions,
   const std::shared_ptr<const core::Rotary> rotary = rotation->rotary(context);
   const std::optional<core::Positions> at = positions_of(positions, "KVCache.rerotate: positions");
   const Busy::Writing writing(self.busy, "KVCache");
-  {
-    const nb::gil_scoped_release released;
-    self.value.rerotate(*rotary, at, threads);
-  }
+  without_gil([&] { self.value.rerotate(*rotary, at, threads); });
   self.spec = std::move(rotation);
 }
 
@@ -168,10 +165,7 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   encodings::ScoreTerms terms = argument.terms();
   // The cached keys are rotated already: queries are rotated by the cache's rotation.
   if (!terms.rotation) terms.rotation = self.value.spec().rotary;
-  {
-    const nb::gil_scoped_release released;
-    self.value.attend(terms, view, target, options.get());
-  }
+  without_gil([&] { self.value.attend(terms, view, target, options.get()); });
   return output.finish();
 }
 
@@ -220,8 +214,7 @@ void add_cache(nb::module_& module) {
           "evict",
           [](PyCache& self, std::int64_t first, std::int64_t last) {
             const Busy::Writing writing(self.busy, "KVCache");
-            const nb::gil_scoped_release released;
-            self.value.evict(first, last);
+            without_gil([&] { self.value.evict(first, last); });
           },
           "first"_a, "last"_a)
       .def(
@@ -229,8 +222,7 @@ void add_cache(nb::module_& module) {
           [](PyCache& self, std::int64_t first, std::int64_t last, std::int64_t delta,
              int threads) {
             const Busy::Writing writing(self.busy, "KVCache");
-            const nb::gil_scoped_release released;
-            self.value.shift(first, last, delta, threads);
+            without_gil([&] { self.value.shift(first, last, delta, threads); });
           },
           "first"_a, "last"_a, "delta"_a, nb::kw_only(), "threads"_a = 0)
       .def("rerotate", &rerotate, "spec"_a.none(), "positions"_a = nb::none(), nb::kw_only(),

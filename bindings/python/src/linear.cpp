@@ -17,6 +17,7 @@
 #include "phasor/attention/decay.hpp"
 #include "phasor/encodings/encoding.hpp"
 #include "spec.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -94,11 +95,10 @@ class LinearCall {
   const std::optional<Busy::Writing> writing =
       state == nullptr ? std::nullopt
                        : std::optional<Busy::Writing>(std::in_place, state->busy, "LinearState");
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     attention::linear_attend(call.rotary, call.q_view, call.k_view, call.v_view, target,
                              call.options, state == nullptr ? nullptr : &state->value);
-  }
+  });
   return output.finish();
 }
 
@@ -119,9 +119,10 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const core::HeadsView d_q_view = writable_heads_of(to_q, order);
   const core::HeadsView d_k_view = writable_heads_of(to_k, order);
   const core::HeadsView d_v_view = writable_heads_of(to_v, order);
-  const nb::gil_scoped_release released;
-  attention::linear_attend_backward(call.rotary, call.q_view, call.k_view, call.v_view, d_out_view,
-                                    d_q_view, d_k_view, d_v_view, call.options);
+  without_gil([&] {
+    attention::linear_attend_backward(call.rotary, call.q_view, call.k_view, call.v_view,
+                                      d_out_view, d_q_view, d_k_view, d_v_view, call.options);
+  });
 }
 
 [[nodiscard]] Sinusoidal::Variant variant_of(std::string_view name) {
@@ -146,14 +147,13 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   NewArray rows(positions, dtype == "float64" ? Element::f64 : Element::f32, at.shape,
                 "sinusoidal: result");
   void* const data = rows.array().writable();
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     if (dtype == "float64") {
       encodings::sinusoidal_rows(encoding, at.values, static_cast<double*>(data));
     } else {
       encodings::sinusoidal_rows(encoding, at.values, static_cast<float*>(data));
     }
-  }
+  });
   return rows.finish();
 }
 
@@ -165,10 +165,8 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const Counted<double> at(distances, "decay: distances");
   NewArray curve(distances, Element::f64, at.shape, "decay: result");
   auto* const data = static_cast<double*>(curve.array().writable());
-  {
-    const nb::gil_scoped_release released;
-    std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data);
-  }
+  without_gil(
+      [&] { std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data); });
   return curve.finish();
 }
 

@@ -10,15 +10,16 @@
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/enum_names.hpp"
+#include "without_gil.hpp"
 
 namespace nb = nanobind;
 
 namespace phasor::python {
 namespace {
 
-constexpr core::EnumNames<ErrorCode::internal> kErrorCodes("invalid_argument", "shape_mismatch",
-                                                           "out_of_range", "unsupported", "io",
-                                                           "internal");
+constexpr core::EnumNames<ErrorCode::cancelled> kErrorCodes("invalid_argument", "shape_mismatch",
+                                                            "out_of_range", "unsupported", "io",
+                                                            "internal", "cancelled");
 
 // phasor.Error: a ValueError with the C++ message and its ErrorCode as `code`.
 void add_error(nb::module_& module) {
@@ -51,6 +52,7 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);
   module.attr("__version__") = PHASOR_VERSION;
   add_error(module);
+  watch_main_thread();
   add_spec(module);
   add_rotate(module);
   add_encoding(module);

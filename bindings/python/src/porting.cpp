@@ -19,6 +19,7 @@
 #include "phasor/porting/diagnose.hpp"
 #include "spec.hpp"
 #include "strided.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -39,14 +40,13 @@ using Context = std::optional<std::int64_t>;
 [[nodiscard]] nb::object explain(nb::handle config, Context context) {
   const ConfigArgument argument = config_of(config, "explain: config");
   std::string page, weights;
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     page = porting::explain_json(porting::explain(readable(argument), context).value_or_throw());
     if (!argument.path.empty()) {
       const auto description = models::describe_weights(argument.path);
       if (description) weights = models::describe_json(*description);
     }
-  }
+  });
   nb::object made = from_json(page);
   if (!weights.empty()) made["weights"] = from_json(weights);
   return made;
@@ -116,8 +116,7 @@ using Context = std::optional<std::int64_t>;
   PySpec room;
   const PySpec* spec = config.is_none() ? nullptr : &spec_of(config, room, "diagnose: config");
   std::string page;
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     const io::NpyArray from = copy_of(first), to = copy_of(second);
     const porting::Diagnosis found = porting::diagnose(
         {&from, &to, places ? &*places : nullptr, axes.value_or(std::vector<std::string>())});
@@ -127,7 +126,7 @@ using Context = std::optional<std::int64_t>;
       differences = porting::compare_with_config(found, spec->value, context);
     }
     page = porting::diagnose_json(found, differences ? &*differences : nullptr);
-  }
+  });
   return from_json(page);
 }
 
@@ -174,10 +173,8 @@ using Context = std::optional<std::int64_t>;
     context = encodings::context_for(rope, context, *std::ranges::max_element(places));
   const porting::AuditOptions options{context, threshold};
   std::string page;
-  {
-    const nb::gil_scoped_release released;
-    page = porting::audit_json(porting::audit(rope, table, options), table, options);
-  }
+  without_gil(
+      [&] { page = porting::audit_json(porting::audit(rope, table, options), table, options); });
   return from_json(page);
 }
 

@@ -135,6 +135,17 @@ def test_roformer_logits() -> None:
         array("input_ids"), mask=array("attention_mask"), token_types=array("token_type_ids")
     )
     assert_close("roformer_classification", "logits", labels)
+    for name, head, causal in [
+        ("roformer_causal_lm", "causal_lm", True),
+        ("roformer_token_classification", "token_classification", False),
+        ("roformer_question_answering", "question_answering", False),
+    ]:
+        model, (_, array) = golden_model(name), case(name)
+        assert (model.facts["head"], model.facts["causal"]) == (head, causal)
+        assert_close(name, "logits", model.logits(array("input_ids")[0]))
+        mask = array("padded_attention_mask")
+        assert_close(name, "padded_logits", model.logits(array("padded_input_ids"), mask=mask))
+    assert golden_model("roformer_question_answering").facts["labels"] == ["start", "end"]
 
 
 def test_fill(tmp_path: pathlib.Path) -> None:

@@ -73,7 +73,8 @@ struct EncodingRequest {
 
 // A file is {"encoding": NAME, ...}, or {"encoding": [{...}, ...]} for several at once, or, without
 // the key "encoding", anything that parse_config() takes: a rope. "scale" sets the factor on the
-// scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16)
+// scores. A table is the name of a .npy file (in `folder` or below it: neither absolute nor with "..";
+// float32, float16 or bfloat16)
 // or nested lists of numbers, or {"array": NAME} for one of the request's tables; rows that may be sinusoidal can also be
 // {"sinusoidal": {"variant": interleaved | concat | fairseq, "base": 10000, "dim": head_dim}}.
 // The names and their members are those of encoding_forms().

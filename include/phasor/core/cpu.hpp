@@ -45,6 +45,7 @@ enum class InstructionSet : std::uint8_t {
 //
 // throws   what a part threw. Every part is called even if another throws, and all have ended before
 //          the exception leaves; if several throw, it is the exception of the lowest part.
+//          Error(cancelled) in a CancellationScope: parts that have not begun are not called
 //          Error(internal) when a parallel-for of the program did not call each part once
 // cost     about a microsecond while the threads are awake; no allocation once they are started
 PHASOR_API void run_parts(int parts, void (*task)(void* context, int part, int parts),

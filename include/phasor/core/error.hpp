@@ -21,6 +21,7 @@ enum class ErrorCode : std::uint8_t {
   unsupported,
   io,
   internal,
+  cancelled,  // CancellationScope: the caller asked the call to stop
 };
 
 // The message is one line: what was being done, what is wrong with the value (always shown), what

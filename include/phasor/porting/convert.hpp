@@ -27,6 +27,8 @@ struct ConvertProgress {
   std::uint64_t resumed = 0;         // the part of `bytes` written by an earlier run
 };
 
+struct ConvertResult;
+
 struct ConvertOptions {
   // on_disk calls fsync for every file. A killed process loses nothing either way. After a power
   // failure files that were only `written` may be lost; a rerun then starts over.
@@ -40,6 +42,9 @@ struct ConvertOptions {
   std::uint64_t seed = 1;  // of the random activations of the proof
   // Called after every few MiB. An exception from it stops the conversion; a rerun resumes it.
   std::function<void(const ConvertProgress&)> progress = {};
+  // Called with the result before the folder counts as finished: an exception from it leaves a
+  // conversion that a rerun finishes, rather than one that a rerun refuses to overwrite.
+  std::function<void(const ConvertResult&)> before_finish = {};
 };
 
 // Attention scores of source and result on the same random activations and positions.

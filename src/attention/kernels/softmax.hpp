@@ -126,6 +126,7 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   float shift[kRows];
   float row_sums[kRows];
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
+    if (head.is_cancelled()) return;
     for (std::int64_t row = 0; row < block.count; row += kRows) {
       Panel panel{row, position + row, least(kRows, block.count - row), key, 0, 0};
       bound_columns(head, panel);

@@ -11,6 +11,7 @@
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 
 namespace phasor::config {
 namespace {
@@ -129,7 +130,7 @@ Encoding read_rope(const ObjectReader& reader, Draft& draft) {
   if (!config.is_object() && !config.is_string())
     reader.refuse("config", message("must be an object or a file name, got ", shown(config)));
   Result<ModelConfig> model = config.is_string()
-                                  ? read_config(draft.folder / config.get<std::string>())
+                                  ? read_config(file_named(reader, "config", draft.folder))
                                   : parse_config(config.dump(), reader.path_of("config"));
   Encoding encoding = rope_of(std::move(model).value_or_throw(),
                               reader.text("layer").value_or(draft.request.layer), draft);
@@ -480,7 +481,7 @@ Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
                                      const EncodingRequest& request) {
   std::error_code ignored;
   const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
   const Result<std::string> text = io::read_text(file);
   if (!text) return text.error();
   return parse_encoding(*text, file.parent_path(), file.string(), request);

@@ -25,6 +25,13 @@ struct TableAxes {
   std::string_view order, text;
 };
 
+// The file that a key names: in `folder` or below it. A document must not be able to read the other
+// files of the machine. Links are followed: what can make one in the folder can put a file there.
+//
+// throws   Error(invalid_argument): an absolute name, or one with ".."
+[[nodiscard]] std::filesystem::path file_named(const ObjectReader& reader, std::string_view key,
+                                               const std::filesystem::path& folder);
+
 class TableReader {
  public:
   // `loaded` gets the numbers of every table that is not read in place.

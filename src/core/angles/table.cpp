@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/angles/float32_engine.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
@@ -38,7 +39,9 @@ void fill_part(void* context, int part, int parts) {
   const std::int64_t pairs = filling.frequencies.pairs();
   const kernels::Angles angles = kernel_angles(filling.frequencies);
   double positions[kMaxAxes];
+  constexpr std::int64_t kRowsPerLook = 1024;
   for (std::int64_t r = begin; r < end; ++r) {
+    if ((r - begin) % kRowsPerLook == 0) throw_if_cancelled();
     // A table has one row per position; M-RoPE picks from several rows when it is used.
     std::fill(std::begin(positions), std::end(positions),
               static_cast<double>(filling.range.first + r));

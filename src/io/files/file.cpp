@@ -21,6 +21,7 @@ constexpr std::size_t kReadStep = std::size_t{1} << 20;
 
 // "no such file or directory". std::strerror shares one buffer between threads; this does not.
 std::string text_of(int error_number) {
+  if (error_number == ENOMEM) return "out of memory";
   std::string text = std::generic_category().message(error_number);
   const bool is_acronym = text.size() > 1 && text[1] >= 'A' && text[1] <= 'Z';
   if (!is_acronym && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] + 32);

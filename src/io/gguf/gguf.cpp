@@ -1,5 +1,8 @@
 #include "phasor/io/tensors.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -162,15 +165,13 @@ Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_
 }
 
 bool looks_like_gguf(const std::filesystem::path& path) noexcept {
-  try {
-    const Result<InputFile> file = open_input(path);
-    if (!file) return false;
-    std::array<char, kGgufMagic.size()> start{};
-    const Result<std::size_t> size = read_some(*file, std::as_writable_bytes(std::span(start)));
-    return size && std::string_view(start.data(), *size) == kGgufMagic;
-  } catch (const std::exception&) {
-    return false;  // out of memory
-  }
+  // By system calls: open_input() needs memory, and without it a model would be taken for another
+  // kind of file. A pipe without a writer is no reason to wait.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<char, kGgufMagic.size()> start{};
+  return file.number() >= 0 &&
+         ::pread(file.number(), start.data(), start.size(), 0) == ssize_t{start.size()} &&
+         std::string_view(start.data(), start.size()) == kGgufMagic;
 }
 
 }  // namespace phasor::io

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "models/matrix/packed.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::models {
@@ -246,6 +247,7 @@ void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t coun
       static_cast<std::size_t>(packed.columns / io::block_elements(packed.type)) *
       io::block_bytes(packed.type);
   for (std::int64_t r = first_row; r < first_row + count; ++r, bytes += row_bytes) {
+    if (r % kGroupRows == 0) core::throw_if_cancelled();
     const Row to{weights, packed.memory.get() + r / kGroupRows * weights.group_bytes,
                  static_cast<std::size_t>(r % kGroupRows)};
     pack_row(packed.type, to, packed.columns, bytes);

@@ -9,6 +9,7 @@
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
 
@@ -118,8 +119,7 @@ class Pass {
                      options_.isa);
       collect();
     }
-    if (settings_.facts.head == RoFormerHead::masked_lm) result.logits = masked_lm();
-    if (settings_.facts.head == RoFormerHead::classification) result.logits = classify();
+    result.logits = logits();
     result.last_hidden_state = std::move(x_);
     return result;
   }
@@ -175,6 +175,7 @@ class Pass {
     const RoFormerFacts& facts = settings_.facts;
     attention::AttentionOptions how;
     how.key_padding = input_.mask;
+    if (facts.is_causal) how.causality = attention::Causality::bottom_right;
     how.threads = options_.threads;
     how.isa = options_.isa;
     return {terms_,
@@ -235,19 +236,22 @@ class Pass {
     return logits;
   }
 
-  [[nodiscard]] std::vector<float> masked_lm() const {
+  [[nodiscard]] std::vector<float> logits() const {
+    const RoFormerFacts& facts = settings_.facts;
+    if (facts.head == RoFormerHead::none) return {};
+    if (!facts.has_logits_per_token()) return classify_rows();
+    std::vector<float> some;
+    if (!input_.logit_slots.empty()) some = picked(input_.logit_slots);
+    const std::vector<float>& rows = input_.logit_slots.empty() ? x_ : some;
+    if (facts.labels > 0) return logits_of(weights_.labels, rows);
     std::vector<float> transformed;
-    if (input_.logit_slots.empty()) {
-      apply(weights_.transform, x_, transformed);
-    } else {
-      apply(weights_.transform, picked(input_.logit_slots), transformed);
-    }
+    apply(weights_.transform, rows, transformed);
     activate(settings_.activation, transformed, options_.isa);
     normalise(weights_.transform_norm, transformed);
     return logits_of(weights_.decoder, transformed);
   }
 
-  [[nodiscard]] std::vector<float> classify() const {
+  [[nodiscard]] std::vector<float> classify_rows() const {
     constexpr std::array<std::int64_t, 1> kFirst = {0};
     std::vector<float> dense;
     apply(weights_.dense, picked(kFirst), dense);
@@ -266,6 +270,12 @@ class Pass {
 };
 
 }  // namespace
+
+std::string_view name_of(RoFormerHead head) noexcept {
+  static constexpr core::EnumNames<RoFormerHead::question_answering> kNames(
+      "", "masked_lm", "classification", "causal_lm", "token_classification", "question_answering");
+  return kNames[head];
+}
 
 RoFormer::RoFormer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RoFormer::~RoFormer() = default;

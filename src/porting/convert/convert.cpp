@@ -1,6 +1,7 @@
 #include "phasor/porting/convert.hpp"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -11,6 +12,7 @@
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
@@ -224,8 +226,9 @@ class Conversion {
       result.sidecar = destination.folder / config::kLayoutSidecar;
       write_sidecar(*result.sidecar, result, options_.finish);
     }
-    std::error_code ignored;
-    fs::remove(destination.folder / config::kConvertJournal, ignored);
+    const fs::path journal = destination.folder / config::kConvertJournal;
+    if (options_.before_finish) options_.before_finish(result);
+    ::unlink(journal.c_str());  // nothing from here on needs memory
     return result;
   }
 
@@ -307,7 +310,10 @@ class Conversion {
 
 }  // namespace
 
-Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
+Result<ConvertResult> convert_checkpoint(const ConvertOptions& given) {
+  ConvertOptions options = given;
+  options.source = io::as_folder(given.source);
+  options.destination = io::as_folder(given.destination);
   std::error_code error;
   if (!fs::is_directory(options.source, error)) {
     return Error(

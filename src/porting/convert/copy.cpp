@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 
 namespace phasor::porting {
@@ -163,6 +164,7 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
 
   Copy copy(job, source, partial.number(), start);
   while (copy.position() < job.state.size) {
+    core::throw_if_cancelled();  // what is written is kept: the next run resumes here
     if (const Result<Done> done = copy.step(); !done) return done;
     if (const Result<Done> same = io::check_unchanged(source, "converted"); !same) return same;
     report(copy.position());

@@ -15,6 +15,7 @@
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 
 namespace phasor::porting {
@@ -45,7 +46,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   return name == "config.json" ? 2 : 1;
 }
 
-[[nodiscard]] Result<SourceFile> file_of(const fs::path& path, const fs::path& folder) {
+[[nodiscard]] Result<SourceFile> file_of(const fs::path& path, const std::string& name) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     return io::system_error(io::shown(path), "open", errno);
@@ -59,7 +60,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
         message(io::shown(path),
                 ": only safetensors files are converted; move these weights to another folder"));
   }
-  return SourceFile{path.lexically_relative(folder).generic_string(), io::state_of(status)};
+  return SourceFile{name, io::state_of(status)};
 }
 
 [[nodiscard]] std::string boot_id() {
@@ -136,10 +137,9 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
 
 // A journal that was not finished when its process was killed does not count.
 [[nodiscard]] bool is_empty_but(const fs::path& folder, const fs::path& unfinished) {
-  std::error_code error;
-  const fs::directory_iterator entries(folder, error);
-  return std::all_of(begin(entries), end(entries),
-                     [&](const fs::directory_entry& entry) { return entry.path() == unfinished; });
+  const std::vector<std::string> names = io::names_in(folder).value_or_throw();
+  return std::all_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return name == unfinished.filename(); });
 }
 
 void remove_copies(const fs::path& folder, const std::vector<SourceFile>& files) {
@@ -164,17 +164,14 @@ void remove_copies(const fs::path& folder, const std::vector<SourceFile>& files)
 }  // namespace
 
 Result<std::vector<SourceFile>> list_source(const fs::path& folder) {
+  const Result<std::vector<std::string>> names = io::files_below(folder);
+  if (!names) return names.error();
   std::vector<SourceFile> files;
-  try {
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-      if (entry.is_directory() && !entry.is_symlink()) continue;
-      if (entry.path() == folder / config::kLayoutSidecar) continue;
-      Result<SourceFile> file = file_of(entry.path(), folder);
-      if (!file) return file.error();
-      files.push_back(std::move(file).value());
-    }
-  } catch (const fs::filesystem_error& error) {
-    return io::system_error(io::shown(folder), "read", error.code().value());
+  for (const std::string& name : *names) {
+    if (name == config::kLayoutSidecar) continue;
+    Result<SourceFile> file = file_of(folder / name, name);
+    if (!file) return file.error();
+    files.push_back(std::move(file).value());
   }
   std::sort(files.begin(), files.end(), [](const SourceFile& a, const SourceFile& b) {
     return std::pair(rank_of(a.name), a.name) < std::pair(rank_of(b.name), b.name);

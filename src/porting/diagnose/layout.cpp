@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/internal/enum_names.hpp"
 #include "porting/diagnose/parts.hpp"
 
@@ -45,6 +46,7 @@ class Scorer {
   [[nodiscard]] LayoutScore operator()(const Window& window) const {
     // sum (|y| - a |x|)^2 = sum |y|^2 - 2 a sum |x||y| + a^2 sum |x|^2, a^2 = sum |y|^2 / sum |x|^2
     // loses all digits near 0; so the lengths are stored for a second pass.
+    core::throw_if_cancelled();
     double before = 0.0, after = 0.0;
     lengths_.clear();
     for (std::int64_t pair = 0; pair < window.pairs(); ++pair) {

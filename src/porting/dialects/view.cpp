@@ -6,6 +6,7 @@
 #include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "porting/dialects/reading.hpp"
 #include "porting/plan/scaling_keys.hpp"
@@ -114,7 +115,7 @@ Result<ReadableConfig> read_readable_config(const std::filesystem::path& path) {
   if (!meaning) return meaning.error();
   std::error_code ignored;
   const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
   const Result<std::string> text = io::read_text(file);
   const std::size_t first = text ? text->find_first_not_of(" \t\r\n") : std::string::npos;
   if (first == std::string::npos || (*text)[first] != '{') {

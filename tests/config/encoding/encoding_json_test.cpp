@@ -274,6 +274,32 @@ TEST_F(EncodingFiles, TablesAreFilesNextToTheJson) {
   EXPECT_EQ(only_part<encodings::Shaw>(loaded).keys.row(0, 2)[0], 0.5F);
 }
 
+// A document may come from anywhere: it names files of its own folder alone.
+TEST_F(EncodingFiles, FilesOutsideTheFolderAreRefused) {
+  std::filesystem::create_directories(at("inner/tables"));
+  put_table("rows.npy", io::NpyType::f32);
+  put_table("inner/tables/rows.npy", io::NpyType::f32);
+  io::testing::put(at("config.json"), R"({"head_dim": 2, "layout": "half"})");
+  std::filesystem::create_symlink(at("rows.npy"), at("inner/link.npy"));
+  const auto read = [&](const std::string& json) {
+    io::testing::put(at("inner/e.json"), json);
+    return read_encoding(at("inner/e.json"));
+  };
+  const auto shaw = [&](const std::string& name) {
+    return read(R"({"encoding": "shaw", "clip": 1, "rel_k": ")" + name + R"("})");
+  };
+  for (const std::string& name : {std::string("../rows.npy"), std::string("tables/../../rows.npy"),
+                                  at("rows.npy").string(), std::string()}) {
+    tests::expect_error(ErrorCode::invalid_argument, {"rel_k", "folder"}, shaw(name));
+  }
+  for (const std::string& name : {std::string("../config.json"), at("config.json").string()}) {
+    tests::expect_error(ErrorCode::invalid_argument, {"config", "folder"},
+                        read(R"({"encoding": "rope", "config": ")" + name + R"("})"));
+  }
+  EXPECT_TRUE(shaw("tables/rows.npy").ok());
+  EXPECT_TRUE(shaw("link.npy").ok());  // whoever makes a link could copy the file
+}
+
 TEST_F(EncodingFiles, BadFilesAreNamed) {
   put_table("f64.npy", io::NpyType::f64);
   put_table("i32.npy", io::NpyType::i32);

@@ -99,7 +99,7 @@ TEST_F(NonFinite, OverflowNamesTheFirstLayer) {
       Decoder decoder = load(changed(tensor, kLargest), {.precision = precision});
       Sequence sequence = decoder.sequence({.capacity = 64});
       const Step step{&sequence, ids};
-      // Every result that a call can ask for, and a prompt whose logits nobody asks for.
+      // Every result that a call can ask for, and a prompt whose logits are not requested.
       for (const LogitsOf logits : {LogitsOf::every_token, LogitsOf::last_token, LogitsOf::none}) {
         if (logits == LogitsOf::none && std::string_view(place) == "logits") continue;
         for (const HiddenStates hidden : {HiddenStates::leave, HiddenStates::collect}) {

@@ -69,9 +69,10 @@ TEST_F(RoFormerRefusals, SettingsByName) {
     const char *from, *to, *words;
   } changes[] = {
       {"\"hidden_act\": \"gelu\"", "\"hidden_act\": \"mish\"", "got mish"},
-      {"\"is_decoder\": false", "\"is_decoder\": true", "is_decoder"},
       {"\"add_cross_attention\": false", "\"add_cross_attention\": true", "add_cross_attention"},
-      {"RoFormerForMaskedLM", "RoFormerForQuestionAnswering", "RoFormerForQuestionAnswering"},
+      {"RoFormerForMaskedLM", "RoFormerForMultipleChoice", "RoFormerForMultipleChoice"},
+      {"RoFormerForMaskedLM", "RoFormerForQuestionAnswering", "qa_outputs.weight [2, 64]"},
+      {"RoFormerForMaskedLM", "RoFormerForTokenClassification", "classifier.weight [2, 64]"},
       {"\"num_attention_heads\": 4", "\"num_attention_heads\": 5", "num_attention_heads 5"},
       {"\"vocab_size\": 97", "\"vocab_size\": 0", "vocab_size"},
       {"\"vocab_size\": 97", "\"vocab_size\": 98", "[98, 64], got [97, 64]"},

@@ -13,6 +13,7 @@
 
 #include "phasor/io/internal/json.hpp"
 #include "porting/convert/convert_fixture.hpp"
+#include "support/cancellation.hpp"
 
 namespace phasor::porting::testing {
 namespace {
@@ -56,6 +57,28 @@ TEST_F(Convert, ResumesAfterAnyStep) {
     fs::remove_all(options.destination);
   }
   EXPECT_GT(cuts, 5);
+}
+
+// A cancelled conversion is one that was cut.
+TEST_F(Convert, CancelledAtAnyLookResumesToTheSameBytes) {
+  ConvertOptions options;
+  options.source = golden("llama_gqa_llama3");
+  options.to = PairLayout::interleaved;
+  options.destination = at("whole");
+  ASSERT_TRUE(convert_checkpoint(options).ok());
+  const std::map<std::string, std::string> expected = contents(at("whole"));
+  options.destination = at("cancelled");
+  const std::int64_t looks = test::cancel_at_each_look(
+      [&] {
+        (void)test::runs_to_its_end([&] { (void)convert_checkpoint(options).value_or_throw(); });
+      },
+      [&](std::int64_t look) {
+        EXPECT_FALSE(config::read_config(options.destination).ok()) << "it is unfinished";
+        ASSERT_TRUE(convert_checkpoint(options).ok());
+        EXPECT_EQ(contents(options.destination), expected) << look;
+        fs::remove_all(options.destination);
+      });
+  EXPECT_GT(looks, 5);
 }
 
 TEST_F(Convert, ResumesFromAPartialFileOfAnyLength) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "text_files.hpp"
 
@@ -71,15 +73,9 @@ std::vector<fs::path> find_cases(const fs::path& root) {
                    fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
-  if (fs::exists(root / "case.json", error)) cases.push_back(root);
-  fs::recursive_directory_iterator entry(root, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename() == "case.json" && entry.depth() > 0) {
-      cases.push_back(entry->path().parent_path());
-    }
-  }
-  if (error) {
-    refuse(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
+  for (const std::string& file : io::files_below(root).value_or_throw()) {
+    const fs::path path = io::as_folder(root) / file;
+    if (path.filename() == "case.json") cases.push_back(path.parent_path());
   }
   if (cases.empty()) {
     refuse(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
@@ -111,6 +107,8 @@ Verdict run_case(Case& golden, const Kind& kind) {
   } catch (const CaseUnsupported& reason) {
     verdict.status = Status::unsupported;
     verdict.failure = reason.what();
+  } catch (const std::bad_alloc&) {  // of no interest to the case
+    throw;
   } catch (const std::exception& error) {
     verdict.failure = error.what();
   }
@@ -123,6 +121,8 @@ std::optional<Verdict> judge(const fs::path& directory, const std::string& filte
   Case golden = name_case(directory);
   try {
     read_description(golden);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     if (!matches(filter, golden)) return std::nullopt;
     return Verdict{golden.name,  golden.kind,  Status::fail,

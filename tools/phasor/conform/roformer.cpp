@@ -1,4 +1,4 @@
-// Golden kinds of the RoFormer encoder: whole checkpoints, from ids to hidden states and logits.
+// Golden kinds of RoFormer: whole checkpoints, from ids to hidden states and logits.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -82,11 +82,11 @@ void model_roformer(const Case& golden, Comparison& comparison) {
                    {{whole.last_hidden_state.begin(), whole.last_hidden_state.end()},
                     {batch.tokens, hidden},
                     {}});
-  const bool has_logits = model.facts().head == models::RoFormerHead::masked_lm;
+  const bool has_logits = model.facts().has_logits_per_token();
   if (has_logits) {
-    comparison.result(
-        "logits",
-        {{whole.logits.begin(), whole.logits.end()}, {batch.tokens, model.facts().vocabulary}, {}});
+    comparison.result("logits", {{whole.logits.begin(), whole.logits.end()},
+                                 {batch.tokens, model.facts().logit_columns()},
+                                 {}});
   }
   Batch padded = batch_of(golden, "padded_input_ids");
   read_mask(golden, "padded_attention_mask", padded);

@@ -37,25 +37,11 @@ if TYPE_CHECKING:
     from .._core import Angles, Order
 
 Positions: TypeAlias = "Tensor | int | None"
-Role: TypeAlias = Literal["query", "key"]
-
-_OTHER_ROLE: dict[str, Role] = {"query": "key", "key": "query"}
+Choices: TypeAlias = "dict[str, Any]"  # keywords of _core.rotate
 
 
-def _direction(where: str, inverse: bool, transpose: bool) -> str:
-    if inverse and transpose:
-        raise refusal("invalid_argument", f"{where}: inverse and transpose cannot be combined")
-    return "inverse" if inverse else "transpose" if transpose else "forward"
-
-
-def _rows_of(where: str, positions: Positions) -> Tensor | None:
-    """The positions if they are a tensor, which then has no gradient."""
-    if not isinstance(positions, Tensor):
-        return None
-    require_readable(where, positions=positions)
-    if torch.is_grad_enabled():
-        require_no_grad(where, positions=positions)
-    return positions
+def _rows_of(positions: Positions) -> Tensor | None:
+    return positions if isinstance(positions, Tensor) else None
 
 
 def rotate(
@@ -65,7 +51,7 @@ def rotate(
     *,
     inverse: bool = False,
     transpose: bool = False,
-    role: Role = "query",
+    role: Literal["query", "key"] = "query",
     context: int | None = None,
     order: Order = "tokens_first",
     angles: Angles = "exact",
@@ -78,60 +64,35 @@ def rotate(
     or floats [tokens], [batch, tokens] or [axes, batch, tokens]; positions have no gradient.
     Keeps one graph under torch.compile (op phasor::rotate). CPU tensors only.
     """
-    rows = _rows_of("rotate", positions)
-    if not direct(x, rows):
-        direction = _direction("rotate", inverse, transpose)
-        if transformed():
-            return applied(_TransformedRotate, x, positions, spec, direction, role, context, order, angles, threads)
-        require_readable("rotate", x=x)
-        offset = positions if isinstance(positions, int) else 0
-        return rotate_op(x, rows, spec_text(spec), offset, direction, role, context, order, angles, threads)
-    if needs_grad(x):
-        direction = _direction("rotate", inverse, transpose)
-        return applied(_Rotate, x, positions, spec, direction, role, context, order, angles, threads)
-    return _core.rotate(
-        detached(x),
-        spec,
-        positions if rows is None else detached(rows),
-        inverse=inverse,
-        transpose=transpose,
-        role=role,
-        context=context,
-        order=order,
-        angles=angles,
-        threads=threads,
-    )
+    choices: Choices = {"inverse": inverse, "transpose": transpose, "role": role, "context": context}
+    choices |= {"order": order, "angles": angles, "threads": threads}
+    rows = _rows_of(positions)
+    if needs_grad(rows):
+        require_no_grad("rotate", positions=rows)
+    if direct(x, rows):
+        if needs_grad(x):
+            return applied(_Rotate, x, positions, spec, choices)
+        return _core.rotate(detached(x), spec, positions if rows is None else detached(rows), **choices)
+    if transformed():
+        require_readable("rotate", positions=rows)
+        return applied(_TransformedRotate, x, positions, spec, choices)
+    require_readable("rotate", x=x, positions=rows)
+    if inverse and transpose:
+        raise refusal("invalid_argument", "rotate: inverse and transpose cannot be combined")
+    direction = "inverse" if inverse else "transpose" if transpose else "forward"
+    offset = positions if isinstance(positions, int) else 0
+    return rotate_op(x, rows, spec_text(spec), offset, direction, role, context, order, angles, threads)
 
 
-def _rotate_back(
-    grad: Tensor,
-    positions: Positions,
-    spec: RopeSpec,
-    direction: str,
-    role: Role,
-    context: int | None,
-    order: Order,
-    angles: Angles,
-    threads: int,
-) -> Tensor:
+def _rotate_back(grad: Tensor, positions: Positions, spec: RopeSpec, choices: Choices) -> Tensor:
     """The gradient of rotate(): the transpose of the rotation."""
-    inverse, transpose = direction == "inverse", direction == "forward"
-    if inverse:
-        # (1/a) R^T has the transpose (1/a) R: the forward rotation over a^2. xPos multiplies a query by g, so its
-        # inverse divides by g, as the forward rotation of a key does.
-        role = _OTHER_ROLE[role]
-    d_x = rotate(
-        grad,
-        spec,
-        positions,
-        transpose=transpose,
-        role=role,
-        context=context,
-        order=order,
-        angles=angles,
-        threads=threads,
-    )
-    return d_x / amplitude_of(spec_text(spec), context) ** 2 if inverse else d_x
+    if not choices["inverse"]:
+        return rotate(grad, spec, positions, **choices | {"transpose": not choices["transpose"]})
+    # (1/a) R^T has the transpose (1/a) R: the forward rotation over a^2. xPos multiplies a query by g, so its
+    # inverse divides by g, as the forward rotation of a key does.
+    other = "key" if choices["role"] == "query" else "query"
+    rotated = rotate(grad, spec, positions, **choices | {"inverse": False, "role": other})
+    return rotated / amplitude_of(spec_text(spec), choices["context"]) ** 2
 
 
 def _keep_positions(ctx: Any, positions: Positions) -> None:
@@ -146,82 +107,56 @@ def _kept_positions(ctx: Any) -> Positions:
 
 class _Rotate(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, positions: Positions, *choices: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, positions: Positions, spec: RopeSpec, choices: Choices) -> Tensor:
         _keep_positions(ctx, positions)
-        ctx.choices = choices
-        return _turned(x, positions, *choices)
+        ctx.how = (spec, choices)
+        return _core.rotate(x.detach(), spec, positions, **choices)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return (_rotate_back(grads[0], _kept_positions(ctx), *ctx.choices), *(None,) * 8)
-
-
-def _turned(
-    x: Tensor,
-    positions: Positions,
-    spec: RopeSpec,
-    direction: str,
-    role: Role,
-    context: int | None,
-    order: Order,
-    angles: Angles,
-    threads: int,
-) -> Tensor:
-    return _core.rotate(
-        x.detach(),
-        spec,
-        positions,
-        inverse=direction == "inverse",
-        transpose=direction == "transpose",
-        role=role,
-        context=context,
-        order=order,
-        angles=angles,
-        threads=threads,
-    )
+        return _rotate_back(grads[0], _kept_positions(ctx), *ctx.how), None, None, None
 
 
 class _TransformedRotate(_Rotate):
     """For torch.func and forward gradients: with every rule, at a higher cost of a call."""
 
     @staticmethod
-    def forward(x: Tensor, positions: Positions, *choices: Any) -> Tensor:  # type: ignore[override]
-        return _turned(x, positions, *choices)
+    def forward(x: Tensor, positions: Positions, spec: RopeSpec, choices: Choices) -> Tensor:  # type: ignore[override]
+        return _core.rotate(x.detach(), spec, positions, **choices)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, positions, *choices = inputs
+        _, positions, *ctx.how = inputs
         _keep_positions(ctx, positions)
         if isinstance(positions, Tensor):
             ctx.save_for_forward(positions)
-        ctx.choices = choices
 
     @staticmethod
     def jvp(ctx: Any, d_x: Tensor, *rest: Any) -> Any:
-        return applied(_TransformedRotate, d_x, _kept_positions(ctx), *ctx.choices)
+        return applied(_TransformedRotate, d_x, _kept_positions(ctx), *ctx.how)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, positions: Positions, *choices: Any) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, positions: Positions, *how: Any) -> Any:
         inner = folded(x, in_dims[0], info.batch_size)
         if isinstance(positions, Tensor) and (in_dims[1] is not None or positions.dim() > 1):
             rows = spread(positions, in_dims[1], info.batch_size)
             if rows.dim() == 2:  # [batch of vmap, tokens]
                 rows = rows.unsqueeze(1)
             batch = inner.shape[0] // info.batch_size
-            rows = rows.expand(*rows.shape[:-2], batch, -1).movedim(0, -3).flatten(-3, -2)
-            positions = rows
-        turned = applied(_TransformedRotate, inner, positions, *choices)
-        return turned.reshape(info.batch_size, *without(x, in_dims[0])), 0
+            positions = rows.expand(*rows.shape[:-2], batch, -1).movedim(0, -3).flatten(-3, -2)
+        rotated = applied(_TransformedRotate, inner, positions, *how)
+        return rotated.reshape(info.batch_size, *without(x, in_dims[0])), 0
 
 
 def _rotate_op_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, positions, spec, offset, *choices = inputs
+    _, positions, spec, offset, direction, role, context, order, angles, threads = inputs
     _keep_positions(ctx, offset if positions is None else positions)
-    ctx.choices = (spec_of(spec), *choices)
+    choices: Choices = {"inverse": direction == "inverse", "transpose": direction == "transpose", "role": role}
+    ctx.how = (spec_of(spec), choices | {"context": context, "order": order, "angles": angles, "threads": threads})
 
 
 def _rotate_op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (_rotate_back(grad, _kept_positions(ctx), *ctx.choices), *(None,) * 9)
+    return (_rotate_back(grad, _kept_positions(ctx), *ctx.how), *(None,) * 9)
 
 
 rotate_op.register_autograd(_rotate_op_backward, setup_context=_rotate_op_keep)
@@ -241,23 +176,12 @@ def rotate_qk(
     threads: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """rotate() of queries and keys at the same positions; each has its own number of heads."""
-    rows = _rows_of("rotate_qk", positions)
-    if not direct(q, k, rows) or needs_grad(q, k):
-        choices: dict[str, Any] = {"inverse": inverse, "transpose": transpose, "context": context}
-        choices |= {"order": order, "angles": angles, "threads": threads}
+    choices: Choices = {"inverse": inverse, "transpose": transpose, "context": context}
+    choices |= {"order": order, "angles": angles, "threads": threads}
+    rows = _rows_of(positions)
+    if not direct(q, k, rows) or needs_grad(q, k, rows):
         return rotate(q, spec, positions, role="query", **choices), rotate(k, spec, positions, role="key", **choices)
-    return _core.rotate_qk(
-        detached(q),
-        detached(k),
-        spec,
-        positions if rows is None else detached(rows),
-        inverse=inverse,
-        transpose=transpose,
-        context=context,
-        order=order,
-        angles=angles,
-        threads=threads,
-    )
+    return _core.rotate_qk(detached(q), detached(k), spec, positions if rows is None else detached(rows), **choices)
 
 
 def cos_sin(

@@ -41,10 +41,10 @@ def rotate_by(
         return rotate_by_op(x, cos, sin, layout, transpose, rotary_offset, order, threads)
     if needs_grad(x, cos, sin):
         return applied(_RotateBy, x, cos, sin, layout, transpose, rotary_offset, order, threads)
-    return _turned_by(x, cos, sin, layout, transpose, rotary_offset, order, threads)
+    return _rotated_by(x, cos, sin, layout, transpose, rotary_offset, order, threads)
 
 
-def _turned_by(
+def _rotated_by(
     x: Tensor,
     cos: Tensor,
     sin: Tensor,
@@ -118,7 +118,7 @@ class _RotateBy(Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         _rotate_by_keep(ctx, inputs, None)
-        return _turned_by(*inputs)
+        return _rotated_by(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -131,7 +131,7 @@ class _TransformedRotateBy(_RotateBy):
     @staticmethod
     def forward(*inputs: Any) -> Tensor:  # type: ignore[override]
         x, cos, sin, *choices = inputs
-        return _turned_by(x.detach(), cos.detach(), sin.detach(), *choices)
+        return _rotated_by(x.detach(), cos.detach(), sin.detach(), *choices)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -150,8 +150,8 @@ class _TransformedRotateBy(_RotateBy):
             d_sin = torch.zeros_like(sin) if d_sin is None else d_sin
             first, width = ctx.choices[2], 2 * cos.shape[-1]
             # Linear in cos and sin as well; what is not rotated does not depend on them.
-            turned = applied(_TransformedRotateBy, x, d_cos, d_sin, *ctx.choices)[..., first : first + width]
-            total = total + torch.nn.functional.pad(turned, (first, x.shape[-1] - first - width))
+            rotated = applied(_TransformedRotateBy, x, d_cos, d_sin, *ctx.choices)[..., first : first + width]
+            total = total + torch.nn.functional.pad(rotated, (first, x.shape[-1] - first - width))
         return total
 
     @staticmethod
@@ -164,8 +164,8 @@ class _TransformedRotateBy(_RotateBy):
                 (part if part.dim() == 4 else part.unsqueeze(1)).expand(-1, batch, -1, -1).flatten(0, 1).contiguous()
                 for part in tables
             )
-        turned = applied(_TransformedRotateBy, inner, cos, sin, *choices)
-        return turned.reshape(info.batch_size, *without(x, in_dims[0])), 0
+        rotated = applied(_TransformedRotateBy, inner, cos, sin, *choices)
+        return rotated.reshape(info.batch_size, *without(x, in_dims[0])), 0
 
 
 rotate_by_op.register_autograd(_rotate_by_backward, setup_context=_rotate_by_keep)
@@ -182,7 +182,7 @@ def rotate_by_(
     if cos.dim() == 3 and cos.shape[0] == 1:
         cos, sin = cos.squeeze(0), sin.squeeze(0)
     bare = detached(x)
-    _turned_by(bare, cos, sin, layout, False, 0, order, threads, out=bare)
+    _rotated_by(bare, cos, sin, layout, False, 0, order, threads, out=bare)
     return x
 
 
