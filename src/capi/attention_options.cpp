@@ -109,14 +109,8 @@ attention::AttentionOptions to_options(const phasor_attend_options& from,
   return options;
 }
 
-encodings::ScoreTerms terms_of(const phasor_encoding* encoding, const core::ConstHeadsView& q,
-                               const core::ConstHeadsView& k, const core::ConstHeadsView& v) {
-  const encodings::AttentionShape shape{.heads = q.heads,
-                                        .key_heads = k.heads,
-                                        .head_dim = q.head_dim,
-                                        .value_dim = v.head_dim,
-                                        .query_tokens = q.tokens,
-                                        .key_tokens = k.tokens};
+encodings::ScoreTerms terms_of(const phasor_encoding* encoding,
+                               const encodings::AttentionShape& shape) {
   return encoding == nullptr ? encodings::resolve(encodings::NoEncoding{}, shape)
                              : config::resolve(encoding->loaded, shape);
 }

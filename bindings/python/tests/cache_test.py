@@ -70,6 +70,28 @@ def test_evicted_and_shifted_tokens_stand_where_they_should(mode: Any) -> None:
     assert len(cache) == 4 and cache.next_position == 4
 
 
+@pytest.mark.parametrize("spec", [None, SPEC])
+def test_distances_in_a_cache_are_those_of_its_positions(spec: Any) -> None:
+    q, k, v = tensors()
+    encodings: list[Any] = [
+        phasor.Encoding("alibi"),
+        phasor.Encoding("t5", relative_attention_bias=normal(8, HEADS), max_distance=20, scale=DIM**-0.5),
+        phasor.Encoding("shaw", rel_k=normal(9, DIM), rel_v=normal(9, VALUE_DIM), clip=4),
+    ]
+    cache = cache_of(k, v, spec=spec)
+    cache.evict(3, 7)
+    left = np.r_[0:3, 7:TOKENS]
+    for delta in (0, -4):
+        cache.shift(3, len(cache), delta)
+        at = cache.positions()
+        for encoding in encodings:
+            expected = phasor.attention(
+                q[:, -2:], k[:, left], v[:, left], encoding=encoding if spec is None else [spec, encoding],
+                causal=True, query_positions=at[-2:], key_positions=at,
+            )  # fmt: skip
+            np.testing.assert_allclose(cache.attention(q[:, -2:], encoding=encoding), expected, atol=3e-6)
+
+
 def test_rerotated_keys_are_those_of_the_other_spec() -> None:
     q, k, v = tensors(1)
     cache = cache_of(k, v)

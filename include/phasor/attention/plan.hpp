@@ -12,6 +12,7 @@
 
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "phasor/encodings/score_terms.hpp"
 #include "phasor/export.h"
 
@@ -26,6 +27,19 @@ struct AttentionSizes {
   // f32: every view is f32, f16 or bf16, each its own; f64: all views are f64.
   core::DType arithmetic = core::DType::f32;
 };
+
+// The shape to resolve an encoding for. With position ids (options.query_positions or key_positions):
+// their distances and the largest of the keys; ids that are not whole numbers, have several axes or
+// are more than 2^28 apart give no distances, and attend() refuses an encoding that reads them.
+//
+// throws   Error(shape_mismatch | invalid_argument) for position ids that do not fit the sizes
+// cost     one read of the position ids
+[[nodiscard]] PHASOR_API encodings::AttentionShape attention_shape(
+    const AttentionSizes& sizes, const AttentionOptions& options = {});
+// The same for attend(terms, q, k, v, ...), which checks the sizes.
+[[nodiscard]] PHASOR_API encodings::AttentionShape attention_shape(
+    const core::ConstHeadsView& q, const core::ConstHeadsView& k, const core::ConstHeadsView& v,
+    const AttentionOptions& options = {});
 
 // The passes a plan allocates for.
 enum class AttentionPasses : std::uint8_t { forward, forward_and_backward };
@@ -62,7 +76,8 @@ class PHASOR_API AttentionPlan {
   //
   // shape    as sizes(); strides may differ from run to run
   // throws   Error(invalid_argument | shape_mismatch | unsupported) for views without data, of other
-  //          sizes or types, or an output that overlaps an input, before out is written
+  //          sizes or types, or an output that overlaps an input, before out is written;
+  //          Error(out_of_range) if padding shows a key at a distance without a row
   // cost     no allocation, except for the first run that asks for scores with up to four queries
   void run(core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
            core::HeadsView out, const AttentionExtras& extras = {});

@@ -101,8 +101,8 @@ struct Mask {
 
 struct AttentionOptions {
   Causality causality = Causality::none;
-  // Query position i sees key j only if |i - j| < window; positions as in
-  // Causality::bottom_right.
+  // Query i of Nq sees key j only if |Nk - Nq + i - j| < window. Causality and window count tokens,
+  // not position ids.
   std::optional<std::int64_t> window = std::nullopt;
   std::optional<double> scale = std::nullopt;  // none: that of the encoding
   double soft_cap = 0.0;  // c > 0: scores become c tanh(s / c), before masks; 0: none
@@ -110,13 +110,18 @@ struct AttentionOptions {
   // [batch]: keys at or after `length` are padding; the last query has the position of key
   // `length - 1`.
   std::span<const std::int64_t> key_lengths = {};
-  // [batch, keys]: 0 hides the key (left or right padding); positions do not change.
+  // [batch, keys]: 0 hides the key (left or right padding). Tokens are counted as before; a left-padded
+  // batch gives its own position ids.
   std::span<const std::uint8_t> key_padding = {};
   // Packed sequences, batch 1: boundaries [0, ..., tokens] of queries and of keys. Sequence s of
   // the queries sees sequence s of the keys only; relative positions count inside a sequence.
   std::span<const std::int64_t> query_boundaries = {}, key_boundaries = {};
-  // Position ids for the rotation. None: keys at 0, 1, ..., queries as in bottom_right (in packed
-  // sequences: inside each sequence).
+  // Position ids: of the rotation, and of every term that reads a distance or a position. None: keys at
+  // 0, 1, ..., queries as in bottom_right (in packed sequences: inside each sequence). Terms other than
+  // the rotation need whole numbers on one axis, within 2^28 of each other in each sequence. Ids that
+  // count up from any number cost nothing; tiles of others read their tables pair by pair, see
+  // docs/attention.md. resolve() an encoding for attention_shape() (plan.hpp): its maps are cut to the
+  // distances.
   std::optional<core::Positions> query_positions = std::nullopt, key_positions = std::nullopt;
   KeyState keys = KeyState::raw;
   core::AngleMode angles = core::AngleMode::exact;
@@ -156,7 +161,9 @@ struct AttentionExtras {
 //          key_padding or key_lengths exclude
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
 //          before out is written; out must not overlap an input; unsupported: f64 combined with
-//          another type. std::bad_alloc: out and extras hold any numbers
+//          another type, position ids with fractions or several axes for terms that read distances;
+//          out_of_range: a distance that is seen has no row. std::bad_alloc: out and extras hold any
+//          numbers
 // error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) if the terms of a score
 //          sum to at most 100; extras of float: then one rounding
 // memory   up to four queries without tables of distances: a row of scores per thread. Otherwise

@@ -20,6 +20,13 @@ using Encoding = std::variant<NoEncoding, RopeSpec, Shaw, BertRelative, Transfor
                               Tupe, Deberta, Alibi, Kerple>;
 [[nodiscard]] PHASOR_API std::string_view name_of(const Encoding& encoding) noexcept;
 
+// Distances m - n of queries and keys, both ends included.
+struct Distances {
+  std::int64_t first = 0, last = 0;
+  [[nodiscard]] std::int64_t count() const noexcept { return last - first + 1; }
+  [[nodiscard]] bool operator==(const Distances&) const = default;
+};
+
 // The attention that an encoding is to serve.
 struct AttentionShape {
   std::int64_t heads = 0, key_heads = 0;
@@ -29,7 +36,12 @@ struct AttentionShape {
   std::optional<std::int64_t> context = std::nullopt;
   // Of the keys' position ids; none: keys are at 0 .. key_tokens - 1.
   std::optional<double> largest_position = std::nullopt;
+  // Between position ids, see attention_shape() in attention/plan.hpp; none: key n is at n, query i at
+  // key_tokens - query_tokens + i.
+  std::optional<Distances> distances = std::nullopt;
 };
+// The distances of a shape. Distance 0 is always included, even without tokens.
+[[nodiscard]] PHASOR_API Distances distances_of(const AttentionShape& shape) noexcept;
 
 // The terms are for attention of this shape; when a map was cut to it, attention over larger
 // distances is refused.

@@ -52,7 +52,7 @@ struct Xlnet {
 // reference code does (the paper writes r(n - m) in the second).
 struct Deberta {
   enum class Version : std::uint8_t {
-    v1,  // size = max_relative_positions, clipped to min(key tokens, it) around the middle
+    v1,  // size = max_relative_positions; no distance is clipped because there are few tokens
     v2,  // size = position_buckets when > 0 (log buckets), else max_relative_positions
   };
   Version version = Version::v2;
@@ -133,9 +133,11 @@ PHASOR_API void kerple_backward(const Kerple& encoding, const TableGradient& d_r
 
 // RoFormer (9): the position-position product added to q.k, both over sqrt(2 d), and a T5 bias.
 struct Tupe {
-  Table query_positions, key_positions;  // [heads, tokens, any dim]; rows of this call's tokens
+  // [heads, tokens, any dim]: the rows of the call's tokens; if attention is given position ids of the
+  // queries or keys, row p of that table is position p.
+  Table query_positions, key_positions;
   std::optional<T5> bias = std::nullopt;
-  // The first token ([CLS]) is untied: its row and column of the position part are these.
+  // The first token ([CLS], at position 0) is untied: its row and column of the position part are these.
   // [heads, 1, 1]
   Table first_row = {}, first_column = {};
 };

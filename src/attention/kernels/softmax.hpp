@@ -47,8 +47,8 @@ inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* 
 
 // RoFormer (5), values: the weights of keys with rows of their own are kept by column, those of the
 // keys outside are summed; one product at the end of the block adds both to the output.
-inline void keep_weights(const Head& head, const BlockScratch& scratch, const Panel& panel,
-                         const float* strip, const float* factors, const float* row_sums) {
+inline void keep_even_weights(const Head& head, const BlockScratch& scratch, const Panel& panel,
+                              const float* strip, const float* factors, const float* row_sums) {
   const Near near = near_columns(head.value_rows, panel);
   const bool left = all_left(near, panel);
   const bool right = all_right(near, panel);
@@ -72,6 +72,35 @@ inline void keep_weights(const Head& head, const BlockScratch& scratch, const Pa
     outside[0] += sum_of(row, panel.begin, left_end);
     for (std::int64_t t = left_end; t < near_end; ++t) kept[t - begin] = row[t];
     outside[1] += sum_of(row, near_end, panel.end);
+  }
+}
+
+// The same if tiles are not evenly spaced: keys of several tiles may meet in one column.
+inline void add_weights(const Head& head, const Block& block, const BlockScratch& scratch,
+                        const Panel& panel, const float* strip, const float* factors) {
+  KeptPairs kept;
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
+    float* const outside = scratch.outside + (panel.row + r) * 2;
+    float* const sums = scratch.near + (panel.row + r) * scratch.near_stride;
+    if (factors[r] != 1.0F) {
+      for (std::int64_t x = 0; x < scratch.near_stride; x += kFloats)
+        store(sums + x, load<Float>(sums + x) * splat(factors[r]));
+    }
+    keep_pairs(head, head.value_rows, block.first + panel.row + r, panel, strip + r * kStripRow,
+               kept);
+    for (int side = 0; side < 2; ++side)
+      outside[side] = outside[side] * factors[r] + kept.outside[side];
+    for (std::int64_t pair = 0; pair < kept.count; ++pair) sums[kept.x[pair]] += kept.weight[pair];
+  }
+}
+
+inline void keep_weights(const Head& head, const Block& block, const BlockScratch& scratch,
+                         const Panel& panel, const float* strip, const float* factors,
+                         const float* row_sums) {
+  if (head.key_places == nullptr) {
+    keep_even_weights(head, scratch, panel, strip, factors, row_sums);
+  } else {
+    add_weights(head, block, scratch, panel, strip, factors);
   }
 }
 
@@ -112,7 +141,10 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
     far_scores(head, head.query_rows, block.position, head.relative_stride, head.relative_depth,
                rows, scratch.far);
   }
-  if (head.key_rows.count != 0) fill_band(head, block, scratch, 0, head.keys);
+  const bool scattered = head.key_places != nullptr;
+  if (head.key_rows.count != 0 && !scattered) {
+    fill_band(head, block, scratch, 0, head.keys, spacing_of(head, block.first, block.count, 0));
+  }
   if (head.value_rows.count != 0) {
     clear(scratch.near, 0, rows * scratch.near_stride);
     for (std::int64_t r = 0; r < rows * 2; ++r) scratch.outside[r] = 0.0F;
@@ -126,13 +158,16 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   float shift[kRows];
   float row_sums[kRows];
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
+    const Spacing spacing = spacing_of(head, block.first, block.count, key);
+    if (head.key_rows.count != 0 && scattered && spacing.even)
+      fill_band(head, block, scratch, key, least(key + kTileKeys, head.keys), spacing);
     for (std::int64_t row = 0; row < block.count; row += kRows) {
-      Panel panel{row, position + row, least(kRows, block.count - row), key, 0, 0};
-      bound_columns(head, panel);
+      const Panel panel = panel_of(head, row, block.count, position, key, spacing);
       if (panel.begin >= panel.end) continue;
       score_panel<kPlain>(head, block, taps, scratch, panel, strip, shift);
       weigh_panel(scratch, panel, strip, shift, factors, row_sums);
-      if (head.value_rows.count != 0) keep_weights(head, scratch, panel, strip, factors, row_sums);
+      if (head.value_rows.count != 0)
+        keep_weights(head, block, scratch, panel, strip, factors, row_sums);
       const Product p{strip + panel.begin,
                       kStripRow,
                       1,

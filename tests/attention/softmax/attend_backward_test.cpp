@@ -186,10 +186,13 @@ TEST_P(AttendBackward, KeepsPackedSequencesApart) {
   }
 }
 
-TEST_P(AttendBackward, RotatesBackAtThePositionsItIsGiven) {
-  Case c = around_tile_edges(GetParam());
-  c.positions = PositionIds::scattered;
-  expect_backward(c);
+TEST_P(AttendBackward, ReadsThePositionsItIsGiven) {
+  for (const PositionIds positions : kGivenPositions) {
+    Case c = around_tile_edges(GetParam());
+    c.positions = positions;
+    c.causality = positions == PositionIds::left_padded ? Causality::bottom_right : Causality::none;
+    expect_backward(c);
+  }
 }
 
 TEST_P(AttendBackward, ReadsSixteenBits) {
@@ -345,7 +348,7 @@ TEST(AttendBackwardTerms, RandomCombinations) {
     c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
     c.padded =
         c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-    c.positions = one_of(std::array{PositionIds::by_default, PositionIds::scattered});
+    c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
     c.seed = seed;
     expect_backward(c);
     if (HasFailure()) return;  // one case is enough to paste

@@ -107,10 +107,18 @@ TEST_P(Attend, CapsScores) {
   expect_attends(c);
 }
 
-TEST_P(Attend, RotatesAtThePositionsItIsGiven) {
-  Case c = around_tile_edges(GetParam());
-  c.positions = PositionIds::scattered;
-  expect_attends(c);
+TEST_P(Attend, ReadsThePositionsItIsGiven) {
+  for (const PositionIds positions : kGivenPositions) {
+    for (const Causality causality : {Causality::none, Causality::bottom_right}) {
+      Case c = around_tile_edges(GetParam());
+      c.keys = 401;
+      c.positions = positions;
+      c.causality = causality;
+      expect_attends(c, WithExtras::log_sum_exp);
+      c.queries = 3;  // without tiles, if the terms allow
+      expect_attends(c);
+    }
+  }
 }
 
 TEST_P(Attend, ReadsAndWritesSixteenBits) {
@@ -344,7 +352,7 @@ TEST(AttendTerms, RandomCombinations) {
     c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
     c.padded =
         c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-    c.positions = one_of(std::array{PositionIds::by_default, PositionIds::scattered});
+    c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
     c.seed = seed;
     expect_attends(c,
                    one_of(std::array{WithExtras::none, WithExtras::log_sum_exp, WithExtras::all}));

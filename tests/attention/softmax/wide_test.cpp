@@ -211,6 +211,16 @@ TEST_P(WideAttention, IsTheFullMatrixWithEveryOption) {
   expect_wide_attention(c);
 }
 
+TEST_P(WideAttention, IsTheFullMatrixAtThePositionsItIsGiven) {
+  for (const PositionIds positions : kGivenPositions) {
+    Case c = base();
+    c.positions = positions;
+    // A table with a row for each of thousands of distances is the same code, and slow here.
+    if (positions == PositionIds::far_apart) c.heads = c.key_heads = c.batch = 1;
+    expect_wide_attention(c);
+  }
+}
+
 TEST_P(WideAttention, IsTheFullMatrixUnderEveryMask) {
   for (int masked = 0; masked <= static_cast<int>(Masked::additive_short); ++masked) {
     Case c = base();
@@ -277,7 +287,7 @@ TEST(WideAttentionTerms, RandomCombinations) {
     c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
     c.padded =
         c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-    c.positions = one_of(std::array{PositionIds::by_default, PositionIds::scattered});
+    c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
     c.seed = seed;
     expect_wide_attention(c);
     if (HasFailure()) return;  // one case is enough to paste

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention_shape.hpp"
+#include "phasor/attention/plan.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
@@ -45,7 +45,7 @@ CaseHeads::CaseHeads(CaseArray q, CaseArray k, CaseArray v)
       v_view_(heads_of(v_, "v")) {}
 
 encodings::AttentionShape CaseHeads::shape() const {
-  return attention_shape(q_view_, k_view_, v_view_);
+  return attention::attention_shape(q_view_, k_view_, v_view_);
 }
 
 CaseHeads CaseHeads::with_zero_queries() const { return {zeros_like(q_), k_, v_}; }

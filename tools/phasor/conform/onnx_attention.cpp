@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "attention_shape.hpp"
 #include "conform/attend.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
+#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
@@ -221,7 +221,7 @@ void attention_node(const Case& golden, Comparison& comparison) {
   const core::HeadsView k = view_of(keys, 0, "present_key");
   const core::HeadsView v = view_of(values, 0, "present_value");
 
-  const encodings::AttentionShape shape = attention_shape(q, k, v);
+  const encodings::AttentionShape shape = attention::attention_shape(q, k, v);
   attention::AttentionOptions options;
   options.scale = attributes.scale;
   options.soft_cap = attributes.softcap;
