@@ -177,7 +177,8 @@ TEST_F(AttendOptions, PositionsKeyStateAndAngles) {
 
 // Every encoding that reads distances, at keys in another order with a gap, forward and backward.
 TEST_F(AttendOptions, PositionsOfDistances) {
-  const std::vector<std::int64_t> at = {4, 9, 11, 0, 1, 2}, keys_at = {9, 0, 11, 4, 30, 2, 1, 0, 3, 4};
+  const std::vector<std::int64_t> at = {4, 9, 11, 0, 1, 2},
+                                  keys_at = {9, 0, 11, 4, 30, 2, 1, 0, 3, 4};
   const phasor_positions query_positions =
       phasor_positions_integers(at.data(), 1, kBatch, kFewQueries);
   const phasor_positions key_positions =
@@ -206,8 +207,12 @@ TEST_F(AttendOptions, PositionsOfDistances) {
     options_.log_sum_exp = sums.data();
     options_.log_sum_exp_count = sums.size();
     ASSERT_EQ(phasor_attend(rope_.get(), &q_->c, &k_->c, &v_->c, &out_->c, &options_), PHASOR_OK);
-    Tensor d_q(kFewQueries, kHeads, 0.0F, kDim, kBatch), same_q = d_q;
-    Tensor d_k(kFewKeys, kKeyHeads, 0.0F, kDim, kBatch), d_v = d_k, same_k = d_k, same_v = d_k;
+    Tensor d_q(kFewQueries, kHeads, 0.0F, kDim, kBatch);
+    Tensor same_q(kFewQueries, kHeads, 1.0F, kDim, kBatch);
+    Tensor d_k(kFewKeys, kKeyHeads, 0.0F, kDim, kBatch),
+        d_v(kFewKeys, kKeyHeads, 0.0F, kDim, kBatch);
+    Tensor same_k(kFewKeys, kKeyHeads, 1.0F, kDim, kBatch);
+    Tensor same_v(kFewKeys, kKeyHeads, 1.0F, kDim, kBatch);
     ASSERT_EQ(phasor_attend_backward(rope_.get(), &q_->c, &k_->c, &v_->c, &out_->c, &out_->c,
                                      &d_q.c, &d_k.c, &d_v.c, &options_),
               PHASOR_OK)

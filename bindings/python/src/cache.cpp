@@ -14,6 +14,7 @@
 #include "encoding.hpp"
 #include "module.hpp"
 #include "phasor/attention/kv_cache.hpp"
+#include "phasor/attention/plan.hpp"
 #include "spec.hpp"
 
 namespace phasor::python {
@@ -162,7 +163,10 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   arguments.query_positions = query_positions;
   arguments.threads = threads;
   const OptionsArgument options(arguments, view, keys.tokens);
-  const EncodingArgument argument(encoding, self.value.attention_shape(view, options.get()));
+  // The rotation of the cache alone reads no distance.
+  const EncodingArgument argument(encoding, encoding.is_none()
+                                                ? attention::attention_shape(view, keys, values)
+                                                : self.value.attention_shape(view, options.get()));
   Output output(out, array, output_shape(array, values.head_dim), "KVCache.attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
   encodings::ScoreTerms terms = argument.terms();

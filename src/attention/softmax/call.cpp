@@ -260,7 +260,8 @@ Call make_call(const char* where, const encodings::ScoreTerms& terms, const Atte
               .query_tokens = rows_for(options.query_positions, sizes.queries, call.most_queries),
               .key_tokens = rows_for(options.key_positions, sizes.keys, call.most_keys)});
   find_places(where, call);
-  call.distances = seen_distances(call, Hidden::by_token);
+  if (terms.query_rows || terms.key_rows || terms.value_rows)
+    call.distances = seen_distances(call, Hidden::by_token);
   check_distances(where, call);
   if (terms.rotation) {
     const core::Rotary& rotary = *terms.rotation;

@@ -44,9 +44,9 @@ struct Call {
   int threads;
   CallMemory& memory;
   Reuse reuse;
-  std::span<const Sequence> sequences;           // in memory
-  DistanceRange distances;                       // that queries may see
-  std::int64_t bias_first = 0, bias_last = 0;    // columns of the bias
+  std::span<const Sequence> sequences;         // in memory
+  DistanceRange distances;                     // that queries may see, if there are tables of rows
+  std::int64_t bias_first = 0, bias_last = 0;  // columns of the bias
   std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
   std::optional<Rotator> query_rotator, key_rotator;
   // Whether the memory of the forward pass (but for few_queries.cpp) and of the backward pass, with

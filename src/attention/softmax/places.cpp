@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 
 #include "phasor/core/internal/positions.hpp"
@@ -20,9 +19,12 @@ constexpr std::int64_t kMostPlace = std::int64_t{1} << 28;
 // Beyond, neighbouring integers are no longer distinct as double.
 constexpr double kMostPosition = 0x1p53;
 
-double first_fraction(const Positions& positions) {
-  return *std::find_if(positions.floats, positions.floats + positions.count(),
-                       [](double at) { return at != std::floor(at); });
+std::optional<double> first_fraction(const Positions& positions) {
+  if (positions.kind != Positions::Kind::floats) return std::nullopt;
+  const double* const end = positions.floats + positions.count();
+  const double* const found =
+      std::find_if(positions.floats, end, [](double at) { return at != std::floor(at); });
+  return found == end ? std::nullopt : std::optional(*found);
 }
 
 core::PositionBounds check_side(const char* where, const char* name, const Positions& positions,
@@ -33,10 +35,10 @@ core::PositionBounds check_side(const char* where, const char* name, const Posit
                    " with ", positions.axes, " axes"));
   }
   const core::PositionBounds bounds = core::check_positions(positions, 1, x.batch, x.tokens);
-  if (!bounds.integral) {
+  if (const std::optional<double> fraction = first_fraction(positions)) {
     refuse(ErrorCode::unsupported, where,
            message("an encoding that reads distances needs whole numbers as ", name, ", got ",
-                   first_fraction(positions)));
+                   *fraction));
   }
   if (std::fmax(std::fabs(bounds.low), std::fabs(bounds.high)) > kMostPosition) {
     refuse(
@@ -227,22 +229,15 @@ DistanceRange even_distances(const Call& call, const Sequence& s) {
 
 // The lowest and highest position of one batch row.
 DistanceRange row_positions(const Positions& positions, std::int64_t tokens, std::int64_t row) {
-  if (positions.kind == Positions::Kind::offset)
-    return {positions.offset, positions.offset + tokens - 1};
-  core::PositionCursor cursor(positions, 1, tokens, row * tokens);
-  DistanceRange range{std::numeric_limits<std::int64_t>::max(),
-                      std::numeric_limits<std::int64_t>::min()};
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    std::int64_t position = 0;
-    cursor.next(&position);
-    range = {std::min(range.low, position), std::max(range.high, position)};
-  }
-  return range;
-}
-
-bool has_distances(const core::PositionBounds& bounds, int axes) noexcept {
-  return axes == 1 && bounds.integral &&
-         std::fmax(std::fabs(bounds.low), std::fabs(bounds.high)) <= kMostPosition;
+  const auto of_list = [&](const auto* values) {
+    values += positions.batch == 0 ? 0 : row * tokens;
+    const auto [low, high] = std::minmax_element(values, values + tokens);
+    return DistanceRange{static_cast<std::int64_t>(*low), static_cast<std::int64_t>(*high)};
+  };
+  if (positions.kind == Positions::Kind::integers) return of_list(positions.integers);
+  if (positions.kind == Positions::Kind::floats) return of_list(positions.floats);
+  // Counted, in packed sequences each from the same number.
+  return {positions.offset, static_cast<std::int64_t>(*positions.largest(tokens))};
 }
 
 }  // namespace
@@ -261,7 +256,8 @@ encodings::AttentionShape attention_shape(const AttentionSizes& sizes,
   const auto check = [&](const std::optional<Positions>& positions, std::int64_t tokens) {
     if (!positions) return;
     const auto bounds = core::check_positions(*positions, positions->axes, sizes.batch, tokens);
-    known = known && has_distances(bounds, positions->axes);
+    known = known && positions->axes == 1 && !first_fraction(*positions) &&
+            std::fmax(std::fabs(bounds.low), std::fabs(bounds.high)) <= kMostPosition;
   };
   check(queries, sizes.queries);
   check(keys, sizes.keys);

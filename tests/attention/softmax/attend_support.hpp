@@ -208,7 +208,7 @@ class Problem {
     return encodings::shared_rows<const float>(numbers(rows * dim), rows, dim);
   }
   [[nodiscard]] std::int64_t farthest() const {
-    return std::max(what.queries + what.keys, ids.farthest());
+    return std::max(what.queries + what.keys, ids.farthest);
   }
   [[nodiscard]] bool reads_rows_by_position() const {
     return what.terms == Terms::tupe || what.terms == Terms::tupe_first ||

@@ -38,10 +38,27 @@ struct GivenIds {
   // `lowest` is the lowest of scattered ids.
   GivenIds(PositionIds kind, std::int64_t batch, std::int64_t query_count, std::int64_t key_count,
            std::int64_t lowest, std::mt19937_64& random) {
+    if (kind == PositionIds::by_default) return;
+    fill(kind, batch, query_count, key_count, lowest, random);
+    if (queries.empty() || keys.empty()) return;
+    const auto [low, high] = std::minmax_element(queries.begin(), queries.end());
+    const auto [first, last] = std::minmax_element(keys.begin(), keys.end());
+    farthest = std::max(*high - *first, *last - *low);
+  }
+
+  // The largest |m - n| of any two; 0 without ids.
+  std::int64_t farthest = 0;
+  // The rows of a table with a row per position.
+  [[nodiscard]] static std::int64_t rows_of(const std::vector<std::int64_t>& ids) {
+    return ids.empty() ? 0 : *std::max_element(ids.begin(), ids.end()) + 1;
+  }
+
+ private:
+  void fill(PositionIds kind, std::int64_t batch, std::int64_t query_count, std::int64_t key_count,
+            std::int64_t lowest, std::mt19937_64& random) {
     const auto uniform = [&](std::int64_t low, std::int64_t high) {
       return std::uniform_int_distribution<std::int64_t>(low, high)(random);
     };
-    if (kind == PositionIds::by_default) return;
     if (kind == PositionIds::scattered) {
       for (std::int64_t i = 0; i < batch * query_count; ++i)
         queries.push_back(uniform(lowest, 400));
@@ -78,17 +95,6 @@ struct GivenIds {
       }
       keys.insert(keys.end(), row.begin(), row.end());
     }
-  }
-
-  // The largest |m - n| of any two, and the rows of a table with a row per position.
-  [[nodiscard]] std::int64_t farthest() const {
-    if (queries.empty() || keys.empty()) return 0;
-    const auto [low, high] = std::minmax_element(queries.begin(), queries.end());
-    const auto [first, last] = std::minmax_element(keys.begin(), keys.end());
-    return std::max(*high - *first, *last - *low);
-  }
-  [[nodiscard]] static std::int64_t rows_of(const std::vector<std::int64_t>& ids) {
-    return ids.empty() ? 0 : *std::max_element(ids.begin(), ids.end()) + 1;
   }
 };
 
