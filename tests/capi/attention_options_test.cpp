@@ -188,7 +188,8 @@ TEST_F(AttendOptions, PositionsOfDistances) {
         R"({"encoding": "t5", "relative_attention_bias": [[1, 2, 3, 4], [0, 1, 0, 1], [5, 1, 2, 3],
             [2, 2, 1, 0], [1, 0, 0, 1], [3, 2, 1, 0], [1, 1, 0, 0], [0, 2, 0, 4]],
             "max_distance": 20})",
-        R"({"encoding": "transformer_xl", "r_head": {"sinusoidal": {"variant": "concat"}}})"}) {
+        R"({"encoding": "shaw", "clip": 1, "rel_k": [[1, 0, 1, 2, 0, 1, 0, 3],
+            [0, 1, 0, 0, 2, 0, 1, 0], [2, 1, 0, 1, 0, 0, 1, 1]]})"}) {
     SCOPED_TRACE(json);
     reset();
     json_ = json;
@@ -218,9 +219,9 @@ TEST_F(AttendOptions, PositionsOfDistances) {
               PHASOR_OK)
         << phasor_last_error();
     options.threads = 1;
+    const config::LoadedEncoding loaded = config::parse_encoding(json, ".").value_or_throw();
     const encodings::ScoreTerms terms =
-        config::resolve(config::parse_encoding(json, ".").value_or_throw(),
-                        attention::attention_shape(q_->cpp, k_->cpp, v_->cpp, options));
+        config::resolve(loaded, attention::attention_shape(q_->cpp, k_->cpp, v_->cpp, options));
     attention::attend_backward(terms, q_->cpp, k_->cpp, v_->cpp,
                                {out_->cpp, sums.data(), out_->cpp},
                                {same_q.cpp, same_k.cpp, same_v.cpp, {}}, options);

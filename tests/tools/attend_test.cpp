@@ -200,6 +200,7 @@ TEST_F(Attend, positions_of_distances) {
     try {
       want = expected(entry.path().string(), options);
     } catch (const Error& error) {
+      fs::remove(file("Y.npy"));
       expect_refusal(attend(entry.path().string(), {"--positions", positions}), "attend", {});
       EXPECT_EQ(error.code(), ErrorCode::out_of_range) << error.what();
       continue;

@@ -189,7 +189,7 @@ def test_masks_count_tokens() -> None:
         ("t5", np.arange(TOKENS) * 0.5, "key_positions.* 0.5", "unsupported"),
         ("shaw", np.zeros((3, BATCH, TOKENS)), "key_positions .*3 axes", "unsupported"),
         ("alibi", np.arange(TOKENS) << 30, "2\\^28", "out_of_range"),
-        ("bert_relative", np.arange(TOKENS) * 20, "query_rows .*-152", "out_of_range"),
+        ("bert_relative", np.arange(TOKENS) * 20, "query_rows .*-160", "out_of_range"),
         ("tupe", np.arange(TOKENS) - 1, "key_positions .*-1", "out_of_range"),
         ("tupe", np.arange(TOKENS) * 10, "extra_key .*81 rows, got 41", "shape_mismatch"),
         ("alibi", np.arange(TOKENS + 1), r"\[10\]", "shape_mismatch"),
