@@ -175,6 +175,32 @@ bool bias_fits(const Call& call) {
   return !call.has_bias() || farthest <= call.most_queries + call.most_keys;
 }
 
+std::size_t key_place_count(const Call& call, std::int64_t tokens) noexcept {
+  return static_cast<std::size_t>(call.k.batch * tokens + kernels::kTileKeys);
+}
+void reserve_places(const Call& call) {
+  Places& places = call.memory.places;
+  const auto queries = static_cast<std::size_t>(call.q.batch * call.q.tokens);
+  const std::size_t keys =
+      key_place_count(call, std::max(call.k.tokens, call.memory.room_for_keys));
+  for (auto* values : {&places.queries, &places.query_runs}) values->reserve(queries);
+  for (auto* values : {&places.keys, &places.key_runs}) values->reserve(keys);
+}
+void write_places(const char* where, const Call& call, const Side& queries, const Side& keys) {
+  Places& places = call.memory.places;
+  for (auto* values : {&places.queries, &places.query_runs})
+    values->resize(static_cast<std::size_t>(call.q.batch * call.q.tokens));
+  for (auto* values : {&places.keys, &places.key_runs})
+    values->resize(key_place_count(call, call.k.tokens));
+  for (const Sequence& s : call.sequences) {
+    if (!has_tokens(s)) continue;
+    const std::int64_t query = s.batch * call.q.tokens + s.first_query;
+    const std::int64_t key = s.batch * call.k.tokens + s.first_key;
+    queries.write(where, s, places.queries.data() + query, places.query_runs.data() + query);
+    keys.write(where, s, places.keys.data() + key, places.key_runs.data() + key);
+  }
+}
+
 // A sequence's pairs that are not hidden: both ends of the keys that a query sees rise with the query.
 std::optional<DistanceRange> scattered_distances(const Call& call, const Sequence& s,
                                                  Hidden hidden) {
@@ -338,25 +364,10 @@ void find_places(const char* where, Call& call) {
       s.shift = queries.start(s) - s.origin - s.offset;
       is_even = is_even && queries.is_even(s) && keys.is_even(s);
     }
-    if (!is_even || !bias_fits(call)) {
-      const auto query_count = static_cast<std::size_t>(call.q.batch * call.q.tokens);
-      const auto keys_for = [&](std::int64_t tokens) {
-        return static_cast<std::size_t>(call.k.batch * tokens + kernels::kTileKeys);
-      };
-      places.queries.resize(query_count);
-      places.query_runs.resize(query_count);
-      for (auto* values : {&places.keys, &places.key_runs}) {
-        values->reserve(keys_for(std::max(call.k.tokens, call.memory.room_for_keys)));
-        values->resize(keys_for(call.k.tokens));
-      }
-      for (const Sequence& s : call.sequences) {
-        if (!has_tokens(s)) continue;
-        const std::int64_t query = s.batch * call.q.tokens + s.first_query;
-        const std::int64_t key = s.batch * call.k.tokens + s.first_key;
-        queries.write(where, s, places.queries.data() + query, places.query_runs.data() + query);
-        keys.write(where, s, places.keys.data() + key, places.key_runs.data() + key);
-      }
-    }
+    const bool scattered = !is_even || !bias_fits(call);
+    // A cache may leave gaps later on.
+    if (scattered || call.memory.room_for_keys > 0) reserve_places(call);
+    if (scattered) write_places(where, call, queries, keys);
   }
   find_bias_columns(call);
 }
