@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/encodings/trained_table.hpp"
 #include "phasor/attention.hpp"
+#include "phasor/encodings/score_terms.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // GGUF files: any bytes give metadata and tensors inside them, or an error of one line.
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -21,7 +21,8 @@ SCALINGS = [
     {"type": "ntk", "factor": 4.0},
     {"type": "ntk_by_parts", "factor": 4.0, "original_max_position_embeddings": 2048},
     {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1,
-     "mscale": 1.0, "mscale_all_dim": 0.5, "attention_factor": 1.2, "truncate": False},
+     "mscale": 1.0, "mscale_all_dim": 0.5, "attention_factor": 1.2, "truncate": False,
+     "extrapolation_factor": 0.5},
     {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
      "original_max_position_embeddings": 8192},
     {"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0],
@@ -87,7 +88,9 @@ def configs():
         spec = {"head_dim": 4, "base": 10000.0, "layout": "half", "max_position_embeddings": 8192, "scaling": scaling}
         put("config", f"plain_{scaling['type']}.json", json.dumps(spec))
     axes = [{"mrope": {"sections": [1, 1, 2], "order": "interleaved"}}, {"axial": "per_half_head"},
-            {"xpos": {"scale_base": 512, "gamma": 0.4, "centre": 2.5}}, {"rotary_dim": 4, "rotary_offset": 2}]
+            {"xpos": {"scale_base": 512, "gamma": 0.4, "centre": 2.5}}, {"rotary_dim": 4, "rotary_offset": 2},
+            {"frequencies": [1.0, 0.1, 0.01, 0.001], "amplitude": 1.25, "mrope": {"sections": [1, 2, 1, 0]}},
+            {"frequency_factors": [1.0, 2.0, 4.0, 8.0], "axial": "concatenated"}]
     for extra in axes:
         put("config", f"plain_{next(iter(extra))}.json", json.dumps({"head_dim": 8, **extra}))
     # Words of the file that appear in messages.

@@ -1,5 +1,5 @@
 // safetensors files: any bytes give tensors inside them, or an error of one line.
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
 #include <array>
@@ -35,7 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require_one_line(file.error());
     return 0;
   }
-  fuzz::require(file->head().size() <= size);
   touch(*file, bytes);
   return 0;
 }

@@ -10,8 +10,8 @@
 #include "core/buffer.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/linear.hpp"
-#include "phasor/attention/plan.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/rotary_bench.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::bench {
 

@@ -1,28 +1,23 @@
 #include "attention/peak.hpp"
 
 #include "attention/peak_loops.hpp"
+#include "phasor/core/internal/kernel_levels.hpp"
 
 namespace phasor::bench {
 
-extern const PeakLoops peaks_generic;
-#if defined(PHASOR_X86_LEVELS)
-extern const PeakLoops peaks_x86_64_v3;
-extern const PeakLoops peaks_x86_64_v4;
-#endif
+extern const PeakLoops peaks_generic, peaks_x86_64_v3, peaks_x86_64_v4;
 
 namespace {
 
+// The loops are compiled for fewer levels than the kernels.
 const PeakLoops& peak_loops_for(core::InstructionSet isa) {
-  switch (core::resolve_instruction_set(isa)) {
 #if defined(PHASOR_X86_LEVELS)
-    case core::InstructionSet::x86_64_v3:
-      return peaks_x86_64_v3;
-    case core::InstructionSet::x86_64_v4:
-      return peaks_x86_64_v4;
+  return core::KernelLevels<PeakLoops>{&peaks_generic, &peaks_generic, &peaks_x86_64_v3,
+                                       &peaks_x86_64_v4}
+      .of(isa);
+#else
+  return core::KernelLevels<PeakLoops>{&peaks_generic}.of(isa);
 #endif
-    default:
-      return peaks_generic;
-  }
 }
 
 volatile float sink = 0.0F;  // keeps the result from being optimised away

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::bench {
 

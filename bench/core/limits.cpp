@@ -1,29 +1,24 @@
 #include "core/limits.hpp"
 
 #include "core/limit_loops.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
+#include "phasor/core/internal/kernel_levels.hpp"
 
 namespace phasor::bench {
 
-extern const LimitLoops limits_generic;
-#if defined(PHASOR_X86_LEVELS)
-extern const LimitLoops limits_x86_64_v3;
-extern const LimitLoops limits_x86_64_v4;
-#endif
+extern const LimitLoops limits_generic, limits_x86_64_v3, limits_x86_64_v4;
 
 namespace {
 
+// The loops are compiled for fewer levels than the kernels.
 const LimitLoops& loops_for(core::InstructionSet isa) {
-  switch (core::resolve_instruction_set(isa)) {
 #if defined(PHASOR_X86_LEVELS)
-    case core::InstructionSet::x86_64_v3:
-      return limits_x86_64_v3;
-    case core::InstructionSet::x86_64_v4:
-      return limits_x86_64_v4;
+  return core::KernelLevels<LimitLoops>{&limits_generic, &limits_generic, &limits_x86_64_v3,
+                                        &limits_x86_64_v4}
+      .of(isa);
+#else
+  return core::KernelLevels<LimitLoops>{&limits_generic}.of(isa);
 #endif
-    default:
-      return limits_generic;
-  }
 }
 
 struct Piece {

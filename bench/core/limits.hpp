@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::bench {
 

@@ -6,9 +6,9 @@
 
 #include "core/buffer.hpp"
 #include "core/limits.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/reference.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/timing.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::bench {
 

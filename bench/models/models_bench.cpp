@@ -10,8 +10,8 @@
 #include "attention/peak.hpp"
 #include "core/buffer.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/tensor.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/io/tensors.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 namespace phasor::bench {
 namespace {

@@ -5,7 +5,7 @@
 
 SmolLM2-135M-Instruct from its GGUF file (`./dev model`), one thread each, the same prompt. llama.cpp is the server of
 the PyPI package xllamacpp, timed by itself, without prompt cache; transformers dequantises the same file to float32
-(`logits_to_keep` 1 in prefill, a cache in decode). Each round runs every engine once, in turns that start with another
+(`logits_to_keep` 1 in prefill, a cache in decode). Each round runs every engine once, starting with another
 engine; a figure is the median over the rounds, a ratio the median of the rounds' ratios.
 
 --isa avx2 holds ours to AVX2 by its option and torch by ATEN_CPU_CAPABILITY, MKL_ENABLE_INSTRUCTIONS and

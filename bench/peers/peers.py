@@ -5,7 +5,7 @@
 
 Needs phasor and NumPy; measures each peer that can be imported: torch (the forms of Hugging Face and of LLaMA, eager
 and compiled; fused and composed attention), rotary-embedding-torch, ONNX Runtime. Both sides are called from Python,
-one thread each, in turns in one process: a figure is the rounds' median, a ratio the median of the rounds' ratios.
+one thread each, alternating in one process: a figure is the rounds' median, a ratio the median of the rounds' ratios.
 `rotary` is 1 x 4096 x 32 x 128 float32, `overhead` one decode token of it, `attention` 8 heads of 64, causal. torch and
 ONNX Runtime allocate their results: they are measured with a cold heap, as a script has it, and with a warm one, as a
 long-running process ends up with.

@@ -57,7 +57,7 @@ def encodings(heads, tokens, dim):
         return x * cos + torch.cat((-second, first), -1) * sin
 
     yield Encoding("rope", {"encoding": "rope", "head_dim": dim, "base": BASE, "layout": "half"}, {}, {
-        "turn, then sdpa": lambda q, k, v: F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True),
+        "rotate, then sdpa": lambda q, k, v: F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True),
         "composed": lambda q, k, v: softmax_product((rotated(q) * scale) @ rotated(k).mT, v, hidden)})
 
     buckets = t5_buckets(distance)

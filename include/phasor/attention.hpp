@@ -4,11 +4,9 @@
 #include "phasor/attention/decay.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/linear.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/position_ids.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
-#include "phasor/encodings/absolute.hpp"
 #include "phasor/encodings/encoding.hpp"
 #include "phasor/rope.hpp"
 
@@ -16,6 +14,7 @@ namespace phasor {
 
 // Encodings other than RoPE, and the terms they add to attention.
 using encodings::Alibi;
+using encodings::attention_shape;
 using encodings::AttentionShape;
 using encodings::BertRelative;
 using encodings::Deberta;

@@ -2,9 +2,8 @@
 #pragma once
 
 #include "phasor/attention.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/generate.hpp"
 #include "phasor/models/roformer.hpp"

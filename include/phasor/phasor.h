@@ -4,8 +4,9 @@
  * Failure   Every function that can fail returns a phasor_status and leaves its outputs untouched when
  *           it does: arrays, *out and handles are unchanged. phasor_last_error() then returns one
  *           line that shows the value that was wrong. One exception: after PHASOR_INTERNAL (out of
- *           memory during a computation) arrays of numbers may be partly written; *out is untouched
- *           even then. No C++ exception leaves a function of this header.
+ *           memory during a computation) and PHASOR_CANCELLED arrays of numbers may be partly written;
+ *           *out and handles are unchanged even then. No C++ exception leaves a function of this
+ *           header.
  * Threads   A function that takes a handle as a pointer to const only reads it: any number of threads
  *           may call such functions on one handle at the same time. A function that takes a pointer to
  *           non-const changes the handle, as _destroy does: no other call may use that handle
@@ -18,7 +19,7 @@
  * Arrays    Lengths are counts of elements.
  * Structs   A struct that may grow in later versions begins with struct_size, which the caller sets to
  *           sizeof the struct (the _init and phasor_positions_* functions do it). Every size since the
- *           struct's first version is accepted: members that an older caller does not have get their
+ *           struct's first version is accepted, up to 1024 bytes: members that an older caller does not have get their
  *           default, members that only a newer caller has must be 0. The library never writes beyond
  *           the caller's struct_size. Structs without struct_size never grow.
  * Choices   int32_t rather than enum types, so that a number outside the list is an error instead of
@@ -52,7 +53,8 @@ typedef enum {
   PHASOR_OUT_OF_RANGE,
   PHASOR_UNSUPPORTED,
   PHASOR_IO,
-  PHASOR_INTERNAL /* also when memory runs out */
+  PHASOR_INTERNAL, /* also when memory runs out */
+  PHASOR_CANCELLED /* phasor_cancellation_request() */
 } phasor_status;
 
 /* This thread's last error, as one line of text; "" before the first. Valid until the thread's next
@@ -137,7 +139,8 @@ enum {
   PHASOR_SCALING_NTK,          /* factor, mixed_b */
   PHASOR_SCALING_DYNAMIC,      /* factor and original_length, or alpha */
   PHASOR_SCALING_NTK_BY_PARTS, /* factor, original_length, beta_0 ... extrapolation_factor */
-  PHASOR_SCALING_YARN,         /* factor, original_length, beta_fast ... attention_factor */
+  PHASOR_SCALING_YARN,         /* factor, original_length, beta_fast ... attention_factor,
+                                  extrapolation_factor */
   PHASOR_SCALING_LONGROPE, /* short_factor, long_factor, original_length, factor, attention_factor,
                               mscales */
   PHASOR_SCALING_LLAMA3,   /* factor, original_length, low_freq_factor, high_freq_factor */
@@ -152,9 +155,9 @@ enum { PHASOR_YARN_TRUNCATED = 0, PHASOR_YARN_FRACTIONAL = 1 };
 typedef int32_t phasor_axes;
 enum {
   PHASOR_ONE_AXIS = 0,
-  PHASOR_MROPE_CHUNKED,       /* t...t h...h w...w (Qwen2-VL); sections */
-  PHASOR_MROPE_INTERLEAVED,   /* thwthw... then t (Qwen3-VL); sections */
-  PHASOR_MROPE_ALTERNATING,   /* hwhw... then t (ERNIE 4.5 VL); sections */
+  PHASOR_MROPE_CHUNKED,       /* t...t h...h w...w e...e (Qwen2-VL); 3 or 4 sections */
+  PHASOR_MROPE_INTERLEAVED,   /* thwthw... then t (Qwen3-VL), or e; 3 or 4 sections */
+  PHASOR_MROPE_ALTERNATING,   /* hwhw... then t (ERNIE 4.5 VL); 3 sections */
   PHASOR_AXIAL_CONCATENATED,  /* Qwen2-VL vision */
   PHASOR_AXIAL_ALTERNATING,   /* Pixtral */
   PHASOR_AXIAL_PER_HALF_HEAD, /* Gemma 4 vision, ChatGLM v1 */
@@ -173,8 +176,8 @@ enum {
 typedef struct {
   uint32_t struct_size;
   phasor_pair_layout layout; /* init: PHASOR_LAYOUT_UNSET */
-  int64_t head_dim;
-  int64_t rotary_dim; /* 0: head_dim - rotary_offset */
+  int64_t head_dim;          /* 0: 2 * frequency_count */
+  int64_t rotary_dim;        /* 0: head_dim - rotary_offset */
   int64_t rotary_offset;
   double base; /* init: 10000 */
 
@@ -199,10 +202,19 @@ typedef struct {
 
   phasor_axes axes;
   phasor_xpos xpos;
-  const int64_t* sections; /* [section_count]; their sum is rotary_dim / 2 */
-  size_t section_count;
+  const int64_t* sections;            /* [section_count]; their sum is rotary_dim / 2 */
+  size_t section_count;               /* rows of positions */
   double xpos_scale_base, xpos_gamma; /* init: 512, 0.4 */
   double xpos_centre;
+
+  /* Radians per position in place of base^(-2i/rotary_dim), one for each pair; base
+   * keeps its init value, scaling is default or linear. 0 of them: none. */
+  const double* frequencies; /* [frequency_count], rotary_dim / 2 */
+  size_t frequency_count;
+  /* Divide the scaled frequencies, one for each pair (ggml's freq_factors). 0 of them: none. */
+  const double* frequency_factors; /* [frequency_factor_count], rotary_dim / 2 */
+  size_t frequency_factor_count;
+  double amplitude; /* init: 1; times that of the scaling */
 } phasor_rope_spec;
 
 /* Sets struct_size and the values named "init" above, the rest to 0; writes struct_size bytes. */
@@ -280,7 +292,8 @@ PHASOR_API void phasor_table_destroy(phasor_table* table); /* NULL: does nothing
 /* ---- Rotation
  * ---------------------------------------------------------------------------------------------- */
 
-/* [batch, tokens, heads, head_dim]; strides count elements; features are contiguous. This struct
+/* [batch, tokens, heads, head_dim]; strides count elements and may be negative; features are
+ * contiguous. A view whose elements reach over more than 2^56 bytes is PHASOR_OUT_OF_RANGE. This struct
  * never grows. */
 typedef struct {
   void* data; /* inputs are only read */
@@ -441,7 +454,7 @@ typedef struct phasor_encoding phasor_encoding; /* a position encoding with its 
 
 /* From JSON as `phasor attend --encoding` reads it: {"encoding": "t5", ...}, or a rope's config. json is
  * a 0-terminated string. Tables named as .npy files are read during the call, from `folder` (NULL: the
- * current one). Values that depend on the number of tokens (XLNet's first_distance, the number of
+ * current one) or a folder below it: absolute names and ".." are refused. Values that depend on the number of tokens (XLNet's first_distance, the number of
  * sinusoidal rows) must be given. */
 PHASOR_API phasor_status phasor_encoding_parse(const char* json, const char* folder,
                                                phasor_encoding** out);
@@ -723,6 +736,21 @@ typedef struct {
  * Calls that have started keep the previous one: `user` must stay valid until they return. */
 PHASOR_API phasor_status phasor_set_parallel_for(const phasor_parallel_for* parallel_for);
 
+/* ---- Cancellation
+ * ---------------------------------------------------------------------------------------------- */
+
+/* A request to stop. Calls of a thread that watches it, and the threads that work for them, look at it
+ * every few milliseconds and return PHASOR_CANCELLED once it is requested, until it is reset. */
+typedef struct phasor_cancellation phasor_cancellation;
+PHASOR_API phasor_status phasor_cancellation_create(phasor_cancellation** out);
+/* From any thread, or from a signal handler. NULL: does nothing. */
+PHASOR_API void phasor_cancellation_request(phasor_cancellation* cancellation);
+PHASOR_API void phasor_cancellation_reset(phasor_cancellation* cancellation);
+/* No other thread may watch it any more; the calling one then watches nothing. NULL: does nothing. */
+PHASOR_API void phasor_cancellation_destroy(phasor_cancellation* cancellation);
+/* What later calls of this thread watch; NULL: nothing. */
+PHASOR_API void phasor_set_cancellation(const phasor_cancellation* cancellation);
+
 /* ---- Models
  * ---------------------------------------------------------------------------------------------- */
 
@@ -776,7 +804,8 @@ PHASOR_API phasor_status phasor_sequence_truncate(phasor_sequence* sequence, int
 PHASOR_API phasor_status phasor_sequence_shift(phasor_sequence* sequence, int64_t keep,
                                                int64_t drop);
 /* Runs `count` more ids of the sequence. The last token's logits, [vocabulary], are written unless
- * logits is NULL. One call at a time per model, of this and of phasor_generate. */
+ * logits is NULL. One call at a time per model, of this and of phasor_generate. Numbers that exceed
+ * float32 are PHASOR_OUT_OF_RANGE, with the first layer where they do; the sequence is unchanged. */
 PHASOR_API phasor_status phasor_model_forward(phasor_model* model, phasor_sequence* sequence,
                                               const int64_t* ids, size_t count, float* logits,
                                               size_t logits_count);

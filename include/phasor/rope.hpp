@@ -3,12 +3,10 @@
 #pragma once
 
 #include "phasor/config/config.hpp"
-#include "phasor/core/angles.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/instruction_set.hpp"
-#include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
 
@@ -25,6 +23,8 @@ using encodings::MropeAxes;
 using encodings::NtkByPartsScaling;
 using encodings::NtkScaling;
 using encodings::ProportionalScaling;
+using encodings::query_scales;
+using encodings::QueryScale;
 using encodings::resolve;
 using encodings::RopeScaling;
 using encodings::RopeSpec;
@@ -70,5 +70,10 @@ using core::rotate;
 using core::rotate_qk;
 using core::RotateOptions;
 using core::Rotation;
+
+// Stopping a long call.
+using core::Cancellation;
+using core::CancellationPoll;
+using core::CancellationScope;
 
 }  // namespace phasor

@@ -1,9 +1,11 @@
 #include "attention/floats.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "attention/kernels/kernels.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::attention {
@@ -13,12 +15,21 @@ std::size_t padded(std::int64_t count) {
   return static_cast<std::size_t>(count + 2 * kernels::kWidest);
 }
 
+// The first touch of new memory takes most of the time: gigabytes take seconds.
+void clear_floats(float* floats, std::size_t count) {
+  constexpr std::size_t kAtOnce = std::size_t{4} << 20;
+  for (std::size_t first = 0; first < count; first += kAtOnce) {
+    core::throw_if_cancelled();
+    std::memset(floats + first, 0, std::min(kAtOnce, count - first) * sizeof(float));
+  }
+}
+
 }  // namespace
 
 Floats::Floats(std::int64_t count) : count_(count) {
   auto memory = core::allocate_large(padded(count), sizeof(float));
   auto* const floats = reinterpret_cast<float*>(memory.get());
-  std::memset(floats, 0, padded(count) * sizeof(float));
+  clear_floats(floats, padded(count));
   memory_ = std::shared_ptr<float[]>(std::move(memory), floats);
 }
 
@@ -31,7 +42,7 @@ void Floats::reset(std::int64_t count) {
     *this = Floats();  // freed before the larger block is allocated
     *this = Floats(count);
   } else if (count > 0) {
-    std::memset(memory_.get(), 0, padded(count) * sizeof(float));
+    clear_floats(memory_.get(), padded(count));
   }
 }
 

@@ -11,15 +11,15 @@ namespace phasor::attention {
 class Floats {
  public:
   Floats() = default;
-  // throws   std::bad_alloc
+  // throws   std::bad_alloc; Error(cancelled)
   explicit Floats(std::int64_t count);
   // Room for `count` floats of any value; allocates zeros if the present memory is smaller.
   //
-  // throws   std::bad_alloc
+  // throws   std::bad_alloc; Error(cancelled)
   void reserve(std::int64_t count);
   // Room for `count` floats, all zero; allocates if the present memory is smaller.
   //
-  // throws   std::bad_alloc
+  // throws   std::bad_alloc; Error(cancelled)
   void reset(std::int64_t count);
   [[nodiscard]] float* data() const noexcept { return memory_.get(); }
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -61,15 +62,8 @@ void append_run(Ids& ids, std::int64_t first, std::int64_t count) {
 }  // namespace
 
 std::string_view name_of(Split split) noexcept {
-  switch (split) {
-    case Split::contiguous:
-      return "contiguous";
-    case Split::zigzag:
-      return "zigzag";
-    case Split::striped:
-      return "striped";
-  }
-  return "unknown";
+  static constexpr core::EnumNames<Split::striped> kNames("contiguous", "zigzag", "striped");
+  return kNames[split];
 }
 
 std::vector<std::int64_t> boundaries_of(std::span<const std::int64_t> lengths) {

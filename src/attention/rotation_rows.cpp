@@ -22,6 +22,7 @@ bool same_rows(const core::Rotary& a, const core::Rotary& b) noexcept {
   };
   return a.frequencies.amplitude() == b.frequencies.amplitude() &&
          std::ranges::equal(a.frequencies.values(), b.frequencies.values()) &&
+         a.frequencies.axis_count() == b.frequencies.axis_count() &&
          std::ranges::equal(a.frequencies.axes(), b.frequencies.axes()) && same_growth();
 }
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/view.hpp"
 
 namespace phasor::attention {
@@ -45,12 +46,13 @@ class WideHeads {
 
   // Zeros in the shape of `like`; allocates if the present memory is smaller.
   void reset(const core::ConstHeadsView& like) {
+    core::throw_if_cancelled();
     values_.assign(static_cast<std::size_t>(like.batch * like.tokens * like.heads * like.head_dim),
                    0.0);
     view_ = core::heads_view(values_.data(), like.batch, like.tokens, like.heads, like.head_dim);
   }
   // shape    as the view that it was made from
-  void assign(const core::ConstHeadsView& view) noexcept {
+  void assign(const core::ConstHeadsView& view) {
     for_each_row([&](std::int64_t b, std::int64_t t, std::int64_t h, double* row) {
       std::copy_n(wide_row(view, b, t, h), view.head_dim, row);
     });
@@ -64,6 +66,7 @@ class WideHeads {
   void for_each_row(const Act& act) const {
     for (std::int64_t b = 0; b < view_.batch; ++b) {
       for (std::int64_t t = 0; t < view_.tokens; ++t) {
+        core::throw_if_cancelled();
         for (std::int64_t h = 0; h < view_.heads; ++h) act(b, t, h, wide_row(view_, b, t, h));
       }
     }

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/phasor.h"

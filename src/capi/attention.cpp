@@ -7,7 +7,6 @@
 #include "capi/attention_options.hpp"
 #include "capi/edge.hpp"
 #include "capi/handles.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/phasor.h"

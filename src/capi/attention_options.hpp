@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
 #include "phasor/phasor.h"
 

@@ -10,7 +10,6 @@
 #include "capi/edge.hpp"
 #include "capi/handles.hpp"
 #include "phasor/attention/kv_cache.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/phasor.h"
 
 struct phasor_cache {
@@ -195,7 +194,7 @@ phasor_status phasor_cache_attend(const phasor_cache* cache, const phasor_encodi
     // The rotation of the cache alone reads no distance.
     encodings::ScoreTerms terms =
         terms_of(encoding, encoding == nullptr
-                               ? attention::attention_shape(queries, keys, cache->cache.values())
+                               ? encodings::attention_shape(queries, keys, cache->cache.values())
                                : cache->cache.attention_shape(queries, chosen));
     // The cache has rotated its keys already: queries get the same rotation, besides other terms.
     if (!terms.rotation) terms.rotation = cache->cache.spec().rotary;

@@ -2,22 +2,35 @@
 
 #include <string>
 
+#include "phasor/core/internal/per_thread.hpp"
+
 namespace phasor::capi {
 namespace {
 
-thread_local std::string last_error;
+struct LastError {
+  std::string text;
+};
+thread_local const char* last_error = "";  // static text, or that of LastError
 
 }  // namespace
 
-const char* last_error_text() noexcept { return last_error.c_str(); }
+const char* last_error_text() noexcept { return last_error; }
 
 phasor_status fail(phasor_status status, const char* text) noexcept {
+  last_error = "phasor: out of memory for the text of this error";
+  auto* const own = core::per_thread<LastError>();
+  if (own == nullptr) return status;
   try {
-    last_error = text;
-  } catch (...) {
-    last_error.clear();
+    own->text = text;
+    last_error = own->text.c_str();
+  } catch (...) {  // the text above
   }
   return status;
+}
+
+phasor_status out_of_memory() noexcept {
+  last_error = "phasor: out of memory";
+  return PHASOR_INTERNAL;
 }
 
 phasor_status status_of(ErrorCode code) noexcept {
@@ -32,6 +45,8 @@ phasor_status status_of(ErrorCode code) noexcept {
       return PHASOR_UNSUPPORTED;
     case ErrorCode::io:
       return PHASOR_IO;
+    case ErrorCode::cancelled:
+      return PHASOR_CANCELLED;
     case ErrorCode::internal:
       break;
   }

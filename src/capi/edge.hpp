@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "capi/struct_sizes.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/phasor.h"
 
@@ -17,19 +18,29 @@ namespace phasor::capi {
 
 // Stores the text for phasor_last_error() and returns the status.
 phasor_status fail(phasor_status status, const char* text) noexcept;
+// PHASOR_INTERNAL, with a text that needs no memory.
+phasor_status out_of_memory() noexcept;
 [[nodiscard]] const char* last_error_text() noexcept;
 [[nodiscard]] phasor_status status_of(ErrorCode code) noexcept;
+
+// What phasor_set_cancellation() set for this thread; null: nothing.
+[[nodiscard]] const core::Cancellation* thread_cancellation() noexcept;
 
 // Runs the body of a C function and converts exceptions to a status and a text.
 template <class Body>
 phasor_status guarded(Body body) noexcept {
   try {
-    body();
+    if (const core::Cancellation* const cancellation = thread_cancellation()) {
+      const core::CancellationScope scope(cancellation);
+      body();
+    } else {
+      body();
+    }
     return PHASOR_OK;
   } catch (const Error& error) {
     return fail(status_of(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(PHASOR_INTERNAL, "phasor: out of memory");
+    return out_of_memory();
   } catch (const std::exception& error) {
     return fail(PHASOR_INTERNAL, error.what());
   } catch (...) {
@@ -72,12 +83,14 @@ template <class E>
   return static_cast<E>(number);
 }
 
-// No struct of phasor.h will ever be this large: a larger size is uninitialised memory.
-inline constexpr std::size_t kLargestStruct = 65536;
+// No struct of phasor.h will ever be this large: a larger size is uninitialised memory, or that of
+// something else, and writing as many bytes would damage what follows the struct.
+inline constexpr std::size_t kLargestStruct = 1024;
 
 // throws   Error(invalid_argument) for a size below the struct's first one, or above kLargestStruct
 template <class T>
 void check_struct_size(std::size_t size, std::string_view where, std::string_view what) {
+  static_assert(sizeof(T) <= kLargestStruct / 2, "room for as much again");
   if (size < kFirstSize<T> || size > kLargestStruct) {
     throw Error(ErrorCode::invalid_argument,
                 message(where, ": struct_size of ", what, " must be at least ", kFirstSize<T>,

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "phasor/config/encoding.hpp"
-#include "phasor/core/angles.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/phasor.h"
 
 struct phasor_rope {

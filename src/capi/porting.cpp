@@ -1,7 +1,6 @@
 // The porting tools in C: what `phasor VERB --json` prints.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,15 +11,14 @@
 #include "capi/edge.hpp"
 #include "capi/handles.hpp"
 #include "capi/spec.hpp"
+#include "phasor/core/internal/extent.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/internal/describe.hpp"
 #include "phasor/phasor.h"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/convert.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 
 struct phasor_config {
   phasor::porting::ReadableConfig config;
@@ -68,19 +66,14 @@ io::NpyType npy_type(core::DType dtype) {
 // diagnose reads dense arrays.
 io::NpyArray dense_copy(const core::ConstHeadsView& view, std::string_view where,
                         std::string_view what) {
-  // A product of sizes that overflows would make a small array.
-  std::int64_t elements = 1;
   for (const std::int64_t size : {view.batch, view.tokens, view.heads, view.head_dim}) {
-    if (size < 0 || __builtin_mul_overflow(elements, size, &elements) ||
-        elements > std::numeric_limits<std::int64_t>::max() / 8) {
-      throw Error(
-          ErrorCode::shape_mismatch,
-          message(where, ": ", what,
-                  " must have sizes of at least 0 that fit in memory, "
-                  "got [",
-                  view.batch, ", ", view.tokens, ", ", view.heads, ", ", view.head_dim, "]"));
+    if (size < 0) {
+      refuse(ErrorCode::shape_mismatch,
+             message(where, ": ", what, " must have sizes of at least 0, got ",
+                     core::shape_text(view)));
     }
   }
+  core::check_extent(where, what, view);
   io::NpyArray copy =
       io::make_npy(npy_type(view.dtype), {view.batch, view.tokens, view.heads, view.head_dim});
   const std::size_t width = core::size_of(view.dtype);
@@ -256,11 +249,13 @@ phasor_status phasor_audit_json(const phasor_config* config, const char* layer,
     need(out, kWhere, "out");
     const core::CosSinRows rows = to_rows(table, kWhere, "table");
     const auto count = static_cast<std::int64_t>(row_count);
-    std::int64_t entries = 0;
-    if (count < 0 || rows.pairs < 0 || __builtin_mul_overflow(count, rows.pairs, &entries) ||
-        entries > std::numeric_limits<std::int64_t>::max() / 8) {
-      throw Error(ErrorCode::shape_mismatch, message(kWhere, ": the table must fit in memory, got ",
-                                                     row_count, " rows of ", rows.pairs, " pairs"));
+    const core::Dimension dimensions[] = {{count, rows.token_stride},
+                                          {rows.pairs, rows.pair_stride}};
+    if (count < 0 || rows.pairs < 0 || !core::is_addressable(dimensions, sizeof(double))) {
+      refuse(ErrorCode::shape_mismatch,
+             message(kWhere, ": the table must lie within 2^56 bytes, got ", row_count, " rows of ",
+                     rows.pairs, " pairs with the strides ", rows.token_stride, " and ",
+                     rows.pair_stride));
     }
     if (!(threshold >= 0.0)) {
       throw Error(ErrorCode::invalid_argument,
@@ -268,7 +263,7 @@ phasor_status phasor_audit_json(const phasor_config* config, const char* layer,
     }
     const encodings::RopeSpec spec = layer_spec(config->config.meaning, layer, kWhere);
     std::optional<std::int64_t> length = to_context(context, kWhere);
-    const std::int64_t axes = encodings::resolve_frequencies(spec, length).axis_count();
+    const std::int64_t axes = encodings::axis_count(spec.axes);
     std::vector<double> places;
     need_array(positions, position_count, kWhere, "positions");
     if (positions == nullptr) {
@@ -325,6 +320,9 @@ phasor_status phasor_convert_checkpoint(const char* source, const char* destinat
     asked.destination = destination;
     asked.to = *target;
     asked.from = to_layout(from, kWhere);
-    hand_over(porting::convert_json(porting::convert_checkpoint(asked).value_or_throw()), out);
+    asked.before_finish = [&](const porting::ConvertResult& result) {
+      hand_over(porting::convert_json(result), out);
+    };
+    (void)porting::convert_checkpoint(asked).value_or_throw();
   });
 }

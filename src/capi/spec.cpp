@@ -20,6 +20,14 @@ std::vector<T> copied(const T* values, std::size_t count, std::string_view where
   return count == 0 ? std::vector<T>{} : std::vector<T>(values, values + count);
 }
 
+// Of one number per pair. Empty: none, which is not meant if there is an array.
+std::vector<double> copied_list(const double* values, std::size_t count, std::string_view where,
+                                std::string_view what) {
+  if (values != nullptr && count == 0)
+    refuse(message(where, ": ", what, " must have an entry for each pair, got 0 entries"));
+  return copied(values, count, where, what);
+}
+
 // The members of phasor_rope_spec that scalings read, under the names of their fields.
 struct ScalingMember {
   std::string_view name;
@@ -168,6 +176,7 @@ phasor_rope_spec default_spec() {
   spec.struct_size = sizeof(spec);
   spec.layout = PHASOR_LAYOUT_UNSET;
   spec.base = encodings::RopeSpec{}.base;
+  spec.amplitude = encodings::RopeSpec{}.amplitude;
   for (const encodings::ScalingType* type : encodings::scaling_types()) {
     const encodings::RopeScaling scaling = type->make();
     for (const auto& field : type->fields) {
@@ -188,11 +197,12 @@ encodings::RopeSpec to_rope_spec(const phasor_rope_spec* given, std::string_view
   encodings::RopeSpec rope;
   rope.head_dim = spec.head_dim;
   rope.rotary_offset = spec.rotary_offset;
-  rope.rotary_dim = spec.rotary_dim;
-  if (rope.rotary_dim == 0 &&
-      __builtin_sub_overflow(spec.head_dim, spec.rotary_offset, &rope.rotary_dim)) {
-    refuse(message(where, ": rotary_offset must be within head_dim, got ", spec.rotary_offset));
-  }
+  rope.frequencies = copied_list(spec.frequencies, spec.frequency_count, where, "frequencies");
+  rope.frequency_factors =
+      copied_list(spec.frequency_factors, spec.frequency_factor_count, where, "frequency_factors");
+  rope.amplitude = spec.amplitude;
+  if (rope.head_dim == 0) rope.head_dim = encodings::width_of_list(rope);
+  rope.rotary_dim = spec.rotary_dim == 0 ? encodings::rest_of_head(rope) : spec.rotary_dim;
   rope.base = spec.base;
   rope.layout = to_layout(spec.layout, where);
   rope.scaling = to_scaling(spec, where);

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "phasor/config/config.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/phasor.h"
 

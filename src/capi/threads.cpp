@@ -1,4 +1,4 @@
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 #include <cstdint>
 #include <type_traits>

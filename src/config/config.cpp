@@ -9,8 +9,9 @@
 #include "config/plain_spec.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::config {
 namespace {
@@ -50,7 +51,7 @@ Result<ModelConfig> parse_config(std::string_view text, std::string_view name) {
 Result<ModelConfig> read_config(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
   if (io::looks_like_gguf(file)) {
     const Result<io::GgufFile> gguf = io::GgufFile::open(file);
     if (!gguf) return gguf.error();

@@ -39,7 +39,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kNamesEl
 [[nodiscard]] MropeAxes read_mrope(const ObjectReader& reader) {
   MropeAxes axes;
   std::optional<std::vector<std::int64_t>> sections = reader.integers("sections");
-  if (!sections) reader.refuse("sections", "missing key: three integers (temporal, height, width)");
+  if (!sections)
+    reader.refuse("sections", "missing key: an integer for each row of positions, 3 or 4");
   axes.sections = *std::move(sections);
   const std::span<const std::string_view> orders = encodings::names_of_mrope_orders();
   const FieldValue order = read_value(reader, "order", FieldType::word, orders);
@@ -78,8 +79,8 @@ bool is_plain_spec(const ObjectReader& top) {
   constexpr std::array<std::string_view, 9> kModelKeys = {
       "model_type",          "architectures", "hidden_size",   "n_embd",         "embed_dim",
       "num_attention_heads", "text_config",   "vision_config", "rope_parameters"};
-  constexpr std::array<std::string_view, 7> kPlainKeys = {
-      "base", "layout", "scaling", "mrope", "axial", "xpos", "rotary_offset"};
+  constexpr std::array<std::string_view, 8> kPlainKeys = {
+      "base", "layout", "scaling", "mrope", "axial", "xpos", "rotary_offset", "frequencies"};
   constexpr std::array<std::string_view, 5> kRopeKeys = {
       "rope_theta", "rope_scaling", "rotary_emb_base", "rotary_pct", "qk_rope_head_dim"};
   return !has_any(kModelKeys) && (has_any(kPlainKeys) || !has_any(kRopeKeys));
@@ -98,12 +99,15 @@ ModelConfig read_plain_spec(const ObjectReader& top) {
   for (const encodings::Field<RopeSpec>& field : encodings::spec_fields()) {
     const FieldValue value = read_value(top, field);
     if (!std::holds_alternative<std::monostate>(value)) {
+      if (value == FieldValue(std::vector<double>()))
+        top.refuse(field.key, "must have an entry for each pair, got 0 entries");
       if (field.set != nullptr) field.set(spec, value);
-    } else if (field.missing == WhenMissing::error) {
+    } else if (field.missing == WhenMissing::error && !top.has(field.unless)) {
       top.refuse(field.key, "missing key, which a plain spec needs");
     }
   }
-  if (!top.has("rotary_dim")) spec.rotary_dim = spec.head_dim - spec.rotary_offset;
+  if (!top.has("head_dim")) spec.head_dim = encodings::width_of_list(spec);
+  if (!top.has("rotary_dim")) spec.rotary_dim = encodings::rest_of_head(spec);
   config.max_position = top.integer("max_position_embeddings");
   if (config.max_position) config.max_position_key = "max_position_embeddings";
   if (const std::optional<ObjectReader> scaling = top.object("scaling")) {
@@ -120,12 +124,15 @@ ModelConfig read_plain_spec(const ObjectReader& top) {
   const auto given = [&](std::string_view key) {
     return top.has(key) ? std::string(key) : "default of a plain spec";
   };
-  group.sources = {{"head_dim", "head_dim"},
+  group.sources = {{"head_dim", top.has("head_dim") ? "head_dim" : "frequencies"},
                    {"rotary_dim", given("rotary_dim")},
-                   {"base", given("base")},
+                   spec.frequencies.empty() ? Source{"base", given("base")}
+                                            : Source{"frequencies", "frequencies"},
                    {"scaling", top.has("scaling") ? "scaling.type" : "no key: unscaled"},
                    {"softmax_scale", "head_dim^-1/2"}};
-  if (spec.layout) group.sources.push_back({"layout", "layout"});
+  for (const std::string_view key : {"layout", "frequency_factors", "amplitude"}) {
+    if (top.has(key)) group.sources.push_back({std::string(key), std::string(key)});
+  }
   config.head_dim = spec.head_dim;
   group.rope = std::move(spec);
   config.groups.push_back(std::move(group));

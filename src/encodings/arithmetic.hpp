@@ -57,6 +57,9 @@ template <class T>
 template <class T>
 [[nodiscard]] std::vector<T> inverse_frequencies(Setting<T> base, std::int64_t width,
                                                  std::int64_t count) {
+  if constexpr (std::is_same_v<T, DoubleDouble>) {
+    return core::powers(T(2.0) * core::log(base) / T(static_cast<double>(width)), count);
+  }
   std::vector<T> inverse;
   inverse.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {

@@ -80,6 +80,16 @@ std::string_view name_of(const Encoding& encoding) noexcept {
   return kNames[encoding.index()];
 }
 
+AttentionShape attention_shape(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                               const core::ConstHeadsView& v) noexcept {
+  return {.heads = q.heads,
+          .key_heads = k.heads,
+          .head_dim = q.head_dim,
+          .value_dim = v.head_dim,
+          .query_tokens = q.tokens,
+          .key_tokens = k.tokens};
+}
+
 ScoreTerms terms_of(const NoEncoding& /*encoding*/, const AttentionShape& shape) {
   ScoreTerms terms;
   terms.scale = plain_scale(shape);  // RoFormer (2)

@@ -1,10 +1,12 @@
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "io/gguf/dequantise.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/io/internal/posix_file.hpp"
 
 namespace phasor::io {
 
@@ -25,6 +27,9 @@ constexpr std::array<TypeFacts, 23> kTypeFacts{{
     {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
 }};
 static_assert(static_cast<std::size_t>(TensorType::q6_k) + 1 == kTypeFacts.size());
+
+// Bytes of a file that are read at once, on the stack.
+constexpr std::size_t kPiece = std::size_t{16} << 10;
 
 const TypeFacts& facts_of(TensorType type) noexcept {
   return kTypeFacts[static_cast<std::size_t>(type)];
@@ -92,6 +97,38 @@ std::int64_t Tensor::size() const noexcept {
   return product;
 }
 
+std::size_t Tensor::byte_size() const noexcept {
+  const TypeFacts& facts = facts_of(type);
+  return static_cast<std::size_t>(size() / facts.elements) * facts.bytes;
+}
+
+void read_bytes(const Tensor& tensor, std::size_t first, std::span<std::byte> out) {
+  const std::size_t size = tensor.file == nullptr ? tensor.bytes.size() : tensor.byte_size();
+  if (first > size || out.size() > size - first) {
+    refuse(ErrorCode::out_of_range, message("read_bytes: tensor '", tensor.name, "' has ", size,
+                                            " bytes, got ", out.size(), " from byte ", first));
+  }
+  if (tensor.file == nullptr) {
+    std::copy_n(tensor.bytes.begin() + static_cast<std::ptrdiff_t>(first), out.size(), out.begin());
+  } else {
+    (void)read_at(*tensor.file, tensor.offset + first, out).value_or_throw();
+  }
+}
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  const std::size_t size = a.byte_size();
+  if (b.byte_size() != size) return false;
+  std::array<std::array<std::byte, kPiece>, 2> pieces;
+  for (std::size_t done = 0; done < size;) {
+    const std::size_t count = std::min(kPiece, size - done);
+    read_bytes(a, done, std::span(pieces[0]).first(count));
+    read_bytes(b, done, std::span(pieces[1]).first(count));
+    if (std::memcmp(pieces[0].data(), pieces[1].data(), count) != 0) return false;
+    done += count;
+  }
+  return true;
+}
+
 void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out) {
   const std::int64_t size = tensor.size();
   const auto count = static_cast<std::int64_t>(out.size());
@@ -109,8 +146,17 @@ void to_floats(const Tensor& tensor, std::int64_t first, std::span<float> out) {
     refuse(ErrorCode::unsupported, message("to_floats: tensor '", tensor.name, "': type ",
                                            type.name, " cannot be converted to float32"));
   }
-  const std::size_t skipped = static_cast<std::size_t>(first / type.elements) * type.bytes;
-  widen(tensor.type, tensor.bytes.data() + skipped, out);
+  const auto elements = static_cast<std::size_t>(type.elements);
+  std::size_t at = static_cast<std::size_t>(first) / elements * type.bytes;
+  if (tensor.file == nullptr) return widen(tensor.type, tensor.bytes.data() + at, out);
+  std::array<std::byte, kPiece> piece;
+  while (!out.empty()) {
+    const std::size_t blocks = std::min(kPiece / type.bytes, out.size() / elements);
+    read_bytes(tensor, at, std::span(piece).first(blocks * type.bytes));
+    widen(tensor.type, piece.data(), out.first(blocks * elements));
+    at += blocks * type.bytes;
+    out = out.subspan(blocks * elements);
+  }
 }
 
 }  // namespace phasor::io

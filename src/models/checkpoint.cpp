@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::models {
 
@@ -43,7 +44,8 @@ Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 
-Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& given) {
+  const std::filesystem::path path = io::as_folder(given);
   auto state = std::make_unique<State>();
   state->name = io::shown(path);
   if (io::looks_like_gguf(path)) {
@@ -113,17 +115,15 @@ std::vector<std::string> Checkpoint::unread() const {
 
 std::size_t Checkpoint::bytes() const {
   std::size_t sum = 0;
-  for (const io::Tensor* tensor : tensors()) sum += tensor->bytes.size();
+  for (const io::Tensor* tensor : tensors()) sum += tensor->byte_size();
   return sum;
 }
 
-void Checkpoint::release(const io::Tensor& tensor) const noexcept {
-  if (state_->gguf) {
-    state_->gguf->file().release(tensor.bytes);
-    return;
-  }
-  for (const io::SafetensorsCheckpoint::Shard& shard : state_->safetensors->shards()) {
-    if (shard.file.find(tensor.name) == &tensor) shard.file.file().release(tensor.bytes);
+void Checkpoint::check_unchanged() const {
+  std::set<const io::InputFile*> checked;
+  for (const io::Tensor* tensor : tensors()) {
+    if (tensor->file == nullptr || !checked.insert(tensor->file.get()).second) continue;
+    (void)io::check_unchanged(*tensor->file, "read").value_or_throw();
   }
 }
 

@@ -5,9 +5,8 @@
 #include <system_error>
 
 #include "models/decoder/settings.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/text/tokenizer.hpp"
 
@@ -20,7 +19,7 @@ void count_tensors(const Checkpoint& checkpoint, ModelDescription& out) {
     ModelDescription::Type& type = types[std::string(io::name_of(tensor->type))];
     ++type.tensors;
     type.parameters += tensor->size();
-    type.bytes += tensor->bytes.size();
+    type.bytes += tensor->byte_size();
   }
   for (auto& [name, type] : types) {
     type.name = name;

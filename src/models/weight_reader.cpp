@@ -1,6 +1,7 @@
 #include "models/weight_reader.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file_text.hpp"
@@ -47,24 +48,38 @@ Matrix WeightReader::matrix(std::string_view name, std::int64_t rows, std::int64
   const io::Tensor& found = tensor(name, {rows, columns});
   std::vector<TensorRows> ranges;
   for (const RowRange& part : parts) ranges.push_back({&found, part.first, part.count});
-  Matrix packed = Matrix::pack(ranges);
-  checkpoint_.release(found);
-  return packed;
+  return packed(ranges);
+}
+
+Matrix WeightReader::packed(std::span<const TensorRows> parts) const {
+  try {
+    return Matrix::pack(parts);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::io) throw;  // names the file
+    throw io::in_file(checkpoint_.name(), error);
+  }
 }
 
 Matrix WeightReader::matrix_of_stack(std::string_view name, std::int64_t count, std::int64_t index,
                                      std::int64_t rows, std::int64_t columns) {
   const io::Tensor& found = tensor(name, {count, rows, columns});
   const TensorRows range{&found, index * rows, rows};
-  Matrix packed = Matrix::pack({&range, 1});
-  if (index + 1 == count) checkpoint_.release(found);
-  return packed;
+  return packed({&range, 1});
 }
 
 std::vector<float> WeightReader::vector(std::string_view name, std::int64_t size) {
-  const io::Tensor& found = tensor(name, {size});
-  std::vector<float> out(static_cast<std::size_t>(size));
-  io::to_floats(found, 0, out);
+  return floats(tensor(name, {size}));
+}
+
+std::vector<float> WeightReader::floats(const io::Tensor& tensor) const {
+  std::vector<float> out(static_cast<std::size_t>(tensor.size()));
+  io::to_floats(tensor, 0, out);
+  const auto found =
+      std::find_if(out.begin(), out.end(), [](float value) { return !std::isfinite(value); });
+  if (found != out.end()) {
+    refuse(message(checkpoint_.name(), ": tensor ", tensor.name, ": weights must be finite, got ",
+                   *found, " in element ", found - out.begin()));
+  }
   return out;
 }
 
@@ -72,9 +87,7 @@ std::vector<float> WeightReader::values(std::string_view name, std::int64_t size
   const io::Tensor* const found = checkpoint_.find(name);
   if (found == nullptr || found->size() != size) return vector(name, size);
   count(*found);
-  std::vector<float> out(static_cast<std::size_t>(size));
-  io::to_floats(*found, 0, out);
-  return out;
+  return floats(*found);
 }
 
 void WeightReader::skip(std::string_view name) { (void)checkpoint_.find(name); }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 namespace phasor::models {
 
@@ -20,9 +20,9 @@ struct RowRange {
   std::int64_t first = 0, count = 0;
 };
 
-// Every read copies what it needs and releases the file's pages.
-//
-// throws   Error(invalid_argument): a missing tensor; Error(shape_mismatch)
+// throws   Error(invalid_argument): a missing tensor, a weight or scale that is not finite, with the
+//          tensor's name; Error(shape_mismatch); Error(io): the file cannot be read or has become
+//          shorter
 class WeightReader {
  public:
   explicit WeightReader(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -52,6 +52,8 @@ class WeightReader {
   [[nodiscard]] const io::Tensor& tensor(std::string_view name,
                                          std::initializer_list<std::int64_t> shape);
   void count(const io::Tensor& tensor);
+  [[nodiscard]] Matrix packed(std::span<const TensorRows> parts) const;
+  [[nodiscard]] std::vector<float> floats(const io::Tensor& tensor) const;
 
   Checkpoint& checkpoint_;
   std::int64_t parameters_ = 0;

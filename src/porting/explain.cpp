@@ -1,4 +1,4 @@
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "phasor/io/internal/json.hpp"
-#include "phasor/porting/diff.hpp"
 #include "porting/json_values.hpp"
 #include "porting/plan/scaling_keys.hpp"
 
@@ -23,7 +22,7 @@ using encodings::RopeSpec;
 [[nodiscard]] core::Frequencies frequencies_of(const RopeSpec& rope,
                                                std::optional<std::int64_t> context) {
   return std::holds_alternative<encodings::AxialAxes>(rope.axes)
-             ? encodings::axial_frequencies(rope)
+             ? encodings::axial_frequencies(rope, context)
              : encodings::resolve_frequencies(rope, context);
 }
 
@@ -164,7 +163,7 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["head_dim"] = rope.head_dim;
   to["rotary_dim"] = rope.rotary_dim;
   to["rotary_offset"] = rope.rotary_offset;
-  to["base"] = rope.base;
+  to["base"] = json_of(encodings::base_of(rope));
   to["scaling"] = {{"type", encodings::name_of(rope.scaling)}};
   write_scaling_keys(rope.scaling, DefaultKeys::write, to["scaling"]);
   to["axes"] = axes_json(rope);
@@ -198,6 +197,10 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["softmax_scale"] =
       layer.group.softmax_scale == 0.0 ? Json(nullptr) : Json(layer.group.softmax_scale);
   to["window"] = json_of(layer.group.window);
+  const std::optional<encodings::QueryScale>& scale = layer.group.query_scale;
+  to["query_scale"] =
+      !scale ? Json(nullptr)
+             : Json{{"beta", scale->beta}, {"length", scale->length}, {"offset", scale->offset}};
   to["sources"] = Json::object();
   for (const config::Source& source : layer.group.sources) to["sources"][source.what] = source.key;
   return to;
@@ -238,6 +241,9 @@ std::string explain_json(const Explanation& explanation) {
   const config::ModelConfig& config = explanation.config;
   Json to;
   to["model_type"] = config.model_type;
+  to["part"] = config.part;
+  to["other_positions"] =
+      config.other_positions.empty() ? Json(nullptr) : Json(config.other_positions);
   to["max_position_embeddings"] = json_of(config.max_position);
   to["context"] = json_of(explanation.context);
   to["heads"] = json_of(config.heads);

@@ -1,39 +1,21 @@
-#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
-#include "phasor/text/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 
 namespace phasor::text {
 namespace {
 
-struct Named {
-  ChatFormat format;
-  std::string_view name;
-};
-constexpr std::array kNames{
-    Named{ChatFormat::chatml, "chatml"},
-    Named{ChatFormat::llama2, "llama2"},
-    Named{ChatFormat::llama3, "llama3"},
-    Named{ChatFormat::mistral, "mistral"},
-    Named{ChatFormat::mistral_v3, "mistral_v3"},
-    Named{ChatFormat::gemma, "gemma"},
-    Named{ChatFormat::phi3, "phi3"},
-    Named{ChatFormat::zephyr, "zephyr"},
-    Named{ChatFormat::glm4, "glm4"},
-    Named{ChatFormat::command_r, "command_r"},
-};
+constexpr core::EnumNames<ChatFormat::command_r> kFormats("chatml", "llama2", "llama3", "mistral",
+                                                          "mistral_v3", "gemma", "phi3", "zephyr",
+                                                          "glm4", "command_r");
 
-std::string all_names() {
-  std::array<std::string_view, kNames.size()> names;
-  std::transform(kNames.begin(), kNames.end(), names.begin(),
-                 [](const Named& named) { return named.name; });
-  return core::list_text(names);
-}
+std::string all_names() { return core::list_text(kFormats.all()); }
 
 std::string trimmed(std::string_view text) {
   std::size_t begin = 0;
@@ -217,15 +199,10 @@ std::string unescaped(std::string_view text) {
 
 }  // namespace
 
-std::string_view name_of(ChatFormat format) noexcept {
-  for (const Named& named : kNames)
-    if (named.format == format) return named.name;
-  return "";
-}
+std::string_view name_of(ChatFormat format) noexcept { return kFormats[format]; }
 
 Result<ChatFormat> chat_format_of(std::string_view name) {
-  for (const Named& named : kNames)
-    if (named.name == name) return named.format;
+  if (const std::optional<ChatFormat> format = kFormats.find(name)) return *format;
   return Error(ErrorCode::invalid_argument, message("unknown chat format ", unicode::quoted(name),
                                                     "; it must be ", all_names()));
 }
@@ -295,29 +272,11 @@ ChatStyle chat_style(const Tokenizer& tokenizer, const std::optional<std::string
 
 std::string format_chat(ChatFormat format, const std::vector<ChatMessage>& messages) {
   check(format, messages);
-  switch (format) {
-    case ChatFormat::chatml:
-      return chatml(messages);
-    case ChatFormat::llama2:
-      return llama2(messages);
-    case ChatFormat::llama3:
-      return llama3(messages);
-    case ChatFormat::mistral:
-      return mistral(messages);
-    case ChatFormat::mistral_v3:
-      return mistral_v3(messages);
-    case ChatFormat::gemma:
-      return gemma(messages);
-    case ChatFormat::phi3:
-      return phi3(messages);
-    case ChatFormat::zephyr:
-      return zephyr(messages);
-    case ChatFormat::glm4:
-      return glm4(messages);
-    case ChatFormat::command_r:
-      return command_r(messages);
-  }
-  return {};
+  // In the order of ChatFormat.
+  static constexpr std::array kWriters = {chatml, llama2, llama3, mistral, mistral_v3,
+                                          gemma,  phi3,   zephyr, glm4,    command_r};
+  static_assert(kWriters.size() == kFormats.all().size());
+  return kWriters[static_cast<std::size_t>(format)](messages);
 }
 
 }  // namespace phasor::text

@@ -1,6 +1,7 @@
-// Memory that runs out in the n-th allocation of a call, for every n, on any thread: the
-// caller gets std::bad_alloc or the right result, inputs keep their bits, a state stays where it
-// was, and the next call works. A program of its own, since it replaces operator new.
+// Memory that runs out in the n-th allocation of a call, for every n, on any thread, and a call that
+// is cancelled at its n-th look: the caller gets the exception or the right result, inputs keep their
+// bits, a state stays where it was, and the next call works. A program of its own, since it replaces
+// operator new.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,10 +12,11 @@
 
 #include "attention/linear/linear_support.hpp"
 #include "attention/softmax/attend_support.hpp"
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"
+#include "support/cancellation.hpp"
 
 namespace phasor::attention::tests {
 namespace {
@@ -27,31 +29,31 @@ Bytes bytes_of(const std::vector<T>& values) {
   return {begin, begin + values.size() * sizeof(T)};
 }
 
-// Refuses each allocation of call(), one after the other. results() are those of an undisturbed call
-// whenever a call did not throw, and again after each failure; inputs() never change. Returns how
-// many allocations could be refused.
+// Refuses each allocation of call(), one after the other, and cancels it at each look. results() are
+// those of an undisturbed call whenever a call did not throw, and again after each failure; inputs()
+// never change. Returns how many allocations could be refused.
 template <class Call, class Results, class Inputs>
 std::int64_t expect_to_live_on(const Call& call, const Results& results, const Inputs& inputs) {
   call();
   const std::vector<Bytes> expected = results(), given = inputs();
   bool has_result = false;
-  return test::fail_each_allocation(
-      [&] {
-        try {
-          call();
-          has_result = true;
-        } catch (const std::bad_alloc&) {
-          has_result = false;
-        }
-      },
-      [&](std::int64_t index) {
-        EXPECT_EQ(inputs(), given) << "allocation " << index << " was refused";
-        if (has_result) {
-          EXPECT_EQ(results(), expected) << "allocation " << index << " was refused";
-        }
-        call();
-        EXPECT_EQ(results(), expected) << "after allocation " << index << " was refused";
-      });
+  const auto attempt = [&] {
+    try {
+      has_result = test::runs_to_its_end(call);
+    } catch (const std::bad_alloc&) {
+      has_result = false;
+    }
+  };
+  const auto check = [&](std::int64_t index) {
+    EXPECT_EQ(inputs(), given) << "allocation or look " << index;
+    if (has_result) {
+      EXPECT_EQ(results(), expected) << "allocation or look " << index;
+    }
+    call();
+    EXPECT_EQ(results(), expected) << "after allocation or look " << index;
+  };
+  EXPECT_GT(test::cancel_at_each_look(attempt, check), 0);
+  return test::fail_each_allocation(attempt, check);
 }
 
 // One problem with the memory of all its results, so that a call allocates nothing but its own.
@@ -182,17 +184,22 @@ TEST(Allocations, OfAttentionInHalfPrecisionWithPadding) {
                                .padded = Padded::flags});
 }
 
+Case small_wide_case(Terms terms, std::int64_t batch) {
+  return {.terms = terms,
+          .batch = batch,
+          .heads = 4,
+          .key_heads = 2,
+          .queries = 20,
+          .keys = 30,
+          .head_dim = 8,
+          .value_dim = 8,
+          .dtype = DType::f64,
+          .key_dtype = DType::f64};
+}
+
 TEST(Allocations, OfAttentionInDouble) {
   for (const Terms terms : {Terms::rope, Terms::alibi, Terms::t5, Terms::shaw, Terms::everything}) {
-    expect_attention_to_live_on({.terms = terms,
-                                 .heads = 4,
-                                 .key_heads = 2,
-                                 .queries = 20,
-                                 .keys = 30,
-                                 .head_dim = 8,
-                                 .value_dim = 8,
-                                 .dtype = DType::f64,
-                                 .key_dtype = DType::f64});
+    expect_attention_to_live_on(small_wide_case(terms, 1));
   }
 }
 
@@ -291,17 +298,7 @@ TEST(Allocations, OfPlansAndWorkspacesWithPositions) {
 TEST(Allocations, OfPlansAndWorkspacesInDouble) {
   for (const Terms terms : kAllTerms) {
     for (const int threads : {1, 2}) {
-      expect_to_allocate_once({.terms = terms,
-                               .batch = 2,
-                               .heads = 4,
-                               .key_heads = 2,
-                               .queries = 20,
-                               .keys = 30,
-                               .head_dim = 8,
-                               .value_dim = 8,
-                               .dtype = DType::f64,
-                               .key_dtype = DType::f64},
-                              threads);
+      expect_to_allocate_once(small_wide_case(terms, 2), threads);
     }
   }
 }
@@ -380,22 +377,22 @@ TEST(Allocations, OfALinearStateCarriedOn) {
       const Bytes expected = calls.out.bytes();
       LinearState state = past;
       bool has_result = false;
-      const std::int64_t refused = test::fail_each_allocation(
-          [&] {
-            try {
-              calls.forward(&state);
-              has_result = true;
-            } catch (const std::bad_alloc&) {
-              has_result = false;
-            }
-          },
-          [&](std::int64_t index) {
-            EXPECT_EQ(state.tokens(), has_result ? 180 : 90);
-            if (!has_result) calls.forward(&state);
-            EXPECT_EQ(calls.out.bytes(), expected) << "allocation " << index << " was refused";
-            state = past;
-          });
-      EXPECT_GT(refused, 0);
+      const auto attempt = [&] {
+        try {
+          has_result = test::runs_to_its_end([&] { calls.forward(&state); });
+        } catch (const std::bad_alloc&) {
+          has_result = false;
+        }
+      };
+      const auto check = [&](std::int64_t index) {
+        EXPECT_EQ(state.tokens(), has_result ? 180 : 90);
+        if (!has_result) calls.forward(&state);
+        EXPECT_EQ(calls.out.bytes(), expected) << "allocation or look " << index;
+        state = past;
+      };
+      EXPECT_GT(test::cancel_at_each_look(attempt, check), 1);
+      state = past;
+      EXPECT_GT(test::fail_each_allocation(attempt, check), 0);
     }
   }
 }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "capi/support.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 

@@ -1,6 +1,8 @@
 /* Compiled by the C compiler; knows Phasor by phasor.h alone. */
 #include "capi/c_only.h"
 
+#include <signal.h>
+
 #include "phasor/phasor.h"
 
 #define CHECK(condition) \
@@ -155,6 +157,49 @@ const char* phasor_c_cache_walk(void) {
   return NULL;
 }
 
+static phasor_cancellation* stop = NULL;
+
+static void handle_signal(int number) {
+  (void)number;
+  phasor_cancellation_request(stop);
+}
+
+const char* phasor_c_cancellation_walk(void) {
+  phasor_rope_spec spec;
+  phasor_rope* rope = NULL;
+  float x[4] = {1.0F, 2.0F, 3.0F, 4.0F};
+  const phasor_heads view = phasor_dense_heads(x, PHASOR_F32, 1, 1, 1, 4);
+  const phasor_positions positions = phasor_positions_from(1);
+  CHECK(phasor_rope_spec_init(&spec, sizeof spec) == PHASOR_OK);
+  spec.head_dim = 4;
+  spec.layout = PHASOR_HALF;
+  CHECK(phasor_rope_create(&spec, 0, &rope) == PHASOR_OK);
+  CHECK(phasor_cancellation_create(NULL) == PHASOR_INVALID_ARGUMENT);
+  CHECK(phasor_cancellation_create(&stop) == PHASOR_OK);
+  phasor_set_cancellation(stop);
+  CHECK(phasor_rotate_in_place(rope, &positions, &view, NULL, NULL) == PHASOR_OK);
+  CHECK(signal(SIGINT, handle_signal) != SIG_ERR);
+  CHECK(raise(SIGINT) == 0);
+  CHECK(signal(SIGINT, SIG_DFL) != SIG_ERR);
+  const float before = x[0];
+  CHECK(phasor_rotate_in_place(rope, &positions, &view, NULL, NULL) == PHASOR_CANCELLED);
+  CHECK(x[0] == before && phasor_last_error()[0] != '\0');
+  phasor_cancellation_reset(stop);
+  CHECK(phasor_rotate_in_place(rope, &positions, &view, NULL, NULL) == PHASOR_OK);
+  phasor_cancellation_request(stop);
+  phasor_set_cancellation(NULL);
+  CHECK(phasor_rotate_in_place(rope, &positions, &view, NULL, NULL) == PHASOR_OK);
+  phasor_set_cancellation(stop);
+  phasor_cancellation_destroy(stop);
+  stop = NULL;
+  CHECK(phasor_rotate_in_place(rope, &positions, &view, NULL, NULL) == PHASOR_OK);
+  phasor_cancellation_request(NULL);
+  phasor_cancellation_reset(NULL);
+  phasor_cancellation_destroy(NULL);
+  phasor_rope_destroy(rope);
+  return NULL;
+}
+
 const char* phasor_c_text_walk(void) {
   const char text[] = "{\"head_dim\": 8, \"layout\": \"half\", \"max_position_embeddings\": 64}";
   phasor_config* config = NULL;
@@ -275,6 +320,11 @@ static void (*const kFunctions[])(void) = {
     FUNCTION(phasor_convert_checkpoint),
     FUNCTION(phasor_available_threads),
     FUNCTION(phasor_set_parallel_for),
+    FUNCTION(phasor_cancellation_create),
+    FUNCTION(phasor_cancellation_request),
+    FUNCTION(phasor_cancellation_reset),
+    FUNCTION(phasor_cancellation_destroy),
+    FUNCTION(phasor_set_cancellation),
 };
 
 int phasor_c_function_count(void) {

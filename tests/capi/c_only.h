@@ -14,6 +14,8 @@ const char* phasor_c_attention_walk(void);
 const char* phasor_c_cache_walk(void);
 /* The tools that return text. */
 const char* phasor_c_text_walk(void);
+/* A request to stop, from a signal handler. */
+const char* phasor_c_cancellation_walk(void);
 /* How many functions phasor.h has, each of them linked from C. */
 int phasor_c_function_count(void);
 

@@ -8,7 +8,9 @@
 #include "capi/support.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/phasor.h"
+#include "support/changed_model.hpp"
 #include "support/golden_array.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace phasor::capi {
 namespace {
@@ -173,6 +175,37 @@ TEST_F(Model, GenerateRefusesAndLeavesOutAsItWas) {
   testing::expect_status(phasor_generate(model_, prompt, 1, &options, nullptr, nullptr, &ids),
                          PHASOR_INVALID_ARGUMENT, {"stops", "NULL"});
   EXPECT_EQ(ids, same);
+}
+
+class ChangedModel : public io::testing::TemporaryFolder {};
+
+TEST_F(ChangedModel, WeightsAndResultsMustBeFinite) {
+  const std::string tensor = "model.layers.2.mlp.gate_proj.weight";
+  tests::copy_with_value(kCase + "/model", at("model"), tensor, NAN, 65, 66);
+  auto* const same = testing::untouched<phasor_model>();
+  phasor_model* model = same;
+  testing::expect_status(phasor_model_load(at("model").c_str(), nullptr, &model),
+                         PHASOR_INVALID_ARGUMENT, {tensor.c_str(), "row 1, column 1", "nan"});
+  EXPECT_EQ(model, same);
+
+  tests::copy_with_value(kCase + "/model", at("model"), tensor, 3e38F);
+  ASSERT_EQ(phasor_model_load(at("model").c_str(), nullptr, &model), PHASOR_OK);
+  phasor_sequence* sequence = nullptr;
+  ASSERT_EQ(phasor_sequence_create(model, 14, &sequence), PHASOR_OK);
+  const std::int64_t ids[] = {1, 2, 3};
+  std::vector<float> logits(97);
+  testing::expect_status(phasor_model_forward(model, sequence, ids, 3, logits.data(), 97),
+                         PHASOR_OUT_OF_RANGE, {"layer 2 of 3"});
+  testing::expect_status(phasor_model_forward(model, sequence, ids, 3, nullptr, 0),
+                         PHASOR_OUT_OF_RANGE, {"layer 2 of 3"});
+  EXPECT_EQ(phasor_sequence_tokens(sequence), 0);
+  auto* const no_ids = testing::untouched<phasor_ids>();
+  phasor_ids* answer = no_ids;
+  testing::expect_status(phasor_generate(model, ids, 3, nullptr, nullptr, nullptr, &answer),
+                         PHASOR_OUT_OF_RANGE, {"layer 2 of 3"});
+  EXPECT_EQ(answer, no_ids);
+  phasor_sequence_destroy(sequence);
+  phasor_model_destroy(model);
 }
 
 }  // namespace

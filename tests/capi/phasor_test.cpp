@@ -84,6 +84,7 @@ phasor_rotate_options options_of(phasor_direction direction = PHASOR_FORWARD) {
 }
 
 TEST(Capi, WalksInC) { EXPECT_STREQ(phasor_c_walk(), nullptr); }
+TEST(Capi, CancelsInC) { EXPECT_STREQ(phasor_c_cancellation_walk(), nullptr); }
 
 TEST(Capi, ReportsItsVersion) {
   EXPECT_STREQ(phasor_version(), PHASOR_TEST_PROJECT_VERSION);
@@ -106,6 +107,7 @@ TEST(Capi, EveryScalingMatchesTheCppSide) {
   yarn.original_length = 64;
   yarn.truncate = false;
   yarn.attention_factor = 1.25;
+  yarn.extrapolation_factor = 0.75;
   LongRopeScaling longrope;
   longrope.short_factor = shorter;
   longrope.long_factor = longer;
@@ -123,7 +125,8 @@ TEST(Capi, EveryScalingMatchesTheCppSide) {
       {PHASOR_SCALING_LINEAR, LinearScaling{4.0}},
       {PHASOR_SCALING_NTK, ntk},
       {PHASOR_SCALING_DYNAMIC, dynamic},
-      {PHASOR_SCALING_NTK_BY_PARTS, NtkByPartsScaling{.factor = 4.0, .original_length = 64}},
+      {PHASOR_SCALING_NTK_BY_PARTS,
+       NtkByPartsScaling{.factor = 4.0, .original_length = 64, .extrapolation_factor = 0.75}},
       {PHASOR_SCALING_YARN, yarn},
       {PHASOR_SCALING_LONGROPE, longrope},
       {PHASOR_SCALING_LLAMA3, Llama3Scaling{4.0, 1.0, 4.0, 64}},
@@ -140,6 +143,7 @@ TEST(Capi, EveryScalingMatchesTheCppSide) {
     spec.mixed_b = 0.625;
     spec.yarn_bounds = PHASOR_YARN_FRACTIONAL;
     spec.attention_factor = 1.25;
+    spec.extrapolation_factor = 0.75;
     spec.proportion = 0.5;
     spec.short_factor = shorter.data();
     spec.long_factor = longer.data();
@@ -186,6 +190,12 @@ TEST(Capi, AxesWindowsAndXposComeThrough) {
   ASSERT_EQ(phasor_rope_axes(rope.get(), axes.data(), axes.size()), PHASOR_OK);
   EXPECT_EQ(axes, (std::array<std::uint8_t, 6>{0, 0, 1, 1, 1, 2}));
 
+  // A row of positions for each section, even one that no frequency reads.
+  const std::int64_t four[] = {4, 2, 0, 0};
+  spec.sections = four;
+  spec.section_count = 4;
+  EXPECT_EQ(info_of(make(spec)).axis_count, 4);
+
   phasor_rope_spec axial = spec_of(8, PHASOR_HALF);
   axial.axes = PHASOR_AXIAL_PER_HALF_HEAD;
   EXPECT_EQ(info_of(make(axial)).blocks, 2);
@@ -203,6 +213,49 @@ TEST(Capi, AxesWindowsAndXposComeThrough) {
   ASSERT_EQ(phasor_rotate_in_place(growing.get(), &positions, &q_view, &k_view, nullptr), PHASOR_OK)
       << phasor_last_error();
   EXPECT_GT(std::hypot(k[0], k[1]), 1.2F * std::hypot(q[0], q[1]));
+}
+
+TEST(Capi, ListsAndAmplitudeComeThrough) {
+  phasor_rope_spec spec = spec_of(0, PHASOR_HALF);
+  const std::vector<double> list{1.0, 0.3, 0.1};
+  const std::vector<double> factors{2.0, 3.0, 0.1};
+  spec.frequencies = list.data();
+  spec.frequency_count = list.size();
+  EXPECT_EQ(frequencies_of(make(spec)), list);
+  EXPECT_EQ(info_of(make(spec)).head_dim, 6);
+  EXPECT_EQ(info_of(make(spec)).amplitude, 1.0);
+  spec.frequency_factors = factors.data();
+  spec.frequency_factor_count = factors.size();
+  spec.amplitude = 1.5;
+  EXPECT_EQ(frequencies_of(make(spec)), (std::vector<double>{1.0 / 2.0, 0.3 / 3.0, 1.0}));
+  EXPECT_EQ(info_of(make(spec)).amplitude, 1.5);
+
+  // A program that was compiled before these members.
+  spec = spec_of(6, PHASOR_HALF);
+  spec.struct_size = offsetof(phasor_rope_spec, frequencies);
+  spec.amplitude = 7.0;
+  EXPECT_EQ(info_of(make(spec)).amplitude, 1.0);
+
+  phasor_rope* none = nullptr;
+  const auto refused = [&](phasor_rope_spec given, const char* value) {
+    expect_status(phasor_rope_create(&given, 0, &none), PHASOR_INVALID_ARGUMENT, value);
+    EXPECT_EQ(none, nullptr);
+  };
+  spec = spec_of(6, PHASOR_HALF);
+  spec.frequencies = list.data();
+  refused(spec, "frequencies");  // an array of no entries
+  spec.frequency_count = 2;
+  refused(spec, "frequencies");
+  spec.frequency_count = 3;
+  spec.base = 500000.0;
+  refused(spec, "base");
+  spec = spec_of(6, PHASOR_HALF);
+  spec.frequency_count = 3;
+  refused(spec, "frequencies");  // NULL
+  spec = spec_of(6, PHASOR_HALF);
+  spec.amplitude = 0.0;
+  refused(spec, "amplitude");
+  refused(spec_of(0, PHASOR_HALF), "head_dim");
 }
 
 TEST(Capi, ConfigsComeThrough) {

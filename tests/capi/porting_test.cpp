@@ -13,11 +13,8 @@
 #include "capi/support.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::capi {

@@ -176,6 +176,54 @@ TEST_F(CapiRefuses, NumbersOutsideTheLists) {
   expect_rotate(PHASOR_INVALID_ARGUMENT, "positions.kind");
 }
 
+TEST_F(CapiRefuses, StridesThatReachFurtherThanMemory) {
+  const phasor_heads good = view_;
+  for (const std::int64_t stride : {std::int64_t{1} << 62, -(std::int64_t{1} << 62),
+                                    std::numeric_limits<std::int64_t>::min()}) {
+    const std::string shown = std::to_string(stride);
+    view_ = good;
+    view_.token_stride = stride;
+    expect_rotate(PHASOR_OUT_OF_RANGE, {"2^56", shown});
+    float y[8] = {};
+    const phasor_heads out = phasor_dense_heads(y, PHASOR_F32, 1, 2, 1, 4);
+    expect_status(phasor_attend(nullptr, &view_, &good, &good, &out, nullptr), PHASOR_OUT_OF_RANGE,
+                  shown);
+    expect_status(phasor_attend(nullptr, &good, &good, &good, &view_, nullptr), PHASOR_OUT_OF_RANGE,
+                  shown);
+    expect_status(phasor_linear_attend(rope_, &good, &view_, &good, &out, nullptr),
+                  PHASOR_OUT_OF_RANGE, shown);
+    expect_status(phasor_rerotate(rope_, &positions_, rope_, &positions_, &view_, 1),
+                  PHASOR_OUT_OF_RANGE, shown);
+    phasor_text* text = nullptr;
+    expect_status(phasor_diagnose_json(&good, &view_, nullptr, nullptr, nullptr, 0, &text),
+                  PHASOR_OUT_OF_RANGE, shown);
+    const float numbers[4] = {};
+    phasor_mask mask = phasor_dense_mask(numbers, PHASOR_MASK_ADDITIVE, 1, 1, 2, 2);
+    mask.query_stride = stride;
+    phasor_attend_options attend{};
+    attend.struct_size = sizeof(attend);
+    attend.mask = &mask;
+    expect_status(phasor_attend(nullptr, &good, &good, &good, &out, &attend), PHASOR_OUT_OF_RANGE,
+                  {"mask", shown});
+    phasor_cache_spec spec{};
+    spec.struct_size = sizeof(spec);
+    spec.dtype = PHASOR_F32;
+    spec.batch = spec.key_heads = 1;
+    spec.head_dim = spec.value_dim = 4;
+    spec.capacity = 4;
+    phasor_cache* cache = nullptr;
+    ASSERT_EQ(phasor_cache_create(&spec, &cache), PHASOR_OK);
+    expect_status(phasor_cache_append(cache, &good, &view_, nullptr, 1), PHASOR_OUT_OF_RANGE,
+                  {"v", shown});
+    phasor_cache_destroy(cache);
+    for (const float value : y) EXPECT_EQ(value, 0.0F);
+  }
+  phasor_linear_state* state = nullptr;
+  EXPECT_EQ(phasor_linear_state_create(std::int64_t{1} << 32, std::int64_t{1} << 32, 4, 4, &state),
+            PHASOR_INTERNAL);
+  EXPECT_EQ(state, nullptr);
+}
+
 TEST_F(CapiRefuses, StructsOfTheWrongSize) {
   spec_.struct_size = 4;
   expect_spec(PHASOR_INVALID_ARGUMENT, {"struct_size", "spec"});

@@ -142,6 +142,19 @@ TEST_F(StructSize, InitWritesTheCallersSize) {
   }
   phasor_rope_spec spec;
   EXPECT_EQ(phasor_rope_spec_init(&spec, 4), PHASOR_INVALID_ARGUMENT);
+  // Too large for any struct: nothing is written, least of all after the struct.
+  for (const std::size_t size : {kLargestStruct + 1, std::size_t{1} << 16, std::size_t{1} << 20}) {
+    Sized<phasor_rope_spec> before(phasor_rope_spec{}, sizeof(phasor_rope_spec));
+    Sized<phasor_rope_spec> same = before;
+    expect_status(phasor_rope_spec_init(same.get(), size), PHASOR_INVALID_ARGUMENT,
+                  std::to_string(size));
+    EXPECT_EQ(std::memcmp(same.get(), before.get(), sizeof(phasor_rope_spec)), 0);
+    EXPECT_TRUE(same.garbage_after());
+    Sized<phasor_generate_options> options(phasor_generate_options{},
+                                           sizeof(phasor_generate_options));
+    EXPECT_EQ(phasor_generate_options_init(options.get(), size), PHASOR_INVALID_ARGUMENT);
+    EXPECT_TRUE(options.garbage_after());
+  }
   phasor_generate_options options;
   EXPECT_EQ(phasor_generate_options_init(&options, 4), PHASOR_INVALID_ARGUMENT);
   EXPECT_EQ(phasor_generate_options_init(nullptr, sizeof(options)), PHASOR_INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-// Threads in phasor.h, and memory that runs out on any of them: a status, never the end of the
+// Threads in phasor.h, cancellation across them, and memory that runs out on any of them: a status, never the end of the
 // process. A program of its own, since it replaces operator new.
 #include <gtest/gtest.h>
 
@@ -104,6 +104,34 @@ TEST_F(CapiThreads, AParallelForOfTheProgramRunsTheParts) {
   EXPECT_EQ(phasor_available_threads(), own);
   EXPECT_EQ(attend(out_, 2), PHASOR_OK);
   EXPECT_EQ(out_, expected_);
+}
+
+// The request comes between two parts: those after it are not computed.
+TEST_F(CapiThreads, ACancelledCallStopsBetweenItsParts) {
+  phasor_cancellation* stop = nullptr;
+  ASSERT_EQ(phasor_cancellation_create(&stop), PHASOR_OK);
+  phasor_parallel_for parallel_for{};
+  parallel_for.struct_size = sizeof(parallel_for);
+  parallel_for.threads = 4;
+  parallel_for.user = stop;
+  parallel_for.run = [](void* user, std::int32_t parts, Task task, void* context) {
+    for (std::int32_t part = 0; part < parts; ++part) {
+      task(context, part, parts);
+      phasor_cancellation_request(static_cast<phasor_cancellation*>(user));
+    }
+  };
+  ASSERT_EQ(phasor_set_parallel_for(&parallel_for), PHASOR_OK) << phasor_last_error();
+  EXPECT_EQ(attend(out_, 0), PHASOR_OK) << "it is not watched";
+  EXPECT_EQ(out_, expected_);
+  phasor_cancellation_reset(stop);
+  phasor_set_cancellation(stop);
+  EXPECT_EQ(attend(out_, 0), PHASOR_CANCELLED);
+  EXPECT_EQ(attend(out_, 0), PHASOR_CANCELLED) << "until it is reset";
+  ASSERT_EQ(phasor_set_parallel_for(nullptr), PHASOR_OK) << phasor_last_error();
+  phasor_cancellation_reset(stop);
+  EXPECT_EQ(attend(out_, 2), PHASOR_OK) << phasor_last_error();
+  EXPECT_EQ(out_, expected_);
+  phasor_cancellation_destroy(stop);
 }
 
 TEST_F(CapiThreads, AParallelForIsChecked) {

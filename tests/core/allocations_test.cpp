@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/rotate/rotate_support.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"
 
 namespace phasor::core {

@@ -14,7 +14,7 @@
 
 #include "phasor/core/view.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/errors.hpp"
 
 namespace phasor::io {

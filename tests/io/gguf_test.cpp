@@ -1,5 +1,5 @@
 // GGUF files: metadata, tensors, and every error.
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

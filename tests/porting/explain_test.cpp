@@ -1,4 +1,4 @@
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <gtest/gtest.h>
 
@@ -193,6 +193,48 @@ TEST(Explain, LayersWithoutRotationSayWhy) {
   const Json json = Json::parse(explain_json(explanation));
   EXPECT_EQ(json["layers"][1]["encoding"], "none");
   EXPECT_TRUE(json["layers"][1]["base"].is_null());
+}
+
+TEST(Explain, QueriesThatAreScaledByPositionSaySo) {
+  const Json json = Json::parse(explain_json(explain_text(
+      R"({"model_type": "ministral3", "head_dim": 16, "max_position_embeddings": 262144,
+          "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
+          "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1}})")));
+  const Json& layer = json["layers"][0];
+  EXPECT_EQ(layer["query_scale"]["beta"], 0.1);
+  EXPECT_EQ(layer["query_scale"]["length"], 16384);
+  EXPECT_EQ(layer["query_scale"]["offset"], 0);
+  EXPECT_EQ(layer["sources"]["query_scale"], "rope_parameters.llama_4_scaling_beta");
+  EXPECT_TRUE(
+      Json::parse(explain_json(explain_text(small_llama().dump())))["layers"][0]["query_scale"]
+          .is_null());
+}
+
+TEST(Explain, PartsAndOtherPositionsAreNamed) {
+  const Json clip = Json::parse(explain_json(
+      explain_text(R"({"model_type": "clip", "text_config": {"model_type": "clip_text_model"}})")));
+  EXPECT_EQ(clip["part"], "text_config");
+  EXPECT_EQ(clip["layers"][0]["encoding"], "none");
+  EXPECT_FALSE(clip["other_positions"].is_null());
+  const Json llama = Json::parse(explain_json(explain_text(small_llama().dump())));
+  EXPECT_EQ(llama["part"], "");
+  EXPECT_TRUE(llama["other_positions"].is_null());
+}
+
+TEST(Explain, LeftoverKeysAreWarnedOf) {
+  Json config = small_llama();
+  config["rope_scaling"] = {{"rope_type", "default"}, {"original_max_position_embeddings", 16384}};
+  EXPECT_TRUE(warns_of(explain_text(config.dump()), "original_max_position_embeddings"));
+}
+
+// As the buffer of PixtralVisionRotaryEmbedding: height's frequencies, then width's.
+TEST(Explain, FrequenciesOfImagesAreInTheOrderOfThePairs) {
+  const Explanation explanation =
+      explain_text(R"({"model_type": "pixtral", "head_dim": 8, "rope_theta": 10000.0})");
+  std::vector<double> frequencies;
+  for (const PairRotations& pair : explanation.layers[0].pairs)
+    frequencies.push_back(pair.frequency);
+  EXPECT_EQ(frequencies, (std::vector<double>{1.0, 0.01, 0.1, 0.001}));
 }
 
 TEST(Explain, PairsOfFrequencyZeroHaveNoWavelengthInJson) {

@@ -6,7 +6,7 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/encodings/internal/fields.hpp"
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -25,6 +25,13 @@ std::vector<RopeSpec> specs() {
   all[3].axes = encodings::MropeAxes{{2, 1, 1}, encodings::MropeAxes::Order::interleaved};
   all[4].axes = encodings::AxialAxes{encodings::AxialAxes::Kind::per_half_head};
   all[5].xpos = encodings::Xpos{.policy = encodings::Xpos::Centre::middle_ceil};
+  all.push_back(plain);
+  all.back().axes = encodings::MropeAxes{{1, 1, 1, 1}, encodings::MropeAxes::Order::chunked};
+  all.push_back(plain);
+  all.back().frequencies = {1.0, 0.1 + 0.2, 1e-300, -0.0078125};
+  all.back().frequency_factors = {1.0, 1.0 / 3.0, 2.0, 4.0};
+  all.back().amplitude = 1.0 / 7.0;
+  all.back().scaling = encodings::LinearScaling{2.0};
   for (const encodings::RopeScaling& scaling : std::vector<encodings::RopeScaling>{
            encodings::LinearScaling{4.0}, encodings::NtkScaling{2.0, 0.6},
            encodings::DynamicScaling{2.0, std::nullopt, 2048},
@@ -33,7 +40,8 @@ std::vector<RopeSpec> specs() {
            encodings::YarnScaling{.factor = 0.1 + 0.2,
            .original_length = 4096,
            .truncate = false,
-           .attention_factor = 1.25},
+           .attention_factor = 1.25,
+           .extrapolation_factor = 0.7465},
            encodings::LongRopeScaling{.short_factor = {1.0, 1.1, 1.2, 1.3},
            .long_factor = {2.0, 3.0, 4.0, 5.0},
            .original_length = 4096,
@@ -63,6 +71,14 @@ TEST(PlainSpecJson, EveryTypeOfSpecIsReadBackAsItself) {
     EXPECT_EQ(plain_spec_json(*read->groups[0].rope), text);
   }
   EXPECT_EQ(types.size(), encodings::scaling_types().size());
+}
+
+TEST(PlainSpecJson, ListReplacesTheBase) {
+  RopeSpec spec = specs()[0];
+  spec.frequencies = {1.0, 0.5, 0.25, 0.125};
+  spec.amplitude = 1.5;
+  EXPECT_EQ(plain_spec_json(spec),
+            R"({"head_dim":8,"layout":"half","frequencies":[1.0,0.5,0.25,0.125],"amplitude":1.5})");
 }
 
 TEST(PlainSpecJson, KeysAreInOneOrder) {

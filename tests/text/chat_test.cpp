@@ -1,5 +1,5 @@
 // Chat formats, against what the families' own templates write (rendered with Jinja2 3.1).
-#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
 #include "support/errors.hpp"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(Chat, RefusesTemplatesOfOthers) {
     ASSERT_FALSE(found.ok()) << jinja;
     EXPECT_NE(std::string(found.error().what()).find("--chat-format"), std::string::npos);
   }
-  tests::expect_error(ErrorCode::invalid_argument, {"'chat?ml'", "chatml"},
+  tests::expect_error(ErrorCode::invalid_argument, {R"('chat\nml')", "chatml"},
                       chat_format_of("chat\nml"));
 }
 
@@ -148,7 +148,7 @@ void expect_chat_refused(ChatFormat format, const std::vector<ChatMessage>& mess
 TEST(Chat, RefusesConversationsThatAreNone) {
   const ChatMessage user{"user", "a"}, assistant{"assistant", "b"}, system{"system", "c"};
   expect_chat_refused(ChatFormat::chatml, {}, "no messages");
-  expect_chat_refused(ChatFormat::chatml, {{"tool\n", "x"}}, "'tool?'");
+  expect_chat_refused(ChatFormat::chatml, {{"tool\n", "x"}}, R"('tool\n')");
   expect_chat_refused(ChatFormat::chatml, {user, system, user}, "message 2");
   expect_chat_refused(ChatFormat::chatml, {user, assistant}, "got assistant");
   expect_chat_refused(ChatFormat::chatml, {system}, "got system");

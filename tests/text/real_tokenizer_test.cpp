@@ -10,7 +10,6 @@
 
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/text/chat.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "support/golden_array.hpp"
 

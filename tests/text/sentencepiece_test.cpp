@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/gguf_writer.hpp"
 #include "text/tokenizer_support.hpp"
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "phasor/attention/linear.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/io/internal/json.hpp"

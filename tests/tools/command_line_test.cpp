@@ -343,7 +343,7 @@ TEST_F(CommandLineTest, WhatAnActionThrowsIsOneLine) {
   text = "cannot open x";
   EXPECT_EQ(refusal({"fail"}), "test fail: cannot open x");
   text = "fail: said\ntwice\r";  // the verb's own name in front is dropped
-  EXPECT_EQ(refusal({"fail"}), "test fail: said twice ");
+  EXPECT_EQ(refusal({"fail"}), R"(test fail: said\ntwice\x0d)");
   verb.action = []() -> int { throw std::bad_alloc(); };
   EXPECT_NE(refusal({"fail"}).find("memory"), std::string::npos);
 }

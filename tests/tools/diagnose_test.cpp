@@ -121,6 +121,8 @@ TEST_F(Diagnose, RefusesWrongInput) {
   expect_refusal(run({"diagnose", x, file("missing.npy")}), "diagnose", "missing.npy");
   expect_refusal(run_golden("diag_half_plain", {"--positions", "0:7"}), "diagnose",
                  {"positions", "7"});
+  expect_refusal(run_golden("diag_half_plain", {"--positions", "0:4000000000"}), "diagnose",
+                 {"--positions", "4000000000"});
   expect_refusal(run_golden("diag_half_plain", {"--axes", "tokens,dim"}), "diagnose",
                  {"axes", "tokens,dim"});
 }

@@ -92,6 +92,15 @@ TEST_F(EvalCommand, CsvIsResumed) {
   EXPECT_EQ(evaluate("16,32", "none,linear").exit, 0);
   EXPECT_EQ(io::testing::get(at("cells.csv")), all);
 
+  // A row without a result, of a version that did not check its models, runs again.
+  const std::size_t row = first.find("99,") + 3;
+  const std::string lost = first.substr(0, row) + "-nan" + first.substr(first.find(',', row));
+  (void)put_text("cells.csv", lost);
+  EXPECT_EQ(evaluate("16", "none").exit, 0);
+  const std::string again = io::testing::get(at("cells.csv"));
+  EXPECT_EQ(again.substr(0, again.rfind(',')), first.substr(0, first.rfind(',')));  // the seconds
+  (void)put_text("cells.csv", all);
+
   // Another text, another model, an unrelated file: refused and unchanged.
   const std::string other = text(90, "other.npy");
   const Outcome mixed =

@@ -64,6 +64,23 @@ TEST_F(ExplainCommand, GgufIsReadByItsMetadata) {
   EXPECT_EQ(answer["max_position_embeddings"], 4096);
 }
 
+TEST_F(ExplainCommand, ListsAreNamedInsteadOfABase) {
+  const std::string config = put_text("list.json", R"({"frequencies": [1, 0.5, 0.25, 0.125],
+      "frequency_factors": [1, 1, 2, 4], "amplitude": 1.5, "layout": "half",
+      "mrope": {"sections": [1, 1, 1, 1]}})");
+  const Outcome page = run({"explain", config});
+  ASSERT_EQ(page.exit, 0) << page.err;
+  for (const char* words : {"1 to 0.125 (4)", "1 to 4 (4)", "fourth", "1.5", "from frequencies"})
+    EXPECT_NE(page.out.find(words), std::string::npos) << words << "\n" << page.out;
+  const Outcome outcome = run({"explain", config, "--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  const Json layer = Json::parse(outcome.out)["layers"][0];
+  EXPECT_EQ(layer["base"], nullptr);
+  EXPECT_EQ(layer["amplitude"], 1.5);
+  EXPECT_EQ(layer["frequencies"], (std::vector<double>{1.0, 0.5, 0.125, 0.03125}));
+  EXPECT_EQ(layer["axes"]["sections"], (std::vector<int>{1, 1, 1, 1}));
+}
+
 TEST_F(ExplainCommand, BadFilesGiveOneLine) {
   expect_refusal(run({"explain", file("absent.json")}), "explain", "absent.json");
   expect_refusal(run({"explain", put_text("empty.json", "")}), "explain", "empty.json");

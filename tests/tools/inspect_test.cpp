@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/gguf_writer.hpp"
 #include "tools/run_phasor.hpp"
 
@@ -36,7 +36,7 @@ TEST_F(InspectCommand, SafetensorsFolderAndFile) {
       EXPECT_EQ(page.at("tensors").at(i).at("type"), std::string(io::name_of(tensor.type)));
       EXPECT_EQ(page.at("tensors").at(i).at("shape"), tensor.shape);
       EXPECT_EQ(page.at("tensors").at(i).at("file"), "model.safetensors");
-      bytes += tensor.bytes.size();
+      bytes += tensor.byte_size();
     }
     EXPECT_EQ(page.at("bytes"), bytes);
   }

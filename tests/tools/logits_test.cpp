@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
+#include "support/changed_model.hpp"
 #include "support/golden_array.hpp"
 #include "tools/run_phasor.hpp"
 
@@ -84,6 +86,16 @@ TEST_F(LogitsCommand, RoFormerHeads) {
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   expect_golden("C.npy", {3, 3}, "roformer_classification/logits.npy");
   EXPECT_EQ(io::Json::parse(outcome.out).at("model_type"), "roformer");
+  for (const auto& [name, columns] : {std::pair{"roformer_causal_lm/", std::int64_t{61}},
+                                      std::pair{"roformer_token_classification/", std::int64_t{5}},
+                                      std::pair{"roformer_question_answering/", std::int64_t{2}}}) {
+    const std::string folder = golden(name);
+    EXPECT_EQ(run({"logits", folder + "model", "--ids", folder + "padded_input_ids.npy", "--mask",
+                   folder + "padded_attention_mask.npy", "-o", file("T.npy")})
+                  .exit,
+              0);
+    expect_golden("T.npy", {2, 12, columns}, std::string(name) + "padded_logits.npy", 5e-5);
+  }
   const std::string base = golden("roformer_base/");
   EXPECT_EQ(
       run({"logits", base + "model", "--ids", base + "input_ids.npy", "--hidden", file("H.npy")})
@@ -123,6 +135,26 @@ TEST_F(LogitsCommand, Refusals) {
                  "logits", "row 0");
   expect_refusal(run({"logits", model, "--ids", ids, "--token-types", ids, "-o", out}), "logits",
                  "roformer");
+}
+
+// Before, these were written: NaN in arrays and CSV files, null in JSON.
+TEST_F(LogitsCommand, ModelsThatAreNotFiniteAreRefused) {
+  const std::string path = golden("llama_gqa_llama3/");
+  const std::string tensor = "model.layers.1.self_attn.v_proj.weight";
+  const std::vector<std::pair<float, Values>> cases = {
+      {std::numeric_limits<float>::quiet_NaN(), {tensor, "nan"}},
+      {std::numeric_limits<float>::max(), "layer 1 of 3"}};
+  for (const auto& [value, shown] : cases) {
+    tests::copy_with_value(path + "model", at("model"), tensor, value);
+    const std::string model = file("model"), ids = path + "input_ids.npy";
+    expect_refusal(run({"logits", model, "--ids", ids, "-o", file("Y.npy")}), "logits", shown);
+    expect_refusal(run({"run", model, "--ids", ids, "--tokens", "2"}), "run", shown);
+    expect_refusal(run({"run", model, "--ids", ids, "--tokens", "2", "--json"}), "run", shown);
+    const Outcome cells =
+        run({"eval", model, "--ids", ids, "--contexts", "8", "--csv", file("cells.csv")});
+    expect_refusal(cells, "eval", shown);
+    EXPECT_EQ(io::testing::get(at("cells.csv")).find("nan"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -51,6 +51,11 @@ class Phasor : public io::testing::TemporaryFolder {
   }
   // Paths in `arguments` are used as they are; file() makes one in the test's folder.
   [[nodiscard]] Outcome run(const std::vector<std::string>& arguments) const {
+    return finish(start(arguments));
+  }
+
+  // The process; 0 if it could not be started.
+  [[nodiscard]] pid_t start(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words = command();
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -66,14 +71,22 @@ class Phasor : public io::testing::TemporaryFolder {
     pid_t child = 0;
     const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
+    return failed == 0 ? child : 0;
+  }
+  // Waits for the process.
+  [[nodiscard]] Outcome finish(pid_t child) const {
     Outcome outcome;
-    if (failed != 0) return outcome;
+    if (child == 0) return outcome;
+    outcome.exit = exit_of(child);
+    outcome.out = io::testing::get(file(".stdout"));
+    outcome.err = io::testing::get(file(".stderr"));
+    return outcome;
+  }
+  // As a shell sees it: a signal is 128 and its number.
+  [[nodiscard]] static int exit_of(pid_t child) {
     int status = 0;
     waitpid(child, &status, 0);
-    outcome.exit = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    outcome.out = io::testing::get(out);
-    outcome.err = io::testing::get(err);
-    return outcome;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
   [[nodiscard]] std::string file(std::string_view name) const { return at(name).string(); }

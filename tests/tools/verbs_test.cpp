@@ -126,6 +126,26 @@ TEST_F(Verbs, freqs_prints_json_without_a_file) {
   expect_refusal(run({"freqs", "--config", config_}), "freqs", {"-o", "--json"});
 }
 
+TEST_F(Verbs, freqs_of_an_image_are_in_the_order_of_its_pairs) {
+  const std::string pixtral = put_text(
+      "pixtral.json", R"({"model_type": "pixtral", "head_dim": 8, "rope_theta": 10000.0})");
+  const Outcome outcome = run({"freqs", "--config", pixtral, "--json"});
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["frequencies"], (std::vector<double>{1.0, 0.01, 0.1, 0.001}));
+}
+
+TEST_F(Verbs, freqs_names_keys_of_another_scaling) {
+  const std::string config = put_text(
+      "leftover.json", R"({"model_type": "llama", "head_dim": 8, "rope_parameters": {"rope_type":
+      "default", "rope_theta": 10000.0, "original_max_position_embeddings": 16384}})");
+  const Outcome outcome = run({"freqs", "--config", config, "--json"});
+  EXPECT_EQ(outcome.exit, 0);
+  EXPECT_NE(outcome.err.find("original_max_position_embeddings"), std::string::npos) << outcome.err;
+  expect_refusal(
+      run({"freqs", "--config", put_text("bert.json", R"({"model_type": "bert"})"), "--json"}),
+      "freqs", "bert");
+}
+
 TEST_F(Verbs, freqs_follows_context_and_layer) {
   const std::string golden = PHASOR_GOLDEN_DIR;
   const std::string dynamic = golden + "/rope_freqs/dynamic_llama_2x/config.old.json";
@@ -191,6 +211,15 @@ TEST_F(Verbs, table_refuses_invalid_ranges) {
   expect_refusal(
       run({"table", "--config", config_, "--positions", file("none.npy"), "-o", file("Y.npy")}),
       "table", "none.npy");
+}
+
+// 2^32 positions of 1024 pairs are 32 TiB.
+TEST_F(Verbs, a_table_that_no_machine_can_hold_is_refused_before_it_is_allocated) {
+  const std::string config =
+      put_text("wide.json", R"({"head_dim": 2048, "layout": "half", "rotary_dim": 2048})");
+  expect_refusal(
+      run({"table", "--config", config, "--positions", "0:4294967296", "-o", file("Y.npy")}),
+      "table", {"--positions", "4294967296", "1024", "TiB"});
 }
 
 TEST_F(Verbs, rotates_with_and_without_batch) {
@@ -345,17 +374,6 @@ TEST_F(Verbs, mrope_reads_three_rows) {
   const std::string wrong =
       put_array<std::int64_t>("two.npy", NpyType::i64, {2, 4}, {0, 1, 2, 3, 0, 1, 2, 3});
   expect_refusal(rotate("Y.npy", {"--positions", wrong}), "rotate", "[3, 4]");
-}
-
-TEST_F(Verbs, rows_that_no_frequency_reads_may_still_come) {
-  const std::string config = put_text(
-      "rows.json", R"({"head_dim": 8, "layout": "half", "mrope": {"sections": [1, 3, 0]}})");
-  (void)put_array("X.npy", NpyType::f32, {2, 1, 8}, counting(16));
-  const std::string rows =
-      put_array<std::int64_t>("P.npy", NpyType::i64, {3, 2}, {5, 6, 7, 8, 100, 200});
-  const Outcome outcome = run({"rotate", "--config", config, "-i", file("X.npy"), "-o",
-                               file("Y.npy"), "--positions", rows});
-  EXPECT_EQ(outcome.exit, 0) << outcome.err;
 }
 
 TEST_F(Verbs, xpos_scales_queries_and_keys_apart) {

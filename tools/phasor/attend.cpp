@@ -12,8 +12,8 @@
 
 #include "commands.hpp"
 #include "heads_file.hpp"
+#include "output.hpp"
 #include "phasor/attention/linear.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/config/encoding.hpp"
 #include "phasor/core/error.hpp"
@@ -44,22 +44,20 @@ struct Inputs {
       : q(options.q, "q"), k(options.k, "k"), v(options.v, "v") {
     if (q.batched != k.batched || q.batched != v.batched || q.view.batch != k.view.batch ||
         q.view.batch != v.view.batch) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("q, k and v must have the same batch size, or no batch axis: got ",
-                          core::shape_text(q.array.shape), ", ", core::shape_text(k.array.shape),
-                          " and ", core::shape_text(v.array.shape)));
+      refuse(ErrorCode::shape_mismatch,
+             message("q, k and v must have the same batch size, or no batch axis: got ",
+                     core::shape_text(q.array.shape), ", ", core::shape_text(k.array.shape),
+                     " and ", core::shape_text(v.array.shape)));
     }
   }
 };
 
 void check_flags(const AttendOptions& options) {
   if (options.scale && !std::isfinite(*options.scale)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--scale must be finite, got ", *options.scale));
+    refuse(message("--scale must be finite, got ", *options.scale));
   }
   if (options.soft_cap && !(std::isfinite(*options.soft_cap) && *options.soft_cap > 0.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--soft-cap must be finite and positive, got ", *options.soft_cap));
+    refuse(message("--soft-cap must be finite and positive, got ", *options.soft_cap));
   }
   if (options.kind != "linear") {
     if (!options.feature_map.empty()) {
@@ -79,7 +77,7 @@ void check_flags(const AttendOptions& options) {
       {"--angles float32", options.angles == "float32"}};
   for (const auto& [flag, given] : softmax_only) {
     if (given) {
-      throw Error(ErrorCode::unsupported, message(flag, " cannot be combined with --kind linear"));
+      refuse(ErrorCode::unsupported, message(flag, " cannot be combined with --kind linear"));
     }
   }
 }
@@ -96,10 +94,6 @@ struct TokenPositions {
   std::optional<core::Positions> queries, keys;
 
   [[nodiscard]] bool given() const noexcept { return keys.has_value(); }
-  void keep_axes(int axes) {
-    if (queries) queries = queries->first_axes(axes);
-    if (keys) keys = keys->first_axes(axes);
-  }
   // For the rotation of a spec, or for distances: then one axis.
   void fit(const encodings::RopeSpec* spec, const Inputs& inputs) {
     const auto fit_one = [&](std::optional<core::Positions>& one, const HeadsFile& of) {
@@ -132,9 +126,8 @@ TokenPositions positions_of(const AttendOptions& options, const Inputs& inputs) 
                                       ? core::positions_counted(options.offset.value_or(0), keys)
                                       : parse_positions(options.positions);
   if (options.query_positions.empty() && queries > of_keys.tokens) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("--query-positions is missing: there are ", queries, " queries and ",
-                        of_keys.tokens, " keys"));
+    refuse(ErrorCode::shape_mismatch, message("--query-positions is missing: there are ", queries,
+                                              " queries and ", of_keys.tokens, " keys"));
   }
   positions.keys = of_keys;
   positions.queries = options.query_positions.empty() ? of_keys.last_tokens(queries)
@@ -151,10 +144,10 @@ io::NpyArray read_rows(const std::string& path, const char* flag, const Inputs& 
   without.erase(without.begin());
   const bool fits = array.shape == shape || (!inputs.q.batched && array.shape == without);
   if (!fits || (!io::is_integer(array.type) && array.type != io::NpyType::boolean)) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(path, ": ", flag, " must be bool or integers of the shape ",
-                        core::shape_text(shape), ", got ", io::name_of(array.type), " ",
-                        core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(path, ": ", flag, " must be bool or integers of the shape ",
+                   core::shape_text(shape), ", got ", io::name_of(array.type), " ",
+                   core::shape_text(array.shape)));
   }
   return array;
 }
@@ -185,8 +178,8 @@ attention::Mask read_mask(const std::string& path, const Inputs& inputs, CallSto
                                      keys);
     }
     if (io::is_integer(array.type)) {
-      throw Error(ErrorCode::unsupported,
-                  message("the mask must be bool, uint8 or floats, got ", io::name_of(array.type)));
+      refuse(ErrorCode::unsupported,
+             message("the mask must be bool, uint8 or floats, got ", io::name_of(array.type)));
     }
     const std::vector<double> values = io::to_doubles(array).value_or_throw();
     storage.mask_floats.assign(values.begin(), values.end());
@@ -201,9 +194,9 @@ void read_segments(const std::string& path, const Inputs& inputs, CallStorage& s
   const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
   const io::NpyArray array = read_rows(path, "--segments", inputs, {inputs.q.view.batch, keys});
   if (queries > keys) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("--segments: queries are the last of the keys, but there are ", queries,
-                        " queries and ", keys, " keys"));
+    refuse(ErrorCode::shape_mismatch,
+           message("--segments: queries are the last of the keys, but there are ", queries,
+                   " queries and ", keys, " keys"));
   }
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
   for (std::size_t at = 0; at < values.size(); ++at) {
@@ -261,8 +254,7 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
     call.key_lengths = storage.key_lengths;
   }
   if (terms.segment_rows.given() && options.segments.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--segments is required by an encoding with segment embeddings");
+    refuse("--segments is required by an encoding with segment embeddings");
   }
   if (!options.segments.empty()) {
     read_segments(options.segments, inputs, storage);
@@ -321,7 +313,7 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
   summary["causal"] = options.causal;
   summary["window"] = options.window ? io::Json(*options.window) : nullptr;
   if (options.kind == "softmax") summary["scale"] = answer.scale;
-  fmt::print("{}\n", summary.dump());
+  print_out("{}\n", summary.dump());
 }
 
 int run_attend(const AttendOptions& options) {
@@ -361,14 +353,13 @@ int run_attend(const AttendOptions& options) {
     for (const encodings::Encoding& part : loaded.parts) {
       if (!std::holds_alternative<encodings::RopeSpec>(part) &&
           !std::holds_alternative<encodings::NoEncoding>(part)) {
-        throw Error(ErrorCode::unsupported,
-                    message("--kind linear supports the encodings rope and none, got ",
-                            encodings::name_of(part)));
+        refuse(ErrorCode::unsupported,
+               message("--kind linear supports the encodings rope and none, got ",
+                       encodings::name_of(part)));
       }
     }
   }
   const encodings::ScoreTerms terms = config::resolve(loaded, shape);
-  if (terms.rotation) positions.keep_axes(terms.rotation->frequencies.axis_count());
 
   Answer answer;
   std::vector<std::int64_t> output_shape = inputs.q.array.shape;
@@ -439,21 +430,20 @@ void add_attend(CommandLine& line) {
   verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
       .at_least(0);
   verb.flag("--json", &options->json, "print a summary as one JSON object");
-  verb.footer =
-      "Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],\n"
-      "         V [batch, keys, key_heads, value_dim], all with batch or all without;\n"
-      "         float32, float16 or bfloat16, or all float64 (computed in float64, slower);\n"
-      "         O [batch, queries, heads, value_dim] as Q\n"
-      "\n"
-      "Encoding {\"encoding\": NAME, ...}, NAME one of none, rope, xpos, alibi, kerple, t5,\n"
-      "         shaw, bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,\n"
-      "         deberta_v2, tupe; or {\"encoding\": [{...}, {...}]} for several at once; or a\n"
-      "         config.json or plain spec, which is a rope. Tables are lists of numbers or\n"
-      "         .npy files in the JSON's folder. examples/encodings/ has one of each.\n"
-      "\n"
-      "O is replaced only after success. A query that sees no key gets zeros; NaN propagates.\n"
-      "\n"
-      "Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal";
+  verb.footer = R"(Shapes   Q [batch, queries, heads, dim], K [batch, keys, key_heads, dim],
+         V [batch, keys, key_heads, value_dim], all with batch or all without;
+         float32, float16 or bfloat16, or all float64 (computed in float64, slower);
+         O [batch, queries, heads, value_dim] as Q
+
+Encoding {"encoding": NAME, ...}, NAME one of none, rope, xpos, alibi, kerple, t5,
+         shaw, bert_relative, transformer_xl, conformer_relative, xlnet, deberta_v1,
+         deberta_v2, tupe; or {"encoding": [{...}, {...}]} for several at once; or a
+         config.json or plain spec, which is a rope. Tables are lists of numbers or
+         .npy files in the JSON's folder. examples/encodings/ has one of each.
+
+O is replaced only after success. A query that sees no key gets zeros; NaN propagates.
+
+Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal)";
   verb.action = [options] { return run_attend(*options); };
 }
 

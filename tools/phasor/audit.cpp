@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/npy.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 #include "spec.hpp"
 #include "text_files.hpp"
 
@@ -38,22 +39,22 @@ class Report {
       : findings_(findings), positions_(positions), unit_(unit) {}
 
   void print_text(double threshold) const {
-    fmt::print("angle error      max {:.3g} rad at {}, mean {:.3g} rad\n", findings_.angle.error,
-               place(findings_.angle), findings_.mean_angle);
-    fmt::print("amplitude error  max {:.3g} (relative) at {}\n", findings_.amplitude.error,
-               place(findings_.amplitude));
-    fmt::print("{:<17}max {:.3g} at {}, mean {:.3g}\n", fmt::format("{} ulp", unit_),
-               findings_.ulp.error, place(findings_.ulp), findings_.mean_ulp);
+    print_out("angle error      max {:.3g} rad at {}, mean {:.3g} rad\n", findings_.angle.error,
+              place(findings_.angle), findings_.mean_angle);
+    print_out("amplitude error  max {:.3g} (relative) at {}\n", findings_.amplitude.error,
+              place(findings_.amplitude));
+    print_out("{:<17}max {:.3g} at {}, mean {:.3g}\n", fmt::format("{} ulp", unit_),
+              findings_.ulp.error, place(findings_.ulp), findings_.mean_ulp);
     for (const WorstEntry& worst : porting::worst_pairs(findings_)) {
-      fmt::print("  pair {:<5} wavelength {:<10.5g} worst {:.3g} rad at position {}\n", worst.pair,
-                 porting::wavelength_of(findings_, worst.pair), worst.error,
-                 position_text(worst.row));
+      print_out("  pair {:<5} wavelength {:<10.5g} worst {:.3g} rad at position {}\n", worst.pair,
+                porting::wavelength_of(findings_, worst.pair), worst.error,
+                position_text(worst.row));
     }
     if (findings_.first_row_past) {
-      fmt::print("above {:g}: first at position {}\n", threshold,
-                 position_text(*findings_.first_row_past));
+      print_out("above {:g}: first at position {}\n", threshold,
+                position_text(*findings_.first_row_past));
     } else {
-      fmt::print("within {:g} everywhere\n", threshold);
+      print_out("within {:g} everywhere\n", threshold);
     }
     print_cause();
   }
@@ -74,16 +75,16 @@ class Report {
  private:
   void print_cause() const {
     if (findings_.as_good_as_its_type) {
-      fmt::print("cause: none, the table is as exact as {} can store\n", unit_);
+      print_out("cause: none, the table is as exact as {} can store\n", unit_);
     } else if (findings_.cause) {
-      fmt::print("cause: {} ({}), which leaves {:.2g} of {:.2g} (rms)\n", findings_.cause->text,
-                 findings_.cause->name, findings_.cause->residual, findings_.error);
+      print_out("cause: {} ({}), which leaves {:.2g} of {:.2g} (rms)\n", findings_.cause->text,
+                findings_.cause->name, findings_.cause->residual, findings_.error);
       if (findings_.runner_up) {
-        fmt::print("       next best: {} ({}), which leaves {:.2g}\n", findings_.runner_up->text,
-                   findings_.runner_up->name, findings_.runner_up->residual);
+        print_out("       next best: {} ({}), which leaves {:.2g}\n", findings_.runner_up->text,
+                  findings_.runner_up->name, findings_.runner_up->residual);
       }
     } else {
-      fmt::print("cause: unknown\n");
+      print_out("cause: unknown\n");
     }
   }
   [[nodiscard]] std::string position_text(std::int64_t row) const {
@@ -108,16 +109,15 @@ class Report {
 
 int run_audit(const AuditOptions& options) {
   if (!(options.threshold >= 0.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threshold must be at least 0, got ", options.threshold));
+    refuse(message("--threshold must be at least 0, got ", options.threshold));
   }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const io::NpyArray array = io::read_npy(options.table).value_or_throw();
   const core::DType stored = io::dtype_of(array, options.table).value_or_throw();
   if (array.shape.size() != 3 || array.shape[0] != 2) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the shape must be [2, positions, pairs], got ",
-                        core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(options.table, ": the shape must be [2, positions, pairs], got ",
+                   core::shape_text(array.shape)));
   }
   const std::int64_t rows = array.shape[1];
   const core::Positions positions =
@@ -129,9 +129,9 @@ int run_audit(const AuditOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
   const std::int64_t pairs = frequencies.pairs();
   if (array.shape[2] != pairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(options.table, ": the table must have the config's ", pairs,
-                        " pairs, got the shape ", core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(options.table, ": the table must have the config's ", pairs,
+                   " pairs, got the shape ", core::shape_text(array.shape)));
   }
 
   const std::vector<double> values = io::to_doubles(array).value_or_throw();
@@ -149,7 +149,7 @@ int run_audit(const AuditOptions& options) {
   const Report report(findings, positions, porting::unit_name(stored));
   if (!options.csv.empty()) report.write_csv(options.csv);
   if (options.json) {
-    fmt::print("{}\n", porting::audit_json(findings, table, asked));
+    print_out("{}\n", porting::audit_json(findings, table, asked));
   } else {
     report.print_text(options.threshold);
   }
@@ -170,17 +170,14 @@ void add_audit(CommandLine& line) {
   verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Compares a table with the exact values of its config: angle and amplitude of every entry, "
-      "the\n"
-      "worst entries, the first position above the threshold, and the arithmetic or misread "
-      "config\n"
-      "that explains the errors.\n"
-      "\n"
-      "Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or "
-      "bfloat16\n"
-      "         P.npy as for phasor table\n"
-      "\n"
-      "Example  phasor audit T.npy --config model --positions 0:131072";
+      R"(Compares a table with the exact values of its config: angle and amplitude of every entry, the
+worst entries, the first position above the threshold, and the arithmetic or misread config
+that explains the errors.
+
+Shape    T.npy is [2, positions, pairs]: cos, then sin; float16, float32, float64 or bfloat16
+         P.npy as for phasor table
+
+Example  phasor audit T.npy --config model --positions 0:131072)";
   verb.action = [options] { return run_audit(*options); };
 }
 

@@ -11,8 +11,9 @@
 #include "commands.hpp"
 #include "core/rotary_bench.hpp"
 #include "models/models_bench.hpp"
+#include "output.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/io/internal/json.hpp"
 
 namespace phasor::tools {
@@ -57,9 +58,8 @@ bench::Plan plan_of(const BenchRequest& request) {
   } else {
     const auto level = core::instruction_set_of(request.level);
     if (!level) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("--isa must be best, generic, x86-64-v2, x86-64-v3 or x86-64-v4, got ",
-                          request.level));
+      refuse(message("--isa must be best, generic, x86-64-v2, x86-64-v3 or x86-64-v4, got ",
+                     request.level));
     }
     plan.levels = {core::resolve_instruction_set(*level)};
   }
@@ -86,14 +86,14 @@ class Printer {
 
   void header(int rounds) const {
     if (json_) return;
-    fmt::print(
+    print_out(
         "{}, {} threads; best instruction set {}; medians of {} alternating rounds; a ratio of 1 "
         "is the "
         "limit\n\n",
         cpu_name(), core::available_threads(),
         core::name_of(core::available_instruction_sets().back()), rounds);
-    fmt::print("{:<64} {:>11} {:>11}  {:>5}  {:>13}  {:>7}  against\n", "what", "ours", "limit",
-               "ratio", "quartiles", "at most");
+    print_out("{:<64} {:>11} {:>11}  {:>5}  {:>13}  {:>7}  against\n", "what", "ours", "limit",
+              "ratio", "quartiles", "at most");
   }
 
   void row(const bench::Row& row) {
@@ -108,11 +108,11 @@ class Printer {
       return;
     }
     const bool promised = row.at_most > 0.0;
-    fmt::print("{:<64} {:>11} {:>11}  {:>5.3f}  {:.3f}-{:.3f}  {:>7}  {}{}\n", row.name,
-               time_text(row.contest.ours_us), time_text(row.contest.against_us), row.contest.ratio,
-               row.contest.low, row.contest.high,
-               promised ? fmt::format("{:.3f}", row.at_most) : "-", row.against,
-               promised && row.contest.ratio > row.at_most ? "  <- over" : "");
+    print_out("{:<64} {:>11} {:>11}  {:>5.3f}  {:.3f}-{:.3f}  {:>7}  {}{}\n", row.name,
+              time_text(row.contest.ours_us), time_text(row.contest.against_us), row.contest.ratio,
+              row.contest.low, row.contest.high,
+              promised ? fmt::format("{:.3f}", row.at_most) : "-", row.against,
+              promised && row.contest.ratio > row.at_most ? "  <- over" : "");
     std::fflush(stdout);
   }
 
@@ -120,7 +120,7 @@ class Printer {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
     if (!row.mib) {
-      if (!json_) fmt::print("{:<72} not available on this system\n", row.name);
+      if (!json_) print_out("{:<72} not available on this system\n", row.name);
       return;
     }
     if (json_) {
@@ -131,20 +131,20 @@ class Printer {
                        {"ratio", *row.mib / row.at_most}});
       return;
     }
-    fmt::print("{:<72} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
-               *row.mib > row.at_most ? "  <- over" : "");
+    print_out("{:<72} {:>7.1f} MiB, at most {:.0f} MiB{}\n", row.name, *row.mib, row.at_most,
+              *row.mib > row.at_most ? "  <- over" : "");
     std::fflush(stdout);
   }
 
   [[nodiscard]] int finish() const {
-    if (json_) fmt::print("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
+    if (json_) print_out("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
     return correct_ ? exit_code::done : exit_code::difference;
   }
 
  private:
   void wrong(const std::string& name) const {
     if (json_) return;
-    fmt::print("{:<64} not timed: the output differs from the reference\n", name);
+    print_out("{:<64} not timed: the output differs from the reference\n", name);
     std::fflush(stdout);
   }
 
@@ -157,23 +157,22 @@ int run_curves(const BenchRequest& request) {
   const std::filesystem::path file = std::filesystem::path(request.curves) / "attention_curves.csv";
   std::ofstream csv(file);
   if (!csv) {
-    throw Error(ErrorCode::io,
-                message("--curves: cannot write to ", file.string(), ": ", std::strerror(errno)));
+    refuse(ErrorCode::io,
+           message("--curves: cannot write to ", file.string(), ": ", std::strerror(errno)));
   }
   bench::write_attention_curves({plan_of(request).levels.back(), request.largest}, csv,
                                 [](const std::string& line) {
-                                  fmt::print("{}\n", line);
+                                  print_out("{}\n", line);
                                   std::fflush(stdout);
                                 });
-  if (!csv) throw Error(ErrorCode::io, message("cannot write ", file.string()));
+  if (!csv) refuse(ErrorCode::io, message("cannot write ", file.string()));
   return exit_code::done;
 }
 
 int run_bench(const BenchRequest& request) {
   if ((request.suite == "rotary" || request.suite == "models") &&
       (request.memory || !request.curves.empty())) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--memory and --curves cannot be combined with --suite ", request.suite));
+    refuse(message("--memory and --curves cannot be combined with --suite ", request.suite));
   }
   if (!request.curves.empty()) return run_curves(request);
   Printer printer(request.json);
@@ -221,19 +220,15 @@ void add_bench(CommandLine& line) {
       .within(256, 1 << 20)
       .needs("--curves");
   verb.footer =
-      "Each row compares its output with the float64 reference, then alternates ours and the "
-      "limit\n"
-      "and prints the median of the rounds' ratios. The limits are: for rotation in place, "
-      "scaling\n"
-      "the same bytes in place; out of place, a copy with streaming stores; for the table, "
-      "std::sin\n"
-      "and std::cos; for attention, its multiply-adds at the core's peak (a ratio of 1.25 is 80 % "
-      "of\n"
-      "the peak); for an encoding, attention without one; for backward, forward; for decoding,\n"
-      "reading the cache; for products of models, reading the weights and multiply-adds.\n"
-      "Close other programs first.\n"
-      "\n"
-      "Example  phasor bench --quick";
+      R"(Each row compares its output with the float64 reference, then alternates ours and the limit
+and prints the median of the rounds' ratios. The limits are: for rotation in place, scaling
+the same bytes in place; out of place, a copy with streaming stores; for the table, std::sin
+and std::cos; for attention, its multiply-adds at the core's peak (a ratio of 1.25 is 80 % of
+the peak); for an encoding, attention without one; for backward, forward; for decoding,
+reading the cache; for products of models, reading the weights and multiply-adds.
+Close other programs first.
+
+Example  phasor bench --quick)";
   verb.action = [request] { return run_bench(*request); };
 }
 

@@ -11,12 +11,15 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <new>
 #include <set>
 #include <utility>
 
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/internal/visible_text.hpp"
 
 namespace phasor::tools {
 
@@ -151,7 +154,7 @@ CLI::Validator member_of(const std::vector<std::string>& choices) {
     return message("must be ", core::list_text(known), ", got ", text,
                    core::did_you_mean(text, known));
   };
-  return {check, fmt::format("{{{}}}", CLI::detail::join(choices, ","))};
+  return {check, fmt::format("{{{}}}", fmt::join(choices, ","))};
 }
 
 CLI::Option* add_flag(CLI::App& app, const Flag& flag) {
@@ -175,33 +178,74 @@ CLI::Option* add_flag(CLI::App& app, const Flag& flag) {
   return option;
 }
 
-void add_verb(CLI::App& app, const Verb& verb, const Verb*& asked_for) {
-  CLI::App* const parser = app.add_subcommand(verb.name, verb.summary);
-  for (const Flag& flag : verb.flags) add_flag(*parser, flag);
-  // Only now: a flag may name a later one.
-  for (const Flag& flag : verb.flags) {
-    const auto option_of = [&](const std::string& names) {
-      return parser->get_option(names.substr(0, names.find(',')));
-    };
-    for (const std::string& other : flag.excluded) {
-      option_of(flag.names)->excludes(option_of(other));
-    }
-    for (const std::string& other : flag.needed) option_of(flag.names)->needs(option_of(other));
+// "-o,--output" -> "-o", "--output"
+std::vector<std::string_view> names_of(const Flag& flag) {
+  std::vector<std::string_view> names;
+  for (std::string_view rest = flag.names; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    names.push_back(rest.substr(0, comma));
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
   }
-  parser->footer(verb.footer);
-  parser->callback([&asked_for, &verb] { asked_for = &verb; });
+  return names;
 }
 
-// Prints one line, since programs and people read the first one; line breaks become spaces.
+void add_flags(CLI::App& parser, const Verb& verb) {
+  std::vector<std::pair<std::string_view, CLI::Option*>> options;  // by each name
+  for (const Flag& flag : verb.flags) {
+    CLI::Option* const option = add_flag(parser, flag);
+    for (const std::string_view name : names_of(flag)) options.emplace_back(name, option);
+  }
+  // CLI::App::get_option() ends the program when memory runs out.
+  const auto option_of = [&](std::string_view name) {
+    const auto found = std::find_if(options.begin(), options.end(),
+                                    [&](const auto& option) { return option.first == name; });
+    if (found == options.end())
+      refuse(ErrorCode::internal, message("command line: no flag is named ", name));
+    return found->second;
+  };
+  for (const Flag& flag : verb.flags) {
+    CLI::Option* const option = option_of(names_of(flag).front());
+    for (const std::string& other : flag.excluded) option->excludes(option_of(other));
+    for (const std::string& other : flag.needed) option->needs(option_of(other));
+  }
+}
+
+// The parser of a verb alone: one with every verb asks each of them whether an argument is its name,
+// in functions that end the program when memory runs out.
+std::unique_ptr<CLI::App> parser_of(const CommandLine& line, const Verb& verb) {
+  auto parser = std::make_unique<CLI::App>(verb.summary, line.name + " " + verb.name);
+  try {
+    add_flags(*parser, verb);
+  } catch (const CLI::Error& error) {
+    refuse(ErrorCode::internal, message("command line: ", error.what()));
+  }
+  parser->footer(verb.footer);
+  return parser;
+}
+
+// CLI11 writes to streams, which leave out without a word what they have no memory for. Two texts
+// that agree are complete.
+int print_help(const CLI::App& app) {
+  const std::string text = app.help();
+  if (app.help() != text) throw std::bad_alloc();
+  print_out("{}", text);
+  return exit_code::done;
+}
+
+int print_help(const CommandLine& line) {
+  CLI::App app{line.summary, line.name};
+  if (!line.version.empty()) app.set_version_flag("--version", line.version);
+  app.footer(line.footer);
+  for (const Verb& verb : line.verbs) app.add_subcommand(verb.name, verb.summary);
+  return print_help(app);
+}
+
+// Prints one line, since programs and people read the first one; line breaks become \n.
 int fail(const CommandLine& line, std::string_view verb, std::string_view text) {
   // Library messages begin with the function's name, often the verb's.
   const std::string repeated = std::string(verb) + ": ";
   if (!verb.empty() && text.starts_with(repeated)) text.remove_prefix(repeated.size());
-  std::string one_line(text);
-  for (char& character : one_line) {
-    if (character == '\n' || character == '\r') character = ' ';
-  }
-  fmt::print(stderr, "{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, one_line);
+  print_err("{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, core::visible_text(text));
   return exit_code::wrong;
 }
 
@@ -211,7 +255,7 @@ int run_action(const CommandLine& line, const std::string& verb,
   try {
     code = action();
   } catch (const std::bad_alloc&) {
-    return fail(line, verb, "out of memory");
+    return out_of_memory(line.name.c_str(), verb.c_str());
   } catch (const std::exception& error) {
     return fail(line, verb, error.what());
   }
@@ -224,17 +268,6 @@ int run_action(const CommandLine& line, const std::string& verb,
 std::vector<std::string_view> verb_names(const CommandLine& line) {
   std::vector<std::string_view> names;
   for (const Verb& verb : line.verbs) names.push_back(verb.name);
-  return names;
-}
-
-// "-o,--output" -> "-o", "--output"
-std::vector<std::string_view> names_of(const Flag& flag) {
-  std::vector<std::string_view> names;
-  for (std::string_view rest = flag.names; !rest.empty();) {
-    const std::size_t comma = rest.find(',');
-    names.push_back(rest.substr(0, comma));
-    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
-  }
   return names;
 }
 
@@ -297,48 +330,47 @@ std::string text_of(const CLI::ParseError& error, const CLI::App& app) {
 
 }  // namespace
 
-int run(const CommandLine& line, int argc, const char* const* argv) {
-  CLI::App app{line.summary, line.name};
-  const Verb* asked_for = nullptr;
-  try {
-    if (!line.version.empty()) app.set_version_flag("--version", line.version);
-    app.footer(line.footer);
-    for (const Verb& verb : line.verbs) add_verb(app, verb, asked_for);
-  } catch (const CLI::Error& error) {
-    throw Error(ErrorCode::internal, message("command line: ", error.what()));
-  }
+int out_of_memory(const char* program, const char* verb) noexcept {
+  std::fprintf(stderr, "%s%s%s: out of memory\n", program, *verb == '\0' ? "" : " ", verb);
+  return exit_code::wrong;
+}
 
+int run(const CommandLine& line, int argc, const char* const* argv) {
   const std::vector<std::string_view> verbs = verb_names(line);
   const std::string see_help = message("; see ", line.name, " --help");
-  const std::string first = argc > 1 ? argv[1] : "";
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "-h" || first == "--help") return print_help(line);
+  if (first == "--version" && !line.version.empty()) {
+    print_out("{}\n", line.version);
+    return exit_code::done;
+  }
   if (first.empty() || first == "--") {
     return fail(line, "", message("no verb given: must be ", core::list_text(verbs), see_help));
   }
+  if (first.starts_with('-')) {
+    return fail(line, "", message("unexpected argument \"", first, "\"", see_help));
+  }
   const auto named = std::find_if(line.verbs.begin(), line.verbs.end(),
                                   [&](const Verb& verb) { return verb.name == first; });
-  if (named == line.verbs.end() && !first.starts_with('-')) {
+  if (named == line.verbs.end()) {
     const std::string hint = core::did_you_mean(first, verbs);
     return fail(line, "", message("unknown verb \"", first, "\"", hint.empty() ? see_help : hint));
   }
-  const std::string verb = named == line.verbs.end() ? "" : first;
-  const std::string see_verb =
-      message("; see ", line.name, " ", verb, verb.empty() ? "" : " ", "--help");
-  if (named != line.verbs.end()) {
-    const std::string problem = problem_of(*named, {argv + 2, argv + argc});
-    if (!problem.empty()) {
-      return fail(line, verb, problem.ends_with('?') ? problem : problem + see_verb);
-    }
+  const std::string see_verb = message("; see ", line.name, " ", first, " --help");
+  const std::string problem = problem_of(*named, {argv + 2, argv + argc});
+  if (!problem.empty()) {
+    return fail(line, first, problem.ends_with('?') ? problem : problem + see_verb);
   }
+  const std::unique_ptr<CLI::App> parser = parser_of(line, *named);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);  // --help, --version
+    parser->parse(argc - 1, argv + 1);
+  } catch (const CLI::Success&) {  // --help
+    return print_help(*parser);
   } catch (const CLI::ParseError& error) {
-    const std::string text = text_of(error, app);
-    return fail(line, verb, text.ends_with('?') ? text : text + see_verb);
+    const std::string text = text_of(error, *parser);
+    return fail(line, first, text.ends_with('?') ? text : text + see_verb);
   }
-  if (asked_for == nullptr) return fail(line, "", "no verb given" + see_help);
-  return run_action(line, verb, asked_for->action);
+  return run_action(line, named->name, named->action);
 }
 
 }  // namespace phasor::tools

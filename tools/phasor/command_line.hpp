@@ -93,10 +93,15 @@ struct CommandLine {
   Verb& verb(std::string_view name, std::string_view summary);
 };
 
+// One line on stderr, "phasor VERB: out of memory", which itself needs no memory. Returns
+// exit_code::wrong.
+int out_of_memory(const char* program, const char* verb = "") noexcept;
+
 // Parses the arguments, fills the targets and runs the verb's action, or prints help or version.
 // An error is one line on stderr: "phasor VERB: ...".
 //
-// throws   Error(internal) for a description that contradicts itself: a name given twice, an
+// throws   std::bad_alloc outside of the verb's action;
+//          Error(internal) for a description that contradicts itself: a name given twice, an
 //          exclusion of a flag that does not exist
 [[nodiscard]] int run(const CommandLine& line, int argc, const char* const* argv);
 

@@ -1,6 +1,5 @@
 // phasor convert: q and k weights of a checkpoint from one pair layout to the other.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -10,8 +9,9 @@
 #include <string_view>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/porting/convert.hpp"
 #include "text_lines.hpp"
 
@@ -20,7 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kErase = "\r\033[K";
 constexpr std::size_t kBarWidth = 24;
 constexpr std::chrono::milliseconds kRedraw{100};
 
@@ -62,16 +61,16 @@ std::string time_text(double seconds) {
 
 class ProgressBar {
  public:
-  ProgressBar() : shown_(::isatty(STDERR_FILENO) != 0) {}
+  ProgressBar() = default;
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar() {
-    if (drawn_) fmt::print(stderr, "{}", kErase);
+    if (drawn_) erase_line();
   }
 
   void draw(const porting::ConvertProgress& progress) {
     const Clock::time_point now = Clock::now();
-    if (!shown_ || (drawn_ && progress.bytes < progress.all && now - last_ < kRedraw)) return;
+    if (!can_redraw() || (drawn_ && progress.bytes < progress.all && now - last_ < kRedraw)) return;
     last_ = now;
     drawn_ = true;
     const double seconds = std::chrono::duration<double>(now - start_).count();
@@ -84,48 +83,47 @@ class ProgressBar {
     const auto filled = static_cast<std::size_t>(share * kBarWidth);
     const std::string left =
         rate > 0.0 ? time_text(static_cast<double>(progress.all - progress.bytes) / rate) : "?";
-    fmt::print(stderr, "{}[{}{}] {:3.0f}%  {} of {}  {}/s  {} left  {}", kErase,
-               std::string(filled, '#'), std::string(kBarWidth - filled, '.'), 100.0 * share,
-               size_text(static_cast<double>(progress.bytes)),
-               size_text(static_cast<double>(progress.all)), size_text(rate), left, progress.file);
+    erase_line();
+    print_err("[{}{}] {:3.0f}%  {} of {}  {}/s  {} left  {}", std::string(filled, '#'),
+              std::string(kBarWidth - filled, '.'), 100.0 * share,
+              size_text(static_cast<double>(progress.bytes)),
+              size_text(static_cast<double>(progress.all)), size_text(rate), left, progress.file);
     std::fflush(stderr);
   }
 
  private:
-  bool shown_, drawn_ = false;
+  bool drawn_ = false;
   Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
 core::PairLayout layout_named(const std::string& name, std::string_view flag) {
   const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
   if (!layout || *layout == core::PairLayout::interleaved_to_half) {
-    throw Error(ErrorCode::invalid_argument,
-                message(flag, " must be interleaved or half, got '", name, "'"));
+    refuse(message(flag, " must be interleaved or half, got '", name, "'"));
   }
   return *layout;
 }
 
 void print_text(const porting::ConvertResult& result, double seconds) {
-  fmt::print("{}: {} -> {}\n", result.model_type, core::name_of(result.from),
-             core::name_of(result.to));
-  fmt::print("  {} tensors of {} layers permuted; all other bytes unchanged\n", result.tensors,
-             result.layers);
-  fmt::print("  {} files, {} in {}", result.files, size_text(static_cast<double>(result.bytes)),
-             time_text(seconds));
+  print_out("{}: {} -> {}\n", result.model_type, core::name_of(result.from),
+            core::name_of(result.to));
+  print_out("  {} tensors of {} layers permuted; all other bytes unchanged\n", result.tensors,
+            result.layers);
+  print_out("  {} files, {} in {}", result.files, size_text(static_cast<double>(result.bytes)),
+            time_text(seconds));
   if (seconds > 0.0) {
-    fmt::print(" ({}/s)", size_text(static_cast<double>(result.bytes - result.resumed) / seconds));
+    print_out(" ({}/s)", size_text(static_cast<double>(result.bytes - result.resumed) / seconds));
   }
   if (result.resumed > 0) {
-    fmt::print(", of which {} in an earlier run", size_text(static_cast<double>(result.resumed)));
+    print_out(", of which {} in an earlier run", size_text(static_cast<double>(result.resumed)));
   }
-  fmt::print("\n  check: {} attention scores of {} layers agree to {:.2g} of the largest\n",
-             result.proof.scores, result.proof.layers, result.proof.largest_difference);
+  print_out("\n  check: {} attention scores of {} layers agree to {:.2g} of the largest\n",
+            result.proof.scores, result.proof.layers, result.proof.largest_difference);
   if (result.sidecar) {
-    fmt::print(
-        "  {} records the layout; engines that do not read it would rotate the wrong pairs\n",
-        result.sidecar->string());
+    print_out("  {} records the layout; engines that do not read it would rotate the wrong pairs\n",
+              result.sidecar->string());
   } else {
-    fmt::print("  this is the family's own layout: no phasor_layout.json needed\n");
+    print_out("  this is the family's own layout: no phasor_layout.json needed\n");
   }
 }
 
@@ -143,19 +141,20 @@ int run_convert(const ConvertFlags& flags) {
   options.progress = [&](const porting::ConvertProgress& progress) {
     bar->draw(progress);
     if (interrupted != 0) {
-      throw Error(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
-                                         " bytes; run the same command again to continue"));
+      refuse(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
+                                    " bytes; run the same command again to continue"));
     }
   };
-  const Result<porting::ConvertResult> converted = porting::convert_checkpoint(options);
-  bar.reset();
-  if (!converted) throw Error(converted.error());
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (flags.json) {
-    fmt::print("{}\n", porting::convert_json(*converted));
-  } else {
-    print_text(*converted, seconds);
-  }
+  options.before_finish = [&](const porting::ConvertResult& converted) {
+    bar.reset();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (flags.json) {
+      print_out("{}\n", porting::convert_json(converted));
+    } else {
+      print_text(converted, seconds);
+    }
+  };
+  (void)porting::convert_checkpoint(options).value_or_throw();
   return exit_code::done;
 }
 
@@ -173,17 +172,15 @@ void add_convert(CommandLine& line) {
   verb.flag("--sync", &flags->sync, "flush every file to disk before returning");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,\n"
-      "fused tensors and partial rotation. Every other byte is copied unchanged. Then compares "
-      "the\n"
-      "attention scores of both layouts on random activations and writes phasor_layout.json, "
-      "which\n"
-      "phasor reads: a second conversion is refused, and converting back restores the source.\n"
-      "\n"
-      "Refuses  latent attention, quantised weights, unknown model types\n"
-      "Resumes  after an interruption or a full disk, when the same command is run again\n"
-      "\n"
-      "Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved";
+      R"(Permutes q and k projections, their biases and per-head norms. Handles grouped key heads,
+fused tensors and partial rotation. Every other byte is copied unchanged. Then compares the
+attention scores of both layouts on random activations and writes phasor_layout.json, which
+phasor reads: a second conversion is refused, and converting back restores the source.
+
+Refuses  latent attention, quantised weights, unknown model types
+Resumes  after an interruption or a full disk, when the same command is run again
+
+Example  phasor convert Llama-3-8B Llama-3-8B-interleaved --to interleaved)";
   verb.action = [flags] { return run_convert(*flags); };
 }
 

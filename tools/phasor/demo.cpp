@@ -12,9 +12,10 @@
 #include "core/limits.hpp"
 #include "core/timing.hpp"
 #include "demo_model.hpp"
+#include "output.hpp"
 #include "phasor/attention/decay.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "terminal_plot.hpp"
 #include "worked_example.hpp"
@@ -28,7 +29,7 @@ using core::PairLayout;
 class Demo {
  public:
   int run() {
-    fmt::print(
+    print_out(
         "phasor demo: rotary position embedding, checked on known numbers and measured on this "
         "machine\n");
     worked_example();
@@ -38,15 +39,15 @@ class Demo {
     accuracy();
     model();
     speed();
-    fmt::print("\n{}\n", failures_ == 0 ? "All checks passed."
-                                        : fmt::format("{} of the checks above FAILED.", failures_));
+    print_out("\n{}\n", failures_ == 0 ? "All checks passed."
+                                       : fmt::format("{} of the checks above FAILED.", failures_));
     return failures_ == 0 ? exit_code::done : exit_code::difference;
   }
 
  private:
-  void title(const char* text) { fmt::print("\n{}. {}\n", ++part_, text); }
+  void title(const char* text) { print_out("\n{}. {}\n", ++part_, text); }
   void check(bool holds, const std::string& text) {
-    fmt::print("   {} {}\n", holds ? "ok  " : "FAIL", text);
+    print_out("   {} {}\n", holds ? "ok  " : "FAIL", text);
     if (!holds) ++failures_;
   }
 
@@ -66,11 +67,11 @@ class Demo {
                                      example::kKeyHeads, example::kHeadDim));
     for (const int token : {0, 1, 2}) {
       const std::size_t head = static_cast<std::size_t>(token) * 16 + 8;  // the second query head
-      fmt::print("   position {}  q ", token);
-      for (std::size_t i = head; i < head + 8; ++i) fmt::print("{:8.0f}", before[i]);
-      fmt::print("\n         rotated ");
-      for (std::size_t i = head; i < head + 8; ++i) fmt::print("{:8.4f}", q[i]);
-      fmt::print("\n");
+      print_out("   position {}  q ", token);
+      for (std::size_t i = head; i < head + 8; ++i) print_out("{:8.0f}", before[i]);
+      print_out("\n         rotated ");
+      for (std::size_t i = head; i < head + 8; ++i) print_out("{:8.4f}", q[i]);
+      print_out("\n");
     }
     const auto agreeing = [](const std::vector<float>& got, const float* printed) {
       std::size_t count = 0;
@@ -112,7 +113,7 @@ class Demo {
       const double s = score(rotary, q, 9 + shift, k, 2 + shift);
       low = shift == 0 ? s : std::min(low, s);
       high = shift == 0 ? s : std::max(high, s);
-      fmt::print("   q at {:>8}, k at {:>8}: score {:.15f}\n", 9 + shift, 2 + shift, s);
+      print_out("   q at {:>8}, k at {:>8}: score {:.15f}\n", 9 + shift, 2 + shift, s);
     }
     check(high - low < 1e-12,
           fmt::format("equal to {:.0e} from position 2 to 16777218", high - low));
@@ -132,16 +133,16 @@ class Demo {
                  core::heads_view(pairs.data(), 1, 1, 1, dim));
     core::rotate({frequencies, PairLayout::half, dim}, core::positions_from(position),
                  core::heads_view(halves.data(), 1, 1, 1, dim));
-    fmt::print("   interleaved  pair i = features (2i, 2i+1)     rotated: ");
-    for (const double value : pairs) fmt::print("{:8.4f}", value);
-    fmt::print("\n   half         pair i = features (i, i + d/2)   rotated: ");
-    for (const double value : halves) fmt::print("{:8.4f}", value);
+    print_out("   interleaved  pair i = features (2i, 2i+1)     rotated: ");
+    for (const double value : pairs) print_out("{:8.4f}", value);
+    print_out("\n   half         pair i = features (i, i + d/2)   rotated: ");
+    for (const double value : halves) print_out("{:8.4f}", value);
     double worst = 0.0;
     for (std::size_t i = 0; i < dim / 2; ++i) {
       worst = std::max({worst, std::fabs(halves[i] - pairs[2 * i]),
                         std::fabs(halves[i + dim / 2] - pairs[2 * i + 1])});
     }
-    fmt::print("\n");
+    print_out("\n");
     check(worst < 1e-15,
           "the results are equal: features (2i, 2i+1) of one are (i, i + d/2) of the other");
   }
@@ -153,8 +154,8 @@ class Demo {
     std::vector<double> distances(257);
     std::iota(distances.begin(), distances.end(), 0.0);
     const std::vector<double> means = attention::mean_partial_sums(frequencies, distances);
-    fmt::print(
-        "{}", terminal_plot(means,
+    print_out("{}",
+              terminal_plot(means,
                             {.width = 64, .height = 11, .indent = 3, .x_label = "distance m - n"}));
     check(means[256] < means[64] && means[64] < means[0],
           fmt::format("it falls from {:.1f} at distance 0 to {:.1f} at 64 and {:.1f} at 256",
@@ -167,7 +168,7 @@ class Demo {
     const core::Frequencies frequencies =
         encodings::resolve_frequencies({.head_dim = 128, .rotary_dim = 128, .base = 10000.0});
     const auto pairs = static_cast<std::size_t>(frequencies.pairs());
-    fmt::print("   {:>10}  {:>22}  {:>22}\n", "position", "float32 angles, error", "phasor, error");
+    print_out("   {:>10}  {:>22}  {:>22}\n", "position", "float32 angles, error", "phasor, error");
     double ours_worst = 0.0;
     for (const double position : {4095.0, 131071.0, 1048575.0, 16777215.0}) {
       std::vector<float> other_cos(pairs), other_sin(pairs), cos(pairs), sin(pairs);
@@ -182,7 +183,7 @@ class Demo {
         ours = std::max({ours, std::fabs(cos[i] - exact_cos[i]), std::fabs(sin[i] - exact_sin[i])});
       }
       ours_worst = std::max(ours_worst, ours);
-      fmt::print("   {:>10.0f}  {:>22.1e}  {:>22.1e}\n", position, other, ours);
+      print_out("   {:>10.0f}  {:>22.1e}  {:>22.1e}\n", position, other, ours);
     }
     check(ours_worst <= 0x1p-25, "phasor gives the nearest float32 number at every position");
   }
@@ -196,7 +197,7 @@ class Demo {
           fmt::format(
               "after dropping the first 40 tokens and re-rotating the cached keys: equal to {:.0e}",
               tiny.shifted));
-    fmt::print(
+    print_out(
         "   `phasor run MODEL --prompt TEXT` runs real models; `./dev model` downloads one (93 "
         "MB).\n");
   }
@@ -208,9 +209,8 @@ class Demo {
         "float32");
     const core::Frequencies frequencies = core::make_frequencies({kDim, 10000.0});
     const bench::Buffer x(static_cast<std::size_t>(kTokens * kHeads * kDim) * sizeof(float));
-    fmt::print("   {:<34} {:>10} {:>10}  {:>6}\n",
-               core::name_of(core::available_instruction_sets().back()), "rotate", "scale",
-               "ratio");
+    print_out("   {:<34} {:>10} {:>10}  {:>6}\n",
+              core::name_of(core::available_instruction_sets().back()), "rotate", "scale", "ratio");
     std::vector<int> thread_counts = {1};
     if (core::available_threads() > 1) thread_counts.push_back(core::available_threads());
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
@@ -228,11 +228,11 @@ class Demo {
             15);
         const std::string how = fmt::format("{}, {} thread{}, no table", core::name_of(layout),
                                             threads, threads == 1 ? "" : "s");
-        fmt::print("   {:<34} {:>7.2f} ms {:>7.2f} ms  {:>6.2f}\n", how, contest.ours_us / 1e3,
-                   contest.against_us / 1e3, contest.ratio);
+        print_out("   {:<34} {:>7.2f} ms {:>7.2f} ms  {:>6.2f}\n", how, contest.ours_us / 1e3,
+                  contest.against_us / 1e3, contest.ratio);
       }
     }
-    fmt::print(
+    print_out(
         "   A ratio of 1 means that rotation runs at memory speed. `phasor bench` measures "
         "more.\n");
   }
@@ -247,14 +247,12 @@ void add_demo(CommandLine& line) {
   Verb& verb = line.verb(
       "demo", "worked example, decay, accuracy, a tiny model and speed, in a few seconds");
   verb.footer =
-      "Rotates a worked example and checks every value, then shows that scores depend only on the\n"
-      "distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and "
-      "the\n"
-      "speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, "
-      "not\n"
-      "checked.\n"
-      "\n"
-      "Example  phasor demo";
+      R"(Rotates a worked example and checks every value, then shows that scores depend only on the
+distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and the
+speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, not
+checked.
+
+Example  phasor demo)";
   verb.action = [] { return Demo().run(); };
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "text_files.hpp"
 
@@ -35,8 +35,8 @@ class Folder {
   Folder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "phasor-demo-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr)
-      throw Error(ErrorCode::io,
-                  message("cannot create the folder ", pattern, ": ", std::strerror(errno)));
+      refuse(ErrorCode::io,
+             message("cannot create the folder ", pattern, ": ", std::strerror(errno)));
     path_ = pattern;
   }
   ~Folder() {

@@ -11,7 +11,9 @@
 
 #include "commands.hpp"
 #include "diagnose_weights.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "spec.hpp"
@@ -59,62 +61,62 @@ std::string list_text(const std::vector<double>& values) {
 }
 
 void print_rotation(const porting::Diagnosis& found) {
-  fmt::print("rotary: {} layout, rotary_dim {} of {}{}, base {}, scaling {}\n",
-             found.layout.value_or("unknown"),
-             found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
-             found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
-             found.base ? number_text(*found.base) : "unknown",
-             found.scaling ? scaling_text(*found.scaling) : "unknown");
-  fmt::print("direction    {}\n", !found.inverse   ? "unknown"
-                                  : *found.inverse ? "inverse"
-                                                   : "forward");
-  if (found.amplitude) fmt::print("amplitude    {:.7g}\n", *found.amplitude);
-  fmt::print("positions    {}{}\n", found.positions,
-             found.offset ? fmt::format(", starting at {}", *found.offset) : "");
-  fmt::print("table        {}\n", found.table_dtype.value_or("unknown"));
-  fmt::print("tensors      {}{}\n", found.tensor_dtype,
-             found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
+  print_out("rotary: {} layout, rotary_dim {} of {}{}, base {}, scaling {}\n",
+            found.layout.value_or("unknown"),
+            found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
+            found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
+            found.base ? number_text(*found.base) : "unknown",
+            found.scaling ? scaling_text(*found.scaling) : "unknown");
+  print_out("direction    {}\n", !found.inverse   ? "unknown"
+                                 : *found.inverse ? "inverse"
+                                                  : "forward");
+  if (found.amplitude) print_out("amplitude    {:.7g}\n", *found.amplitude);
+  print_out("positions    {}{}\n", found.positions,
+            found.offset ? fmt::format(", starting at {}", *found.offset) : "");
+  print_out("table        {}\n", found.table_dtype.value_or("unknown"));
+  print_out("tensors      {}{}\n", found.tensor_dtype,
+            found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
   if (found.effective_base && found.base != found.effective_base) {
-    fmt::print("frequencies  a power law of base {}\n", number_text(*found.effective_base));
+    print_out("frequencies  a power law of base {}\n", number_text(*found.effective_base));
   }
   if (!found.frequencies.empty()) {
-    fmt::print("frequencies  {}\n", list_text(found.frequencies));
+    print_out("frequencies  {}\n", list_text(found.frequencies));
   }
   if (found.scaling && !found.scaling->factors.empty()) {
-    fmt::print("factors      {}\n", list_text(found.scaling->factors));
+    print_out("factors      {}\n", list_text(found.scaling->factors));
   }
 }
 
 void print_text(const porting::Diagnosis& found,
                 const std::optional<std::vector<porting::ConfigDifference>>& differences) {
   if (differences) {
-    if (differences->empty()) fmt::print("the rotation is the config's\n");
+    if (differences->empty()) print_out("the rotation is the config's\n");
     for (const porting::ConfigDifference& difference : *differences) {
-      fmt::print("DIFFERS: {}\n", difference.text);
+      print_out("DIFFERS: {}\n", difference.text);
     }
-    fmt::print("\n");
+    print_out("\n");
   }
   if (found.answer == porting::Answer::none) {
-    fmt::print("no rotary embedding: {}\n", found.reason);
+    print_out("no rotary embedding: {}\n", found.reason);
   } else {
     print_rotation(found);
   }
   if (found.residual && found.answer == porting::Answer::rope) {
-    fmt::print("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
-               *found.residual, found.rounding_floor);
+    print_out("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
+              *found.residual, found.rounding_floor);
   }
   if (found.runner_up) {
-    fmt::print("{}{} leaves {:.3g}\n",
-               found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
-               found.runner_up->what, found.runner_up->residual);
+    print_out("{}{} leaves {:.3g}\n",
+              found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
+              found.runner_up->what, found.runner_up->residual);
   }
   for (const porting::Undetermined& open : found.undetermined) {
-    fmt::print("cannot tell  {}: {}\n", open.field, open.reason);
+    print_out("cannot tell  {}: {}\n", open.field, open.reason);
   }
   for (const porting::Reading& reading : found.readings) {
-    fmt::print("or           {}\n", reading.text);
+    print_out("or           {}\n", reading.text);
   }
-  for (const std::string& note : found.notes) fmt::print("note         {}\n", note);
+  for (const std::string& note : found.notes) print_out("note         {}\n", note);
 }
 
 std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
@@ -124,9 +126,8 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
   if (options.spec.context) return options.spec.context;
   const std::optional<std::int64_t> context = porting::context_of_tokens(found, spec, shape);
   if (context) {
-    fmt::print(stderr,
-               "phasor diagnose: using context {} (the last position + 1); set it with --context\n",
-               *context);
+    print_err("phasor diagnose: using context {} (the last position + 1); set it with --context\n",
+              *context);
   }
   return context;
 }
@@ -134,18 +135,26 @@ std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
 int run_diagnose(const DiagnoseOptions& options) {
   if (!options.weights.empty()) {
     if (!options.before.empty()) {
-      throw Error(ErrorCode::invalid_argument, "--weights cannot be combined with BEFORE");
+      refuse("--weights cannot be combined with BEFORE");
     }
     return run_diagnose_weights(options.weights,
                                 options.json ? WeightsPage::json : WeightsPage::text);
   }
   if (options.before.empty() || options.after.empty()) {
-    throw Error(ErrorCode::invalid_argument, "BEFORE and AFTER are required (or --weights)");
+    refuse("BEFORE and AFTER are required (or --weights)");
   }
   const io::NpyArray before = io::read_npy(options.before).value_or_throw();
   const io::NpyArray after = io::read_npy(options.after).value_or_throw();
   std::optional<io::NpyArray> positions;
-  if (!options.positions.empty()) positions = as_array(parse_positions(options.positions));
+  if (!options.positions.empty()) {
+    const core::Positions given = parse_positions(options.positions);
+    if (given.tokens > before.size()) {
+      refuse(ErrorCode::shape_mismatch,
+             message("--positions must be one per token, got ", given.tokens,
+                     " for BEFORE of the shape ", core::shape_text(before.shape)));
+    }
+    positions = as_array(given);
+  }
   std::optional<encodings::RopeSpec> spec;
   if (!options.spec.config.empty()) spec = read_spec(options.spec);
 
@@ -157,7 +166,7 @@ int run_diagnose(const DiagnoseOptions& options) {
                                                context_for(found, *spec, options, before.shape));
   }
   if (options.json) {
-    fmt::print("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));
+    print_out("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));
   } else {
     print_text(found, differences);
   }
@@ -183,18 +192,18 @@ void add_diagnose(CommandLine& line) {
       "a checkpoint: infer from its q and k weights whether its layout is interleaved or half");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
-      "Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its\n"
-      "parameters, offset or positions, direction, amplitude and the precision of the table; or\n"
-      "reports that there is none, and why. With --config it lists every difference from the\n"
-      "config and exits with 1 if there is one.\n"
-      "\n"
-      "Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],\n"
-      "         leading axes in any order; float16, float32, float64, bfloat16 (or its bits as\n"
-      "         uint16)\n"
-      "         P.npy [tokens] or [batch, tokens]\n"
-      "\n"
-      "Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model\n"
-      "         phasor diagnose --weights model";
+      R"(Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its
+parameters, offset or positions, direction, amplitude and the precision of the table; or
+reports that there is none, and why. With --config it lists every difference from the
+config and exits with 1 if there is one.
+
+Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],
+         leading axes in any order; float16, float32, float64, bfloat16 (or its bits as
+         uint16)
+         P.npy [tokens] or [batch, tokens]
+
+Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model
+         phasor diagnose --weights model)";
   verb.action = [options] { return run_diagnose(*options); };
 }
 

@@ -1,5 +1,5 @@
 // phasor diff: compares how engines read one config.
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -24,28 +25,28 @@ struct DiffFlags {
 
 void print_list() {
   for (const porting::Dialect& dialect : porting::dialects()) {
-    fmt::print("{}: {}, {}\n", dialect.name, dialect.engine, dialect.version);
+    print_out("{}: {}, {}\n", dialect.name, dialect.engine, dialect.version);
     for (const porting::DialectRule& rule : dialect.rules) {
-      fmt::print("  {}\n", rule.id);
-      fmt::print("{}", in_lines("      ", rule.sentence));
-      fmt::print("      {}{}{}; touches {}\n", name_of(rule.evidence),
-                 rule.source.empty() ? "" : ": ", rule.source, name_of(rule.touches));
+      print_out("  {}\n", rule.id);
+      print_out("{}", in_lines("      ", rule.sentence));
+      print_out("      {}{}{}; touches {}\n", name_of(rule.evidence),
+                rule.source.empty() ? "" : ": ", rule.source, name_of(rule.touches));
     }
   }
 }
 
 void print_engines(const porting::GroupDiff& group) {
-  fmt::print("  {:<10} {:>12} {:>14} {:>20} {:>15} {:>16}\n", "engine", "amplitude",
-             "softmax scale", "float32 angle error", "key per shift", "stale key angle");
+  print_out("  {:<10} {:>12} {:>14} {:>20} {:>15} {:>16}\n", "engine", "amplitude", "softmax scale",
+            "float32 angle error", "key per shift", "stale key angle");
   for (const porting::EngineView& view : group.views) {
     if (!view.refusal.empty()) {
-      fmt::print("{}", in_lines(fmt::format("  {:<10} ", view.dialect),
-                                "cannot read this config: " + view.refusal));
+      print_out("{}", in_lines(fmt::format("  {:<10} ", view.dialect),
+                               "cannot read this config: " + view.refusal));
       continue;
     }
     const double rounding =
         view.rounding.empty() ? 0.0 : *std::max_element(view.rounding.begin(), view.rounding.end());
-    fmt::print(
+    print_out(
         "  {:<10} {:>12.6g} {:>14} {:>16.2g} rad {:>15} {:>16}\n", view.dialect, view.amplitude,
         view.softmax_scale > 0.0 ? fmt::format("{:.6g}", view.softmax_scale) : "-", rounding,
         view.key_gain_per_shift == 1.0 ? "-" : fmt::format("x {:.6g}", view.key_gain_per_shift),
@@ -60,12 +61,12 @@ void print_causes(const porting::EngineComparison& part, std::set<std::string_vi
   std::string_view lead = "    cause            ";
   for (const porting::DifferenceCause& cause : part.causes) {
     const porting::DialectRule& rule = cause.rule.rule;
-    fmt::print("{}", in_lines(lead, fmt::format("{}: {}", cause.dialect, cause.rule.effect)));
+    print_out("{}", in_lines(lead, fmt::format("{}: {}", cause.dialect, cause.rule.effect)));
     const std::string source =
         rule.source.empty() ? "found in its source" : std::string(rule.source);
     lead = "                     ";
     if (!explained.insert(rule.id).second) continue;
-    fmt::print("{}", in_lines(lead, fmt::format("{} ({}; {})", rule.sentence, source, rule.id)));
+    print_out("{}", in_lines(lead, fmt::format("{} ({}; {})", rule.sentence, source, rule.id)));
   }
 }
 
@@ -73,36 +74,35 @@ void print_part(const porting::EngineComparison& part, const porting::DiffReport
                 std::set<std::string_view>& explained) {
   const std::string pair = fmt::format("{} : {}", part.first, part.second);
   if (part.status == porting::ComparisonStatus::agree) {
-    fmt::print("  {:<24} agree within float32 rounding ({:.2g} rad)\n", pair,
-               part.rounding_difference);
+    print_out("  {:<24} agree within float32 rounding ({:.2g} rad)\n", pair,
+              part.rounding_difference);
     return;
   }
   if (part.status == porting::ComparisonStatus::unreadable) {
-    fmt::print("  {:<24} cannot be compared: one of them cannot read this config\n", pair);
+    print_out("  {:<24} cannot be compared: one of them cannot read this config\n", pair);
     print_causes(part, explained);
     return;
   }
-  fmt::print("  {:<24} DIFFER\n", pair);
+  print_out("  {:<24} DIFFER\n", pair);
   if (part.first_difference) {
     const porting::FrequencyDifference& first = *part.first_difference;
     const porting::FrequencyDifference& largest = *part.largest_ratio;
-    fmt::print("    first frequency  pair {}: {:.9g} and {:.9g}, {}\n", first.pair, first.first,
-               first.second, ratio_text(first.ratio));
-    fmt::print("    largest ratio    pair {}: {:.9g} and {:.9g}, {}\n", largest.pair, largest.first,
-               largest.second, ratio_text(largest.ratio));
-    fmt::print("    angle at {:<8}{:.4g} rad (pair {}); float32 rounding adds {:.2g} rad\n",
-               report.context - 1, part.angle_difference, part.angle_pair,
-               part.rounding_difference);
+    print_out("    first frequency  pair {}: {:.9g} and {:.9g}, {}\n", first.pair, first.first,
+              first.second, ratio_text(first.ratio));
+    print_out("    largest ratio    pair {}: {:.9g} and {:.9g}, {}\n", largest.pair, largest.first,
+              largest.second, ratio_text(largest.ratio));
+    print_out("    angle at {:<8}{:.4g} rad (pair {}); float32 rounding adds {:.2g} rad\n",
+              report.context - 1, part.angle_difference, part.angle_pair, part.rounding_difference);
   }
-  fmt::print("    amplitude        {}\n", ratio_text(part.amplitude_ratio));
-  fmt::print("    softmax scale    {}\n",
-             part.softmax_ratio ? ratio_text(*part.softmax_ratio) : "not in the config");
+  print_out("    amplitude        {}\n", ratio_text(part.amplitude_ratio));
+  print_out("    softmax scale    {}\n",
+            part.softmax_ratio ? ratio_text(*part.softmax_ratio) : "not in the config");
   if (report.shifts > 0) {
-    fmt::print("    stored keys      {} after {} shift{}\n", ratio_text(part.key_gain_ratio),
-               report.shifts, report.shifts == 1 ? "" : "s");
+    print_out("    stored keys      {} after {} shift{}\n", ratio_text(part.key_gain_ratio),
+              report.shifts, report.shifts == 1 ? "" : "s");
   }
-  fmt::print("    score error      at most {:.3g} |q||k| evenly spread, {:.3g} |q||k| at worst\n",
-             part.score_bound_even, part.score_bound);
+  print_out("    score error      at most {:.3g} |q||k| evenly spread, {:.3g} |q||k| at worst\n",
+            part.score_bound_even, part.score_bound);
   print_causes(part, explained);
 }
 
@@ -111,43 +111,44 @@ void print_remarks(const porting::GroupDiff& group) {
   for (const porting::EngineView& view : group.views) {
     for (const porting::RuleInForce& rule : view.rules) {
       if (rule.changes) continue;
-      if (!any) fmt::print("\n  notes\n");
+      if (!any) print_out("\n  notes\n");
       any = true;
       const std::string source =
           rule.rule.source.empty() ? "" : fmt::format(" ({})", rule.rule.source);
-      fmt::print("{}", in_lines(fmt::format("    {:<10} ", view.dialect),
-                                fmt::format("{}: {}{}", rule.effect, rule.rule.sentence, source)));
+      print_out("{}", in_lines(fmt::format("    {:<10} ", view.dialect),
+                               fmt::format("{}: {}{}", rule.effect, rule.rule.sentence, source)));
     }
   }
 }
 
 void print_report(const porting::DiffReport& report) {
-  fmt::print("model    {}\n", report.model_type.empty() ? "plain spec" : report.model_type);
-  fmt::print("context  {} ({})\n", report.context, report.context_source);
+  print_out("model    {}\n", report.model_type.empty() ? "plain spec" : report.model_type);
+  print_out("context  {} ({})\n", report.context, report.context_source);
   std::string_view lead = "engines  ";
   for (const porting::Dialect& dialect : report.dialects) {
-    fmt::print("{}{:<10} {}, {}\n", lead, dialect.name, dialect.engine, dialect.version);
+    print_out("{}{:<10} {}, {}\n", lead, dialect.name, dialect.engine, dialect.version);
     lead = "         ";
   }
   std::set<std::string_view> explained;
   for (const porting::GroupDiff& group : report.groups) {
-    fmt::print("\n{}: {}, base {:g}, rotary_dim {} of {}\n",
-               layers_text(group.layers, group.layer_type), group.scaling, group.base,
-               group.rotary_dim, group.head_dim);
+    print_out("\n{}: {}, {}, rotary_dim {} of {}\n", layers_text(group.layers, group.layer_type),
+              group.scaling,
+              group.base ? fmt::format("base {:g}", *group.base) : "a list of frequencies",
+              group.rotary_dim, group.head_dim);
     print_engines(group);
-    fmt::print("\n");
+    print_out("\n");
     for (const porting::EngineComparison& part : group.comparisons)
       print_part(part, report, explained);
     print_remarks(group);
   }
   if (!report.layers_without_rotation.empty())
-    fmt::print("\nwithout rotation: {}\n", fmt::join(report.layers_without_rotation, ", "));
+    print_out("\nwithout rotation: {}\n", fmt::join(report.layers_without_rotation, ", "));
 }
 
 int run_diff(const DiffFlags& flags) {
   if (flags.list) {
     if (flags.json) {
-      fmt::print("{}\n", porting::dialects_json());
+      print_out("{}\n", porting::dialects_json());
     } else {
       print_list();
     }
@@ -160,7 +161,7 @@ int run_diff(const DiffFlags& flags) {
       porting::read_readable_config(flags.config).value_or_throw();
   const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
   if (flags.json) {
-    fmt::print("{}\n", porting::diff_json(report));
+    print_out("{}\n", porting::diff_json(report));
   } else {
     print_report(report);
   }
@@ -189,15 +190,13 @@ void add_diff(CommandLine& line) {
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.flag("--list", &flags->list, "print the known rules of each engine");
   verb.footer =
-      "Reads a config as each engine does and compares the engines pairwise: the first frequency\n"
-      "that differs, the amplitude, the softmax scale, the angle at the end of the context, a "
-      "bound\n"
-      "on the score error, and the rule that causes the difference, with a link if it was "
-      "reported.\n"
-      "\n"
-      "Exit     0 the engines agree within float32 rounding, 1 they differ, 2 wrong input\n"
-      "\n"
-      "Example  phasor diff --config model/config.json --between hf,vllm --context 32768";
+      R"(Reads a config as each engine does and compares the engines pairwise: the first frequency
+that differs, the amplitude, the softmax scale, the angle at the end of the context, a bound
+on the score error, and the rule that causes the difference, with a link if it was reported.
+
+Exit     0 the engines agree within float32 rounding, 1 they differ, 2 wrong input
+
+Example  phasor diff --config model/config.json --between hf,vllm --context 32768)";
   verb.action = [flags] { return run_diff(*flags); };
 }
 

@@ -1,6 +1,5 @@
 // phasor eval: perplexity of a text for a list of contexts and a list of scalings.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +13,7 @@
 #include "commands.hpp"
 #include "eval_table.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
@@ -95,34 +95,32 @@ std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path)
     if (const auto* found = std::get_if<encodings::LongRopeScaling>(&group.rope->scaling))
       return *found;
   }
-  throw Error(ErrorCode::invalid_argument, message(path, ": no longrope scaling found"));
+  refuse(message(path, ": no longrope scaling found"));
 }
 
 // One line that is redrawn on a terminal; otherwise one line per finished cell.
 class Progress {
  public:
-  Progress() : at_terminal_(::isatty(STDERR_FILENO) != 0) {}
-
   void begin(const std::string& cell) {
     cell_ = cell;
     start_ = std::chrono::steady_clock::now();
   }
   void move(std::int64_t done, std::int64_t all) const {
-    if (!at_terminal_) return;
+    if (!can_redraw()) return;
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     const double share = static_cast<double>(done) / static_cast<double>(all);
     const auto left = static_cast<std::int64_t>(std::ceil(seconds / share * (1.0 - share)));
-    fmt::print(stderr, "\r\033[K{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60,
-               left % 60);
+    erase_line();
+    print_err("{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60, left % 60);
     std::fflush(stderr);
   }
   void end(const std::string& outcome) const {
-    fmt::print(stderr, "{}{}: {}\n", at_terminal_ ? "\r\033[K" : "", cell_, outcome);
+    if (can_redraw()) erase_line();
+    print_err("{}: {}\n", cell_, outcome);
   }
 
  private:
-  bool at_terminal_;
   std::string cell_;
   std::chrono::steady_clock::time_point start_;
 };
@@ -239,13 +237,11 @@ class Evaluation {
     cells_ = read_eval_csv(flags_.csv);
     for (const EvalCell& cell : cells_) {
       if (cell.model != model_name_)
-        throw Error(ErrorCode::invalid_argument,
-                    message(flags_.csv, " holds results of model ", cell.model, ", not of ",
-                            model_name_, "; give a new file to --csv"));
+        refuse(message(flags_.csv, " holds results of model ", cell.model, ", not of ", model_name_,
+                       "; give a new file to --csv"));
       if (cell.value.scored + 1 != static_cast<std::int64_t>(ids_.size()))
-        throw Error(ErrorCode::invalid_argument,
-                    message(flags_.csv, " holds results for a text of ", cell.value.scored + 1,
-                            " tokens, this one has ", ids_.size(), "; give a new file to --csv"));
+        refuse(message(flags_.csv, " holds results for a text of ", cell.value.scored + 1,
+                       " tokens, this one has ", ids_.size(), "; give a new file to --csv"));
     }
   }
 
@@ -302,17 +298,16 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   } else {
     const IdArray array = read_ids(flags.ids);
     if (array.batch != 1)
-      throw Error(ErrorCode::shape_mismatch,
-                  message("--ids must hold one sequence, got ", array.batch, " rows"));
+      refuse(ErrorCode::shape_mismatch,
+             message("--ids must hold one sequence, got ", array.batch, " rows"));
     ids = array.values;
   }
   if (flags.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > flags.max_tokens)
     ids.resize(static_cast<std::size_t>(flags.max_tokens));
   const std::int64_t needed = flags.contexts.back() + 1;
   if (static_cast<std::int64_t>(ids.size()) < needed)
-    throw Error(ErrorCode::invalid_argument,
-                message("a context of ", flags.contexts.back(), " needs a text of at least ",
-                        needed, " tokens, got ", ids.size()));
+    refuse(message("a context of ", flags.contexts.back(), " needs a text of at least ", needed,
+                   " tokens, got ", ids.size()));
   return ids;
 }
 
@@ -341,7 +336,7 @@ void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
                              {"seconds", value.seconds}});
   }
   page["summary"] = eval_sentence(evaluation.cells(), flags.scalings, flags.contexts);
-  fmt::print("{}\n", page.dump());
+  print_out("{}\n", page.dump());
 }
 
 int run_eval(EvalFlags flags) {
@@ -355,10 +350,10 @@ int run_eval(EvalFlags flags) {
     print_json(flags, evaluation);
     return exit_code::done;
   }
-  fmt::print("model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(),
-             evaluation.tokens(), in_lines("note    ", training_note(evaluation.training())),
-             eval_page(evaluation.cells(), flags.scalings, flags.contexts),
-             in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
+  print_out("model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(),
+            evaluation.tokens(), in_lines("note    ", training_note(evaluation.training())),
+            eval_page(evaluation.cells(), flags.scalings, flags.contexts),
+            in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
   return exit_code::done;
 }
 
@@ -388,14 +383,14 @@ void add_eval(CommandLine& line) {
       "write each result to this file; results that are already in it are not computed again");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Slides a window over the text; every token after the first is scored once, with at least\n"
-      "context - stride tokens before it. The weights are unchanged; a scaling changes only the\n"
-      "frequencies, by the factor context / trained length. `none` is the model unchanged.\n"
-      "\n"
-      "CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,\n"
-      "         standard_error, perplexity, last_quarter_nats, seconds\n"
-      "\n"
-      "Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv";
+      R"(Slides a window over the text; every token after the first is scored once, with at least
+context - stride tokens before it. The weights are unchanged; a scaling changes only the
+frequencies, by the factor context / trained length. `none` is the model unchanged.
+
+CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,
+         standard_error, perplexity, last_quarter_nats, seconds
+
+Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv)";
   verb.action = [flags] { return run_eval(*flags); };
 }
 

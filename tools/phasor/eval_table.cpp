@@ -76,14 +76,14 @@ std::vector<EvalCell> read_eval_csv(const std::string& path) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (number == 1 && line != kEvalHeader)
-      throw Error(ErrorCode::io,
-                  message(path, " is not a CSV file of phasor eval: unknown header"));
+      refuse(ErrorCode::io, message(path, " is not a CSV file of phasor eval: unknown header"));
     if (number == 1 || line.empty()) continue;
     const std::optional<EvalCell> cell = parse_row(line);
     if (!cell)
-      throw Error(ErrorCode::io, message(path, ": line ", number,
-                                         " is not a row of phasor eval: ", line.substr(0, 60)));
-    cells.push_back(*cell);
+      refuse(ErrorCode::io, message(path, ": line ", number,
+                                    " is not a row of phasor eval: ", line.substr(0, 60)));
+    // A model whose weights are not finite had such rows before it was refused. They run again.
+    if (std::isfinite(cell->value.nats)) cells.push_back(*cell);
   }
   return cells;
 }

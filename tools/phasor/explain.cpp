@@ -1,5 +1,5 @@
 // phasor explain: every layer's encoding with its numbers, on one page.
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/plan.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -34,15 +34,15 @@ void print_fact(std::string_view what, std::string_view value, const config::Lay
                                   [&](const auto& source) { return source.what == source_of; });
   const std::string lead = fmt::format("  {:<15}", what);
   if (found == group.sources.end()) {
-    fmt::print("{}", in_lines(lead, value));
+    print_out("{}", in_lines(lead, value));
     return;
   }
   constexpr std::size_t kValueWidth = 28;
   const bool fits = value.size() <= kValueWidth;
-  if (!fits) fmt::print("{}", in_lines(lead, value));
-  fmt::print("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", fits ? lead : "", fits ? value : "",
-                                        kValueWidth),
-                            found->key));
+  if (!fits) print_out("{}", in_lines(lead, value));
+  print_out("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", fits ? lead : "", fits ? value : "",
+                                       kValueWidth),
+                           found->key));
 }
 
 std::string wavelength_text(double wavelength) {
@@ -64,8 +64,8 @@ void print_bands(const porting::LayerExplanation& layer) {
   };
   static constexpr std::array<std::string_view, porting::kBands + 1> kNames = {
       "at least 32", "8 to 32", "1 to 8", "less than one", "does not rotate"};
-  fmt::print("  {:<15}{:<10}{:<30}{}\n", "rotations", "pairs", "wavelength, positions",
-             fmt::format("rotations within the trained {}", *layer.trained_length));
+  print_out("  {:<15}{:<10}{:<30}{}\n", "rotations", "pairs", "wavelength, positions",
+            fmt::format("rotations within the trained {}", *layer.trained_length));
   for (std::size_t first = 0; first < layer.pairs.size();) {
     std::size_t last = first;
     const std::size_t band = band_of(layer.pairs[first]);
@@ -79,19 +79,19 @@ void print_bands(const porting::LayerExplanation& layer) {
             ? std::string(kNames[band])
             : fmt::format("{:.3g} to {:.3g} ({})", *layer.pairs[first].rotations,
                           *layer.pairs[last].rotations, kNames[band]);
-    fmt::print("  {:<15}{:<10}{:<30}{}\n", "", pair_range(first, last), waves, rotations);
+    print_out("  {:<15}{:<10}{:<30}{}\n", "", pair_range(first, last), waves, rotations);
     first = last + 1;
   }
 }
 
 void print_every_pair(const porting::LayerExplanation& layer) {
-  fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "pairs", "pair", "frequency, rad",
-             "wavelength", "rotations");
+  print_out("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "pairs", "pair", "frequency, rad",
+            "wavelength", "rotations");
   for (std::size_t pair = 0; pair < layer.pairs.size(); ++pair) {
     const porting::PairRotations& rotations = layer.pairs[pair];
-    fmt::print("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "", pair, rotations.frequency,
-               wavelength_text(rotations.wavelength),
-               rotations.rotations ? fmt::format("{:.6g}", *rotations.rotations) : "-");
+    print_out("  {:<15}{:>5}  {:>22}  {:>14}  {:>12}\n", "", pair, rotations.frequency,
+              wavelength_text(rotations.wavelength),
+              rotations.rotations ? fmt::format("{:.6g}", *rotations.rotations) : "-");
   }
 }
 
@@ -101,16 +101,20 @@ std::string axes_text(const encodings::RopeSpec& rope) {
     std::string sections;
     for (const std::int64_t size : mrope->sections)
       sections += (sections.empty() ? "" : ", ") + std::to_string(size);
-    return fmt::format("time, height, width: sections {}, {}", sections,
-                       mrope->order == Order::chunked       ? "one after the other"
-                       : mrope->order == Order::interleaved ? "interleaved"
-                                                            : "height and width alternating");
+    return fmt::format(
+        "{}: sections {}, {}",
+        mrope->sections.size() == 3 ? "time, height, width" : "time, height, width and a fourth",
+        sections,
+        mrope->order == Order::chunked       ? "one after the other"
+        : mrope->order == Order::interleaved ? "interleaved"
+                                             : "height and width alternating");
   }
   if (const auto* axial = std::get_if<encodings::AxialAxes>(&rope.axes)) {
     using Kind = encodings::AxialAxes::Kind;
-    return axial->kind == Kind::concatenated  ? "height, then width"
-           : axial->kind == Kind::alternating ? "height on even pairs, width on odd ones"
-                                              : "height and width on one half of the head each";
+    return axial->kind == Kind::concatenated ? "height, then width"
+           : axial->kind == Kind::alternating
+               ? "height, then width: even frequencies, then odd ones"
+               : "height and width on one half of the head each";
   }
   return {};
 }
@@ -125,8 +129,17 @@ void print_rotation(const porting::LayerExplanation& layer) {
                                                    rope.head_dim, rope.rotary_offset),
              group, "rotary_dim");
   print_fact("head_dim", fmt::format("{}", rope.head_dim), group, "head_dim");
-  print_fact("base", fmt::format("{}", rope.base), group, "base");
+  const auto list = [](const std::vector<double>& numbers) {
+    return fmt::format("{} to {} ({})", numbers.front(), numbers.back(), numbers.size());
+  };
+  if (rope.frequencies.empty()) {
+    print_fact("base", fmt::format("{}", rope.base), group, "base");
+  } else {
+    print_fact("frequencies", list(rope.frequencies), group, "frequencies");
+  }
   print_fact("scaling", porting::scaling_text(rope.scaling), group, "scaling");
+  if (!rope.frequency_factors.empty())
+    print_fact("divided by", list(rope.frequency_factors), group, "frequency_factors");
   if (const std::string axes = axes_text(rope); !axes.empty())
     print_fact("axes", axes, group, "mrope");
   if (rope.xpos) {
@@ -139,15 +152,22 @@ void print_rotation(const porting::LayerExplanation& layer) {
 
 void print_layer(const porting::LayerExplanation& layer, const ExplainFlags& flags) {
   const config::LayerGroup& group = layer.group;
-  fmt::print("\n{}: {}\n", layers_text(group.layers, group.layer_type),
-             group.rope ? "rotary position embedding" : "no rotation");
+  print_out("\n{}: {}\n", layers_text(group.layers, group.layer_type),
+            group.rope ? "rotary position embedding" : "no rotation");
   if (group.rope) {
     print_rotation(layer);
   } else {
-    print_fact("encoding", "none", group, "encoding");
+    print_fact("encoding", "no rotation", group, "encoding");
   }
   if (group.softmax_scale != 0.0) {
     print_fact("softmax scale", fmt::format("{:.9g}", group.softmax_scale), group, "softmax_scale");
+  }
+  if (const std::optional<encodings::QueryScale>& scale = group.query_scale) {
+    const std::string position =
+        scale->offset == 0 ? "position" : fmt::format("(position + {})", scale->offset);
+    print_fact("query scale",
+               fmt::format("1 + {} ln(1 + floor({} / {}))", scale->beta, position, scale->length),
+               group, "query_scale");
   }
   const bool slides = group.layer_type == "sliding_attention";
   print_fact("window",
@@ -173,35 +193,37 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   }
   if (config.max_position)
     title += fmt::format(", length {} ({})", *config.max_position, config.max_position_key);
-  fmt::print("{}\n", title);
-  if (explanation.context) fmt::print("resolved for a context of {}\n", *explanation.context);
-  if (config.rotates_values) fmt::print("values are rotated too (rotary_value)\n");
+  if (!config.part.empty()) title += fmt::format(", the part {}", config.part);
+  print_out("{}\n", title);
+  if (explanation.context) print_out("resolved for a context of {}\n", *explanation.context);
+  if (config.rotates_values) print_out("values are rotated too (rotary_value)\n");
   for (const porting::LayerExplanation& layer : explanation.layers) print_layer(layer, flags);
-  if (!explanation.warnings.empty()) fmt::print("\nwarnings\n");
+  if (!explanation.warnings.empty()) print_out("\nwarnings\n");
   for (const std::string& warning : explanation.warnings)
-    fmt::print("{}", in_lines("  - ", warning));
+    print_out("{}", in_lines("  - ", warning));
   if (!config.unread_keys.empty()) {
-    fmt::print("\nkeys not read, because they do not affect positions: {} (--json lists them)\n",
-               config.unread_keys.size());
+    print_out("\nkeys not read{}: {} (--json lists them)\n",
+              config.other_positions.empty() ? ", because they do not affect positions" : "",
+              config.unread_keys.size());
   }
 }
 
 void print_weights(const models::ModelDescription& weights) {
-  fmt::print("\nweights: {} parameters in {} tensors, {}\n", weights.parameters, weights.tensors,
-             size_text(static_cast<double>(weights.bytes)));
+  print_out("\nweights: {} parameters in {} tensors, {}\n", weights.parameters, weights.tensors,
+            size_text(static_cast<double>(weights.bytes)));
   for (const models::ModelDescription::Type& type : weights.types) {
-    fmt::print("  {:<15}{} tensors, {} parameters, {}\n", type.name, type.tensors, type.parameters,
-               size_text(static_cast<double>(type.bytes)));
+    print_out("  {:<15}{} tensors, {} parameters, {}\n", type.name, type.tensors, type.parameters,
+              size_text(static_cast<double>(type.bytes)));
   }
   if (weights.cache_bytes_per_token != 0) {
-    fmt::print("  {:<15}{} per token in float32\n", "cache",
-               size_text(static_cast<double>(weights.cache_bytes_per_token)));
+    print_out("  {:<15}{} per token in float32\n", "cache",
+              size_text(static_cast<double>(weights.cache_bytes_per_token)));
   }
-  fmt::print("{}", in_lines(fmt::format("  {:<15}", "tokenizer"), weights.tokenizer));
-  fmt::print("{}", in_lines(fmt::format("  {:<15}", "runs"),
-                            weights.runs_as == "decoder"   ? "phasor run, logits, eval"
-                            : weights.runs_as == "encoder" ? "phasor fill, logits"
-                                                           : "no: " + weights.refusal));
+  print_out("{}", in_lines(fmt::format("  {:<15}", "tokenizer"), weights.tokenizer));
+  print_out("{}", in_lines(fmt::format("  {:<15}", "runs"),
+                           weights.runs_as == "decoder"   ? "phasor run, logits, eval"
+                           : weights.runs_as == "encoder" ? "phasor fill, logits"
+                                                          : "no: " + weights.refusal));
 }
 
 int run_explain(const ExplainFlags& flags) {
@@ -212,7 +234,7 @@ int run_explain(const ExplainFlags& flags) {
   if (flags.json) {
     auto page = io::Json::parse(porting::explain_json(explanation));
     if (weights) page["weights"] = io::Json::parse(models::describe_json(*weights));
-    fmt::print("{}\n", page.dump());
+    print_out("{}\n", page.dump());
   } else {
     print_page(explanation, flags);
     if (weights) print_weights(*weights);
@@ -235,13 +257,11 @@ void add_explain(CommandLine& line) {
   verb.flag("--pairs", &flags->pairs, "list every pair instead of groups");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Prints for every layer which features rotate, their frequencies and amplitude, and the "
-      "config\n"
-      "key of each number. Warns about keys without effect, keys that engines read differently, "
-      "and\n"
-      "a context beyond the trained length.\n"
-      "\n"
-      "Example  phasor explain model/ --context 65536";
+      R"(Prints for every layer which features rotate, their frequencies and amplitude, and the config
+key of each number. Warns about keys without effect, keys that engines read differently, and
+a context beyond the trained length.
+
+Example  phasor explain model/ --context 65536)";
   verb.action = [flags] { return run_explain(*flags); };
 }
 

@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
+#include "phasor/core/internal/visible_text.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/text/tokenizer.hpp"
@@ -34,11 +37,11 @@ void require_flags(const FillFlags& flags) {
 }
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
-  const std::filesystem::path vocabulary = folder / "vocab.txt";
+  const std::filesystem::path vocabulary = io::as_folder(folder) / "vocab.txt";
   std::error_code ignored;
   if (!std::filesystem::exists(vocabulary, ignored)) {
-    throw Error(ErrorCode::io,
-                message("cannot open ", vocabulary.string(), ": no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open ", vocabulary.string(), ": no such file or directory"));
   }
   return text::read_tokenizer(folder).value_or_throw();
 }
@@ -62,12 +65,12 @@ std::string filled_text(std::string_view text, const std::vector<models::Filling
 
 void print_text(const std::vector<models::Filling>& fillings, const std::string& filled) {
   for (std::size_t mask = 0; mask < fillings.size(); ++mask) {
-    fmt::print("mask {} (slot {})\n", mask + 1, fillings[mask].slot);
+    print_out("mask {} (slot {})\n", mask + 1, fillings[mask].slot);
     for (const models::Filling::Choice& choice : fillings[mask].choices) {
-      fmt::print("  {:>8.4f} %  {}\n", 100.0 * choice.probability, printable(choice.token));
+      print_out("  {:>8.4f} %  {}\n", 100.0 * choice.probability, core::visible_text(choice.token));
     }
   }
-  fmt::print("{}\n", printable(filled));
+  print_out("{}\n", core::visible_text(filled));
 }
 
 void print_json(const FillFlags& flags, const std::vector<models::Filling>& fillings,
@@ -86,7 +89,7 @@ void print_json(const FillFlags& flags, const std::vector<models::Filling>& fill
     }
     answer["masks"].push_back({{"slot", filling.slot}, {"choices", std::move(choices)}});
   }
-  fmt::print("{}\n", answer.dump(2));
+  print_out("{}\n", answer.dump(2));
 }
 
 int run_fill(const FillFlags& flags) {
@@ -119,16 +122,16 @@ void add_fill(CommandLine& line) {
       .at_least(0);
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Runs [CLS] text [SEP] through a RoFormer with a masked-LM head. Prints, for each mask, the\n"
-      "most likely tokens and their probabilities, then the text with the most likely ones filled\n"
-      "in. Masks are predicted independently of each other.\n"
-      "\n"
-      "Chinese text is split into the fewest words of vocab.txt that cover it (the reference uses\n"
-      "jieba); other text is split as in BERT.\n"
-      "\n"
-      "JSON     text, filled, masks [{slot, choices [{id, token, probability, logit}]}]\n"
-      "\n"
-      "Example  phasor fill roformer/ --text \"the capital of france is [MASK].\" --top 3";
+      R"(Runs [CLS] text [SEP] through a RoFormer with a masked-LM head. Prints, for each mask, the
+most likely tokens and their probabilities, then the text with the most likely ones filled
+in. Masks are predicted independently of each other.
+
+Chinese text is split into the fewest words of vocab.txt that cover it (the reference uses
+jieba); other text is split as in BERT.
+
+JSON     text, filled, masks [{slot, choices [{id, token, probability, logit}]}]
+
+Example  phasor fill roformer/ --text "the capital of france is [MASK]." --top 3)";
   verb.action = [flags] { return run_fill(*flags); };
 }
 

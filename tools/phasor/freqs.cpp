@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -72,26 +73,27 @@ int run_freqs(const FreqsOptions& options) {
     answer["amplitude"] = resolved.amplitude();
     answer["head_dim"] = spec.head_dim;
     answer["rotary_dim"] = spec.rotary_dim;
-    answer["base"] = spec.base;
+    answer["base"] = optional_json(encodings::base_of(spec));
     answer["scaling"] = encodings::name_of(spec.scaling);
     answer["layout"] = spec.layout ? io::Json(core::name_of(*spec.layout)) : io::Json(nullptr);
     answer["context"] = options.spec.context ? io::Json(*options.spec.context) : io::Json(nullptr);
     answer["shortest_wavelength"] = optional_json(wavelengths.shortest);
     answer["longest_wavelength"] = optional_json(wavelengths.longest);
     answer["frequencies"] = std::vector<double>(values.begin(), values.end());
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
     return exit_code::done;
   }
-  fmt::print("frequencies  {}, scaling {}, base {}\n", values.size(),
-             encodings::name_of(spec.scaling), spec.base);
-  fmt::print("amplitude    {}\n", resolved.amplitude());
+  const std::optional<double> base = encodings::base_of(spec);
+  print_out("frequencies  {}, scaling {}, {}\n", values.size(), encodings::name_of(spec.scaling),
+            base ? fmt::format("base {}", *base) : "from the spec's list");
+  print_out("amplitude    {}\n", resolved.amplitude());
   if (wavelengths.shortest) {
-    fmt::print(
+    print_out(
         "wavelength   {:.6g} to {:.6g} positions{}\n", *wavelengths.shortest, *wavelengths.longest,
         wavelengths.still > 0 ? fmt::format(", {} pairs do not rotate", wavelengths.still) : "");
   }
   if (encodings::depends_on_context(spec) && !options.spec.context) {
-    fmt::print("context      within the original length; set it with --context\n");
+    print_out("context      within the original length; set it with --context\n");
   }
   return exit_code::done;
 }
@@ -106,13 +108,13 @@ void add_freqs(CommandLine& line) {
   verb.flag("--json", &options->json,
             "print frequencies, amplitude and wavelengths as one JSON object");
   verb.footer =
-      "Computes the frequencies of a config in radians per position, in float64, and the "
-      "amplitude,\n"
-      "which is the factor on cos and sin.\n"
-      "\n"
-      "Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values of one axis\n"
-      "\n"
-      "Example  phasor freqs --config model/config.json --context 8192 -o F.npy";
+      R"(Computes the frequencies of a config in radians per position, in float64, and the amplitude,
+which is the factor on cos and sin.
+
+Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values that both axes
+         read, or height's and then width's (Pixtral)
+
+Example  phasor freqs --config model/config.json --context 8192 -o F.npy)";
   verb.action = [options] { return run_freqs(*options); };
 }
 

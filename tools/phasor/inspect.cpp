@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/core/internal/visible_text.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -49,8 +50,8 @@ Contents contents_of_gguf(const io::GgufFile& file) {
         key, std::visit([](const auto& held) { return io::Json(held); }, value));
   }
   for (const io::Tensor& tensor : file.tensors()) {
-    contents.tensors.push_back({tensor.name, std::string(io::name_of(tensor.type)), "",
-                                tensor.shape, tensor.bytes.size()});
+    contents.tensors.push_back(
+        {tensor.name, std::string(io::name_of(tensor.type)), "", tensor.shape, tensor.byte_size()});
   }
   for (const io::SkippedTensor& tensor : file.skipped())
     contents.unsupported.push_back({tensor.name, tensor.type, "", tensor.shape, 0});
@@ -71,7 +72,7 @@ Contents contents_of_safetensors(const io::SafetensorsCheckpoint& checkpoint) {
     }
     for (const io::Tensor& tensor : shard.file.tensors()) {
       contents.tensors.push_back({tensor.name, std::string(io::name_of(tensor.type)), shard.name,
-                                  tensor.shape, tensor.bytes.size()});
+                                  tensor.shape, tensor.byte_size()});
     }
   }
   return contents;
@@ -103,22 +104,22 @@ void print_entries(const std::vector<Entry>& entries) {
     shape_width = std::max(shape_width, core::shape_text(entry.shape).size());
   }
   for (const Entry& entry : entries) {
-    fmt::print("  {:<{}}  {:<6}  {:<{}}  {:>11}\n", printable(entry.name), name_width, entry.type,
-               core::shape_text(entry.shape), shape_width,
-               entry.bytes == 0 ? "" : size_text(static_cast<double>(entry.bytes)));
+    print_out("  {:<{}}  {:<6}  {:<{}}  {:>11}\n", core::visible_text(entry.name), name_width,
+              entry.type, core::shape_text(entry.shape), shape_width,
+              entry.bytes == 0 ? "" : size_text(static_cast<double>(entry.bytes)));
   }
 }
 
 void print_text(const Contents& contents, std::size_t bytes) {
-  fmt::print("{}, {} tensors, {}\n", contents.format,
-             contents.tensors.size() + contents.unsupported.size(),
-             size_text(static_cast<double>(bytes)));
-  if (!contents.metadata.empty()) fmt::print("\nmetadata\n");
+  print_out("{}, {} tensors, {}\n", contents.format,
+            contents.tensors.size() + contents.unsupported.size(),
+            size_text(static_cast<double>(bytes)));
+  if (!contents.metadata.empty()) print_out("\nmetadata\n");
   for (const auto& [key, value] : contents.metadata)
-    fmt::print("  {:<40}  {}\n", printable(key), printable(value_text(value)));
-  if (!contents.tensors.empty()) fmt::print("\ntensors\n");
+    print_out("  {:<40}  {}\n", core::visible_text(key), core::visible_text(value_text(value)));
+  if (!contents.tensors.empty()) print_out("\ntensors\n");
   print_entries(contents.tensors);
-  if (!contents.unsupported.empty()) fmt::print("\ntensors of types that phasor cannot read\n");
+  if (!contents.unsupported.empty()) print_out("\ntensors of types that phasor cannot read\n");
   print_entries(contents.unsupported);
 }
 
@@ -161,7 +162,7 @@ int run_inspect(const InspectFlags& flags) {
                          {"metadata", std::move(metadata)},
                          {"tensors", json_of(contents.tensors)},
                          {"unsupported", json_of(contents.unsupported)}};
-  fmt::print("{}\n", page.dump(kStyle));
+  print_out("{}\n", page.dump(kStyle));
   return exit_code::done;
 }
 
@@ -175,13 +176,12 @@ void add_inspect(CommandLine& line) {
       .required();
   verb.flag("--json", &flags->json, "print everything as one JSON object, metadata in full");
   verb.footer =
-      "Prints the format, all metadata (long values are cut), and name, type, shape and size of\n"
-      "every tensor. Shapes are outermost first, as in NumPy. Reads only the headers.\n"
-      "\n"
-      "JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], "
-      "unsupported}\n"
-      "\n"
-      "Example  phasor inspect model.gguf";
+      R"(Prints the format, all metadata (long values are cut), and name, type, shape and size of
+every tensor. Shapes are outermost first, as in NumPy. Reads only the headers.
+
+JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], unsupported}
+
+Example  phasor inspect model.gguf)";
   verb.action = [flags] { return run_inspect(*flags); };
 }
 

@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -42,8 +43,8 @@ io::NpyArray zeros(std::vector<std::int64_t> before, const IdArray& ids,
 
 io::NpyArray filled(io::NpyArray array, const std::vector<float>& values) {
   if (array.bytes.size() != values.size() * sizeof(float))
-    throw Error(ErrorCode::internal, message("logits: the model must give ", array.size(),
-                                             " values, got ", values.size()));
+    refuse(ErrorCode::internal,
+           message("logits: the model must give ", array.size(), " values, got ", values.size()));
   std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
   return array;
 }
@@ -73,32 +74,35 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
   if (flags.last)
-    throw Error(ErrorCode::invalid_argument, "--last requires a decoder; roformer is an encoder");
+    refuse(
+        "--last requires a decoder of another family, got roformer; without --last the logits of "
+        "every token are written");
   models::RoFormer model =
       models::RoFormer::load(flags.model.model, compute_options(flags.model)).value_or_throw();
   const models::RoFormerFacts& facts = model.facts();
   if (!flags.output.empty() && facts.head == models::RoFormerHead::none)
-    throw Error(ErrorCode::unsupported,
-                "the model has no head, so there are no logits for -o; use --hidden");
+    refuse(ErrorCode::unsupported,
+           "the model has no head, so there are no logits for -o; use --hidden");
   const std::vector<std::uint8_t> mask = read_mask(flags.mask, ids);
   IdArray types;
   if (!flags.token_types.empty()) {
     types = read_ids(flags.token_types);
     if (types.batch != ids.batch || types.tokens != ids.tokens)
-      throw Error(ErrorCode::shape_mismatch,
-                  message(flags.token_types, ": the shape must be that of the ids [", ids.batch,
-                          ", ", ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
+      refuse(ErrorCode::shape_mismatch,
+             message(flags.token_types, ": the shape must be that of the ids [", ids.batch, ", ",
+                     ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
   }
   models::RoFormerResult result = model.forward(
       {.batch = ids.batch, .ids = ids.values, .token_types = types.values, .mask = mask},
       flags.hidden.empty() ? models::HiddenStates::leave : models::HiddenStates::collect);
   Answer answer{"roformer", std::nullopt, std::nullopt};
   if (!flags.output.empty()) {
-    const bool labels = facts.head == models::RoFormerHead::classification;
-    if (!labels) models::clear_padding(mask, facts.vocabulary, result.logits);
-    answer.logits = filled(
-        labels ? zeros({}, ids, {facts.labels}) : zeros({}, ids, {ids.tokens, facts.vocabulary}),
-        result.logits);
+    const std::int64_t columns = facts.logit_columns();
+    const bool per_token = facts.has_logits_per_token();
+    if (per_token) models::clear_padding(mask, columns, result.logits);
+    answer.logits =
+        filled(per_token ? zeros({}, ids, {ids.tokens, columns}) : zeros({}, ids, {columns}),
+               result.logits);
   }
   if (!flags.hidden.empty()) {
     models::clear_padding(mask, facts.hidden, result.hidden_states);
@@ -134,13 +138,13 @@ int run_logits(const LogitsFlags& flags) {
     summary["hidden"] = answer.hidden ? io::Json(answer.hidden->shape) : nullptr;
     summary["precision"] = models::name_of(compute_options(flags.model).precision);
     summary["seconds"] = seconds;
-    fmt::print("{}\n", summary.dump());
+    print_out("{}\n", summary.dump());
     return exit_code::done;
   }
   if (answer.logits)
-    fmt::print("logits {} float32 -> {}\n", core::shape_text(answer.logits->shape), flags.output);
+    print_out("logits {} float32 -> {}\n", core::shape_text(answer.logits->shape), flags.output);
   if (answer.hidden)
-    fmt::print("hidden {} float32 -> {}\n", core::shape_text(answer.hidden->shape), flags.hidden);
+    print_out("hidden {} float32 -> {}\n", core::shape_text(answer.hidden->shape), flags.hidden);
   return exit_code::done;
 }
 
@@ -161,16 +165,15 @@ void add_logits(CommandLine& line) {
   verb.flag("-o,--output", &flags->output, "write the logits here");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =
-      "Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a "
-      "batch;\n"
-      "         --last: [vocabulary]; a roformer with a classification head: [labels].\n"
-      "         Padding tokens hold zeros.\n"
-      "Hidden   first the embedding, then the output of each layer, the last one after the final "
-      "norm\n"
-      "\n"
-      "Decoders count positions without padding; RoFormer counts padding too.\n"
-      "\n"
-      "Example  phasor logits model.gguf --ids ids.npy -o logits.npy";
+      R"(Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a batch;
+         --last: [vocabulary]. A roformer that classifies rows: [labels], tokens: [tokens, labels],
+         one that answers questions: [tokens, 2], start and end.
+         Padding tokens hold zeros.
+Hidden   first the embedding, then the output of each layer, the last one after the final norm
+
+Decoders count positions without padding; RoFormer counts padding too.
+
+Example  phasor logits model.gguf --ids ids.npy -o logits.npy)";
   verb.action = [flags] { return run_logits(*flags); };
 }
 

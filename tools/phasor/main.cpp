@@ -1,9 +1,13 @@
 // phasor VERB ...: exit 0 = done, 1 = the check found a difference, 2 = the request or the input is
 // wrong.
-#include "commands.hpp"
+#include <new>
 
-int main(int argc, char** argv) {
+#include "commands.hpp"
+#include "signals.hpp"
+
+int main(int argc, char** argv) try {
   using namespace phasor::tools;
+  handle_signals();
   CommandLine line;
   line.name = "phasor";
   line.summary =
@@ -32,4 +36,6 @@ int main(int argc, char** argv) {
   add_conform(line);
   add_bench(line);
   return run(line, argc, argv);
+} catch (const std::bad_alloc&) {
+  return phasor::tools::out_of_memory("phasor");
 }

@@ -27,20 +27,19 @@ IdArray read_ids(const std::string& path) {
   const io::NpyArray array = io::read_npy(path).value_or_throw();
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 1 && shape.size() != 2)
-    throw Error(ErrorCode::shape_mismatch,
-                message(path, ": the shape must be [tokens] or [batch, tokens], got ",
-                        core::shape_text(shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(path, ": the shape must be [tokens] or [batch, tokens], got ",
+                   core::shape_text(shape)));
   if (!io::is_integer(array.type))
-    throw Error(ErrorCode::invalid_argument,
-                message(path, ": the elements must be integers, got ", io::name_of(array.type)));
+    refuse(message(path, ": the elements must be integers, got ", io::name_of(array.type)));
   IdArray ids;
   ids.has_batch = shape.size() == 2;
   ids.batch = ids.has_batch ? shape[0] : 1;
   ids.tokens = shape.back();
   ids.values = io::to_integers(array).value_or_throw();
   if (ids.values.empty())
-    throw Error(ErrorCode::shape_mismatch,
-                message(path, ": no tokens, the shape is ", core::shape_text(shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(path, ": no tokens, the shape is ", core::shape_text(shape)));
   return ids;
 }
 
@@ -50,15 +49,14 @@ std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids)
   std::vector<std::int64_t> wanted = {ids.batch, ids.tokens};
   if (!ids.has_batch) wanted.erase(wanted.begin());
   if (array.shape != wanted)
-    throw Error(ErrorCode::shape_mismatch,
-                message(path, ": the mask must have the shape of the ids ",
-                        core::shape_text(wanted), ", got ", core::shape_text(array.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(path, ": the mask must have the shape of the ids ", core::shape_text(wanted),
+                   ", got ", core::shape_text(array.shape)));
   std::vector<std::uint8_t> mask;
   mask.reserve(ids.values.size());
   for (const double value : io::to_doubles(array).value_or_throw()) {
     if (value != 0.0 && value != 1.0)
-      throw Error(ErrorCode::invalid_argument,
-                  message(path, ": mask values must be 0 (padding) or 1, got ", value));
+      refuse(message(path, ": mask values must be 0 (padding) or 1, got ", value));
     mask.push_back(value != 0.0 ? 1 : 0);
   }
   return mask;

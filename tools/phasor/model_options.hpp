@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "command_line.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/checkpoint.hpp"
 
 namespace phasor::tools {
 

@@ -1,5 +1,5 @@
 // phasor plan: compares scaling methods for a longer context.
-#include "phasor/porting/plan.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
 
@@ -35,10 +36,10 @@ void print_bands(const porting::Plan& plan) {
   constexpr std::array<std::string_view, porting::kBands> kSeen = {
       "every angle, many times", "every angle, often", "every angle",
       "only part of the circle: larger angles are new"};
-  fmt::print("\n  {:<24} {:>5}  {}\n", fmt::format("rotations within {}", plan.trained), "pairs",
-             "seen in training");
+  print_out("\n  {:<24} {:>5}  {}\n", fmt::format("rotations within {}", plan.trained), "pairs",
+            "seen in training");
   for (std::size_t i = 0; i < porting::kBands; ++i) {
-    fmt::print("  {:<24} {:>5}  {}\n", band_name(plan.bands[i]), plan.bands[i].pairs, kSeen[i]);
+    print_out("  {:<24} {:>5}  {}\n", band_name(plan.bands[i]), plan.bands[i].pairs, kSeen[i]);
   }
 }
 
@@ -51,73 +52,73 @@ std::string compression_text(const porting::PlanBand& band, const porting::BandE
 }
 
 void print_methods(const porting::Plan& plan) {
-  fmt::print("\n  {:<9} {:>9} {:>11}  {:<48} {:>13}\n", "", "", "pairs with",
-             "frequency / unscaled, by rotations (1: as trained)", "reach of the");
-  fmt::print("  {:<9} {:>9} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", "method", "amplitude",
-             "new angles", "32 or more", "8 to 32", "1 to 8", "less than 1", "slowest band");
+  print_out("\n  {:<9} {:>9} {:>11}  {:<48} {:>13}\n", "", "", "pairs with",
+            "frequency / unscaled, by rotations (1: as trained)", "reach of the");
+  print_out("  {:<9} {:>9} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", "method", "amplitude",
+            "new angles", "32 or more", "8 to 32", "1 to 8", "less than 1", "slowest band");
   for (const porting::PlanMethod& method : plan.methods) {
     if (!method.problem.empty()) {
-      fmt::print("{}",
-                 in_lines(fmt::format("  {:<9} does not apply: ", method.name), method.problem));
+      print_out("{}",
+                in_lines(fmt::format("  {:<9} does not apply: ", method.name), method.problem));
       continue;
     }
     std::array<std::string, porting::kBands> columns;
     for (std::size_t i = 0; i < porting::kBands; ++i)
       columns[i] = compression_text(plan.bands[i], method.bands[i]);
     const bool any_slow = plan.bands.back().pairs > 0;
-    fmt::print("  {:<9} {:>9.5g} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", method.name,
-               method.amplitude,
-               fmt::format("{} of {}", method.out_of_distribution, method.pairs.size()), columns[0],
-               columns[1], columns[2], columns[3],
-               any_slow ? fmt::format("x {:.3g}", method.bands.back().furthest) : "-");
+    print_out("  {:<9} {:>9.5g} {:>11}  {:<11} {:<11} {:<11} {:<12} {:>13}\n", method.name,
+              method.amplitude,
+              fmt::format("{} of {}", method.out_of_distribution, method.pairs.size()), columns[0],
+              columns[1], columns[2], columns[3],
+              any_slow ? fmt::format("x {:.3g}", method.bands.back().furthest) : "-");
   }
 }
 
 void print_snippet(std::string_view title, const porting::PlanSnippet& snippet) {
   if (snippet.json.empty()) {
-    fmt::print("{}", in_lines("  ", fmt::format("{}: none ({})", title, snippet.problem)));
+    print_out("{}", in_lines("  ", fmt::format("{}: none ({})", title, snippet.problem)));
     return;
   }
   std::string remarks;
   if (!snippet.remove.empty())
     remarks += fmt::format("; remove {}", fmt::join(snippet.remove, ", "));
   if (!snippet.problem.empty()) remarks += "; " + snippet.problem;
-  fmt::print("{}", in_lines("  ", fmt::format("{}{}", title, remarks)));
+  print_out("{}", in_lines("  ", fmt::format("{}{}", title, remarks)));
   std::string line;
   for (const char character : snippet.json + "\n") {
     if (character != '\n') {
       line += character;
       continue;
     }
-    fmt::print("    {}\n", line);
+    print_out("    {}\n", line);
     line.clear();
   }
 }
 
 void print_details(const porting::PlanMethod& method) {
-  fmt::print("\n{}\n", method.name);
-  fmt::print("{}", in_lines("  ", method.trade_off[0]));
-  fmt::print("{}", in_lines("  ", method.trade_off[1]));
-  fmt::print("{}", in_lines("  fine-tuning  ", method.fine_tuning));
-  fmt::print("{}", in_lines("  engines      ", method.engines));
+  print_out("\n{}\n", method.name);
+  print_out("{}", in_lines("  ", method.trade_off[0]));
+  print_out("{}", in_lines("  ", method.trade_off[1]));
+  print_out("{}", in_lines("  fine-tuning  ", method.fine_tuning));
+  print_out("{}", in_lines("  engines      ", method.engines));
   if (method.name == "none" || method.name == "present") return;
   print_snippet("paste", method.rope_parameters);
   print_snippet("or, in the older rope_scaling form", method.rope_scaling);
 }
 
 void print_plan(const porting::Plan& plan) {
-  fmt::print("model    {}{}, base {:g}, rotary_dim {} of {}\n",
-             plan.model_type.empty() ? "plain spec" : plan.model_type,
-             plan.layer_type.empty() ? "" : ", layers of type " + plan.layer_type, plan.base,
-             plan.rotary_dim, plan.head_dim);
-  fmt::print("trained  {} ({})\n", plan.trained, plan.trained_source);
-  fmt::print("target   {}, {:.6g} times as long\n", plan.to, plan.factor);
+  print_out("model    {}{}, base {:g}, rotary_dim {} of {}\n",
+            plan.model_type.empty() ? "plain spec" : plan.model_type,
+            plan.layer_type.empty() ? "" : ", layers of type " + plan.layer_type, plan.base,
+            plan.rotary_dim, plan.head_dim);
+  print_out("trained  {} ({})\n", plan.trained, plan.trained_source);
+  print_out("target   {}, {:.6g} times as long\n", plan.to, plan.factor);
   if (plan.window && *plan.window <= plan.trained) {
-    fmt::print("{}",
-               in_lines("window   ",
-                        fmt::format("a query of these layers sees {} keys, which is within the "
-                                    "trained length: they need no scaling",
-                                    *plan.window)));
+    print_out("{}",
+              in_lines("window   ",
+                       fmt::format("a query of these layers sees {} keys, which is within the "
+                                   "trained length: they need no scaling",
+                                   *plan.window)));
   }
   print_bands(plan);
   print_methods(plan);
@@ -132,7 +133,7 @@ int run_plan(const PlanFlags& flags) {
   const porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
   if (!flags.csv.empty()) write_text(flags.csv, porting::plan_csv(plan));
   if (flags.json) {
-    fmt::print("{}\n", porting::plan_json(plan));
+    print_out("{}\n", porting::plan_json(plan));
   } else {
     print_plan(plan);
   }
@@ -154,15 +155,13 @@ void add_plan(CommandLine& line) {
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
-      "Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: "
-      "which\n"
-      "pairs reach angles that training did not cover, how much the frequencies shrink, and the "
-      "keys\n"
-      "to paste into the config, each checked by parsing the config again.\n"
-      "\n"
-      "CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression\n"
-      "\n"
-      "Example  phasor plan --config model/config.json --to 131072 --csv plan.csv";
+      R"(Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: which
+pairs reach angles that training did not cover, how much the frequencies shrink, and the keys
+to paste into the config, each checked by parsing the config again.
+
+CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression
+
+Example  phasor plan --config model/config.json --to 131072 --csv plan.csv)";
   verb.action = [flags] { return run_plan(*flags); };
 }
 

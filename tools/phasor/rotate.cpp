@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "heads_file.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
@@ -34,14 +35,13 @@ core::InstructionSet parse_instruction_set(std::string_view name) {
     known += ", ";
     known += core::name_of(isa);
   }
-  throw Error(ErrorCode::unsupported,
-              message("--isa must be supported by this machine (", known, "), got '", name, "'"));
+  refuse(ErrorCode::unsupported,
+         message("--isa must be supported by this machine (", known, "), got '", name, "'"));
 }
 
 core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spec) {
   if (spec.xpos && options.role.empty()) {
-    fmt::print(
-        stderr,
+    print_err(
         "phasor rotate: xPos scales queries and keys differently; treating X as queries, use "
         "--role key for keys\n");
   }
@@ -49,10 +49,6 @@ core::Role role_of(const CommandOptions& options, const encodings::RopeSpec& spe
 }
 
 int run_rotate(const CommandOptions& options) {
-  if (options.threads < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--threads must be at least 0, got ", options.threads));
-  }
   core::RotateOptions how;
   how.direction = options.inverse     ? core::Direction::inverse
                   : options.transpose ? core::Direction::transpose
@@ -64,9 +60,8 @@ int run_rotate(const CommandOptions& options) {
   encodings::RopeSpec spec = read_spec(options.spec);
   if (!options.layout.empty()) spec.layout = core::pair_layout_of(options.layout);
   if (!spec.layout) {
-    throw Error(ErrorCode::invalid_argument,
-                message(options.spec.config,
-                        ": the config does not state the layout; give --layout interleaved|half"));
+    refuse(message(options.spec.config,
+                   ": the config does not state the layout; give --layout interleaved|half"));
   }
   const HeadsFile heads(options.input, "the input");
   const core::Positions positions =
@@ -78,8 +73,7 @@ int run_rotate(const CommandOptions& options) {
   const std::optional<std::int64_t> context = context_for(spec, options.spec, positions, "rotate");
   const core::Rotary rotary = encodings::resolve(spec, context);
   const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
-  core::rotate(rotary, positions.first_axes(rotary.frequencies.axis_count()),
-               std::span(&rotation, 1), how);
+  core::rotate(rotary, positions, std::span(&rotation, 1), how);
   (void)io::write_npy(options.output, heads.array).value_or_throw();
 
   if (options.json) {
@@ -91,7 +85,7 @@ int run_rotate(const CommandOptions& options) {
     answer["amplitude"] = rotary.frequencies.amplitude();
     answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
     answer["isa"] = core::name_of(core::resolve_instruction_set(how.isa));
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   }
   return exit_code::done;
 }
@@ -116,18 +110,18 @@ void add_rotate(CommandLine& line) {
   verb.flag("--role", &options->role, "query (default) or key; matters only for xPos")
       .one_of({"query", "key"});
   add_angles_option(verb, options->angles);
-  verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically");
+  verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
+      .at_least(0);
   verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
   verb.flag("--json", &options->json, "print a summary as one JSON object");
-  verb.footer =
-      "Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];\n"
-      "         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same\n"
-      "         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 axes, images: 2);\n"
-      "         for X without batch also [axes, tokens]; integers or floats\n"
-      "\n"
-      "Y is replaced only after success.\n"
-      "\n"
-      "Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024";
+  verb.footer = R"(Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];
+         float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same
+         P [tokens], [batch, tokens] or [axes, batch, tokens] (M-RoPE: 3 or 4 axes, images: 2);
+         for X without batch also [axes, tokens]; integers or floats
+
+Y is replaced only after success.
+
+Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024)";
   verb.action = [options] { return run_rotate(*options); };
 }
 

@@ -1,7 +1,6 @@
 // phasor run: generates text from a prompt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 
 #include <chrono>
 #include <memory>
@@ -9,7 +8,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "run_parts.hpp"
 #include "text_files.hpp"
@@ -64,7 +65,6 @@ void check_flags(const RunFlags& flags) {
                         : "--prompt, --prompt-file and --ids cannot be combined");
   if (!flags.ids.empty() && (flags.chat || flags.interactive || flags.raw))
     refuse("--ids cannot be combined with --chat, --interactive or --raw");
-  if (!flags.mask.empty() && flags.ids.empty()) refuse("--mask requires --ids");
   if (flags.interactive && (flags.json || !flags.prompt_file.empty()))
     refuse("--interactive cannot be combined with --json or --prompt-file");
   const bool filters =
@@ -91,21 +91,18 @@ LoadedModel load(const RunFlags& flags) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::int64_t trained = model.decoder.facts().trained_length;
   if (flags.context && trained > 0 && *flags.context > trained)
-    fmt::print(stderr, "phasor run: note: the model was trained to {} positions, not {}\n", trained,
-               *flags.context);
+    print_err("phasor run: note: the model was trained to {} positions, not {}\n", trained,
+              *flags.context);
   return model;
 }
 
-std::string_view name_of(models::StopReason reason) {
-  return reason == models::StopReason::tokens       ? "tokens"
-         : reason == models::StopReason::stop_token ? "stop_token"
-                                                    : "cancelled";
-}
+constexpr core::EnumNames<models::StopReason::cancelled> kStopReasons("tokens", "stop_token",
+                                                                      "cancelled");
 
 io::Json json_of(const models::GenerateResult& result) {
   io::Json row;
   row["ids"] = result.ids;
-  row["stop"] = name_of(result.reason);
+  row["stop"] = kStopReasons[result.reason];
   row["prompt_tokens"] = result.prompt_tokens;
   row["cached_tokens"] = result.cached_tokens;
   row["shifts"] = result.shifts;
@@ -118,7 +115,7 @@ void print_json(const LoadedModel& model, io::Json answer) {
   answer["load_seconds"] = model.load_seconds;
   answer["weight_bytes"] = model.decoder.facts().weight_bytes;
   answer["peak_memory_bytes"] = peak_memory();
-  fmt::print("{}\n", answer.dump());
+  print_out("{}\n", answer.dump());
 }
 
 // Prompt and answer must fit the context, unless it may shift.
@@ -145,7 +142,7 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
     if (flags.json) {
       answer["rows"].push_back(json_of(result));
     } else {
-      fmt::print("{}\n", fmt::join(result.ids, " "));
+      print_out("{}\n", fmt::join(result.ids, " "));
     }
   }
   if (flags.json) print_json(model, std::move(answer));
@@ -176,8 +173,6 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
 }
 
 int run_run(const RunFlags& flags) {
-  // `phasor run ... | head`: end silently when the reader closes the pipe.
-  ::signal(SIGPIPE, SIG_DFL);
   check_flags(flags);
   if (!flags.ids.empty()) {
     const IdArray ids = read_ids(flags.ids);
@@ -213,7 +208,8 @@ void add_run(CommandLine& line) {
   verb.flag("--ids", &flags->ids,
             "token ids instead of text, .npy [tokens] or [batch, tokens]; prints ids");
   verb.flag("--mask", &flags->mask,
-            "padding mask, .npy in the shape of the ids: 0 = padding, on either side");
+            "padding mask, .npy in the shape of the ids: 0 = padding, on either side")
+      .needs("--ids");
   verb.flag("--tokens", &flags->tokens, "generate at most N tokens (default 128; a chat: 512)")
       .at_least(0);
   verb.flag("--temperature", &flags->temperature, "0 (default): always the most likely token");
@@ -244,12 +240,12 @@ void add_run(CommandLine& line) {
   verb.flag("--stats", &flags->stats, "print speed and memory to stderr");
   verb.flag("--json", &flags->json, "print the complete answer as one JSON object");
   verb.footer =
-      "Prints the prompt and its continuation as it is generated; a chat prints only the answer.\n"
-      "Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.\n"
-      "\n"
-      "Example  phasor run model.gguf --prompt \"The quick brown fox\" --tokens 32\n"
-      "         phasor run model.gguf --chat --prompt \"Why is the sky blue?\" --temperature 0.7\n"
-      "         phasor run model.gguf --interactive --shift";
+      R"(Prints the prompt and its continuation as it is generated; a chat prints only the answer.
+Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.
+
+Example  phasor run model.gguf --prompt "The quick brown fox" --tokens 32
+         phasor run model.gguf --chat --prompt "Why is the sky blue?" --temperature 0.7
+         phasor run model.gguf --interactive --shift)";
   verb.action = [flags] { return run_run(*flags); };
 }
 

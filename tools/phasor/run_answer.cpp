@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "output.hpp"
 #include "run_parts.hpp"
 
 namespace phasor::tools {
@@ -41,10 +42,7 @@ Interrupt::~Interrupt() { ::sigaction(SIGINT, &g_before, nullptr); }
 void Interrupt::answering() noexcept { g_answering = 1; }
 bool Interrupt::asked() noexcept { return g_asked != 0; }
 
-bool write_now(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
+bool write_now(std::string_view text) { return write_out(text) && std::fflush(stdout) == 0; }
 
 Written write_answer(LoadedModel& model, models::Generator& generator,
                      const std::vector<std::int64_t>& prompt, const RunFlags& flags,
@@ -78,8 +76,8 @@ std::int64_t peak_memory() noexcept {
 }
 
 void print_load_stats(const LoadedModel& model) {
-  fmt::print(stderr, "load    {:.2f} s, weights {:.0f} MiB\n", model.load_seconds,
-             static_cast<double>(model.decoder.facts().weight_bytes) / kMiB);
+  print_err("load    {:.2f} s, weights {:.0f} MiB\n", model.load_seconds,
+            static_cast<double>(model.decoder.facts().weight_bytes) / kMiB);
 }
 
 void print_stats(const models::GenerateResult& result) {
@@ -89,12 +87,12 @@ void print_stats(const models::GenerateResult& result) {
   const auto ran = result.prompt_tokens - result.cached_tokens;
   // The first token comes from the prompt's logits, so decoding ran one step less.
   const auto decoded = std::max<std::int64_t>(0, static_cast<std::int64_t>(result.ids.size()) - 1);
-  fmt::print(stderr, "prompt  {} tokens ({} cached), {:.1f} tokens/s\n", result.prompt_tokens,
-             result.cached_tokens, rate(ran, result.prompt_seconds));
-  fmt::print(stderr, "answer  {} tokens, {:.1f} tokens/s{}\n", result.ids.size(),
-             rate(decoded, result.decode_seconds),
-             result.shifts > 0 ? fmt::format(", context shifted {} times", result.shifts) : "");
-  fmt::print(stderr, "memory  {:.0f} MiB peak\n", static_cast<double>(peak_memory()) / kMiB);
+  print_err("prompt  {} tokens ({} cached), {:.1f} tokens/s\n", result.prompt_tokens,
+            result.cached_tokens, rate(ran, result.prompt_seconds));
+  print_err("answer  {} tokens, {:.1f} tokens/s{}\n", result.ids.size(),
+            rate(decoded, result.decode_seconds),
+            result.shifts > 0 ? fmt::format(", context shifted {} times", result.shifts) : "");
+  print_err("memory  {:.0f} MiB peak\n", static_cast<double>(peak_memory()) / kMiB);
 }
 
 }  // namespace phasor::tools

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "run_parts.hpp"
 
@@ -48,14 +50,13 @@ class Conversation {
           prompt_ids(flags_, *model_.tokenizer, text::format_chat(style_.format, messages_));
       if (context() == 0 || static_cast<std::int64_t>(ids.size()) < context()) return ids;
       if (messages_.size() < first_turn_ + 3)
-        throw Error(ErrorCode::out_of_range, message("the message has ", ids.size(),
-                                                     " tokens, the context holds ", context()));
+        refuse(ErrorCode::out_of_range,
+               message("the message has ", ids.size(), " tokens, the context holds ", context()));
       // A turn is the user's message and its answer.
       const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(first_turn_);
       messages_.erase(oldest, oldest + 2);
-      fmt::print(stderr,
-                 "(dropped the oldest message and answer: the conversation had {} tokens)\n",
-                 ids.size());
+      print_err("(dropped the oldest message and answer: the conversation had {} tokens)\n",
+                ids.size());
     }
   }
 
@@ -75,13 +76,14 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
   if (flags.stats) print_load_stats(model);
   const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
   if (at_terminal)
-    fmt::print(stderr, "Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+    print_err("Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
   std::optional<std::string> line = flags.prompt;
   for (;;) {
     if (!line) {
       if (at_terminal) write_now("> ");
       std::string read;
       if (!std::getline(std::cin, read)) {
+        if (std::cin.bad()) throw std::bad_alloc();  // a stream keeps it to itself
         if (at_terminal) write_now("\n");
         return exit_code::done;
       }

@@ -10,7 +10,6 @@
 #include "model_options.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/generate.hpp"
-#include "phasor/text/chat.hpp"
 #include "phasor/text/tokenizer.hpp"
 
 namespace phasor::tools {

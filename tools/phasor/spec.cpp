@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/npy.hpp"
@@ -20,8 +21,7 @@ std::int64_t parse_bound(std::string_view text, std::string_view whole) {
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
+    refuse(message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
   }
   return value;
 }
@@ -36,15 +36,14 @@ core::Positions read_positions(const std::string& path) {
   if (io::is_integer(array.type))
     return core::positions_of_shape(io::to_integers(array).value_or_throw(), array.shape);
   if (array.type == io::NpyType::boolean) {
-    throw Error(ErrorCode::invalid_argument,
-                message(path, ": positions must be integers or floats, got bool"));
+    refuse(message(path, ": positions must be integers or floats, got bool"));
   }
   std::vector<double> floats = io::to_doubles(array).value_or_throw();
   const auto bad = std::find_if(floats.begin(), floats.end(),
                                 [](double value) { return !std::isfinite(value); });
   if (bad != floats.end()) {
-    throw Error(ErrorCode::invalid_argument, message(path, ": positions must be finite, got ", *bad,
-                                                     " at element ", bad - floats.begin()));
+    refuse(message(path, ": positions must be finite, got ", *bad, " at element ",
+                   bad - floats.begin()));
   }
   return core::positions_of_shape(std::move(floats), array.shape);
 }
@@ -70,8 +69,12 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
     const std::string layer = !group.layer_type.empty() ? "'" + group.layer_type + "'"
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
-    throw Error(ErrorCode::unsupported,
-                message(options.config, ": layer ", layer, " has no rotation"));
+    refuse(ErrorCode::unsupported,
+           message(options.config, ": layer ", layer, " has no rotation",
+                   model.other_positions.empty() ? "" : ", but " + model.other_positions));
+  }
+  for (const config::KeyNote& note : model.notes) {
+    if (note.leftover) print_err("{}: warning: {}: {}\n", options.config, note.key, note.note);
   }
   return std::move(*group.rope);
 }
@@ -79,7 +82,7 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
 core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
                                      std::optional<std::int64_t> context) {
   return std::holds_alternative<encodings::AxialAxes>(spec.axes)
-             ? encodings::axial_frequencies(spec)
+             ? encodings::axial_frequencies(spec, context)
              : encodings::resolve_frequencies(spec, context);
 }
 
@@ -102,17 +105,9 @@ core::Positions parse_positions(const std::string& text) {
   // A table of this many rows would not fit any machine; refused before memory is asked for.
   constexpr std::int64_t kMaxRange = std::int64_t{1} << 32;
   if (last < first || static_cast<double>(last) - static_cast<double>(first) > kMaxRange) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("--positions: a range must be A:B with A <= B <= A + 2^32, got '", text, "'"));
+    refuse(message("--positions: a range must be A:B with A <= B <= A + 2^32, got '", text, "'"));
   }
   return core::positions_counted(first, last - first);
-}
-
-int position_axes(const encodings::RopeSpec& spec) {
-  if (const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes))
-    return static_cast<int>(mrope->sections.size());
-  return std::holds_alternative<encodings::AxialAxes>(spec.axes) ? 2 : 1;
 }
 
 core::Positions fit_positions(const encodings::RopeSpec& spec, const core::Positions& positions,
@@ -120,7 +115,7 @@ core::Positions fit_positions(const encodings::RopeSpec& spec, const core::Posit
   using OneRow = core::PositionsShape::OneRow;
   const bool image = std::holds_alternative<encodings::AxialAxes>(spec.axes);
   return core::fit_positions(positions,
-                             {position_axes(spec), batch, tokens,
+                             {encodings::axis_count(spec.axes), batch, tokens,
                               image ? OneRow::serves_one_axis : OneRow::serves_every_axis});
 }
 
@@ -129,9 +124,8 @@ std::optional<std::int64_t> context_for(const encodings::RopeSpec& spec, const S
   const std::optional<std::int64_t> context =
       encodings::context_for(spec, options.context, positions.largest());
   if (context && !options.context) {
-    fmt::print(stderr,
-               "phasor {}: using context {} (the largest position + 1); set it with --context\n",
-               verb, *context);
+    print_err("phasor {}: using context {} (the largest position + 1); set it with --context\n",
+              verb, *context);
   }
   return context;
 }

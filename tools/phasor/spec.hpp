@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "command_line.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
@@ -23,10 +22,12 @@ enum class ConfigFlag : std::uint8_t { required, optional };
 // --config, --layer, --context
 void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config = ConfigFlag::required);
 
+// Keys of another scaling than the config's are named on stderr.
+//
 // throws   Error: the config is refused, the layer does not exist or does not rotate
 [[nodiscard]] encodings::RopeSpec read_spec(const SpecOptions& options);
 
-// The frequencies of a config; for images those of one axis, which both axes share.
+// The frequencies of a config in the order of the pairs; for images those of axial_frequencies().
 [[nodiscard]] core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
                                                    std::optional<std::int64_t> context);
 
@@ -38,9 +39,6 @@ void add_angles_option(Verb& verb, std::string& angles);
 //
 // throws   Error: not a range, not a readable .npy, not numbers, or not finite
 [[nodiscard]] core::Positions parse_positions(const std::string& text);
-
-// The axes that a file of positions has for a spec: 3 for M-RoPE, 2 for images, else 1.
-[[nodiscard]] int position_axes(const encodings::RopeSpec& spec);
 
 // The positions for a tensor of `tokens` tokens; batch: none when the tensor has no batch axis.
 //

@@ -1,5 +1,6 @@
 // phasor table: the cos/sin table of a config.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <span>
@@ -7,13 +8,15 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "phasor/core/angles.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
+#include "text_lines.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -24,6 +27,19 @@ struct TableOptions {
   bool json = false;
 };
 
+// Before any of it is allocated: most systems grant memory that they do not have.
+void require_room(std::int64_t positions, std::int64_t pairs) {
+  const double needed =
+      2.0 * sizeof(float) * static_cast<double>(positions) * static_cast<double>(pairs);
+  const double room =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed <= room) return;
+  refuse(ErrorCode::out_of_range,
+         fmt::format("--positions: a table of {} positions and {} pairs needs {}, this machine "
+                     "has {} of memory; write several tables of fewer positions",
+                     positions, pairs, size_text(needed), size_text(room)));
+}
+
 int run_table(const TableOptions& options) {
   const encodings::RopeSpec spec = read_spec(options.spec);
   const core::Positions given = parse_positions(options.positions);
@@ -33,6 +49,7 @@ int run_table(const TableOptions& options) {
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec, context);
 
   const std::int64_t pairs = frequencies.pairs();
+  require_room(count, pairs);
   const auto width = static_cast<std::size_t>(pairs);
   io::NpyArray table = io::make_npy(io::NpyType::f32, {2, count, pairs});
   auto* const cos = table.as<float>();
@@ -46,8 +63,7 @@ int run_table(const TableOptions& options) {
   (void)io::write_npy(options.output, table).value_or_throw();
 
   if (spec.xpos) {
-    fmt::print(
-        stderr,
+    print_err(
         "phasor table: xPos also scales queries and keys; the table holds only cos and sin\n");
   }
   if (options.json) {
@@ -56,10 +72,10 @@ int run_table(const TableOptions& options) {
     answer["amplitude"] = frequencies.amplitude();
     answer["angles"] = options.angles;
     answer["context"] = context ? io::Json(*context) : io::Json(nullptr);
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   } else {
-    fmt::print("table        float32 {}: cos, sin\namplitude    {}\n",
-               core::shape_text(table.shape), frequencies.amplitude());
+    print_out("table        float32 {}: cos, sin\namplitude    {}\n", core::shape_text(table.shape),
+              frequencies.amplitude());
   }
   return exit_code::done;
 }
@@ -77,14 +93,13 @@ void add_table(CommandLine& line) {
   verb.flag("-o,--output", &options->output, "write the table here").required();
   verb.flag("--json", &options->json, "print shape and amplitude as one JSON object");
   verb.footer =
-      "Writes a cos/sin table for any engine. Every float32 value is the exact one, rounded once, "
-      "at\n"
-      "any position, and multiplied by the amplitude.\n"
-      "\n"
-      "Shape    T.npy is float32 [2, positions, pairs]: cos, then sin\n"
-      "         P.npy is [positions], or [axes, positions] for M-RoPE (3 axes) and images (2)\n"
-      "\n"
-      "Example  phasor table --config model --positions 0:4096 -o T.npy";
+      R"(Writes a cos/sin table for any engine. Every float32 value is the exact one, rounded once, at
+any position, and multiplied by the amplitude.
+
+Shape    T.npy is float32 [2, positions, pairs]: cos, then sin
+         P.npy is [positions], or [axes, positions] for M-RoPE (3 or 4 axes) and images (2)
+
+Example  phasor table --config model --positions 0:4096 -o T.npy)";
   verb.action = [options] { return run_table(*options); };
 }
 

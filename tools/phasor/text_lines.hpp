@@ -41,14 +41,6 @@ inline constexpr std::size_t kPageWidth = 100;
                    : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
 }
 
-// Names in files may hold control characters, which must not reach a terminal.
-[[nodiscard]] inline std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 // "full_attention, layers 0-4, 6", or "all layers" when the config does not count them.
 [[nodiscard]] inline std::string layers_text(const std::vector<std::int64_t>& layers,
                                              std::string_view layer_type) {

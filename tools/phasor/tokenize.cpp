@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
@@ -31,7 +32,6 @@ void check_flags(const TokenizeFlags& flags) {
   if (sources == 0) refuse("the input is missing: give --text, --text-file or --ids");
   if (sources > 1) refuse("--text, --text-file and --ids cannot be combined");
   if (!flags.output.empty() && !flags.ids.empty()) refuse("-o cannot be combined with --ids");
-  if (flags.pieces && flags.json) refuse("--pieces cannot be combined with --json");
 }
 
 // A piece may be a part of a character; such bytes become U+FFFD, as in decode().
@@ -50,7 +50,7 @@ io::Json pieces_of(const text::Tokenizer& tokenizer, std::span<const std::int64_
 // One token per line: its id and its text as a JSON string.
 void print_pieces(const text::Tokenizer& tokenizer, std::span<const std::int64_t> ids) {
   for (const std::int64_t id : ids)
-    fmt::print("{:>8}  {}\n", id, io::Json(piece_text(tokenizer, id)).dump());
+    print_out("{:>8}  {}\n", id, io::Json(piece_text(tokenizer, id)).dump());
 }
 
 std::string decoded(const TokenizeFlags& flags, const text::Tokenizer& tokenizer,
@@ -74,12 +74,12 @@ int decode(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
     } else if (flags.pieces) {
       print_pieces(tokenizer, tokens);
     } else {
-      fmt::print("{}\n", decoded(flags, tokenizer, tokens));
+      print_out("{}\n", decoded(flags, tokenizer, tokens));
     }
   }
   if (flags.json) {
     const io::Json answer = {{"tokenizer", tokenizer.description()}, {"rows", std::move(rows)}};
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   }
   return exit_code::done;
 }
@@ -98,13 +98,13 @@ int encode(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
                              {"tokens", ids.size()},
                              {"ids", ids},
                              {"pieces", pieces_of(tokenizer, ids)}};
-    fmt::print("{}\n", answer.dump());
+    print_out("{}\n", answer.dump());
   } else if (flags.pieces) {
     print_pieces(tokenizer, ids);
   } else if (flags.output.empty()) {
-    fmt::print("{}\n", fmt::join(ids, " "));
+    print_out("{}\n", fmt::join(ids, " "));
   } else {
-    fmt::print("ids [{}] int64 -> {}\n", ids.size(), flags.output);
+    print_out("ids [{}] int64 -> {}\n", ids.size(), flags.output);
   }
   return exit_code::done;
 }
@@ -129,18 +129,17 @@ void add_tokenize(CommandLine& line) {
   verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin");
   verb.flag("--ids", &flags->ids, "token ids to decode: .npy [tokens] or [batch, tokens]");
   verb.flag("--raw", &flags->raw, "add no begin token; print special tokens when decoding");
-  verb.flag("--pieces", &flags->pieces, "print one token per line: id and text");
+  verb.flag("--pieces", &flags->pieces, "print one token per line: id and text").excludes("--json");
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
   verb.flag("--json", &flags->json, "print ids and pieces as one JSON object");
   verb.footer =
-      "Prints the ids of a text, with the begin token if the model adds one, as phasor run reads\n"
-      "a prompt; or the text of each row of ids, without special tokens.\n"
-      "\n"
-      "JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, "
-      "text}]}\n"
-      "\n"
-      "Example  phasor tokenize model.gguf --text \"The quick brown fox\" -o ids.npy\n"
-      "         phasor tokenize model.gguf --ids ids.npy";
+      R"(Prints the ids of a text, with the begin token if the model adds one, as phasor run reads
+a prompt; or the text of each row of ids, without special tokens.
+
+JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, text}]}
+
+Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
+         phasor tokenize model.gguf --ids ids.npy)";
   verb.action = [flags] { return run_tokenize(*flags); };
 }
 

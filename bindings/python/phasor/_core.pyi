@@ -1,7 +1,8 @@
 """The compiled part of Phasor: everything in `import phasor`, with types.
 
 Arrays are NumPy arrays, torch tensors on the CPU, JAX arrays, and anything with DLPack or the buffer protocol. They are
-read and written in place, strided views included. A result is an array of the same library as the input.
+read and written in place, strided views included. A result is an array of the same library as the input. autograd is
+told of every torch tensor that is written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,11 +38,15 @@ class Error(ValueError):
 
 @final
 class RopeSpec:
-    """A rotation as a value: frozen, hashable, printable; equal specs hash alike and eval(repr(spec)) == spec."""
+    """A rotation as a value: frozen, hashable, printable; equal specs hash alike and eval(repr(spec)) == spec.
+
+    help(phasor.RopeSpec) lists every keyword, and every type of scaling with its keys; so does docs/rope_spec.md. A spec
+    without a layout has frequencies and cos and sin, and its repr says layout=None; rotate() and attention() refuse it.
+    """
 
     def __init__(
         self,
-        head_dim: int,
+        head_dim: int | None = None,
         *,
         base: float = 10000.0,
         layout: Layout | None = None,
@@ -52,10 +57,16 @@ class RopeSpec:
         mrope: Mapping[str, object] | None = None,
         axial: str | None = None,
         xpos: Mapping[str, object] | None = None,
+        frequencies: npt.ArrayLike | None = None,
+        frequency_factors: npt.ArrayLike | None = None,
+        amplitude: float = 1.0,
     ) -> None: ...
     @staticmethod
     def from_hf(config: Config, layer: int | str | None = None) -> RopeSpec:
-        """The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an object with to_dict()."""
+        """The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an object with to_dict().
+
+        Keys of another scaling than the config's are a UserWarning.
+        """
     @property
     def head_dim(self) -> int: ...
     @property
@@ -63,14 +74,15 @@ class RopeSpec:
     @property
     def rotary_offset(self) -> int: ...
     @property
-    def base(self) -> float: ...
+    def base(self) -> float | None:
+        """None when a list of frequencies replaces it."""
     @property
     def layout(self) -> Layout | None: ...
     @property
     def scaling(self) -> dict[str, Any]: ...
     @property
     def axes(self) -> int:
-        """How many rows of positions the spec reads: 1, or 3 (M-RoPE), or 2 (images)."""
+        """How many rows of positions a token has: 1, one for each section of M-RoPE (3 or 4), or 2 (images)."""
     @property
     def depends_on_context(self) -> bool: ...
     def frequencies(self, context: int | None = None) -> tuple[npt.NDArray[np.float64], float]:
@@ -171,8 +183,16 @@ def cos_sin(
     context: int | None = None,
     dtype: Literal["float32", "float64"] = "float32",
     angles: Angles = "exact",
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """cos and sin times the amplitude, [positions, pairs] each; positions [n] or [axes, n], or an int n for 0..n-1."""
+) -> tuple[Any, Any]:
+    """cos and sin times the amplitude, [positions, pairs] each; positions [n] or [axes, n], or an int n for 0..n-1.
+
+    Arrays of the library of positions: torch for torch, JAX for JAX (float32 ones), else NumPy.
+    """
+
+def query_scale(config: Config, positions: object, layer: int | str | None = None) -> npt.NDArray[np.float64]:
+    """The factor on the query at each position: 1 + beta ln(1 + floor((position + offset) / length)) for models that
+    scale queries by position (Ministral 3, Mistral 4, Llama 4), else 1. positions [...], or an int n for 0..n-1.
+    """
 
 def convert_layout(
     x: _Array,
@@ -196,6 +216,7 @@ def convert_layout(
 class Encoding:
     """An encoding by name, with the members of the JSON form; tables may be arrays, which every call reads again.
 
+    help(phasor.Encoding) lists every name with its members.
     float32 arrays are read in place (copied for the call only if a row is not contiguous), float64 ones too by float64
     attention; float16 and bfloat16 are converted for each call. The constructor checks names, members, the rank of
     tables and their element type; attention checks what depends on q, k and v.
@@ -399,11 +420,17 @@ def sinusoidal(
     base: float = 10000.0,
     variant: Literal["interleaved", "concat", "fairseq"] = "interleaved",
     dtype: Literal["float32", "float64"] = "float32",
-) -> npt.NDArray[Any]:
-    """RoFormer (4): the rows that are added to the input, [..., dim] for integers [...]; an int n means 0..n-1."""
+) -> Any:
+    """RoFormer (4): the rows that are added to the input, [..., dim] for integers [...]; an int n means 0..n-1.
 
-def decay(spec: RopeSpec, distances: object, *, context: int | None = None) -> npt.NDArray[np.float64]:
-    """RoFormer (37), figure 2: the mean length of the partial sums at each distance; an int n means 0..n-1."""
+    An array of the library of positions, as for cos_sin().
+    """
+
+def decay(spec: RopeSpec, distances: object, *, context: int | None = None) -> Any:
+    """RoFormer (37), figure 2: the mean length of the partial sums at each distance, float64; an int n means 0..n-1.
+
+    An array of the library of distances, as for cos_sin().
+    """
 
 # Porting ---------------------------------------------------------------------------------------------------------
 
@@ -458,7 +485,7 @@ def plan(config: Config, *, to: int, trained: int | None = None, layer: int | st
 
 @final
 class Model:
-    """A decoder or a RoFormer encoder, with its tokenizer."""
+    """A decoder or a RoFormer, with its tokenizer."""
 
     @staticmethod
     def load(path: str | PathLike[str], *, precision: Literal["exact", "fast"] = "exact", threads: int = 0) -> Model: ...
@@ -472,8 +499,9 @@ class Model:
     def logits(self, ids: object, *, mask: object = None, token_types: object = None) -> npt.NDArray[np.float32]:
         """[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch, tokens].
 
-        A roformer that classifies gives [labels] or [batch, labels]. mask, in the shape of ids: 0 is padding, on either
-        side, and gives zeros. token_types (roformer): the sentence that each token belongs to.
+        A roformer that classifies gives [labels] or [batch, labels]; one that labels tokens, or marks the start and end
+        of an answer, has labels in place of the vocabulary. mask, in the shape of ids: 0 is padding, on either side, and
+        gives zeros. token_types (roformer): the sentence that each token belongs to.
         """
     def generate(
         self,

@@ -3,11 +3,14 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <exception>
 #include <string>
 
 #include "dlpack.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -15,36 +18,41 @@ namespace {
 constexpr std::string_view kKinds =
     "float16, bfloat16, float32, float64, int32, int64, uint8 or bool";
 
-// The text of the pending Python exception, which is cleared: callers get phasor.Error instead.
-[[nodiscard]] std::string take_python_error() {
-  nb::python_error error;
-  return nb::cast<std::string>(nb::str(error.value()));
+// The first line of an exception's text: torch appends the frames of its C++ stack.
+[[nodiscard]] std::string line_of(const nb::python_error& error) {
+  const auto text = nb::cast<std::string>(nb::str(error.value()));
+  return text.substr(0, text.find('\n'));
+}
+
+// The same of the pending Python exception, which is cleared: callers get phasor.Error instead.
+[[nodiscard]] std::string take_python_error() { return line_of(nb::python_error()); }
+
+struct ElementFacts {
+  std::string_view name;    // NumPy's
+  std::uint8_t code, bits;  // DLPack's
+};
+// In the order of Element.
+constexpr std::array<ElementFacts, 8> kElements = {{{"float64", kDlFloat, 64},
+                                                    {"float32", kDlFloat, 32},
+                                                    {"float16", kDlFloat, 16},
+                                                    {"bfloat16", kDlBfloat, 16},
+                                                    {"int64", kDlInt, 64},
+                                                    {"int32", kDlInt, 32},
+                                                    {"uint8", kDlUInt, 8},
+                                                    {"bool", kDlBool, 8}}};
+static_assert(static_cast<std::size_t>(Element::boolean) + 1 == kElements.size());
+
+[[nodiscard]] const ElementFacts& element_facts(Element element) noexcept {
+  return kElements[static_cast<std::size_t>(element)];
 }
 
 [[nodiscard]] std::optional<Element> element_of(DlType type) noexcept {
   if (type.lanes != 1) return std::nullopt;
-  switch (type.code) {
-    case kDlFloat:
-      if (type.bits == 64) return Element::f64;
-      if (type.bits == 32) return Element::f32;
-      if (type.bits == 16) return Element::f16;
-      return std::nullopt;
-    case kDlBfloat:
-      if (type.bits == 16) return Element::bf16;
-      return std::nullopt;
-    case kDlInt:
-      if (type.bits == 64) return Element::i64;
-      if (type.bits == 32) return Element::i32;
-      return std::nullopt;
-    case kDlUInt:
-      if (type.bits == 8) return Element::u8;
-      return std::nullopt;
-    case kDlBool:
-      if (type.bits == 8) return Element::boolean;
-      return std::nullopt;
-    default:
-      return std::nullopt;
+  for (std::size_t i = 0; i < kElements.size(); ++i) {
+    if (kElements[i].code == type.code && kElements[i].bits == type.bits)
+      return static_cast<Element>(i);
   }
+  return std::nullopt;
 }
 
 // One letter of the struct module, in this machine's byte order.
@@ -80,17 +88,20 @@ constexpr std::string_view kKinds =
   return type;
 }
 
-// The DLPack function table of an array's type, cached for the last four types. DLPack requires that a
-// table lives as long as the process.
-[[nodiscard]] const DlExchange* exchange_of(PyTypeObject* type) {
-  struct Known {
-    PyTypeObject* type = nullptr;
-    const DlExchange* table = nullptr;
-  };
-  static std::array<Known, 4> known;
+// What an array's type can do.
+struct Producer {
+  PyTypeObject* type = nullptr;
+  // DLPack's function table; DLPack requires that it lives as long as the process.
+  const DlExchange* table = nullptr;
+  TorchType torch = TorchType::none;
+};
+
+// Cached for the last four types.
+[[nodiscard]] Producer producer_of(PyTypeObject* type) {
+  static std::array<Producer, 4> known;
   static std::size_t next = 0;
-  for (const Known& entry : known) {
-    if (entry.type == type) return entry.table;
+  for (const Producer& entry : known) {
+    if (entry.type == type) return entry;
   }
   static PyObject* const name = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
   PyObject* const capsule = PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name);
@@ -104,65 +115,19 @@ constexpr std::string_view kKinds =
   }
   while (table != nullptr && table->version.major != kDlMajor) table = table->previous;
   if (table != nullptr && table->tensor_of == nullptr) table = nullptr;
+  const Producer found{type, table, torch_type_of(type)};
   Py_INCREF(type);
   Py_XDECREF(reinterpret_cast<PyObject*>(known[next].type));
-  known[next] = {type, table};
+  known[next] = found;
   next = (next + 1) % known.size();
-  return table;
-}
-
-[[nodiscard]] bool requires_grad(nb::handle object) {
-  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
-  PyObject* const value = PyObject_GetAttr(object.ptr(), name);
-  if (value == nullptr) {
-    PyErr_Clear();
-    return false;
-  }
-  Py_DECREF(value);
-  return value == Py_True;
+  return found;
 }
 
 }  // namespace
 
-std::string_view name_of(Element element) noexcept {
-  switch (element) {
-    case Element::f64:
-      return "float64";
-    case Element::f32:
-      return "float32";
-    case Element::f16:
-      return "float16";
-    case Element::bf16:
-      return "bfloat16";
-    case Element::i64:
-      return "int64";
-    case Element::i32:
-      return "int32";
-    case Element::u8:
-      return "uint8";
-    case Element::boolean:
-      return "bool";
-  }
-  return "";
-}
+std::string_view name_of(Element element) noexcept { return element_facts(element).name; }
 
-std::size_t size_of(Element element) noexcept {
-  switch (element) {
-    case Element::f64:
-    case Element::i64:
-      return 8;
-    case Element::f32:
-    case Element::i32:
-      return 4;
-    case Element::f16:
-    case Element::bf16:
-      return 2;
-    case Element::u8:
-    case Element::boolean:
-      return 1;
-  }
-  return 0;
-}
+std::size_t size_of(Element element) noexcept { return element_facts(element).bits / 8; }
 
 std::int64_t Array::size() const noexcept {
   std::int64_t size = 1;
@@ -190,16 +155,22 @@ std::string Array::text() const {
 }
 
 Array::Array(nb::handle object, const char* where, Access access)
-    : object_(object), where_(where), access_(access) {
+    : object_(object), where_(where), access_(access), exceptions_(std::uncaught_exceptions()) {
   try {
     PyTypeObject* const type = Py_TYPE(object.ptr());
+    const int flags = access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO;
     if (type == numpy_array_type()) {
-      from_buffer(object, access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO);
-    } else if (from_exchange(object)) {
+      from_buffer(object, flags);
+      return;
+    }
+    const Producer producer = producer_of(type);
+    if (producer.torch != TorchType::none) object = from_torch(object, producer.torch);
+    if (producer.table != nullptr) {
+      from_exchange(object, *producer.table);
     } else if (PyObject_HasAttrString(object.ptr(), "__dlpack__") != 0) {
       from_dlpack(object);
     } else if (PyObject_CheckBuffer(object.ptr()) != 0) {
-      from_buffer(object, access == Access::write ? PyBUF_RECORDS : PyBUF_RECORDS_RO);
+      from_buffer(object, flags);
     } else {
       refuse(ErrorCode::invalid_argument,
              message(where,
@@ -212,31 +183,50 @@ Array::Array(nb::handle object, const char* where, Access access)
   }
 }
 
-Array::~Array() { let_go(); }
+Array::~Array() {
+  if (tells_autograd_) {
+    // A call that was refused has written nothing; one that was interrupted may have.
+    const bool refused = std::uncaught_exceptions() != exceptions_;
+    if (!refused || unfinished_calls() != unfinished_) bump_version(object_);
+  }
+  let_go();
+}
 
 void Array::let_go() noexcept {
   if (holds_buffer_) PyBuffer_Release(&buffer_);
   holds_buffer_ = false;
 }
 
-bool Array::from_exchange(nb::handle object) {
-  const DlExchange* const table = exchange_of(Py_TYPE(object.ptr()));
-  if (table == nullptr) return false;
-  if (requires_grad(object)) {
-    refuse(ErrorCode::unsupported, message(where_,
-                                           " is a tensor that requires grad, and this function has "
-                                           "no gradient: use phasor.torch"));
-  }
-  DlTensor tensor;
-  if (table->tensor_of(object.ptr(), &tensor) != 0)
+nb::handle Array::from_torch(nb::handle tensor, TorchType type) {
+  is_tensor_ = true;
+  if (type == TorchType::wrapper) refuse_tensor(tensor, where_);
+  require_no_gradient(tensor, where_);
+  tells_autograd_ = access_ == Access::write;
+  if (tells_autograd_) unfinished_ = unfinished_calls();
+  if (!has_negative_bit(tensor)) return tensor;
+  if (access_ == Access::write) {
     refuse(ErrorCode::unsupported,
-           message(where_, " cannot be read through DLPack: ", take_python_error()));
+           message(where_, " must not have torch's negative bit: write to a tensor of its own"));
+  }
+  resolved_ = tensor.attr("resolve_neg")();
+  object_ = resolved_;
+  return object_;
+}
+
+void Array::refuse_object(const std::string& why) const {
+  if (is_tensor_) refuse_tensor(object_, where_);
+  refuse(ErrorCode::unsupported, message(where_, " cannot be read through DLPack: ", why));
+}
+
+void Array::from_exchange(nb::handle object, const DlExchange& table) {
+  DlTensor tensor;
+  if (table.tensor_of(object.ptr(), &tensor) != 0) refuse_object(take_python_error());
   take(tensor);
-  return true;
 }
 
 void Array::take(const DlTensor& tensor) {
   if (tensor.device.type != kDlCpu) {
+    if (is_tensor_) refuse_tensor(object_, where_);
     refuse(ErrorCode::unsupported,
            message(where_, " must be on the CPU, got DLPack device type ", tensor.device.type));
   }
@@ -254,6 +244,7 @@ void Array::take(const DlTensor& tensor) {
   rank_ = tensor.rank;
   data_ = static_cast<char*>(tensor.data) + tensor.byte_offset;
   std::copy_n(tensor.shape, rank_, shape_.begin());
+  if (tensor.data == nullptr && size() > 0) refuse_object("it has no memory");
   if (tensor.strides != nullptr) {
     std::copy_n(tensor.strides, rank_, strides_.begin());
     return;
@@ -330,15 +321,11 @@ void Array::from_dlpack(nb::handle object) {
   try {
     keeper_ = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& newer) {
-    if (!newer.matches(PyExc_TypeError)) {
-      refuse(ErrorCode::unsupported, message(where_, " cannot be read through DLPack: ",
-                                             nb::cast<std::string>(nb::str(newer.value()))));
-    }
+    if (!newer.matches(PyExc_TypeError)) refuse_object(line_of(newer));
     try {
       keeper_ = object.attr("__dlpack__")();
     } catch (nb::python_error& error) {
-      refuse(ErrorCode::unsupported, message(where_, " cannot be read through DLPack: ",
-                                             nb::cast<std::string>(nb::str(error.value()))));
+      refuse_object(line_of(error));
     }
   }
   // The capsule is not renamed, so it stays the owner and frees the memory.

@@ -15,6 +15,7 @@
 #include "phasor/core/positions.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
+#include "torch_tensor.hpp"
 
 namespace phasor::python {
 
@@ -35,14 +36,17 @@ enum class Access : std::uint8_t { read, write };
 // The library that an array's type comes from: "numpy", "torch", "jax", ...
 [[nodiscard]] std::string library_of(nb::handle object);
 
-// An array argument, held for one call: nothing is copied.
+// An array argument, held for one call: nothing is copied, except a torch tensor with the negative bit
+// (its numbers are its memory negated), which is resolved first.
 //
 // `where` names the argument in messages, as in "rotate: x", and must outlive the Array. The
-// constructor and the destructor need the GIL; reading the members does not.
+// constructor and the destructor need the GIL; reading the members does not. When a call that had
+// Access::write to a torch tensor ends without an exception, autograd is told that it was written.
 //
 // throws   Error(invalid_argument | unsupported) for an object that is not an array on the CPU, an
-//          unsupported element type, a torch tensor that requires grad, Access::write to a read-only
-//          array
+//          unsupported element type, a torch tensor that requires grad or has no plain memory (sparse,
+//          quantised, nested, fake, inside torch.func), Access::write to a read-only array or to one
+//          with the negative bit
 class Array {
  public:
   Array(nb::handle object, const char* where, Access access = Access::read);
@@ -74,9 +78,12 @@ class Array {
 
  private:
   friend class NewArray;
-  bool from_exchange(nb::handle object);
+  [[nodiscard]] nb::handle from_torch(nb::handle tensor, TorchType type);
+  void from_exchange(nb::handle object, const struct DlExchange& table);
   void from_buffer(nb::handle object, int flags);
   void from_dlpack(nb::handle object);
+  // Throws Error(unsupported): the object cannot be read, because of `why`.
+  [[noreturn]] void refuse_object(const std::string& why) const;
   void take(const struct DlTensor& tensor);
   void let_go() noexcept;
 
@@ -89,12 +96,20 @@ class Array {
   std::array<std::int64_t, kMaxRank> shape_ = {}, strides_ = {};
   Py_buffer buffer_ = {};
   bool holds_buffer_ = false;
-  nb::object keeper_;  // the DLPack capsule, or NumPy's view of bfloat16 as integers
+  nb::object keeper_;    // the DLPack capsule, or NumPy's view of bfloat16 as integers
+  nb::object resolved_;  // the copy of a torch tensor without its negative bit
+  bool is_tensor_ = false;
+  bool tells_autograd_ = false;
+  int exceptions_;      // in flight when the call began
+  int unfinished_ = 0;  // calls of this thread by then, for a tensor that is written
 };
 
 // A new array of the same library as `like`: torch for torch, JAX for JAX, else NumPy.
 class NewArray {
  public:
+  // Row-major; `like` need not be an array.
+  NewArray(nb::handle like, Element element, std::span<const std::int64_t> shape,
+           const char* where);
   // Keeps the memory order of `like` if the shape is the same and its last axis is contiguous; else
   // row-major.
   NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where);

@@ -51,6 +51,7 @@ bool is_mapping(nb::handle object) {
 }
 
 std::string library_of(nb::handle object) {
+  if (torch_type_of(Py_TYPE(object.ptr())) != TorchType::none) return "torch";
   const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
   const auto module = nb::cast<std::string>(nb::str(nb::object(type.attr("__module__"))));
   const std::string library = module.substr(0, module.find('.'));
@@ -73,6 +74,22 @@ NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const
     to_jax_ = library == "jax";
   }
   array_.emplace(object_, where, Access::write);
+  array_->tells_autograd_ = false;  // new: no graph refers to it
+}
+
+NewArray::NewArray(nb::handle like, Element element, std::span<const std::int64_t> shape,
+                   const char* where) {
+  const std::string library = library_of(like);
+  if (library == "torch") {
+    const nb::object dtype =
+        nb::module_::import_("torch").attr(std::string(name_of(element)).c_str());
+    object_ = like.attr("new_empty")(tuple_of(shape), nb::arg("dtype") = dtype);
+  } else {
+    object_ = numpy_empty(shape, element);
+    to_jax_ = library == "jax" && element != Element::f64;  // which JAX rounds to float32
+  }
+  array_.emplace(object_, where, Access::write);
+  array_->tells_autograd_ = false;
 }
 
 nb::object NewArray::finish() {
@@ -149,9 +166,13 @@ nb::object from_json(const std::string& text) {
 }
 
 std::string to_json(nb::handle object) {
-  // A value without a JSON form, such as a torch dtype in a config, is written as its str().
-  return nb::cast<std::string>(function<kJson, kDumps>()(
-      object, nb::arg("default") = nb::handle(reinterpret_cast<PyObject*>(&PyUnicode_Type))));
+  // Arrays are written as lists; another value without a JSON form, such as a torch dtype in a
+  // config, as its str().
+  const nb::object otherwise = nb::cpp_function([](nb::handle value) -> nb::object {
+    if (nb::hasattr(value, "tolist")) return value.attr("tolist")();
+    return nb::str(value);
+  });
+  return nb::cast<std::string>(function<kJson, kDumps>()(object, nb::arg("default") = otherwise));
 }
 
 ConfigArgument config_of(nb::handle object, const char* where) {

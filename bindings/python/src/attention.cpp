@@ -10,9 +10,9 @@
 #include "attention_call.hpp"
 #include "encoding.hpp"
 #include "module.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -103,11 +103,10 @@ struct Call {
   attention::AttentionExtras extras;
   extras.log_sum_exp = sums.narrow();
   extras.wide_log_sum_exp = sums.wide();
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     attention::attend(in.encoding.terms(), in.q_view, in.k_view, in.v_view, target,
                       in.options.get(), extras);
-  }
+  });
   return output.finish();
 }
 
@@ -158,10 +157,11 @@ void attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
   forward.wide_log_sum_exp = sums.wide();
   const attention::AttentionGradients gradients{to_q.view(), to_k.view(), to_v.view(),
                                                 tables.terms()};
-  const nb::gil_scoped_release released;
-  attention::attend_backward(in.encoding.terms(), in.q_view, in.k_view, in.v_view, forward,
-                             gradients, in.options.get());
-  tables.finish();
+  without_gil([&] {
+    attention::attend_backward(in.encoding.terms(), in.q_view, in.k_view, in.v_view, forward,
+                               gradients, in.options.get());
+    tables.finish();
+  });
 }
 
 }  // namespace

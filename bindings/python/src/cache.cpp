@@ -14,8 +14,8 @@
 #include "encoding.hpp"
 #include "module.hpp"
 #include "phasor/attention/kv_cache.hpp"
-#include "phasor/attention/plan.hpp"
 #include "spec.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -74,8 +74,7 @@ void append(PyCache& self, nb::handle k, nb::handle v, nb::handle positions,
   const core::ConstHeadsView k_view = heads_of(keys, order), v_view = heads_of(values, order);
   const std::optional<core::Positions> at = positions_of(positions, "KVCache.append: positions");
   const Busy::Writing writing(self.busy, "KVCache");
-  const nb::gil_scoped_release released;
-  self.value.append(k_view, v_view, at, threads);
+  without_gil([&] { self.value.append(k_view, v_view, at, threads); });
 }
 
 void rerotate(PyCache& self, nb::handle spec, nb::handle positions,
@@ -87,10 +86,7 @@ void rerotate(PyCache& self, nb::handle spec, nb::handle positions,
   const std::shared_ptr<const core::Rotary> rotary = rotation->rotary(context);
   const std::optional<core::Positions> at = positions_of(positions, "KVCache.rerotate: positions");
   const Busy::Writing writing(self.busy, "KVCache");
-  {
-    const nb::gil_scoped_release released;
-    self.value.rerotate(*rotary, at, threads);
-  }
+  without_gil([&] { self.value.rerotate(*rotary, at, threads); });
   self.spec = std::move(rotation);
 }
 
@@ -165,17 +161,14 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   const OptionsArgument options(arguments, view, keys.tokens);
   // The rotation of the cache alone reads no distance.
   const EncodingArgument argument(encoding, encoding.is_none()
-                                                ? attention::attention_shape(view, keys, values)
+                                                ? encodings::attention_shape(view, keys, values)
                                                 : self.value.attention_shape(view, options.get()));
   Output output(out, array, output_shape(array, values.head_dim), "KVCache.attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
   encodings::ScoreTerms terms = argument.terms();
   // The cached keys are rotated already: queries are rotated by the cache's rotation.
   if (!terms.rotation) terms.rotation = self.value.spec().rotary;
-  {
-    const nb::gil_scoped_release released;
-    self.value.attend(terms, view, target, options.get());
-  }
+  without_gil([&] { self.value.attend(terms, view, target, options.get()); });
   return output.finish();
 }
 
@@ -224,8 +217,7 @@ void add_cache(nb::module_& module) {
           "evict",
           [](PyCache& self, std::int64_t first, std::int64_t last) {
             const Busy::Writing writing(self.busy, "KVCache");
-            const nb::gil_scoped_release released;
-            self.value.evict(first, last);
+            without_gil([&] { self.value.evict(first, last); });
           },
           "first"_a, "last"_a)
       .def(
@@ -233,8 +225,7 @@ void add_cache(nb::module_& module) {
           [](PyCache& self, std::int64_t first, std::int64_t last, std::int64_t delta,
              int threads) {
             const Busy::Writing writing(self.busy, "KVCache");
-            const nb::gil_scoped_release released;
-            self.value.shift(first, last, delta, threads);
+            without_gil([&] { self.value.shift(first, last, delta, threads); });
           },
           "first"_a, "last"_a, "delta"_a, nb::kw_only(), "threads"_a = 0)
       .def("rerotate", &rerotate, "spec"_a.none(), "positions"_a = nb::none(), nb::kw_only(),

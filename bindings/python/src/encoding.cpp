@@ -297,11 +297,8 @@ const PyType_Slot kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)
 }  // namespace
 
 void add_encoding(nb::module_& module) {
-  nb::class_<PyEncoding>(
-      module, "Encoding",
-      "An encoding by name, with the members of the JSON form; tables may be arrays (float32 ones "
-      "are read in place).",
-      nb::is_final(), nb::type_slots(kSlots))
+  nb::class_<PyEncoding>(module, "Encoding", encoding_doc().c_str(), nb::is_final(),
+                         nb::type_slots(kSlots))
       .def(
           "__init__",
           [](PyEncoding* self, const char* name, std::optional<double> scale,

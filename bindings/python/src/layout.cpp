@@ -8,6 +8,7 @@
 #include "arrays.hpp"
 #include "module.hpp"
 #include "strided.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -32,11 +33,10 @@ namespace {
     refuse(
         message("convert_layout: axis must be one of the ", in.rank(), " axes of x, got ", axis));
   Output output(out, in, in.shape(), "convert_layout: out");
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     porting::convert_layout(change, axis < 0 ? axis + in.rank() : axis, strided(in),
                             writable_strided(output.array()));
-  }
+  });
   return output.finish();
 }
 

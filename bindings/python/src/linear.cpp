@@ -15,8 +15,9 @@
 #include "busy.hpp"
 #include "module.hpp"
 #include "phasor/attention/decay.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "spec.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -94,11 +95,10 @@ class LinearCall {
   const std::optional<Busy::Writing> writing =
       state == nullptr ? std::nullopt
                        : std::optional<Busy::Writing>(std::in_place, state->busy, "LinearState");
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     attention::linear_attend(call.rotary, call.q_view, call.k_view, call.v_view, target,
                              call.options, state == nullptr ? nullptr : &state->value);
-  }
+  });
   return output.finish();
 }
 
@@ -119,9 +119,10 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const core::HeadsView d_q_view = writable_heads_of(to_q, order);
   const core::HeadsView d_k_view = writable_heads_of(to_k, order);
   const core::HeadsView d_v_view = writable_heads_of(to_v, order);
-  const nb::gil_scoped_release released;
-  attention::linear_attend_backward(call.rotary, call.q_view, call.k_view, call.v_view, d_out_view,
-                                    d_q_view, d_k_view, d_v_view, call.options);
+  without_gil([&] {
+    attention::linear_attend_backward(call.rotary, call.q_view, call.k_view, call.v_view,
+                                      d_out_view, d_q_view, d_k_view, d_v_view, call.options);
+  });
 }
 
 [[nodiscard]] Sinusoidal::Variant variant_of(std::string_view name) {
@@ -143,17 +144,17 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   }
   Counted<std::int64_t> at(positions, "sinusoidal: positions");
   at.shape.push_back(dim);
-  nb::object rows = numpy_empty(at.shape, dtype == "float64" ? Element::f64 : Element::f32);
-  void* const data = numpy_data(rows);
-  {
-    const nb::gil_scoped_release released;
+  NewArray rows(positions, dtype == "float64" ? Element::f64 : Element::f32, at.shape,
+                "sinusoidal: result");
+  void* const data = rows.array().writable();
+  without_gil([&] {
     if (dtype == "float64") {
       encodings::sinusoidal_rows(encoding, at.values, static_cast<double*>(data));
     } else {
       encodings::sinusoidal_rows(encoding, at.values, static_cast<float*>(data));
     }
-  }
-  return rows;
+  });
+  return rows.finish();
 }
 
 [[nodiscard]] nb::object decay(nb::handle spec, nb::handle distances,
@@ -162,13 +163,11 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const core::Frequencies frequencies =
       encodings::resolve_frequencies(spec_of(spec, room, "decay: spec").value, context);
   const Counted<double> at(distances, "decay: distances");
-  nb::object curve = numpy_empty(at.shape, Element::f64);
-  auto* const data = static_cast<double*>(numpy_data(curve));
-  {
-    const nb::gil_scoped_release released;
-    std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data);
-  }
-  return curve;
+  NewArray curve(distances, Element::f64, at.shape, "decay: result");
+  auto* const data = static_cast<double*>(curve.array().writable());
+  without_gil(
+      [&] { std::ranges::copy(attention::mean_partial_sums(frequencies, at.values), data); });
+  return curve.finish();
 }
 
 void add_state(nb::module_& module) {

@@ -15,14 +15,15 @@
 
 #include "arrays.hpp"
 #include "module.hpp"
-#include "phasor/text/chat.hpp"
+#include "phasor/text/tokenizer.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 
 models::Decoder& LoadedModel::decoder(const char* where) {
   if (auto* decoder = std::get_if<models::Decoder>(&network)) return *decoder;
   refuse(ErrorCode::unsupported,
-         message(where, ": the model must be a decoder, got roformer (an encoder)"));
+         message(where, ": the model must be a decoder of another family, got roformer"));
 }
 
 models::RoFormer& LoadedModel::roformer(const char* where) {
@@ -57,13 +58,14 @@ namespace {
   const models::ComputeOptions options{.precision = precision_of(precision), .threads = threads};
   if (threads < 0)
     refuse(message("Model.load: threads must be 0 (automatic) or more, got ", threads));
-  const nb::gil_scoped_release released;
-  Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::read_tokenizer(path);
-  std::string missing = tokenizer ? std::string() : tokenizer.error().what();
-  return {std::make_shared<LoadedModel>(
-      network_of(path, options),
-      tokenizer ? std::move(tokenizer).value() : std::unique_ptr<text::Tokenizer>(),
-      std::move(missing))};
+  return without_gil([&] {
+    Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::read_tokenizer(path);
+    std::string missing = tokenizer ? std::string() : tokenizer.error().what();
+    return PyModel{std::make_shared<LoadedModel>(
+        network_of(path, options),
+        tokenizer ? std::move(tokenizer).value() : std::unique_ptr<text::Tokenizer>(),
+        std::move(missing))};
+  });
 }
 
 [[nodiscard]] const char* model_kind(const PyModel& model) {
@@ -95,11 +97,10 @@ void put_facts(const models::DecoderFacts& facts, nb::dict& out) {
 }
 
 void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
-  using Head = models::RoFormerHead;
+  const std::string head(models::name_of(facts.head));
   out["model_type"] = "roformer";
-  out["head"] = facts.head == Head::masked_lm        ? nb::object(nb::str("masked_lm"))
-                : facts.head == Head::classification ? nb::object(nb::str("classification"))
-                                                     : nb::object(nb::none());
+  out["head"] = head.empty() ? nb::object(nb::none()) : nb::object(nb::str(head.c_str()));
+  out["causal"] = facts.is_causal;
   out["layers"] = facts.layers;
   out["hidden"] = facts.hidden;
   out["embedding"] = facts.embedding;
@@ -142,9 +143,10 @@ void put_facts(const models::RoFormerFacts& facts, nb::dict& out) {
   if (special != "parse" && special != "as_text")
     refuse(message("Model.encode: special must be parse or as_text, got ", special));
   const text::Tokenizer& tokenizer = model.loaded->text("Model.encode");
-  const nb::gil_scoped_release released;
-  return tokenizer.encode(
-      text, special == "parse" ? text::SpecialText::parse : text::SpecialText::as_text);
+  return without_gil([&] {
+    return tokenizer.encode(
+        text, special == "parse" ? text::SpecialText::parse : text::SpecialText::as_text);
+  });
 }
 
 [[nodiscard]] std::string decode(const PyModel& model, nb::handle ids) {
@@ -201,10 +203,10 @@ struct Logits {
     refuse(ErrorCode::unsupported, "Model.logits: the model has no head (base model): no logits");
   models::RoFormerResult result = roformer.forward(
       {.batch = ids.batch, .ids = ids.numbers.get(), .token_types = token_types, .mask = mask});
-  if (facts.head == models::RoFormerHead::classification)
-    return {std::move(result.logits), ids.shape({facts.labels})};
-  if (!mask.empty()) models::clear_padding(mask, facts.vocabulary, result.logits);
-  return {std::move(result.logits), ids.shape({ids.tokens, facts.vocabulary})};
+  const std::int64_t columns = facts.logit_columns();
+  if (!facts.has_logits_per_token()) return {std::move(result.logits), ids.shape({columns})};
+  if (!mask.empty()) models::clear_padding(mask, columns, result.logits);
+  return {std::move(result.logits), ids.shape({ids.tokens, columns})};
 }
 
 [[nodiscard]] nb::object logits(const PyModel& model, nb::handle ids, nb::handle mask,
@@ -217,16 +219,15 @@ struct Logits {
   LoadedModel& loaded = *model.loaded;
   if (types.given()) (void)loaded.roformer("Model.logits: token_types");
   Logits result;
-  {
-    const nb::gil_scoped_release released;
-    const std::lock_guard lock(loaded.busy);
+  without_gil([&] {
+    const InterruptibleLock lock(loaded.busy);
     if (auto* decoder = std::get_if<models::Decoder>(&loaded.network)) {
       result = decoder_logits(*decoder, row, kept.get());
     } else {
       result =
           roformer_logits(std::get<models::RoFormer>(loaded.network), row, kept.get(), types.get());
     }
-  }
+  });
   nb::object array = numpy_empty(result.shape, Element::f32);
   std::memcpy(numpy_data(array), result.values.data(), result.values.size() * sizeof(float));
   return array;
@@ -262,11 +263,10 @@ struct Logits {
   models::RoFormer& roformer = loaded.roformer("Model.fill");
   const text::Tokenizer& tokenizer = loaded.text("Model.fill");
   std::vector<models::Filling> fillings;
-  {
-    const nb::gil_scoped_release released;
-    const std::lock_guard lock(loaded.busy);
+  without_gil([&] {
+    const InterruptibleLock lock(loaded.busy);
     fillings = models::fill(roformer, tokenizer, text, count);
-  }
+  });
   nb::list made;
   for (const models::Filling& filling : fillings) {
     nb::list choices;
@@ -290,7 +290,7 @@ struct Logits {
 
 void add_model(nb::module_& module) {
   nb::class_<PyModel> model(module, "Model", nb::is_final(),
-                            "A decoder or a RoFormer encoder, with its tokenizer.");
+                            "A decoder or a RoFormer, with its tokenizer.");
   model
       .def_static("load", &load, nb::arg("path"), nb::kw_only(), nb::arg("precision") = "exact",
                   nb::arg("threads") = 0,
@@ -303,14 +303,17 @@ void add_model(nb::module_& module) {
           "Token ids, without begin or end tokens. special: whether \"<|im_end|>\" in the text is\n"
           "that token (parse) or plain text (as_text).")
       .def("decode", &decode, nb::arg("ids"), "Text; special tokens are omitted.")
-      .def("logits", &logits, nb::arg("ids"), nb::kw_only(), nb::arg("mask") = nb::none(),
-           nb::arg("token_types") = nb::none(),
-           "[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch,\n"
-           "tokens]; a roformer that classifies gives [labels] or [batch, labels].\n\n"
-           "mask, in the shape of ids: 0 is padding, on either side; its logits are zeros. "
-           "A\n"
-           "decoder counts positions without padding, a roformer counts all tokens.\n"
-           "token_types (roformer): the sentence that each token belongs to.")
+      .def(
+          "logits", &logits, nb::arg("ids"), nb::kw_only(), nb::arg("mask") = nb::none(),
+          nb::arg("token_types") = nb::none(),
+          "[tokens, vocabulary] for ids [tokens], [batch, tokens, vocabulary] for ids [batch,\n"
+          "tokens]. A roformer that classifies gives [labels] or [batch, labels]; one that labels\n"
+          "tokens, or marks the start and end of an answer, has labels in place of the "
+          "vocabulary.\n\n"
+          "mask, in the shape of ids: 0 is padding, on either side; its logits are zeros. "
+          "A\n"
+          "decoder counts positions without padding, a roformer counts all tokens.\n"
+          "token_types (roformer): the sentence that each token belongs to.")
       .def("chat", &chat, nb::arg("messages"), nb::kw_only(), nb::arg("format") = nb::none(),
            "The conversation as the prompt that generate() takes: messages of {\"role\",\n"
            "\"content\"}, the last one from the user. The chat template of the model is "

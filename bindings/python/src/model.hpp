@@ -25,8 +25,8 @@ struct LoadedModel {
   Network network;
   std::unique_ptr<text::Tokenizer> tokenizer;  // null if there is none
   std::string no_tokenizer;                    // why there is none
-  // A network runs one call at a time. Release the GIL before locking it.
-  std::mutex busy;
+  // A network runs one call at a time. Release the GIL before locking it: InterruptibleLock.
+  std::timed_mutex busy;
 
   // throws   Error(unsupported) if it is the other kind; `where` starts the message
   [[nodiscard]] models::Decoder& decoder(const char* where);

@@ -13,6 +13,7 @@
 #include "arrays.hpp"
 #include "model.hpp"
 #include "phasor/models/generate.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -26,11 +27,10 @@ class IdAnswer {
 
   [[nodiscard]] std::int64_t next() {
     std::optional<std::int64_t> id;
-    {
-      const nb::gil_scoped_release released;
-      const std::lock_guard lock(loaded_->busy);
+    without_gil([&] {
+      const InterruptibleLock lock(loaded_->busy);
       id = generation_.next();
-    }
+    });
     if (!id) throw nb::stop_iteration();
     return *id;
   }
@@ -47,11 +47,10 @@ class TextAnswer {
 
   [[nodiscard]] std::string next() {
     std::string text;
-    {
-      const nb::gil_scoped_release released;
-      const std::lock_guard lock(loaded_->busy);
+    without_gil([&] {
+      const InterruptibleLock lock(loaded_->busy);
       text = next_piece();
-    }
+    });
     if (text.empty()) throw nb::stop_iteration();
     return text;
   }

@@ -7,31 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/internal/enum_names.hpp"
+#include "without_gil.hpp"
 
 namespace nb = nanobind;
 
 namespace phasor::python {
 namespace {
 
-[[nodiscard]] const char* name_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::invalid_argument:
-      return "invalid_argument";
-    case ErrorCode::shape_mismatch:
-      return "shape_mismatch";
-    case ErrorCode::out_of_range:
-      return "out_of_range";
-    case ErrorCode::unsupported:
-      return "unsupported";
-    case ErrorCode::io:
-      return "io";
-    case ErrorCode::internal:
-      return "internal";
-  }
-  return "internal";
-}
+constexpr core::EnumNames<ErrorCode::cancelled> kErrorCodes("invalid_argument", "shape_mismatch",
+                                                            "out_of_range", "unsupported", "io",
+                                                            "internal", "cancelled");
 
 // phasor.Error: a ValueError with the C++ message and its ErrorCode as `code`.
 void add_error(nb::module_& module) {
@@ -48,7 +36,7 @@ void add_error(nb::module_& module) {
       std::rethrow_exception(thrown);
     } catch (const Error& error) {
       const nb::object value = nb::handle(type)(error.what());
-      nb::setattr(value, "code", nb::str(name_of(error.code())));
+      nb::setattr(value, "code", nb::str(kErrorCodes[error.code()].data()));
       PyErr_SetObject(type, value.ptr());
     }
   });
@@ -64,6 +52,7 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);
   module.attr("__version__") = PHASOR_VERSION;
   add_error(module);
+  watch_main_thread();
   add_spec(module);
   add_rotate(module);
   add_encoding(module);

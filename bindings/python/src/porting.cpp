@@ -15,13 +15,11 @@
 #include "module.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/models/internal/describe.hpp"
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "phasor/porting/diagnose.hpp"
-#include "phasor/porting/diff.hpp"
-#include "phasor/porting/explain.hpp"
-#include "phasor/porting/plan.hpp"
 #include "spec.hpp"
 #include "strided.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -42,14 +40,13 @@ using Context = std::optional<std::int64_t>;
 [[nodiscard]] nb::object explain(nb::handle config, Context context) {
   const ConfigArgument argument = config_of(config, "explain: config");
   std::string page, weights;
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     page = porting::explain_json(porting::explain(readable(argument), context).value_or_throw());
     if (!argument.path.empty()) {
       const auto description = models::describe_weights(argument.path);
       if (description) weights = models::describe_json(*description);
     }
-  }
+  });
   nb::object made = from_json(page);
   if (!weights.empty()) made["weights"] = from_json(weights);
   return made;
@@ -119,8 +116,7 @@ using Context = std::optional<std::int64_t>;
   PySpec room;
   const PySpec* spec = config.is_none() ? nullptr : &spec_of(config, room, "diagnose: config");
   std::string page;
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     const io::NpyArray from = copy_of(first), to = copy_of(second);
     const porting::Diagnosis found = porting::diagnose(
         {&from, &to, places ? &*places : nullptr, axes.value_or(std::vector<std::string>())});
@@ -130,7 +126,7 @@ using Context = std::optional<std::int64_t>;
       differences = porting::compare_with_config(found, spec->value, context);
     }
     page = porting::diagnose_json(found, differences ? &*differences : nullptr);
-  }
+  });
   return from_json(page);
 }
 
@@ -139,15 +135,12 @@ using Context = std::optional<std::int64_t>;
                                                   const encodings::RopeSpec& spec,
                                                   std::int64_t rows) {
   using OneRow = core::PositionsShape::OneRow;
-  const auto axes = static_cast<std::size_t>(encodings::resolve_frequencies(spec).axis_count());
-  const auto* mrope = std::get_if<encodings::MropeAxes>(&spec.axes);
-  // M-RoPE has a row of positions per section, even if no frequency reads it.
-  const auto sections =
-      static_cast<int>(mrope == nullptr ? axes : std::max(axes, mrope->sections.size()));
+  const auto axes = static_cast<std::size_t>(encodings::axis_count(spec.axes));
+  const bool mrope = std::holds_alternative<encodings::MropeAxes>(spec.axes);
   const core::Positions positions = core::fit_positions(
       positions_of(object, "audit: positions").value_or(core::positions_counted(0, rows)),
-      {sections, std::nullopt, rows,
-       mrope == nullptr ? OneRow::serves_one_axis : OneRow::serves_every_axis});
+      {static_cast<int>(axes), std::nullopt, rows,
+       mrope ? OneRow::serves_every_axis : OneRow::serves_one_axis});
   std::vector<double> flat(static_cast<std::size_t>(rows) * axes);
   for (std::int64_t row = 0; row < rows; ++row) {
     positions.read_token(0, row,
@@ -180,10 +173,8 @@ using Context = std::optional<std::int64_t>;
     context = encodings::context_for(rope, context, *std::ranges::max_element(places));
   const porting::AuditOptions options{context, threshold};
   std::string page;
-  {
-    const nb::gil_scoped_release released;
-    page = porting::audit_json(porting::audit(rope, table, options), table, options);
-  }
+  without_gil(
+      [&] { page = porting::audit_json(porting::audit(rope, table, options), table, options); });
   return from_json(page);
 }
 

@@ -17,6 +17,7 @@
 #include "module.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "spec.hpp"
+#include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
@@ -89,11 +90,10 @@ class Tensor {
   const core::Positions at = positions_or_zero(positions, "rotate: positions");
   const auto rotary = resolve(spec, context, at, tensor.view().tokens);
   const core::Rotation rotation = tensor.rotate(role_of(role));
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     tensor.gather();
     core::rotate(*rotary, at, {&rotation, 1}, options);
-  }
+  });
   return tensor.finish();
 }
 
@@ -121,12 +121,11 @@ class Tensor {
   const core::Positions at = positions_or_zero(positions, "rotate_qk: positions");
   const auto rotary = resolve(spec, context, at, query.view().tokens);
   const core::Rotation rotations[] = {query.rotate(core::Role::query), key.rotate(core::Role::key)};
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     query.gather();
     key.gather();
     core::rotate(*rotary, at, rotations, options);
-  }
+  });
   return nb::make_tuple(query.finish(), key.finish());
 }
 
@@ -171,11 +170,10 @@ class Tensor {
   const Array cos_array(cos, "rotate_by: cos"), sin_array(sin, "rotate_by: sin");
   const core::CosSinRows rows = rows_of(cos_array, sin_array, tensor.view());
   const core::Rotation rotation = tensor.rotate(core::Role::query);
-  {
-    const nb::gil_scoped_release released;
+  without_gil([&] {
     tensor.gather();
     core::rotate_by(rows, *pairs, rotary_offset, {&rotation, 1}, options);
-  }
+  });
   return tensor.finish();
 }
 
@@ -225,10 +223,10 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
   const std::int64_t count = static_cast<std::int64_t>(at.values.size()) / axes;
   shape.push_back(frequencies.pairs());
   const Element element = dtype == "float32" ? Element::f32 : Element::f64;
-  nb::object cos = numpy_empty(shape, element), sin = numpy_empty(shape, element);
-  void *const to_cos = numpy_data(cos), *const to_sin = numpy_data(sin);
-  {
-    const nb::gil_scoped_release released;
+  NewArray cos(positions, element, shape, "cos_sin: cos"),
+      sin(positions, element, shape, "cos_sin: sin");
+  void *const to_cos = cos.array().writable(), *const to_sin = sin.array().writable();
+  without_gil([&] {
     if (element == Element::f32) {
       fill_rows(frequencies, at.values, count, mode, static_cast<float*>(to_cos),
                 static_cast<float*>(to_sin));
@@ -236,8 +234,8 @@ void fill_rows(const core::Frequencies& frequencies, std::span<const double> pos
       fill_rows(frequencies, at.values, count, mode, static_cast<double*>(to_cos),
                 static_cast<double*>(to_sin));
     }
-  }
-  return nb::make_tuple(cos, sin);
+  });
+  return nb::make_tuple(cos.finish(), sin.finish());
 }
 
 void make_table(PyTable* self, const PySpec& spec, std::int64_t length, std::int64_t first,
@@ -245,8 +243,9 @@ void make_table(PyTable* self, const PySpec& spec, std::int64_t length, std::int
   const core::AngleMode mode = angles_of(angles, "CosSinTable");
   context = encodings::context_for(spec.value, context, static_cast<double>(first + length - 1));
   const core::Frequencies frequencies = encodings::resolve_frequencies(spec.value, context);
-  const nb::gil_scoped_release released;
-  new (self) PyTable{core::CosSinTable::build(frequencies, {first, length}, mode, threads)};
+  new (self) PyTable{without_gil([&] {
+    return core::CosSinTable::build(frequencies, {first, length}, mode, threads);
+  })};
 }
 
 void add_table(nb::module_& module) {

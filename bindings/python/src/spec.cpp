@@ -34,11 +34,34 @@ using config::ModelConfig;
   return layer.is_none() ? std::string() : nb::cast<std::string>(nb::str(layer));
 }
 
-[[nodiscard]] PySpec from_hf(nb::handle config, nb::handle layer) {
-  const ConfigArgument argument = config_of(config, "RopeSpec.from_hf: config");
+// A config.json; keys of another scaling than the config's are a UserWarning.
+[[nodiscard]] ModelConfig read_model(nb::handle config, const char* where) {
+  const ConfigArgument argument = config_of(config, where);
   ModelConfig model = argument.json.empty() ? config::read_config(argument.path).value_or_throw()
                                             : config::parse_config(argument.json).value_or_throw();
-  return spec_from(model, layer_text(layer));
+  for (const config::KeyNote& note : model.notes) {
+    if (note.leftover &&
+        PyErr_WarnEx(PyExc_UserWarning, message(where, ": ", note.key, ": ", note.note).c_str(),
+                     1) < 0)
+      throw nb::python_error();
+  }
+  return model;
+}
+
+[[nodiscard]] PySpec from_hf(nb::handle config, nb::handle layer) {
+  return spec_from(read_model(config, "RopeSpec.from_hf: config"), layer_text(layer));
+}
+
+[[nodiscard]] nb::object query_scale(nb::handle config, nb::handle positions, nb::handle layer) {
+  const ModelConfig model = read_model(config, "query_scale: config");
+  const config::LayerGroup group = config::select_layer(model, layer_text(layer)).value_or_throw();
+  const Counted<double> at(positions, "query_scale: positions");
+  // A model without such a key has the factor 1.
+  const std::vector<double> factors = encodings::query_scales(
+      group.query_scale.value_or(encodings::QueryScale{0.0, 1, 0}), at.values);
+  nb::object array = numpy_empty(at.shape, Element::f64);
+  std::ranges::copy(factors, static_cast<double*>(numpy_data(array)));
+  return array;
 }
 
 // The reader of plain specs checks every member.
@@ -48,11 +71,13 @@ using config::ModelConfig;
 
 void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
           nb::handle rotary_dim, nb::handle rotary_offset, nb::handle max_position_embeddings,
-          nb::handle scaling, nb::handle mrope, nb::handle axial, nb::handle xpos) {
+          nb::handle scaling, nb::handle mrope, nb::handle axial, nb::handle xpos,
+          nb::handle frequencies, nb::handle frequency_factors, nb::handle amplitude) {
   // In the order of spec_fields().
   const std::array values = {
       head_dim, base,  layout, rotary_dim, rotary_offset, max_position_embeddings,
-      scaling,  mrope, axial,  xpos};
+      scaling,  mrope, axial,  xpos,       frequencies,   frequency_factors,
+      amplitude};
   const auto fields = encodings::spec_fields();
   nb::dict members;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -72,7 +97,8 @@ void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
     if (text.back() != '(') text += ", ";
     text += nb::cast<std::string>(key) + "=" + nb::cast<std::string>(nb::repr(value));
   }
-  return text + ")";
+  // Such a spec has frequencies, but cannot rotate.
+  return text + (spec.value.layout ? ")" : ", layout=None)");
 }
 
 [[nodiscard]] std::pair<nb::object, double> frequencies_of(const PySpec& spec,
@@ -82,11 +108,6 @@ void init(PySpec* self, nb::handle head_dim, nb::handle base, nb::handle layout,
   nb::object array = numpy_empty(shape, Element::f64);
   std::ranges::copy(frequencies.values(), static_cast<double*>(numpy_data(array)));
   return {array, frequencies.amplitude()};
-}
-
-[[nodiscard]] int axes_of(const PySpec& spec) {
-  if (std::holds_alternative<encodings::MropeAxes>(spec.value.axes)) return 3;
-  return std::holds_alternative<encodings::AxialAxes>(spec.value.axes) ? 2 : 1;
 }
 
 [[nodiscard]] nb::dict scaling_of(const PySpec& spec) {
@@ -113,23 +134,25 @@ std::shared_ptr<const core::Rotary> PySpec::rotary(std::optional<std::int64_t> c
 
 const PySpec& spec_of(nb::handle object, PySpec& room, const char* where) {
   if (nb::isinstance<PySpec>(object)) return nb::cast<const PySpec&>(object);
-  const ConfigArgument argument = config_of(object, where);
-  room = spec_from(argument.json.empty() ? config::read_config(argument.path).value_or_throw()
-                                         : config::parse_config(argument.json).value_or_throw(),
-                   "");
+  room = spec_from(read_model(object, where), "");
   return room;
 }
 
 void add_spec(nb::module_& module) {
-  nb::class_<PySpec>(
-      module, "RopeSpec", nb::is_final(),
-      "A rotation as a value: frozen, hashable, printable; equal specs hash alike and "
-      "eval(repr(spec)) == spec.")
-      .def("__init__", &init, nb::arg("head_dim"), nb::kw_only(), nb::arg("base") = 10000.0,
-           nb::arg("layout") = nb::none(), nb::arg("rotary_dim") = nb::none(),
-           nb::arg("rotary_offset") = 0, nb::arg("max_position_embeddings") = nb::none(),
-           nb::arg("scaling") = nb::none(), nb::arg("mrope") = nb::none(),
-           nb::arg("axial") = nb::none(), nb::arg("xpos") = nb::none())
+  module.def(
+      "query_scale", &query_scale, nb::arg("config"), nb::arg("positions"),
+      nb::arg("layer") = nb::none(),
+      "The factor on the query at each position, float64: 1 + beta ln(1 + floor((position + "
+      "offset) / length)) for models that scale queries by position (Ministral 3, Mistral 4, "
+      "Llama 4), else 1. positions [...], or an int n for 0..n-1.");
+  nb::class_<PySpec>(module, "RopeSpec", nb::is_final(), spec_doc().c_str())
+      .def("__init__", &init, nb::arg("head_dim") = nb::none(), nb::kw_only(),
+           nb::arg("base") = 10000.0, nb::arg("layout") = nb::none(),
+           nb::arg("rotary_dim") = nb::none(), nb::arg("rotary_offset") = 0,
+           nb::arg("max_position_embeddings") = nb::none(), nb::arg("scaling") = nb::none(),
+           nb::arg("mrope") = nb::none(), nb::arg("axial") = nb::none(),
+           nb::arg("xpos") = nb::none(), nb::arg("frequencies") = nb::none(),
+           nb::arg("frequency_factors") = nb::none(), nb::arg("amplitude") = 1.0)
       .def_static(
           "from_hf", &from_hf, nb::arg("config"), nb::arg("layer") = nb::none(),
           "The rotation of a config.json: a dictionary, a path (file, folder or GGUF), or an "
@@ -137,15 +160,19 @@ void add_spec(nb::module_& module) {
       .def_prop_ro("head_dim", [](const PySpec& spec) { return spec.value.head_dim; })
       .def_prop_ro("rotary_dim", [](const PySpec& spec) { return spec.value.rotary_dim; })
       .def_prop_ro("rotary_offset", [](const PySpec& spec) { return spec.value.rotary_offset; })
-      .def_prop_ro("base", [](const PySpec& spec) { return spec.value.base; })
+      .def_prop_ro(
+          "base", [](const PySpec& spec) { return encodings::base_of(spec.value); },
+          "None when a list of frequencies replaces it.")
       .def_prop_ro("layout",
                    [](const PySpec& spec) -> std::optional<std::string> {
                      if (!spec.value.layout) return std::nullopt;
                      return std::string(core::name_of(*spec.value.layout));
                    })
       .def_prop_ro("scaling", &scaling_of, "{\"type\": ..., ...} under the names that configs use.")
-      .def_prop_ro("axes", &axes_of,
-                   "How many rows of positions the spec reads: 1, or 3 (M-RoPE), or 2 (images).")
+      .def_prop_ro(
+          "axes", [](const PySpec& spec) { return encodings::axis_count(spec.value.axes); },
+          "How many rows of positions a token has: 1, one for each section of M-RoPE (3 or 4), or\n"
+          "2 (images).")
       .def_prop_ro("depends_on_context",
                    [](const PySpec& spec) { return encodings::depends_on_context(spec.value); })
       .def("frequencies", &frequencies_of, nb::arg("context") = nb::none(),

@@ -8,8 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "phasor/core/angles.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::python {
@@ -38,6 +37,10 @@ class PySpec {
 struct PyTable {
   core::CosSinTable table;
 };
+
+// The docstrings of RopeSpec and Encoding: every keyword, scaling and encoding with its members.
+[[nodiscard]] std::string spec_doc();
+[[nodiscard]] std::string encoding_doc();
 
 // A RopeSpec, or anything that RopeSpec.from_hf takes.
 [[nodiscard]] const PySpec& spec_of(nanobind::handle object, PySpec& room, const char* where);

@@ -180,7 +180,7 @@ def test_masks_of_every_rank_and_kind() -> None:
         backwards = bias[..., ::-1].copy()[..., ::-1]
         np.testing.assert_allclose(phasor.attention(q, k, v, mask=backwards), expected, atol=2e-6)
         np.testing.assert_allclose(phasor.attention(q, k, v, mask=bias.astype(np.float64)), expected, atol=2e-6)
-        # Beside float64 tensors a float64 mask counts in full.
+        # With float64 tensors, a float64 mask is used in full precision.
         wide = [x.astype(np.float64) for x in (q, k, v)]
         fine = rng.standard_normal(shape)
         np.testing.assert_allclose(phasor.attention(*wide, mask=fine), plain(*wide, fine), atol=1e-13)

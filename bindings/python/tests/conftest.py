@@ -22,7 +22,7 @@ def golden() -> pathlib.Path:
 def rotated() -> Callable[..., npt.NDArray[np.float64]]:
     """RoFormer (12): pairs as complex numbers times exp(i m theta), in float64."""
 
-    def turn(x, positions, frequencies, layout, amplitude=1.0):
+    def rotated(x, positions, frequencies, layout, amplitude=1.0):
         x = np.asarray(x, np.float64)
         pairs = len(frequencies)
         if layout == "half":
@@ -39,7 +39,7 @@ def rotated() -> Callable[..., npt.NDArray[np.float64]]:
             y[..., 0 : 2 * pairs : 2], y[..., 1 : 2 * pairs : 2] = z.real, z.imag
         return y
 
-    return turn
+    return rotated
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,15 @@ def test_a_path_is_an_encoding(tmp_path: Path) -> None:
         np.testing.assert_array_equal(phasor.attention(q, q, q, encoding=form), expected)
     with pytest.raises(phasor.Error, match="no-such"):
         phasor.attention(q, q, q, encoding=str(tmp_path / "no-such.json"))
+
+
+def test_help_and_document_list_every_name_with_its_members() -> None:
+    root = Path(__file__).resolve().parents[3]
+    told = dict(re.findall(r"^    (\w+): (.*)$", phasor.Encoding.__doc__ or "", re.M))
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", (root / "docs/python.md").read_text(), re.M))
+    assert {name: rows.get(name) for name in told} == told
+    for example in (root / "examples/encodings").glob("*.json"):
+        members = json.loads(example.read_text())
+        name = members.pop("encoding", "rope")
+        if isinstance(name, str) and name != "rope":
+            assert all(re.search(rf"\b{key}\b", told[name]) for key in members if key != "scale"), example.name

@@ -135,6 +135,17 @@ def test_roformer_logits() -> None:
         array("input_ids"), mask=array("attention_mask"), token_types=array("token_type_ids")
     )
     assert_close("roformer_classification", "logits", labels)
+    for name, head, causal in [
+        ("roformer_causal_lm", "causal_lm", True),
+        ("roformer_token_classification", "token_classification", False),
+        ("roformer_question_answering", "question_answering", False),
+    ]:
+        model, (_, array) = golden_model(name), case(name)
+        assert (model.facts["head"], model.facts["causal"]) == (head, causal)
+        assert_close(name, "logits", model.logits(array("input_ids")[0]))
+        mask = array("padded_attention_mask")
+        assert_close(name, "padded_logits", model.logits(array("padded_input_ids"), mask=mask))
+    assert golden_model("roformer_question_answering").facts["labels"] == ["start", "end"]
 
 
 def test_fill(tmp_path: pathlib.Path) -> None:
@@ -310,6 +321,35 @@ def test_load_refuses(tmp_path: pathlib.Path) -> None:
         phasor.Model.load(good, threads=-1)
     with pytest.raises(phasor.Error, match="Model.logits: .*head"):
         golden_model("roformer_base").logits([1, 2])
+
+
+def changed_model(folder: pathlib.Path, name: str, tensor: str, value: float) -> pathlib.Path:
+    """A copy of a golden model with the value in every element of a float32 tensor."""
+    shutil.copytree(GOLDEN / "models" / name / "model", folder)
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    begin, end = json.loads(data[8:start])[tensor]["data_offsets"]
+    data[start + begin : start + end] = np.full((end - begin) // 4, value, "<f4").tobytes()
+    file.write_bytes(data)
+    return folder
+
+
+def test_weights_and_results_must_be_finite(tmp_path: pathlib.Path) -> None:
+    tensor = "model.layers.1.mlp.down_proj.weight"
+    with pytest.raises(phasor.Error, match=f"{tensor}.*nan"):
+        phasor.Model.load(changed_model(tmp_path / "nan", "llama_gqa_llama3", tensor, np.nan))
+    model = phasor.Model.load(changed_model(tmp_path / "large", "llama_gqa_llama3", tensor, 3e38))
+    for call in (
+        lambda: model.logits([1, 2, 3]),
+        lambda: list(model.generate_ids([1, 2, 3], tokens=4)),
+    ):
+        with pytest.raises(phasor.Error, match="layer 1 of 3"):
+            call()
+    encoder = "roformer.encoder.layer.2.output.dense.weight"
+    wide = phasor.Model.load(changed_model(tmp_path / "wide", "roformer_mlm", encoder, 3e38))
+    with pytest.raises(phasor.Error, match="layer 2 of 3"):
+        wide.logits([1, 2, 3])
 
 
 def real_model() -> pathlib.Path:

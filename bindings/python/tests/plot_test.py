@@ -78,7 +78,7 @@ def test_decay_of_far_distances_is_drawn_as_means() -> None:
     at = int(np.searchsorted(x, 1024))
     near = np.arange(round(x[at] * 2 ** (-1 / 24)), round(x[at] * 2 ** (1 / 24)))
     bound = np.abs(np.cumsum(np.exp(1j * near[:, None] * frequencies(64)), axis=1)).mean(axis=1)
-    # 32 samples of the band stand for all of it.
+    # 32 samples represent the whole band.
     assert y[at] == pytest.approx(bound.mean(), rel=0.1) and bound.std() > 0.1 * bound.mean()
 
 
@@ -192,8 +192,8 @@ def test_attention_maps_are_softmax_rows() -> None:
     q, k = (0.3 + math.sqrt(1 - 0.09) * random.standard_normal((1, 12, 16)) for _ in range(2))
     at, theta = np.arange(12), frequencies(16)
     rows = np.stack([np.sin(at[:, None] * theta), np.cos(at[:, None] * theta)], axis=-1).reshape(12, 16)
-    turn = np.exp(1j * at[:, None] * theta)
-    rotated_q, rotated_k = ((x[0, :, :8] + 1j * x[0, :, 8:]) * turn for x in (q, k))
+    rotation = np.exp(1j * at[:, None] * theta)
+    rotated_q, rotated_k = ((x[0, :, :8] + 1j * x[0, :, 8:]) * rotation for x in (q, k))
     scores = {
         "none": q[0] @ k[0].T / 4,
         "alibi": q[0] @ k[0].T / 4 - 0.5 * np.abs(at[:, None] - at),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pathlib
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import phasor
 from phasor import RopeSpec
 
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 LLAMA3 = {
     "type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
@@ -32,7 +35,14 @@ SPECS = [
     RopeSpec(8, layout="half", scaling={"type": "telechat3-yarn", "factor": 4.0,
                                         "original_max_position_embeddings": 8192}),
     RopeSpec(16, layout="half", mrope={"sections": [4, 2, 2], "order": "interleaved"}),
+    RopeSpec(16, layout="half", mrope={"sections": [5, 3, 0, 0], "order": "chunked"}),
     RopeSpec(16, layout="half", axial="concatenated"),
+    RopeSpec(16, layout="half", axial="concatenated", scaling={"type": "linear", "factor": 4}),
+    RopeSpec(8, layout="half", scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768,
+                                        "extrapolation_factor": 0.7465}),
+    RopeSpec(frequencies=[1.0, 0.1 + 0.2, 1 / 3, -1e-300], layout="half", amplitude=1 / 7),
+    RopeSpec(8, frequencies=[1.0, 0.5], rotary_dim=4, layout="half", scaling={"type": "linear", "factor": 3}),
+    RopeSpec(8, layout="half", frequency_factors=[1.0, 1 / 3, 2.0, 4.0], amplitude=2.0),
     RopeSpec(16, layout="interleaved", xpos={"scale_base": 256.0, "centre": "middle_floor"}),
 ]
 
@@ -50,6 +60,29 @@ def test_specs_that_differ_are_not_equal():
     assert len(set(SPECS)) == len(SPECS)
     assert RopeSpec(8) != RopeSpec(8, layout="half")
     assert RopeSpec(8) != "RopeSpec(head_dim=8, base=10000.0)"
+
+
+def test_a_spec_without_a_layout_says_so():
+    assert repr(RopeSpec(8)).endswith("layout=None)")
+    assert "layout=None" not in repr(RopeSpec(8, layout="half"))
+    with pytest.raises(phasor.Error, match="layout"):
+        phasor.rotate(np.ones((1, 1, 8), np.float32), RopeSpec(8))
+
+
+def test_help_and_documents_list_every_key_of_every_scaling():
+    page = (DOCS / "rope_spec.md").read_text()
+    table = (DOCS / "python.md").read_text()
+    parts = page.split("\n## ")
+    assert len(parts) > 10
+    for part in parts:
+        keys = re.findall(r"^\| `(\w+)`", part, re.M)
+        name = part.partition("\n")[0].removeprefix("scaling: ")
+        told = RopeSpec.__doc__
+        if part.startswith("scaling: "):
+            told = told.partition(f'scaling={{"type": "{name}", ...}}')[2].partition("\nscaling=")[0]
+            (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", table, re.M)
+            assert re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row)) == keys
+        assert all(f"\n    {key}: " in told for key in keys), name
 
 
 def test_a_spec_is_frozen():
@@ -120,6 +153,46 @@ def test_from_hf_of_a_model_whose_layers_differ():
     assert RopeSpec.from_hf(config, layer="sliding_attention").base == 10000.0
 
 
+def test_keys_of_another_scaling_are_a_warning():
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "original_max_position_embeddings": 16384}
+    config = {"model_type": "llama", "head_dim": 16, "rope_parameters": rope}
+    with pytest.warns(UserWarning, match="original_max_position_embeddings"):
+        spec = RopeSpec.from_hf(config)
+    assert spec == RopeSpec(16, layout="half")
+    with pytest.raises(phasor.Error, match="spiral"):
+        RopeSpec.from_hf({**config, "rope_parameters": {**rope, "spiral": 1}})
+
+
+def test_query_scale():
+    rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "llama_4_scaling_beta": 0.1}
+    config = {
+        "model_type": "ministral3", "head_dim": 16, "max_position_embeddings": 65536,
+        "rope_parameters": {**rope, "original_max_position_embeddings": 16384},
+    }
+    positions = np.array([[0, 16383], [16384, 70000]])
+    got = phasor.query_scale(config, positions)
+    np.testing.assert_allclose(got, 1 + 0.1 * np.log(1 + positions // 16384), rtol=1e-15)
+    assert got.dtype == np.float64 and got.shape == positions.shape
+    assert (phasor.query_scale({"model_type": "llama", "head_dim": 16}, 3) == 1).all()
+    llama4 = {"model_type": "llama4_text", "head_dim": 16, "num_hidden_layers": 4}
+    assert phasor.query_scale(llama4, [8190, 8191], layer=3)[0] == 1.0
+    assert phasor.query_scale(llama4, [8190, 8191], layer=3)[1] > 1.0
+    assert (phasor.query_scale(llama4, [8190, 8191], layer=0) == 1).all()
+    with pytest.raises(phasor.Error, match="-1"):
+        phasor.query_scale(config, [-1])
+    # Attention with such a config would leave the factor out.
+    with pytest.raises(phasor.Error, match="query"):
+        phasor.Encoding("rope", config=config)
+    with pytest.raises(phasor.Error, match="bloom"):
+        phasor.Encoding("rope", config={"model_type": "bloom", "hidden_size": 64, "n_head": 4})
+
+
+def test_frequencies_of_images_are_in_the_order_of_the_pairs():
+    spec = RopeSpec.from_hf({"model_type": "pixtral", "head_dim": 8, "rope_theta": 10000.0})
+    np.testing.assert_allclose(spec.frequencies()[0], [1.0, 0.01, 0.1, 0.001], rtol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
     seen = 0
     for path in sorted([*golden.glob("rope_freqs/*/config.*.json"), *golden.glob("models/*/model/config.json")]):
@@ -148,6 +221,20 @@ def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
         ({"head_dim": 8, "scaling": {"type": "linear", "factor": 2, "facter": 3}}, "facter"),
         ({"head_dim": 8, "mrope": {"sections": [1, 1, 1]}}, "section"),
         ({"head_dim": 2**40}, "rotary_dim"),
+        ({}, "head_dim"),
+        ({"frequencies": []}, "frequencies"),
+        ({"head_dim": 8, "frequencies": [1.0, 2.0, 3.0]}, "frequencies.*3"),
+        ({"head_dim": 7, "rotary_dim": 7, "frequencies": [1.0, 2.0, 3.0]}, "7"),
+        ({"frequencies": [1.0, math.inf]}, "."),
+        ({"frequencies": [1.0, math.nan]}, "."),
+        ({"frequencies": np.array([[1.0, 2.0]])}, "frequencies"),
+        ({"frequencies": [1.0, 0.1], "base": 500000.0}, "base.*500000"),
+        ({"frequencies": [1.0, 0.1], "scaling": {"type": "ntk", "factor": 2}}, "ntk"),
+        ({"head_dim": 4, "frequency_factors": [1.0, 0.0]}, "frequency_factors"),
+        ({"head_dim": 8, "amplitude": 0.0}, "amplitude"),
+        ({"head_dim": 8, "amplitude": -2.0}, "amplitude.*-2"),
+        ({"head_dim": 8, "scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 64,
+                                     "extrapolation_factor": 2}}, "extrapolation_factor"),
         ({"head_dim": "eight"}, "head_dim"),
         ({"head_dim": 8, "base": math.nan}, "."),
     ],
@@ -158,6 +245,73 @@ def test_what_makes_no_sense_is_refused_by_name(members, message):
     assert isinstance(refusal.value, ValueError)
     assert refusal.value.code in ("invalid_argument", "shape_mismatch", "out_of_range", "unsupported")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_list_of_frequencies_replaces_the_base():
+    listed = np.array([1.0, 0.3, 0.1], np.float32)
+    spec = RopeSpec(frequencies=listed, amplitude=1.25, layout="half")
+    assert (spec.head_dim, spec.rotary_dim, spec.base) == (6, 6, None)
+    frequencies, amplitude = spec.frequencies()
+    np.testing.assert_array_equal(frequencies, listed.astype(np.float64))
+    assert amplitude == 1.25
+    assert spec == RopeSpec(6, frequencies=tuple(listed.tolist()), amplitude=1.25, layout="half")
+    assert spec != spec.replace(frequencies=listed[::-1])
+    assert spec.replace(frequencies=None, head_dim=8).base == 10000.0
+    powers = RopeSpec(64, layout="half")
+    same = RopeSpec(64, layout="half", frequencies=powers.frequencies()[0])
+    x = np.random.default_rng(2).standard_normal((5, 3, 64)).astype(np.float32)
+    np.testing.assert_array_equal(phasor.rotate(x, same, 1000), phasor.rotate(x, powers, 1000))
+
+
+def test_factors_divide_and_mlx_gives_reciprocals():
+    factors = np.linspace(0.9, 1.1, 4)
+    spec = RopeSpec(8, base=500.0, layout="half", frequency_factors=factors)
+    np.testing.assert_array_equal(spec.frequencies()[0], RopeSpec(8, base=500.0).frequencies()[0] / factors)
+    freqs = np.array([1.0, 7.0, 49.0, 343.0])  # mlx.core.fast.rope(freqs=): position / freqs
+    by_list = RopeSpec(frequencies=1 / freqs).frequencies()[0]
+    np.testing.assert_array_equal(by_list, RopeSpec(8, base=1.0, frequency_factors=freqs).frequencies()[0])
+
+
+def test_extrapolation_factor_is_the_weight_of_the_unscaled_frequencies():
+    def spec(weight):
+        return RopeSpec(64, layout="half", scaling={"type": "yarn", "factor": 8.0, "extrapolation_factor": weight,
+                                                    "original_max_position_embeddings": 4096})
+
+    none, half, whole = (spec(weight).frequencies()[0] for weight in (0.0, 0.5, 1.0))
+    np.testing.assert_allclose(none, RopeSpec(64).frequencies()[0] / 8, rtol=4e-16)
+    np.testing.assert_allclose(half, (none + whole) / 2, rtol=4e-16)
+    assert [spec(weight).frequencies()[1] for weight in (0.0, 0.5, 1.0)] == [1.0, *[1 + 0.1 * math.log(8)] * 2]
+
+
+@pytest.mark.parametrize(
+    "sections", [[42, 22, 0], [64, 0, 0], [0, 32, 32], [16, 24, 24], [42, 22, 0, 0], [16, 16, 16, 16]]
+)
+def test_every_section_has_a_row_of_positions(sections):
+    spec = RopeSpec(128, layout="half", mrope={"sections": sections})
+    rows = len(sections)
+    assert spec.axes == rows
+    positions = np.random.default_rng(3).integers(0, 900, (rows, 7))
+    cos, sin = phasor.cos_sin(spec, positions, dtype="float64")
+    row_of = np.repeat(np.arange(rows), sections)
+    angles = positions[row_of].T * spec.frequencies()[0]
+    np.testing.assert_allclose(cos, np.cos(angles), atol=1e-12)
+    np.testing.assert_allclose(sin, np.sin(angles), atol=1e-12)
+    x = np.random.default_rng(4).standard_normal((7, 2, 128))
+    pairs = x[..., :64] + 1j * x[..., 64:]
+    rotated = pairs * np.exp(1j * angles)[:, None]
+    expected = np.concatenate([rotated.real, rotated.imag], axis=-1)
+    np.testing.assert_allclose(phasor.rotate(x, spec, positions[:, None]), expected, atol=1e-11)
+    assert phasor.audit(cos, sin, spec, positions)["as_good_as_its_type"] is True
+    cache = phasor.KVCache(key_heads=2, head_dim=128, capacity=7, spec=spec)
+    keys = x.astype(np.float32)
+    cache.append(keys, keys, positions[:, None])
+    np.testing.assert_allclose(cache.keys[0], expected, atol=1e-5)
+    for wrong in (rows - 1, rows + 1):
+        other = np.zeros((wrong, 7), np.int64)
+        with pytest.raises(phasor.Error):
+            phasor.rotate(x, spec, other[:, None])
+        with pytest.raises(phasor.Error):
+            phasor.cos_sin(spec, other)
 
 
 def test_choices_are_keywords():

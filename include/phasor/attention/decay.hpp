@@ -5,8 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/export.h"
 
 namespace phasor::attention {

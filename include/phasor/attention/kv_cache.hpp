@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/encoding.hpp"
@@ -87,7 +86,7 @@ class PHASOR_API KVCache {
   // 0 in an empty cache.
   [[nodiscard]] std::int64_t next_position() const noexcept;
   // Each token's position, [axes, tokens], the same for all batch rows. axes is that of the rotary's
-  // frequencies (M-RoPE: 3), 1 without a rotary.
+  // frequencies (M-RoPE: 3 or 4), 1 without a rotary.
   [[nodiscard]] std::vector<double> positions() const;
 
   // Rotates the keys from the caller's memory into the cache and copies the values. Positions default

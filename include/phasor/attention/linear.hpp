@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/export.h"

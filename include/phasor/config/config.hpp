@@ -37,12 +37,17 @@ struct LayerGroup {
   // Keys each query sees, itself included; nullopt: all of them, or unknown.
   std::optional<std::int64_t> window = std::nullopt;
   std::vector<Source> sources = {};
+  // The factor on each query by its position; nullopt: 1.
+  std::optional<encodings::QueryScale> query_scale = std::nullopt;
 };
 
 // A known key that has no effect, or not the effect that its name suggests.
 struct KeyNote {
   std::string key;
   std::string note;
+  // The key belongs to another scaling than the one that the config names: perhaps a mistake, so callers
+  // that only want the rotation show it too.
+  bool leftover = false;
 };
 
 struct ModelConfig {
@@ -57,6 +62,11 @@ struct ModelConfig {
   std::vector<KeyNote> notes = {};
   // Top-level keys that were not read. None is about positions: those are refused.
   std::vector<std::string> unread_keys = {};
+  // The part that was read, by its path ("text_config"); empty: the config itself.
+  std::string part = {};
+  // Of a model that rotates nothing: the positions that it has instead ("learned positions"). Its one
+  // group has no rope.
+  std::string other_positions = {};
 };
 
 // Parses a config.json or a plain spec {"head_dim": 8, "base": 10000, "layout": "interleaved",
@@ -65,18 +75,25 @@ struct ModelConfig {
 // It is a config.json when it has one of model_type, architectures, hidden_size, n_embd, embed_dim,
 // num_attention_heads, text_config, vision_config or rope_parameters, or when it has rope_theta,
 // rope_scaling, rotary_emb_base, rotary_pct or qk_rope_head_dim and no key that only a plain spec
-// has (base, layout, scaling, mrope, axial, xpos, rotary_offset); else a plain spec. Of a model of
-// text and images (text_config), the text part is read. Null means absent, except for a layer type.
+// has (base, layout, scaling, mrope, axial, xpos, rotary_offset, frequencies); else a plain spec. Of
+// a model of several parts, the text part is read (text_config, llm_config, ... decoder), or else
+// the first part that has a model_type (encoder, vision_config, ...): `part` says which. Null means
+// absent, except for a layer type.
 //
 // plain spec   head_dim; rotary_dim (head_dim - rotary_offset); rotary_offset (0); base (10000);
 //              layout; max_position_embeddings; scaling {type, ...};
 //              mrope {sections, order: chunked | interleaved | alternating};
 //              axial: concatenated | alternating | per_half_head;
-//              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil}
+//              xpos {scale_base, gamma, centre: number | middle_floor | middle_ceil};
+//              frequencies [...], in place of base; frequency_factors [...]; amplitude (1)
 // layer types  the config's own; "rope" and "no_rope" if every n-th layer does not rotate
+// other models a model_type that is known to rotate nothing gives one group without a rope
+// leftovers    keys of another scaling in a rope dictionary are noted, not read; so are layer_types
+//              of another length than the number of layers, which are then read by index
 // refuses      repeated keys; unknown keys of a plain spec or a rope dictionary; unknown
 //              top-level keys about positions; dictionaries, bases and widths that
-//              contradict each other; a missing base when the model_type has no known one
+//              contradict each other; a missing base when the model_type has no known one; models
+//              that rotate in a way that no RopeSpec describes. Every message names the model_type
 [[nodiscard]] PHASOR_API Result<ModelConfig> parse_config(std::string_view text,
                                                           std::string_view name = "config");
 // The rotation that GGUF metadata describes, as llama.cpp reads it: the layout is that of the

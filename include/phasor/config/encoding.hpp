@@ -51,6 +51,15 @@ struct NamedTable {
   std::span<const std::int64_t> strides;  // counted in elements; empty: row-major without gaps
 };
 
+// An encoding that a file can name, and its members in words: the shape of a table in [], the default
+// of a number in ().
+struct EncodingForm {
+  std::string_view name;
+  std::string_view members;
+};
+// All of them; docs/python.md has the list.
+[[nodiscard]] PHASOR_API std::span<const EncodingForm> encoding_forms();
+
 // What the file may leave out.
 struct EncodingRequest {
   // Shape of the attention: gives a head width that is missing in the file, XLNet's first_distance and
@@ -64,34 +73,11 @@ struct EncodingRequest {
 
 // A file is {"encoding": NAME, ...}, or {"encoding": [{...}, ...]} for several at once, or, without
 // the key "encoding", anything that parse_config() takes: a rope. "scale" sets the factor on the
-// scores. A table is the name of a .npy file (relative to `folder`; float32, float16 or bfloat16)
+// scores. A table is the name of a .npy file (in `folder` or below it: neither absolute nor with "..";
+// float32, float16 or bfloat16)
 // or nested lists of numbers, or {"array": NAME} for one of the request's tables; rows that may be sinusoidal can also be
 // {"sinusoidal": {"variant": interleaved | concat | fairseq, "base": 10000, "dim": head_dim}}.
-//
-//   none
-//   rope                config (an object, or a file's name) and layer, or a plain spec's members;
-//                       layout
-//   xpos                head_dim, rotary_dim, base, layout, scale_base, gamma, centre
-//   alibi               max_bias, order (bloom | mpt), or slopes [head]
-//   kerple              r1, r2 [head]
-//   t5                  relative_attention_bias [bucket, head], num_buckets, max_distance,
-//                       bidirectional
-//   shaw                clip, or left and right; rel_k, rel_v [relative, dim] or
-//                       [head, relative, dim], or sinusoidal
-//   bert_relative       distance_embedding [relative, dim] or [head, relative, dim],
-//                       max_position_embeddings, position_embedding_type (relative_key |
-//                       relative_key_query)
-//   transformer_xl      u_bias, v_bias [head, dim]; r_head [relative, head, dim] or
-//                       [relative, dim], or sinusoidal; first_distance (rows - 1)
-//   conformer_relative  pos_bias_u, pos_bias_v, pos_proj: the same; first_distance ((rows - 1) / 2)
-//   xlnet               r_w_bias, r_r_bias [head, dim]; k_head_r [relative, head, dim] or
-//                       [relative, dim]; r_s_bias [head, dim], seg_embed [2, head, dim];
-//                       first_distance (the number of keys)
-//   deberta_v1, _v2     pos_k, pos_q [head, relative, dim] or [relative, dim], pos_att_type,
-//                       max_relative_positions, position_buckets (v2)
-//   tupe                pos_q, pos_k [head, seq, dim]; bias_table [bucket, head], num_buckets,
-//                       max_distance, bidirectional, relative_bias; theta1, theta2 [head],
-//                       reset_cls
+// The names and their members are those of encoding_forms().
 //
 // refuses  unknown names and keys; sinusoidal, learned_absolute and hierarchical_absolute, which
 //          are added to the input before the projections; tables of another rank or type; sizes

@@ -21,13 +21,16 @@ enum class ErrorCode : std::uint8_t {
   unsupported,
   io,
   internal,
+  cancelled,  // CancellationScope: the caller asked the call to stop
 };
 
 // The message is one line: what was being done, what is wrong with the value (always shown), what
 // would be right. `rotate: rotary_dim must be even, got 7`
 class PHASOR_API Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  // Control characters in the message, which may show names of files and tensors, become escapes such
+  // as \x1b and \n.
+  Error(ErrorCode code, const std::string& message);
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 
  private:

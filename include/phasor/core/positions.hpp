@@ -47,9 +47,6 @@ struct PHASOR_API Positions {
   [[nodiscard]] std::optional<double> largest(std::int64_t tokens) const noexcept;
   [[nodiscard]] std::optional<double> largest() const noexcept { return largest(tokens); }
 
-  // The first `count` axes of a list that has more; every other value is returned as it is. No
-  // numbers are copied.
-  [[nodiscard]] Positions first_axes(int count) const;
   // The last `count` tokens of each row.
   //
   // throws   Error(shape_mismatch) if there are fewer
@@ -67,7 +64,7 @@ struct PHASOR_API Positions {
 [[nodiscard]] PHASOR_API Positions
 positions_per_token(std::span<const std::int64_t> positions) noexcept;
 [[nodiscard]] PHASOR_API Positions positions_per_token(std::span<const double> positions) noexcept;
-// [axes, batch, tokens]; axes = 1 for text, 3 for M-RoPE, 2 for images.
+// [axes, batch, tokens]; axes = 1 for text, 3 or 4 for M-RoPE, 2 for images.
 [[nodiscard]] PHASOR_API Positions positions_per_row(const std::int64_t* positions, int axes,
                                                      std::int64_t batch,
                                                      std::int64_t tokens) noexcept;

@@ -4,11 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/export.h"
 
 namespace phasor::encodings {
@@ -57,20 +58,22 @@ struct NtkByPartsScaling {
 };
 
 // f_i / factor blended into f_i over the pairs that make beta_fast .. beta_slow rotations within
-// the original length; amplitude 1 + 0.1 ln factor.
+// the original length, f_i with the weight extrapolation_factor at most; amplitude 1 + 0.1 ln
+// factor, or 1 with an extrapolation_factor of 0, which is f_i / factor on every pair.
 struct YarnScaling {
   double factor = 1.0;  // for a null factor of a config: max/original
   std::int64_t original_length = 0;
   double beta_fast = 32.0, beta_slow = 1.0;
   bool truncate = true;
-  std::optional<double> attention_factor;
+  std::optional<double> attention_factor = std::nullopt;
   double mscale = 0.0, mscale_all_dim = 0.0;  // used when both are non-zero
+  double extrapolation_factor = 1.0;          // ggml's ext_factor, from 0 to 1
   bool operator==(const YarnScaling&) const = default;
 };
 
 // 1 / (list_i base^(2i/dim)); the long list iff the context is longer than the original length.
 struct LongRopeScaling {
-  std::vector<double> short_factor, long_factor;  // dim/2 each
+  std::vector<double> short_factor, long_factor;  // dim/2 each; images: of one axis
   std::int64_t original_length = 0;
   double factor = 1.0;  // of the amplitude sqrt(1 + ln factor / ln original_length)
   std::optional<double> attention_factor;
@@ -124,21 +127,25 @@ using RopeScaling = std::variant<DefaultScaling, LinearScaling, NtkScaling, Dyna
 struct OneAxis {  // row 0
   bool operator==(const OneAxis&) const = default;
 };
-// M-RoPE: rows temporal, height, width. The sections add up to rotary_dim / 2.
+// M-RoPE: one section for each row of positions, temporal, height, width and perhaps a fourth, which
+// ggml calls e (XD-RoPE: text, width, height, time). A section is the number of frequencies that
+// read its row, which may be 0. They add up to rotary_dim / 2.
 struct MropeAxes {
   enum class Order : std::uint8_t {
-    chunked,      // t...t h...h w...w in frequency order (Qwen2-VL)
-    interleaved,  // thwthw... while h and w last, then t (Qwen3-VL)
-    alternating,  // hwhw... then t...t (ERNIE 4.5 VL)
+    chunked,      // t...t h...h w...w e...e in frequency order (Qwen2-VL, Hunyuan VL)
+    interleaved,  // thwthw... while they last, then t (Qwen3-VL), or e if there are four sections
+    alternating,  // hwhw... then t...t, three sections (ERNIE 4.5 VL)
   };
   std::vector<std::int64_t> sections;
   Order order = Order::chunked;
   bool operator==(const MropeAxes&) const = default;
 };
-// Images: rows height, width. The scaling must be default.
+// Images: rows height, width. The scaling applies to the list that both axes share; it cannot be
+// proportional.
 struct AxialAxes {
   enum class Kind : std::uint8_t {
-    concatenated,   // [h | w], dim/4 frequencies of width dim/2 each, one layout (Qwen2-VL)
+    concatenated,   // [h | w], dim/4 frequencies of width dim/2 each, one layout (Qwen2-VL; ggml's
+                    // vision mode)
     alternating,    // h takes every even frequency of width dim, w every odd one (Pixtral)
     per_half_head,  // each half of the head has its own row and layout (Gemma 4, ChatGLM v1)
   };
@@ -146,6 +153,8 @@ struct AxialAxes {
   bool operator==(const AxialAxes&) const = default;
 };
 using RopeAxes = std::variant<OneAxis, MropeAxes, AxialAxes>;
+// The rows of positions of a token: 1, one for each section of M-RoPE, 2 for images.
+[[nodiscard]] PHASOR_API int axis_count(const RopeAxes& axes) noexcept;
 // The names in a plain spec.
 [[nodiscard]] PHASOR_API std::string_view name_of(MropeAxes::Order order) noexcept;
 [[nodiscard]] PHASOR_API std::string_view name_of(AxialAxes::Kind kind) noexcept;
@@ -174,12 +183,22 @@ struct RopeSpec {
   RopeScaling scaling = DefaultScaling{};
   RopeAxes axes = OneAxis{};
   std::optional<Xpos> xpos = std::nullopt;
+  // In place of base^(-2i/rotary_dim), in radians per position: rotary_dim / 2 values in the order
+  // of the pairs; for images those that read the height first. `base` must keep its default.
+  std::vector<double> frequencies = {};
+  // Divide the scaled frequencies, in the same order (ggml's freq_factors).
+  std::vector<double> frequency_factors = {};
+  double amplitude = 1.0;  // times the scaling's own
   bool operator==(const RopeSpec&) const = default;
 };
 
+// The base of the frequencies; none when a list replaces it.
+[[nodiscard]] PHASOR_API std::optional<double> base_of(const RopeSpec& spec) noexcept;
+
 // throws   Error(invalid_argument) naming the member that does not fit: odd or too large dims, a
-//          base, factor or length that is not positive, lists or sections of the wrong length,
-//          members that cannot be combined
+//          base, factor, amplitude or length that is not positive, lists or sections of the wrong
+//          length, members that cannot be combined. A list of frequencies goes with default and
+//          linear scaling; the other formulas depend on the base.
 PHASOR_API void validate(const RopeSpec& spec);
 
 // Frequencies, amplitude and axes at a context length (see context_for). Without one, dynamic and
@@ -188,12 +207,14 @@ PHASOR_API void validate(const RopeSpec& spec);
 // throws   as validate(); Error(invalid_argument) for a negative context
 [[nodiscard]] PHASOR_API core::Frequencies resolve_frequencies(
     const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
-// The one list that both axes of an image share: rotary_dim / 4 values that each axis reads in
-// full, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values of which height reads the even
-// and width the odd ones.
+// The list of an image model's rotary module, in the order of the pairs that rotate: the rotary_dim / 4
+// values that both axes read, or, for AxialAxes::Kind::alternating, rotary_dim / 2 values, those of
+// height and then those of width. With spec.frequencies or frequency_factors the axes need not share
+// any: resolve_frequencies().
 //
-// throws   as validate(); Error(invalid_argument) when spec.axes are not AxialAxes
-[[nodiscard]] PHASOR_API core::Frequencies axial_frequencies(const RopeSpec& spec);
+// throws   as resolve_frequencies(); Error(invalid_argument) when spec.axes are not AxialAxes
+[[nodiscard]] PHASOR_API core::Frequencies axial_frequencies(
+    const RopeSpec& spec, std::optional<std::int64_t> context = std::nullopt);
 // As resolve_frequencies(), with layout, window, blocks and growth.
 //
 // throws   also Error(invalid_argument) when the layout is not known, or xPos's centre depends on
@@ -213,5 +234,29 @@ PHASOR_API void validate(const RopeSpec& spec);
 [[nodiscard]] PHASOR_API std::optional<std::int64_t> context_for(
     const RopeSpec& spec, std::optional<std::int64_t> given,
     std::optional<double> largest_position) noexcept;
+
+// Queries that grow with their position, so that long contexts keep sharp scores: some models multiply
+// each query by a factor after, or instead of, its rotation.
+//
+//   factor(position) = 1 + beta ln(1 + floor((position + offset) / length))
+//
+// Ministral 3 and Mistral 4: llama_4_scaling_beta, original_max_position_embeddings, offset 0, on layers
+// that rotate. Llama 4: attn_scale, floor_scale, offset 1, on layers that do not.
+struct QueryScale {
+  double beta = 0.0;
+  std::int64_t length = 0;
+  std::int64_t offset = 0;
+  bool operator==(const QueryScale&) const = default;
+};
+
+// throws   Error(invalid_argument) for a beta that is not finite or negative, a length below 1, a
+//          negative offset
+PHASOR_API void validate(const QueryScale& scale);
+
+// The factor of each position's query, in double.
+//
+// throws   as validate(); Error(out_of_range) for a position that is negative or not finite
+[[nodiscard]] PHASOR_API std::vector<double> query_scales(const QueryScale& scale,
+                                                          std::span<const double> positions);
 
 }  // namespace phasor::encodings

@@ -1,6 +1,8 @@
-// The tensors of a checkpoint by name, for any file format, and its config.
+// What models are loaded from and computed with: the tensors of a checkpoint by name, for any file
+// format, with its config; precision, threads and instruction set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -9,14 +11,30 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/export.h"
-#include "phasor/io/gguf.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::models {
 
-// A folder of config.json and safetensors, or a GGUF file; memory-mapped. Moves, does not copy.
+enum class Precision : std::uint8_t {
+  exact,  // float32 activations, within the rounding of a float32 sum
+  fast,   // activations rounded to eight bits per block of 32; see kFastProductError
+};
+// Bound of a product's error with Precision::fast, relative to sum_c X_c |w_c|: w_c are weights, X_c is
+// the largest activation of the 32 around c.
+inline constexpr double kFastProductError = 1.0 / 254;
+[[nodiscard]] PHASOR_API std::string_view name_of(Precision precision) noexcept;
+
+struct ComputeOptions {
+  Precision precision = Precision::exact;
+  int threads = 0;  // as core::RotateOptions
+  core::InstructionSet isa = core::InstructionSet::best;
+};
+
+// A folder of config.json and safetensors, or a GGUF file; tensors are read when needed, from files
+// that stay open. Moves, does not copy.
 class PHASOR_API Checkpoint {
  public:
   // error    as SafetensorsCheckpoint, GgufFile and read_config; Error(io): nothing at this path, no
@@ -41,8 +59,10 @@ class PHASOR_API Checkpoint {
   [[nodiscard]] std::vector<std::string> unread() const;
   [[nodiscard]] std::vector<const io::Tensor*> tensors() const;
   [[nodiscard]] std::size_t bytes() const;  // of all tensors
-  // Frees the memory of a tensor's pages after it was copied.
-  void release(const io::Tensor& tensor) const noexcept;
+  // Call after the last tensor was read.
+  //
+  // throws   Error(io): a file was written to since it was opened
+  void check_unchanged() const;
 
  private:
   struct State;

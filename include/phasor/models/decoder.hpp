@@ -1,5 +1,5 @@
 // One decoder for every family: llama, mistral, mixtral, gpt_neox, gptj, glm, qwen2, qwen3, cohere,
-// phi3, gemma3, palm. A family is a row of src/models/decoder/families.cpp.
+// phi3, gemma3, palm. A family is a row of src/config/families.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,6 @@
 #include "phasor/encodings/rope.hpp"
 #include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/matrix.hpp"
 
 namespace phasor::models {
 
@@ -110,7 +109,8 @@ class PHASOR_API Decoder {
  public:
   // error    as Checkpoint::open; Error(unsupported): an unknown model_type, settings that the family
   //          does not support (an activation, a soft cap ...), unknown tensors; missing tensors and
-  //          other shapes
+  //          other shapes; Error(invalid_argument): weights or scales of blocks that are not finite,
+  //          with the tensor; Error(io): a file that is written to while it is read
   [[nodiscard]] static Result<Decoder> load(const std::filesystem::path& path,
                                             const ComputeOptions& options = {});
   [[nodiscard]] static Result<Decoder> load(Checkpoint checkpoint,
@@ -140,8 +140,9 @@ class PHASOR_API Decoder {
   // throws   Error(invalid_argument): no step, an empty step, a sequence twice or of another
   //          decoder, sequences of different scalings; Error(out_of_range): an id outside the
   //          vocabulary, more tokens than the capacity of a sequence; before a cache is changed.
-  //          std::bad_alloc, Error(internal): every sequence is unchanged, bit for bit, whatever is
-  //          thrown
+  //          Error(out_of_range): hidden states or logits that are not finite, with the first layer
+  //          where they are not. std::bad_alloc, Error(internal). Every sequence is unchanged, bit for
+  //          bit, whatever is thrown
   // cost     a step of the size of an earlier one, on a sequence of the capacity of an earlier one,
   //          allocates nothing, unless the context changes the frequencies: a dynamic scaling beyond
   //          its original length, longrope when it crosses it

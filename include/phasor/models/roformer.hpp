@@ -1,4 +1,5 @@
-// The RoFormer encoder (Su et al., arXiv 2104.09864) as Hugging Face stores it.
+// RoFormer (Su et al., arXiv 2104.09864) as Hugging Face stores it: the encoder, or with is_decoder its
+// causal form.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,36 @@
 #include "phasor/export.h"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
-#include "phasor/models/matrix.hpp"
 #include "phasor/text/tokenizer.hpp"
 
 namespace phasor::models {
 
-enum class RoFormerHead : std::uint8_t { none, masked_lm, classification };
+enum class RoFormerHead : std::uint8_t {
+  none,
+  masked_lm,
+  classification,  // of the whole row
+  causal_lm,       // the layers of masked_lm; the config says whether attention is causal
+  token_classification,
+  question_answering,  // labels are the start and the end of the answer
+};
+// "masked_lm", ...; "" for none.
+[[nodiscard]] PHASOR_API std::string_view name_of(RoFormerHead head) noexcept;
 
 struct RoFormerFacts {
   RoFormerHead head = RoFormerHead::none;
   std::int64_t layers = 0, hidden = 0, embedding = 0, vocabulary = 0, heads = 0, head_dim = 0;
   std::int64_t token_types = 0, labels = 0, trained_length = 0, parameters = 0;
-  std::vector<std::string> label_names;  // of id2label
+  std::vector<std::string> label_names;  // of id2label; start and end for question_answering
+  bool is_causal = false;                // is_decoder: a token sees itself and earlier ones
+
+  // The columns of the logits; 0 without a head.
+  [[nodiscard]] std::int64_t logit_columns() const noexcept {
+    return head == RoFormerHead::none ? 0 : labels > 0 ? labels : vocabulary;
+  }
+  // Whether each token has a row of logits; a classification has one for each sequence.
+  [[nodiscard]] bool has_logits_per_token() const noexcept {
+    return head != RoFormerHead::none && head != RoFormerHead::classification;
+  }
 };
 
 // shape    ids, token_types, mask [batch, tokens]; empty token_types are 0, an empty mask is 1.
@@ -33,14 +52,14 @@ struct RoFormerInput {
   std::int64_t batch = 1;
   std::span<const std::int64_t> ids = {}, token_types = {};
   std::span<const std::uint8_t> mask = {};
-  // masked_lm: the slots whose logits are wanted, [batch, slots, vocabulary]; empty: all.
+  // The slots whose logits are wanted; empty: all. A head with logits per token only.
   std::span<const std::int64_t> logit_slots = {};
 };
 
 struct RoFormerResult {
   std::vector<float> last_hidden_state;  // [batch, tokens, hidden]
   std::vector<float> hidden_states;      // [layers + 1, batch, tokens, hidden] if collected
-  // masked_lm: [batch, tokens or logit_slots, vocabulary]; classification: [batch, labels]
+  // [batch, tokens or logit_slots, logit_columns()], or [batch, labels] for a classification
   std::vector<float> logits;
 };
 
@@ -57,7 +76,8 @@ class PHASOR_API RoFormer {
   [[nodiscard]] const config::ModelConfig& config() const noexcept;
 
   // throws   Error(shape_mismatch | invalid_argument): sizes that disagree, no token, a row that is
-  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained
+  //          all padding; Error(out_of_range): ids, token types or lengths beyond what was trained;
+  //          hidden states or logits that are not finite, with the first layer where they are not
   [[nodiscard]] RoFormerResult forward(const RoFormerInput& input,
                                        HiddenStates hidden = HiddenStates::leave);
 

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/export.h"
 
 namespace phasor::porting {
@@ -27,6 +27,8 @@ struct ConvertProgress {
   std::uint64_t resumed = 0;         // the part of `bytes` written by an earlier run
 };
 
+struct ConvertResult;
+
 struct ConvertOptions {
   // on_disk calls fsync for every file. A killed process loses nothing either way. After a power
   // failure files that were only `written` may be lost; a rerun then starts over.
@@ -40,6 +42,9 @@ struct ConvertOptions {
   std::uint64_t seed = 1;  // of the random activations of the proof
   // Called after every few MiB. An exception from it stops the conversion; a rerun resumes it.
   std::function<void(const ConvertProgress&)> progress = {};
+  // Called with the result before the folder counts as finished: an exception from it leaves a
+  // conversion that a rerun finishes, rather than one that a rerun refuses to overwrite.
+  std::function<void(const ConvertResult&)> before_finish = {};
 };
 
 // Attention scores of source and result on the same random activations and positions.
@@ -73,8 +78,10 @@ struct ConvertResult {
 // error    before anything is written: what find_attention() lists; weights that are already in
 //          `to`; a destination that is not empty, or holds another conversion; a folder inside the
 //          other; weight files that are not part of the checkpoint; not enough disk space
-//          Error(io); Error(internal) when the scores differ: then no sidecar is written and the
-//          folder remains marked as unfinished
+//          Error(io), also when a file of the source is written to, replaced, added or removed during
+//          the conversion (seen by size, time and inode): then everything written is removed.
+//          Error(internal) when the scores differ: then no sidecar is written and the folder remains
+//          marked as unfinished
 // memory   two buffers of 1 MiB, or of one head of a projection if that is larger
 [[nodiscard]] PHASOR_API Result<ConvertResult> convert_checkpoint(const ConvertOptions& options);
 

@@ -5,7 +5,6 @@
 #include "attention/softmax/call_memory.hpp"
 #include "attention/softmax/places.hpp"
 #include "phasor/attention/kv_cache.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 
 namespace phasor::attention {

@@ -10,6 +10,8 @@
 #include "attention/cache/same_rotary.hpp"
 #include "attention/cache/state.hpp"
 #include "attention/softmax/call.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::attention {
@@ -97,6 +99,7 @@ void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec&
                          spec.dtype == core::DType::f32 ? "" : " or f32", ", got ",
                          core::name_of(view.dtype)));
   }
+  core::check_extent("cache", name, view);
   if (view.data == nullptr && tokens > 0) {
     refuse_cache(ErrorCode::invalid_argument,
                  message(name, " of shape ", shape_text(view), " has no data (null)"));
@@ -220,7 +223,11 @@ void KVCache::shift(std::int64_t first, std::int64_t last, std::int64_t delta, i
   const auto step = static_cast<double>(delta);
   const PositionRows::Bounds old = state.positions.bounds(first, count);
   check_position_bounds(old.low + step, old.high + step, state.spec.rotary);
-  if (state.spec.rotary) state.rotate_by(first, count, step, threads);
+  if (state.spec.rotary) {
+    core::throw_if_cancelled();
+    const core::CancellationScope finishes(nullptr);  // the keys are rotated in place
+    state.rotate_by(first, count, step, threads);
+  }
   state.before_rerotate.reset();
   state.positions.add(first, count, step);
 }

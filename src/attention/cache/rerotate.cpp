@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attention/cache/rerotate_into.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/window.hpp"
 
 namespace phasor::attention {
@@ -98,6 +99,7 @@ void rerotate_into(const RotaryAt& from, const RotaryAt& to, ConstHeadsView in, 
                   message("rerotate: head_dim must be ", rotary->head_dim, ", got ", in.head_dim));
     }
   }
+  core::check_extent("rerotate", "keys", in);
   if (in.batch * in.tokens * in.heads <= 0) return;
   if (in.dtype != core::DType::f64 && pairs_alike(from.rotary, to.rotary)) {
     rotate_once(from, to, in, out, threads);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::attention {
 

@@ -404,6 +404,7 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
           first_key(head, position) >= key + kTileKeys) {
         continue;
       }
+      if (head.is_cancelled()) return;
       if (head.key_rows.count != 0 && tile.spacing.even) {
         const Block block{query, count, nullptr, nullptr, nullptr};
         fill_band(head, block, scratch.block, key, key + tile.keys, tile.spacing);

@@ -91,6 +91,8 @@ struct Head {
   std::int64_t window;     // |position - j| < window; 0: none
   float soft_cap;          // in powers of two; 0: none
   std::int64_t visit_all;  // 1: hidden keys are computed too (scores were asked for)
+  // Asked before each tile of keys: true ends the kernel, with results that are not used.
+  bool (*is_cancelled)() noexcept;
 };
 
 // Where the stages of the scores of query 0 of this head go, dense rows of `keys`; null: nowhere.

@@ -142,6 +142,7 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   float shift[kRows];
   float row_sums[kRows];
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
+    if (head.is_cancelled()) return;
     const Spacing spacing = spacing_of(head, block.first, block.count, key);
     if (head.key_rows.count != 0 && scattered && spacing.even)
       fill_band(head, block, scratch, key, least(key + kTileKeys, head.keys), spacing);

@@ -1,12 +1,17 @@
 #include "phasor/attention/linear.hpp"
 
 #include <algorithm>
+#include <array>
+#include <new>
+#include <optional>
 #include <vector>
 
 #include "attention/linear/linear_plan.hpp"
 #include "attention/softmax/call.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/internal/extent.hpp"
 
 namespace phasor::attention {
 
@@ -24,6 +29,9 @@ LinearState::LinearState(std::int64_t batch, std::int64_t key_heads, std::int64_
                    batch, ", key_heads ", key_heads, ", head_dim ", head_dim, ", value_dim ",
                    value_dim));
   }
+  const std::array<core::Dimension, 4> sums{
+      {{batch, 0}, {key_heads, 0}, {head_dim, 0}, {value_dim, 0}}};
+  if (!core::is_addressable(sums, sizeof(float))) throw std::bad_alloc();
   const std::int64_t heads = batch * key_heads;
   sums_.resize(static_cast<std::size_t>(
       heads * Sums::floats_for(head_dim, kernels::rounded_up(value_dim, kernels::kWidest),
@@ -241,8 +249,10 @@ void LinearForward::run_row(std::int64_t first, std::int64_t last, LinearWorkspa
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, work));
   };
   const auto for_each_chunk = [&](std::int64_t from, std::int64_t to, const auto& visit) {
-    for (std::int64_t at = from; at < to; at += call.chunk)
+    for (std::int64_t at = from; at < to; at += call.chunk) {
+      core::throw_if_cancelled();
       visit(at, std::min(call.chunk, to - at));
+    }
   };
   for_each_unit([&](const LinearUnit& u) { begin(u); });
 
@@ -302,8 +312,15 @@ void run_linear_part(void* context, int part, int parts) {
   Carver carver = forward.scratch->part(part);
   LinearWorkspace work(forward.call, forward.slots, carver);
   const std::int64_t units = forward.units();
+  // Also after a cancelled run: no store may reach memory that its owner has freed.
+  struct Fence {
+    const LinearForward& forward;
+    ~Fence() {
+      if (forward.streams) forward.call.kernels.linear.fence();
+    }
+  };
+  const Fence fence{forward};
   forward.run(units * part / parts, units * (part + 1) / parts, work);
-  if (forward.streams) forward.call.kernels.linear.fence();
 }
 
 }  // namespace
@@ -317,7 +334,9 @@ LinearForwardMemory make_linear_forward_memory(const LinearCall& call, StateUse 
     memory.slots = std::min(call.k.heads * memory.shares,
                             (heads * memory.shares + memory.threads - 1) / memory.threads);
   }
-  if (state == StateUse::given && memory.shares > 1) {
+  // A call that can take long works on a copy, so that it can be cancelled; the copy costs less than a
+  // chunk of tokens.
+  if (state == StateUse::given && (memory.shares > 1 || call.k.tokens > call.chunk)) {
     memory.next_sums.resize(static_cast<std::size_t>(heads * call.sum_floats()));
     memory.next_exponents.resize(static_cast<std::size_t>(heads));
   }
@@ -338,7 +357,7 @@ void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
                         &memory.scratch,
                         memory.slots,
                         is_streamed(out)};
-  const bool copies = state != nullptr && memory.shares > 1;
+  const bool copies = !memory.next_sums.empty();
   if (state != nullptr) {
     float* const sums = LinearStateAccess::memory(*state);
     float* const exponents = LinearStateAccess::exponents(*state);
@@ -348,6 +367,11 @@ void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
     }
     forward.state_memory = copies ? memory.next_sums.data() : sums;
     forward.state_exponents = copies ? memory.next_exponents.data() : exponents;
+  }
+  std::optional<core::CancellationScope> finishes;
+  if (state != nullptr && !copies) {
+    core::throw_if_cancelled();
+    finishes.emplace(nullptr);  // the state is changed in place
   }
   core::run_parts(memory.threads, run_linear_part, &forward);
   if (state == nullptr) return;

@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "attention/linear/linear_plan.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -369,11 +370,14 @@ void LinearBackward::run_row(std::int64_t first, std::int64_t last, std::int64_t
     for (std::int64_t u = first; u < last; ++u) visit(unit(u, u - first, thread, work));
   };
   const auto for_each_chunk = [&](std::int64_t from, std::int64_t to, const auto& visit) {
-    for (std::int64_t at = from; at < to; at += call.chunk)
+    for (std::int64_t at = from; at < to; at += call.chunk) {
+      core::throw_if_cancelled();
       visit(at, std::min(call.chunk, to - at));
+    }
   };
   const auto for_each_chunk_back = [&](std::int64_t from, std::int64_t to, const auto& visit) {
     for (std::int64_t end = to; end > from;) {
+      core::throw_if_cancelled();
       const std::int64_t at = from + (end - from - 1) / call.chunk * call.chunk;
       visit(at, end - at);
       end = at;

@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "attention/softmax/call.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/positions.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -30,6 +31,7 @@ void check_linear_input(const char* name, const ConstHeadsView& view) {
     refuse(ErrorCode::shape_mismatch, kLinearWhere,
            message(name, " needs at least one head and one feature, got ", core::shape_text(view)));
   }
+  core::check_extent(kLinearWhere, name, view);
   if (view.data == nullptr && view.batch * view.tokens > 0) {
     refuse(ErrorCode::invalid_argument, kLinearWhere,
            message(name, " of shape ", core::shape_text(view), " must not be null"));

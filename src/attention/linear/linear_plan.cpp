@@ -5,6 +5,7 @@
 #include "attention/softmax/call.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/angle_range.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/positions.hpp"
 
 namespace phasor::attention {
@@ -137,17 +138,9 @@ std::size_t bytes_of(const std::vector<T>& values) noexcept {
 }  // namespace
 
 std::string_view name_of(LinearUse use) noexcept {
-  switch (use) {
-    case LinearUse::forward:
-      return "forward";
-    case LinearUse::stream:
-      return "stream";
-    case LinearUse::backward:
-      return "backward";
-    case LinearUse::training:
-      return "training";
-  }
-  return "unknown";
+  static constexpr core::EnumNames<LinearUse::training> kNames("forward", "stream", "backward",
+                                                               "training");
+  return kNames[use];
 }
 
 LinearPlanParts::LinearPlanParts(const std::optional<core::Rotary>& rotary_,

@@ -17,7 +17,8 @@ struct LinearForwardMemory {
   std::int64_t shares = 1;  // units of a key head
   std::int64_t slots = 0;   // states that a thread needs of its own
   Scratch scratch;
-  // Streams whose key heads are divided between threads: the state after the run.
+  // Streams of several chunks, or whose key heads are divided between threads: the state after the
+  // run.
   std::vector<float> next_sums, next_exponents;
 };
 enum class StateUse : std::uint8_t { none, given };

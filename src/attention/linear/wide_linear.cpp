@@ -1,7 +1,8 @@
 #include "attention/linear/wide_linear.hpp"
 
 #include "attention/softmax/call.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -93,6 +94,7 @@ void WideFeatures::map_keys(const LinearCall& call, std::int64_t b, std::int64_t
     exponents[n] = largest;
   }
   for (std::int64_t n = 0; n < tokens; ++n) {
+    core::throw_if_cancelled();
     double* const row = wide_row(k_.view(), b, n, g);
     const double exponent = exponents[n] == kNone ? 0.0 : exponents[n];
     for (std::int64_t i = 0; i < call.dim; ++i) {

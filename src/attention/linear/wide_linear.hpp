@@ -10,6 +10,7 @@
 
 #include "attention/linear/linear_call.hpp"
 #include "attention/wide_arithmetic.hpp"
+#include "phasor/core/cancellation.hpp"
 
 namespace phasor::attention {
 
@@ -104,6 +105,7 @@ void for_each_query(const LinearCall& call, const WideFeatures& features, std::i
                     std::int64_t g, WideSums& sums, const Act& act) {
   sums.begin(-std::numeric_limits<double>::infinity());
   for (std::int64_t n = 0; n < call.k.tokens; ++n) {
+    core::throw_if_cancelled();
     if (!call.is_padding(b, n)) {
       const double exponent = features.exponent(b, n, g);
       sums.rescale(sums.exponent - exponent, exponent);
@@ -113,7 +115,10 @@ void for_each_query(const LinearCall& call, const WideFeatures& features, std::i
     if (call.is_causal() && n >= call.offset) act(n - call.offset);
   }
   if (call.is_causal()) return;
-  for (std::int64_t i = 0; i < call.q.tokens; ++i) act(i);
+  for (std::int64_t i = 0; i < call.q.tokens; ++i) {
+    core::throw_if_cancelled();
+    act(i);
+  }
 }
 
 // The memory of one thread.

@@ -4,7 +4,8 @@
 
 #include "attention/linear/wide_linear.hpp"
 #include "attention/softmax/call.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -67,9 +68,13 @@ struct WideLinearBackward {
     WideSums& sums = thread.sums;
     sums.begin(features.exponent(b, keys - 1, g));
     if (!call.is_causal()) {
-      for (std::int64_t i = 0; i < call.q.tokens; ++i) add_query(b, g, i, thread);
+      for (std::int64_t i = 0; i < call.q.tokens; ++i) {
+        core::throw_if_cancelled();
+        add_query(b, g, i, thread);
+      }
     }
     for (std::int64_t n = keys - 1; n >= 0; --n) {
+      core::throw_if_cancelled();
       const double exponent = features.exponent(b, n, g);
       sums.rescale(exponent - sums.exponent, exponent);
       if (call.is_causal() && n >= call.offset) add_query(b, g, n - call.offset, thread);

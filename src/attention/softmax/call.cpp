@@ -1,16 +1,19 @@
 #include "attention/softmax/call.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <string>
 
 #include "attention/softmax/places.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/positions.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 #include "phasor/encodings/encoding.hpp"
 
 namespace phasor::attention {
@@ -29,6 +32,7 @@ void check_input(const char* where, const char* name, const ConstHeadsView& view
     refuse(ErrorCode::invalid_argument, where,
            message(name, " must have at least one head and one feature, got ", shape_text(view)));
   }
+  core::check_extent(where, name, view);
   if (view.data == nullptr && view.batch * view.tokens > 0) {
     refuse(ErrorCode::invalid_argument, where,
            message(name, " of shape ", shape_text(view), " has no data (null)"));
@@ -96,6 +100,17 @@ void check_options(const char* where, const encodings::ScoreTerms& terms,
       (options.mask.keys < 0 || options.mask.keys > sizes.keys)) {
     refuse(ErrorCode::shape_mismatch, where,
            message("mask must have at most ", sizes.keys, " keys, got ", options.mask.keys));
+  }
+  const std::array<core::Dimension, 4> mask{{{sizes.batch, options.mask.batch_stride},
+                                             {sizes.heads, options.mask.head_stride},
+                                             {sizes.queries, options.mask.query_stride},
+                                             {options.mask.keys, options.mask.key_stride}}};
+  if (!core::is_addressable(mask, options.mask.kind == Mask::Kind::additive_f64 ? 8 : 4)) {
+    refuse(ErrorCode::out_of_range, where,
+           message("mask must lie within 2^56 bytes, got the strides [", options.mask.batch_stride,
+                   ", ", options.mask.head_stride, ", ", options.mask.query_stride, ", ",
+                   options.mask.key_stride, "] for batch ", sizes.batch, ", heads ", sizes.heads,
+                   ", queries ", sizes.queries, ", keys ", options.mask.keys));
   }
   const std::int64_t queries = sizes.batch * sizes.queries, keys = sizes.batch * sizes.keys;
   if (terms.segment_rows.given() &&
@@ -342,6 +357,7 @@ void clear_view(const core::HeadsView& view) {
   const auto size = static_cast<std::int64_t>(core::size_of(view.dtype));
   for (std::int64_t b = 0; b < view.batch; ++b) {
     for (std::int64_t t = 0; t < view.tokens; ++t) {
+      if (t % 1024 == 0) core::throw_if_cancelled();
       for (std::int64_t h = 0; h < view.heads; ++h) {
         std::fill_n(
             static_cast<char*>(view.data) +

@@ -10,7 +10,6 @@
 #include "attention/kernels/kernels.hpp"
 #include "attention/rotator.hpp"
 #include "attention/softmax/call_memory.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"

@@ -137,7 +137,7 @@ struct CallMemory {
   RotatorMemory queries, keys;
   std::vector<double> positions;  // of a cache's queries, if they are not contiguous in the cache
   Floats few;                     // few_queries.cpp: a piece for each thread
-  // A cache's capacity: what grows with the keys is made for so many at once.
+  // A cache's capacity: what grows with the keys is allocated for this many at once.
   std::int64_t room_for_keys = 0;
   PackedTables tables, backward_tables;
   TileMemory tiles;

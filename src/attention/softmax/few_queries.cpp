@@ -7,7 +7,8 @@
 #include <span>
 
 #include "attention/softmax/head_side.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -202,17 +203,25 @@ void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> r
   }
 }
 
+// Keys read between two looks at the caller's cancellation: about a millisecond.
+constexpr std::int64_t kKeysPerLook = 16384;
+
 void decode_part(void* context, int part, int) {
   Decode& decode = *static_cast<Decode*>(context);
   const Call& call = decode.call;
   const Memory memory(decode, part);
   const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
   Row rows[kFewRows];
+  std::int64_t read = 0;
   for (std::int64_t item = decode.next++; item < items; item = decode.next++) {
     const Sequence& s = call.sequences[static_cast<std::size_t>(item / call.key_heads)];
     const std::int64_t first = item % call.key_heads * call.group;
     const std::int64_t all = call.group * s.queries;
     for (std::int64_t at = 0; at < all; at += kFewRows) {
+      if ((read += s.keys) > kKeysPerLook) {
+        core::throw_if_cancelled();
+        read = 0;
+      }
       const std::int64_t count = std::min<std::int64_t>(kFewRows, all - at);
       for (std::int64_t r = 0; r < count; ++r)
         rows[r] = {first + (at + r) / s.queries, (at + r) % s.queries};

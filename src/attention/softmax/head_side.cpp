@@ -1,4 +1,5 @@
 #include "attention/softmax/head_side.hpp"
+#include "phasor/core/cancellation.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -230,6 +231,7 @@ kernels::Head head_of(const Call& call, const KeySide& keys, const QuerySide& si
   head.causal = options.causality == Causality::bottom_right ? 1 : 0;
   head.window = options.window.value_or(0);
   head.soft_cap = static_cast<float>(options.soft_cap * kLog2e);
+  head.is_cancelled = core::is_cancelled;
   return head;
 }
 

@@ -4,7 +4,8 @@
 #include <atomic>
 #include <cstring>
 
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -121,6 +122,7 @@ void pack_part(void* context, int part, int) {
   const std::int64_t heads = std::max({count(tables.bias), count(tables.query_rows),
                                        count(tables.key_rows), count(tables.value_rows)});
   for (std::int64_t head = packing.next++; head < heads; head = packing.next++) {
+    core::throw_if_cancelled();
     const auto at = static_cast<std::size_t>(head);
     if (head < count(tables.bias)) fill_bias(call, head, tables.bias[at]);
     const auto fill = [&](const std::optional<RelativeRows>& rows, const TableForm& form,

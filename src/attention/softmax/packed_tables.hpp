@@ -25,7 +25,7 @@ struct Strides {
 //
 // throws   std::bad_alloc
 void cut_tables(const Call& call, Pass pass, PackedTables& tables);
-// Packs them, by up to `parts` threads. Forward: the workbenches of so many threads must exist.
+// Packs them, by up to `parts` threads. Forward: the workbenches of this many threads must exist.
 void pack_tables(const Call& call, Pass pass, PackedTables& tables, std::int64_t parts);
 
 // Memory for the tables of one query side that are not shared.

@@ -1,4 +1,4 @@
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
 
 #include <utility>
 

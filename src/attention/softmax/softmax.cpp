@@ -10,8 +10,9 @@
 #include "attention/softmax/passes.hpp"
 #include "attention/softmax/places.hpp"
 #include "attention/wide.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -92,6 +93,7 @@ void prepare(void* context, int part, int) {
   // A key side's tiles, then the tables of its heads.
   const std::int64_t per_side = tiles + wave.heads_per_side;
   for (std::int64_t item = wave.next++; item < wave.used * per_side; item = wave.next++) {
+    core::throw_if_cancelled();
     const std::int64_t side = item / per_side;
     const std::int64_t step = item % per_side;
     KeySide& keys = wave.memory.keys[static_cast<std::size_t>(side)];
@@ -113,6 +115,7 @@ void prepare_far_keys(void* context, int, int) {
   Wave& wave = *static_cast<Wave*>(context);
   for (std::int64_t item = wave.next++; item < wave.used * wave.heads_per_side;
        item = wave.next++) {
+    core::throw_if_cancelled();
     const std::int64_t side = item / wave.heads_per_side;
     fill_far_keys(wave.call, wave.memory.keys[static_cast<std::size_t>(side)],
                   wave.query_side(side, item % wave.heads_per_side));
@@ -191,6 +194,7 @@ void run_blocks(void* context, int part, int) {
     head.visit_all = taps.scores != nullptr || taps.capped != nullptr ? 1 : 0;
     const kernels::Block block{first, count, rows.content, rows.position, rows.segments};
     call.kernels.attend_block(head, block, taps, scratch);
+    core::throw_if_cancelled();
     finish_block(wave, s, side.head, block, scratch);
   }
 }

@@ -10,9 +10,10 @@
 #include "attention/softmax/places.hpp"
 #include "attention/wide.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -75,7 +76,10 @@ void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
   if (call.terms.bias) unit.d_bias = cutter.take(bias_floats(call));
 }
 
-void clear(const Slice& floats) { std::fill_n(floats.data(), floats.count(), 0.0F); }
+void clear(const Slice& floats) {
+  core::throw_if_cancelled();
+  std::fill_n(floats.data(), floats.count(), 0.0F);
+}
 
 void fill_rows_of_queries(const Backward& backward, Unit& unit) {
   const Call& call = backward.call;
@@ -86,6 +90,7 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
     return floats.count() == 0 ? nullptr : floats.data() + offset;
   };
   for (std::int64_t first = 0; first < s.queries; first += kBlockRows) {
+    core::throw_if_cancelled();
     const std::int64_t count = std::min(kBlockRows, s.queries - first);
     fill_queries(
         call, s, unit.side, first, count,
@@ -243,6 +248,7 @@ void run_head(void* context, int part, int parts) {
     fill_tables(call, call.memory.backward_tables, unit.side, head, nullptr);
     if (unit.step == 0 || call.extra_dim != 0) {
       for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+        core::throw_if_cancelled();
         fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
                   unit.key_scratch.data());
       }
@@ -284,6 +290,7 @@ void run_head(void* context, int part, int parts) {
     scratch.weights = unit.weights.data();
     scratch.d_scores = unit.d_scores.data();
     call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
+    core::throw_if_cancelled();
     if (call.terms.query_rows) {
       add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
                call.head_dim, unit.side.query_rows, unit.d_position.data(),

@@ -5,7 +5,8 @@
 
 #include "attention/softmax/wide_scores.hpp"
 #include "attention/wide.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -91,6 +92,7 @@ void run_wide_part(void* context, int part, int) {
     const std::int64_t first = item % blocks * kWideQueries;
     const Sequence& s = call.sequences[static_cast<std::size_t>(item / blocks / call.heads)];
     for (std::int64_t i = first; i < std::min(first + kWideQueries, s.queries); ++i) {
+      core::throw_if_cancelled();
       attend_query(forward, {&s, item / blocks % call.heads, i}, scores);
     }
   }

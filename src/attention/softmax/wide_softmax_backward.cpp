@@ -3,7 +3,8 @@
 
 #include "attention/softmax/wide_scores.hpp"
 #include "attention/wide.hpp"
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -127,9 +128,10 @@ class WideBackward {
             unit % call_.key_heads};
   }
 
-  void run_unit(WideUnit unit) noexcept {
+  void run_unit(WideUnit unit) {
     for (std::int64_t step = 0; step < call_.group; ++step) {
       for (std::int64_t i = 0; i < unit.sequence->queries; ++i) {
+        core::throw_if_cancelled();
         run_query(unit, {unit.sequence, unit.key_head * call_.group + step, i}, step);
       }
     }

@@ -11,6 +11,7 @@
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 
 namespace phasor::config {
 namespace {
@@ -82,7 +83,19 @@ Encoding rope_of(const ModelConfig& model, const std::string& layer, Draft& draf
     throw Error(ErrorCode::unsupported,
                 "rotary_value: true is not supported: attention rotates queries and keys only");
   }
+  if (!model.other_positions.empty()) {
+    throw Error(ErrorCode::unsupported,
+                message("model_type ", model.model_type, " has ", model.other_positions,
+                        ", which its config.json does not describe: write the encoding itself"));
+  }
   LayerGroup group = select_layer(model, layer).value_or_throw();
+  if (const std::optional<encodings::QueryScale>& scale = group.query_scale) {
+    throw Error(
+        ErrorCode::unsupported,
+        message("queries are scaled by position (beta ", scale->beta, ", length ", scale->length,
+                "), which attention does not do: multiply them by query_scales() and use "
+                "the plain spec of the rotation"));
+  }
   if (!group.rope) return NoEncoding{};
   // Some models multiply q.k by more than 1/sqrt(head_dim): DeepSeek with YaRN.
   const double own = 1.0 / std::sqrt(static_cast<double>(group.rope->head_dim));
@@ -117,7 +130,7 @@ Encoding read_rope(const ObjectReader& reader, Draft& draft) {
   if (!config.is_object() && !config.is_string())
     reader.refuse("config", message("must be an object or a file name, got ", shown(config)));
   Result<ModelConfig> model = config.is_string()
-                                  ? read_config(draft.folder / config.get<std::string>())
+                                  ? read_config(file_named(reader, "config", draft.folder))
                                   : parse_config(config.dump(), reader.path_of("config"));
   Encoding encoding = rope_of(std::move(model).value_or_throw(),
                               reader.text("layer").value_or(draft.request.layer), draft);
@@ -245,7 +258,7 @@ struct RelativeNames {
   std::string_view u, v, rows;
 };
 
-// `default_first` is the distance of the first row for a table of so many rows.
+// `default_first` is the distance of the first row for a table with this many rows.
 TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& names, Draft& draft,
                             std::optional<std::int64_t> (*default_first)(std::int64_t rows,
                                                                          const Draft& draft)) {
@@ -468,7 +481,7 @@ Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
                                      const EncodingRequest& request) {
   std::error_code ignored;
   const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
   const Result<std::string> text = io::read_text(file);
   if (!text) return text.error();
   return parse_encoding(*text, file.parent_path(), file.string(), request);

@@ -5,8 +5,11 @@
 #include <limits>
 #include <utility>
 
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/io/internal/file_text.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/npy.hpp"
 
 namespace phasor::config {
@@ -192,6 +195,16 @@ using Shape = std::span<const std::int64_t>;
 
 }  // namespace
 
+std::filesystem::path file_named(const ObjectReader& reader, std::string_view key,
+                                 const std::filesystem::path& folder) {
+  const auto name = reader.value(key).get<std::string>();
+  const std::filesystem::path path(name);
+  if (path.empty() || path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
+    reader.refuse(key,
+                  message("must name a file in the encoding's folder, got ", io::in_quotes(name)));
+  return folder.empty() ? path : io::as_folder(folder) / path;
+}
+
 void TableReader::keep(std::vector<float> values, Table& table) {
   table.data = loaded_.storage.emplace_back(std::move(values)).data();
 }
@@ -217,6 +230,15 @@ Table TableReader::array(const ObjectReader& reader, std::string_view key,
   const TableAxes form = form_for(reader, key, found->shape, forms);
   const std::vector<std::int64_t> dense = dense_strides(found->shape);
   const Shape strides = found->strides.empty() ? Shape(dense) : found->strides;
+  std::vector<core::Dimension> dimensions;
+  for (std::size_t axis = 0; axis < strides.size(); ++axis)
+    dimensions.push_back({found->shape[axis], strides[axis]});
+  if (!core::is_addressable(dimensions, sizeof(double))) {
+    reader.refuse_as(
+        ErrorCode::out_of_range, key,
+        message("must lie within 2^56 bytes, got the shape ", core::shape_text(found->shape),
+                " with the strides ", core::shape_text(strides)));
+  }
   if (found->dtype == core::DType::f32 && contiguous_rows(form, found->shape, strides)) {
     Table table = laid_out(form, found->shape, strides);
     table.data = static_cast<const float*>(found->data);
@@ -243,7 +265,7 @@ Table TableReader::table(const ObjectReader& reader, std::string_view key,
   if (value.is_object()) return array(reader, key, forms);
   Numbers numbers;
   if (value.is_string()) {
-    numbers = read_file(reader, key, folder_ / value.get<std::string>());
+    numbers = read_file(reader, key, file_named(reader, key, folder_));
   } else if (value.is_array()) {
     collect(reader, key, value, 0, numbers);
   } else {

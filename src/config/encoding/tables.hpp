@@ -14,8 +14,8 @@
 
 #include "phasor/config/encoding.hpp"
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/encodings/absolute.hpp"
-#include "phasor/encodings/trained_table.hpp"
+#include "phasor/encodings/encoding.hpp"
+#include "phasor/encodings/score_terms.hpp"
 
 namespace phasor::config {
 
@@ -24,6 +24,13 @@ namespace phasor::config {
 struct TableAxes {
   std::string_view order, text;
 };
+
+// The file that a key names: in `folder` or below it. A document must not be able to read the other
+// files of the machine. Links are followed: what can make one in the folder can put a file there.
+//
+// throws   Error(invalid_argument): an absolute name, or one with ".."
+[[nodiscard]] std::filesystem::path file_named(const ObjectReader& reader, std::string_view key,
+                                               const std::filesystem::path& folder);
 
 class TableReader {
  public:

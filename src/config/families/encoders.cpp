@@ -23,7 +23,7 @@ constexpr std::array kEncoderFamilies = {
            .attention = &kBertAttention,
            .encoder = true},
     Family{.model_type = "esm",
-           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4},
+           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .quirk = Quirk::learned_if_absolute},
            .attention = &kBertAttention},
     Family{.model_type = "modernbert",
            .rotary = RotaryFacts{.layout = kHalf,
@@ -45,22 +45,24 @@ constexpr std::array kEncoderFamilies = {
            .rotary = RotaryFacts{.layout = kHalf, .quirk = Quirk::nomic},
            .gguf = GgufArchitecture{.name = "nomic-bert", .rotation = GgufRotation::half},
            .attention = &kFusedEncoderAttention},
-    // Images.
-    Family{.model_type = "qwen2_vl_vision",
+    // Full-attention layers do not rotate; the sliding ones may see both sides.
+    Family{.model_type = "flint",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .layers = LayerRule::full_unrotated,
+                                 .softmax = SoftmaxRule::unknown}},
+    Family{.model_type = "kolibri1",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .layers = LayerRule::full_unrotated,
+                                 .layer_interval = 5,
+                                 .softmax = SoftmaxRule::unknown,
+                                 .quirk = Quirk::rotates_without_window}},
+    Family{.model_type = "beam",
+           .rotary = RotaryFacts{.layout = kHalf, .softmax = SoftmaxRule::unknown}},
+    // Images. Those with height and width one after the other are in layouts.cpp.
+    Family{.model_type = "sam3_vit_model",
            .rotary =
-               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
-    Family{.model_type = "qwen2_5_vl_vision",
-           .rotary =
-               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
-    Family{.model_type = "qwen3_vl_vision",
-           .rotary =
-               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
-    Family{.model_type = "qwen3_vl_moe_vision",
-           .rotary =
-               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
-    Family{.model_type = "glm4v_vision",
-           .rotary =
-               RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
+               RotaryFacts{
+                   .layout = kInterleaved, .base = 1e4, .axial = AxialAxes::Kind::concatenated}},
     Family{
         .model_type = "pixtral",
         .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .axial = AxialAxes::Kind::alternating}},

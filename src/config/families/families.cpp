@@ -13,7 +13,8 @@ namespace {
   std::vector<Family> all;
   for (const std::span<const Family> rows :
        {llama_families(), qwen_families(), gemma_families(), glm_and_deepseek_families(),
-        gpt_families(), encoder_families(), gguf_families()}) {
+        gpt_families(), encoder_families(), layout_families(), unrotated_families(),
+        gguf_families()}) {
     all.insert(all.end(), rows.begin(), rows.end());
   }
   return all;

@@ -14,6 +14,22 @@ constexpr TensorNames with_four_norms(TensorNames names) {
 }
 constexpr TensorNames kGemmaNames = with_four_norms(kLlamaNames);
 
+constexpr RotaryFacts kGemma3Rotary = {.layout = kHalf,
+                                       .base = 1e6,
+                                       .head_dim = 256,
+                                       .layers = LayerRule::local_base,
+                                       .layer_interval = 6,
+                                       .softmax = SoftmaxRule::query_pre_attn_scalar,
+                                       .local_base = 1e4};
+
+// Each layer type has its own rope dictionary, and full-attention layers may have a wider head.
+constexpr RotaryFacts kGemma4Facts = {.layout = kHalf,
+                                      .head_dim = 256,
+                                      .layers = LayerRule::local_base,
+                                      .layer_interval = 6,
+                                      .softmax = SoftmaxRule::unknown,
+                                      .quirk = Quirk::scaling_required};
+
 constexpr std::array kGemmaFamilies = {
     Family{.model_type = "gemma",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .head_dim = 256},
@@ -34,23 +50,11 @@ constexpr std::array kGemmaFamilies = {
                                     .largest_layers = 46},
            .attention = &kSelfAttention},
     Family{.model_type = "gemma3",
-           .rotary = RotaryFacts{.layout = kHalf,
-                                 .base = 1e6,
-                                 .head_dim = 256,
-                                 .layers = LayerRule::local_base,
-                                 .layer_interval = 6,
-                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
-                                 .local_base = 1e4},
+           .rotary = kGemma3Rotary,
            .gguf_as = "gemma3",
            .attention = &kSelfAttention},
     Family{.model_type = "gemma3_text",
-           .rotary = RotaryFacts{.layout = kHalf,
-                                 .base = 1e6,
-                                 .head_dim = 256,
-                                 .layers = LayerRule::local_base,
-                                 .layer_interval = 6,
-                                 .softmax = SoftmaxRule::query_pre_attn_scalar,
-                                 .local_base = 1e4},
+           .rotary = kGemma3Rotary,
            .gguf = GgufArchitecture{.name = "gemma3",
                                     .rotation = GgufRotation::half,
                                     .layers = GgufLayers::local_base,
@@ -69,14 +73,10 @@ constexpr std::array kGemmaFamilies = {
                                   .output_bias = BiasRule::by_attention_bias,
                                   .scales_embeddings = true,
                                   .ties_embeddings = true}},
-    Family{.model_type = "gemma4_text",
-           .rotary = RotaryFacts{.layout = kHalf,
-                                 .head_dim = 256,
-                                 .layers = LayerRule::local_base,
-                                 .layer_interval = 6,
-                                 .softmax = SoftmaxRule::unknown,
-                                 .quirk = Quirk::scaling_required},
-           .attention = &kSelfAttention},
+    Family{.model_type = "gemma4_text", .rotary = kGemma4Facts, .attention = &kSelfAttention},
+    Family{.model_type = "gemma4_unified_text", .rotary = kGemma4Facts},
+    Family{.model_type = "diffusion_gemma_text", .rotary = kGemma4Facts},
+    Family{.model_type = "embedding_gemma2_text", .rotary = kGemma4Facts},
 };
 
 }  // namespace

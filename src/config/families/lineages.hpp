@@ -1,6 +1,8 @@
 // The rows of each lineage, and the values that they share.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 
 #include "phasor/config/internal/families.hpp"
@@ -13,12 +15,23 @@ namespace phasor::config {
 [[nodiscard]] std::span<const Family> glm_and_deepseek_families();
 [[nodiscard]] std::span<const Family> gpt_families();
 [[nodiscard]] std::span<const Family> encoder_families();
+// Families of which only the layout must be known.
+[[nodiscard]] std::span<const Family> layout_families();
+// Models that rotate nothing, or in a way that no RopeSpec describes.
+[[nodiscard]] std::span<const Family> unrotated_families();
 // Architectures that only GGUF files name.
 [[nodiscard]] std::span<const Family> gguf_families();
 
 inline constexpr auto kHalf = core::PairLayout::half;
 inline constexpr auto kInterleaved = core::PairLayout::interleaved;
 inline constexpr auto kInterleavedToHalf = core::PairLayout::interleaved_to_half;
+
+// Three rows of positions, with the sections (time, height, width) of the model's code.
+constexpr RotaryFacts mrope_facts(core::PairLayout layout, encodings::MropeAxes::Order order,
+                                  const std::array<std::int64_t, 3>& sections,
+                                  std::optional<double> base = std::nullopt) {
+  return {.layout = layout, .base = base, .mrope = order, .sections = sections};
+}
 
 // Most families: layers.N.self_attn.q_proj, k_proj, v_proj.
 inline constexpr AttentionNames kSelfAttention = {.before = "layers.", .after = ".self_attn."};

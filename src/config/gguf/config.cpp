@@ -8,7 +8,7 @@
 #include "config/hf/layer_plan.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/families.hpp"
-#include "phasor/io/internal/gguf_cursor.hpp"
+#include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::config {
 namespace {
@@ -149,6 +149,7 @@ class GgufConfigReader {
     GgufScaling scaling = read_gguf_scaling(keys_, architecture_, input, config_.notes);
     RopeSpec full = spec;
     full.scaling = std::move(scaling.scaling);
+    full.frequency_factors = std::move(scaling.frequency_factors);
     encodings::validate(full);
     std::vector<Source> full_sources = sources;
     full_sources.insert(full_sources.end(), scaling.sources.begin(), scaling.sources.end());
@@ -220,13 +221,12 @@ class GgufConfigReader {
       if (required) keys_.refuse_missing(kSections, "this architecture needs it");
       return;
     }
-    // The fourth row is for other media than text and images; no model gives it frequencies.
+    // A fourth row that no frequency reads need not be given.
     if (sections->size() == 4 && sections->back() == 0) sections->pop_back();
     if (!required && std::all_of(sections->begin(), sections->end(), [](auto n) { return n == 0; }))
       return;
-    if (sections->size() != 3) {
-      keys_.refuse(kSections, message("must be three integers, or four with a last one of 0, got ",
-                                      sections->size(), " nonzero ones"));
+    if (sections->size() != 3 && sections->size() != 4) {
+      keys_.refuse(kSections, message("must be 3 or 4 integers, got ", sections->size()));
     }
     spec.layout = core::PairLayout::half;
     spec.axes = MropeAxes{*std::move(sections), rotation == GgufRotation::mixed_sections

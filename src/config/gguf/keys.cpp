@@ -1,5 +1,5 @@
 #include "config/gguf/keys.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <variant>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::config {
 

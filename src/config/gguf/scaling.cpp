@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::config {
 namespace {
@@ -168,9 +168,16 @@ class ScalingReader {
     yarn_.beta_slow = positive("rope.scaling.yarn_beta_slow", yarn_.beta_slow);
     constexpr std::string_view kBlend = "rope.scaling.yarn_ext_factor";
     const std::optional<double> blend = keys_.number(kBlend);
-    // Negative: not set. Other shares of the blend are not supported.
-    if (blend && type == "yarn" && *blend >= 0.0 && *blend != 1.0)
-      keys_.refuse(kBlend, message("must be 1, got ", *blend));
+    // Negative: not set.
+    if (blend && type == "yarn" && *blend >= 0.0 && *blend != 1.0) {
+      if (architecture_.name == "grok") {
+        yarn_.extrapolation_factor = *blend;
+        source(kBlend);
+      } else {
+        notes_.push_back(
+            {keys_.path_of(kBlend), "changes nothing: llama.cpp reads it for grok only"});
+      }
+    }
     constexpr std::string_view kStored = "rope.scaling.yarn_attn_factor";
     if (keys_.number(kStored)) {
       notes_.push_back({keys_.path_of(kStored),
@@ -189,15 +196,18 @@ class ScalingReader {
   // The amplitude is g(1) = 1 + 0.1 ln factor; with a log multiplier g(mscale) / g(mscale_all_dim);
   // both times attn_factor.
   void make_yarn() {
-    if (!lists_.empty()) {
+    if (lists_.short_factor != lists_.long_factor) {
       throw Error(ErrorCode::unsupported,
                   message(keys_.file().name(), ": ", keys_.path_of(kType),
-                          " yarn cannot be combined with frequency factors: ", lists_.source));
+                          " yarn cannot be combined with factors by length: ", lists_.source));
     }
+    if (!lists_.empty()) result_.sources.push_back({"frequency_factors", lists_.source});
+    result_.frequency_factors = std::move(lists_.short_factor);
     if (!original_) keys_.refuse(kOriginalLength, "missing; yarn needs it or context_length");
     yarn_.factor = factor_;
     yarn_.original_length = *original_;
-    double amplitude = encodings::yarn_amplitude(factor_, 1.0);
+    double amplitude =
+        yarn_.extrapolation_factor == 0.0 ? 1.0 : encodings::yarn_amplitude(factor_, 1.0);
     if (log_multiplier_ != 0.0) {
       if (architecture_.log_multiplier == GgufLogMultiplier::refused) {
         keys_.refuse(kLogMultiplier, message("not supported for architecture ", architecture_.name,

@@ -15,6 +15,7 @@ namespace phasor::config {
 
 struct GgufScaling {
   encodings::RopeScaling scaling = encodings::DefaultScaling{};
+  std::vector<double> frequency_factors;  // that go with the scaling
   std::vector<Source> sources;
   // (amplitude * g(mscale_all_dim))^2 of YaRN, else 1: the factor of DeepSeek's softmax scale.
   double latent_softmax_factor = 1.0;

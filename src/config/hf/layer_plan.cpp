@@ -7,7 +7,7 @@ namespace {
 
 // Far more layers than any model has; keeps a damaged config from filling the memory.
 [[nodiscard]] std::optional<std::int64_t> layer_count(const ObjectReader& top) {
-  for (const std::string_view key : {"num_hidden_layers", "n_layer", "num_layers"}) {
+  for (const std::string_view key : {"num_hidden_layers", "n_layer", "num_layers", "n_layers"}) {
     if (const std::optional<std::int64_t> count = top.integer(key)) {
       if (*count < 1 || *count > kMaxLayers) {
         top.refuse(key, message("must be from 1 to ", kMaxLayers, ", got ", *count));
@@ -64,6 +64,39 @@ namespace {
   return plan;
 }
 
+// Layers of one type by their indices: attention among recurrent layers (Bamba), attention to an image
+// among others (Llama 3.2 Vision).
+struct ListedTypes {
+  std::string_view listed, others;
+};
+[[nodiscard]] LayerPlan read_listed_layers(const ObjectReader& top, std::string_view key,
+                                           std::optional<std::int64_t> count,
+                                           const ListedTypes& types) {
+  LayerPlan plan;
+  if (!count) return plan;
+  plan.types.assign(static_cast<std::size_t>(*count), std::string(types.others));
+  const std::vector<std::int64_t> listed = top.integers(key).value_or(std::vector<std::int64_t>());
+  for (const std::int64_t layer : listed) {
+    if (layer < 0 || layer >= *count) {
+      top.refuse(key, message("entries must be from 0 to ", *count - 1, ", got ", layer));
+    }
+    plan.types[static_cast<std::size_t>(layer)] = types.listed;
+  }
+  return plan;
+}
+
+// Cohere 2 MoE: full-attention layers with a dense feed-forward rotate, unless those layers have a pattern
+// of their own.
+void name_dense_layers(const ObjectReader& top, LayerPlan& plan) {
+  const std::int64_t pattern = top.integer("prefix_dense_sliding_window_pattern").value_or(1);
+  const std::vector<std::string> kinds =
+      top.texts("mlp_layer_types").value_or(std::vector<std::string>());
+  for (std::size_t layer = 0; layer < std::min(kinds.size(), plan.types.size()); ++layer) {
+    if (pattern == 1 && kinds[layer] == "dense" && plan.types[layer] == kFullAttention)
+      plan.types[layer] = kDenseAttention;
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> LayerPlan::layers_of(std::string_view type) const {
@@ -84,14 +117,38 @@ LayerPlan read_layer_plan(const ObjectReader& top, const RotaryFacts* family) {
     return read_unrotated(top, *family, count);
 
   LayerPlan plan;
-  if (std::optional<std::vector<std::string>> types = top.texts("layer_types")) {
-    if (count && *count != static_cast<std::int64_t>(types->size())) {
-      top.refuse("layer_types",
-                 message("must have one entry per layer (", *count, "), got ", types->size()));
+  for (const std::string_view key : {"layer_types", "layers_block_type"}) {
+    std::optional<std::vector<std::string>> types = top.texts(key);
+    if (!types) continue;
+    if (types->size() > static_cast<std::size_t>(kMaxLayers)) {
+      top.refuse(key, message("must have at most ", kMaxLayers, " entries, got ", types->size()));
     }
-    for (const std::string& type : *types) top.require_name("layer_types", type);
+    if (count && *count != static_cast<std::int64_t>(types->size())) {
+      plan.note = KeyNote{top.path_of(key), message("has ", types->size(), " entries for ", *count,
+                                                    " layers; layers are read by their index")};
+    }
+    for (const std::string& type : *types) top.require_name(key, type);
     plan.types = *std::move(types);
+    if (family != nullptr && family->quirk == Quirk::dense_rotates) name_dense_layers(top, plan);
     return plan;
+  }
+  if (top.has("attn_layer_indices")) {
+    return read_listed_layers(top, "attn_layer_indices", count, {kFullAttention, "mamba"});
+  }
+  if (top.has("cross_attention_layers")) {
+    return read_listed_layers(top, "cross_attention_layers", count,
+                              {"cross_attention", kFullAttention});
+  }
+  if (const std::optional<std::vector<std::string>> pattern = top.texts("block_types");
+      pattern && !pattern->empty()) {
+    for (const std::string& type : *pattern) top.require_name("block_types", type);
+    for (std::int64_t layer = 0; layer < count.value_or(0); ++layer)
+      plan.types.push_back((*pattern)[static_cast<std::size_t>(layer) % pattern->size()]);
+    return plan;
+  }
+  if (count && family != nullptr && family->layers != LayerRule::all_alike &&
+      family->layer_interval == 0) {
+    top.refuse_missing("layer_types", "no rule says which layers of this model are of which type");
   }
   const LayerRule rule = family == nullptr ? LayerRule::all_alike : family->layers;
   const std::int64_t interval = rule == LayerRule::all_alike ? 0 : interval_of(top, *family);
@@ -105,7 +162,7 @@ LayerPlan read_layer_plan(const ObjectReader& top, const RotaryFacts* family) {
 
 bool never_rotates(std::string_view layer_type) noexcept {
   return layer_type == "linear_attention" || layer_type == "conv" || layer_type == "mamba" ||
-         layer_type == "recurrent";
+         layer_type == "recurrent" || layer_type == "cross_attention";
 }
 
 }  // namespace phasor::config

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "phasor/config/config.hpp"
 #include "phasor/config/internal/families.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 
@@ -16,11 +17,14 @@ inline constexpr std::int64_t kMaxLayers = 100000;
 
 inline constexpr std::string_view kFullAttention = "full_attention";
 inline constexpr std::string_view kSlidingAttention = "sliding_attention";
+// Full-attention layers of Cohere 2 MoE that rotate: those with a dense feed-forward.
+inline constexpr std::string_view kDenseAttention = "dense_attention";
 
 // One type name per layer; empty when the config has neither the types nor the number of layers. If
 // the family has layers that do not rotate, the names are "rope" and "no_rope".
 struct LayerPlan {
   std::vector<std::string> types;
+  std::optional<KeyNote> note;  // the list has another length than the model
 
   // Indices of the layers of a type, ascending.
   [[nodiscard]] std::vector<std::int64_t> layers_of(std::string_view type) const;

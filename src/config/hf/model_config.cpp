@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "config/hf/layer_plan.hpp"
+#include "config/hf/layer_rope.hpp"
 #include "config/hf/model_keys.hpp"
+#include "config/hf/parts.hpp"
 #include "config/hf/rope_dictionary.hpp"
 #include "config/hf/windows.hpp"
 #include "phasor/core/internal/message_text.hpp"
@@ -18,231 +20,12 @@ namespace {
 using encodings::MropeAxes;
 using encodings::RopeSpec;
 
-constexpr std::string_view kParameters = "rope_parameters";
-constexpr std::string_view kScaling = "rope_scaling";
-
-// The rotation of the layers of one type, before it is put into a RopeSpec.
-struct LayerRope {
-  RopeDictionary dictionary;
-  std::optional<double> base;
-  std::string base_key;  // the source of the base
-  std::int64_t head_dim = 0;
-  std::string path;  // of the dictionary, for messages
-};
-
 [[nodiscard]] bool is_nested(const ObjectReader& parameters) {
   const std::vector<std::string> keys = parameters.keys();
   return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
     const Json& value = parameters.value(key);
     return value.is_object() || (value.is_null() && key.ends_with("_attention"));
   });
-}
-
-// The dictionary that all layers share: rope_parameters, rope_scaling, or both if they are equal.
-[[nodiscard]] LayerRope read_flat(const ObjectReader& top, const ModelKeys& keys) {
-  LayerRope rope;
-  rope.base = keys.base;
-  rope.base_key = keys.base_key;
-  rope.head_dim = keys.head_dim;
-  rope.path = kParameters;
-  const std::optional<ObjectReader> parameters = top.object(kParameters);
-  const std::optional<ObjectReader> scaling = top.object(kScaling);
-  if (parameters) {
-    rope.dictionary =
-        read_rope_dictionary(*parameters, DictionaryForm::rope_parameters, keys.lengths);
-  }
-  if (scaling) {
-    RopeDictionary legacy =
-        read_rope_dictionary(*scaling, DictionaryForm::rope_scaling, keys.lengths);
-    if (parameters && (legacy.scaling != rope.dictionary.scaling ||
-                       legacy.mrope_sections != rope.dictionary.mrope_sections)) {
-      top.refuse(kScaling,
-                 message("must be equal to rope_parameters, got ", shown(top.value(kScaling))));
-    }
-    if (!parameters) {
-      rope.dictionary = std::move(legacy);
-      rope.path = kScaling;
-    }
-  }
-  if (!parameters && !scaling && keys.family != nullptr &&
-      keys.family->quirk == Quirk::scaling_required) {
-    top.refuse_missing(kParameters,
-                       message("model_type ", keys.model_type, " needs it, or rope_scaling"));
-  }
-  if (rope.dictionary.base) {
-    if (keys.base && *keys.base != *rope.dictionary.base) {
-      top.refuse(keys.base_key, message("must be equal to ", rope.path, ".rope_theta ",
-                                        *rope.dictionary.base, ", got ", *keys.base));
-    }
-    rope.base = rope.dictionary.base;
-    rope.base_key = rope.path + ".rope_theta";
-  }
-  return rope;
-}
-
-[[nodiscard]] std::string width_source(const ModelKeys& keys, const LayerRope& rope) {
-  if (std::holds_alternative<encodings::ProportionalScaling>(rope.dictionary.scaling)) {
-    return "head_dim: the proportional type pairs the whole head";
-  }
-  if (keys.rotary_dim) return "rotary_dim";
-  if (rope.dictionary.partial) return rope.path + ".partial_rotary_factor";
-  if (keys.partial) return keys.partial_key.empty() ? "position_encoding_2d" : keys.partial_key;
-  const bool family_knows =
-      keys.family != nullptr && (keys.family->partial != 1.0 || keys.family->rotary_dim > 0);
-  return family_knows ? default_of(keys) : "head_dim: no key narrows it";
-}
-
-[[nodiscard]] std::vector<Source> sources_of(const ModelKeys& keys, const LayerRope& rope) {
-  std::vector<Source> sources = {{"head_dim", keys.head_dim_key},
-                                 {"rotary_dim", width_source(keys, rope)},
-                                 {"base", rope.base_key}};
-  if (keys.layout) sources.push_back({"layout", keys.layout_key});
-  sources.push_back({"scaling", rope.dictionary.type_key.empty() ? std::string("no key: unscaled")
-                                                                 : rope.dictionary.type_key});
-  if (rope.dictionary.mrope_sections) sources.push_back({"mrope", rope.path + ".mrope_section"});
-  return sources;
-}
-
-[[nodiscard]] std::string softmax_source(const ObjectReader& top, const ModelKeys& keys) {
-  switch (keys.family == nullptr ? SoftmaxRule::unknown : keys.family->softmax) {
-    case SoftmaxRule::unknown:
-      break;
-    case SoftmaxRule::head_dim:
-      return "head_dim^-1/2";
-    case SoftmaxRule::query_pre_attn_scalar:
-      return top.has("query_pre_attn_scalar") ? "query_pre_attn_scalar^-1/2"
-                                              : "query_pre_attn_scalar^-1/2, " + default_of(keys);
-    case SoftmaxRule::attention_multiplier:
-      return top.has("attention_multiplier") ? "attention_multiplier"
-                                             : "attention_multiplier, " + default_of(keys);
-    case SoftmaxRule::latent:
-      return "(qk_nope_head_dim + qk_rope_head_dim)^-1/2, times yarn's g(mscale_all_dim)^2";
-  }
-  return {};
-}
-
-[[nodiscard]] std::int64_t rotary_width(const ObjectReader& top, const ModelKeys& keys,
-                                        const LayerRope& rope) {
-  std::optional<double> partial = keys.partial;
-  if (rope.dictionary.partial) {
-    if (partial && *partial != *rope.dictionary.partial) {
-      top.refuse("partial_rotary_factor",
-                 message("must be equal to ", rope.path, ".partial_rotary_factor ",
-                         *rope.dictionary.partial, ", got ", *partial));
-    }
-    partial = rope.dictionary.partial;
-  }
-  if (partial && !(*partial > 0.0 && *partial <= 1.0)) {
-    top.refuse(rope.path + ".partial_rotary_factor",
-               message("must be above 0 and at most 1, got ", *partial));
-  }
-  const double share = partial.value_or(keys.family == nullptr ? 1.0 : keys.family->partial);
-  // Truncated, as every engine does; a result that is odd is refused later.
-  const auto width = static_cast<std::int64_t>(static_cast<double>(rope.head_dim) * share);
-  if (keys.rotary_dim) {
-    if (partial && width != *keys.rotary_dim) {
-      top.refuse("rotary_dim", message("must be head_dim * partial_rotary_factor = ", width,
-                                       ", got ", *keys.rotary_dim));
-    }
-    return *keys.rotary_dim;
-  }
-  if (!partial && keys.family != nullptr && keys.family->rotary_dim > 0)
-    return keys.family->rotary_dim;
-  return width;
-}
-
-[[nodiscard]] encodings::RopeAxes axes_of(const ObjectReader& top, const ModelKeys& keys,
-                                          const LayerRope& rope) {
-  const RopeDictionary& dictionary = rope.dictionary;
-  if (keys.axial) return encodings::AxialAxes{*keys.axial};
-  if (dictionary.axial) {
-    top.refuse(rope.path + ".rope_type",
-               message("\"axial\" is not supported for model_type \"", keys.model_type,
-                       "\": its order of axes is unknown"));
-  }
-  const std::string section_key = rope.path + ".mrope_section";
-  if (!dictionary.mrope_sections) {
-    if (keys.mrope) {
-      top.refuse_missing(section_key,
-                         message("model_type ", keys.model_type, " needs three integers"));
-    }
-    return encodings::OneAxis{};
-  }
-  MropeAxes axes;
-  axes.sections = *dictionary.mrope_sections;
-  if (dictionary.mrope_interleaved) {
-    axes.order =
-        *dictionary.mrope_interleaved ? MropeAxes::Order::interleaved : MropeAxes::Order::chunked;
-    if (keys.mrope && *keys.mrope != axes.order) {
-      top.refuse(
-          rope.path + ".mrope_interleaved",
-          message("must be ", *dictionary.mrope_interleaved ? "false" : "true", " for model_type ",
-                  keys.model_type, ", got ", *dictionary.mrope_interleaved ? "true" : "false"));
-    }
-  } else if (keys.mrope) {
-    axes.order = *keys.mrope;
-  } else {
-    top.refuse_missing(
-        rope.path + ".mrope_interleaved",
-        message("the order of the sections of model_type \"", keys.model_type, "\" is unknown"));
-  }
-  return axes;
-}
-
-[[nodiscard]] RopeSpec spec_of(const ObjectReader& top, const ModelKeys& keys,
-                               const LayerRope& rope) {
-  if (!rope.base) {
-    top.refuse_missing("rope_theta",
-                       message("expected a base, here or in ", kParameters, "; model_type \"",
-                               keys.model_type, "\" has no known default",
-                               keys.family == nullptr ? suggest_model_type(keys.model_type) : ""));
-  }
-  RopeSpec spec;
-  spec.head_dim = rope.head_dim;
-  spec.base = *rope.base;
-  spec.layout = keys.layout;
-  spec.scaling = rope.dictionary.scaling;
-  spec.axes = axes_of(top, keys, rope);
-  if (auto* proportional = std::get_if<encodings::ProportionalScaling>(&spec.scaling)) {
-    // The share is part of the scaling here: the pairing spans the whole head.
-    spec.rotary_dim = spec.head_dim;
-    if (!rope.dictionary.partial && keys.partial) proportional->proportion = *keys.partial;
-  } else {
-    spec.rotary_dim = rotary_width(top, keys, rope);
-  }
-  encodings::validate(spec);
-  return spec;
-}
-
-[[nodiscard]] double softmax_scale_of(const ObjectReader& top, const ModelKeys& keys,
-                                      std::int64_t head_dim, const std::optional<RopeSpec>& rope) {
-  const auto inverse_root = [&](std::string_view key, double value) {
-    if (!(value > 0.0)) top.refuse(key, message("must be a positive number, got ", value));
-    return 1.0 / std::sqrt(value);
-  };
-  switch (keys.family == nullptr ? SoftmaxRule::unknown : keys.family->softmax) {
-    case SoftmaxRule::unknown:
-      return 0.0;
-    case SoftmaxRule::head_dim:
-      return inverse_root("head_dim", static_cast<double>(head_dim));
-    case SoftmaxRule::query_pre_attn_scalar:
-      return inverse_root("query_pre_attn_scalar", keys.query_pre_attn_scalar.value_or(256.0));
-    case SoftmaxRule::attention_multiplier:
-      return keys.attention_multiplier.value_or(1.0);
-    case SoftmaxRule::latent:
-      break;
-  }
-  if (keys.latent_width == 0) return 0.0;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(keys.latent_width));
-  const auto* yarn = rope ? std::get_if<encodings::YarnScaling>(&rope->scaling) : nullptr;
-  if (yarn == nullptr || yarn->mscale_all_dim == 0.0) return scale;
-  const double amplitude = encodings::yarn_amplitude(yarn->factor, yarn->mscale_all_dim);
-  return scale * amplitude * amplitude;
-}
-
-[[nodiscard]] std::int64_t head_dim_of(const ModelKeys& keys, std::string_view layer_type) {
-  return layer_type == kFullAttention && keys.global_head_dim > 0 ? keys.global_head_dim
-                                                                  : keys.head_dim;
 }
 
 class GroupBuilder {
@@ -252,11 +35,9 @@ class GroupBuilder {
 
   // nullopt: these layers do not rotate; `why` is the source.
   void add(std::string_view layer_type, std::nullopt_t, const std::string& why) {
-    add(layer_type, std::optional<RopeSpec>(), {{"encoding", why}});
+    add_group(layer_type, nullptr, why);
   }
-  void add(std::string_view layer_type, const LayerRope& rope) {
-    add(layer_type, spec_of(top_, keys_, rope), sources_of(keys_, rope));
-  }
+  void add(std::string_view layer_type, const LayerRope& rope) { add_group(layer_type, &rope, {}); }
   // One group that holds every layer.
   void add_all(std::nullopt_t, const std::string& why) {
     add("", std::nullopt, why);
@@ -269,16 +50,9 @@ class GroupBuilder {
   [[nodiscard]] std::vector<LayerGroup> take() { return std::move(groups_); }
 
  private:
-  void add(std::string_view layer_type, std::optional<RopeSpec> rope, std::vector<Source> sources) {
-    LayerGroup group;
-    group.layer_type = layer_type;
-    group.layers = plan_.layers_of(layer_type);
-    group.softmax_scale = softmax_scale_of(top_, keys_, head_dim_of(keys_, layer_type), rope);
-    group.rope = std::move(rope);
-    group.sources = std::move(sources);
-    if (group.softmax_scale != 0.0)
-      group.sources.push_back({"softmax_scale", softmax_source(top_, keys_)});
-    groups_.push_back(std::move(group));
+  void add_group(std::string_view layer_type, const LayerRope* rope, const std::string& why) {
+    groups_.push_back(group_of(top_, keys_, layer_type, rope, why));
+    groups_.back().layers = plan_.layers_of(layer_type);
   }
   void take_all_layers() {
     groups_.back().layers.resize(plan_.types.size());
@@ -315,10 +89,10 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
 [[nodiscard]] std::vector<LayerGroup> nested_groups(const ObjectReader& top, const ModelKeys& keys,
                                                     const LayerPlan& plan,
                                                     std::vector<KeyNote>& notes) {
-  const ObjectReader parameters = *top.object(kParameters);
+  const ObjectReader parameters = *top.object(kRopeParameters);
   if (plan.uses("rope") || plan.uses("no_rope")) {
-    top.refuse(kParameters, message("must be one dictionary for model_type ", keys.model_type,
-                                    ", got one per layer type"));
+    top.refuse(kRopeParameters, message("must be one dictionary for model_type ", keys.model_type,
+                                        ", got one per layer type"));
   }
   GroupBuilder builder(top, keys, plan);
   std::vector<std::string> types = parameters.keys();
@@ -354,15 +128,15 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     builder.add(type, rope);
     notes.insert(notes.end(), rope.dictionary.notes.begin(), rope.dictionary.notes.end());
   }
-  if (const std::optional<ObjectReader> scaling = top.object(kScaling)) {
+  if (const std::optional<ObjectReader> scaling = top.object(kRopeScaling)) {
     const RopeDictionary legacy =
         read_rope_dictionary(*scaling, DictionaryForm::rope_scaling, keys.lengths);
     const std::optional<ObjectReader> full = parameters.object(kFullAttention);
     if (!full ||
         read_rope_dictionary(*full, DictionaryForm::rope_parameters, keys.lengths).scaling !=
             legacy.scaling) {
-      top.refuse(kScaling, message("must be equal to rope_parameters.full_attention, got ",
-                                   shown(top.value(kScaling))));
+      top.refuse(kRopeScaling, message("must be equal to rope_parameters.full_attention, got ",
+                                       shown(top.value(kRopeScaling))));
     }
   }
   add_types_that_never_rotate(plan, builder);
@@ -391,6 +165,58 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   return builder.take();
 }
 
+// layer_rope_theta: a base for each layer, 0 for one that does not rotate.
+[[nodiscard]] std::vector<LayerGroup> listed_groups(const ObjectReader& top, const ModelKeys& keys,
+                                                    const LayerPlan& layers,
+                                                    const LayerRope& shared) {
+  constexpr std::string_view kKey = "layer_rope_theta";
+  if (!layers.types.empty() && layers.types.size() != keys.layer_bases.size()) {
+    top.refuse(kKey, message("must have one entry per layer (", layers.types.size(), "), got ",
+                             keys.layer_bases.size()));
+  }
+  const auto name_of_base = [](double base) {
+    return base == 0.0 ? std::string("no_rope") : message("base ", base);
+  };
+  LayerPlan plan;
+  for (const double base : keys.layer_bases) {
+    if (base != 0.0 && keys.family != nullptr && keys.family->quirk == Quirk::one_listed_base &&
+        shared.base && base != *shared.base) {
+      top.refuse(kKey, message("entries must be 0 or the base ", *shared.base, " of model_type ",
+                               keys.model_type, ", got ", base));
+    }
+    plan.types.push_back(name_of_base(base));
+  }
+  GroupBuilder builder(top, keys, plan);
+  const auto rope_of_base = [&](double base) {
+    LayerRope rope = shared;
+    rope.base = base;
+    rope.base_key = kKey;
+    return rope;
+  };
+  const std::string not_rotated = message(kKey, " is 0");
+  const double first = keys.layer_bases.front();
+  if (std::all_of(keys.layer_bases.begin(), keys.layer_bases.end(),
+                  [&](double base) { return base == first; })) {
+    if (first == 0.0) {
+      builder.add_all(std::nullopt, not_rotated);
+    } else {
+      builder.add_all(rope_of_base(first));
+    }
+    return builder.take();
+  }
+  std::vector<double> done;
+  for (const double base : keys.layer_bases) {
+    if (std::find(done.begin(), done.end(), base) != done.end()) continue;
+    done.push_back(base);
+    if (base == 0.0) {
+      builder.add(name_of_base(base), std::nullopt, not_rotated);
+    } else {
+      builder.add(name_of_base(base), rope_of_base(base));
+    }
+  }
+  return builder.take();
+}
+
 [[nodiscard]] std::vector<LayerGroup> flat_groups(const ObjectReader& top, const ModelKeys& keys,
                                                   const LayerPlan& plan,
                                                   std::vector<KeyNote>& notes) {
@@ -400,6 +226,7 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
     rope.base = keys.family->base;
     rope.base_key = default_of(keys);
   }
+  if (!keys.layer_bases.empty()) return listed_groups(top, keys, plan, rope);
   LayerRule rule = keys.family == nullptr ? LayerRule::all_alike : keys.family->layers;
   if (keys.family != nullptr && keys.family->quirk == Quirk::rotates_without_window &&
       !top.has("sliding_window")) {
@@ -411,10 +238,13 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   }
   GroupBuilder builder(top, keys, plan);
   if (rule == LayerRule::full_unrotated) {
-    refuse_other_types(top, plan, {std::string(kFullAttention), std::string(kSlidingAttention)});
+    refuse_other_types(top, plan,
+                       {std::string(kFullAttention), std::string(kSlidingAttention),
+                        std::string(kDenseAttention)});
     builder.add(kFullAttention, std::nullopt,
                 "model_type " + keys.model_type + ": full-attention layers do not rotate");
     builder.add(kSlidingAttention, rope);
+    if (plan.uses(kDenseAttention)) builder.add(kDenseAttention, rope);
   } else if (rule == LayerRule::skip_interval) {
     builder.add("rope", rope);
     builder.add(
@@ -442,30 +272,36 @@ void refuse_unknown_position_keys(const ObjectReader& top) {
   }
 }
 
-// A model of text and images: the text part is read, and outer keys about positions must be equal to
-// those of that part.
-[[nodiscard]] ModelConfig read_text_part(const ObjectReader& top) {
-  const Json& text = top.value("text_config");
-  Json inner = text;
-  if (!inner.contains("model_type") && top.has("model_type"))
-    inner["model_type"] = top.value("model_type");
-  for (const std::string& key : top.keys()) {
-    if (!is_about_positions(key) || top.value(key).is_null()) continue;
-    if (!text.contains(key) || text[key] != top.value(key)) {
-      top.refuse(key,
-                 message("must be equal to text_config.", key, ", got ", shown(top.value(key))));
-    }
+// Bamba and Falcon-H1 repeat the width that rotates; their code does not read the key.
+void note_repeated_width(const ObjectReader& top, const ModelKeys& keys, ModelConfig& config) {
+  constexpr std::string_view kKey = "attn_rotary_emb";
+  if (keys.family == nullptr || keys.family->quirk != Quirk::repeats_width) return;
+  const std::optional<std::int64_t> width = top.integer(kKey);
+  for (const LayerGroup& group : config.groups) {
+    if (!width || !group.rope || group.rope->rotary_dim == *width) continue;
+    config.notes.push_back(
+        {top.path_of(kKey), message("not used: model_type ", keys.model_type, " rotates ",
+                                    group.rope->rotary_dim, " features, not ", *width)});
+    return;
   }
-  ModelConfig config = read_model_config(ObjectReader(inner, "text_config"));
-  config.notes.push_back(
-      {"text_config", "only this part is read, not the parts for images and sound"});
-  return config;
 }
 
-}  // namespace
+// Molmo 2: layers outside this list have the unscaled frequencies.
+void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
+                         const ModelConfig& config) {
+  constexpr std::string_view kKey = "rope_scaling_layers";
+  const std::optional<std::vector<std::int64_t>> layers = top.integers(kKey);
+  const auto scaled = [](const LayerGroup& group) {
+    return group.rope && !std::holds_alternative<encodings::DefaultScaling>(group.rope->scaling);
+  };
+  if (layers && layers->size() < plan.types.size() &&
+      std::any_of(config.groups.begin(), config.groups.end(), scaled)) {
+    top.refuse_as(ErrorCode::unsupported, kKey,
+                  message("must list every layer (", plan.types.size(), "), got ", layers->size()));
+  }
+}
 
-ModelConfig read_model_config(const ObjectReader& top) {
-  if (top.object("text_config")) return read_text_part(top);
+[[nodiscard]] ModelConfig read_one_model(const ObjectReader& top) {
   const ModelKeys keys = read_model_keys(top);
   const LayerPlan plan = read_layer_plan(top, keys.family);
   ModelConfig config;
@@ -476,21 +312,81 @@ ModelConfig read_model_config(const ObjectReader& top) {
   config.head_dim = keys.head_dim;
   config.heads = keys.heads;
   config.key_heads = keys.key_heads ? keys.key_heads : keys.heads;
-  const std::optional<ObjectReader> parameters = top.object(kParameters);
-  if (keys.no_positions) {
+  config.other_positions = keys.other_positions;
+  const std::optional<ObjectReader> parameters = top.object(kRopeParameters);
+  if (!keys.no_rotation.empty()) {
     GroupBuilder builder(top, keys, plan);
-    builder.add_all(std::nullopt, "position_embedding_type is \"nope\"");
+    builder.add_all(std::nullopt, keys.no_rotation);
     config.groups = builder.take();
-    for (const std::string_view key : {kParameters, kScaling}) top.mark_understood(key);
+    for (const std::string_view key : {kRopeParameters, kRopeScaling}) top.mark_understood(key);
   } else if (parameters && is_nested(*parameters)) {
     config.groups = nested_groups(top, keys, plan, config.notes);
   } else {
     config.groups = flat_groups(top, keys, plan, config.notes);
   }
+  if (plan.note) config.notes.push_back(*plan.note);
+  note_repeated_width(top, keys, config);
+  if (const Family* row = find_family(keys.model_type); row != nullptr && !row->unsupported.empty())
+    config.notes.push_back({top.path_of("model_type"), std::string(row->unsupported)});
+  check_scaled_layers(top, plan, config);
   apply_windows(top, keys.family, plan, config);
   refuse_unknown_position_keys(top);
   config.unread_keys = top.keys_not_understood();
   return config;
+}
+
+// A model that is known to rotate nothing.
+[[nodiscard]] ModelConfig without_rotation(const ObjectReader& top, const Family& row) {
+  for (const std::string_view key : {"rope_theta", "rope_parameters", "rope_scaling", "rotary_dim",
+                                     "position_embedding_type", "position_embeddings_type"}) {
+    const Json& value = top.value(key);
+    const bool says_so = value.is_string()
+                             ? value.get<std::string>().find("rot") != std::string::npos
+                             : !value.is_null();
+    if (says_so) {
+      top.refuse_as(ErrorCode::unsupported, key,
+                    message("model_type ", row.model_type, " is known with ", row.other_positions,
+                            ", not with rotation, got ", shown(value)));
+    }
+  }
+  ModelConfig config;
+  config.model_type = row.model_type;
+  config.other_positions = row.other_positions;
+  LayerGroup group;
+  group.sources = {{"encoding", message("model_type ", row.model_type, ": ", row.other_positions)}};
+  // Some count the layers of each of their parts.
+  if (top.value("num_hidden_layers").is_number())
+    group.layers.resize(read_layer_plan(top, nullptr).types.size());
+  std::iota(group.layers.begin(), group.layers.end(), std::int64_t{0});
+  config.groups.push_back(std::move(group));
+  config.unread_keys = top.keys_not_understood();
+  return config;
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const ObjectReader& top) {
+  const std::string type = top.text("model_type").value_or("");
+  top.require_name("model_type", type);
+  try {
+    if (const std::optional<std::string> part = part_to_read(top))
+      return read_part(top, *part, read_model_config);
+    const Family* const row = find_family(type);
+    if (row != nullptr && !row->unsupported.empty() && !row->rotary) {
+      top.refuse_as(ErrorCode::unsupported, "model_type",
+                    message("\"", type, "\" is not supported: ", row->unsupported));
+    }
+    if (row != nullptr && !row->other_positions.empty()) return without_rotation(top, *row);
+    return read_one_model(top);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    // A part has named itself.
+    if (type.empty() || text.find(type) != std::string::npos ||
+        text.find("(model_type ") != std::string::npos) {
+      throw;
+    }
+    throw Error(error.code(), message(text, " (model_type ", type, ")"));
+  }
 }
 
 }  // namespace phasor::config

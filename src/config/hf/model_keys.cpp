@@ -1,6 +1,6 @@
 #include "config/hf/model_keys.hpp"
 
-#include <array>
+#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -50,8 +50,8 @@ struct NamedNumber {
 }
 
 void read_lengths(const ObjectReader& top, ModelKeys& keys) {
-  keys.lengths.max_position =
-      first_integer(top, {"max_position_embeddings", "n_positions"}, &keys.length_key);
+  keys.lengths.max_position = first_integer(
+      top, {"max_position_embeddings", "n_positions", "max_seq_len"}, &keys.length_key);
   if (!keys.lengths.max_position && has_quirk(keys, Quirk::rope_ratio)) {
     keys.lengths.max_position =
         first_integer(top, {"seq_length", "max_sequence_length"}, &keys.length_key);
@@ -59,27 +59,63 @@ void read_lengths(const ObjectReader& top, ModelKeys& keys) {
   keys.lengths.original = first_integer(top, {"original_max_position_embeddings"});
 }
 
+// Layers with a head of their own (Gemma 4): {"05": {"head_dim": 512}}. Full-attention layers may have
+// one; anything else is refused.
+void read_layer_heads(const ObjectReader& top, ModelKeys& keys) {
+  constexpr std::string_view kKey = "per_layer_config";
+  const std::optional<ObjectReader> layers = top.object(kKey);
+  if (!layers) return;
+  const auto unsupported = [&](const std::string& key) {
+    top.refuse_as(ErrorCode::unsupported, kKey,
+                  message("only the full-attention layers, all of them, may have a head_dim of "
+                          "their own, got ",
+                          shown(top.value(kKey)), key.empty() ? "" : " at " + key));
+  };
+  const std::vector<std::string> types =
+      top.texts("layer_types").value_or(std::vector<std::string>());
+  std::int64_t with_own = 0;
+  for (const std::string& key : layers->keys()) {
+    const std::optional<ObjectReader> entry = layers->object(key);
+    const std::optional<std::int64_t> width =
+        entry ? first_integer(*entry, {"head_dim"}) : std::nullopt;
+    if (!width) continue;
+    const bool digits = key.find_first_not_of("0123456789") == std::string::npos && key.size() < 7;
+    const std::size_t layer = digits ? std::stoul(key) : types.size();
+    if (layer >= types.size() || types[layer] != "full_attention" ||
+        (with_own > 0 && keys.global_head_dim != *width)) {
+      unsupported(key);
+    }
+    keys.global_head_dim = *width;
+    ++with_own;
+  }
+  if (with_own > 0 && with_own != std::count(types.begin(), types.end(), "full_attention"))
+    unsupported("");
+}
+
 void read_heads(const ObjectReader& top, ModelKeys& keys) {
-  keys.heads = first_integer(top, {"num_attention_heads", "n_head", "num_heads"}, &keys.heads_key);
+  keys.heads = first_integer(
+      top, {"num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_num_attention_heads"},
+      &keys.heads_key);
   keys.key_heads = first_integer(top, {"num_key_value_heads", "multi_query_group_num"});
   const bool latent_family = keys.family != nullptr && keys.family->softmax == SoftmaxRule::latent;
   if (latent_family || top.has("qk_rope_head_dim")) {
     const std::optional<std::int64_t> rotating =
         first_integer(top, {"qk_rope_head_dim"}, &keys.head_dim_key);
     if (!rotating) top.refuse_missing("qk_rope_head_dim", "latent attention needs it");
+    keys.latent = true;
     keys.head_dim = *rotating;
     keys.latent_width = *rotating + top.integer("qk_nope_head_dim").value_or(0);
     if (!top.has("qk_nope_head_dim")) keys.latent_width = 0;
     return;
   }
   std::optional<std::int64_t> head_dim = first_integer(top, {"head_dim"}, &keys.head_dim_key);
-  if (!head_dim && has_quirk(keys, Quirk::rope_ratio))
-    head_dim = first_integer(top, {"kv_channels"}, &keys.head_dim_key);
+  if (!head_dim && keys.family != nullptr)
+    head_dim = first_integer(top, {keys.family->head_dim_key}, &keys.head_dim_key);
   // embed_dim first: in Qwen2-VL's vision tower, hidden_size is the width of the text model it
   // feeds.
   std::string width_key;
   const std::optional<std::int64_t> width =
-      first_integer(top, {"embed_dim", "n_embd", "hidden_size"}, &width_key);
+      first_integer(top, {"embed_dim", "n_embd", "hidden_size", "d_model"}, &width_key);
   const std::optional<std::int64_t>& heads = keys.heads;
   if (!head_dim && keys.family != nullptr && keys.family->head_dim > 0) {
     head_dim = keys.family->head_dim;
@@ -98,6 +134,7 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
   }
   keys.head_dim = *head_dim;
   keys.global_head_dim = first_integer(top, {"global_head_dim"}).value_or(0);
+  read_layer_heads(top, keys);
 }
 
 // Position encodings other than RoPE, which are refused, and flags that only confirm RoPE.
@@ -115,16 +152,22 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
     if (!top.flag(key).value_or(true)) unsupported(key, "true");
   }
   if (const std::optional<std::string> type = top.text("position_embedding_type")) {
-    keys.no_positions = *type == "nope";
+    if (*type == "nope") keys.no_rotation = "position_embedding_type is \"nope\"";
+    if (*type == "absolute" && has_quirk(keys, Quirk::learned_if_absolute)) {
+      keys.no_rotation = "position_embedding_type is \"absolute\"";
+      keys.other_positions = "learned positions";
+    }
     const bool stale = has_quirk(keys, Quirk::absolute_is_stale) && *type == "absolute";
     // Cohere's name for the interleaved layout.
     const bool interleaved = *type == "rope_gptj" && keys.family != nullptr &&
                              keys.family->layout == core::PairLayout::interleaved;
     const bool rotary = *type == "rotary" || *type == "rope" || interleaved;
-    if (!rotary && !keys.no_positions && !stale) {
+    if (!rotary && keys.no_rotation.empty() && !stale) {
       unsupported("position_embedding_type", "rotary, rope or nope");
     }
   }
+  if (has_quirk(keys, Quirk::optional_rotation) && !top.flag("use_mem_rope").value_or(false))
+    keys.no_rotation = "use_mem_rope is not true";
   if (top.flag("use_mrope").value_or(false) && !keys.mrope) {
     unsupported("use_mrope", "false for this model_type");
   }
@@ -163,6 +206,19 @@ void read_base(const ObjectReader& top, ModelKeys& keys) {
     keys.base = base->value;
     keys.base_key = base->key;
   }
+  // DBRX keeps its attention's keys apart.
+  if (const std::optional<ObjectReader> attention = top.object("attn_config")) {
+    if (!keys.key_heads) keys.key_heads = first_integer(*attention, {"kv_n_heads"});
+    const std::optional<double> inner = attention->number("rope_theta");
+    if (inner && keys.base && *inner != *keys.base) {
+      top.refuse(keys.base_key,
+                 message("must be equal to attn_config.rope_theta ", *inner, ", got ", *keys.base));
+    }
+    if (inner) {
+      keys.base = inner;
+      keys.base_key = attention->path_of("rope_theta");
+    }
+  }
 }
 
 void read_width(const ObjectReader& top, ModelKeys& keys) {
@@ -175,9 +231,22 @@ void read_width(const ObjectReader& top, ModelKeys& keys) {
     keys.partial = partial->value;
     keys.partial_key = partial->key;
   }
+  if (has_quirk(keys, Quirk::ignores_rotary_dim)) {
+    top.mark_understood("rotary_dim");
+    return;
+  }
   keys.rotary_dim = top.integer("rotary_dim");
   if (!keys.rotary_dim && top.has_even_null("rotary_dim")) {
     top.refuse("rotary_dim", "must be an integer, got null");
+  }
+}
+
+// layer_rope_theta: a base for each layer, 0 for one that does not rotate.
+void read_layer_bases(const ObjectReader& top, ModelKeys& keys) {
+  keys.layer_bases = top.numbers("layer_rope_theta").value_or(std::vector<double>());
+  for (const double base : keys.layer_bases) {
+    if (!(base >= 0.0))
+      top.refuse("layer_rope_theta", message("entries must not be negative, got ", base));
   }
 }
 
@@ -253,6 +322,7 @@ ModelKeys read_model_keys(const ObjectReader& top) {
   read_lengths(top, keys);
   read_heads(top, keys);
   read_base(top, keys);
+  read_layer_bases(top, keys);
   read_width(top, keys);
   read_layout(top, keys);
   read_chatglm(top, keys);
@@ -262,6 +332,8 @@ ModelKeys read_model_keys(const ObjectReader& top) {
 }
 
 bool is_about_positions(std::string_view key) noexcept {
+  // How positions of sound are counted, and dropout of a table that is added to the input.
+  if (key == "position_id_per_seconds" || key == "dropout_positions") return false;
   for (const std::string_view word : {"rope", "rotary", "alibi", "position", "ntk"}) {
     if (key.find(word) != std::string_view::npos) return true;
   }

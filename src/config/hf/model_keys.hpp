@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/hf/rope_dictionary.hpp"
 #include "phasor/config/internal/families.hpp"
@@ -18,7 +19,8 @@ struct ModelKeys {
 
   std::int64_t head_dim = 0;         // of the rotating part where attention is latent
   std::int64_t global_head_dim = 0;  // of full-attention layers (Gemma 4); 0: the same
-  std::int64_t latent_width = 0;  // qk_nope_head_dim + qk_rope_head_dim; 0: attention is not latent
+  bool latent = false;               // attention is latent: head_dim is its rotating part
+  std::int64_t latent_width = 0;     // qk_nope_head_dim + qk_rope_head_dim; 0: not known
 
   std::optional<double> base;
   std::string base_key;  // the key that gave it, for messages
@@ -34,7 +36,11 @@ struct ModelKeys {
   std::optional<double> attention_multiplier;
   std::optional<std::int64_t> heads, key_heads;
   bool rotates_values = false;
-  bool no_positions = false;  // position_embedding_type "nope"
+  // Why nothing rotates, by the key that says so; empty: layers rotate.
+  std::string no_rotation;
+  std::string other_positions;  // as in ModelConfig
+  // layer_rope_theta: the base of each layer, 0 for one that does not rotate; empty: not given.
+  std::vector<double> layer_bases;
 };
 
 // The source of a number that no key gave: the table of families.

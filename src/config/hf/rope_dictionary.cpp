@@ -1,6 +1,6 @@
 #include "config/hf/rope_dictionary.hpp"
 
-#include <array>
+#include <algorithm>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -113,17 +113,6 @@ class DictionaryReader {
   RopeScaling scaling_;
 };
 
-// Keys that some configs give with a type whose formula does not use them.
-[[nodiscard]] std::span<const std::string_view> unused_keys(const RopeScaling& scaling) {
-  static constexpr std::array<std::string_view, 4> kOfYarn = {"beta_fast", "beta_slow", "mscale",
-                                                              "mscale_all_dim"};
-  static constexpr std::array<std::string_view, 1> kOfTraining = {kFinetuned};
-  const auto* const dynamic = std::get_if<encodings::DynamicScaling>(&scaling);
-  if (dynamic != nullptr && dynamic->alpha) return kOfYarn;  // Hunyuan
-  if (std::holds_alternative<encodings::YarnScaling>(scaling)) return kOfTraining;
-  return {};
-}
-
 // Keys that were read and do not change any number.
 [[nodiscard]] std::vector<KeyNote> idle_keys(const ObjectReader& reader, const RopeScaling& scaling,
                                              const Lengths& lengths) {
@@ -136,16 +125,13 @@ class DictionaryReader {
     note(kOriginal, message("overridden by the top-level ", kOriginal, " ", *lengths.original));
   }
   if (const auto* dynamic = std::get_if<encodings::DynamicScaling>(&scaling)) {
-    for (const std::string_view key : unused_keys(scaling)) {
-      note(key, "a key of yarn; the dynamic type does not read it");
-    }
     if (dynamic->alpha) note(kFactor, "not used together with alpha");
     note(kOriginal, dynamic->alpha ? "not used together with alpha"
                                    : "not used: the length is measured against "
                                      "max_position_embeddings, as Hugging Face does");
   }
   if (const auto* yarn = std::get_if<encodings::YarnScaling>(&scaling)) {
-    note(kFinetuned, "describes the training; changes nothing");
+    if (reader.flag(kFinetuned)) note(kFinetuned, "describes the training; changes nothing");
     const bool both = yarn->mscale != 0.0 && yarn->mscale_all_dim != 0.0;
     for (const std::string_view key : {"mscale", "mscale_all_dim"}) {
       if (yarn->attention_factor) {
@@ -203,18 +189,21 @@ class DictionaryReader {
   return std::string(name);
 }
 
+// The types whose formula reads a key, as text; empty: none does.
+[[nodiscard]] std::string readers_of(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const ScalingType* type : encodings::scaling_types()) {
+    const std::vector<std::string_view> keys = keys_of(type->fields);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) names.push_back(type->name);
+  }
+  return core::list_text(names);
+}
+
 [[noreturn]] void refuse_key(const ObjectReader& reader, const std::string& key,
                              const RopeScaling& scaling, std::string_view type,
                              DictionaryForm form) {
-  if (key == "llama_4_scaling_beta") {
-    reader.refuse_as(
-        ErrorCode::unsupported, key,
-        message("scaling of queries by position is not supported, got ", shown(reader.value(key))));
-  }
   const bool plain = form == DictionaryForm::plain_scaling;
   std::vector<std::string_view> known = keys_of(encodings::type_of(scaling).fields);
-  const std::span<const std::string_view> unused = unused_keys(scaling);
-  known.insert(known.end(), unused.begin(), unused.end());
   if (plain) {
     known.push_back("type");
   } else {
@@ -223,7 +212,16 @@ class DictionaryReader {
       known.insert(known.end(), {"partial_rotary_factor", "mrope_section", "mrope_interleaved"});
   }
   std::string hint = core::did_you_mean(key, known);
+  if (hint.empty() && !plain) {
+    std::vector<std::string_view> elsewhere;
+    for (const ScalingType* other : encodings::scaling_types()) {
+      const std::vector<std::string_view> keys = keys_of(other->fields);
+      elsewhere.insert(elsewhere.end(), keys.begin(), keys.end());
+    }
+    hint = core::did_you_mean(key, elsewhere);
+  }
   if (key == "attn_factor") hint = "; did you mean \"attention_factor\"?";
+  if (key == "ext_factor") hint = "; did you mean \"extrapolation_factor\"?";
   if (plain && key == "rope_theta") hint = "; a plain spec has \"base\" outside scaling";
   if (plain && key == "partial_rotary_factor")
     hint = "; a plain spec has \"rotary_dim\" outside scaling";
@@ -242,10 +240,6 @@ RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm f
   const ScalingType& type =
       dictionary.axial ? *encodings::scaling_types().front() : *encodings::find_scaling_type(name);
   dictionary.scaling = DictionaryReader(reader, type, lengths).read();
-  for (const std::string_view key : unused_keys(dictionary.scaling)) {
-    static_cast<void>(
-        read_value(reader, key, key == kFinetuned ? FieldType::flag : FieldType::number));
-  }
   dictionary.notes = idle_keys(reader, dictionary.scaling, lengths);
   for (const std::string_view key : {"type", "rope_type"}) {
     if (const std::optional<std::string> given = reader.text(key)) {
@@ -264,6 +258,10 @@ RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm f
       dictionary.mrope_sections = reader.integers("mrope_section");
       dictionary.mrope_interleaved = reader.flag("mrope_interleaved");
     }
+    dictionary.query_beta = reader.number("llama_4_scaling_beta");
+    if (dictionary.query_beta) dictionary.query_length = original_length(reader, lengths);
+    // Ministral 3 repeats the length of the top level.
+    static_cast<void>(reader.integer("max_position_embeddings"));
     const auto old_type = reader.text("type");
     if (old_type && *old_type == "mrope" && !dictionary.mrope_sections) {
       reader.refuse("mrope_section", "missing key: type mrope needs three integers");
@@ -272,8 +270,16 @@ RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm f
       reader.refuse("mrope_section", "missing key: mrope_interleaved needs three integers");
     }
   }
-  const std::vector<std::string> rest = reader.keys_not_understood();
-  if (!rest.empty()) refuse_key(reader, rest.front(), dictionary.scaling, name, form);
+  for (const std::string& key : reader.keys_not_understood()) {
+    // A plain spec is written for Phasor alone: there, such a key is a mistake.
+    const std::string readers =
+        form == DictionaryForm::plain_scaling ? std::string() : readers_of(key);
+    if (readers.empty()) refuse_key(reader, key, dictionary.scaling, name, form);
+    if (reader.value(key).is_null()) continue;
+    dictionary.notes.push_back({reader.path_of(key),
+                                message("a key of ", readers, "; type ", name, " does not read it"),
+                                true});
+  }
   return dictionary;
 }
 

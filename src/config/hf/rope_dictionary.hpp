@@ -31,6 +31,8 @@ struct RopeDictionary {
   std::optional<double> partial;  // for proportional: its proportion, already in `scaling`
   std::optional<std::vector<std::int64_t>> mrope_sections;
   std::optional<bool> mrope_interleaved;
+  std::optional<double> query_beta;  // llama_4_scaling_beta, and the length that it counts in
+  std::optional<std::int64_t> query_length;
   std::string type_key;             // path of the key that gave the type; empty: none did
   std::vector<KeyNote> notes = {};  // keys that change nothing, or not what their name says
 };

@@ -1,4 +1,4 @@
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <cmath>
 
@@ -11,14 +11,14 @@ namespace phasor::core {
 void check_angle_range(const char* where, const Frequencies& frequencies, double low, double high) {
   const double farthest = std::fmax(std::fabs(low), std::fabs(high));
   if (!(farthest < kMaxPosition)) {
-    throw Error(ErrorCode::out_of_range,
-                message(where, ": positions must be below 2^53 in magnitude, got ",
-                        std::fabs(low) > std::fabs(high) ? low : high));
+    refuse(ErrorCode::out_of_range,
+           message(where, ": positions must be below 2^53 in magnitude, got ",
+                   std::fabs(low) > std::fabs(high) ? low : high));
   }
   if (!(farthest * frequencies.largest() <= kMaxAngle)) {
-    throw Error(ErrorCode::out_of_range,
-                message(where, ": position x frequency must be at most 2^48 rad, got position ",
-                        farthest, " with frequency ", frequencies.largest()));
+    refuse(ErrorCode::out_of_range,
+           message(where, ": position x frequency must be at most 2^48 rad, got position ",
+                   farthest, " with frequency ", frequencies.largest()));
   }
 }
 
@@ -34,20 +34,18 @@ template <class T>
 void check(const Frequencies& frequencies, std::span<const double> positions, std::span<T> cos,
            std::span<T> sin) {
   if (static_cast<int>(positions.size()) != frequencies.axis_count()) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("cos_sin: positions must be ", frequencies.axis_count(),
-                        ", one per axis, got ", positions.size()));
+    refuse(ErrorCode::shape_mismatch,
+           message("cos_sin: positions must be ", frequencies.axis_count(), ", one per axis, got ",
+                   positions.size()));
   }
   const auto pairs = static_cast<std::size_t>(frequencies.pairs());
   if (cos.size() != pairs || sin.size() != pairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("cos_sin: cos and sin must have ", pairs, " entries, got ", cos.size(),
-                        " and ", sin.size()));
+    refuse(ErrorCode::shape_mismatch, message("cos_sin: cos and sin must have ", pairs,
+                                              " entries, got ", cos.size(), " and ", sin.size()));
   }
   for (const double position : positions) {
     if (!std::isfinite(position)) {
-      throw Error(ErrorCode::invalid_argument,
-                  message("cos_sin: positions must be finite, got ", position));
+      refuse(message("cos_sin: positions must be finite, got ", position));
     }
     check_angle_range("cos_sin", frequencies, position, position);
   }

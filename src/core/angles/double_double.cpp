@@ -1,5 +1,7 @@
 #include "phasor/core/internal/double_double.hpp"
 
+#include <array>
+
 namespace phasor::core {
 namespace {
 
@@ -29,6 +31,21 @@ DoubleDouble log(DoubleDouble x) {
   DoubleDouble y = std::log(x.high);
   for (int step = 0; step < 2; ++step) y = y + (x * exp(-y) - 1.0);
   return y;
+}
+
+std::vector<DoubleDouble> powers(DoubleDouble log_step, std::int64_t count) {
+  // An exponential costs about as much as forty products: one starts each run, and products with the
+  // first powers give the rest. A power is a product of at most five others, each rounded to 2^-102.
+  constexpr std::size_t kRun = 16;
+  std::array<DoubleDouble, kRun> first{1.0, exp(log_step)};
+  for (std::size_t j = 2; j < kRun; ++j) first[j] = first[j / 2] * first[j - j / 2];
+  std::vector<DoubleDouble> all(static_cast<std::size_t>(count));
+  DoubleDouble start;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i % kRun == 0) start = exp(log_step * static_cast<double>(i));
+    all[i] = start * first[i % kRun];
+  }
+  return all;
 }
 
 }  // namespace phasor::core

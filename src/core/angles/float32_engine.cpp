@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "phasor/core/internal/stored.hpp"
+
 namespace phasor::core {
 
 void float32_row(const Frequencies& frequencies, const double* positions, float* cos,
@@ -20,51 +22,23 @@ void float32_row(const Frequencies& frequencies, const double* positions, float*
 
 namespace {
 
-struct StorageF64 {
-  using Element = double;
-  using Number = double;
-  static double read(double value) { return value; }
-  static double round(double value) { return value; }
-  static double write(double value) { return value; }
-};
-struct StorageF32 {
-  using Element = float;
-  using Number = float;
-  static float read(float value) { return value; }
-  static float round(float value) { return value; }
-  static float write(float value) { return value; }
-};
-struct StorageF16 {
-  using Element = Half;
-  using Number = float;
-  static float read(Half value) { return to_float(value); }
-  static float round(float value) { return to_float(to_half(value)); }
-  static Half write(float value) { return to_half(value); }
-};
-struct StorageBf16 {
-  using Element = BFloat16;
-  using Number = float;
-  static float read(BFloat16 value) { return to_float(value); }
-  static float round(float value) { return to_float(to_bfloat16(value)); }
-  static BFloat16 write(float value) { return to_bfloat16(value); }
-};
-
-template <class Storage>
+template <class Element>
 void rotate(PairLayout layout, const kernels::Heads& heads, std::int64_t pairs, const float* cos,
             const float* sin) noexcept {
-  using Number = typename Storage::Number;
-  const auto* in = static_cast<const typename Storage::Element*>(heads.in);
-  auto* out = static_cast<typename Storage::Element*>(heads.out);
+  using Number = decltype(widened(Element{}));
+  const auto* in = static_cast<const Element*>(heads.in);
+  auto* out = static_cast<Element*>(heads.out);
+  const auto round = [](Number x) { return widened(stored<Element>(x)); };
   const bool half = layout == PairLayout::half;
-  const auto product = [half](Number x, Number y) { return half ? Storage::round(x * y) : x * y; };
+  const auto product = [&](Number x, Number y) { return half ? round(x * y) : x * y; };
   for (std::int64_t head = 0; head < heads.heads; ++head) {
     for (std::int64_t i = 0; i < pairs; ++i) {
       const std::int64_t at_a = half ? i : 2 * i;
       const std::int64_t at_b = half ? i + pairs : 2 * i + 1;
-      const Number a = Storage::read(in[at_a]), b = Storage::read(in[at_b]);
-      const Number c = Storage::round(cos[i]), s = Storage::round(sin[i]);
-      out[at_a] = Storage::write(product(a, c) - product(b, s));  // (34)
-      out[at_b] = Storage::write(product(b, c) + product(a, s));
+      const Number a = widened(in[at_a]), b = widened(in[at_b]);
+      const Number c = round(cos[i]), s = round(sin[i]);
+      out[at_a] = stored<Element>(product(a, c) - product(b, s));  // (34)
+      out[at_b] = stored<Element>(product(b, c) + product(a, s));
     }
     in += heads.in_stride;
     out += heads.out_stride;
@@ -75,16 +49,8 @@ void rotate(PairLayout layout, const kernels::Heads& heads, std::int64_t pairs, 
 
 void float32_rotate(DType dtype, PairLayout layout, const kernels::Heads& heads, std::int64_t pairs,
                     const float* cos, const float* sin) noexcept {
-  switch (dtype) {
-    case DType::f64:
-      return rotate<StorageF64>(layout, heads, pairs, cos, sin);
-    case DType::f32:
-      return rotate<StorageF32>(layout, heads, pairs, cos, sin);
-    case DType::f16:
-      return rotate<StorageF16>(layout, heads, pairs, cos, sin);
-    case DType::bf16:
-      return rotate<StorageBf16>(layout, heads, pairs, cos, sin);
-  }
+  with_element(dtype,
+               [&](auto element) { rotate<decltype(element)>(layout, heads, pairs, cos, sin); });
 }
 
 }  // namespace phasor::core

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "phasor/core/internal/kernels/kernels.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 
 namespace phasor::core {

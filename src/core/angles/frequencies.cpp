@@ -1,4 +1,4 @@
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +10,9 @@
 namespace phasor::core {
 
 Frequencies::Frequencies(std::vector<double> values, double amplitude,
-                         std::vector<std::uint8_t> axes, std::vector<float> float32_values) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(ErrorCode::invalid_argument, "frequencies: " + what);
-  };
+                         std::vector<std::uint8_t> axes, std::vector<float> float32_values,
+                         int axis_count) {
+  const auto refuse = [](const std::string& what) { phasor::refuse("frequencies: " + what); };
   Data data{std::move(values), amplitude, std::move(axes), std::move(float32_values)};
   const std::size_t count = data.values.size();
   if (count == 0) refuse("at least one frequency is needed, got 0");
@@ -39,6 +38,14 @@ Frequencies::Frequencies(std::vector<double> values, double amplitude,
       refuse(message("an axis must be below ", kMaxAxes, ", got ", data.axis_count - 1));
     }
   }
+  if (axis_count != 0) {
+    if (axis_count < data.axis_count || axis_count > kMaxAxes) {
+      refuse(message("the rows of positions must be from ", data.axis_count, " to ", kMaxAxes,
+                     ", got ", axis_count));
+    }
+    if (axis_count > 1 && data.axes.empty()) data.axes.assign(count, 0);
+    data.axis_count = axis_count;
+  }
   if (data.float32_values.empty()) {
     data.float32_values.assign(data.values.begin(), data.values.end());
   } else if (data.float32_values.size() != count) {
@@ -60,21 +67,18 @@ bool Frequencies::same_values(const Frequencies& other) const noexcept {
 
 Frequencies make_frequencies(const FrequencySpec& spec) {
   if (spec.rotary_dim <= 0 || spec.rotary_dim % 2 != 0 || spec.rotary_dim > kMaxRotaryDim) {
-    throw Error(ErrorCode::invalid_argument,
-                message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
-                        ", got ", spec.rotary_dim));
+    refuse(message("frequencies: rotary_dim must be even and between 2 and ", kMaxRotaryDim,
+                   ", got ", spec.rotary_dim));
   }
   if (!std::isfinite(spec.base) || spec.base <= 0.0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("frequencies: base must be finite and positive, got ", spec.base));
+    refuse(message("frequencies: base must be finite and positive, got ", spec.base));
   }
-  const DoubleDouble log_base = log(DoubleDouble(spec.base));
-  std::vector<double> values(static_cast<std::size_t>(spec.rotary_dim / 2));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    // (15)
-    const DoubleDouble exponent = DoubleDouble(-2.0 * static_cast<double>(i)) /
-                                  DoubleDouble(static_cast<double>(spec.rotary_dim));
-    values[i] = static_cast<double>(exp(exponent * log_base));
+  // (15)
+  const DoubleDouble log_step = DoubleDouble(-2.0) * log(DoubleDouble(spec.base)) /
+                                DoubleDouble(static_cast<double>(spec.rotary_dim));
+  std::vector<double> values;
+  for (const DoubleDouble power : powers(log_step, spec.rotary_dim / 2)) {
+    values.push_back(static_cast<double>(power));
   }
   return Frequencies(std::move(values));
 }

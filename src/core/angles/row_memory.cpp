@@ -5,8 +5,16 @@
 #include <new>
 
 #include "phasor/core/internal/large_memory.hpp"
+#include "phasor/core/internal/per_thread.hpp"
 
 namespace phasor::core {
+namespace {
+
+struct RowMemory {
+  std::shared_ptr<std::byte[]> block;
+};
+
+}  // namespace
 
 bool prefers_many_tokens() {
 #if defined(__x86_64__)
@@ -18,15 +26,16 @@ bool prefers_many_tokens() {
 }
 
 float* rows_of_this_thread() {
-  thread_local std::shared_ptr<std::byte[]> memory;
-  if (memory == nullptr) {
+  auto* const memory = per_thread<RowMemory>();
+  if (memory == nullptr) return nullptr;
+  if (memory->block == nullptr) {
     try {
-      memory = allocate_large(kManyTokens.floats, sizeof(float));
+      memory->block = allocate_large(kManyTokens.floats, sizeof(float));
     } catch (const std::bad_alloc&) {
       return nullptr;
     }
   }
-  return reinterpret_cast<float*>(memory.get());
+  return reinterpret_cast<float*>(memory->block.get());
 }
 
 }  // namespace phasor::core

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "core/angles/float32_engine.hpp"
 #include "phasor/core/internal/angle_range.hpp"
+#include "phasor/core/internal/stored.hpp"
 
 namespace phasor::core {
 namespace {
@@ -50,12 +50,7 @@ void copy_rows(const CosSinRows& rows, std::int64_t start, float sin_sign, To* c
   const auto copy = [&](const void* from, To sign, To* to) {
     const From* const row = static_cast<const From*>(from) + start;
     for (std::int64_t i = 0; i < rows.pairs; ++i) {
-      const From value = row[i * rows.pair_stride];
-      if constexpr (std::is_floating_point_v<From>) {
-        to[i] = sign * static_cast<To>(value);
-      } else {
-        to[i] = sign * static_cast<To>(to_float(value));
-      }
+      to[i] = sign * static_cast<To>(widened(row[i * rows.pair_stride]));
     }
   };
   copy(rows.cos, To{1}, cos);
@@ -67,16 +62,9 @@ template <class To>
 void given_row(const RotateCall& call, Token at, To* cos, To* sin) {
   const CosSinRows& rows = *call.rows;
   const std::int64_t start = at.batch * rows.batch_stride + at.token * rows.token_stride;
-  switch (rows.dtype) {
-    case DType::f64:
-      return copy_rows<double>(rows, start, call.sin_sign, cos, sin);
-    case DType::f32:
-      return copy_rows<float>(rows, start, call.sin_sign, cos, sin);
-    case DType::f16:
-      return copy_rows<Half>(rows, start, call.sin_sign, cos, sin);
-    case DType::bf16:
-      return copy_rows<BFloat16>(rows, start, call.sin_sign, cos, sin);
-  }
+  with_element(rows.dtype, [&](auto element) {
+    copy_rows<decltype(element)>(rows, start, call.sin_sign, cos, sin);
+  });
 }
 
 // The row for the direction: transpose changes the sign of sin, inverse also divides by the

@@ -1,14 +1,15 @@
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/angles/float32_engine.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
 #include "phasor/core/internal/large_memory.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {
@@ -38,7 +39,9 @@ void fill_part(void* context, int part, int parts) {
   const std::int64_t pairs = filling.frequencies.pairs();
   const kernels::Angles angles = kernel_angles(filling.frequencies);
   double positions[kMaxAxes];
+  constexpr std::int64_t kRowsPerLook = 1024;
   for (std::int64_t r = begin; r < end; ++r) {
+    if ((r - begin) % kRowsPerLook == 0) throw_if_cancelled();
     // A table has one row per position; M-RoPE picks from several rows when it is used.
     std::fill(std::begin(positions), std::end(positions),
               static_cast<double>(filling.range.first + r));
@@ -63,8 +66,7 @@ void fill(const Frequencies& frequencies, PositionRange range, AngleMode mode, i
 
 void check_range(const Frequencies& frequencies, PositionRange range) {
   if (range.count < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("table: the number of positions must not be negative, got ", range.count));
+    refuse(message("table: the number of positions must not be negative, got ", range.count));
   }
   const auto first = static_cast<double>(range.first);
   check_angle_range("table", frequencies, first,
@@ -90,8 +92,8 @@ CosSinTable CosSinTable::build(const Frequencies& frequencies, PositionRange ran
 
 CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
   if (!frequencies_) {
-    throw Error(ErrorCode::unsupported,
-                "table: a table made with from_rows() cannot grow: its frequencies are unknown");
+    refuse(ErrorCode::unsupported,
+           "table: a table made with from_rows() cannot grow: its frequencies are unknown");
   }
   check_range(*frequencies_, range);
   const std::int64_t row = 2 * pairs_;
@@ -119,13 +121,12 @@ CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
 CosSinTable CosSinTable::from_rows(std::span<const float> cos, std::span<const float> sin,
                                    std::int64_t pairs, std::int64_t first) {
   if (pairs < 1 || pairs > kMaxRotaryDim / 2) {
-    throw Error(ErrorCode::invalid_argument,
-                message("table: pairs must be between 1 and ", kMaxRotaryDim / 2, ", got ", pairs));
+    refuse(message("table: pairs must be between 1 and ", kMaxRotaryDim / 2, ", got ", pairs));
   }
   if (cos.size() != sin.size() || cos.size() % static_cast<std::size_t>(pairs) != 0) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("table: cos and sin must both be [rows, ", pairs, "], got ", cos.size(),
-                        " and ", sin.size(), " entries"));
+    refuse(ErrorCode::shape_mismatch,
+           message("table: cos and sin must both be [rows, ", pairs, "], got ", cos.size(), " and ",
+                   sin.size(), " entries"));
   }
   CosSinTable table;
   table.range_ = {first, static_cast<std::int64_t>(cos.size()) / pairs};

@@ -225,58 +225,11 @@ inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float*
 template <int kVectors, int kStep, class Block>
 inline std::int64_t run_blocks(std::int64_t count, std::int64_t first, const Block& block) {
   for (; count - first >= kVectors * kStep; first += kVectors * kStep) {
-    block.template run<kVectors>(first);
+    block.template operator()<kVectors>(first);
   }
   if constexpr (kVectors > 1) return run_blocks<kVectors / 2, kStep>(count, first, block);
   return first;
 }
-
-template <class T, bool kStream, bool kAhead, bool kMoving>
-struct HalfBlocks {
-  const Heads& heads;
-  std::int64_t pairs;
-  const float* cos;
-  const float* sin;
-  std::int64_t ahead;
-  template <int kVectors>
-  void run(std::int64_t first) const {
-    half_block<T, kVectors, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
-  }
-};
-template <class T, bool kStream, bool kAhead, bool kMoving>
-struct InterleavedBlocks {
-  const Heads& heads;
-  const float* cos;
-  const float* sin;
-  std::int64_t ahead;
-  template <int kVectors>
-  void run(std::int64_t first) const {
-    interleaved_block<T, kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
-  }
-};
-template <bool kStream, bool kAhead, bool kMoving>
-struct HalfBlocksBf16 {
-  const Heads& heads;
-  std::int64_t pairs;
-  const float* cos;
-  const float* sin;
-  std::int64_t ahead;
-  template <int kGroups>
-  void run(std::int64_t first) const {
-    half_block_bf16<kGroups, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
-  }
-};
-template <bool kStream, bool kAhead, bool kMoving>
-struct InterleavedBlocksBf16 {
-  const Heads& heads;
-  const float* cos;
-  const float* sin;
-  std::int64_t ahead;
-  template <int kVectors>
-  void run(std::int64_t first) const {
-    interleaved_block_bf16<kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
-  }
-};
 
 // Fewer items than a vector: block(copy, row) does the same arithmetic on a copy of them, padded
 // with zeros. The pieces of a head begin at `offsets`, are `count` elements long and are kRoom
@@ -305,8 +258,10 @@ struct Half {
   template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        pairs, 0, HalfBlocks<T, kStream, kAhead, kMoving>{heads, pairs, cos, sin, ahead});
+    const std::int64_t done =
+        run_blocks<kRowVectors<kAhead>, kFloats>(pairs, 0, [&]<int kVectors>(std::int64_t first) {
+          half_block<T, kVectors, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
+        });
     if (done == pairs) return;
     on_padded_copy<typename T::Element, kFloats>(
         heads, {done, pairs + done}, pairs - done, [&](const Heads& copy, std::int64_t row) {
@@ -321,7 +276,9 @@ struct Interleaved {
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        2 * pairs, 0, InterleavedBlocks<T, kStream, kAhead, kMoving>{heads, cos, sin, ahead});
+        2 * pairs, 0, [&]<int kVectors>(std::int64_t first) {
+          interleaved_block<T, kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
+        });
     if (done == 2 * pairs) return;
     on_padded_copy<typename T::Element, kFloats>(
         heads, {done}, 2 * pairs - done, [&](const Heads& copy, std::int64_t row) {
@@ -335,7 +292,9 @@ struct HalfBf16 {
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done = run_blocks<kRowVectors<kAhead> / 2, 2 * kFloats>(
-        pairs, 0, HalfBlocksBf16<kStream, kAhead, kMoving>{heads, pairs, cos, sin, ahead});
+        pairs, 0, [&]<int kGroups>(std::int64_t first) {
+          half_block_bf16<kGroups, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
+        });
     if (done == pairs) return;
     on_padded_copy<std::uint16_t, 2 * kFloats>(
         heads, {done, pairs + done}, pairs - done, [&](const Heads& copy, std::int64_t row) {
@@ -348,8 +307,10 @@ struct InterleavedBf16 {
   template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        pairs, 0, InterleavedBlocksBf16<kStream, kAhead, kMoving>{heads, cos, sin, ahead});
+    const std::int64_t done =
+        run_blocks<kRowVectors<kAhead>, kFloats>(pairs, 0, [&]<int kVectors>(std::int64_t first) {
+          interleaved_block_bf16<kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
+        });
     if (done == pairs) return;
     on_padded_copy<std::uint16_t, 2 * kFloats>(
         heads, {2 * done}, 2 * (pairs - done), [&](const Heads& copy, std::int64_t row) {

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/positions.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::core {
 namespace {
@@ -222,12 +222,6 @@ std::optional<double> Positions::largest(std::int64_t call_tokens) const noexcep
   const std::int64_t longest = kind == Kind::packed ? longest_sequence(*this) : call_tokens;
   if (longest == 0) return std::nullopt;
   return static_cast<double>(offset) + static_cast<double>(longest - 1);
-}
-
-Positions Positions::first_axes(int count) const {
-  Positions first = *this;
-  first.axes = std::min(axes, count);
-  return first;
 }
 
 Positions Positions::last_tokens(std::int64_t count) const {

@@ -1,6 +1,7 @@
 #include "phasor/core/rotate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -8,10 +9,12 @@
 #include "core/angles/row_memory.hpp"
 #include "core/angles/rows.hpp"
 #include "core/rotate/rotate_call.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/rotations.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::core {
 namespace {
@@ -170,6 +173,9 @@ void rotate_token_growing(const RotateCall& call, Token at, const double* positi
   }
 }
 
+// Tokens between two looks at the caller's cancellation: a millisecond or two of the widest.
+constexpr std::int64_t kRowsPerLook = 64;
+
 void rotate_part(void* context, int part, int parts) {
   const RotateCall& call = *static_cast<const RotateCall*>(context);
   const std::int64_t rows = call.batch * call.tokens;
@@ -182,7 +188,12 @@ void rotate_part(void* context, int part, int parts) {
   RowBuffers buffers;
   Token at{0, 0};
   if (begin != 0) at = {begin / call.tokens, begin % call.tokens};
-  for (std::int64_t row = begin; row < end;) {
+  std::int64_t row = begin;
+  for (std::int64_t next_look = begin + kRowsPerLook; row < end;) {
+    if (row >= next_look) {
+      if (is_cancelled()) break;
+      next_look = row + kRowsPerLook;
+    }
     std::int64_t done = 1;
     if (call.dtype == DType::f64 || call.grows()) {
       double positions[kMaxAxes] = {};
@@ -202,33 +213,32 @@ void rotate_part(void* context, int part, int parts) {
     }
   }
   if (call.staged || call.store == kernels::Store::streaming) call.kernels.fence();
+  if (row < end) throw_if_cancelled();
 }
 
 void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype,
                  const PositionBounds& bounds) {
   const CosSinTable& table = *options.table;
   if (dtype == DType::f64) {
-    throw Error(ErrorCode::unsupported,
-                "rotate: a float32 table cannot rotate float64 data exactly; remove the table");
+    refuse(ErrorCode::unsupported,
+           "rotate: a float32 table cannot rotate float64 data exactly; remove the table");
   }
   if (rotary.growth) {
-    throw Error(ErrorCode::unsupported, "rotate: a table holds no xPos growth; remove the table");
+    refuse(ErrorCode::unsupported, "rotate: a table holds no xPos growth; remove the table");
   }
   if (!table.serves(rotary.frequencies, options.angles)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("rotate: the table must be built from the rotary's frequencies, got one with ",
-                table.pairs(), " pairs and amplitude ", table.amplitude()));
+    refuse(message("rotate: the table must be built from the rotary's frequencies, got one with ",
+                   table.pairs(), " pairs and amplitude ", table.amplitude()));
   }
   if (!bounds.integral) {
-    throw Error(ErrorCode::unsupported, "rotate: a table needs integer positions, got floats");
+    refuse(ErrorCode::unsupported, "rotate: a table needs integer positions, got floats");
   }
   const PositionRange range = table.range();
   if (bounds.low < static_cast<double>(range.first) ||
       bounds.high > static_cast<double>(range.first + range.count - 1)) {
-    throw Error(ErrorCode::out_of_range,
-                message("rotate: positions must be in the table's range [", range.first, ", ",
-                        range.first + range.count, "), got ", bounds.low, " to ", bounds.high));
+    refuse(ErrorCode::out_of_range,
+           message("rotate: positions must be in the table's range [", range.first, ", ",
+                   range.first + range.count, "), got ", bounds.low, " to ", bounds.high));
   }
 }
 
@@ -253,7 +263,8 @@ bool is_aligned_output(const RotateCall& call) {
     const HeadsView& out = rotation.out;
     for (const std::int64_t count : {out.batch_stride, out.token_stride, out.head_stride,
                                      call.window.offset, call.block_pairs}) {
-      alignment |= count * call.element;
+      alignment |= static_cast<std::int64_t>(static_cast<std::uint64_t>(count) *
+                                             static_cast<std::uint64_t>(call.element));
     }
     alignment |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data));
   }
@@ -272,13 +283,20 @@ bool is_heads_first(const RotateCall& call) {
 
 int thread_count(const RotateOptions& options, std::int64_t bytes, std::int64_t rows) {
   if (options.threads < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("rotate: threads must not be negative, got ", options.threads));
+    refuse(message("rotate: threads must not be negative, got ", options.threads));
   }
   const std::int64_t useful = std::min(bytes / kThreadBytes, rows);
   if (useful <= 1) return 1;
   return static_cast<int>(
       std::min<std::int64_t>(options.threads > 0 ? options.threads : available_threads(), useful));
+}
+
+// Without heads there may be any number of tokens, which it would take time to walk over.
+bool are_empty(std::span<const Rotation> rotations) {
+  const ConstHeadsView& first = rotations.front().in;
+  return first.batch == 0 || first.tokens == 0 ||
+         std::none_of(rotations.begin(), rotations.end(),
+                      [](const Rotation& rotation) { return rotation.in.heads > 0; });
 }
 
 // precondition  everything was checked, and there is a token; one of rotary and given is null
@@ -335,7 +353,7 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Ro
   const kernels::Kernels& kernels = kernels_for(options.isa);
   const PositionBounds bounds =
       check_positions(positions, rotary.frequencies.axis_count(), first.batch, first.tokens);
-  if (first.batch * first.tokens == 0) return;
+  if (are_empty(rotations)) return;
   check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high);
   if (options.table != nullptr) check_table(rotary, options, first.dtype, bounds);
   run(window_of(rotary), &rotary, positions, rotations, options, kernels, nullptr);
@@ -352,22 +370,29 @@ void rotate_window(const Window& window, const CosSinRows& rows,
                    std::span<const Rotation> rotations, const RotateOptions& options) {
   if (rotations.empty()) return;
   if (options.direction == Direction::inverse) {
-    throw Error(
-        ErrorCode::unsupported,
-        "rotate_by: direction must be forward or transpose, got inverse: the amplitude of the "
-        "rows is unknown");
+    refuse(ErrorCode::unsupported,
+           "rotate_by: direction must be forward or transpose, got inverse: the amplitude of the "
+           "rows is unknown");
   }
   if (rows.pairs < 1 || rows.pairs > kMaxPairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("rotate_by: rows must have 1 to ", kMaxPairs, " pairs, got ", rows.pairs));
+    refuse(ErrorCode::shape_mismatch,
+           message("rotate_by: rows must have 1 to ", kMaxPairs, " pairs, got ", rows.pairs));
   }
   check_window(window);
   check_rotations(window.head_dim, rotations);
   const kernels::Kernels& kernels = kernels_for(options.isa);
   const ConstHeadsView& first = rotations.front().in;
-  if (first.batch * first.tokens == 0) return;
-  if (rows.cos == nullptr || rows.sin == nullptr)
-    throw Error(ErrorCode::invalid_argument, "rotate_by: cos or sin is null");
+  if (are_empty(rotations)) return;
+  if (rows.cos == nullptr || rows.sin == nullptr) refuse("rotate_by: cos or sin is null");
+  const std::array<Dimension, 3> dimensions{{{first.batch, rows.batch_stride},
+                                             {first.tokens, rows.token_stride},
+                                             {rows.pairs, rows.pair_stride}}};
+  if (!is_addressable(dimensions, size_of(rows.dtype))) {
+    refuse(ErrorCode::out_of_range,
+           message("rotate_by: cos and sin must lie within 2^56 bytes, got the strides [",
+                   rows.batch_stride, ", ", rows.token_stride, ", ", rows.pair_stride,
+                   "] for batch ", first.batch, ", tokens ", first.tokens, ", pairs ", rows.pairs));
+  }
   RotateOptions by_rows = options;
   by_rows.table = nullptr;
   by_rows.angles = AngleMode::exact;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::core {
@@ -15,9 +16,6 @@ bool is_empty(const ConstHeadsView& view) noexcept {
   return view.batch == 0 || view.tokens == 0 || view.heads == 0 || view.head_dim == 0;
 }
 
-struct Dimension {
-  std::int64_t count, stride;
-};
 std::array<Dimension, 4> dimensions(const ConstHeadsView& view) noexcept {
   return {{{view.batch, view.batch_stride},
            {view.tokens, view.token_stride},
@@ -49,6 +47,9 @@ bool overlaps_itself(const ConstHeadsView& view) noexcept {
     return false;
   }
   auto dims = dimensions(view);
+  for (Dimension& d : dims) {
+    if (d.count == 1) d.stride = 0;  // any number, perhaps one without an absolute value
+  }
   std::sort(dims.begin(), dims.end(), [](const Dimension& a, const Dimension& b) {
     return std::abs(a.stride) < std::abs(b.stride);
   });
@@ -113,6 +114,8 @@ void check_rotations(std::int64_t head_dim, std::span<const Rotation> rotations)
              message("rotate: batch and tokens must agree between tensors, got ",
                      shape_text(first.in), " and ", shape_text(in)));
     }
+    check_extent("rotate", "the input", in);
+    check_extent("rotate", "the output", out);
     if (is_empty(in)) continue;
     if (in.data == nullptr || out.data == nullptr) {
       refuse(ErrorCode::invalid_argument, "rotate: data is null for the shape " + shape_text(in));

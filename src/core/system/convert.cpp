@@ -1,6 +1,7 @@
 // Sixteen-bit floats, one at a time; kernels have their own, a vector at a time.
 #include <bit>
 
+#include "phasor/core/internal/stored.hpp"
 #include "phasor/core/view.hpp"
 
 namespace phasor::core {
@@ -49,34 +50,17 @@ Half to_half(float value) noexcept {
 }
 
 double element_of(const ConstHeadsView& view, std::int64_t index) noexcept {
-  switch (view.dtype) {
-    case DType::f64:
-      return static_cast<const double*>(view.data)[index];
-    case DType::f32:
-      return static_cast<const float*>(view.data)[index];
-    case DType::f16:
-      return to_float(static_cast<const Half*>(view.data)[index]);
-    case DType::bf16:
-      return to_float(static_cast<const BFloat16*>(view.data)[index]);
-  }
-  return 0.0;
+  return with_element(view.dtype, [&](auto element) {
+    const auto* const elements = static_cast<const decltype(element)*>(view.data);
+    return static_cast<double>(widened(elements[index]));
+  });
 }
 
 void set_element(const HeadsView& view, std::int64_t index, double value) noexcept {
-  switch (view.dtype) {
-    case DType::f64:
-      static_cast<double*>(view.data)[index] = value;
-      return;
-    case DType::f32:
-      static_cast<float*>(view.data)[index] = static_cast<float>(value);
-      return;
-    case DType::f16:
-      static_cast<Half*>(view.data)[index] = to_half(static_cast<float>(value));
-      return;
-    case DType::bf16:
-      static_cast<BFloat16*>(view.data)[index] = to_bfloat16(static_cast<float>(value));
-      return;
-  }
+  with_element(view.dtype, [&](auto element) {
+    using Element = decltype(element);
+    static_cast<Element*>(view.data)[index] = stored<Element>(value);
+  });
 }
 
 }  // namespace phasor::core

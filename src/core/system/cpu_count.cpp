@@ -63,7 +63,7 @@ int least_quota(const std::filesystem::path& root, std::string_view path, Read r
     while (!path.empty() && path.back() == '/') path.remove_suffix(1);
     // The path of a group outside the process's namespace begins with "/..".
     const bool leaves_root = path.starts_with("/..");
-    const Quota quota = read(leaves_root ? root : root / path.substr(path.empty() ? 0 : 1));
+    const Quota quota = read(leaves_root || path.empty() ? root : root / path.substr(1));
     if (quota.time > 0 && quota.period > 0) {
       const std::int64_t rounded_up =
           quota.time / quota.period + (quota.time % quota.period != 0 ? 1 : 0);

@@ -1,13 +1,17 @@
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 #if defined(PHASOR_X86_LEVELS)
 #include <cpuid.h>
 #endif
 
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 
 namespace phasor::core {
 namespace {
+
+constexpr EnumNames<InstructionSet::x86_64_v4> kLevels("best", "generic", "x86-64-v2", "x86-64-v3",
+                                                       "x86-64-v4");
 
 #if defined(PHASOR_X86_LEVELS)
 // clang 14 has no name for it in __builtin_cpu_supports.
@@ -36,29 +40,10 @@ std::vector<InstructionSet> detect() {
 
 }  // namespace
 
-std::string_view name_of(InstructionSet isa) noexcept {
-  switch (isa) {
-    case InstructionSet::best:
-      return "best";
-    case InstructionSet::x86_64_v2:
-      return "x86-64-v2";
-    case InstructionSet::x86_64_v3:
-      return "x86-64-v3";
-    case InstructionSet::x86_64_v4:
-      return "x86-64-v4";
-    case InstructionSet::generic:
-      return "generic";
-  }
-  return "unknown";
-}
+std::string_view name_of(InstructionSet isa) noexcept { return kLevels[isa]; }
 
 std::optional<InstructionSet> instruction_set_of(std::string_view name) noexcept {
-  for (const InstructionSet isa :
-       {InstructionSet::best, InstructionSet::generic, InstructionSet::x86_64_v2,
-        InstructionSet::x86_64_v3, InstructionSet::x86_64_v4}) {
-    if (name == name_of(isa)) return isa;
-  }
-  return std::nullopt;
+  return kLevels.find(name);
 }
 
 const std::vector<InstructionSet>& available_instruction_sets() {
@@ -71,9 +56,9 @@ InstructionSet resolve_instruction_set(InstructionSet isa) {
   const InstructionSet highest = available_instruction_sets().back();
   if (isa == InstructionSet::best) return highest;
   if (isa <= highest) return isa;
-  throw Error(ErrorCode::unsupported,
-              message("instruction set: ", name_of(isa), " is not available here, the highest is ",
-                      name_of(highest)));
+  refuse(ErrorCode::unsupported,
+         message("instruction set: ", name_of(isa), " is not available here, the highest is ",
+                 name_of(highest)));
 }
 
 }  // namespace phasor::core

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #endif
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -37,6 +38,12 @@ std::shared_ptr<std::byte[]> allocate_large(std::size_t count, std::size_t size)
 #endif
   std::memset(memory + bytes - kMemoryPadding, 0, kMemoryPadding);
   return {memory, [alignment](std::byte* block) { ::operator delete(block, alignment); }};
+}
+
+void require_memory(std::size_t bytes) {
+  void* volatile block = std::malloc(bytes);  // volatile: a compiler may leave out an unused block
+  if (block == nullptr) throw std::bad_alloc();
+  std::free(block);
 }
 
 std::shared_ptr<std::byte[]> allocate_beside(std::size_t count, std::size_t size) {

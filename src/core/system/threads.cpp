@@ -1,4 +1,4 @@
-#include "phasor/core/threads.hpp"
+#include "phasor/core/cpu.hpp"
 
 #include <pthread.h>
 
@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -15,7 +17,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/system/adopted_scope.hpp"
 #include "core/system/cpu_count.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::core {
@@ -23,9 +27,11 @@ namespace {
 
 // Some ten microseconds: longer would take time from other programs.
 constexpr int kSpins = 2000;
-// A caller whose parts run elsewhere yields so many times before it sleeps: waking up takes longer
+// A caller whose parts run elsewhere yields this many times before it sleeps: waking up takes longer
 // than most parts that are still missing.
 constexpr int kYields = 400;
+// A caller that sleeps wakes up so often to look whether it was cancelled.
+constexpr std::chrono::milliseconds kLongestSleep{50};
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -37,6 +43,7 @@ struct Task {
   void (*call)(void*, int, int) = nullptr;
   void* context = nullptr;
   int parts = 0;
+  CancellationScope* scope = nullptr;  // of the caller
 };
 
 // What parts threw: the exception of the lowest one, so that it does not depend on the threads.
@@ -59,7 +66,9 @@ class FirstError {
 };
 
 void run_caught(const Task& task, int part, FirstError& error) noexcept {
+  const AdoptedScope scope(task.scope);
   try {
+    throw_if_cancelled();
     task.call(task.context, part, task.parts);
   } catch (...) {
     error.keep(part);
@@ -108,7 +117,9 @@ class alignas(64) Slot {
   // returned. Waking up the next caller of this slot instead does no harm.
   void finish() noexcept {
     done_.fetch_add(1);
-    if (caller_sleeps_.load()) done_.notify_all();
+    if (!caller_sleeps_.load()) return;
+    const std::lock_guard lock(sleep_);  // the caller waits, or has not looked at the count yet
+    done_changed_.notify_all();
   }
 
   // Waits until workers have finished `parts` parts.
@@ -118,7 +129,11 @@ class alignas(64) Slot {
     for (int yield = 0; yield < kYields && missing(); ++yield) std::this_thread::yield();
     if (!missing()) return;
     caller_sleeps_.store(true);
-    for (int done = done_.load(); done != parts; done = done_.load()) done_.wait(done);
+    const auto sleep = [&] {
+      std::unique_lock lock(sleep_);
+      return done_changed_.wait_for(lock, kLongestSleep, [&] { return done_.load() == parts; });
+    };
+    while (!sleep()) (void)is_cancelled();  // asks the caller's poll; workers then stop
     caller_sleeps_.store(false, std::memory_order_relaxed);
   }
 
@@ -130,6 +145,8 @@ class alignas(64) Slot {
   std::atomic<std::uint64_t> ticket_{0};  // number of the call, parts not taken: 32 bits each
   alignas(64) std::atomic<int> done_{0};  // parts that workers have finished
   std::atomic<bool> caller_sleeps_{false};
+  std::mutex sleep_;
+  std::condition_variable done_changed_;
 };
 
 // Workers take parts of any call under way. They spin for a while when there is none, which makes
@@ -295,9 +312,9 @@ class HandedOut {
   }
 
   [[noreturn]] void refuse(int part, const char* how_often) const {
-    throw Error(ErrorCode::internal,
-                message("run_parts: the parallel-for must call each of ", count_,
-                        " parts once; part ", part, " was called ", how_often));
+    phasor::refuse(ErrorCode::internal,
+                   message("run_parts: the parallel-for must call each of ", count_,
+                           " parts once; part ", part, " was called ", how_often));
   }
 
   std::atomic<std::uint64_t>& word(int part) {
@@ -347,8 +364,9 @@ int available_threads() noexcept {
 }
 
 void run_parts(int parts, void (*task)(void* context, int part, int parts), void* context) {
+  throw_if_cancelled();
   if (parts <= 1) return task(context, 0, 1);
-  const Task all{task, context, parts};
+  const Task all{task, context, parts, AdoptedScope::current()};
   if (const ParallelFor* given = given_parallel_for()) return run_handed_out(*given, all);
   pool().run(all);
 }
@@ -356,12 +374,10 @@ void run_parts(int parts, void (*task)(void* context, int part, int parts), void
 void set_parallel_for(const ParallelFor* parallel_for) {
   if (parallel_for == nullptr) return g_given.store(nullptr, std::memory_order_release);
   if (parallel_for->run == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "set_parallel_for: run must be a function, got null");
+    refuse("set_parallel_for: run must be a function, got null");
   }
   if (parallel_for->threads < 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message("set_parallel_for: threads must not be negative, got ", parallel_for->threads));
+    refuse(message("set_parallel_for: threads must not be negative, got ", parallel_for->threads));
   }
   static std::mutex mutex;
   static auto* const all = new std::unique_ptr<Given>;  // calls of static destructors read it too

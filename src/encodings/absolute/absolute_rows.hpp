@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "phasor/core/error.hpp"
-#include "phasor/encodings/trained_table.hpp"
+#include "phasor/encodings/score_terms.hpp"
 
 namespace phasor::encodings {
 
@@ -27,10 +27,10 @@ inline void require_same_shape(std::string_view where, const Table& rows,
       gradient.dim == rows.dim) {
     return;
   }
-  throw Error(ErrorCode::shape_mismatch,
-              message(where, ": d_rows must be [1, ", rows.rows, ", ", rows.dim, "] as rows, got [",
-                      gradient.heads, ", ", gradient.rows, ", ", gradient.dim, "]",
-                      gradient.given() ? "" : " without data"));
+  refuse(ErrorCode::shape_mismatch,
+         message(where, ": d_rows must be [1, ", rows.rows, ", ", rows.dim, "] as rows, got [",
+                 gradient.heads, ", ", gradient.rows, ", ", gradient.dim, "]",
+                 gradient.given() ? "" : " without data"));
 }
 
 }  // namespace phasor::encodings

@@ -5,7 +5,7 @@
 //
 // The second line is the first with u written out; the first n positions are seen to be p itself.
 #include "encodings/absolute/absolute_rows.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
 namespace {
@@ -13,15 +13,14 @@ namespace {
 void check(const HierarchicalAbsolute& encoding, std::span<const std::int64_t> positions) {
   require_shared_rows("hierarchical", encoding.rows);
   if (!(encoding.alpha > 0.0 && encoding.alpha < 1.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("hierarchical: alpha must be between 0 and 1, got ", encoding.alpha));
+    refuse(message("hierarchical: alpha must be between 0 and 1, got ", encoding.alpha));
   }
   const std::int64_t n = encoding.rows.rows;
   for (const std::int64_t position : positions) {
     if (position >= 0 && position / n < n) continue;  // n^2 itself may not fit an integer
-    throw Error(ErrorCode::out_of_range,
-                message("hierarchical: positions must be from 0 to n^2 - 1 with n = ", n,
-                        " rows, got ", position));
+    refuse(ErrorCode::out_of_range,
+           message("hierarchical: positions must be from 0 to n^2 - 1 with n = ", n, " rows, got ",
+                   position));
   }
 }
 

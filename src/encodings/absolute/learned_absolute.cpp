@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "encodings/absolute/absolute_rows.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
 namespace {
@@ -13,14 +13,13 @@ void check(const LearnedAbsolute& encoding, std::span<const std::int64_t> positi
   require_shared_rows("learned", encoding.rows);
   const std::int64_t rows = encoding.rows.rows, offset = encoding.offset;
   if (offset < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("learned: offset must not be negative, got ", offset));
+    refuse(message("learned: offset must not be negative, got ", offset));
   }
   for (const std::int64_t position : positions) {
     if (-offset <= position && position < rows - offset) continue;
-    throw Error(ErrorCode::out_of_range,
-                message("learned: positions must be from ", -offset, " to ", rows - offset - 1,
-                        " (a table of ", rows, " rows, offset ", offset, "), got ", position));
+    refuse(ErrorCode::out_of_range,
+           message("learned: positions must be from ", -offset, " to ", rows - offset - 1,
+                   " (a table of ", rows, " rows, offset ", offset, "), got ", position));
   }
 }
 

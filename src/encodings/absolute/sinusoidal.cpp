@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "encodings/arithmetic.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/internal/angle_range.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::encodings {
 namespace {
@@ -98,16 +98,13 @@ void write_rows(const Sinusoidal& encoding, std::span<const std::int64_t> positi
 // The odd column of fairseq is zero; an odd sine has no cosine to rotate with.
 void require_whole_pairs(const Sinusoidal& encoding) {
   if (encoding.dim % 2 == 0 || encoding.variant == Variant::fairseq) return;
-  throw Error(ErrorCode::unsupported,
-              message("sinusoidal: dim must be even for shifts and products, got ", encoding.dim));
+  refuse(ErrorCode::unsupported,
+         message("sinusoidal: dim must be even for shifts and products, got ", encoding.dim));
 }
 
 }  // namespace
 
 void validate(const Sinusoidal& encoding) {
-  const auto refuse = [](const std::string& text) {
-    throw Error(ErrorCode::invalid_argument, text);
-  };
   const std::int64_t least = encoding.variant == Variant::fairseq ? 4 : 1;
   if (encoding.dim < least) {
     refuse(message("sinusoidal: dim must be at least ", least,
@@ -174,12 +171,11 @@ std::vector<std::int64_t> fairseq_positions(std::span<const std::int64_t> ids, s
                                             std::int64_t padding_id, std::int64_t past) {
   const auto size = static_cast<std::int64_t>(ids.size());
   if (batch < 1 || size % batch != 0) {
-    throw Error(ErrorCode::shape_mismatch, message("sinusoidal: ids must be [batch, tokens], got ",
-                                                   size, " ids in ", batch, " rows"));
+    refuse(ErrorCode::shape_mismatch, message("sinusoidal: ids must be [batch, tokens], got ", size,
+                                              " ids in ", batch, " rows"));
   }
   if (past < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("sinusoidal: past must not be negative, got ", past));
+    refuse(message("sinusoidal: past must not be negative, got ", past));
   }
   std::vector<std::int64_t> positions;
   positions.reserve(ids.size());

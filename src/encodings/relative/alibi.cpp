@@ -9,11 +9,10 @@ namespace phasor::encodings {
 
 std::vector<double> alibi_slopes(std::int64_t heads, double max_bias, SlopeOrder order) {
   if (heads < 1) {
-    throw Error(ErrorCode::invalid_argument, message("alibi: heads must be positive, got ", heads));
+    refuse(message("alibi: heads must be positive, got ", heads));
   }
   if (!(std::isfinite(max_bias) && max_bias > 0.0)) {
-    throw Error(ErrorCode::invalid_argument,
-                message("alibi: max_bias must be positive and finite, got ", max_bias));
+    refuse(message("alibi: max_bias must be positive and finite, got ", max_bias));
   }
   const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
   // Slope i of n: 2^(-max_bias i / n), i from 1; n is a power of two, so the quotient is exact.

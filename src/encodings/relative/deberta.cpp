@@ -14,13 +14,11 @@ namespace {
 
 void check_buckets(std::int64_t buckets, std::int64_t max_position) {
   if (buckets < 4 || buckets % 2 != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                message("deberta: buckets must be even and at least 4, got ", buckets));
+    refuse(message("deberta: buckets must be even and at least 4, got ", buckets));
   }
   if (max_position <= buckets / 2 + 1) {
-    throw Error(ErrorCode::invalid_argument,
-                message("deberta: max_position must be above buckets / 2 + 1 = ", buckets / 2 + 1,
-                        ", got ", max_position));
+    refuse(message("deberta: max_position must be above buckets / 2 + 1 = ", buckets / 2 + 1,
+                   ", got ", max_position));
   }
 }
 
@@ -64,13 +62,12 @@ ScoreTerms terms_of(const Deberta& encoding, const AttentionShape& shape) {
   const bool bucketed = encoding.position_buckets > 0;
   require_distance("deberta", "max_relative_positions", encoding.max_relative_positions, 1);
   if (bucketed && encoding.version == Deberta::Version::v1) {
-    throw Error(ErrorCode::unsupported,
-                message("deberta: version 1 must have no position_buckets, got ",
-                        encoding.position_buckets));
+    refuse(ErrorCode::unsupported, message("deberta: version 1 must have no position_buckets, got ",
+                                           encoding.position_buckets));
   }
   if (bucketed) check_buckets(encoding.position_buckets, encoding.max_relative_positions);
   if (!encoding.keys.given() && !encoding.queries.given()) {
-    throw Error(ErrorCode::shape_mismatch, "deberta: keys and queries are both missing");
+    refuse(ErrorCode::shape_mismatch, "deberta: keys and queries are both missing");
   }
   const std::int64_t size = bucketed ? encoding.position_buckets : encoding.max_relative_positions;
   check_table("deberta", "keys", encoding.keys, shape, 2 * size, shape.head_dim);

@@ -59,9 +59,9 @@ using Natural = std::vector<std::uint32_t>;  // least digit first, no leading ze
   t /= common;
   constexpr std::int64_t kMaxExponent = std::int64_t{1} << 20;  // of numbers below 2^64: 8 MiB
   if (n > kMaxExponent || t > kMaxExponent) {
-    throw Error(ErrorCode::unsupported,
-                message("buckets: powers to be compared must have exponents up to 2^20, got ", n,
-                        " and ", t));
+    refuse(ErrorCode::unsupported,
+           message("buckets: powers to be compared must have exponents up to 2^20, got ", n,
+                   " and ", t));
   }
   Natural left = whole_power(natural(a), n), right = whole_power(natural(b), t);
   Natural& smaller = t > n ? left : right;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "encodings/relative/terms.hpp"
+#include "phasor/core/internal/extent.hpp"
 
 namespace phasor::encodings {
 namespace {
@@ -92,6 +93,14 @@ void require_table(std::string_view where, std::string_view name, const Table& t
                      table.rows));
   }
   if (table.dim != dim) mismatch(message("have dim ", dim, ", got ", table.dim));
+  const core::Dimension dimensions[] = {
+      {table.heads, table.head_stride}, {table.rows, table.row_stride}, {table.dim, 1}};
+  if (!core::is_addressable(dimensions, sizeof(double))) {
+    refuse(ErrorCode::out_of_range,
+           message(where, ": ", name, " must lie within 2^56 bytes, got the strides ",
+                   table.head_stride, " of ", table.heads, " heads and ", table.row_stride, " of ",
+                   table.rows, " rows"));
+  }
 }
 
 void check_table(std::string_view where, std::string_view name, const Table& table,

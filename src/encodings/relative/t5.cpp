@@ -16,16 +16,13 @@ struct Buckets {
                                         std::int64_t max_distance, BucketRange range) {
   const std::int64_t sides = range == BucketRange::bidirectional ? 2 : 1;
   if (buckets < 2 * sides) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        message(where, ": buckets must be at least ", 2 * sides,
-                sides == 2 ? " in two directions, got " : " in one direction, got ", buckets));
+    refuse(message(where, ": buckets must be at least ", 2 * sides,
+                   sides == 2 ? " in two directions, got " : " in one direction, got ", buckets));
   }
   const Buckets side{buckets / sides, buckets / sides / 2};
   if (max_distance <= side.exact) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": max_distance must be above the ", side.exact,
-                        " exact buckets, got ", max_distance));
+    refuse(message(where, ": max_distance must be above the ", side.exact, " exact buckets, got ",
+                   max_distance));
   }
   return side;
 }

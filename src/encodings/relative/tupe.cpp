@@ -10,8 +10,8 @@ namespace phasor::encodings {
 ScoreTerms terms_of(const Tupe& encoding, const AttentionShape& shape) {
   const Table &queries = encoding.query_positions, &keys = encoding.key_positions;
   if (queries.given() && queries.dim < 1) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("tupe: query_positions must have dim 1 or more, got ", queries.dim));
+    refuse(ErrorCode::shape_mismatch,
+           message("tupe: query_positions must have dim 1 or more, got ", queries.dim));
   }
   // With position ids a row per position: attention checks them.
   const bool by_token = !shape.distances;

@@ -10,8 +10,7 @@ ScoreTerms terms_of(const Xlnet& encoding, const AttentionShape& shape) {
   check_table("xlnet", "segment_rows", encoding.segment_rows, shape, 2, shape.head_dim);
   check_table("xlnet", "segment_bias", encoding.segment_bias, shape, 1, shape.head_dim);
   if (encoding.segment_bias.given() && !encoding.segment_rows.given()) {
-    throw Error(ErrorCode::invalid_argument,
-                "xlnet: segment_bias needs segment_rows, which is missing");
+    refuse("xlnet: segment_bias needs segment_rows, which is missing");
   }
   terms.segment_rows = encoding.segment_rows;
   terms.segment_bias = encoding.segment_bias;

@@ -10,7 +10,7 @@ constexpr std::array kLinearFields = {
 
 ScaledFrequencies scale(const LinearScaling& scaling, const ScalingInput& input) {
   return in_both_arithmetics([&]<class T>(std::type_identity<T>) {
-    std::vector<T> frequencies = plain_frequencies<T>(input.base, input.width, input.width / 2);
+    std::vector<T> frequencies = unscaled_frequencies<T>(input);
     for (T& frequency : frequencies) frequency = frequency / element<T>(scaling.factor);
     return frequencies;
   });
@@ -20,7 +20,7 @@ ScaledFrequencies scale(const LinearScaling& scaling, const ScalingInput& input)
 
 const ScalingRule& rule_of(std::type_identity<LinearScaling>) {
   static constexpr ScalingRule kRule =
-      make_rule<LinearScaling, scale>("linear", "f_i / factor", kLinearFields);
+      taking_a_list(make_rule<LinearScaling, scale>("linear", "f_i / factor", kLinearFields));
   return kRule;
 }
 

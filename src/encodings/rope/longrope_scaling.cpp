@@ -28,8 +28,8 @@ constexpr std::array kLongRopeFields = {
 
 void check_list(std::string_view name, const std::vector<double>& list, std::int64_t pairs) {
   if (static_cast<std::int64_t>(list.size()) != pairs) {
-    refuse(message("rope: longrope ", name, " must have rotary_dim / 2 = ", pairs, " entries, got ",
-                   list.size()));
+    refuse(message("rope: longrope ", name, " must have ", pairs,
+                   " entries (rotary_dim / 2; for images those of one axis), got ", list.size()));
   }
 }
 

@@ -34,9 +34,11 @@ template <std::size_t... Index>
     case FieldRange::positive:
       return std::isfinite(value) && value > 0.0 ? "" : "be positive and finite";
     case FieldRange::share:
+      return value > 0.0 && value <= 1.0 ? "" : "be above 0 and at most 1";
+    case FieldRange::weight:
       break;
   }
-  return value > 0.0 && value <= 1.0 ? "" : "be above 0 and at most 1";
+  return value >= 0.0 && value <= 1.0 ? "" : "be from 0 to 1";
 }
 
 [[nodiscard]] std::string_view fault_of(FieldRange range, std::int64_t value) {

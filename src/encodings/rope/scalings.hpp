@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -22,7 +23,17 @@ struct ScalingInput {
   double base = 10000.0;
   std::int64_t head_dim = 0;
   std::optional<std::int64_t> context;
+  std::span<const double> listed = {};  // of the spec, in place of base^(-2i/width); may be empty
 };
+
+// The f_i that a scaling starts from.
+template <class T>
+[[nodiscard]] std::vector<T> unscaled_frequencies(const ScalingInput& input) {
+  if (input.listed.empty()) return plain_frequencies<T>(input.base, input.width, input.width / 2);
+  std::vector<T> frequencies;
+  for (const double frequency : input.listed) frequencies.push_back(element<T>(frequency));
+  return frequencies;
+}
 
 struct ScaledFrequencies {
   std::vector<double> values;
@@ -52,6 +63,8 @@ struct ScalingRule {
   void (*check)(const RopeScaling& scaling, const ScalingInput& input) = nullptr;
   // Whether the numbers change with the context. Null: never.
   bool (*reads_context)(const RopeScaling& scaling) = nullptr;
+  // Whether `scale` starts from unscaled_frequencies() and reads the base nowhere else.
+  bool takes_a_list = false;
 };
 
 template <class Scaling, ScaledFrequencies (*Scale)(const Scaling&, const ScalingInput&),
@@ -74,6 +87,11 @@ template <class Scaling, ScaledFrequencies (*Scale)(const Scaling&, const Scalin
       return ReadsContext(std::get<Scaling>(scaling));
     };
   }
+  return rule;
+}
+
+[[nodiscard]] constexpr ScalingRule taking_a_list(ScalingRule rule) {
+  rule.takes_a_list = true;
   return rule;
 }
 

@@ -29,6 +29,25 @@ constexpr SpecField layout_field() {
   return field;
 }
 
+constexpr SpecField head_dim_field() {
+  auto field = member_field<&RopeSpec::head_dim>("head_dim", FieldRange::positive,
+                                                 WhenMissing::error, "Features of one head.");
+  field.unless = "frequencies";
+  return field;
+}
+
+// A list of frequencies replaces it.
+constexpr SpecField base_field() {
+  auto field =
+      member_field<&RopeSpec::base>("base", FieldRange::positive, WhenMissing::state_default,
+                                    "f_i = base^(-2i/rotary_dim); rope_theta in a config.json.");
+  field.get = [](const RopeSpec& spec) {
+    const std::optional<double> base = base_of(spec);
+    return base ? FieldValue(*base) : FieldValue();
+  };
+  return field;
+}
+
 // Read by the scalings that measure a sequence against it, and written for those alone.
 constexpr SpecField length_field() {
   SpecField field{
@@ -71,10 +90,8 @@ constexpr SpecField object_field(std::string_view name, std::string_view meaning
 
 std::span<const SpecField> spec_fields() noexcept {
   static const std::array kFields = {
-      member_field<&RopeSpec::head_dim>("head_dim", FieldRange::positive, WhenMissing::error,
-                                        "Features of one head."),
-      member_field<&RopeSpec::base>("base", FieldRange::positive, WhenMissing::state_default,
-                                    "f_i = base^(-2i/rotary_dim); rope_theta in a config.json."),
+      head_dim_field(),
+      base_field(),
       layout_field(),
       member_field<&RopeSpec::rotary_dim>("rotary_dim", FieldRange::positive,
                                           WhenMissing::rest_of_head,
@@ -84,12 +101,31 @@ std::span<const SpecField> spec_fields() noexcept {
                                              "The first feature that is rotated."),
       length_field(),
       object_field("scaling", "{type, ...}: how the frequencies change for longer contexts."),
-      object_field("mrope",
-                   "{sections, order}: three rows of positions, temporal, height and width."),
+      object_field("mrope", "{sections, order}: a row of positions for each of 3 or 4 sections."),
       axial_field(),
       object_field("xpos", "{scale_base, gamma, centre}: scores that fade with distance."),
+      member_field<&RopeSpec::frequencies>(
+          "frequencies", FieldRange::finite, WhenMissing::not_used,
+          "Replace f_i, in radians per position, one for each pair; scaling: default or linear."),
+      member_field<&RopeSpec::frequency_factors>(
+          "frequency_factors", FieldRange::positive, WhenMissing::not_used,
+          "Divide the scaled frequencies, one for each pair; freq_factors in ggml."),
+      member_field<&RopeSpec::amplitude>(
+          "amplitude", FieldRange::positive, WhenMissing::use_default,
+          "Multiplies cos and sin, and the scaling's own amplitude."),
   };
   return kFields;
+}
+
+std::int64_t width_of_list(const RopeSpec& spec) noexcept {
+  return 2 * static_cast<std::int64_t>(spec.frequencies.size());
+}
+
+std::int64_t rest_of_head(const RopeSpec& spec) {
+  std::int64_t rest = 0;
+  if (__builtin_sub_overflow(spec.head_dim, spec.rotary_offset, &rest))
+    refuse(message("rope: rotary_offset must be within head_dim, got ", spec.rotary_offset));
+  return rest;
 }
 
 std::optional<std::size_t> choice_of(std::span<const std::string_view> choices,

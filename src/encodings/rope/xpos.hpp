@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::encodings {

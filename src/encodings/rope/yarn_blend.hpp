@@ -39,9 +39,10 @@ void check_yarn_blend(const Scaling& scaling, const ScalingInput& input) {
     refuse(message("rope: base must be above 1 for ", name, " scaling, got ", input.base));
 }
 
+// f_i / factor (1 - k_i) + f_i k_i, k_i = extrapolation_factor (1 - ramp_i)
 template <class Scaling>
 [[nodiscard]] ScaledFrequencies yarn_blend(const Scaling& scaling, const ScalingInput& input,
-                                           double amplitude) {
+                                           double amplitude, double extrapolation_factor = 1.0) {
   const auto formula = [&]<class T>(std::type_identity<T>) {
     std::vector<T> frequencies = inverse_frequencies<T>(input.base, input.width, input.width / 2);
     const Ramp<T> ramp({scaling.beta_fast, scaling.beta_slow}, input.width, input.base,
@@ -52,7 +53,7 @@ template <class Scaling>
       T& frequency = frequencies[static_cast<std::size_t>(i)];
       const T kept = one / frequency;
       const T stretched = one / (element<T>(scaling.factor) * frequency);
-      const T kept_part = one - ramp(i);
+      const T kept_part = (one - ramp(i)) * element<T>(extrapolation_factor);
       frequency = stretched * (one - kept_part) + kept * kept_part;
     }
     return frequencies;

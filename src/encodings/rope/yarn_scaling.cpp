@@ -20,17 +20,21 @@ constexpr std::array kYarnFields = {
     scaling_field<&YarnScaling::mscale_all_dim>(
         "mscale_all_dim", FieldRange::finite, WhenMissing::not_used,
         "Divides the amplitude by g(mscale_all_dim) = 1 + 0.1 mscale_all_dim ln factor."),
+    scaling_field<&YarnScaling::extrapolation_factor>(
+        "extrapolation_factor", FieldRange::weight, WhenMissing::use_default,
+        "Weight of f_i in the blend; at 0 the amplitude is 1 too. ext_factor in ggml."),
 };
 
 ScaledFrequencies scale(const YarnScaling& scaling, const ScalingInput& input) {
-  double amplitude = yarn_amplitude(scaling.factor, 1.0);
+  double amplitude =
+      scaling.extrapolation_factor == 0.0 ? 1.0 : yarn_amplitude(scaling.factor, 1.0);
   if (scaling.attention_factor) {
     amplitude = *scaling.attention_factor;
   } else if (scaling.mscale != 0.0 && scaling.mscale_all_dim != 0.0) {
     amplitude = yarn_amplitude(scaling.factor, scaling.mscale) /
                 yarn_amplitude(scaling.factor, scaling.mscale_all_dim);
   }
-  return yarn_blend(scaling, input, amplitude);
+  return yarn_blend(scaling, input, amplitude, scaling.extrapolation_factor);
 }
 
 }  // namespace

@@ -5,24 +5,23 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <optional>
 #include <system_error>
 
 #include "phasor/io/internal/posix_file.hpp"
+#include "phasor/io/internal/temporary_files.hpp"
 
 namespace phasor::io {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLinks = 40;            // as the kernel
-constexpr int kMaxTemporaryNames = 100;  // left over by processes that were killed
+constexpr int kMaxLinks = 40;  // as the kernel
 constexpr std::size_t kReadStep = std::size_t{1} << 20;
 
 // "no such file or directory". std::strerror shares one buffer between threads; this does not.
 std::string text_of(int error_number) {
+  if (error_number == ENOMEM) return "out of memory";
   std::string text = std::generic_category().message(error_number);
   const bool is_acronym = text.size() > 1 && text[1] >= 'A' && text[1] <= 'Z';
   if (!is_acronym && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] + 32);
@@ -60,29 +59,6 @@ Result<fs::path> follow_links(const fs::path& path) {
   return system_error(shown(path), "follow the link", ELOOP);
 }
 
-// Removes the file on destruction unless keep() was called.
-class Temporary {
- public:
-  explicit Temporary(fs::path path) : path_(std::move(path)) {}
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
-  ~Temporary() {
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
-  void keep() noexcept { kept_ = true; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
-};
-
-// Not derived from the target's name, which may already be as long as a name can be.
-fs::path temporary_name(const fs::path& folder) {
-  static std::atomic<unsigned> counter{0};
-  return folder / message(".phasor-", ::getpid(), "-", counter.fetch_add(1), ".tmp");
-}
-
 int write_all(int descriptor, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
@@ -101,9 +77,12 @@ int flush(int descriptor) {
   return 0;
 }
 
-int close_checked(Descriptor descriptor) {
+// Reports what closing the file would report, such as a full disk of a network file system. The file
+// stays open, and so locked, under its first descriptor.
+int close_copy(int descriptor) {
+  const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   // Linux has closed the descriptor even when EINTR comes back.
-  return ::close(descriptor.release()) != 0 && errno != EINTR ? errno : 0;
+  return (copy < 0 || ::close(copy) != 0) && errno != EINTR ? errno : 0;
 }
 
 // Makes the rename durable. Some file systems cannot flush a folder, and the new file is in place
@@ -139,7 +118,42 @@ Result<InputFile> open_input(const fs::path& path) {
   }
   if (!S_ISREG(status.st_mode)) return not_regular("open", file.name, status.st_mode);
   file.size = static_cast<std::size_t>(status.st_size);
+  file.state = state_of(status);
   return file;
+}
+
+FileState state_of(const struct stat& status) noexcept {
+  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
+          std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+Result<Done> check_unchanged(const InputFile& file, std::string_view doing) {
+  struct stat status {};
+  if (::fstat(file.descriptor.number(), &status) != 0)
+    return system_error(file.name, "read", errno);
+  const FileState now = state_of(status);
+  if (now == file.state) return Done{};
+  const std::string what =
+      now.size == file.state.size
+          ? message("its ", now.size, " bytes were written to")
+          : message("it has ", now.size, " bytes, ", file.state.size, " before");
+  return file_error(file.name, message("the file changed while it was ", doing, ": ", what));
+}
+
+Result<Done> read_at(const InputFile& file, std::uint64_t offset, std::span<std::byte> into) {
+  while (!into.empty()) {
+    const ssize_t got =
+        ::pread(file.descriptor.number(), into.data(), into.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error(file.name, "read", errno);
+    if (got == 0) {
+      return file_error(file.name, message("the file became shorter while it was read: it had ",
+                                           file.size, " bytes and ends at ", offset, " or before"));
+    }
+    offset += static_cast<std::uint64_t>(got);
+    into = into.subspan(static_cast<std::size_t>(got));
+  }
+  return Done{};
 }
 
 Result<std::size_t> read_some(const InputFile& file, std::span<std::byte> into) {
@@ -179,6 +193,16 @@ Result<std::string> read_text(const fs::path& path, std::size_t limit) {
 
 Result<Done> replace_file(const fs::path& path,
                           std::span<const std::span<const std::byte>> pieces) {
+  return replace_file(path, [&](const PutBytes& put) -> Result<Done> {
+    for (const std::span<const std::byte> piece : pieces) {
+      if (const Result<Done> done = put(piece); !done) return done;
+    }
+    return Done{};
+  });
+}
+
+Result<Done> replace_file(const fs::path& path,
+                          const std::function<Result<Done>(const PutBytes& put)>& write) {
   const std::string name = shown(path);
   const Result<fs::path> followed = follow_links(path);
   if (!followed) return followed.error();
@@ -197,47 +221,33 @@ Result<Done> replace_file(const fs::path& path,
   }
 
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  Descriptor descriptor;
-  std::optional<Temporary> temporary;
-  for (int i = 0; i < kMaxTemporaryNames && !temporary; ++i) {
-    const fs::path candidate = temporary_name(folder);
-    descriptor =
-        Descriptor(::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (descriptor.number() >= 0) {
-      temporary.emplace(candidate);
-    } else if (errno != EEXIST) {
-      return system_error(name, "write", errno);
-    }
-  }
-  if (!temporary) {
-    return cannot("write", name,
-                  message("too many temporary files (.phasor-*.tmp) in ", shown(folder)));
-  }
-
+  Result<TemporaryFile> created = TemporaryFile::create(folder, name);
+  if (!created) return created.error();
+  TemporaryFile temporary = std::move(created).value();
+  const int descriptor = temporary.descriptor().number();
   if (exists) {
     // Only root can change the owner; otherwise the new file belongs to the writer.
     const bool other_owner = existing.st_uid != ::geteuid() || existing.st_gid != ::getegid();
-    if (other_owner && ::fchown(descriptor.number(), existing.st_uid, existing.st_gid) != 0)
-      errno = 0;
-    if (::fchmod(descriptor.number(), existing.st_mode & 0777) != 0) {
+    if (other_owner && ::fchown(descriptor, existing.st_uid, existing.st_gid) != 0) errno = 0;
+    if (::fchmod(descriptor, existing.st_mode & 0777) != 0) {
       return system_error(name, "set the mode of", errno);
     }
   }
-  for (const std::span<const std::byte> piece : pieces) {
-    if (const int error = write_all(descriptor.number(), piece)) {
-      return system_error(name, "write", error);
-    }
-  }
-  if (const int error = flush(descriptor.number())) {
+  const Result<Done> written = write([&](std::span<const std::byte> piece) -> Result<Done> {
+    if (const int error = write_all(descriptor, piece)) return system_error(name, "write", error);
+    return Done{};
+  });
+  if (!written) return written;
+  if (const int error = flush(descriptor)) {
     return system_error(name, "flush", error);
   }
-  if (const int error = close_checked(std::move(descriptor))) {
+  if (const int error = close_copy(descriptor)) {
     return system_error(name, "write", error);
   }
-  if (::rename(temporary->path().c_str(), target.c_str()) != 0) {
+  if (::rename(temporary.path().c_str(), target.c_str()) != 0) {
     return system_error(name, "replace", errno);
   }
-  temporary->keep();
+  temporary.keep();
   flush_folder(folder);
   return Done{};
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "phasor/core/internal/visible_text.hpp"
+
 namespace phasor::io {
 
 std::string one_line(std::string_view text, std::size_t longest) {
@@ -9,9 +11,7 @@ std::string one_line(std::string_view text, std::size_t longest) {
   // Not in the middle of a character: its later bytes are 10xxxxxx.
   while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80)
     --size;
-  std::string line(text.substr(0, size));
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  const std::string line = core::visible_text(text.substr(0, size));
   return size < text.size() ? line + "..." : line;
 }
 

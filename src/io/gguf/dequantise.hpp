@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 

@@ -151,7 +151,7 @@ void refuse_overlaps(const std::vector<DirectoryEntry>& entries) {
 }  // namespace
 
 GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count, std::size_t alignment,
-                                  std::span<const std::byte> file) {
+                                  const ByteSource& source) {
   cursor.expect(count, kLeastEntry, "tensor directory");
   std::vector<DirectoryEntry> entries;
   std::set<std::string_view> names;
@@ -163,23 +163,24 @@ GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count, std::
   }
 
   const std::size_t padding = (alignment - cursor.at() % alignment) % alignment;
-  const std::size_t start = padding <= cursor.left() ? cursor.at() + padding : file.size();
-  const std::span<const std::byte> data = file.subspan(start);
+  const std::size_t start = padding <= cursor.left() ? cursor.at() + padding : source.size();
+  const std::uint64_t data = source.size() - start;
   for (const DirectoryEntry& entry : entries) {
-    if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
+    if (entry.offset > data || entry.bytes > data - entry.offset) {
       refuse(message(kTruncated, "tensor ", quoted_name(entry.name), " needs ", entry.bytes,
-                     " bytes at offset ", entry.offset, ", the data section has ", data.size()));
+                     " bytes at offset ", entry.offset, ", the data section has ", data));
     }
   }
   refuse_overlaps(entries);
 
   GgufDirectory directory;
   for (DirectoryEntry& entry : entries) {
-    const auto bytes =
-        data.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.bytes));
     if (entry.type->ours) {
-      directory.tensors.push_back(
-          {std::move(entry.name), *entry.type->ours, std::move(entry.shape), bytes});
+      Tensor& tensor = directory.tensors.emplace_back();
+      tensor.name = std::move(entry.name);
+      tensor.type = *entry.type->ours;
+      tensor.shape = std::move(entry.shape);
+      source.place(tensor, start + entry.offset);
     } else {
       directory.skipped.push_back(
           {std::move(entry.name), std::string(entry.type->name), std::move(entry.shape)});

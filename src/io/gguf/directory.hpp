@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "phasor/io/gguf.hpp"
-#include "phasor/io/internal/gguf_cursor.hpp"
+#include "io/gguf/cursor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 
@@ -16,12 +15,11 @@ struct GgufDirectory {
   std::vector<SkippedTensor> skipped;
 };
 
-// Reads the entries and checks that their bytes are inside `file`, aligned and without overlap.
-// `cursor` is at the first entry of `file`.
+// Reads the entries and checks that their bytes are inside `source`, aligned and without overlap.
+// `cursor` is at the first entry of `source`.
 //
-// throws   Error(invalid_argument)
+// throws   Error(invalid_argument); Error(io)
 [[nodiscard]] GgufDirectory read_gguf_directory(GgufCursor& cursor, std::uint64_t count,
-                                                std::size_t alignment,
-                                                std::span<const std::byte> file);
+                                                std::size_t alignment, const ByteSource& source);
 
 }  // namespace phasor::io

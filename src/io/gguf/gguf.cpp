@@ -1,4 +1,7 @@
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,15 +19,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "GGUF values are copied from the file, which is little-endian");
 
-constexpr std::array<std::byte, 4> kGgufMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
-                                                 std::byte{'F'}};
+constexpr std::string_view kGgufMagic = "GGUF";
 constexpr std::size_t kDefaultAlignment = 32;
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
-
-[[nodiscard]] bool starts_with_magic(std::span<const std::byte> bytes) {
-  return bytes.size() >= kGgufMagic.size() &&
-         std::equal(kGgufMagic.begin(), kGgufMagic.end(), bytes.begin());
-}
 
 [[nodiscard]] std::uint32_t read_version(GgufCursor& cursor) {
   const auto version = cursor.take<std::uint32_t>("version");
@@ -59,15 +56,15 @@ constexpr std::uint64_t kMostSigned = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_view name) {
+Result<GgufFile> GgufFile::read(const ByteSource& source, std::string_view name) {
   try {
-    const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
-                                 std::min(bytes.size(), kGgufMagic.size()));
-    if (!starts_with_magic(bytes))
+    std::string start(std::min(source.size(), kGgufMagic.size()), '\0');
+    source.read(0, std::as_writable_bytes(std::span(start)));
+    if (start != kGgufMagic)
       refuse(message("not a GGUF file: it must start with \"GGUF\", got ", in_quotes(start)));
     GgufFile file;
     file.name_ = name;
-    GgufCursor cursor(bytes);
+    GgufCursor cursor(source);
     static_cast<void>(cursor.take<std::uint32_t>("magic"));
     file.version_ = read_version(cursor);
     const auto tensor_count = cursor.take<std::uint64_t>("tensor count");
@@ -85,25 +82,27 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_v
       }
       alignment = static_cast<std::size_t>(*value);
     }
-    GgufDirectory directory = read_gguf_directory(cursor, tensor_count, alignment, bytes);
+    GgufDirectory directory = read_gguf_directory(cursor, tensor_count, alignment, source);
     file.tensors_ = std::move(directory.tensors);
     file.skipped_ = std::move(directory.skipped);
     for (std::size_t i = 0; i < file.tensors_.size(); ++i)
       file.by_name_.emplace(file.tensors_[i].name, i);
     return file;
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::io) return error;  // names the file
     return in_file(name, error);
   }
 }
 
+Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_view name) {
+  return read(ByteSource(bytes), name);
+}
+
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
-  Result<MappedFile> mapped = MappedFile::open(path);
-  if (!mapped) return mapped.error();
-  Result<GgufFile> parsed = parse(mapped->bytes(), mapped->name());
-  if (!parsed) return parsed.error();
-  GgufFile file = std::move(parsed).value();
-  file.file_ = std::move(mapped).value();
-  return file;
+  Result<InputFile> opened = open_input(path);
+  if (!opened) return opened.error();
+  const auto file = std::make_shared<const InputFile>(std::move(opened).value());
+  return read(ByteSource(file), file->name);
 }
 
 const Tensor* GgufFile::find(std::string_view name) const noexcept {
@@ -166,15 +165,13 @@ Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_
 }
 
 bool looks_like_gguf(const std::filesystem::path& path) noexcept {
-  try {
-    const Result<InputFile> file = open_input(path);
-    if (!file) return false;
-    std::array<std::byte, kGgufMagic.size()> start{};
-    const Result<std::size_t> size = read_some(*file, start);
-    return size && *size == start.size() && starts_with_magic(start);
-  } catch (const std::exception&) {
-    return false;  // out of memory
-  }
+  // By system calls: open_input() needs memory, and without it a model would be taken for another
+  // kind of file. A pipe without a writer is no reason to wait.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<char, kGgufMagic.size()> start{};
+  return file.number() >= 0 &&
+         ::pread(file.number(), start.data(), start.size(), 0) == ssize_t{start.size()} &&
+         std::string_view(start.data(), start.size()) == kGgufMagic;
 }
 
 }  // namespace phasor::io

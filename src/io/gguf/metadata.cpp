@@ -43,6 +43,7 @@ class MetadataReader {
 
   void read_pair(GgufMetadata& metadata) {
     key_ = cursor_.name("key");
+    value_name_ = "value of " + key_name();
     const ValueType type = take_type();
     GgufValue value = type == ValueType::array ? array() : scalar(type);
     if (!metadata.emplace(key_, std::move(value)).second)
@@ -51,10 +52,9 @@ class MetadataReader {
 
  private:
   [[nodiscard]] std::string key_name() const { return "key " + quoted_name(key_); }
-  [[nodiscard]] std::string value_name() const { return "value of " + key_name(); }
 
   [[nodiscard]] ValueType take_type() {
-    const auto type = cursor_.take<std::uint32_t>(value_name());
+    const auto type = cursor_.take<std::uint32_t>(value_name_);
     if (type > kLastType) {
       refuse(message(key_name(), ": value type must be from 0 to ", kLastType, ", got ", type));
     }
@@ -62,7 +62,7 @@ class MetadataReader {
   }
 
   [[nodiscard]] bool boolean() {
-    const auto byte = cursor_.take<std::uint8_t>(value_name());
+    const auto byte = cursor_.take<std::uint8_t>(value_name_);
     if (byte > 1) refuse(message(key_name(), ": a bool must be 0 or 1, got ", int{byte}));
     return byte == 1;
   }
@@ -72,9 +72,9 @@ class MetadataReader {
     if constexpr (std::is_same_v<Kept, bool>) {
       return boolean();
     } else if constexpr (std::is_same_v<Kept, std::string>) {
-      return std::string(cursor_.text(value_name()));
+      return cursor_.text(value_name_);
     } else {
-      return static_cast<Kept>(cursor_.take<Stored>(value_name()));
+      return static_cast<Kept>(cursor_.take<Stored>(value_name_));
     }
   }
 
@@ -120,7 +120,7 @@ class MetadataReader {
 
   [[nodiscard]] GgufValue array() {
     const ValueType type = take_type();
-    const auto count = cursor_.take<std::uint64_t>(value_name());
+    const auto count = cursor_.take<std::uint64_t>(value_name_);
     cursor_.expect(count, kLeastBytes[static_cast<std::size_t>(type)], "array of " + key_name());
     if (count > kMaxArrayElements - elements_) {
       refuse(message("arrays must have at most ", kMaxArrayElements, " elements in all, got ",
@@ -137,7 +137,7 @@ class MetadataReader {
   }
 
   GgufCursor& cursor_;
-  std::string key_;
+  std::string key_, value_name_;  // for messages; made once for all elements of an array
   std::uint64_t elements_ = 0;
 };
 

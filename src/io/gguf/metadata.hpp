@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "phasor/io/gguf.hpp"
-#include "phasor/io/internal/gguf_cursor.hpp"
+#include "io/gguf/cursor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 

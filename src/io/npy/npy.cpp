@@ -10,6 +10,8 @@
 #include <string>
 
 #include "io/npy/header.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/posix_file.hpp"
@@ -26,6 +28,8 @@ constexpr std::size_t kPreludeV1 = 10;  // magic, version, 16-bit length
 constexpr std::size_t kPreludeV2 = 12;  // magic, version, 32-bit length
 constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
 constexpr std::size_t kAlignment = 64;
+// Between two looks at the caller's cancellation.
+constexpr std::size_t kElementsPerLook = std::size_t{1} << 20;
 
 // Calls visit with one value of the C++ type that a type stores.
 template <class Visit>
@@ -200,12 +204,10 @@ std::size_t size_of(NpyType type) noexcept {
 }
 
 std::string_view name_of(NpyType type) noexcept {
-  // In the order of NpyType.
-  constexpr std::array<std::string_view, 13> kNames{
-      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16",
-      "int8",    "uint64",  "uint32",  "uint16",   "uint8", "bool"};
-  static_assert(static_cast<std::size_t>(NpyType::boolean) + 1 == kNames.size());
-  return kNames[static_cast<std::size_t>(type)];
+  static constexpr core::EnumNames<NpyType::boolean> kNames(
+      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64",
+      "uint32", "uint16", "uint8", "bool");
+  return kNames[type];
 }
 
 bool is_integer(NpyType type) noexcept {
@@ -248,11 +250,14 @@ Result<core::DType> dtype_of(const NpyArray& array, std::string_view what) {
 Result<std::vector<double>> to_doubles(const NpyArray& array) {
   return with_type(array.type, [&](auto kind) -> Result<std::vector<double>> {
     using T = decltype(kind);
-    std::vector<double> out(count_of<T>(array));
-    for (std::size_t i = 0; i < out.size(); ++i) {
+    std::vector<double> out;
+    const std::size_t count = count_of<T>(array);
+    out.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i % kElementsPerLook == 0) core::throw_if_cancelled();
       const T value = element<T>(array, i);
       if constexpr (std::is_same_v<T, core::Half> || std::is_same_v<T, core::BFloat16>) {
-        out[i] = core::to_float(value);
+        out.push_back(core::to_float(value));
       } else {
         if constexpr (sizeof(T) == 8 && std::is_integral_v<T>) {
           constexpr T kExact = T{1} << 53;
@@ -262,7 +267,7 @@ Result<std::vector<double>> to_doubles(const NpyArray& array) {
                 message("to_doubles: integers must be at most 2^53 in magnitude, got ", value));
           }
         }
-        out[i] = static_cast<double>(value);
+        out.push_back(static_cast<double>(value));
       }
     }
     return out;

@@ -6,9 +6,10 @@
 
 #include "io/safetensors/header.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::io {
 namespace {
@@ -69,14 +70,12 @@ Result<WeightMap> read_index(const fs::path& path) {
 
 // The only .safetensors file of a folder that has none of the usual names.
 Result<fs::path> only_file(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().extension() == ".safetensors") names.push_back(at->path().filename().string());
-  }
-  if (error) return system_error(shown(folder), "read", error.value());
+  Result<std::vector<std::string>> listed = names_in(folder);
+  if (!listed) return listed.error();
+  std::vector<std::string> names = std::move(listed).value();
+  std::erase_if(
+      names, [](const std::string& name) { return fs::path(name).extension() != ".safetensors"; });
   if (names.size() == 1) return folder / names.front();
-  std::sort(names.begin(), names.end());
   if (names.empty())
     return file_error(shown(folder), message("no ", kSingleName, " and no ", kIndexName));
   return file_error(
@@ -152,7 +151,8 @@ Result<Shards> open_folder(const fs::path& folder) {
 
 }  // namespace
 
-Result<SafetensorsCheckpoint> SafetensorsCheckpoint::open(const fs::path& path) {
+Result<SafetensorsCheckpoint> SafetensorsCheckpoint::open(const fs::path& given) {
+  const fs::path path = as_folder(given);
   std::error_code ignored;
   const bool is_folder = fs::is_directory(path, ignored);
   Result<Shards> shards = is_folder ? open_folder(path) : open_single(path);

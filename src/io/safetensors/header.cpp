@@ -300,7 +300,7 @@ Result<std::string> entry_text(const Tensor& tensor, std::uint64_t begin) {
   }
   const Result<std::size_t> size = byte_count(block_bytes(tensor.type), tensor.shape);
   if (!size) return write_error(message(who, size.error().what()));
-  if (*size != tensor.bytes.size()) {
+  if (tensor.file == nullptr && *size != tensor.bytes.size()) {
     return write_error(message(who, "shape ", core::shape_text(tensor.shape), " of ", type,
                                " needs ", *size, " bytes, got ", tensor.bytes.size()));
   }
@@ -360,7 +360,7 @@ Result<std::string> safetensors_front(const std::vector<Tensor>& tensors,
     if (!entry) return entry.error();
     text += (text.size() > 1 ? "," : "") + *entry;
     names.emplace_back(tensor.name);
-    begin += tensor.bytes.size();  // no overflow: the bytes are in memory
+    begin += tensor.byte_size();  // no overflow: the bytes are in memory or in a file
   }
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())

@@ -1,10 +1,13 @@
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "io/files/byte_source.hpp"
 #include "io/safetensors/header.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
@@ -16,11 +19,14 @@ namespace {
 
 using Entry = SafetensorsHeader::Entry;
 
-Result<std::string_view> header_text(std::span<const std::byte> bytes, std::string_view name) {
-  if (bytes.size() < kSafetensorsLengthField) {
+// throws   Error(io): the file cannot be read
+Result<std::string> header_text(const ByteSource& source, std::string_view name) {
+  if (source.size() < kSafetensorsLengthField) {
     return file_error(name, message(kTruncated, "a safetensors file has at least ",
-                                    kSafetensorsLengthField, " bytes, got ", bytes.size()));
+                                    kSafetensorsLengthField, " bytes, got ", source.size()));
   }
+  std::array<std::byte, kSafetensorsLengthField> bytes{};
+  source.read(0, bytes);
   std::uint64_t length = 0;
   for (std::size_t i = kSafetensorsLengthField; i-- > 0;)
     length = length << 8 | std::to_integer<std::uint64_t>(bytes[i]);
@@ -28,12 +34,14 @@ Result<std::string_view> header_text(std::span<const std::byte> bytes, std::stri
     return file_error(
         name, message("header must have at most ", kMaxSafetensorsHeader, " bytes, got ", length));
   }
-  const std::span<const std::byte> rest = bytes.subspan(kSafetensorsLengthField);
-  if (length > rest.size()) {
-    return file_error(name, message(kTruncated, "the header needs ", length, " bytes, ",
-                                    rest.size(), " are left"));
+  const std::size_t rest = source.size() - kSafetensorsLengthField;
+  if (length > rest) {
+    return file_error(
+        name, message(kTruncated, "the header needs ", length, " bytes, ", rest, " are left"));
   }
-  return std::string_view(reinterpret_cast<const char*>(rest.data()), length);
+  std::string text(static_cast<std::size_t>(length), '\0');
+  source.read(kSafetensorsLengthField, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 // Checks that data_offsets start at `expected_begin`, end inside the data, and have the size of type
@@ -66,16 +74,14 @@ std::optional<Error> check_offsets(const Entry& entry, std::uint64_t expected_be
 
 }  // namespace
 
-Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
-                                               std::string_view name) {
-  const Result<std::string_view> text = header_text(bytes, name);
+Result<SafetensorsFile> SafetensorsFile::read(const ByteSource& source, std::string_view name) {
+  const Result<std::string> text = header_text(source, name);
   if (!text) return text.error();
   Result<SafetensorsHeader> parsed = parse_safetensors_header(*text);
   if (!parsed) return in_file(name, parsed.error());
   SafetensorsHeader header = std::move(parsed).value();
 
   SafetensorsFile file;
-  file.head_ = bytes.first(kSafetensorsLengthField + text->size());
   file.metadata_ = std::move(header.metadata);
   // An empty tensor has the same offset as the next one; sorting by the end puts it first.
   std::stable_sort(header.entries.begin(), header.entries.end(),
@@ -88,30 +94,40 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
                         message("tensor ", quoted_name(header.entries[i].name), " appears twice"));
     }
   }
-  const std::span<const std::byte> data = bytes.subspan(file.head_.size());
+  const std::size_t start = kSafetensorsLengthField + text->size();
+  const std::size_t data = source.size() - start;
   std::uint64_t end = 0;
   file.tensors_.reserve(header.entries.size());
   for (Entry& entry : header.entries) {
-    if (const auto error = check_offsets(entry, end, data.size(), name)) return *error;
+    if (const auto error = check_offsets(entry, end, data, name)) return *error;
     end = entry.end;
-    file.tensors_.push_back({std::move(entry.name), entry.type, std::move(entry.shape),
-                             data.subspan(entry.begin, entry.end - entry.begin)});
+    Tensor& tensor = file.tensors_.emplace_back();
+    tensor.name = std::move(entry.name);
+    tensor.type = entry.type;
+    tensor.shape = std::move(entry.shape);
+    source.place(tensor, start + entry.begin);
   }
-  if (end != data.size()) {
-    return file_error(name, message("the last tensor ends after ", end, " bytes of data, got ",
-                                    data.size(), " bytes"));
+  if (end != data) {
+    return file_error(
+        name, message("the last tensor ends after ", end, " bytes of data, got ", data, " bytes"));
   }
   return file;
 }
 
+Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
+                                               std::string_view name) {
+  return read(ByteSource(bytes), name);
+}
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  Result<MappedFile> mapped = MappedFile::open(path);
-  if (!mapped) return mapped.error();
-  Result<SafetensorsFile> parsed = parse(mapped->bytes(), mapped->name());
-  if (!parsed) return parsed;
-  SafetensorsFile file = std::move(parsed).value();
-  file.file_ = std::move(mapped).value();  // moving does not move the bytes
-  return file;
+  Result<InputFile> opened = open_input(path);
+  if (!opened) return opened.error();
+  const auto file = std::make_shared<const InputFile>(std::move(opened).value());
+  try {
+    return read(ByteSource(file), file->name);
+  } catch (const Error& error) {
+    return error;
+  }
 }
 
 const Tensor* SafetensorsFile::find(std::string_view name) const noexcept {
@@ -124,9 +140,26 @@ Result<Done> write_safetensors(const std::filesystem::path& path,
                                const std::map<std::string, std::string>& metadata) {
   const Result<std::string> front = safetensors_front(tensors, metadata);
   if (!front) return front.error();
-  std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(*front))};
-  for (const Tensor& tensor : tensors) pieces.push_back(tensor.bytes);
-  return replace_file(path, pieces);
+  const auto write = [&](const PutBytes& put) -> Result<Done> {
+    Result<Done> done = put(std::as_bytes(std::span(*front)));
+    constexpr std::size_t kMost = std::size_t{1} << 20;
+    std::vector<std::byte> piece;
+    for (const Tensor& tensor : tensors) {
+      if (done && tensor.file == nullptr) done = put(tensor.bytes);
+      const std::size_t end = tensor.file == nullptr ? 0 : tensor.byte_size();
+      for (std::size_t at = 0; done && at < end; at += piece.size()) {
+        piece.resize(std::min(kMost, end - at));
+        read_bytes(tensor, at, piece);
+        done = put(piece);
+      }
+    }
+    return done;
+  };
+  try {
+    return replace_file(path, write);
+  } catch (const Error& error) {
+    return error;  // of a file that is read
+  }
 }
 
 }  // namespace phasor::io

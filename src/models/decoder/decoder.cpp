@@ -20,6 +20,7 @@ Result<Decoder> Decoder::load(const std::filesystem::path& path, const ComputeOp
 Result<Decoder> Decoder::load(Checkpoint checkpoint, const ComputeOptions& options) {
   try {
     std::unique_ptr<State> state = load_decoder(checkpoint);
+    checkpoint.check_unchanged();
     state->compute = options;
     return Decoder(std::move(state));
   } catch (const Error& error) {

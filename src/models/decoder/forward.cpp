@@ -39,6 +39,9 @@ class Forward {
     for (std::size_t layer = 0; layer < state_.layers.size(); ++layer) {
       if (options.hidden == HiddenStates::collect) collect(work_.x.data(), result);
       run_layer(layer);
+      require_finite({layer, state_.layers.size()},
+                     {work_.x.data(), static_cast<std::size_t>(tokens_ * facts_.hidden)},
+                     static_cast<std::size_t>(facts_.hidden), state_.compute.isa);
     }
     const bool every = options.hidden == HiddenStates::collect;
     const std::vector<std::int64_t>& rows =
@@ -315,11 +318,15 @@ class Forward {
              state_.compute);
     const auto scale = static_cast<float>(state_.settings.logit_scale);
     const double cap = state_.settings.final_soft_cap;
-    if (scale == 1.0F && cap == 0.0) return;
-    for (float& logit : result.logits) {
-      logit *= scale;
-      if (cap != 0.0) logit = static_cast<float>(cap * std::tanh(static_cast<double>(logit) / cap));
+    if (scale != 1.0F || cap != 0.0) {
+      for (float& logit : result.logits) {
+        logit *= scale;
+        if (cap != 0.0)
+          logit = static_cast<float>(cap * std::tanh(static_cast<double>(logit) / cap));
+      }
     }
+    require_finite({state_.layers.size(), state_.layers.size()}, result.logits,
+                   static_cast<std::size_t>(facts_.vocabulary), state_.compute.isa);
   }
 
   Decoder::State& state_;

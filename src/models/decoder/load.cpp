@@ -1,7 +1,6 @@
 // From a checkpoint's tensors to the weights of every layer.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "models/decoder/state.hpp"
 #include "phasor/io/internal/json.hpp"
@@ -97,10 +96,7 @@ class Loader {
   void refuse_other_head(const std::string& name) {
     const io::Tensor* const head = read_.checkpoint().find(name);
     const io::Tensor* const embedding = read_.checkpoint().find(weight(names_.embedding));
-    if (head->bytes.size() == embedding->bytes.size() &&
-        std::memcmp(head->bytes.data(), embedding->bytes.data(), head->bytes.size()) == 0) {
-      return;
-    }
+    if (io::same_bytes(*head, *embedding)) return;
     throw Error(ErrorCode::invalid_argument,
                 message(read_.checkpoint().name(), ": tie_word_embeddings is true, but ", name,
                         " differs from the embedding"));

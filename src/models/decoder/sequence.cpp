@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "models/decoder/state.hpp"
+#include "phasor/core/cancellation.hpp"
 
 namespace phasor::models {
 namespace {
@@ -79,6 +80,8 @@ void Sequence::shift(std::int64_t keep, std::int64_t drop) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(keep >= 0 && keep <= count, count, "shift's kept tokens", keep);
   require(drop >= 0 && drop <= count - keep, count - keep, "shift's dropped tokens", drop);
+  core::throw_if_cancelled();
+  const core::CancellationScope finishes(nullptr);  // all layers or none
   // Only a rotation can fail, and what makes it fail (the number of threads, a pool that does not
   // start) does so in the first layer, before a key is written.
   for (attention::KVCache& cache : state_->caches) {

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "phasor/config/internal/json_reader.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::models {
 namespace {
@@ -214,6 +214,11 @@ void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
     if (group.rope && !std::holds_alternative<encodings::OneAxis>(group.rope->axes)) {
       throw Error(ErrorCode::unsupported,
                   "positions with several axes are not supported by the decoder of text");
+    }
+    if (group.query_scale) {
+      throw Error(ErrorCode::unsupported,
+                  message("queries that are scaled by position are not supported, got beta ",
+                          group.query_scale->beta));
     }
     if (!(group.softmax_scale > 0.0)) {
       throw Error(ErrorCode::unsupported, "the config does not give the factor on q.k");

@@ -168,8 +168,8 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
     scorer.run(window, [&](std::int64_t tokens) {
       done += tokens;
       if (progress && !progress(done, in_all))
-        refuse(
-            message("perplexity: stopped by `progress` after ", done, " of ", in_all, " tokens"));
+        refuse(ErrorCode::cancelled, message("perplexity: stopped by `progress` after ", done,
+                                             " of ", in_all, " tokens"));
     });
   }
 

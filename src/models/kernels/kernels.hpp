@@ -106,6 +106,7 @@ struct LayerKernels {
   void (*activate[4])(float* x, const float* by, std::int64_t count);
   void (*add)(float* x, const float* y, std::int64_t count);
   double (*sum_of_exponentials)(const float* x, std::int64_t count, float minus);
+  bool (*all_finite)(const float* x, std::int64_t count);
 };
 
 struct Kernels {

@@ -183,6 +183,20 @@ double sum_of_exponentials(const float* x, std::int64_t count, float minus) {
   return sum_of_doubles(sums[0] + sums[1]);
 }
 
+// x - x is 0, or NaN for what is not finite.
+bool all_finite(const float* x, std::int64_t count) {
+  Float sums[2] = {};
+  std::int64_t i = 0;
+  for (; i + 2 * kFloats <= count; i += 2 * kFloats) {
+    const Float first = load<Float>(x + i), second = load<Float>(x + i + kFloats);
+    sums[0] += first - first;
+    sums[1] += second - second;
+  }
+  float sum = sum_of_lanes(sums[0] + sums[1]);
+  for (; i < count; ++i) sum += x[i] - x[i];
+  return sum == 0.0F;
+}
+
 constexpr phasor::models::kernels::LayerKernels kLayerKernels = {
     .sum_of_squares = sum_of_squares,
     .sum = sum,
@@ -190,6 +204,7 @@ constexpr phasor::models::kernels::LayerKernels kLayerKernels = {
     .activate = {activate<Silu>, activate<Gelu>, activate<GeluTanh>, activate<Relu>},
     .add = add,
     .sum_of_exponentials = sum_of_exponentials,
+    .all_finite = all_finite,
 };
 
 }  // namespace

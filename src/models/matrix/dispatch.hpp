@@ -2,7 +2,7 @@
 #pragma once
 
 #include "models/kernels/kernels.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::models {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::models {
 
@@ -18,9 +18,10 @@ namespace phasor::models {
 //
 // True when c is written, false when the library fails.
 //
-// throws   std::bad_alloc, which oneDNN lets through: it allocates in the first call of the process
-//          on x86-64 and in every call on arm64. c is then unspecified, the next call works; on arm64
-//          the library leaks its copy buffer of about 64 k bytes
+// throws   std::bad_alloc, also before the first call of the process and of a thread if there is
+//          less memory than oneDNN and libgomp need for it: they would not survive that. c is then
+//          unspecified, the next call works; on arm64 the library leaks its copy buffer of about 64 k
+//          bytes
 [[nodiscard]] bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
                         std::int64_t lda, const float* b, std::int64_t ldb, float* c,
                         std::int64_t ldc, core::InstructionSet isa);

@@ -1,13 +1,22 @@
 #include "models/matrix/layer_ops.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "models/matrix/dispatch.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
 
 namespace phasor::models {
+namespace {
+
+// Between two looks at the caller's cancellation: some milliseconds of the widest rows.
+constexpr std::int64_t kRowsPerLook = 256;
+constexpr std::int64_t kElementsPerLook = std::int64_t{1} << 20;  // whole vectors
+
+}  // namespace
 
 Activation activation_of(std::string_view name) {
   if (name == "silu" || name == "swish") return Activation::silu;
@@ -26,6 +35,7 @@ void rms_norm(const Rows& rows, const float* x, const float* weight, float offse
               float* out, core::InstructionSet isa) {
   const kernels::LayerKernels& kernels = kernels_for(isa).layer;
   for (std::int64_t t = 0; t < rows.tokens; ++t) {
+    if (t % kRowsPerLook == kRowsPerLook - 1) core::throw_if_cancelled();
     const float* const in = x + t * rows.stride;
     const double mean = kernels.sum_of_squares(in, rows.width, 0) / static_cast<double>(rows.width);
     kernels.normalise(in, rows.width, 0, 1 / std::sqrt(mean + epsilon), offset, weight, nullptr,
@@ -38,6 +48,7 @@ void layer_norm(const Rows& rows, const float* x, const float* weight, const flo
   const kernels::LayerKernels& kernels = kernels_for(isa).layer;
   const auto width = static_cast<double>(rows.width);
   for (std::int64_t t = 0; t < rows.tokens; ++t) {
+    if (t % kRowsPerLook == kRowsPerLook - 1) core::throw_if_cancelled();
     const float* const in = x + t * rows.stride;
     const double mean = kernels.sum(in, rows.width) / width;
     const double variance = kernels.sum_of_squares(in, rows.width, mean) / width;
@@ -47,17 +58,36 @@ void layer_norm(const Rows& rows, const float* x, const float* weight, const flo
 }
 
 void activate(Activation f, std::span<float> x, core::InstructionSet isa) {
-  kernels_for(isa).layer.activate[static_cast<std::size_t>(f)](x.data(), nullptr,
-                                                               static_cast<std::int64_t>(x.size()));
+  activate_gate(f, x, nullptr, isa);
 }
 
 void activate_gate(Activation f, std::span<float> gate, const float* up, core::InstructionSet isa) {
-  kernels_for(isa).layer.activate[static_cast<std::size_t>(f)](
-      gate.data(), up, static_cast<std::int64_t>(gate.size()));
+  const auto kernel = kernels_for(isa).layer.activate[static_cast<std::size_t>(f)];
+  const auto all = static_cast<std::int64_t>(gate.size());
+  for (std::int64_t first = 0; first < all; first += kElementsPerLook) {
+    if (first > 0) core::throw_if_cancelled();
+    kernel(gate.data() + first, up == nullptr ? nullptr : up + first,
+           std::min(kElementsPerLook, all - first));
+  }
 }
 
 void add_to(std::span<float> x, const float* y, core::InstructionSet isa) {
   kernels_for(isa).layer.add(x.data(), y, static_cast<std::int64_t>(x.size()));
+}
+
+void require_finite(ResultOf what, std::span<const float> x, std::size_t width,
+                    core::InstructionSet isa) {
+  if (kernels_for(isa).layer.all_finite(x.data(), static_cast<std::int64_t>(x.size()))) return;
+  const auto found =
+      std::find_if(x.begin(), x.end(), [](float value) { return !std::isfinite(value); });
+  const auto at = static_cast<std::size_t>(found - x.begin());
+  const std::string where = what.layer == what.layers
+                                ? message("the logits, after ", what.layers, " layers,")
+                                : message("the hidden states after layer ", what.layer, " of ",
+                                          what.layers, ", counted from 0,");
+  refuse(ErrorCode::out_of_range,
+         message("forward: ", where, " must be finite, got ", *found, " in row ", at / width,
+                 ", column ", at % width, ": this model exceeds the range of float32"));
 }
 
 double log_sum_exp(std::span<const float> x) {

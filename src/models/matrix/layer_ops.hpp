@@ -1,12 +1,13 @@
 // The small operations between the products of a layer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "phasor/config/internal/families.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::models {
 
@@ -43,6 +44,17 @@ void activate_gate(Activation f, std::span<float> gate, const float* up,
 // x += y
 void add_to(std::span<float> x, const float* y,
             core::InstructionSet isa = core::InstructionSet::best);
+
+// The hidden states after a layer, or, if layer == layers, the logits.
+struct ResultOf {
+  std::size_t layer = 0, layers = 0;
+};
+// Refuses rows of `width` numbers that are not all finite.
+//
+// throws   Error(out_of_range), with the layer and the first number that is not finite
+// cost     one read of x, no allocation: 0.1 % of a layer
+void require_finite(ResultOf what, std::span<const float> x, std::size_t width,
+                    core::InstructionSet isa = core::InstructionSet::best);
 
 // ln sum e^x, off by at most 2e-7; the part of a log-softmax that does not depend on the token. NaN
 // if one of them is, -infinity for none.

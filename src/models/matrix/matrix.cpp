@@ -1,35 +1,18 @@
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "models/matrix/dispatch.hpp"
 #include "models/matrix/packed.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/finite.hpp"
 
 namespace phasor::models {
 namespace {
 
 using io::TensorType;
-
-bool has_product(TensorType type) noexcept {
-  switch (type) {
-    case TensorType::f64:
-    case TensorType::f32:
-    case TensorType::f16:
-    case TensorType::bf16:
-    case TensorType::q4_0:
-    case TensorType::q4_1:
-    case TensorType::q5_0:
-    case TensorType::q5_1:
-    case TensorType::q8_0:
-    case TensorType::q4_k:
-    case TensorType::q5_k:
-    case TensorType::q6_k:
-      return true;
-    default:
-      return false;
-  }
-}
 
 struct Extent {
   std::int64_t rows, columns;
@@ -47,7 +30,7 @@ Extent extent_of(const io::Tensor& tensor) {
 void check_part(const TensorRows& part, const TensorRows& first) {
   if (part.tensor == nullptr) refuse("pack: the tensor of a part is null");
   const io::Tensor& tensor = *part.tensor;
-  if (!has_product(tensor.type)) {
+  if (!format_of(tensor.type)) {
     refuse_tensor(ErrorCode::unsupported, tensor,
                   message("type must be a float or a quantised type of GGUF, got ",
                           io::name_of(tensor.type)));
@@ -73,13 +56,26 @@ void check_part(const TensorRows& part, const TensorRows& first) {
         ErrorCode::shape_mismatch, tensor,
         message("the tensor has ", rows, " rows, got ", part.count, " from row ", part.first));
   }
-  const std::size_t bytes =
-      static_cast<std::size_t>(tensor.size() / io::block_elements(tensor.type)) *
-      io::block_bytes(tensor.type);
-  if (tensor.bytes.size() != bytes) {
+  if (tensor.file == nullptr && tensor.bytes.size() != tensor.byte_size()) {
     refuse_tensor(ErrorCode::shape_mismatch, tensor,
-                  message("bytes must be ", bytes, ", got ", tensor.bytes.size()));
+                  message("bytes must be ", tensor.byte_size(), ", got ", tensor.bytes.size()));
   }
+}
+
+// `rows` are whole rows of the tensor from row `first` on.
+void refuse_non_finite(const io::Tensor& tensor, std::int64_t first, std::int64_t columns,
+                       std::span<const std::byte> rows) {
+  const std::optional<io::NonFinite> found = io::find_non_finite(tensor.type, rows);
+  if (!found) return;
+  const std::int64_t elements = io::block_elements(tensor.type);
+  const std::int64_t at = static_cast<std::int64_t>(found->block) * elements;
+  const std::int64_t column = at % columns;
+  refuse_tensor(ErrorCode::invalid_argument, tensor,
+                elements == 1 ? message("weights must be finite, got ", found->value, " in row ",
+                                        first + at / columns, ", column ", column)
+                              : message("the scales of blocks must be finite, got ", found->value,
+                                        " in row ", first + at / columns, ", columns ", column,
+                                        " to ", column + elements - 1));
 }
 
 }  // namespace
@@ -100,11 +96,30 @@ Matrix Matrix::pack(std::span<const TensorRows> parts) {
   const std::shared_ptr<Packed> packed = make_packed(type, rows, columns);
   const std::size_t row_bytes =
       static_cast<std::size_t>(columns / io::block_elements(type)) * io::block_bytes(type);
+  // Rows at a time that stay in the processor's cache between the file, the check and the packing.
+  constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+  const auto most = static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / row_bytes));
+  std::vector<std::byte> read;
   std::int64_t row = 0;
   for (const TensorRows& part : parts) {
-    pack_rows(*packed, row, part.count,
-              part.tensor->bytes.data() + static_cast<std::size_t>(part.first) * row_bytes);
-    row += part.count;
+    const io::Tensor& tensor = *part.tensor;
+    for (std::int64_t at = part.first, end = at + part.count; at < end;) {
+      const std::int64_t count = std::min(most, end - at);
+      const std::size_t begin = static_cast<std::size_t>(at) * row_bytes;
+      const std::size_t size = static_cast<std::size_t>(count) * row_bytes;
+      std::span<const std::byte> piece;
+      if (tensor.file == nullptr) {
+        piece = tensor.bytes.subspan(begin, size);
+      } else {
+        read.resize(size);
+        io::read_bytes(tensor, begin, read);
+        piece = read;
+      }
+      refuse_non_finite(tensor, at, columns, piece);
+      pack_rows(*packed, row, count, piece.data());
+      row += count;
+      at += count;
+    }
   }
   Matrix matrix;
   matrix.packed_ = packed;

@@ -8,10 +8,11 @@
 #include "models/matrix/dispatch.hpp"
 #include "models/matrix/gemm.hpp"
 #include "models/matrix/packed.hpp"
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 
 namespace phasor::models {
 namespace {
@@ -29,6 +30,10 @@ constexpr float kSecondStep = 2.0F;
 constexpr std::size_t kMostTileTokens = 16;
 // Floats of a panel of dequantised rows: fits in the L2 cache.
 constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
+// Tokens of one call of the GEMM library, which cannot be cancelled: some 20 ms with such a panel.
+constexpr std::int64_t kGemmTokens = 4096;
+// Groups between two looks at the caller's cancellation, for many tokens without that library.
+constexpr std::int64_t kGroupsPerLook = 8;
 
 enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, gemm, tile };
 
@@ -202,17 +207,23 @@ class Call {
 
   void run_groups(const Product& product, const Weights& weights, std::int64_t begin,
                   std::int64_t end, std::byte* room) {
-    const Weights some = groups_of(weights, begin, end);
     const std::int64_t rows = product.matrix->rows();
     const Way way = way_of(weights);
     if (way == Way::gemm) return run_gemm(product, weights, begin, end, room);
     if (way == Way::tile) return run_tiles(product, weights, begin, end, room);
     if (way == Way::stream_floats) {
-      return kernels_.stream_floats(some, x_, tokens_, x_stride_,
-                                    results_of(product, rows, begin, 0));
+      const std::int64_t step = tokens_ <= kStreamFloats ? end - begin : kGroupsPerLook;
+      for (std::int64_t first = begin; first < end; first += step) {
+        if (first > begin) core::throw_if_cancelled();
+        kernels_.stream_floats(groups_of(weights, first, std::min(first + step, end)), x_, tokens_,
+                               x_stride_, results_of(product, rows, first, 0));
+      }
+      return;
     }
+    const Weights some = groups_of(weights, begin, end);
     const auto stream = way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast;
     for (std::int64_t t = 0; t < tokens_; t += kernels::kMostStreamed) {
+      if (t > 0) core::throw_if_cancelled();
       stream(some, codes_ + t * token_bytes_, std::min(kernels::kMostStreamed, tokens_ - t),
              results_of(product, rows, begin, t));
     }
@@ -229,9 +240,12 @@ class Call {
         kernels_.dequantise(weights, first + g, panel + g * kGroupRows, width);
       const Results results = results_of(product, product.matrix->rows(), first, 0);
       const std::int64_t rows = std::min(width, results.rows);
-      if (!gemm(tokens_, rows, columns_, x_, x_stride_, panel, width, results.out, results.stride,
-                options_.isa)) {
-        failed_ = true;
+      for (std::int64_t t = 0; t < tokens_; t += kGemmTokens) {
+        core::throw_if_cancelled();
+        if (!gemm(std::min(kGemmTokens, tokens_ - t), rows, columns_, x_ + t * x_stride_, x_stride_,
+                  panel, width, results.out + t * results.stride, results.stride, options_.isa)) {
+          failed_ = true;
+        }
       }
       for (std::int64_t t = 0; t < tokens_ && results.bias != nullptr; ++t)
         kernels_.layer.add(results.out + t * results.stride, results.bias, rows);
@@ -242,6 +256,7 @@ class Call {
                  std::int64_t end, std::byte* room) {
     const std::int64_t bytes = kernels_.unpacked_bytes(weights);
     for (std::int64_t first = begin; first < end; first += 2) {
+      core::throw_if_cancelled();
       const std::int64_t count = std::min<std::int64_t>(2, end - first);
       for (std::int64_t g = 0; g < count; ++g)
         kernels_.unpack(weights, first + g, room + g * bytes);

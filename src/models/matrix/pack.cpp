@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "models/matrix/packed.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 
 namespace phasor::models {
@@ -17,33 +18,6 @@ using kernels::Weights;
 constexpr std::size_t kWordStride = 4 * kGroupRows;  // from a row's word to its next
 constexpr int kBlockBytes = 32;                      // codes of a block, one a byte
 using Codes = std::array<std::uint8_t, kBlockBytes>;
-
-Format format_of(TensorType type) noexcept {
-  switch (type) {
-    case TensorType::f16:
-      return Format::f16;
-    case TensorType::bf16:
-      return Format::bf16;
-    case TensorType::q8_0:
-      return Format::q8_0;
-    case TensorType::q4_0:
-      return Format::q4_0;
-    case TensorType::q4_1:
-      return Format::q4_1;
-    case TensorType::q5_0:
-      return Format::q5_0;
-    case TensorType::q5_1:
-      return Format::q5_1;
-    case TensorType::q4_k:
-      return Format::q4_k;
-    case TensorType::q5_k:
-      return Format::q5_k;
-    case TensorType::q6_k:
-      return Format::q6_k;
-    default:
-      return Format::f32;
-  }
-}
 
 // Word `word` of lane `row`.
 void put_word(std::byte* words, std::size_t word, const void* from) {
@@ -104,13 +78,13 @@ std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
 
 // q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits flipped.
 void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves,
-                std::size_t words, std::uint32_t rotation) {
+                std::size_t words, std::uint32_t flipped_bits) {
   for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
   std::byte* const codes = to.codes(unit);
   for (std::size_t w = 0; w < words; ++w) {
     std::uint32_t word = 0;
     std::memcpy(&word, block + 2 * halves + 4 * w, 4);
-    word ^= rotation;
+    word ^= flipped_bits;
     put_word(codes, w, &word);
   }
 }
@@ -229,6 +203,20 @@ void pack_row(TensorType type, const Row& to, std::int64_t columns, const std::b
 
 }  // namespace
 
+std::optional<Format> format_of(TensorType type) noexcept {
+  static constexpr std::pair<TensorType, Format> kFormats[] = {
+      {TensorType::f64, Format::f32},   {TensorType::f32, Format::f32},
+      {TensorType::f16, Format::f16},   {TensorType::bf16, Format::bf16},
+      {TensorType::q8_0, Format::q8_0}, {TensorType::q4_0, Format::q4_0},
+      {TensorType::q4_1, Format::q4_1}, {TensorType::q5_0, Format::q5_0},
+      {TensorType::q5_1, Format::q5_1}, {TensorType::q4_k, Format::q4_k},
+      {TensorType::q5_k, Format::q5_k}, {TensorType::q6_k, Format::q6_k}};
+  for (const auto& [stored, format] : kFormats) {
+    if (stored == type) return format;
+  }
+  return std::nullopt;
+}
+
 std::shared_ptr<Matrix::Packed> make_packed(TensorType type, std::int64_t rows,
                                             std::int64_t columns) {
   auto packed = std::make_shared<Matrix::Packed>();
@@ -236,7 +224,7 @@ std::shared_ptr<Matrix::Packed> make_packed(TensorType type, std::int64_t rows,
   packed->rows = rows;
   packed->columns = columns;
   Weights& weights = packed->weights;
-  weights.format = format_of(type);
+  weights.format = format_of(type).value();
   const kernels::Layout layout = layout_of(weights.format);
   weights.groups = rounded_up(rows, kGroupRows) / kGroupRows;
   weights.units = columns / layout.columns;
@@ -259,6 +247,7 @@ void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t coun
       static_cast<std::size_t>(packed.columns / io::block_elements(packed.type)) *
       io::block_bytes(packed.type);
   for (std::int64_t r = first_row; r < first_row + count; ++r, bytes += row_bytes) {
+    if (r % kGroupRows == 0) core::throw_if_cancelled();
     const Row to{weights, packed.memory.get() + r / kGroupRows * weights.group_bytes,
                  static_cast<std::size_t>(r % kGroupRows)};
     pack_row(packed.type, to, packed.columns, bytes);

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "models/kernels/kernels.hpp"
 #include "phasor/core/internal/large_memory.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/core/internal/per_thread.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 namespace phasor::models {
 
@@ -22,8 +24,12 @@ struct Matrix::Packed {
   return (value + unit - 1) / unit * unit;
 }
 
+// How the kernels keep weights of this type; none for types without a product (f8, integers).
+[[nodiscard]] std::optional<kernels::Format> format_of(io::TensorType type) noexcept;
+
 // Weights of the shape, with uninitialised memory.
 //
+// precondition  format_of(type) is a format
 // throws   std::bad_alloc
 [[nodiscard]] std::shared_ptr<Matrix::Packed> make_packed(io::TensorType type, std::int64_t rows,
                                                           std::int64_t columns);
@@ -38,24 +44,22 @@ void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t coun
 // call on this thread while it waits.
 class ThreadScratch {
  public:
-  ThreadScratch() noexcept
-      : memory_(std::move(kept().memory)), size_(std::exchange(kept().size, 0)) {}
+  ThreadScratch() noexcept {
+    if (Kept* const kept = core::per_thread<Kept>()) own_ = std::exchange(*kept, {});
+  }
   ~ThreadScratch() {
-    kept().memory = std::move(memory_);
-    kept().size = size_;
+    if (Kept* const kept = core::per_thread<Kept>()) *kept = std::move(own_);
   }
   ThreadScratch(const ThreadScratch&) = delete;
   ThreadScratch& operator=(const ThreadScratch&) = delete;
 
   // throws   std::bad_alloc
   [[nodiscard]] std::byte* at_least(std::size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      memory_ = core::allocate_large(bytes, 1);
-      size_ = bytes;
+    if (bytes > own_.size) {
+      own_ = {};
+      own_ = {core::allocate_large(bytes, 1), bytes};
     }
-    return memory_.get();
+    return own_.memory.get();
   }
 
  private:
@@ -63,12 +67,7 @@ class ThreadScratch {
     std::shared_ptr<std::byte[]> memory;
     std::size_t size = 0;
   };
-  static Kept& kept() noexcept {
-    thread_local Kept kept;
-    return kept;
-  }
-  std::shared_ptr<std::byte[]> memory_;
-  std::size_t size_;
+  Kept own_;
 };
 
 }  // namespace phasor::models

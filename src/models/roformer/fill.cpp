@@ -21,7 +21,6 @@ namespace {
                                                       const text::Tokenizer& tokenizer,
                                                       std::int64_t count) {
   const double sum = log_sum_exp(logits);
-  if (!std::isfinite(sum)) refuse(message("fill: logits must be finite, got ", sum));
   std::vector<std::int64_t> order(
       std::min(logits.size(), static_cast<std::size_t>(tokenizer.size())));
   for (std::size_t id = 0; id < order.size(); ++id) order[id] = static_cast<std::int64_t>(id);

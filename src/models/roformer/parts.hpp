@@ -10,7 +10,7 @@
 #include "models/weight_reader.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/models/checkpoint.hpp"
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 #include "phasor/models/roformer.hpp"
 
 namespace phasor::models {
@@ -22,12 +22,12 @@ struct RoFormerSettings {
   Activation activation = Activation::gelu;
   encodings::RopeSpec rope;
   bool rotates_values = false;
-  bool tied = true;         // the masked-LM decoder is the word embedding
+  bool tied = true;         // the decoder of a language model is the word embedding
   bool head_known = false;  // architectures named it; else the tensors do
 };
 
-// throws   Error naming checkpoint and key: another model_type, a decoder, an activation, a head or a
-//          size that this encoder does not compute
+// throws   Error naming checkpoint and key: another model_type, cross-attention, an activation, a head
+//          or a size that this model does not compute
 [[nodiscard]] RoFormerSettings roformer_settings(const Checkpoint& checkpoint);
 
 // y = W x + b
@@ -49,9 +49,10 @@ struct RoFormerWeights {
   LayerNorm embedding_norm;
   std::optional<RoFormerLinear> project;  // when the embedding is narrower than the layers
   std::vector<RoFormerLayer> layers;
-  RoFormerLinear transform, decoder;  // masked LM
+  RoFormerLinear transform, decoder;  // language models
   LayerNorm transform_norm;
-  RoFormerLinear dense, labels;  // classification
+  RoFormerLinear dense;   // classification
+  RoFormerLinear labels;  // heads with labels
 };
 
 // Sets facts.parameters, and facts.head when the config does not name it.

@@ -8,7 +8,8 @@
 #include "models/matrix/layer_ops.hpp"
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
 
@@ -111,13 +112,14 @@ class Pass {
     }
     embed();
     collect();
-    for (const RoFormerLayer& layer : weights_.layers) {
-      attend(layer);
-      feed_forward(layer);
+    for (std::size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+      attend(weights_.layers[layer]);
+      feed_forward(weights_.layers[layer]);
+      require_finite({layer, weights_.layers.size()}, x_, static_cast<std::size_t>(width()),
+                     options_.isa);
       collect();
     }
-    if (settings_.facts.head == RoFormerHead::masked_lm) result.logits = masked_lm();
-    if (settings_.facts.head == RoFormerHead::classification) result.logits = classify();
+    result.logits = logits();
     result.last_hidden_state = std::move(x_);
     return result;
   }
@@ -173,6 +175,7 @@ class Pass {
     const RoFormerFacts& facts = settings_.facts;
     attention::AttentionOptions how;
     how.key_padding = input_.mask;
+    if (facts.is_causal) how.causality = attention::Causality::bottom_right;
     how.threads = options_.threads;
     how.isa = options_.isa;
     return {terms_,
@@ -224,26 +227,36 @@ class Pass {
     return rows;
   }
 
-  [[nodiscard]] std::vector<float> masked_lm() const {
-    std::vector<float> transformed, logits;
-    if (input_.logit_slots.empty()) {
-      apply(weights_.transform, x_, transformed);
-    } else {
-      apply(weights_.transform, picked(input_.logit_slots), transformed);
-    }
-    activate(settings_.activation, transformed, options_.isa);
-    normalise(weights_.transform_norm, transformed);
-    apply(weights_.decoder, transformed, logits);
+  [[nodiscard]] std::vector<float> logits_of(const RoFormerLinear& head,
+                                             const std::vector<float>& x) const {
+    std::vector<float> logits;
+    apply(head, x, logits);
+    require_finite({weights_.layers.size(), weights_.layers.size()}, logits, head.bias.size(),
+                   options_.isa);
     return logits;
   }
 
-  [[nodiscard]] std::vector<float> classify() const {
+  [[nodiscard]] std::vector<float> logits() const {
+    const RoFormerFacts& facts = settings_.facts;
+    if (facts.head == RoFormerHead::none) return {};
+    if (!facts.has_logits_per_token()) return classify_rows();
+    std::vector<float> some;
+    if (!input_.logit_slots.empty()) some = picked(input_.logit_slots);
+    const std::vector<float>& rows = input_.logit_slots.empty() ? x_ : some;
+    if (facts.labels > 0) return logits_of(weights_.labels, rows);
+    std::vector<float> transformed;
+    apply(weights_.transform, rows, transformed);
+    activate(settings_.activation, transformed, options_.isa);
+    normalise(weights_.transform_norm, transformed);
+    return logits_of(weights_.decoder, transformed);
+  }
+
+  [[nodiscard]] std::vector<float> classify_rows() const {
     constexpr std::array<std::int64_t, 1> kFirst = {0};
-    std::vector<float> dense, logits;
+    std::vector<float> dense;
     apply(weights_.dense, picked(kFirst), dense);
     activate(settings_.activation, dense, options_.isa);
-    apply(weights_.labels, dense, logits);
-    return logits;
+    return logits_of(weights_.labels, dense);
   }
 
   const RoFormerSettings& settings_;
@@ -257,6 +270,12 @@ class Pass {
 };
 
 }  // namespace
+
+std::string_view name_of(RoFormerHead head) noexcept {
+  static constexpr core::EnumNames<RoFormerHead::question_answering> kNames(
+      "", "masked_lm", "classification", "causal_lm", "token_classification", "question_answering");
+  return kNames[head];
+}
 
 RoFormer::RoFormer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RoFormer::~RoFormer() = default;
@@ -272,6 +291,7 @@ Result<RoFormer> RoFormer::load(const std::filesystem::path& path, const Compute
     state->settings = roformer_settings(checkpoint);
     WeightReader reader(checkpoint);
     state->weights = roformer_weights(reader, state->settings);
+    checkpoint.check_unchanged();
     state->config = checkpoint.config();
     state->options = options;
     return RoFormer(std::move(state));

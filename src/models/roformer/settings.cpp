@@ -18,6 +18,9 @@ constexpr std::array kHeads = {
     HeadName{"RoFormerModel", RoFormerHead::none},
     HeadName{"RoFormerForMaskedLM", RoFormerHead::masked_lm},
     HeadName{"RoFormerForSequenceClassification", RoFormerHead::classification},
+    HeadName{"RoFormerForCausalLM", RoFormerHead::causal_lm},
+    HeadName{"RoFormerForTokenClassification", RoFormerHead::token_classification},
+    HeadName{"RoFormerForQuestionAnswering", RoFormerHead::question_answering},
 };
 
 [[nodiscard]] std::string known_heads() {
@@ -34,12 +37,12 @@ constexpr std::array kHeads = {
   return size;
 }
 
-void refuse_decoders(const ObjectReader& top) {
-  for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
-    if (top.flag(key).value_or(false)) {
-      top.refuse_as(ErrorCode::unsupported, key,
-                    "must be false (RoFormer is an encoder), got true");
-    }
+// Attention is causal for every head if is_decoder is set; without it, for none.
+void read_causality(const ObjectReader& top, RoFormerFacts& facts) {
+  facts.is_causal = top.flag("is_decoder").value_or(false);
+  if (top.flag("add_cross_attention").value_or(false)) {
+    top.refuse_as(ErrorCode::unsupported, "add_cross_attention",
+                  "must be false (there is no encoder to attend to), got true");
   }
 }
 
@@ -124,7 +127,7 @@ RoFormerSettings roformer_settings(const Checkpoint& checkpoint) {
     const io::Json json = io::parse_object(checkpoint.config_json());
     const ObjectReader top(json);
     RoFormerSettings settings;
-    refuse_decoders(top);
+    read_causality(top, settings.facts);
     read_head(top, settings);
     read_sizes(top, settings);
     read_rope(checkpoint, settings);

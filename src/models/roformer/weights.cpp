@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "models/roformer/parts.hpp"
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::models {
 namespace {
@@ -40,7 +40,7 @@ void check_sinusoid(const Checkpoint& checkpoint, const std::string& name, const
 
 [[nodiscard]] bool equal(const io::Tensor& a, const io::Tensor& b) {
   if (a.shape != b.shape) return false;
-  if (a.type == b.type) return std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
+  if (a.type == b.type) return io::same_bytes(a, b);
   std::vector<float> left(static_cast<std::size_t>(a.size())), right(left.size());
   io::to_floats(a, 0, left);
   io::to_floats(b, 0, right);
@@ -64,14 +64,9 @@ class Reading {
       weights.layers.push_back(read_layer(message(prefix_, "encoder.layer.", layer, ".")));
     }
     check_positions();
-    if (facts_.head == RoFormerHead::masked_lm) read_masked_lm(weights);
-    if (facts_.head == RoFormerHead::classification) read_classification(weights);
+    read_head(weights);
     reader_.refuse_unread("roformer");
     facts_.parameters = reader_.parameters();
-    if (facts_.head != RoFormerHead::classification) {
-      facts_.labels = 0;
-      facts_.label_names.clear();
-    }
     return weights;
   }
 
@@ -80,8 +75,12 @@ class Reading {
 
   void find_head() {
     if (settings_.head_known) return;
-    facts_.head = reader_.has("cls.predictions.transform.dense.weight") ? RoFormerHead::masked_lm
+    const auto language_model =
+        facts_.is_causal ? RoFormerHead::causal_lm : RoFormerHead::masked_lm;
+    facts_.head = reader_.has("cls.predictions.transform.dense.weight") ? language_model
                   : reader_.has("classifier.dense.weight") ? RoFormerHead::classification
+                  : reader_.has("classifier.weight")       ? RoFormerHead::token_classification
+                  : reader_.has("qa_outputs.weight")       ? RoFormerHead::question_answering
                                                            : RoFormerHead::none;
   }
 
@@ -136,7 +135,32 @@ class Reading {
                    " differ, but tie_word_embeddings is true"));
   }
 
-  void read_masked_lm(RoFormerWeights& weights) {
+  void read_head(RoFormerWeights& weights) {
+    switch (facts_.head) {
+      case RoFormerHead::classification:
+        weights.dense = linear("classifier.dense", facts_.hidden, facts_.hidden);
+        weights.labels = linear("classifier.out_proj", facts_.labels, facts_.hidden);
+        return;
+      case RoFormerHead::token_classification:
+        weights.labels = linear("classifier", facts_.labels, facts_.hidden);
+        return;
+      case RoFormerHead::question_answering:
+        facts_.label_names = {"start", "end"};
+        facts_.labels = 2;
+        weights.labels = linear("qa_outputs", facts_.labels, facts_.hidden);
+        return;
+      case RoFormerHead::masked_lm:
+      case RoFormerHead::causal_lm:
+        read_language_model(weights);
+        break;
+      case RoFormerHead::none:
+        break;
+    }
+    facts_.labels = 0;
+    facts_.label_names.clear();
+  }
+
+  void read_language_model(RoFormerWeights& weights) {
     const std::string at = "cls.predictions.";
     weights.transform = linear(at + "transform.dense", facts_.embedding, facts_.hidden);
     weights.transform_norm = norm(at + "transform.LayerNorm", facts_.embedding);
@@ -153,11 +177,6 @@ class Reading {
     if (both) reader_.skip(at + "bias");
     weights.decoder.bias =
         reader_.vector(reader_.has(own_bias) ? own_bias : at + "bias", facts_.vocabulary);
-  }
-
-  void read_classification(RoFormerWeights& weights) {
-    weights.dense = linear("classifier.dense", facts_.hidden, facts_.hidden);
-    weights.labels = linear("classifier.out_proj", facts_.labels, facts_.hidden);
   }
 
   WeightReader& reader_;

@@ -1,12 +1,13 @@
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "phasor/core/angles.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/positions.hpp"
+#include "phasor/core/rotate.hpp"
 #include "porting/audit/causes.hpp"
 
 namespace phasor::porting {
@@ -90,6 +91,7 @@ Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
   std::vector<double> exact_cos(pairs), exact_sin(pairs);
   double angle_sum = 0.0, ulp_sum = 0.0, square_sum = 0.0;
   for (std::size_t row = 0; row < result.by_row.size(); ++row) {
+    core::throw_if_cancelled();
     const auto at = static_cast<std::int64_t>(row);
     core::cos_sin(frequencies, table.positions.subspan(row * axes, axes), std::span(exact_cos),
                   std::span(exact_sin));

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 #include "porting/rounding.hpp"
 
 namespace phasor::porting {
@@ -261,8 +261,8 @@ class Engine {
   }
   static void exact_row(const core::Frequencies& like, const std::vector<double>& values,
                         std::span<const double> position, RotationRow& row) {
-    const core::Frequencies kept(values, like.amplitude(),
-                                 {like.axes().begin(), like.axes().end()});
+    const core::Frequencies kept(values, like.amplitude(), {like.axes().begin(), like.axes().end()},
+                                 {}, like.axis_count());
     core::cos_sin(kept, position, std::span(row.cos), std::span(row.sin));
   }
 
@@ -273,7 +273,8 @@ class Engine {
 [[nodiscard]] core::Frequencies with_amplitude(const core::Frequencies& frequencies,
                                                double amplitude) {
   return core::Frequencies({frequencies.values().begin(), frequencies.values().end()}, amplitude,
-                           {frequencies.axes().begin(), frequencies.axes().end()});
+                           {frequencies.axes().begin(), frequencies.axes().end()}, {},
+                           frequencies.axis_count());
 }
 
 // The length of the table's (cos, sin), if it is the same everywhere.
@@ -355,6 +356,10 @@ class Causes {
     plain.scaling = encodings::DefaultScaling{};
     add_frequencies(plain, std::nullopt, "scaling_ignored",
                     message("the ", encodings::name_of(spec_.scaling), " scaling is missing"));
+    encodings::RopeSpec undivided = spec_;
+    undivided.frequency_factors.clear();
+    add_frequencies(undivided, context_, "frequency_factors_ignored",
+                    "the frequencies are not divided by frequency_factors");
     for (const double base : {1e4, 5e5, 1e6, 1e5, 1.5e5, 1.6e5, 2e6, 5e6, 1e7, 2.5e4}) {
       encodings::RopeSpec other = spec_;
       other.base = base;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 namespace phasor::porting {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 #include "porting/json_values.hpp"
 #include "porting/rounding.hpp"
 

@@ -406,12 +406,6 @@ std::vector<const io::Tensor*> tensors_of(const io::SafetensorsCheckpoint& check
   return tensors;
 }
 
-void release_pages(const io::SafetensorsCheckpoint& checkpoint) {
-  for (const auto& shard : checkpoint.shards()) {
-    shard.file.file().release(shard.file.file().bytes());
-  }
-}
-
 HeadRows consecutive_heads(const io::Tensor* weight, const io::Tensor* bias, std::int64_t heads,
                            std::int64_t head_dim) {
   HeadRows rows{weight, bias, {}};

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
-#include "phasor/io/safetensors.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::porting {
 
@@ -62,8 +61,6 @@ enum class UnknownModel : std::uint8_t {
 
 [[nodiscard]] std::vector<const io::Tensor*> tensors_of(
     const io::SafetensorsCheckpoint& checkpoint);
-// Releases the pages of the mapped files, so that reading many layers needs little memory.
-void release_pages(const io::SafetensorsCheckpoint& checkpoint);
 
 // The heads [q | k | v] of one tensor whose bias may be null.
 struct FusedHeads {

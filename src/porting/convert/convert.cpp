@@ -1,6 +1,7 @@
 #include "phasor/porting/convert.hpp"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -11,8 +12,9 @@
 #include "phasor/config/config.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 #include "porting/convert/copy.hpp"
 #include "porting/convert/folder.hpp"
@@ -111,11 +113,9 @@ struct Layouts {
   for (const AttentionLayer& layer : tensors.layers) {
     for (TensorMove& move : moves_of(layer, from, to)) {
       for (const auto& shard : checkpoint.shards()) {
-        const std::byte* const start = shard.file.file().bytes().data();
-        const std::span<const std::byte> bytes = move.tensor->bytes;
         if (shard.file.find(move.tensor->name) != move.tensor) continue;
-        placed[shard.name].push_back({static_cast<std::uint64_t>(bytes.data() - start),
-                                      bytes.size(), std::move(move.permuted)});
+        placed[shard.name].push_back(
+            {move.tensor->offset, move.tensor->byte_size(), std::move(move.permuted)});
         break;
       }
     }
@@ -127,17 +127,25 @@ struct Layouts {
   return placed;
 }
 
-void refuse_stray_weights(const io::SafetensorsCheckpoint& checkpoint,
-                          const std::vector<SourceFile>& files, const fs::path& folder) {
+// Each safetensors file must be one that the checkpoint has opened, and still the same.
+void check_shards(const io::SafetensorsCheckpoint& checkpoint, const std::vector<SourceFile>& files,
+                  const fs::path& folder) {
   for (const SourceFile& file : files) {
     if (!file.name.ends_with(".safetensors")) continue;
     const auto& shards = checkpoint.shards();
-    if (std::none_of(shards.begin(), shards.end(),
-                     [&](const auto& shard) { return shard.name == file.name; })) {
+    const auto shard = std::find_if(shards.begin(), shards.end(), [&](const auto& candidate) {
+      return candidate.name == file.name;
+    });
+    if (shard == shards.end()) {
       refuse(ErrorCode::unsupported,
              message(io::shown(folder / file.name),
                      ": this safetensors file is not part of the checkpoint and would not be "
                      "converted; move it to another folder"));
+    }
+    const std::vector<io::Tensor>& tensors = shard->file.tensors();
+    if (!tensors.empty() && tensors.front().file->state != file.state) {
+      refuse(ErrorCode::io,
+             message(io::shown(folder / file.name), ": the file changed while it was read"));
     }
   }
 }
@@ -145,7 +153,7 @@ void refuse_stray_weights(const io::SafetensorsCheckpoint& checkpoint,
 // A file with its final name was completed by an earlier run.
 [[nodiscard]] bool is_finished(const CopyJob& job) {
   std::error_code missing;
-  return fs::file_size(job.destination, missing) == job.size && !missing;
+  return fs::file_size(job.destination, missing) == job.state.size && !missing;
 }
 
 void check_disk_space(const fs::path& folder, std::uint64_t needed) {
@@ -193,7 +201,7 @@ class Conversion {
         tensors_(attention_of(config_, checkpoint_, options.source)),
         layouts_(read_layouts(options, plain_config(options.source), tensors_)),
         files_(list_source(options.source).value_or_throw()) {
-    refuse_stray_weights(checkpoint_, files_, options.source);
+    check_shards(checkpoint_, files_, options.source);
   }
 
   [[nodiscard]] ConvertResult run() {
@@ -206,14 +214,21 @@ class Conversion {
     result.from = layouts_.current;
     result.to = options_.to;
     result.layers = static_cast<std::int64_t>(tensors_.layers.size());
-    copy_all(result);
-    prove(result);
+    try {
+      copy_all(result);
+      prove(result);
+    } catch (const Error&) {
+      refuse_changed_source();
+      throw;
+    }
+    refuse_changed_source();
     if (layouts_.own != options_.to) {
       result.sidecar = destination.folder / config::kLayoutSidecar;
       write_sidecar(*result.sidecar, result, options_.finish);
     }
-    std::error_code ignored;
-    fs::remove(destination.folder / config::kConvertJournal, ignored);
+    const fs::path journal = destination.folder / config::kConvertJournal;
+    if (options_.before_finish) options_.before_finish(result);
+    ::unlink(journal.c_str());  // nothing from here on needs memory
     return result;
   }
 
@@ -224,7 +239,7 @@ class Conversion {
     std::vector<CopyJob> jobs;
     for (const SourceFile& file : files_) {
       jobs.push_back({options_.source / file.name, options_.destination / file.name,
-                      partial_of(options_.destination, file.name), file.size,
+                      partial_of(options_.destination, file.name), file.state,
                       std::move(placed[file.name]), options_.finish});
     }
     return jobs;
@@ -235,8 +250,8 @@ class Conversion {
     ConvertProgress progress;
     for (const CopyJob& job : jobs) {
       result.tensors += static_cast<std::int64_t>(job.moved.size());
-      progress.all += job.size;
-      progress.resumed += is_finished(job) ? job.size : resume_point(job);
+      progress.all += job.state.size;
+      progress.resumed += is_finished(job) ? job.state.size : resume_point(job);
     }
     check_disk_space(options_.destination, progress.all - progress.resumed);
     std::uint64_t before = 0;
@@ -247,7 +262,7 @@ class Conversion {
         if (options_.progress) options_.progress(progress);
       };
       if (!is_finished(jobs[i])) or_throw(copy_permuted(jobs[i], report));
-      before += jobs[i].size;
+      before += jobs[i].state.size;
     }
     result.files = static_cast<std::int64_t>(jobs.size());
     result.bytes = progress.all;
@@ -258,18 +273,31 @@ class Conversion {
     const io::SafetensorsCheckpoint converted =
         io::SafetensorsCheckpoint::open(options_.destination).value_or_throw();
     const AttentionTensors tensors = attention_of(config_, converted, options_.destination);
-    const auto release = [&] {
-      release_pages(checkpoint_);
-      release_pages(converted);
-    };
     result.proof =
-        prove_scores({tensors_, layouts_.current}, {tensors, options_.to}, options_.seed, release);
+        prove_scores({tensors_, layouts_.current}, {tensors, options_.to}, options_.seed);
     if (!(result.proof.largest_difference <= kConvertScoreTolerance)) {
       refuse(ErrorCode::internal,
              message(io::shown(options_.destination), ": attention scores must agree within ",
                      kConvertScoreTolerance, " of the largest, got a difference of ",
                      result.proof.largest_difference, "; do not use this folder"));
     }
+  }
+
+  // A copy of files from before and after a change is of no use, and cannot be resumed.
+  void refuse_changed_source() const {
+    const Result<std::vector<SourceFile>> now = list_source(options_.source);
+    if (now && *now == files_) return;
+    remove_results(options_.destination, files_);
+    std::string what = now ? "files were added or removed" : now.error().what();
+    for (std::size_t i = 0; now && i < std::min(now->size(), files_.size()); ++i) {
+      if ((*now)[i].name != files_[i].name) break;
+      if ((*now)[i] == files_[i]) continue;
+      what = message((*now)[i].name, " was written to or replaced");
+      break;
+    }
+    refuse(ErrorCode::io,
+           message(io::shown(options_.source), ": the source changed during the conversion (", what,
+                   "); the destination was removed, convert again"));
   }
 
   const ConvertOptions& options_;
@@ -282,7 +310,10 @@ class Conversion {
 
 }  // namespace
 
-Result<ConvertResult> convert_checkpoint(const ConvertOptions& options) {
+Result<ConvertResult> convert_checkpoint(const ConvertOptions& given) {
+  ConvertOptions options = given;
+  options.source = io::as_folder(given.source);
+  options.destination = io::as_folder(given.destination);
   std::error_code error;
   if (!fs::is_directory(options.source, error)) {
     return Error(

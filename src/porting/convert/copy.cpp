@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 
 namespace phasor::porting {
@@ -44,7 +45,7 @@ class Copy {
   // Copies the next few MiB.
   [[nodiscard]] Result<Done> step() {
     const PlacedTensor* tensor = tensor_at(job_, position_);
-    const std::uint64_t plain_end = tensor == nullptr ? job_.size : tensor->offset;
+    const std::uint64_t plain_end = tensor == nullptr ? job_.state.size : tensor->offset;
     return position_ < plain_end ? copy(plain_end - position_) : permute(*tensor);
   }
 
@@ -58,7 +59,7 @@ class Copy {
     count = std::min(count, kStep);
     in_.resize(std::max<std::size_t>(in_.size(), count));
     const std::span<std::byte> bytes = std::span(in_).first(count);
-    if (const Result<Done> got = read(bytes); !got) return got;
+    if (const Result<Done> got = io::read_at(source_, position_, bytes); !got) return got;
     return write(bytes);
   }
 
@@ -84,26 +85,9 @@ class Copy {
     out_.resize(std::max<std::size_t>(out_.size(), count));
     const std::span<std::byte> from = std::span(in_).first(count);
     const std::span<std::byte> to = std::span(out_).first(count);
-    if (const Result<Done> got = read(from); !got) return got;
+    if (const Result<Done> got = io::read_at(source_, position_, from); !got) return got;
     permute_blocks(tensor.permuted, (position_ - tensor.offset) / block, from, to);
     return write(to);
-  }
-
-  [[nodiscard]] Result<Done> read(std::span<std::byte> into) const {
-    std::uint64_t at = position_;
-    while (!into.empty()) {
-      const ssize_t got =
-          ::pread(source_.descriptor.number(), into.data(), into.size(), static_cast<off_t>(at));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return io::system_error(source_.name, "read", errno);
-      if (got == 0) {
-        return Error(ErrorCode::io, message(source_.name, ": the file became shorter than ",
-                                            job_.size, " bytes while it was copied"));
-      }
-      at += static_cast<std::uint64_t>(got);
-      into = into.subspan(static_cast<std::size_t>(got));
-    }
-    return Done{};
   }
 
   [[nodiscard]] Result<Done> write(std::span<const std::byte> bytes) {
@@ -113,9 +97,8 @@ class Copy {
       if (written <= 0) {
         return Error(
             ErrorCode::io,
-            message(
-                io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
-                "; the bytes written so far are kept: run the same command again to resume"));
+            message(io::system_error(name_, "write", written < 0 ? errno : EIO).what(),
+                    "; the bytes written so far are kept: run the same command again to resume"));
       }
       position_ += static_cast<std::uint64_t>(written);
       bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -149,7 +132,7 @@ class Copy {
 std::uint64_t resume_point(const CopyJob& job) {
   std::error_code missing;
   const std::uintmax_t size = fs::file_size(job.partial, missing);
-  if (missing || size > job.size) return 0;
+  if (missing || size > job.state.size) return 0;
   const PlacedTensor* tensor = tensor_at(job, size);
   if (tensor == nullptr || tensor->offset >= size) return size;
   const std::uint64_t block = tensor->permuted.block_bytes();
@@ -159,11 +142,9 @@ std::uint64_t resume_point(const CopyJob& job) {
 Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uint64_t)>& report) {
   Result<io::InputFile> opened = io::open_input(job.source);
   if (!opened) return opened.error();
-  const io::InputFile source = std::move(opened).value();
-  if (source.size != job.size) {
-    return Error(ErrorCode::io, message(source.name, ": the size changed from ", job.size, " to ",
-                                        source.size, " bytes during the conversion"));
-  }
+  io::InputFile source = std::move(opened).value();
+  source.state = job.state;
+  if (const Result<Done> same = io::check_unchanged(source, "converted"); !same) return same;
 #ifdef __linux__
   ::posix_fadvise(source.descriptor.number(), 0, 0, POSIX_FADV_SEQUENTIAL);
 #endif
@@ -182,8 +163,10 @@ Result<Done> copy_permuted(const CopyJob& job, const std::function<void(std::uin
   if (::lseek(partial.number(), wanted, SEEK_SET) < 0) return failed();
 
   Copy copy(job, source, partial.number(), start);
-  while (copy.position() < job.size) {
+  while (copy.position() < job.state.size) {
+    core::throw_if_cancelled();  // what is written is kept: the next run resumes here
     if (const Result<Done> done = copy.step(); !done) return done;
+    if (const Result<Done> same = io::check_unchanged(source, "converted"); !same) return same;
     report(copy.position());
   }
   return finish(job, partial.number());

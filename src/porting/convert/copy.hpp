@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/posix_file.hpp"
 #include "phasor/porting/convert.hpp"
 #include "porting/convert/permute.hpp"
 
@@ -19,7 +20,7 @@ struct PlacedTensor {
 
 struct CopyJob {
   std::filesystem::path source, destination, partial;
-  std::uint64_t size = 0;
+  io::FileState state;              // of the source
   std::vector<PlacedTensor> moved;  // in order of offset
   ConvertOptions::Finish finish = ConvertOptions::Finish::written;
 };
@@ -30,6 +31,9 @@ struct CopyJob {
 
 // Writes the partial file from resume_point() on and renames it. `report` gets the number of bytes
 // written so far.
+//
+// error    Error(io): files that cannot be read or written; a source that is not, or no longer, what
+//          job.state says: checked before the copy and after every step
 [[nodiscard]] Result<Done> copy_permuted(const CopyJob& job,
                                          const std::function<void(std::uint64_t)>& report);
 

@@ -15,6 +15,7 @@
 #include "phasor/config/internal/json_reader.hpp"
 #include "phasor/config/internal/layout_sidecar.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 
 namespace phasor::porting {
@@ -45,7 +46,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   return name == "config.json" ? 2 : 1;
 }
 
-[[nodiscard]] Result<SourceFile> file_of(const fs::path& path, const fs::path& folder) {
+[[nodiscard]] Result<SourceFile> file_of(const fs::path& path, const std::string& name) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     return io::system_error(io::shown(path), "open", errno);
@@ -59,9 +60,7 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
         message(io::shown(path),
                 ": only safetensors files are converted; move these weights to another folder"));
   }
-  return SourceFile{path.lexically_relative(folder).generic_string(),
-                    static_cast<std::uint64_t>(status.st_size),
-                    std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec};
+  return SourceFile{name, io::state_of(status)};
 }
 
 [[nodiscard]] std::string boot_id() {
@@ -80,8 +79,8 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   for (const SourceFile& file : journal.files) {
     // As text: a reader that keeps numbers in double would round them.
     text["files"].push_back({{"name", file.name},
-                             {"size", std::to_string(file.size)},
-                             {"modified_ns", std::to_string(file.modified_ns)}});
+                             {"size", std::to_string(file.state.size)},
+                             {"modified_ns", std::to_string(file.state.modified_ns)}});
   }
   return text.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
 }
@@ -105,9 +104,10 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
     journal.to = layout("to");
     for (const config::Json& entry : top.value("files")) {
       const config::ObjectReader file(entry, "files");
-      journal.files.push_back({file.text("name").value_or(""),
-                               std::stoull(file.text("size").value_or("")),
-                               std::stoll(file.text("modified_ns").value_or(""))});
+      SourceFile& read = journal.files.emplace_back();
+      read.name = file.text("name").value_or("");
+      read.state.size = std::stoull(file.text("size").value_or(""));
+      read.state.modified_ns = std::stoll(file.text("modified_ns").value_or(""));
     }
     return journal;
   } catch (const std::exception& error) {
@@ -121,12 +121,33 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
   if (found.source != wanted.source) return message("of ", found.source);
   if (found.to != wanted.to) return message("to ", core::name_of(found.to));
   if (found.from != wanted.from) return message("from ", core::name_of(found.from));
-  if (found.files != wanted.files) return "of a source that has changed since";
+  // Not by the inode: some network file systems do not keep it, and the journal does not hold it.
+  const bool same = std::equal(found.files.begin(), found.files.end(), wanted.files.begin(),
+                               wanted.files.end(), [](const SourceFile& a, const SourceFile& b) {
+                                 return a.name == b.name && a.state.size == b.state.size &&
+                                        a.state.modified_ns == b.state.modified_ns;
+                               });
+  if (!same) return "of a source that has changed since";
   return std::nullopt;
 }
 
 [[nodiscard]] bool is_inside(const fs::path& inner, const fs::path& outer) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// A journal that was not finished when its process was killed does not count.
+[[nodiscard]] bool is_empty_but(const fs::path& folder, const fs::path& unfinished) {
+  const std::vector<std::string> names = io::names_in(folder).value_or_throw();
+  return std::all_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return name == unfinished.filename(); });
+}
+
+void remove_copies(const fs::path& folder, const std::vector<SourceFile>& files) {
+  std::error_code ignored;
+  for (const SourceFile& file : files) {
+    fs::remove(folder / file.name, ignored);
+    fs::remove(partial_of(folder, file.name), ignored);
+  }
 }
 
 [[nodiscard]] Result<io::Descriptor> locked(const fs::path& path) {
@@ -143,17 +164,14 @@ constexpr std::array<std::string_view, 3> kWeightsInBin = {"pytorch_model", "mod
 }  // namespace
 
 Result<std::vector<SourceFile>> list_source(const fs::path& folder) {
+  const Result<std::vector<std::string>> names = io::files_below(folder);
+  if (!names) return names.error();
   std::vector<SourceFile> files;
-  try {
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-      if (entry.is_directory() && !entry.is_symlink()) continue;
-      if (entry.path() == folder / config::kLayoutSidecar) continue;
-      Result<SourceFile> file = file_of(entry.path(), folder);
-      if (!file) return file.error();
-      files.push_back(std::move(file).value());
-    }
-  } catch (const fs::filesystem_error& error) {
-    return io::system_error(io::shown(folder), "read", error.code().value());
+  for (const std::string& name : *names) {
+    if (name == config::kLayoutSidecar) continue;
+    Result<SourceFile> file = file_of(folder / name, name);
+    if (!file) return file.error();
+    files.push_back(std::move(file).value());
   }
   std::sort(files.begin(), files.end(), [](const SourceFile& a, const SourceFile& b) {
     return std::pair(rank_of(a.name), a.name) < std::pair(rank_of(b.name), b.name);
@@ -183,9 +201,24 @@ fs::path partial_of(const fs::path& folder, const std::string& name) {
   return file.parent_path() / message(".", file.filename().string(), ".partial");
 }
 
+void remove_results(const fs::path& folder, const std::vector<SourceFile>& files) {
+  remove_copies(folder, files);
+  std::error_code ignored;
+  for (const SourceFile& file : files) {
+    // Only folders that are empty are removed.
+    for (fs::path inner = fs::path(file.name).parent_path(); !inner.empty();
+         inner = inner.parent_path()) {
+      fs::remove(folder / inner, ignored);
+    }
+  }
+  fs::remove(folder / config::kConvertJournal, ignored);
+  fs::remove(folder, ignored);
+}
+
 Result<Destination> open_destination(const fs::path& folder, const ConvertJournal& journal) {
   std::error_code error;
   const fs::path inner = fs::weakly_canonical(folder, error);
+  if (error) return io::system_error(io::shown(folder), "open", error.value());
   const fs::path source = journal.source;
   if (is_inside(inner, source) || is_inside(source, inner)) {
     return Error(ErrorCode::invalid_argument,
@@ -199,7 +232,7 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
   }
   const fs::path path = folder / config::kConvertJournal;
   const bool resumes = fs::exists(path, error);
-  if (!resumes && !fs::is_empty(folder, error)) {
+  if (!resumes && !is_empty_but(folder, partial_of(folder, std::string(config::kConvertJournal)))) {
     return Error(
         ErrorCode::invalid_argument,
         message(
@@ -222,10 +255,7 @@ Result<Destination> open_destination(const fs::path& folder, const ConvertJourna
                          "; finish that one or choose an empty folder"));
   }
   if (found->boot != journal.boot) {
-    for (const SourceFile& file : journal.files) {
-      fs::remove(folder / file.name, error);
-      fs::remove(partial_of(folder, file.name), error);
-    }
+    remove_copies(folder, journal.files);
     const Result<Done> written = put_text(path, journal_text(journal));
     if (!written) return written.error();
     lock = locked(path);

@@ -8,15 +8,14 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 
 namespace phasor::porting {
 
 struct SourceFile {
   std::string name;  // relative to the folder, with '/'
-  std::uint64_t size = 0;
-  std::int64_t modified_ns = 0;
+  io::FileState state;
 
   bool operator==(const SourceFile&) const = default;
 };
@@ -45,6 +44,10 @@ struct Destination {
 // Replaces a small file atomically, without fsync, which on some file systems would wait for every
 // byte that the conversion has written.
 [[nodiscard]] Result<Done> put_text(const std::filesystem::path& path, const std::string& text);
+
+// Removes what a conversion wrote to its destination, with the journal, and the folder if it is empty
+// then: for a conversion that cannot be resumed.
+void remove_results(const std::filesystem::path& folder, const std::vector<SourceFile>& files);
 
 // Creates the destination or resumes in it. Files from before a reboot are removed.
 //

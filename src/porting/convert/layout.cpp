@@ -5,9 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/convert/permute.hpp"
 
@@ -44,11 +48,15 @@ void copy_line(const Axis& axis, const std::byte* in, std::byte* out) noexcept {
     std::memcpy(out + i * axis.out, in + i * axis.in, kBytes);
 }
 
+// Between two looks at the caller's cancellation.
+constexpr std::int64_t kLinesPerLook = 256;
+
 template <std::size_t kBytes>
-void copy_axes(std::span<const Axis> axes, const std::byte* in, std::byte* out) noexcept {
+void copy_axes(std::span<const Axis> axes, const std::byte* in, std::byte* out) {
   const Axis& axis = axes.front();
   if (axes.size() == 1) return copy_line<kBytes>(axis, in, out);
   for (std::int64_t i = 0; i < axis.length; ++i) {
+    if (i % kLinesPerLook == 0) core::throw_if_cancelled();
     const std::int64_t from = axis.features == nullptr ? i : axis.features[i];
     copy_axes<kBytes>(axes.subspan(1), in + from * axis.in, out + i * axis.out);
   }
@@ -81,6 +89,19 @@ void check_element(std::string_view where, std::size_t bytes, std::size_t rank) 
   if (rank > kMaxStridedRank)
     refuse(ErrorCode::unsupported,
            message(where, ": at most ", kMaxStridedRank, " axes are supported, got ", rank));
+}
+
+template <class Byte>
+void check_reach(std::string_view where, std::string_view name, const StridedArray<Byte>& array) {
+  std::array<core::Dimension, kMaxStridedRank> dimensions;
+  for (std::size_t axis = 0; axis < array.shape.size(); ++axis)
+    dimensions[axis] = {array.shape[axis], array.strides[axis]};
+  if (core::is_addressable(std::span(dimensions).first(array.shape.size()), array.element_bytes))
+    return;
+  refuse(ErrorCode::out_of_range,
+         message(where, ": ", name, " must lie within 2^56 bytes, got the shape ",
+                 core::shape_text(array.shape), " with the strides ",
+                 core::shape_text(array.strides)));
 }
 
 struct Extent {
@@ -146,6 +167,8 @@ void convert_layout(const LayoutChange& change, std::int64_t axis,
            message(kWhere, ": out must have the shape and element size of the input, ",
                    core::shape_text(in.shape), " of ", in.element_bytes, " bytes, got ",
                    core::shape_text(out.shape), " of ", out.element_bytes, " bytes"));
+  check_reach(kWhere, "the input", in);
+  check_reach(kWhere, "out", out);
   const std::int64_t features = in.shape[static_cast<std::size_t>(axis)];
   const encodings::RopeSpec rope = checked_head(change, features);
   if (may_overlap(extent_of(in), extent_of(out)))

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 
 namespace phasor::porting {

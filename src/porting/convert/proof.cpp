@@ -239,8 +239,7 @@ void prove_layer(const AttentionLayer& source, const AttentionLayer& result,
 
 }  // namespace
 
-ScoreProof prove_scores(const ProofSide& source, const ProofSide& result, std::uint64_t seed,
-                        const std::function<void()>& release) {
+ScoreProof prove_scores(const ProofSide& source, const ProofSide& result, std::uint64_t seed) {
   std::vector<std::size_t> with_keys;
   for (std::size_t i = 0; i < source.tensors.layers.size(); ++i) {
     if (source.tensors.layers[i].keys.weight != nullptr) with_keys.push_back(i);
@@ -252,7 +251,6 @@ ScoreProof prove_scores(const ProofSide& source, const ProofSide& result, std::u
     const std::size_t layer = with_keys[i];
     prove_layer(source.tensors.layers[layer], result.tensors.layers[layer], source, result, draw,
                 scores, outputs);
-    release();
   }
   return {static_cast<std::int64_t>(chosen.size()), scores.count() + outputs.count(),
           scores.largest(), std::max(scores.relative(), outputs.relative())};

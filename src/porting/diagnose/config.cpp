@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "phasor/core/error.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "porting/number_text.hpp"
 
@@ -96,11 +96,12 @@ class Comparer {
     if (farthest.off <= 1.0) return;
     const std::string type(encodings::name_of(spec_.scaling));
     bool named = false;
-    if (found_.base && std::abs(*found_.base / spec_.base - 1.0) > 1e-3) {
-      differ("base", digits(spec_.base), digits(*found_.base));
+    const std::optional<double> base = encodings::base_of(spec_);
+    if (base && found_.base && std::abs(*found_.base / *base - 1.0) > 1e-3) {
+      differ("base", digits(*base), digits(*found_.base));
       named = true;
     }
-    if (found_.scaling && found_.scaling->type != type) {
+    if (base && found_.scaling && found_.scaling->type != type) {
       differ("scaling", type, found_.scaling->type);
       named = true;
     }
@@ -109,7 +110,7 @@ class Comparer {
     std::string text = message("frequency of pair ", farthest.pair, ": the config specifies ",
                                digits(asked), ", the data were rotated with ", digits(found), " (",
                                digits(found / asked, 4), " times)");
-    if (!named)
+    if (!named && base)
       text += "; base and scaling type agree, so another parameter of the scaling differs";
     add("frequencies", digits(asked, 17), digits(found, 17), std::move(text));
   }

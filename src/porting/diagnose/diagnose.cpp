@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
@@ -101,6 +102,7 @@ using namespace diagnosis;
 double change_of(const Vectors& vectors) {
   double moved = 0.0, energy = 0.0;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     for (std::int64_t j = 0; j < vectors.dim; ++j) {
       const auto at = static_cast<std::size_t>(v * vectors.dim + j);

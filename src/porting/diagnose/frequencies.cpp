@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "phasor/core/cancellation.hpp"
 #include "porting/diagnose/parts.hpp"
 
 namespace phasor::porting::diagnosis {
@@ -91,6 +92,7 @@ class PairFitter {
 
   // sum of weight * gain * e^{-i f p} per sequence
   [[nodiscard]] std::vector<Complex> phases(double frequency) const {
+    core::throw_if_cancelled();
     std::vector<Complex> sums(static_cast<std::size_t>(gains_.sequences), 0.0);
     for (std::int64_t row = 0; row < gains_.rows; ++row) {
       const auto r = static_cast<std::size_t>(row);
@@ -122,7 +124,10 @@ class PairFitter {
     const auto at = [&](std::size_t k) {
       return -kPi + 2.0 * kPi * static_cast<double>(k) / points;
     };
-    for (std::size_t k = 0; k < count; ++k) scores[k] = score(at(k), used);
+    for (std::size_t k = 0; k < count; ++k) {
+      core::throw_if_cancelled();
+      scores[k] = score(at(k), used);
+    }
     const double best = *std::max_element(scores.begin(), scores.end());
     std::vector<std::pair<double, double>> peaks;
     for (std::size_t k = 0; k < count; ++k) {

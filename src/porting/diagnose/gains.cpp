@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
@@ -94,6 +95,7 @@ std::vector<double> coherence_by_axis(const Vectors& vectors, const Window& wind
     double together = 0.0, apart = 0.0;
     for (std::int64_t v = 0; v < vectors.count && length > 1; ++v) {
       if (v / stride % length != 0) continue;
+      core::throw_if_cancelled();
       for (std::int64_t pair = 0; pair < window.pairs(); ++pair) {
         const PairFeatures at = features_of(window, pair);
         Complex sum = 0.0;
@@ -191,6 +193,7 @@ Gains measure_gains(const Vectors& vectors, const Window& window, const Axes& ax
     return (apart ? axes.batch_of[at] * axes.tokens : 0) + axes.token_of[at];
   };
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
       const auto [before, after] = pair_of(vectors, features_of(window, pair), v);
@@ -204,6 +207,7 @@ Gains measure_gains(const Vectors& vectors, const Window& window, const Axes& ax
   }
   double left = 0.0, energy = 0.0;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
       const auto [before, after] = pair_of(vectors, features_of(window, pair), v);

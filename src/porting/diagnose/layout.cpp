@@ -5,6 +5,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "phasor/core/cancellation.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "porting/diagnose/parts.hpp"
 
 namespace phasor::porting::diagnosis {
@@ -44,6 +46,7 @@ class Scorer {
   [[nodiscard]] LayoutScore operator()(const Window& window) const {
     // sum (|y| - a |x|)^2 = sum |y|^2 - 2 a sum |x||y| + a^2 sum |x|^2, a^2 = sum |y|^2 / sum |x|^2
     // loses all digits near 0; so the lengths are stored for a second pass.
+    core::throw_if_cancelled();
     double before = 0.0, after = 0.0;
     lengths_.clear();
     for (std::int64_t pair = 0; pair < window.pairs(); ++pair) {
@@ -81,17 +84,9 @@ class Scorer {
 }  // namespace
 
 std::string_view name_of(Pairing pairing) noexcept {
-  switch (pairing) {
-    case Pairing::half:
-      return "half";
-    case Pairing::interleaved:
-      return "interleaved";
-    case Pairing::interleaved_to_half:
-      return "interleaved_to_half";
-    case Pairing::half_to_interleaved:
-      return "half_to_interleaved";
-  }
-  return "";
+  static constexpr core::EnumNames<Pairing::half_to_interleaved> kNames(
+      "half", "interleaved", "interleaved_to_half", "half_to_interleaved");
+  return kNames[pairing];
 }
 
 PairFeatures features_of(const Window& window, std::int64_t pair) noexcept {

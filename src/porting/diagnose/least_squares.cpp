@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "phasor/core/cancellation.hpp"
 #include "porting/diagnose/parts.hpp"
 
 namespace phasor::porting::diagnosis {
@@ -91,6 +92,7 @@ Fitted fit_law(const LawModel& law, std::vector<double> start, const std::vector
   best.misfit = misfit_of(here, value, error);
   double damping = 1e-3;
   for (int step = 0; step < kSteps && std::isfinite(best.misfit) && damping < 1e8; ++step) {
+    core::throw_if_cancelled();
     const Normal normal = normal_equations(law, best.parameters, here, value, error);
     Matrix damped = normal.curvature;
     for (std::size_t k = 0; k < damped.size(); ++k) damped[k][k] *= 1.0 + damping;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/parts.hpp"
 
@@ -11,6 +12,7 @@ namespace {
 template <class Visit>
 void for_usable(const Vectors& vectors, Visit visit) {
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     visit(vectors.before.data() + v * vectors.dim, vectors.after.data() + v * vectors.dim);
   }
@@ -46,6 +48,7 @@ std::vector<std::int64_t> permutation(const Vectors& vectors) {
     std::int64_t found = -1;
     for (std::int64_t source = 0; source < vectors.dim && found < 0; ++source) {
       if (used[static_cast<std::size_t>(source)] != 0) continue;
+      core::throw_if_cancelled();
       bool same = true;
       for (std::int64_t v = 0; v < vectors.count && same; ++v) {
         if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
@@ -142,6 +145,7 @@ std::optional<std::size_t> axis_of_addition(const Vectors& vectors) {
     const std::int64_t length = vectors.shape[axis];
     double spread = 0.0, whole = 0.0;
     for (std::int64_t v = 0; v < vectors.count && length > 1; ++v) {
+      core::throw_if_cancelled();
       if (v / stride % length == 0) continue;
       const auto here = static_cast<std::size_t>(v * vectors.dim);
       const auto first = static_cast<std::size_t>((v - stride) * vectors.dim);

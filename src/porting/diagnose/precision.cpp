@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "phasor/core/internal/enum_names.hpp"
 #include "porting/diagnose/parts.hpp"
 
 namespace phasor::porting::diagnosis {
@@ -20,21 +21,9 @@ struct RotationArithmetic {
 };
 
 std::string_view name_of(Table table) {
-  switch (table) {
-    case Table::exact:
-      return "exact";
-    case Table::float32_angles:
-      return "float32_angles";
-    case Table::bf16_positions:
-      return "bfloat16_positions";
-    case Table::f16:
-      return "float16";
-    case Table::bf16:
-      return "bfloat16";
-    case Table::bf16_angles:
-      return "bfloat16_angles";
-  }
-  return "";
+  static constexpr core::EnumNames<Table::bf16_angles> kNames(
+      "exact", "float32_angles", "bfloat16_positions", "float16", "bfloat16", "bfloat16_angles");
+  return kNames[table];
 }
 
 class Predictor {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
@@ -9,16 +10,17 @@
 namespace phasor::porting::diagnosis {
 namespace {
 
-// NumPy has no bfloat16: it is often stored as u16.
-io::NpyArray as_floats(const io::NpyArray& array, const char* name,
-                       std::vector<std::string>& notes) {
-  io::NpyArray floats = array;
+// NumPy has no bfloat16: it is often stored as u16, and is then copied to `room`.
+const io::NpyArray& as_floats(const io::NpyArray& array, const char* name,
+                              std::vector<std::string>& notes, io::NpyArray& room) {
   if (array.type == io::NpyType::u16) {
-    floats.type = io::NpyType::bf16;
+    room = array;
+    room.type = io::NpyType::bf16;
     notes.push_back(message(name, " is uint16 and is read as the bits of bfloat16"));
+    return room;
   }
-  (void)io::dtype_of(floats, message("diagnose: ", name)).value_or_throw();
-  return floats;
+  (void)io::dtype_of(array, message("diagnose: ", name)).value_or_throw();
+  return array;
 }
 
 void check_shapes(const io::NpyArray& before, const io::NpyArray& after) {
@@ -75,14 +77,18 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
            message("diagnose: ", input.before == nullptr ? "before" : "after", " is missing"));
   }
   check_shapes(*input.before, *input.after);
-  const io::NpyArray before = as_floats(*input.before, "before", notes);
-  const io::NpyArray after = as_floats(*input.after, "after", notes);
+  io::NpyArray rooms[2];
+  const io::NpyArray& before = as_floats(*input.before, "before", notes, rooms[0]);
+  const io::NpyArray& after = as_floats(*input.after, "after", notes, rooms[1]);
   Vectors vectors;
   vectors.shape.assign(before.shape.begin(), before.shape.end() - 1);
   vectors.dim = before.shape.back();
   vectors.count = before.size() / vectors.dim;
+  core::throw_if_cancelled();
   vectors.before = io::to_doubles(before).value_or_throw();
+  core::throw_if_cancelled();
   vectors.after = io::to_doubles(after).value_or_throw();
+  core::throw_if_cancelled();
   vectors.stored = io::dtype_of(after, "after").value_or_throw();
   vectors.precision = narrowest(vectors.after, vectors.stored);
   if (vectors.precision != vectors.stored) {
@@ -92,6 +98,7 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
   vectors.usable.resize(static_cast<std::size_t>(vectors.count), 1);
   std::int64_t left_out = 0;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     const double* const x = vectors.before.data() + v * vectors.dim;
     if (!std::all_of(x, x + vectors.dim, [](double value) { return std::isfinite(value); })) {
       vectors.usable[static_cast<std::size_t>(v)] = 0;
@@ -109,6 +116,7 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
 std::optional<std::string> not_finite(const Vectors& vectors) {
   std::int64_t usable = 0, bad = 0, first = -1;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     ++usable;
     for (std::int64_t j = 0; j < vectors.dim; ++j) {
@@ -130,6 +138,7 @@ std::vector<std::uint8_t> changed_features(const Vectors& vectors) {
       all_kept_by(vectors.before, vectors.precision) ? 0.0 : 1.01 * unit_of(vectors.precision);
   std::vector<std::uint8_t> changed(static_cast<std::size_t>(vectors.dim), 0);
   for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
     if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
     for (std::int64_t j = 0; j < vectors.dim; ++j) {
       const auto at = static_cast<std::size_t>(v * vectors.dim + j);

@@ -1,5 +1,5 @@
 // Every dialect, in the order of `phasor diff --list`.
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include "porting/dialects/reading.hpp"
 

@@ -74,6 +74,11 @@ const RuleEntry kHfNestedTruncate = {
       return Effect{"truncate: false of the layer type is ignored"};
     }};
 
+const RuleEntry kHfExtrapolation = {
+    {"hf-yarn-extrapolation-factor", "YaRN's extrapolation_factor is not read", "", Evidence::read,
+     Touches::everything},
+    extrapolation_factor_ignored};
+
 const RuleEntry kHfTypes = {
     {"hf-types", "rope types ntk and ntk_by_parts and xPos are not supported: loading fails", "",
      Evidence::read, Touches::everything},
@@ -128,11 +133,13 @@ std::vector<DialectEntry> hugging_face_dialects() {
       {"hf",
        "Hugging Face transformers",
        "5, mid-2026 sources",
-       {&kHfDynamicBySequence, &kHfLongRopeBySequence, &kHfNestedTruncate, &kHfTypes}},
+       {&kHfDynamicBySequence, &kHfLongRopeBySequence, &kHfNestedTruncate, &kHfExtrapolation,
+        &kHfTypes}},
       {"hf-4",
        "Hugging Face transformers",
        "4, and readers that know rope_theta and rope_scaling only",
-       {&kHf4LegacyKeys, &kHfDynamicBySequence, &kHfLongRopeBySequence, &kHfTypes}},
+       {&kHf4LegacyKeys, &kHfDynamicBySequence, &kHfLongRopeBySequence, &kHfExtrapolation,
+        &kHfTypes}},
   };
 }
 

@@ -62,6 +62,12 @@ const RuleEntry kLlamaYarnTruncate = {
       return Effect{"truncate: false is ignored"};
     }};
 
+const RuleEntry kLlamaYarnExtrapolation = {
+    {"llamacpp-yarn-extrapolation-factor",
+     "conversion stores YaRN's extrapolation_factor; loading reads it for Grok only", "",
+     Evidence::read, Touches::everything},
+    extrapolation_factor_ignored};
+
 const RuleEntry kLlamaLongRopeList = {
     {"llamacpp-longrope-by-context-size",
      "short or long factors are chosen by the allocated context size, not by the sequence",
@@ -99,6 +105,25 @@ const RuleEntry kLlamaMropeShift = {
       return Effect{"a full cache must be recomputed", false};
     }};
 
+// rope_multi's IMROPE mode and the positions of text in llama-graph.cpp.
+const RuleEntry kLlamaFourthRow = {
+    {"llamacpp-interleaved-mrope-fourth-row",
+     "pairs that the sections of interleaved M-RoPE leave read a fourth position, 0 for text", "",
+     Evidence::read, Touches::frequencies},
+    [](EngineReading& reading, const Circumstances&) {
+      const auto* mrope = std::get_if<MropeAxes>(&reading.rope.axes);
+      if (mrope == nullptr || mrope->order != MropeAxes::Order::interleaved ||
+          mrope->sections.size() != 3)
+        return Effect{};
+      std::string pairs;
+      for (std::int64_t i = 0; i < reading.rope.rotary_dim / 2; ++i) {
+        if (i < 3 * mrope->sections[static_cast<std::size_t>(i % 3)]) continue;
+        reading.still_pairs.push_back(static_cast<std::size_t>(i));
+        pairs += message(pairs.empty() ? "" : ", ", i);
+      }
+      return Effect{pairs.empty() ? "" : message("pairs ", pairs, " of text are not rotated")};
+    }};
+
 const RuleEntry kLlamaRecurrence = {{"llamacpp-repeated-product",
                                      "the angle of each pair is a float32 product of the previous "
                                      "one, so rounding errors accumulate",
@@ -121,8 +146,8 @@ std::vector<DialectEntry> llama_cpp_dialects() {
        "llama.cpp (ggml)",
        "mid-2026 sources",
        {&kLlamaXpos, &kLlamaRecurrence, &kLlamaBaseOnly, &kLlamaYarnAttentionFactor,
-        &kLlamaYarnMscale, &kLlamaYarnTruncate, &kLlamaLongRopeList, &kLlamaLongRopeAmplitude,
-        &kLlamaShift, &kLlamaMropeShift}},
+        &kLlamaYarnMscale, &kLlamaYarnTruncate, &kLlamaYarnExtrapolation, &kLlamaLongRopeList,
+        &kLlamaLongRopeAmplitude, &kLlamaShift, &kLlamaMropeShift, &kLlamaFourthRow}},
   };
 }
 

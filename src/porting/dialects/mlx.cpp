@@ -1,6 +1,6 @@
 // mlx-lm and mlx-vlm.
 #include "porting/dialects/reading.hpp"
-#include "porting/number_text.hpp"
+#include "porting/dialects/shared_rules.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -20,6 +20,11 @@ const RuleEntry kMlxLongRope = {
       return Effect{message("the long factors apply to a sequence of ", given.state.context)};
     }};
 
+const RuleEntry kMlxExtrapolation = {
+    {"mlx-yarn-extrapolation-factor", "YaRN's extrapolation_factor is not read", "", Evidence::read,
+     Touches::everything},
+    extrapolation_factor_ignored};
+
 const RuleEntry kMlxVlmGemma = {
     {"mlxvlm-gemma3-global-scaling",
      "Gemma 3's rope_scaling is read and then ignored: the global layers are not scaled",
@@ -37,7 +42,7 @@ const RuleEntry kMlxVlmGemma = {
 
 std::vector<DialectEntry> mlx_dialects() {
   return {
-      {"mlx-lm", "mlx-lm", "mid-2026 sources", {&kMlxLongRope}},
+      {"mlx-lm", "mlx-lm", "mid-2026 sources", {&kMlxLongRope, &kMlxExtrapolation}},
       {"mlx-vlm", "mlx-vlm", "before #1709", {&kMlxVlmGemma}},
   };
 }

@@ -1,15 +1,16 @@
 // How an engine reads a config: the rules of its dialect change the reading one after the other.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
-#include "phasor/porting/explain.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 namespace phasor::porting {
 
@@ -26,6 +27,7 @@ struct EngineReading {
   std::optional<std::int64_t> length;  // at which length-dependent scalings are resolved
   double softmax_scale = 0.0;
   double position_divisor = 1.0;
+  std::vector<std::size_t> still_pairs;  // not rotated, whatever the frequency
   double key_gain_per_shift = 1.0;
   double stale_key_angle = 0.0;
   FloatPath path = FloatPath::product;

@@ -32,9 +32,11 @@ namespace {
   const auto values = frequencies.values();
   std::vector<double> plain(values.begin(), values.end());
   float theta_scale = values.size() > 1 ? static_cast<float>(values[1] / values[0]) : 1.0F;
-  // Dynamic scaling changes the base itself; every other scaling is a factor on each pair.
-  if (!std::holds_alternative<encodings::DynamicScaling>(reading.rope.scaling) &&
-      !std::holds_alternative<encodings::DefaultScaling>(reading.rope.scaling)) {
+  // Dynamic scaling changes the base itself; every other scaling is a factor on each pair, and so
+  // are the lists of a spec.
+  const bool listed = !reading.rope.frequencies.empty() || !reading.rope.frequency_factors.empty();
+  if (listed || (!std::holds_alternative<encodings::DynamicScaling>(reading.rope.scaling) &&
+                 !std::holds_alternative<encodings::DefaultScaling>(reading.rope.scaling))) {
     const double exponent = -2.0 / static_cast<double>(reading.rope.rotary_dim);
     theta_scale = static_cast<float>(std::pow(reading.rope.base, exponent));
     for (std::size_t i = 0; i < plain.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "porting/dialects/shared_rules.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace phasor::porting {
 namespace {
@@ -39,6 +40,13 @@ Effect list_by_started_length(EngineReading& reading, const Circumstances& given
   if (is_long == meant_long) return {};
   return {message("started with ", length, " positions, so the ", is_long ? "long" : "short",
                   " factors apply to a sequence of ", given.state.context)};
+}
+
+Effect extrapolation_factor_ignored(EngineReading& reading, const Circumstances& /*given*/) {
+  auto* yarn = std::get_if<encodings::YarnScaling>(&reading.rope.scaling);
+  if (yarn == nullptr || yarn->extrapolation_factor == 1.0) return {};
+  const double given = std::exchange(yarn->extrapolation_factor, 1.0);
+  return {message("extrapolation_factor ", digits(given), " is ignored")};
 }
 
 Effect longrope_amplitude_from_lengths(EngineReading& reading, const Circumstances& given,

@@ -20,6 +20,10 @@ namespace phasor::porting {
 // LongRoPE: short or long factors are chosen by the length that the engine was started with.
 [[nodiscard]] Effect list_by_started_length(EngineReading& reading, const Circumstances& given);
 
+// YaRN's extrapolation_factor is not read.
+[[nodiscard]] Effect extrapolation_factor_ignored(EngineReading& reading,
+                                                  const Circumstances& given);
+
 // short_mscale and long_mscale, one amplitude per list.
 enum class ListAmplitudes : std::uint8_t { read, dropped };
 

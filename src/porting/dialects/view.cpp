@@ -3,8 +3,10 @@
 #include <cmath>
 #include <system_error>
 
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "porting/dialects/reading.hpp"
 #include "porting/plan/scaling_keys.hpp"
@@ -73,19 +75,9 @@ void check(const ReadableConfig& config, std::size_t group, const RunState& stat
 }  // namespace
 
 std::string_view name_of(Touches touches) noexcept {
-  switch (touches) {
-    case Touches::everything:
-      return "everything";
-    case Touches::frequencies:
-      return "frequencies";
-    case Touches::amplitude:
-      return "amplitude";
-    case Touches::cached_keys:
-      return "cached_keys";
-    case Touches::rounding:
-      break;
-  }
-  return "rounding";
+  static constexpr core::EnumNames<Touches::rounding> kNames(
+      "everything", "frequencies", "amplitude", "cached_keys", "rounding");
+  return kNames[touches];
 }
 
 std::string_view name_of(Evidence evidence) noexcept {
@@ -123,7 +115,7 @@ Result<ReadableConfig> read_readable_config(const std::filesystem::path& path) {
   if (!meaning) return meaning.error();
   std::error_code ignored;
   const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
   const Result<std::string> text = io::read_text(file);
   const std::size_t first = text ? text->find_first_not_of(" \t\r\n") : std::string::npos;
   if (first == std::string::npos || (*text)[first] != '{') {
@@ -163,6 +155,7 @@ EngineView view_of(std::string_view dialect, const ReadableConfig& config, std::
     const double kept = reading.path == FloatPath::narrow ? rounded(value, reading.type) : value;
     view.frequencies.push_back(kept / reading.position_divisor);
   }
+  for (const std::size_t pair : reading.still_pairs) view.frequencies[pair] = 0.0;
   view.position_divisor = reading.position_divisor;
   view.amplitude = resolved.amplitude();
   view.softmax_scale = reading.softmax_scale;

@@ -1,4 +1,4 @@
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -183,7 +183,7 @@ void check_names(const std::vector<std::string>& names) {
   group.scaling = encodings::name_of(layers.rope->scaling);
   group.head_dim = layers.rope->head_dim;
   group.rotary_dim = layers.rope->rotary_dim;
-  group.base = layers.rope->base;
+  group.base = encodings::base_of(*layers.rope);
   for (const std::string& name : between)
     group.views.push_back(view_of(name, config, index, state));
   for (std::size_t a = 0; a < group.views.size(); ++a) {

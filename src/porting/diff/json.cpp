@@ -1,6 +1,7 @@
 #include <algorithm>
 
-#include "phasor/porting/diff.hpp"
+#include "phasor/core/internal/enum_names.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "porting/json_values.hpp"
 
 namespace phasor::porting {
@@ -64,23 +65,15 @@ namespace {
           {"ratio", json_of(difference->ratio)}};
 }
 
-[[nodiscard]] std::string_view name_of(ComparisonStatus status) {
-  switch (status) {
-    case ComparisonStatus::agree:
-      return "agree";
-    case ComparisonStatus::differ:
-      return "differ";
-    case ComparisonStatus::unreadable:
-      break;
-  }
-  return "unreadable";
-}
+constexpr core::EnumNames<ComparisonStatus::unreadable> kStatuses("agree", "differ", "unreadable");
+constexpr core::EnumNames<ConfigForm::nested> kForms("plain", "legacy", "rope_parameters",
+                                                     "rope_parameters_per_layer_type");
 
 [[nodiscard]] Json comparison_json(const EngineComparison& compared) {
   Json made;
   made["first"] = compared.first;
   made["second"] = compared.second;
-  made["status"] = name_of(compared.status);
+  made["status"] = kStatuses[compared.status];
   made["first_difference"] = frequency_json(compared.first_difference);
   made["largest_ratio"] = frequency_json(compared.largest_ratio);
   made["amplitude_ratio"] = json_of(compared.amplitude_ratio);
@@ -100,26 +93,12 @@ namespace {
   return made;
 }
 
-[[nodiscard]] std::string_view name_of(ConfigForm form) {
-  switch (form) {
-    case ConfigForm::plain:
-      return "plain";
-    case ConfigForm::legacy:
-      return "legacy";
-    case ConfigForm::flat:
-      return "rope_parameters";
-    case ConfigForm::nested:
-      break;
-  }
-  return "rope_parameters_per_layer_type";
-}
-
 }  // namespace
 
 std::string diff_json(const DiffReport& report) {
   Json made;
   made["model_type"] = report.model_type;
-  made["form"] = name_of(report.form);
+  made["form"] = kForms[report.form];
   made["context"] = report.context;
   made["context_source"] = report.context_source;
   made["max_length"] = json_of(report.max_length);
@@ -135,7 +114,7 @@ std::string diff_json(const DiffReport& report) {
     entry["scaling"] = group.scaling;
     entry["head_dim"] = group.head_dim;
     entry["rotary_dim"] = group.rotary_dim;
-    entry["base"] = group.base;
+    entry["base"] = json_of(group.base);
     entry["views"] = Json::array();
     for (const EngineView& view : group.views) entry["views"].push_back(view_json(view));
     entry["comparisons"] = Json::array();

@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "phasor/porting/plan.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "porting/json_values.hpp"
 
 namespace phasor::porting {

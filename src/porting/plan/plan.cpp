@@ -1,4 +1,4 @@
-#include "phasor/porting/plan.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -249,6 +249,15 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
     refuse(ErrorCode::unsupported,
            message("plan: ", present.xpos ? "xPos" : "the two axes of an image",
                    " cannot be extended by a config"));
+  }
+  if (!present.frequencies.empty() || !present.frequency_factors.empty() ||
+      present.amplitude != 1.0) {
+    refuse(ErrorCode::unsupported,
+           message("plan: ",
+                   !present.frequencies.empty()         ? "a list of frequencies"
+                   : !present.frequency_factors.empty() ? "a list of frequency_factors"
+                                                        : "an amplitude of its own",
+                   " cannot be combined with the scalings of a config"));
   }
   Plan plan;
   plan.model_type = model.model_type;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "phasor/porting/plan.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 namespace phasor::porting {
 

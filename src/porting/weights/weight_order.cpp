@@ -6,10 +6,9 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/core/internal/message_text.hpp"
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "porting/convert/checkpoint_names.hpp"
 #include "porting/convert/permute.hpp"
 #include "porting/evenly_spaced.hpp"
@@ -219,7 +218,7 @@ struct Samples {
 };
 
 // The probability that weights without any order put one candidate this far ahead of every other and
-// of 0; sets OrderCandidate::behind.
+// of 0; sets OrderCandidate::below_best.
 [[nodiscard]] double chance_of(const Samples& samples, std::size_t best,
                                std::vector<OrderCandidate>& candidates) {
   const std::vector<double>& of_best = samples.antisymmetry[best];
@@ -228,8 +227,8 @@ struct Samples {
     if (c == best) continue;
     std::vector<double> ahead = of_best;
     for (std::size_t s = 0; s < ahead.size(); ++s) ahead[s] -= samples.antisymmetry[c][s];
-    candidates[c].behind = student_t(ahead);
-    closest = std::min(closest, candidates[c].behind);
+    candidates[c].below_best = student_t(ahead);
+    closest = std::min(closest, candidates[c].below_best);
   }
   // Any candidate could be the best by chance.
   return static_cast<double>(candidates.size()) *
@@ -288,8 +287,7 @@ void judge(const Samples& samples, WeightOrder& order) {
   return chosen;
 }
 
-template <class Release>
-[[nodiscard]] WeightOrder infer(const AttentionTensors& tensors, const Release& release) {
+[[nodiscard]] WeightOrder infer(const AttentionTensors& tensors) {
   const std::vector<AttentionLayer>& layers = tensors.layers;
   WeightOrder order;
   order.heads = static_cast<std::int64_t>(layers[0].queries.first_row.size());
@@ -306,7 +304,6 @@ template <class Release>
     for (std::int64_t key = 0; key < order.key_heads; ++key) {
       samples.add(weights.sample(order.candidates, key));
     }
-    release();
   }
   order.samples = static_cast<std::int64_t>(samples.count());
   if (layers[0].rope.rotary_dim < 4) {
@@ -369,7 +366,7 @@ template <class Release>
 [[nodiscard]] WeightOrder infer_gguf(const std::filesystem::path& path) {
   const io::GgufFile file = io::GgufFile::open(path).value_or_throw();
   const config::ModelConfig config = config::config_of_gguf(file).value_or_throw();
-  return infer(gguf_attention(file, config), [&] { file.file().release(file.file().bytes()); });
+  return infer(gguf_attention(file, config));
 }
 
 [[nodiscard]] WeightOrder infer_folder(const std::filesystem::path& path) {
@@ -378,7 +375,7 @@ template <class Release>
       io::SafetensorsCheckpoint::open(path).value_or_throw();
   const AttentionTensors found =
       find_attention(config, tensors_of(checkpoint), UnknownModel::read_as_llama).value_or_throw();
-  return infer(found, [&] { release_pages(checkpoint); });
+  return infer(found);
 }
 
 }  // namespace
@@ -404,7 +401,7 @@ std::string weight_order_json(const WeightOrder& order) {
     json["permuted_as_heads"] = json_of(candidate.permuted_as_heads);
     json["antisymmetry"] = candidate.antisymmetry;
     json["determinant"] = candidate.determinant;
-    json["behind"] = candidate.behind;
+    json["behind"] = candidate.below_best;
     return json;
   };
   Json json;

@@ -8,6 +8,7 @@
 #ifdef PHASOR_SENTENCEPIECE
 #include <sentencepiece_processor.h>
 
+#include "phasor/core/internal/large_memory.hpp"
 #include "text/sentencepiece/model.hpp"
 
 namespace phasor::text {
@@ -15,7 +16,12 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
+// The library reads freed memory after an allocation that fails. It needs up to 62 bytes per byte of
+// a model and 290 per byte of a text.
+constexpr std::size_t kBytesPerModelByte = 128, kBytesPerTextByte = 512, kBytesAlways = 1U << 20;
+
 std::unique_ptr<SentencePieceProcessor> load(const std::string& bytes) {
+  core::require_memory(bytes.size() * kBytesPerModelByte + kBytesAlways);
   auto processor = std::make_unique<SentencePieceProcessor>();
   const auto status = processor->LoadFromSerializedProto(bytes);
   if (!status.ok())
@@ -72,6 +78,7 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
  private:
   void encode_plain(std::string_view text, Place place, EncodeSession& session) const override {
     const bool bare = place == Place::later && without_prefix_ != nullptr;
+    core::require_memory(text.size() * kBytesPerTextByte + kBytesAlways);
     std::vector<int> ids;
     const auto status = (bare ? without_prefix_ : processor_)->Encode(text, &ids);
     if (!status.ok())

@@ -3,8 +3,8 @@
 #include <utility>
 #include <variant>
 
-#include "phasor/io/gguf.hpp"
 #include "phasor/io/internal/file_text.hpp"
+#include "phasor/io/tensors.hpp"
 #include "text/bpe/tokenizer.hpp"
 #include "text/unicode/unicode.hpp"
 

@@ -11,7 +11,7 @@ namespace {
 
 using io::Json;
 
-// The limit of ids in a file with so many tokens: some ids may be unused, most may not.
+// The limit of ids in a file with this many tokens: some ids may be unused, most may not.
 std::int64_t most_ids(std::size_t tokens) { return 2 * static_cast<std::int64_t>(tokens) + 1024; }
 
 void place(std::vector<Token>& tokens, const Json& id, Token token, std::int64_t limit) {

@@ -2,9 +2,10 @@
 #include <filesystem>
 
 #include "phasor/io/internal/file.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
+#include "phasor/io/tensors.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 
@@ -65,7 +66,7 @@ Made read_folder(const fs::path& folder) {
 
 Result<std::unique_ptr<Tokenizer>> read_tokenizer(const fs::path& path) {
   try {
-    if (fs::is_directory(path)) return read_folder(path);
+    if (fs::is_directory(path)) return read_folder(io::as_folder(path));
     const Result<io::GgufFile> file = io::GgufFile::open(path);
     if (!file) return file.error();
     return tokenizer_of_gguf(*file);

@@ -1,4 +1,4 @@
-// What a cache is after a call that ran out of memory: as it was before. And calls that must not
+// What a cache is after a call that ran out of memory or was cancelled: as it was before. And calls that must not
 // allocate at all. A program of its own, since it counts and refuses every allocation of the process.
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "attention/cache/kv_cache_support.hpp"
 #include "phasor/attention/linear.hpp"
 #include "support/allocations.hpp"
+#include "support/cancellation.hpp"
 
 namespace phasor::attention::tests {
 namespace {
@@ -42,21 +43,23 @@ KVCache filled(const Kind& kind, CacheTensor& k, CacheTensor& v) {
   return cache;
 }
 
-// Fails each allocation of `call` on one cache one after the other, then lets it succeed; a twin that met no
-// failure must agree before and after. Returns the allocations of the call.
-std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& call) {
+// Disturbs `call` on one cache, once at each place, then lets it succeed; a twin that was not
+// disturbed must agree before and after. Returns the places.
+template <class Disturb>
+std::int64_t disturb_each(const Kind& kind, const std::function<void(KVCache&)>& call,
+                          const Disturb& disturb) {
   CacheTensor k = random_keys(12), v = random_values(12);
   KVCache cache = filled(kind, k, v), twin = filled(kind, k, v);
   const Snapshot before = snapshot_of(cache);
-  const std::int64_t count = fail_each_allocation(
+  const std::int64_t count = disturb(
       [&] {
         try {
-          call(cache);
+          (void)test::runs_to_its_end([&] { call(cache); });
         } catch (const std::bad_alloc&) {
         }
       },
       [&](std::int64_t index) {
-        EXPECT_EQ(snapshot_of(cache), before) << "after allocation " << index;
+        EXPECT_EQ(snapshot_of(cache), before) << "after allocation or look " << index;
       });
   call(twin);
   Snapshot after = snapshot_of(cache), expected = snapshot_of(twin);
@@ -68,6 +71,16 @@ std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& ca
   }
   EXPECT_EQ(snapshot_of(cache), snapshot_of(twin));
   return count;
+}
+
+// Cancels the call at each look, then fails each of its allocations. Returns the allocations.
+std::int64_t fail_each(const Kind& kind, const std::function<void(KVCache&)>& call) {
+  disturb_each(kind, call, [](const auto& attempt, const auto& check) {
+    return test::cancel_at_each_look(attempt, check);
+  });
+  return disturb_each(kind, call, [](const auto& attempt, const auto& check) {
+    return fail_each_allocation(attempt, check);
+  });
 }
 
 TEST(KVCacheFailures, EveryCallLeavesTheCacheAsItWas) {

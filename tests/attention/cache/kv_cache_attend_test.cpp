@@ -288,6 +288,17 @@ TEST(KVCacheAttend, RefusesTermsThatAreNotTheCaches) {
   refuses(cache, plain, "key_positions", {.key_positions = core::positions_from(0)});
   refuses(cache, plain, "exact", {.angles = core::AngleMode::float32});
 
+  // The same frequencies and axes, and one more row of positions.
+  const Rotary three = rotaries(kDim)[6].rotary;
+  const core::Frequencies& of = three.frequencies;
+  Rotary four = three;
+  four.frequencies =
+      core::Frequencies({of.values().begin(), of.values().end()}, of.amplitude(),
+                        {of.axes().begin(), of.axes().end()}, {}, of.axis_count() + 1);
+  KVCache of_three(spec_of(three));
+  of_three.append(k.view(), v.view());
+  refuses(of_three, four, "rows of positions 3, got 4");
+
   // A cache used after its spec changed.
   cache.rerotate(rotaries(kDim)[3].rotary);
   refuses(cache, plain, "frequency 1 of ");

@@ -149,7 +149,7 @@ void run_context_shifts(CacheMode mode) {
           core::element_of(source.view(), held[static_cast<std::size_t>(t)] * kWidth + d));
     }
   }
-  // A token lives through so many shifts before it is evicted.
+  // A token goes through this many shifts before it is evicted.
   const std::int64_t most = (kSlots - kSinks) / kStep;
   EXPECT_LE(
       worst_error(values_of(cache.keys()), fresh_keys(raw.view(), rotary, contiguous), rotary),

@@ -96,7 +96,7 @@ inline std::vector<double> fresh_keys(const ConstHeadsView& raw,
 inline double epsilon_of(DType dtype) {
   return dtype == DType::f32 ? 0x1p-23 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
 }
-// kv_cache.hpp's bound after so many moves, relative to a pair's length.
+// kv_cache.hpp's bound after this many moves, relative to a pair's length.
 inline double bound_of(DType dtype, std::int64_t moves) {
   const double storage = dtype == DType::f32 ? 0.0 : epsilon_of(dtype) / 2;
   return (kCacheMoveError * epsilon_of(DType::f32) + storage) * static_cast<double>(moves + 1);

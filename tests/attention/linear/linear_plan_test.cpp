@@ -13,11 +13,6 @@ namespace {
 
 using phasor::tests::expect_error;
 
-struct PlannedGradients {
-  explicit PlannedGradients(const LinearProblem& p) : d_q(p.q), d_k(p.k), d_v(p.v) {}
-  Tensor d_q, d_k, d_v;
-};
-
 LinearPlan plan_of(const LinearProblem& p, LinearUse use, int threads = 1) {
   LinearOptions options = p.options;
   options.threads = threads;
@@ -39,14 +34,12 @@ void expect_runs_are_calls(const LinearProblem& p, const LinearProblem& other, i
     Tensor expected = now->new_out();
     linear_attend(p.rotary, now->q.view(), now->k.view(), now->v.view(), expected.view(), options);
     EXPECT_EQ(run(plan, *now).bytes(), expected.bytes());
-    PlannedGradients wanted(*now), got(*now);
+    LinearGradients wanted = fresh_gradients(*now), got = wanted;
     linear_attend_backward(p.rotary, now->q.view(), now->k.view(), now->v.view(), now->d_out.view(),
                            wanted.d_q.view(), wanted.d_k.view(), wanted.d_v.view(), options);
     plan.run_backward(now->q.view(), now->k.view(), now->v.view(), now->d_out.view(),
                       got.d_q.view(), got.d_k.view(), got.d_v.view());
-    EXPECT_EQ(got.d_q.bytes(), wanted.d_q.bytes());
-    EXPECT_EQ(got.d_k.bytes(), wanted.d_k.bytes());
-    EXPECT_EQ(got.d_v.bytes(), wanted.d_v.bytes());
+    expect_same_bytes(got, wanted);
   }
 }
 
@@ -54,27 +47,16 @@ TEST(LinearPlan, RunsLikeOneCallManyTimes) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     for (const Rotating rotating :
          {Rotating::none, Rotating::half, Rotating::xpos, Rotating::axes}) {
-      for (const FeatureMap features : kMaps) {
-        for (const Causality causality : kCausalities) {
-          LinearCase c{.rotating = rotating,
-                       .features = features,
-                       .causality = causality,
-                       .batch = 2,
-                       .heads = 4,
-                       .key_heads = 2,
-                       .queries = 70,
-                       .keys = 90,
-                       .head_dim = 12,
-                       .value_dim = 10,
-                       .dtype = dtype,
-                       .key_dtype = dtype,
-                       .padding = Padding::scattered,
-                       .ids = features == kMaps[0] ? Ids::scattered : Ids::by_default};
-          const LinearProblem p(c);
-          c.seed = 2;
-          expect_runs_are_calls(p, LinearProblem(c), causality == Causality::none ? 1 : 3);
-        }
-      }
+      LinearCase base = rotated_case(rotating);
+      base.keys = 90;
+      base.dtype = base.key_dtype = dtype;
+      base.padding = Padding::scattered;
+      for_each_kind(base, [](LinearCase c) {
+        if (c.features == kMaps[0]) c.ids = Ids::scattered;
+        const LinearProblem p(c);
+        c.seed = 2;
+        expect_runs_are_calls(p, LinearProblem(c), c.causality == Causality::none ? 1 : 3);
+      });
     }
   }
 }
@@ -106,8 +88,8 @@ TEST(LinearPlan, IsNotAffectedByNaNOfAnEarlierRun) {
         x->for_each([&](std::int64_t at) { core::set_element(x->view(), at, std::nan("")); });
       }
       LinearPlan plan = plan_of(p, LinearUse::training);
-      PlannedGradients expected(p), got(p);
-      const auto backward = [&](const LinearProblem& now, PlannedGradients& to) {
+      LinearGradients expected = fresh_gradients(p), got = expected;
+      const auto backward = [&](const LinearProblem& now, LinearGradients& to) {
         plan.run_backward(now.q.view(), now.k.view(), now.v.view(), now.d_out.view(), to.d_q.view(),
                           to.d_k.view(), to.d_v.view());
       };
@@ -117,9 +99,7 @@ TEST(LinearPlan, IsNotAffectedByNaNOfAnEarlierRun) {
       backward(bad, got);
       EXPECT_EQ(run(plan, p).bytes(), before.bytes());
       backward(p, got);
-      EXPECT_EQ(got.d_q.bytes(), expected.d_q.bytes());
-      EXPECT_EQ(got.d_k.bytes(), expected.d_k.bytes());
-      EXPECT_EQ(got.d_v.bytes(), expected.d_v.bytes());
+      expect_same_bytes(got, expected);
     }
   }
 }
@@ -205,7 +185,7 @@ TEST(LinearPlan, RefusesOtherShapesAndUses) {
   LinearState state(2, 2, 16, 16);
   expect_error(ErrorCode::invalid_argument, {"state", "forward"},
                [&] { plan.run(q, k, v, out.view(), state); });
-  PlannedGradients d(p);
+  LinearGradients d = fresh_gradients(p);
   expect_error(ErrorCode::invalid_argument, {"backward", "forward"}, [&] {
     plan.run_backward(q, k, v, p.d_out.view(), d.d_q.view(), d.d_k.view(), d.d_v.view());
   });

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <ostream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "attention/reference/linear_reference.hpp"
@@ -197,5 +199,131 @@ inline void expect_gaps_untouched(Tensor fresh, const Tensor& got) {
 
 inline constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
 inline constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
+inline constexpr std::array kRotations = {
+    Rotating::none,    Rotating::interleaved, Rotating::half, Rotating::crossing,
+    Rotating::partial, Rotating::blocks,      Rotating::xpos, Rotating::axes};
+
+// Calls run(case) for each causality and feature map.
+template <class Run>
+void for_each_kind(LinearCase c, const Run& run) {
+  for (const Causality causality : kCausalities) {
+    for (const FeatureMap features : kMaps) {
+      c.causality = causality;
+      c.features = features;
+      run(c);
+    }
+  }
+}
+
+// Cases of the forward and of the backward pass.
+inline LinearCase rotated_case(Rotating rotating) {
+  return {.rotating = rotating,
+          .batch = 2,
+          .heads = 4,
+          .key_heads = 2,
+          .queries = 70,
+          .keys = 70,
+          .head_dim = 24,
+          .value_dim = 20,
+          .seed = 5};
+}
+inline LinearCase uneven_case(std::int64_t queries, std::int64_t keys) {
+  return {.batch = 2,
+          .heads = 2,
+          .key_heads = 1,
+          .queries = queries,
+          .keys = keys,
+          .head_dim = 8,
+          .value_dim = 5};
+}
+inline LinearCase padded_case(Padding padding) {
+  return {.batch = 3, .heads = 2, .key_heads = 2, .queries = 90, .keys = 90, .padding = padding};
+}
+inline LinearCase half_precision_case(Causality causality, DType dtype, DType key_dtype) {
+  return {.causality = causality,
+          .heads = 2,
+          .key_heads = 2,
+          .queries = 67,
+          .keys = 67,
+          .head_dim = 18,
+          .value_dim = 9,
+          .dtype = dtype,
+          .key_dtype = key_dtype,
+          .strides = Strides::padded};
+}
+inline LinearCase chunked_case(std::uint64_t seed, Causality causality, std::int64_t tokens,
+                               std::int64_t head_dim, std::int64_t value_dim) {
+  return {.rotating = seed % 2 == 0 ? Rotating::half : Rotating::interleaved,
+          .features = kMaps[seed / 2 % 2],
+          .causality = causality,
+          .queries = tokens,
+          .keys = tokens,
+          .head_dim = head_dim,
+          .value_dim = value_dim,
+          .strides = static_cast<Strides>(seed % 3),
+          .seed = seed};
+}
+
+inline LinearCase large_keys_case(Causality causality) {
+  return {.features = FeatureMap::softmax_exp,
+          .causality = causality,
+          .heads = 2,
+          .key_heads = 1,
+          .queries = 150,
+          .keys = 150,
+          .head_dim = 12,
+          .value_dim = 7};
+}
+
+inline std::string level_name(const ::testing::TestParamInfo<core::InstructionSet>& info) {
+  std::string name(core::name_of(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+struct LinearGradients {
+  Tensor d_q, d_k, d_v;
+};
+inline LinearGradients fresh_gradients(const LinearProblem& p) {
+  const LinearCase& c = p.what;
+  return {Tensor(c.dtype, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 51),
+          Tensor(c.key_dtype, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 52),
+          Tensor(c.key_dtype, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 53)};
+}
+inline LinearGradients backward(const LinearProblem& p,
+                                core::InstructionSet isa = core::InstructionSet::best,
+                                int threads = 1) {
+  LinearGradients got = fresh_gradients(p);
+  LinearOptions options = p.options;
+  options.isa = isa;
+  options.threads = threads;
+  linear_attend_backward(p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(),
+                         got.d_q.view(), got.d_k.view(), got.d_v.view(), options);
+  return got;
+}
+inline void expect_same_bytes(const LinearGradients& got, const LinearGradients& expected) {
+  EXPECT_EQ(got.d_q.bytes(), expected.d_q.bytes());
+  EXPECT_EQ(got.d_k.bytes(), expected.d_k.bytes());
+  EXPECT_EQ(got.d_v.bytes(), expected.d_v.bytes());
+}
+
+// A golden case: its inputs, [batch, head, seq, dim] with rotated interleaved pairs.
+struct LinearGolden {
+  const char* name;
+  FeatureMap features;
+  Causality causality;
+  std::int64_t batch, heads, tokens, dim, value_dim;
+
+  [[nodiscard]] LinearOptions options() const {
+    return {.causality = causality, .features = features};
+  }
+  [[nodiscard]] core::Rotary rotary() const {
+    return {core::make_frequencies({dim, 10000.0}), core::PairLayout::interleaved, dim};
+  }
+  template <class T>
+  [[nodiscard]] auto view(T& values, std::int64_t width) const {
+    return core::heads_first_view(values.data(), batch, heads, tokens, width);
+  }
+};
 
 }  // namespace phasor::attention::tests

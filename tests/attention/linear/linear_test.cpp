@@ -20,6 +20,7 @@ using tests::Ids;
 using tests::kCausalities;
 using tests::kMaps;
 using tests::LinearCase;
+using tests::LinearGolden;
 using tests::LinearProblem;
 using tests::Padding;
 using tests::Rotating;
@@ -48,15 +49,7 @@ TEST_P(LinearAtEveryLevel, ChunkedIsTheWholeMatrix) {
       for (const int value_dim : kLinearValueDims) {
         for (const Causality causality : kCausalities) {
           ++seed;
-          expect_reference({.rotating = seed % 2 == 0 ? Rotating::half : Rotating::interleaved,
-                            .features = kMaps[seed / 2 % 2],
-                            .causality = causality,
-                            .queries = tokens,
-                            .keys = tokens,
-                            .head_dim = dim,
-                            .value_dim = value_dim,
-                            .strides = static_cast<Strides>(seed % 3),
-                            .seed = seed},
+          expect_reference(tests::chunked_case(seed, causality, tokens, dim, value_dim),
                            GetParam());
         }
       }
@@ -65,28 +58,13 @@ TEST_P(LinearAtEveryLevel, ChunkedIsTheWholeMatrix) {
 }
 
 TEST_P(LinearAtEveryLevel, EveryRotationAndNone) {
-  for (const Rotating rotating :
-       {Rotating::none, Rotating::interleaved, Rotating::half, Rotating::crossing,
-        Rotating::partial, Rotating::blocks, Rotating::xpos, Rotating::axes}) {
-    for (const Causality causality : kCausalities) {
-      for (const FeatureMap features : kMaps) {
-        for (const Ids ids : {Ids::by_default, Ids::scattered}) {
-          expect_reference({.rotating = rotating,
-                            .features = features,
-                            .causality = causality,
-                            .batch = 2,
-                            .heads = 4,
-                            .key_heads = 2,
-                            .queries = 70,
-                            .keys = 70,
-                            .head_dim = 24,
-                            .value_dim = 20,
-                            .ids = ids,
-                            .seed = 5},
-                           GetParam());
-        }
+  for (const Rotating rotating : tests::kRotations) {
+    tests::for_each_kind(tests::rotated_case(rotating), [&](LinearCase c) {
+      for (const Ids ids : {Ids::by_default, Ids::scattered}) {
+        c.ids = ids;
+        expect_reference(c, GetParam());
       }
-    }
+    });
   }
 }
 
@@ -94,85 +72,47 @@ TEST_P(LinearAtEveryLevel, StoresHalfPrecision) {
   for (const core::DType dtype : {core::DType::f16, core::DType::bf16}) {
     for (const core::DType key_dtype : {core::DType::f32, core::DType::f16, core::DType::bf16}) {
       for (const Causality causality : kCausalities) {
-        expect_reference({.causality = causality,
-                          .heads = 2,
-                          .key_heads = 2,
-                          .queries = 67,
-                          .keys = 67,
-                          .head_dim = 18,
-                          .value_dim = 9,
-                          .dtype = dtype,
-                          .key_dtype = key_dtype,
-                          .strides = Strides::padded},
-                         GetParam());
+        expect_reference(tests::half_precision_case(causality, dtype, key_dtype), GetParam());
       }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, LinearAtEveryLevel,
-                         testing::ValuesIn(core::available_instruction_sets()),
-                         [](const auto& info) {
-                           std::string name(core::name_of(info.param));
-                           for (char& c : name) c = c == '-' ? '_' : c;
-                           return name;
-                         });
+                         testing::ValuesIn(core::available_instruction_sets()), tests::level_name);
 
 TEST(LinearAttend, QueriesAndKeysOfOtherNumbers) {
   for (const auto& [queries, keys] : {std::pair(1, 300), std::pair(70, 133), std::pair(64, 65),
                                       std::pair(130, 70), std::pair(300, 1), std::pair(5, 0)}) {
-    for (const Causality causality : kCausalities) {
-      for (const FeatureMap features : kMaps) {
-        expect_reference({.features = features,
-                          .causality = causality,
-                          .batch = 2,
-                          .heads = 2,
-                          .key_heads = 1,
-                          .queries = queries,
-                          .keys = keys,
-                          .head_dim = 8,
-                          .value_dim = 5});
-      }
-    }
+    tests::for_each_kind(tests::uneven_case(queries, keys),
+                         [](const LinearCase& c) { expect_reference(c); });
   }
 }
 
 TEST(LinearAttend, PaddedKeysCountForNothing) {
   for (const Padding padding : {Padding::scattered, Padding::left, Padding::all}) {
-    for (const Causality causality : kCausalities) {
-      for (const FeatureMap features : kMaps) {
-        const LinearCase c{.features = features,
-                           .causality = causality,
-                           .batch = 3,
-                           .heads = 2,
-                           .key_heads = 2,
-                           .queries = 90,
-                           .keys = 90,
-                           .head_dim = 16,
-                           .value_dim = 16,
-                           .padding = padding};
-        expect_reference(c);
-        // NaN in padding has no effect.
-        LinearProblem p(c);
-        const Tensor before = p.attend();
-        for (std::int64_t b = 0; b < c.batch; ++b) {
-          for (std::int64_t n = 0; n < c.keys; ++n) {
-            if (p.key_padding[static_cast<std::size_t>(b * c.keys + n)] != 0) continue;
-            for (Tensor* x : {&p.k, &p.v}) {
-              for (std::int64_t i = 0; i < 2 * 16; ++i) {
-                core::set_element(x->view(),
-                                  b * x->view().batch_stride + n * x->view().token_stride + i,
-                                  std::nan(""));
-              }
+    tests::for_each_kind(tests::padded_case(padding), [](const LinearCase& c) {
+      expect_reference(c);
+      // NaN in padding has no effect.
+      LinearProblem p(c);
+      const Tensor before = p.attend();
+      for (std::int64_t b = 0; b < c.batch; ++b) {
+        for (std::int64_t n = 0; n < c.keys; ++n) {
+          if (p.key_padding[static_cast<std::size_t>(b * c.keys + n)] != 0) continue;
+          for (Tensor* x : {&p.k, &p.v}) {
+            for (std::int64_t i = 0; i < 2 * 16; ++i) {
+              core::set_element(x->view(),
+                                b * x->view().batch_stride + n * x->view().token_stride + i,
+                                std::nan(""));
             }
           }
         }
-        EXPECT_EQ(p.attend().bytes(), before.bytes());
-        if (padding == Padding::all) {
-          EXPECT_EQ(before.wide(), std::vector<double>(3 * 90 * 2 * 16));
-        }
       }
-    }
+      EXPECT_EQ(p.attend().bytes(), before.bytes());
+      if (c.padding == Padding::all) {
+        EXPECT_EQ(before.wide(), std::vector<double>(3 * 90 * 2 * 16));
+      }
+    });
   }
 }
 
@@ -322,14 +262,7 @@ TEST(LinearState, AHundredThousandStepsStayWithinTheBound) {
 // exp(200) overflows float32; the ratio of (19) does not.
 TEST(LinearAttend, LargeKeysDoNotOverflow) {
   const auto shifted = [](double by, Causality causality) {
-    LinearProblem p({.features = FeatureMap::softmax_exp,
-                     .causality = causality,
-                     .heads = 2,
-                     .key_heads = 1,
-                     .queries = 150,
-                     .keys = 150,
-                     .head_dim = 12,
-                     .value_dim = 7});
+    LinearProblem p(tests::large_keys_case(causality));
     p.k.for_each([&](std::int64_t at) {
       core::set_element(p.k.view(), at, core::element_of(p.k.view(), at) + by);
     });
@@ -424,13 +357,7 @@ TEST(LinearAttend, NothingToDo) {
   EXPECT_EQ(state.tokens(), 0);
 }
 
-struct Golden {
-  const char* name;
-  FeatureMap features;
-  Causality causality;
-  std::int64_t batch, heads, tokens, dim, value_dim;
-};
-constexpr Golden kGolden[] = {
+constexpr LinearGolden kGolden[] = {
     {"linear_attention_causal", FeatureMap::elu_plus_one, Causality::bottom_right, 1, 2, 17, 16,
      12},
     {"linear_attention_causal_long", FeatureMap::elu_plus_one, Causality::bottom_right, 1, 1, 96,
@@ -444,7 +371,7 @@ constexpr Golden kGolden[] = {
 };
 
 TEST(LinearAttend, GoldenCases) {
-  for (const Golden& g : kGolden) {
+  for (const LinearGolden& g : kGolden) {
     SCOPED_TRACE(g.name);
     const std::string folder = std::string("linear_attention/") + g.name + "/";
     const auto q = phasor::tests::golden_array<float>(folder + "q.npy");
@@ -452,16 +379,10 @@ TEST(LinearAttend, GoldenCases) {
     const auto v = phasor::tests::golden_array<float>(folder + "v.npy");
     const auto truth = phasor::tests::golden_array<double>(folder + "output_f64.npy");
     std::vector<float> out(truth.size());
-    const core::Rotary rotary{core::make_frequencies({g.dim, 10000.0}),
-                              core::PairLayout::interleaved, g.dim};
-    const auto view = [&](auto& x, std::int64_t dim) {
-      return core::heads_first_view(x.data(), g.batch, g.heads, g.tokens, dim);
-    };
-    const LinearOptions options{.causality = g.causality, .features = g.features};
-    linear_attend(rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim),
-                  view(out, g.value_dim), options);
+    linear_attend(g.rotary(), g.view(q, g.dim), g.view(k, g.dim), g.view(v, g.value_dim),
+                  g.view(out, g.value_dim), g.options());
     const tests::LinearReference reference = tests::linear_attend_reference(
-        rotary, view(q, g.dim), view(k, g.dim), view(v, g.value_dim), options);
+        g.rotary(), g.view(q, g.dim), g.view(k, g.dim), g.view(v, g.value_dim), g.options());
     for (std::int64_t b = 0; b < g.batch; ++b) {
       for (std::int64_t h = 0; h < g.heads; ++h) {
         for (std::int64_t i = 0; i < g.tokens * g.value_dim; ++i) {

@@ -18,26 +18,6 @@ namespace {
 
 using phasor::tests::expect_error;
 
-constexpr std::array kRotationChoices = {
-    Rotating::none,    Rotating::interleaved, Rotating::half, Rotating::crossing,
-    Rotating::partial, Rotating::blocks,      Rotating::xpos, Rotating::axes};
-
-struct WideLinearGradients {
-  Tensor d_q, d_k, d_v;
-};
-WideLinearGradients run_wide_linear_backward(const LinearProblem& p, int threads = 1) {
-  const LinearCase& c = p.what;
-  WideLinearGradients got{
-      Tensor(DType::f64, {c.batch, c.queries, c.heads, c.head_dim}, c.strides, 99),
-      Tensor(DType::f64, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 99),
-      Tensor(DType::f64, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 99)};
-  LinearOptions options = p.options;
-  options.threads = threads;
-  linear_attend_backward(p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(),
-                         got.d_q.view(), got.d_k.view(), got.d_v.view(), options);
-  return got;
-}
-
 void expect_wide_linear(LinearCase c) {
   c.dtype = c.key_dtype = DType::f64;
   SCOPED_TRACE(::testing::Message() << c);
@@ -45,7 +25,7 @@ void expect_wide_linear(LinearCase c) {
   const Tensor out = p.attend();
   expect_within_bound(p.reference(), out, out.wide(), kLinearErrorF64);
   expect_gaps_untouched(p.new_out(), out);
-  const WideLinearGradients got = run_wide_linear_backward(p);
+  const LinearGradients got = backward(p);
   const auto slope = [&](const Direction& direction) {
     return linear_attend_reference_slope(p.rotary, p.q.view(), p.k.view(), p.v.view(),
                                          p.d_out.wide(), p.options, direction);
@@ -57,31 +37,24 @@ void expect_wide_linear(LinearCase c) {
 
 TEST(WideLinear, IsTheFullMatrix) {
   std::uint64_t seed = 1;
-  for (const Rotating rotating : kRotationChoices) {
-    for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
-      for (const Causality causality : {Causality::none, Causality::bottom_right}) {
-        LinearCase c{.rotating = rotating,
-                     .features = features,
-                     .causality = causality,
-                     .batch = 2,
-                     .heads = 4,
-                     .key_heads = 2,
-                     .queries = 13,
-                     .keys = 17,
-                     .head_dim = 12,
-                     .value_dim = 5,
-                     .strides = Strides::padded,
-                     .seed = ++seed};
-        expect_wide_linear(c);
-        c.queries = 20;  // the first see no key
-        c.padding = Padding::left;
-        c.ids = Ids::scattered;
-        c.strides = Strides::heads_first;
-        expect_wide_linear(c);
-        c.padding = Padding::scattered;
-        expect_wide_linear(c);
-      }
-    }
+  for (const Rotating rotating : kRotations) {
+    LinearCase base = rotated_case(rotating);
+    base.queries = 13;
+    base.keys = 17;
+    base.head_dim = 12;
+    base.value_dim = 5;
+    base.strides = Strides::padded;
+    for_each_kind(base, [&](LinearCase c) {
+      c.seed = ++seed;
+      expect_wide_linear(c);
+      c.queries = 20;  // the first see no key
+      c.padding = Padding::left;
+      c.ids = Ids::scattered;
+      c.strides = Strides::heads_first;
+      expect_wide_linear(c);
+      c.padding = Padding::scattered;
+      expect_wide_linear(c);
+    });
   }
   expect_wide_linear({.queries = 4, .keys = 4, .padding = Padding::all});
   expect_wide_linear({.queries = 0, .keys = 4});
@@ -108,16 +81,12 @@ TEST(WideLinear, DoesNotDependOnTheThreads) {
                          .key_dtype = DType::f64});
   EXPECT_EQ(p.attend(core::InstructionSet::best, 1).bytes(),
             p.attend(core::InstructionSet::best, 3).bytes());
-  const WideLinearGradients one = run_wide_linear_backward(p, 1);
-  const WideLinearGradients three = run_wide_linear_backward(p, 3);
-  EXPECT_EQ(one.d_q.bytes(), three.d_q.bytes());
-  EXPECT_EQ(one.d_k.bytes(), three.d_k.bytes());
-  EXPECT_EQ(one.d_v.bytes(), three.d_v.bytes());
+  expect_same_bytes(backward(p, core::InstructionSet::best, 3), backward(p));
 }
 
 // exp(1000) overflows a double; (19) does not change when every key moves by the same.
 TEST(WideLinear, TakesKeysWhoseExponentialOverflows) {
-  for (const Causality causality : {Causality::none, Causality::bottom_right}) {
+  for (const Causality causality : kCausalities) {
     LinearProblem p({.features = FeatureMap::softmax_exp,
                      .causality = causality,
                      .heads = 2,
@@ -134,7 +103,7 @@ TEST(WideLinear, TakesKeysWhoseExponentialOverflows) {
     });
     // A key near 1024 is rounded by 2^-43.
     expect_wide("out", p.attend().wide(), expected, 1e-11);
-    const WideLinearGradients got = run_wide_linear_backward(p);
+    const LinearGradients got = backward(p);
     expect_wide("d_q", got.d_q.wide(), gradients.d_q, 1e-11);
     expect_wide("d_k", got.d_k.wide(), gradients.d_k, 1e-11);
     expect_wide("d_v", got.d_v.wide(), gradients.d_v, 1e-11);
@@ -159,7 +128,7 @@ TEST(WideLinear, LaterKeysDoNotChangeAQuery) {
   }
   const std::vector<double> out = p.attend().wide();
   for (const double x : out) EXPECT_TRUE(std::isfinite(x) && x != 0.0) << x;
-  const WideLinearGradients got = run_wide_linear_backward(p);
+  const LinearGradients got = backward(p);
   for (const Tensor* d : {&got.d_q, &got.d_k, &got.d_v}) {
     for (const double x : d->wide()) EXPECT_TRUE(std::isfinite(x)) << x;
   }
@@ -180,7 +149,7 @@ TEST(WideLinear, NaNInPaddingReachesNoQuery) {
                      .key_dtype = DType::f64,
                      .padding = Padding::scattered});
     const std::vector<double> out = p.attend().wide();
-    const WideLinearGradients before = run_wide_linear_backward(p);
+    const LinearGradients before = backward(p);
     ASSERT_NE(std::count(p.key_padding.begin(), p.key_padding.end(), 0), 0);
     for (Tensor* tensor : {&p.k, &p.v}) {
       const core::HeadsView view = tensor->view();
@@ -191,7 +160,7 @@ TEST(WideLinear, NaNInPaddingReachesNoQuery) {
       }
     }
     EXPECT_EQ(p.attend().wide(), out);
-    const WideLinearGradients after = run_wide_linear_backward(p);
+    const LinearGradients after = backward(p);
     EXPECT_EQ(after.d_q.wide(), before.d_q.wide());
     EXPECT_EQ(after.d_k.wide(), before.d_k.wide());
     EXPECT_EQ(after.d_v.wide(), before.d_v.wide());

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "phasor/core/internal/positions.hpp"
-#include "phasor/core/rotary.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 

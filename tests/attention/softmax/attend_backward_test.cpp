@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attention/softmax/attend_comparison.hpp"
+#include "attention/softmax/random_case.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/error.hpp"
 
@@ -325,34 +326,15 @@ TEST(AttendBackwardRefuses, RotatedKeys) {
   }
 }
 
-// Random combinations of options, each from its seed.
 TEST(AttendBackwardTerms, RandomCombinations) {
-  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
-    std::mt19937_64 random(seed);
-    const auto one_of = [&](const auto& list) { return pick(list, random()); };
-    Case c{.terms = one_of(kAllTerms)};
-    c.queries = one_of(kBackwardSizes);
-    c.keys = one_of(kBackwardSizes);
-    c.head_dim = one_of(kBackwardDims);
-    c.value_dim = one_of(kBackwardValueDims);
-    c.key_heads = one_of(std::array{1, 2});
-    c.heads = c.key_heads * one_of(std::array{1, 2, 3});
-    if (c.queries * c.keys > 20000) c.heads = c.key_heads = 1;
-    c.packed = one_of(std::array{0, 0, 0, 2, 5});
-    c.batch = c.packed > 0 ? 1 : one_of(std::array{1, 2});
-    c.strides = one_of(std::array{Strides::dense, Strides::padded, Strides::heads_first});
-    c.shift = one_of(std::array{0, 1});
-    c.causality = one_of(std::array{Causality::none, Causality::bottom_right});
-    c.window = one_of(std::array{0, 0, 1, 5, 100});
-    c.soft_cap = one_of(std::array{0.0, 0.0, 3.0});
-    c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
-    c.padded =
-        c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-    c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
-    c.seed = seed;
-    expect_backward(c);
-    if (HasFailure()) return;  // one case is enough to paste
-  }
+  for_random_cases(120,
+                   {.queries = kBackwardSizes,
+                    .keys = kBackwardSizes,
+                    .head_dims = kBackwardDims,
+                    .value_dims = kBackwardValueDims,
+                    .windows = kRandomWindows,
+                    .many_pairs = 20000},
+                   [](const Case& c, std::mt19937_64& /*random*/) { expect_backward(c); });
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "attention/softmax/attend_support.hpp"
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::attention::tests {
 

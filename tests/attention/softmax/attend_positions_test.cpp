@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "attention/softmax/attend_comparison.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/encodings/encoding.hpp"
 #include "support/errors.hpp"
 
@@ -295,7 +294,7 @@ TEST(AttentionShape, HasTheDistancesOfThePositions) {
                              .key_heads = 2,
                              .head_dim = 8,
                              .value_dim = 6};
-  const encodings::AttentionShape plain = attention_shape(sizes);
+  const encodings::AttentionShape plain = attention_shape(sizes, {});
   EXPECT_EQ(plain.distances, std::nullopt);
   EXPECT_EQ(encodings::distances_of(plain), (encodings::Distances{-1, 2}));
   EXPECT_EQ(plain.value_dim, 6);

@@ -18,9 +18,8 @@
 
 #include "attention/reference/attend_reference.hpp"
 #include "attention/softmax/position_cases.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/score_terms.hpp"
 #include "support/tensor.hpp"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/softmax/attend_comparison.hpp"
+#include "attention/softmax/random_case.hpp"
 
 namespace phasor::attention::tests {
 namespace {
@@ -327,37 +328,20 @@ TEST(AttendTerms, PaddingOfOneQueryMayHoldAnything) {
   EXPECT_EQ(before.out.bytes(), after.out.bytes());
 }
 
-// Random combinations of options, each from its seed.
 TEST(AttendTerms, RandomCombinations) {
-  for (std::uint64_t seed = 1; seed <= 250; ++seed) {
-    std::mt19937_64 random(seed);
-    const auto one_of = [&](const auto& list) { return pick(list, random()); };
-    Case c{.terms = one_of(kAllTerms)};
-    c.queries = one_of(kSizes);
-    c.keys = one_of(kSizes);
-    c.head_dim = one_of(kDims);
-    c.value_dim = one_of(kValueDims);
-    c.key_heads = one_of(std::array{1, 2});
-    c.heads = c.key_heads * one_of(std::array{1, 2, 3});
-    if (c.queries * c.keys > 40000) c.heads = c.key_heads = 1;
-    c.packed = one_of(std::array{0, 0, 0, 2, 5});
-    c.batch = c.packed > 0 ? 1 : one_of(std::array{1, 2});
-    c.dtype = one_of(std::array{DType::f32, DType::f32, DType::bf16, DType::f16});
-    c.key_dtype = c.dtype;
-    c.strides = one_of(std::array{Strides::dense, Strides::padded, Strides::heads_first});
-    c.shift = one_of(std::array{0, 1});
-    c.causality = one_of(std::array{Causality::none, Causality::bottom_right});
-    c.window = one_of(std::array{0, 0, 1, 5, 100, 200});
-    c.soft_cap = one_of(std::array{0.0, 0.0, 3.0});
-    c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
-    c.padded =
-        c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-    c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
-    c.seed = seed;
-    expect_attends(c,
-                   one_of(std::array{WithExtras::none, WithExtras::log_sum_exp, WithExtras::all}));
-    if (HasFailure()) return;  // one case is enough to paste
-  }
+  constexpr std::array kTypes = {DType::f32, DType::f32, DType::bf16, DType::f16};
+  constexpr std::array<std::int64_t, 6> kWindows = {0, 0, 1, 5, 100, 200};
+  constexpr std::array kExtras = {WithExtras::none, WithExtras::log_sum_exp, WithExtras::all};
+  for_random_cases(
+      250,
+      {.queries = kSizes,
+       .keys = kSizes,
+       .head_dims = kDims,
+       .value_dims = kValueDims,
+       .dtypes = kTypes,
+       .windows = kWindows,
+       .many_pairs = 40000},
+      [&](const Case& c, std::mt19937_64& random) { expect_attends(c, pick(kExtras, random())); });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A plan that is run many times gives the bits of one call each time.
-#include "phasor/attention/plan.hpp"
+#include "phasor/attention/softmax.hpp"
 
 #include <gtest/gtest.h>
 

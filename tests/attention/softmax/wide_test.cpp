@@ -14,6 +14,7 @@
 
 #include "attention/linear/linear_support.hpp"
 #include "attention/softmax/attend_support.hpp"
+#include "attention/softmax/random_case.hpp"
 #include "attention/softmax/wide_support.hpp"
 #include "support/errors.hpp"
 
@@ -265,33 +266,17 @@ TEST_P(WideAttention, ReadsAndWritesFloat32TablesWhereThereAreNoOthers) {
 INSTANTIATE_TEST_SUITE_P(Every, WideAttention, ::testing::ValuesIn(kAllTerms),
                          [](const auto& info) { return name_of(info.param); });
 
-// Random combinations of options, each from its seed.
 TEST(WideAttentionTerms, RandomCombinations) {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    std::mt19937_64 random(seed);
-    const auto one_of = [&](const auto& list) { return list[random() % list.size()]; };
-    Case c{.terms = one_of(kAllTerms)};
-    c.queries = one_of(std::array{1, 2, 7, 30});
-    c.keys = one_of(std::array{1, 3, 8, 33});
-    c.head_dim = one_of(std::array{1, 2, 7, 16, 20});
-    c.value_dim = one_of(std::array{1, 5, 16});
-    c.key_heads = one_of(std::array{1, 2});
-    c.heads = c.key_heads * one_of(std::array{1, 2, 3});
-    c.packed = one_of(std::array{0, 0, 0, 2, 5});
-    c.batch = c.packed > 0 ? 1 : one_of(std::array{1, 2});
-    c.strides = one_of(std::array{Strides::dense, Strides::padded, Strides::heads_first});
-    c.shift = one_of(std::array{0, 1});
-    c.causality = one_of(std::array{Causality::none, Causality::bottom_right});
-    c.window = one_of(std::array{0, 0, 1, 5, 100});
-    c.soft_cap = one_of(std::array{0.0, 0.0, 3.0});
-    c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
-    c.padded =
-        c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-    c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
-    c.seed = seed;
-    expect_wide_attention(c);
-    if (HasFailure()) return;  // one case is enough to paste
-  }
+  constexpr std::array<std::int64_t, 4> kQueries = {1, 2, 7, 30}, kKeys = {1, 3, 8, 33};
+  constexpr std::array<std::int64_t, 5> kWideDims = {1, 2, 7, 16, 20};
+  constexpr std::array<std::int64_t, 3> kWideValueDims = {1, 5, 16};
+  for_random_cases(60,
+                   {.queries = kQueries,
+                    .keys = kKeys,
+                    .head_dims = kWideDims,
+                    .value_dims = kWideValueDims,
+                    .windows = kRandomWindows},
+                   [](const Case& c, std::mt19937_64& /*random*/) { expect_wide_attention(c); });
 }
 
 TEST(WideAttentionTerms, LongRows) {

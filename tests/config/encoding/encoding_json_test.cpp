@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <variant>
@@ -273,6 +274,32 @@ TEST_F(EncodingFiles, TablesAreFilesNextToTheJson) {
   EXPECT_EQ(only_part<encodings::Shaw>(loaded).keys.row(0, 2)[0], 0.5F);
 }
 
+// A document may come from anywhere: it names files of its own folder alone.
+TEST_F(EncodingFiles, FilesOutsideTheFolderAreRefused) {
+  std::filesystem::create_directories(at("inner/tables"));
+  put_table("rows.npy", io::NpyType::f32);
+  put_table("inner/tables/rows.npy", io::NpyType::f32);
+  io::testing::put(at("config.json"), R"({"head_dim": 2, "layout": "half"})");
+  std::filesystem::create_symlink(at("rows.npy"), at("inner/link.npy"));
+  const auto read = [&](const std::string& json) {
+    io::testing::put(at("inner/e.json"), json);
+    return read_encoding(at("inner/e.json"));
+  };
+  const auto shaw = [&](const std::string& name) {
+    return read(R"({"encoding": "shaw", "clip": 1, "rel_k": ")" + name + R"("})");
+  };
+  for (const std::string& name : {std::string("../rows.npy"), std::string("tables/../../rows.npy"),
+                                  at("rows.npy").string(), std::string()}) {
+    tests::expect_error(ErrorCode::invalid_argument, {"rel_k", "folder"}, shaw(name));
+  }
+  for (const std::string& name : {std::string("../config.json"), at("config.json").string()}) {
+    tests::expect_error(ErrorCode::invalid_argument, {"config", "folder"},
+                        read(R"({"encoding": "rope", "config": ")" + name + R"("})"));
+  }
+  EXPECT_TRUE(shaw("tables/rows.npy").ok());
+  EXPECT_TRUE(shaw("link.npy").ok());  // whoever makes a link could copy the file
+}
+
 TEST_F(EncodingFiles, BadFilesAreNamed) {
   put_table("f64.npy", io::NpyType::f64);
   put_table("i32.npy", io::NpyType::i32);
@@ -366,6 +393,16 @@ TEST(EncodingJson, Refusals) {
     for (const std::string& value : refusal.values)
       EXPECT_NE(line.find(value), std::string::npos) << line << "\n" << value;
   }
+}
+
+TEST(EncodingJson, FormsHaveTheNamesThatAreRead) {
+  const Result<LoadedEncoding> unknown = parse_encoding(R"({"encoding": "?"})", ".");
+  ASSERT_FALSE(unknown);
+  const std::string names = unknown.error().what();
+  EXPECT_EQ(static_cast<std::size_t>(std::count(names.begin(), names.end(), ',')),
+            encoding_forms().size() - 1);
+  for (const EncodingForm& form : encoding_forms())
+    EXPECT_NE(names.find(form.name), std::string::npos) << form.name << " in " << names;
 }
 
 TEST(EncodingJson, EveryExampleFitsThreeTokens) {

@@ -53,8 +53,11 @@ TEST(FamilyTable, ARowHasThePartsThatItsOtherPartsNeed) {
     }
     if (family.rotary) {
       EXPECT_EQ(family.rotary->softmax == SoftmaxRule::latent, family.latent_attention);
-      EXPECT_EQ(family.rotary->layers != LayerRule::all_alike, family.rotary->layer_interval > 0);
-      EXPECT_TRUE(family.rotary->layout.has_value());
+      if (family.rotary->layers == LayerRule::all_alike) {
+        EXPECT_EQ(family.rotary->layer_interval, 0);
+      }
+      EXPECT_TRUE(family.other_positions.empty());
+      EXPECT_EQ(family.rotary->layout.has_value(), family.unsupported.empty());
     }
     if (family.decoder) {
       ASSERT_TRUE(family.rotary && family.attention != nullptr);
@@ -128,7 +131,9 @@ std::string layers_text(const Family& family) {
   return joined(parts);
 }
 
-std::string layout_text(const RotaryFacts& facts) { return std::string(name_of(*facts.layout)); }
+std::string layout_text(const RotaryFacts& facts) {
+  return facts.layout ? std::string(name_of(*facts.layout)) : "none";
+}
 
 std::string rotated_text(const RotaryFacts& facts) {
   if (facts.rotary_dim > 0) return message(facts.rotary_dim, " features");
@@ -137,7 +142,9 @@ std::string rotated_text(const RotaryFacts& facts) {
 }
 
 std::string layer_rules_text(const RotaryFacts& facts) {
-  const std::string nth = message("every ", facts.layer_interval, "th layer");
+  const std::string nth = facts.layer_interval == 0
+                              ? std::string("the layers that layer_types names")
+                              : message("every ", facts.layer_interval, "th layer");
   std::vector<std::string> parts;
   if (facts.layers == LayerRule::windows) parts.push_back("sliding windows but in " + nth);
   if (facts.layers == LayerRule::local_base)
@@ -184,9 +191,15 @@ std::string family_table() {
       "run "
       "|\n|---|---|---:|---|---|---|---|---|\n";
   std::vector<std::string> others;
+  std::map<std::string, std::vector<std::string>> unrotated;
+  std::string refused;
   for (const Family& family : families()) {
     if (!family.rotary) {
       if (family.gguf) others.emplace_back(family.gguf->name);
+      if (!family.other_positions.empty())
+        unrotated[std::string(family.other_positions)].emplace_back(family.model_type);
+      if (!family.unsupported.empty())
+        refused += message("| ", family.model_type, " | ", family.unsupported, " |\n");
       continue;
     }
     const std::string run = family.decoder ? "decoder" : family.encoder ? "encoder" : "";
@@ -195,7 +208,15 @@ std::string family_table() {
                      layer_rules_text(*family.rotary), " | ", family.architecture(), " | ",
                      family.attention != nullptr ? "yes" : "", " | ", run, " |\n");
   }
-  return table + "\nGGUF architectures without a `model_type` above: " + joined(others) + ".\n";
+  table += "\nGGUF architectures without a `model_type` above: " + joined(others) + ".\n";
+  table +=
+      "\nThese rotate in a way that no RoPE spec describes; they are refused by name:\n\n"
+      "| `model_type` | what it does |\n|---|---|\n" +
+      refused;
+  table += "\nThese rotate nothing; `explain` says what they have instead:\n\n";
+  for (const auto& [positions, names] : unrotated)
+    table += message("- ", positions, ": ", joined(names), ".\n");
+  return table;
 }
 
 // Text between `<!-- NAME -->` and `<!-- end of NAME -->`. With PHASOR_UPDATE_DOCS set, it is replaced.

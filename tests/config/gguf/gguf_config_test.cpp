@@ -1,6 +1,7 @@
 // What the metadata of a GGUF file is read as, architecture by architecture.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <string>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "phasor/config/config.hpp"
-#include "phasor/io/gguf.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/errors.hpp"
 #include "support/gguf_writer.hpp"
 
@@ -374,6 +375,9 @@ TEST(GgufConfig, ReadsSections) {
   third.numbers<std::int32_t>("qwen3vl.rope.dimension_sections", {12, 10, 10, 0});
   EXPECT_EQ(std::get<MropeAxes>(only_spec(config_of(third)).axes).order,
             MropeAxes::Order::interleaved);
+  GgufWriter four = model("qwen2vl");
+  four.numbers<std::int32_t>("qwen2vl.rope.dimension_sections", {8, 8, 8, 8});
+  EXPECT_EQ(std::get<MropeAxes>(only_spec(config_of(four)).axes).sections, (Indices{8, 8, 8, 8}));
   GgufWriter glm = model("glm4");
   glm.numbers<std::int32_t>("glm4.rope.dimension_sections", {8, 12, 12, 0});
   EXPECT_EQ(only_spec(config_of(glm)).layout, core::PairLayout::half);
@@ -405,12 +409,52 @@ TEST(GgufConfig, RefusesWhatItDoesNotKnow) {
                  {"rope_freqs.weight", "IQ4_NL"}, ErrorCode::unsupported);
   GgufWriter yarn = model("llama").text("llama.rope.scaling.type", "yarn");
   yarn.number<float>("llama.rope.scaling.factor", 4.0F);
-  expect_refused(GgufWriter(yarn).number<float>("llama.rope.scaling.yarn_ext_factor", 0.5F),
-                 {"llama.rope.scaling.yarn_ext_factor", "1", "0.5"});
   expect_refused(GgufWriter(yarn).number<float>("llama.rope.scaling.yarn_log_multiplier", 0.5F),
                  {"llama.rope.scaling.yarn_log_multiplier", "0.5"});
-  expect_refused(GgufWriter(yarn).floats("rope_freqs.weight", std::vector<float>(32, 2.0F)),
-                 {"llama.rope.scaling.type", "yarn", "rope_freqs.weight"}, ErrorCode::unsupported);
+  GgufWriter by_length =
+      GgufWriter(yarn).floats("rope_factors_short.weight", std::vector<float>(32, 1.0F));
+  expect_refused(by_length.floats("rope_factors_long.weight", std::vector<float>(32, 2.0F)),
+                 {"llama.rope.scaling.type", "yarn", "rope_factors_long.weight"},
+                 ErrorCode::unsupported);
+}
+
+GgufWriter yarn_model(const std::string& architecture) {
+  GgufWriter writer = model(architecture).text(architecture + ".rope.scaling.type", "yarn");
+  writer.number<float>(architecture + ".rope.scaling.factor", 4.0F);
+  writer.number<std::uint32_t>(architecture + ".rope.scaling.original_context_length", 4096);
+  return writer;
+}
+
+TEST(GgufConfig, YarnGoesWithFrequencyFactors) {
+  const RopeSpec spec = only_spec(
+      config_of(yarn_model("llama").floats("rope_freqs.weight", std::vector<float>(32, 2.0F))));
+  EXPECT_EQ(spec.frequency_factors, std::vector<double>(32, 2.0));
+  RopeSpec plain = spec;
+  plain.frequency_factors.clear();
+  EXPECT_EQ(encodings::resolve_frequencies(spec).values()[5],
+            encodings::resolve_frequencies(plain).values()[5] / 2.0);
+}
+
+// llama.cpp loads the key for this architecture alone.
+TEST(GgufConfig, ExtrapolationFactorIsReadForGrok) {
+  const auto read = [](const std::string& architecture, float weight) {
+    return config_of(yarn_model(architecture)
+                         .number<float>(architecture + ".rope.scaling.yarn_ext_factor", weight));
+  };
+  const RopeSpec half = only_spec(read("grok", 0.5F));
+  EXPECT_EQ(std::get<encodings::YarnScaling>(half.scaling).extrapolation_factor, 0.5);
+  EXPECT_GT(encodings::resolve_frequencies(half).amplitude(), 1.1);
+  EXPECT_EQ(encodings::resolve_frequencies(only_spec(read("grok", 0.0F))).amplitude(), 1.0);
+  EXPECT_EQ(
+      std::get<encodings::YarnScaling>(only_spec(read("grok", -1.0F)).scaling).extrapolation_factor,
+      1.0);
+  const ModelConfig ignored = read("llama", 0.5F);
+  EXPECT_EQ(std::get<encodings::YarnScaling>(only_spec(ignored).scaling).extrapolation_factor, 1.0);
+  EXPECT_TRUE(std::any_of(ignored.notes.begin(), ignored.notes.end(), [](const KeyNote& note) {
+    return note.key == "llama.rope.scaling.yarn_ext_factor";
+  }));
+  expect_refused(yarn_model("grok").number<float>("grok.rope.scaling.yarn_ext_factor", 1.5F),
+                 {"extrapolation_factor", "1.5"});
 }
 
 TEST(GgufConfig, RefusesSizesThatNoModelHas) {

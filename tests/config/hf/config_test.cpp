@@ -6,8 +6,11 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "config/parsed.hpp"
 
@@ -61,6 +64,39 @@ TEST(PlainSpec, Axes) {
   EXPECT_EQ(axial.kind, AxialAxes::Kind::per_half_head);
 }
 
+TEST(PlainSpec, FourSections) {
+  const auto mrope = std::get<MropeAxes>(
+      only_spec(R"({"head_dim": 16, "mrope": {"sections": [2, 2, 2, 2], "order": "interleaved"}})")
+          .axes);
+  EXPECT_EQ(mrope, (MropeAxes{{2, 2, 2, 2}, MropeAxes::Order::interleaved}));
+}
+
+TEST(PlainSpec, Lists) {
+  const RopeSpec spec = only_spec(
+      R"({"frequencies": [1, 0.5, 0.1], "frequency_factors": [2, 3, 4], "amplitude": 1.25,
+          "layout": "half", "scaling": {"type": "linear", "factor": 2}})");
+  EXPECT_EQ(spec.head_dim, 6);
+  EXPECT_EQ(spec.rotary_dim, 6);
+  EXPECT_EQ(spec.frequencies, (std::vector<double>{1.0, 0.5, 0.1}));
+  EXPECT_EQ(spec.frequency_factors, (std::vector<double>{2.0, 3.0, 4.0}));
+  EXPECT_EQ(spec.amplitude, 1.25);
+  const RopeSpec part = only_spec(
+      R"({"head_dim": 12, "rotary_dim": 4, "rotary_offset": 8, "frequencies": [1, 0.5]})");
+  EXPECT_EQ(part.rotary_dim, 4);
+  EXPECT_EQ(part.head_dim, 12);
+  const ModelConfig config = parsed(R"({"frequencies": [1], "amplitude": 2})");
+  const std::vector<Source>& sources = config.groups[0].sources;
+  const auto source = [&](std::string_view what) {
+    const auto found = std::find_if(sources.begin(), sources.end(),
+                                    [&](const Source& source) { return source.what == what; });
+    return found == sources.end() ? std::string() : found->key;
+  };
+  EXPECT_EQ(source("head_dim"), "frequencies");
+  EXPECT_EQ(source("frequencies"), "frequencies");
+  EXPECT_EQ(source("amplitude"), "amplitude");
+  EXPECT_EQ(source("base"), "");
+}
+
 TEST(PlainSpec, Xpos) {
   const Xpos fixed =
       *only_spec(R"({"head_dim": 16, "xpos": {"scale_base": 256, "gamma": 0.5, "centre": 9}})")
@@ -85,6 +121,10 @@ TEST(PlainSpec, EveryScalingCanBeSaid) {
   const auto parts = scaling_of<encodings::NtkByPartsScaling>(with(
       R"({"type": "ntk_by_parts", "factor": 2, "beta_0": 2, "gamma_1": 3, "extrapolation_factor": 0.5})"));
   EXPECT_EQ(parts, (encodings::NtkByPartsScaling{2.0, 256, 2.0, 0.75, 16.0, 3.0, 1.0, 0.5}));
+  EXPECT_EQ(
+      scaling_of<encodings::YarnScaling>(
+          with(R"({"type": "yarn", "factor": 2, "extrapolation_factor": 0.5})")),
+      (encodings::YarnScaling{.factor = 2.0, .original_length = 256, .extrapolation_factor = 0.5}));
   EXPECT_EQ(scaling_of<encodings::ProportionalScaling>(with(
                 R"({"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 3})")),
             (encodings::ProportionalScaling{0.5, 3.0}));

@@ -1,4 +1,4 @@
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -57,6 +57,9 @@ TEST(Frequencies, RefuseValuesThatCannotRotateAnything) {
   refused({"amplitude", "0"}, Values{1.0}, 0.0);
   refused({"2 axes", "1 frequencies"}, Values{1.0}, 1.0, Axes{0, 1});
   refused({"axis", "8"}, Values{1.0}, 1.0, Axes{8});
+  refused({"2", "8", "1"}, Values{1.0}, 1.0, Axes{1}, std::vector<float>{}, 1);
+  refused({"1", "8", "9"}, Values{1.0}, 1.0, Axes{}, std::vector<float>{}, 9);
+  refused({"1", "8", "-1"}, Values{1.0}, 1.0, Axes{}, std::vector<float>{}, -1);
   refused({"1 float32", "2"}, Values{1.0}, 1.0, Axes{}, std::vector<float>{1.0F, 2.0F});
 }
 
@@ -65,6 +68,16 @@ TEST(Frequencies, KnowTheirAxesAndTheirLargest) {
   EXPECT_EQ(frequencies.axis_count(), 3);
   EXPECT_EQ(frequencies.largest(), 2.0);
   EXPECT_EQ(frequencies.float32_values()[2], 0.25F);
+}
+
+TEST(Frequencies, MayHaveRowsOfPositionsThatNoneReads) {
+  const Frequencies three({0.5, 2.0}, 1.0, {1, 0}, {}, 3);
+  EXPECT_EQ(three.axis_count(), 3);
+  const Frequencies first({0.5, 2.0}, 1.0, {}, {}, 4);
+  EXPECT_EQ(first.axis_count(), 4);
+  ASSERT_EQ(first.axes().size(), 2U);
+  EXPECT_EQ(first.axes()[1], 0);
+  EXPECT_TRUE(Frequencies({0.5}, 1.0, {}, {}, 1).axes().empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "phasor/core/angles.hpp"
+#include "phasor/core/rotate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/internal/positions.hpp"
+#include "phasor/core/rotate.hpp"
 #include "support/errors.hpp"
 
 namespace phasor::core {
@@ -189,12 +189,8 @@ TEST(Positions, CheckedAgainstACall) {
   EXPECT_FALSE(floats.integral);
 }
 
-TEST(Positions, FirstAxesAndLastTokens) {
+TEST(Positions, TokensAndLastTokens) {
   const Positions grid = positions_of_shape(counted(24), Integers{3, 2, 4});
-  const Positions two = grid.first_axes(2);
-  EXPECT_EQ(two.shape(), (Integers{2, 2, 4}));
-  EXPECT_EQ(two.integers, grid.integers);
-  EXPECT_EQ(positions_counted(0, 4).first_axes(3).axes, 1);
   double token[2];
   grid.read_token(1, 3, token);
   EXPECT_EQ(token[0], 7.0);

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/rotate/rotate_support.hpp"
-#include "phasor/core/angles.hpp"
 #include "phasor/core/rotate.hpp"
 
 namespace phasor::core {

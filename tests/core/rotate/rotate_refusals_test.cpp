@@ -41,6 +41,45 @@ class RotateRefusals : public testing::Test {
   }
 };
 
+TEST_F(RotateRefusals, ViewsThatReachFurtherThanMemory) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  const HeadsView good = view_;
+  for (const auto member :
+       {&HeadsView::batch_stride, &HeadsView::token_stride, &HeadsView::head_stride}) {
+    for (const std::int64_t stride : {kHuge, -kHuge, kHuge / 2, kLeast}) {
+      view_ = good;
+      view_.*member = stride;
+      refused(kRange, {"2^56", std::to_string(stride)}, positions_from(0));
+      const HeadsView odd = view_;
+      expect_refusal(x_, kRange, {std::to_string(stride)},
+                     [&] { rotate(rotary(), positions_from(0), odd, good); });
+    }
+  }
+  view_ = good;
+  view_.batch = view_.tokens = std::int64_t{1} << 40;
+  view_.batch_stride = view_.token_stride = 0;
+  refused(kRange, {"1099511627776"}, positions_from(0));
+  const float rows[8] = {};
+  CosSinRows given{.cos = rows, .sin = rows, .dtype = DType::f32, .pairs = kDim / 2};
+  given.pair_stride = 1;
+  given.token_stride = kHuge;
+  expect_refusal(x_, kRange, {"2^56", std::to_string(kHuge)}, [&] {
+    const Rotation rotation{good, good, Role::query};
+    rotate_by(given, PairLayout::half, 0, {&rotation, 1});
+  });
+  // Without a head, tokens take no time.
+  view_ = good;
+  view_.heads = 0;
+  view_.tokens = std::int64_t{1} << 40;
+  EXPECT_NO_THROW(rotate(rotary(), positions_from(0), view_));
+  // A stride that is never used may have any value.
+  view_ = heads_view(x_.data(), 1, 3, 1, kDim);
+  view_.batch_stride = kLeast;
+  view_.head_stride = kHuge;
+  EXPECT_NO_THROW(rotate(rotary(), positions_from(0), view_));
+}
+
 TEST_F(RotateRefusals, PositionsOfTheWrongShape) {
   const std::vector<std::int64_t> ids(18, 1);
   refused(kShape, {"[4]", "tokens 3"}, positions_per_token(std::span(ids).first(4)));

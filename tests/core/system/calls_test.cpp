@@ -6,8 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
-#include "phasor/core/threads.hpp"
 #include "support/allocations.hpp"
 
 namespace phasor::core {

@@ -1,4 +1,4 @@
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/core/rotate.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "support/errors.hpp"
 #include "support/golden_array.hpp"
 #include "support/truth.hpp"

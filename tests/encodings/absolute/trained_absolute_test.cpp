@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "support/errors.hpp"
 #include "support/golden_array.hpp"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "encodings/relative/log_ratio.hpp"
-#include "phasor/encodings/relative.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "support/errors.hpp"
 #include "support/golden_array.hpp"
 #include "support/truth.hpp"

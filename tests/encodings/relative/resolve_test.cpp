@@ -54,6 +54,20 @@ void expect_shortest(const RelativeMap& map, const AttentionShape& shape) {
   EXPECT_NE(map.rows[map.rows.size() - 2], map.rows.back());
 }
 
+TEST(AttentionShape, IsTakenFromTheViews) {
+  const float x = 0.0F;
+  const AttentionShape shape =
+      attention_shape(core::heads_view(&x, 2, 5, kHeads, kDim), core::heads_view(&x, 2, 9, 2, kDim),
+                      core::heads_view(&x, 2, 9, 2, kValueDim));
+  EXPECT_EQ(shape.heads, kHeads);
+  EXPECT_EQ(shape.key_heads, 2);
+  EXPECT_EQ(shape.head_dim, kDim);
+  EXPECT_EQ(shape.value_dim, kValueDim);
+  EXPECT_EQ(shape.query_tokens, 5);
+  EXPECT_EQ(shape.key_tokens, 9);
+  EXPECT_FALSE(shape.context || shape.largest_position);
+}
+
 double plain_scale() { return 1.0 / std::sqrt(static_cast<double>(kDim)); }
 
 TEST(Resolve, NoneIsTheScaleAlone) {

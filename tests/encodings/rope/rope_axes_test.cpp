@@ -35,6 +35,36 @@ TEST(RopeAxes, MropeOrders) {
             (std::vector<int>{1, 2, 1, 2, 1, 2, 0, 0}));
 }
 
+// The rule of ggml: pairs that t, h and w leave read the fourth row.
+TEST(RopeAxes, MropeWithFourSections) {
+  EXPECT_EQ(rows_of(mrope({1, 2, 2, 3}, MropeAxes::Order::chunked)),
+            (std::vector<int>{0, 1, 1, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(rows_of(mrope({3, 2, 1, 2}, MropeAxes::Order::interleaved)),
+            (std::vector<int>{0, 1, 2, 0, 1, 3, 0, 3}));
+  EXPECT_EQ(rows_of(mrope({2, 2, 2, 2}, MropeAxes::Order::interleaved)),
+            (std::vector<int>{0, 1, 2, 0, 1, 2, 3, 3}));
+  EXPECT_EQ(rows_of(mrope({3, 3, 2, 0}, MropeAxes::Order::interleaved)),
+            rows_of(mrope({3, 3, 2}, MropeAxes::Order::interleaved)));
+}
+
+TEST(RopeAxes, EverySectionHasARowOfPositions) {
+  for (const std::vector<std::int64_t>& sections : std::vector<std::vector<std::int64_t>>{
+           {5, 3, 0}, {8, 0, 0}, {0, 8, 0}, {0, 0, 8}, {5, 3, 0, 0}, {8, 0, 0, 0}, {2, 2, 2, 2}}) {
+    const RopeSpec spec = mrope(sections, MropeAxes::Order::chunked);
+    const auto rows = static_cast<int>(sections.size());
+    const core::Frequencies frequencies = resolve_frequencies(spec);
+    EXPECT_EQ(axis_count(spec.axes), rows);
+    EXPECT_EQ(frequencies.axis_count(), rows);
+    EXPECT_EQ(resolve(spec).frequencies.axis_count(), rows);
+    for (int row = 0; row < rows; ++row) {
+      EXPECT_EQ(std::count(frequencies.axes().begin(), frequencies.axes().end(), row),
+                sections[static_cast<std::size_t>(row)]);
+    }
+  }
+  EXPECT_EQ(axis_count(OneAxis{}), 1);
+  EXPECT_EQ(axis_count(AxialAxes{}), 2);
+}
+
 TEST(RopeAxes, MropeLeavesTheFrequenciesAlone) {
   const core::Frequencies rotated =
       resolve_frequencies(mrope({2, 3, 3}, MropeAxes::Order::chunked));
@@ -58,6 +88,8 @@ RopeSpec axial(AxialAxes::Kind kind) {
   return spec;
 }
 
+AxialAxes::Kind axial_kind(const RopeSpec& spec) { return std::get<AxialAxes>(spec.axes).kind; }
+
 TEST(RopeAxes, AxialConcatenatedRepeatsTheListOfHalfTheWidth) {
   const RopeSpec spec = axial(AxialAxes::Kind::concatenated);
   const core::Frequencies shared = axial_frequencies(spec);
@@ -79,6 +111,8 @@ TEST(RopeAxes, AxialAlternatingDealsOutTheListOfTheFullWidth) {
   const core::Frequencies shared = axial_frequencies(spec);
   const core::Frequencies both = resolve_frequencies(spec);
   ASSERT_EQ(shared.pairs(), 8);
+  EXPECT_TRUE(std::ranges::equal(shared.values(), both.values())) << "the order of the pairs";
+  EXPECT_TRUE(std::ranges::equal(shared.float32_values(), both.float32_values()));
   for (int i = 0; i < 4; ++i) {
     EXPECT_NEAR(both.values()[i], std::pow(100.0, -2.0 * (2 * i) / 16.0), 1e-16);
     EXPECT_NEAR(both.values()[i + 4], std::pow(100.0, -2.0 * (2 * i + 1) / 16.0), 1e-16);
@@ -93,6 +127,50 @@ TEST(RopeAxes, AxialPerHalfHeadMakesTwoBlocks) {
   EXPECT_TRUE(
       std::equal(half.values().begin(), half.values().end(), concatenated.values().begin()));
   EXPECT_EQ(resolve(spec).blocks, 2);
+}
+
+// Both axes read the scaled list of a spec of their own width.
+TEST(RopeAxes, AxialGoesWithEveryScaling) {
+  const std::vector<RopeScaling> scalings = {
+      LinearScaling{4.0},
+      NtkScaling{4.0, 0.6},
+      DynamicScaling{2.0, std::nullopt, 64},
+      NtkByPartsScaling{.factor = 4.0, .original_length = 64},
+      YarnScaling{.factor = 4.0, .original_length = 64, .extrapolation_factor = 0.5},
+      Llama3Scaling{4.0, 1.0, 4.0, 64},
+      Telechat3YarnScaling{.factor = 4.0, .original_length = 64}};
+  const auto expect_shared = [](RopeSpec spec, const RopeSpec& one_axis) {
+    for (const std::optional<std::int64_t> context : {std::optional<std::int64_t>(), {200}}) {
+      const core::Frequencies shared = resolve_frequencies(one_axis, context);
+      const core::Frequencies both = resolve_frequencies(spec, context);
+      const bool alternating = axial_kind(spec) == AxialAxes::Kind::alternating;
+      for (std::size_t i = 0; i < both.values().size(); ++i) {
+        const std::size_t half = both.values().size() / 2;
+        const std::size_t at = alternating ? 2 * (i % half) + i / half : i % half;
+        EXPECT_EQ(both.values()[i], shared.values()[at]) << name_of(spec.scaling);
+        EXPECT_EQ(both.float32_values()[i], shared.float32_values()[at]) << name_of(spec.scaling);
+      }
+      EXPECT_EQ(both.amplitude(), shared.amplitude());
+      EXPECT_EQ(axial_frequencies(spec, context).values()[1], both.values()[1]);
+    }
+  };
+  for (const AxialAxes::Kind kind : {AxialAxes::Kind::concatenated, AxialAxes::Kind::alternating,
+                                     AxialAxes::Kind::per_half_head}) {
+    const std::int64_t width = kind == AxialAxes::Kind::alternating ? 16 : 8;
+    for (const RopeScaling& scaling : scalings) {
+      RopeSpec spec = axial(kind);
+      spec.scaling = scaling;
+      expect_shared(spec, spec_of(width, 100.0, scaling));
+    }
+    LongRopeScaling longrope;
+    longrope.short_factor.assign(static_cast<std::size_t>(width / 2), 1.5);
+    longrope.long_factor.assign(static_cast<std::size_t>(width / 2), 3.0);
+    longrope.original_length = 64;
+    longrope.factor = 4.0;
+    RopeSpec spec = axial(kind);
+    spec.scaling = longrope;
+    expect_shared(spec, spec_of(width, 100.0, longrope));
+  }
 }
 
 TEST(RopeAxes, AxialFrequenciesRefusesOtherAxes) {

@@ -158,10 +158,62 @@ TEST(RopeRefusals, EachNamesTheMemberAndTheValue) {
          s.axes = MropeAxes{{2, 3, 3}, MropeAxes::Order::chunked};
          s.xpos = Xpos{};
        }},
-      {{"axial", "linear"},
+      {{"mrope", "3", "4", "5"},
+       [](RopeSpec& s) {
+         s.axes = MropeAxes{{4, 1, 1, 1, 1}, MropeAxes::Order::chunked};
+       }},
+      {{"mrope", "3", "alternating", "4"},
+       [](RopeSpec& s) {
+         s.axes = MropeAxes{{2, 2, 2, 2}, MropeAxes::Order::alternating};
+       }},
+      {{"8, 0, 0, 0", "interleaved", "row 0", "3"},
+       [](RopeSpec& s) {
+         s.axes = MropeAxes{{8, 0, 0, 0}, MropeAxes::Order::interleaved};
+       }},
+      {{"axial", "proportional"},
        [](RopeSpec& s) {
          s.axes = AxialAxes{};
-         s.scaling = LinearScaling{2.0};
+         s.scaling = ProportionalScaling{0.5, 1.0};
+       }},
+      {{"frequencies", "rotary_dim / 2 = 8", "7"},
+       [](RopeSpec& s) { s.frequencies.assign(7, 0.5); }},
+      {{"frequencies[2]", "nan"},
+       [](RopeSpec& s) {
+         s.frequencies.assign(8, 0.5);
+         s.frequencies[2] = kNan;
+       }},
+      {{"frequencies[7]", "inf"},
+       [](RopeSpec& s) {
+         s.frequencies.assign(8, 0.5);
+         s.frequencies[7] = kInfinity;
+       }},
+      {{"base", "frequencies", "500000"},
+       [](RopeSpec& s) {
+         s.frequencies.assign(8, 0.5);
+         s.base = 500000.0;
+       }},
+      {{"yarn", "frequencies", "base"},
+       [](RopeSpec& s) {
+         s.frequencies.assign(8, 0.5);
+         s.scaling = yarn(4.0, 64);
+       }},
+      {{"longrope", "frequencies"},
+       [](RopeSpec& s) {
+         s.frequencies.assign(8, 0.5);
+         s.scaling = longrope(8);
+       }},
+      {{"frequency_factors", "rotary_dim / 2 = 8", "4"},
+       [](RopeSpec& s) { s.frequency_factors.assign(4, 1.0); }},
+      {{"frequency_factors[0]", "0"}, [](RopeSpec& s) { s.frequency_factors.assign(8, 0.0); }},
+      {{"amplitude", "0"}, [](RopeSpec& s) { s.amplitude = 0.0; }},
+      {{"amplitude", "-1.5"}, [](RopeSpec& s) { s.amplitude = -1.5; }},
+      {{"amplitude", "nan"}, [](RopeSpec& s) { s.amplitude = kNan; }},
+      {{"amplitude", "inf"}, [](RopeSpec& s) { s.amplitude = kInfinity; }},
+      {{"yarn extrapolation_factor", "0 to 1", "1.5"},
+       [](RopeSpec& s) {
+         YarnScaling scaling = yarn(4.0, 64);
+         scaling.extrapolation_factor = 1.5;
+         s.scaling = scaling;
        }},
       {{"rotary_dim", "4", "14"},
        [](RopeSpec& s) {

@@ -154,6 +154,27 @@ TEST(RopeScaling, YarnAmplitude) {
   EXPECT_EQ(amplitude(), 1.0);
 }
 
+// ggml's rope_yarn: theta = freq_scale e (1 - mix) + e mix, mix = ramp * ext_factor.
+TEST(RopeScaling, YarnWithAnExtrapolationFactor) {
+  YarnScaling yarn;
+  yarn.factor = 4.0;
+  yarn.original_length = 8192;
+  for (const double weight : {0.0, 0.25, 0.7465, 1.0}) {
+    yarn.extrapolation_factor = weight;
+    const RopeSpec spec = spec_of(128, 1e6, yarn);
+    expect_frequencies(spec, std::nullopt, [&](int i) {
+      const long double mix =
+          static_cast<long double>(weight) * kept_share(i, 128, 1e6L, 8192.0L, 32.0L, 1.0L, true);
+      return std::exp(log_frequency(1e6L, i, 128)) * (0.25L + mix * 0.75L);
+    });
+    EXPECT_NEAR(resolve_frequencies(spec).amplitude(),
+                weight == 0.0 ? 1.0 : 1.0 + 0.1 * std::log(4.0), 1e-15);
+  }
+  yarn.extrapolation_factor = 0.0;
+  yarn.attention_factor = 1.5;
+  EXPECT_EQ(resolve_frequencies(spec_of(128, 1e6, yarn)).amplitude(), 1.5);
+}
+
 TEST(RopeScaling, Telechat3YarnIsYarnWithASmallerAmplitude) {
   const Telechat3YarnScaling telechat{.factor = 4.0, .original_length = 8192};
   const RopeSpec spec = spec_of(128, 1e6, telechat);

@@ -12,6 +12,7 @@
 #include "encodings/rope/rope_specs.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/encoding.hpp"
+#include "phasor/encodings/internal/field_text.hpp"
 
 namespace phasor::encodings {
 namespace {
@@ -96,60 +97,13 @@ TEST(ContextFor, AttentionReadsTheLargestKeyPosition) {
 
 // ---- docs/rope_spec.md
 
-std::string text_of(const FieldValue& value) {
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return message(*integer);
-  if (const auto* number = std::get_if<double>(&value)) {
-    std::ostringstream text;
-    text << *number;
-    return text.str();
-  }
-  return "none";
-}
-
-std::string missing_text(WhenMissing missing, const FieldValue& standard) {
-  switch (missing) {
-    case WhenMissing::error:
-      return "required";
-    case WhenMissing::use_default:
-    case WhenMissing::state_default:
-      return text_of(standard);
-    case WhenMissing::not_used:
-      return "not used";
-    case WhenMissing::trained_length:
-      return "`max_position_embeddings`";
-    case WhenMissing::length_ratio:
-      return "`max_position_embeddings` / original length";
-    case WhenMissing::null_means_ratio:
-      return "required; null: `max_position_embeddings` / original length";
-    case WhenMissing::rest_of_head:
-      break;
-  }
-  return "`head_dim` - `rotary_offset`";
-}
-
-template <class Owner>
-std::string type_text(const Field<Owner>& field) {
-  static constexpr std::string_view kTypes[] = {"true or false", "integer", "number", "",
-                                                "list",          "object"};
-  static constexpr std::string_view kRanges[] = {"", "finite", "> 0", ">= 0", "> 0, <= 1"};
-  std::string text(kTypes[static_cast<std::size_t>(field.type)]);
-  for (const std::string_view choice : field.choices)
-    text += message(text.empty() ? "" : ", ", "`", choice, "`");
-  const std::string_view range = kRanges[static_cast<std::size_t>(field.range)];
-  return range.empty() ? text : message(text, ", ", range);
-}
-
 template <class Owner>
 std::string table_of_fields(std::span<const Field<Owner>> fields, const Owner& standard) {
   std::string page = "| key | type | if missing | meaning |\n|---|---|---|---|\n";
   for (const Field<Owner>& field : fields) {
-    const FieldValue value = field.get == nullptr ? FieldValue() : field.get(standard);
-    std::string missing = field.place == FieldPlace::outside ? "`original_max_position_embeddings`"
-                                                             : missing_text(field.missing, value);
-    if (!field.unless.empty()) missing += message("; not needed with `", field.unless, "`");
     page += message("| `", field.key, "`", field.place == FieldPlace::outside ? " (outside)" : "",
-                    " | ", type_text(field), " | ", missing, " | ", field.meaning, " |\n");
+                    " | ", type_text(field), " | ", missing_text(field, standard), " | ",
+                    field.meaning, " |\n");
   }
   return page;
 }

@@ -1,5 +1,5 @@
-// A warm decode step allocates nothing, and a call that ran out of memory leaves every sequence as it
-// was. A program of its own, since it counts and refuses every allocation of the process.
+// A warm decode step allocates nothing, and a call that ran out of memory or was cancelled leaves every
+// sequence as it was. A program of its own, since it counts and refuses every allocation of the process.
 // These models are too small for threads to share; real_allocations_test.cpp has one that is not.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,9 @@
 #include "models/matrix/quantised_tensor.hpp"
 #include "models/numbers.hpp"
 #include "phasor/models/generate.hpp"
+#include "phasor/models/internal/matrix.hpp"
 #include "support/allocations.hpp"
+#include "support/cancellation.hpp"
 
 namespace phasor::models::testing {
 namespace {
@@ -236,26 +238,31 @@ TEST(DecoderFailures, ForwardLeavesEverySequenceAsItWas) {
     const std::vector<Content> before = twin.content();
     const ForwardResult expected = twin.forward();
     const std::vector<Content> after = twin.content();
-    std::int64_t failures = 0;
-    for (;; ++failures) {
+    // Whether the call fails at the place `index` of a disturbance.
+    const auto fails_at = [&]<class Disturbance>(std::int64_t index) {
       // From the start each time: what a failed call allocated, the next would find.
       Prepared prepared(c);
-      ASSERT_EQ(prepared.content(), before);
+      EXPECT_EQ(prepared.content(), before);
       bool failed = false;
       try {
-        const FailingAllocation failing(failures);
-        (void)prepared.forward();
+        const Disturbance disturbance(index);
+        failed = !test::runs_to_its_end([&] { (void)prepared.forward(); });
       } catch (const std::bad_alloc&) {
         failed = true;
       }
-      if (!failed) break;
-      ASSERT_EQ(prepared.content(), before) << "after allocation " << failures;
+      if (!failed) return false;
+      EXPECT_EQ(prepared.content(), before) << "after allocation or look " << index;
       const ForwardResult again = prepared.forward();
-      ASSERT_EQ(again.logits, expected.logits) << "after allocation " << failures;
-      ASSERT_EQ(again.hidden_states, expected.hidden_states);
-      ASSERT_EQ(prepared.content(), after);
-    }
+      EXPECT_EQ(again.logits, expected.logits) << "after allocation or look " << index;
+      EXPECT_EQ(again.hidden_states, expected.hidden_states);
+      EXPECT_EQ(prepared.content(), after);
+      return true;
+    };
+    std::int64_t failures = 0, looks = 0;
+    while (fails_at.template operator()<FailingAllocation>(failures)) ++failures;
+    while (fails_at.template operator()<test::CancelledLook>(looks)) ++looks;
     EXPECT_GT(failures, 0);
+    EXPECT_GT(looks, 10);
   }
 }
 
@@ -270,6 +277,11 @@ TEST(DecoderFailures, ShiftTruncateAndForkLeaveTheSequenceAsItWas) {
     for (const auto& call : calls) {
       Prepared prepared(c), twin(c);
       const std::vector<Content> before = prepared.content();
+      Prepared cancelled(c);
+      const auto attempt = [&] { return test::runs_to_its_end([&] { call(cancelled.a); }); };
+      if (const test::CancelledLook first(0); !attempt()) {
+        EXPECT_EQ(cancelled.content(), before);
+      }
       (void)fail_each_allocation(
           [&] {
             try {
@@ -302,19 +314,23 @@ TEST(GenerationFailures, TheGeneratorStaysFit) {
     Decoder decoder = load(golden_model(model), kOneThread);
     Generator fresh(decoder);
     const Ids expected = fresh.generate(second, shifting).ids;
-    for (std::int64_t index = 0;; ++index) {
+    const auto fails_at = [&]<class Disturbance>(std::int64_t index) {
       Generator generator(decoder);
       bool failed = false;
       try {
-        const FailingAllocation failing(index);
-        (void)generator.generate(first, shifting);
+        const Disturbance disturbance(index);
+        failed = !test::runs_to_its_end([&] { (void)generator.generate(first, shifting); });
       } catch (const std::bad_alloc&) {
         failed = true;
       }
-      ASSERT_EQ(generator.generate(second, shifting).ids, expected)
-          << model << ", after allocation " << index;
-      if (!failed) break;
-    }
+      EXPECT_EQ(generator.generate(second, shifting).ids, expected)
+          << model << ", after allocation or look " << index;
+      return failed;
+    };
+    for (std::int64_t index = 0; fails_at.template operator()<FailingAllocation>(index);) ++index;
+    // Not every look: each token has hundreds.
+    for (std::int64_t index = 0; fails_at.template operator()<test::CancelledLook>(index);)
+      index += 13;
   }
 }
 

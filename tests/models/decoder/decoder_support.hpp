@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "models/ids.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "support/golden_array.hpp"
 #include "support/temporary_folder.hpp"
@@ -66,9 +66,9 @@ struct Weights {
         io::SafetensorsCheckpoint::open(golden_model(name)).value_or_throw();
     Weights weights;
     for (const io::Tensor& tensor : file.shards().front().file.tensors()) {
-      weights.tensors.push_back(tensor);
-      weights.bytes.emplace_back(reinterpret_cast<const char*>(tensor.bytes.data()),
-                                 tensor.bytes.size());
+      std::string& bytes = weights.bytes.emplace_back(tensor.byte_size(), '\0');
+      io::read_bytes(tensor, 0, std::as_writable_bytes(std::span(bytes)));
+      weights.tensors.push_back({tensor.name, tensor.type, tensor.shape});
     }
     return weights;
   }

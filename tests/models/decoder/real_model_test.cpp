@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/text/tokenizer.hpp"

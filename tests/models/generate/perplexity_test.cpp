@@ -9,6 +9,7 @@
 
 #include "models/decoder/decoder_support.hpp"
 #include "phasor/core/error.hpp"
+#include "support/cancellation.hpp"
 #include "support/errors.hpp"
 
 namespace phasor::models {
@@ -52,6 +53,21 @@ TEST(Perplexity, OfTheGoldenLogits) {
   EXPECT_NEAR(got.standard_error, std::sqrt(squares / 12.0 / 13.0), 1e-4);
   // Input 12 is the only one at or after 3/4 of 16.
   EXPECT_NEAR(got.last_quarter_nats, nats_of(&logits[12 * 97], ids[13]), 1e-3);
+}
+
+TEST(Perplexity, IsCancelledByAScopeOrByItsProgress) {
+  Decoder decoder = decoder_of("llama_gqa_llama3");
+  const Ids ids = some_ids(40, 5);
+  const auto run = [&] { (void)perplexity(decoder, ids, {.context = 16, .chunk = 4}); };
+  std::int64_t cancelled = 0;
+  for (std::int64_t look = 0;; look = 2 * look + 1, ++cancelled) {
+    const test::CancelledLook at(look);
+    if (test::runs_to_its_end(run)) break;
+  }
+  EXPECT_GT(cancelled, 5);
+  phasor::tests::expect_error(ErrorCode::cancelled, {"4 of "}, [&] {
+    return perplexity(decoder, ids, {.context = 16, .chunk = 4}, [](auto, auto) { return false; });
+  });
 }
 
 // Every window in one call, every token scored by the first window that has it.

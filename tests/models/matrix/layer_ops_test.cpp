@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/numbers.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::models {
 namespace {
@@ -110,6 +111,25 @@ TEST_P(LayerOps, AddsEveryElement) {
     const std::vector<float> y = normal_numbers(count, 6), before = x;
     add_to(x, y.data(), GetParam());
     for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(x[i], before[i] + y[i]);
+  }
+}
+
+TEST_P(LayerOps, FindsEveryNumberThatIsNotFinite) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (const std::size_t count : {1U, 2U, 15U, 16U, 17U, 31U, 32U, 33U, 70U}) {
+    std::vector<float> x(count, -kLargest);
+    require_finite({2, 5}, x, 7, GetParam());
+    for (std::size_t i = 0; i < count; ++i) {
+      for (const float value : {kInfinity, -kInfinity, kNan}) {
+        x[i] = value;
+        tests::expect_error(ErrorCode::out_of_range,
+                            {"layer 2 of 5", message("row ", i / 7, ", column ", i % 7)}, [&] {
+                              require_finite({2, 5}, x, 7, GetParam());
+                              return 0;
+                            });
+      }
+      x[i] = kLargest;
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-#include "phasor/models/matrix.hpp"
+#include "phasor/models/internal/matrix.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "phasor/core/view.hpp"
-#include "phasor/io/tensor.hpp"
+#include "phasor/io/tensors.hpp"
 
 namespace phasor::models::testing {
 

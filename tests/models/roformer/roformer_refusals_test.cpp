@@ -58,7 +58,7 @@ TEST_F(RoFormerRefusals, ATableThatIsNotTheSinusoid) {
   expect_refusal(interleaved, "row 0 ");
   Files nan = Files::of_golden("roformer_mlm");
   nan.weights[table].values[3 * 16] = std::nanf("");
-  expect_refusal(nan, "row 3 ");
+  expect_refusal(nan, "row 3, column 0");
   Files shorter = Files::of_golden("roformer_mlm");
   shorter.weights[table] = {{32, 16}, std::vector<float>(32 * 16)};
   expect_refusal(shorter, table + " must be [64, 16], got [32, 16]");
@@ -69,9 +69,10 @@ TEST_F(RoFormerRefusals, SettingsByName) {
     const char *from, *to, *words;
   } changes[] = {
       {"\"hidden_act\": \"gelu\"", "\"hidden_act\": \"mish\"", "got mish"},
-      {"\"is_decoder\": false", "\"is_decoder\": true", "is_decoder"},
       {"\"add_cross_attention\": false", "\"add_cross_attention\": true", "add_cross_attention"},
-      {"RoFormerForMaskedLM", "RoFormerForQuestionAnswering", "RoFormerForQuestionAnswering"},
+      {"RoFormerForMaskedLM", "RoFormerForMultipleChoice", "RoFormerForMultipleChoice"},
+      {"RoFormerForMaskedLM", "RoFormerForQuestionAnswering", "qa_outputs.weight [2, 64]"},
+      {"RoFormerForMaskedLM", "RoFormerForTokenClassification", "classifier.weight [2, 64]"},
       {"\"num_attention_heads\": 4", "\"num_attention_heads\": 5", "num_attention_heads 5"},
       {"\"vocab_size\": 97", "\"vocab_size\": 0", "vocab_size"},
       {"\"vocab_size\": 97", "\"vocab_size\": 98", "[98, 64], got [97, 64]"},

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "phasor/io/npy.hpp"
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/models/roformer.hpp"
 #include "support/temporary_folder.hpp"
 

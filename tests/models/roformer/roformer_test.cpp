@@ -5,8 +5,10 @@
 #include <cmath>
 #include <complex>
 #include <numbers>
+#include <utility>
 
 #include "roformer_support.hpp"
+#include "support/cancellation.hpp"
 #include "support/errors.hpp"
 
 namespace phasor::models {
@@ -36,7 +38,7 @@ TEST_P(RoFormerGolden, HiddenStatesAndLogits) {
   expect_near(result.hidden_states, states, kHidden, kRelative);
   const std::size_t last = result.last_hidden_state.size();
   expect_near(result.last_hidden_state, std::span(states).last(last), kHidden, kRelative);
-  if (model.facts().head == RoFormerHead::masked_lm) {
+  if (model.facts().has_logits_per_token()) {
     expect_near(result.logits, doubles(golden / "logits.npy"), kLogits, kRelative);
   } else {
     EXPECT_TRUE(result.logits.empty());
@@ -45,7 +47,73 @@ TEST_P(RoFormerGolden, HiddenStatesAndLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, RoFormerGolden,
                          ::testing::Values("roformer_base", "roformer_mlm",
-                                           "roformer_mlm_rotary_value"));
+                                           "roformer_mlm_rotary_value", "roformer_causal_lm",
+                                           "roformer_token_classification",
+                                           "roformer_question_answering"));
+
+TEST(RoFormer, HeadsAndTheirLogits) {
+  const struct {
+    const char* name;
+    RoFormerHead head;
+    std::string_view says;
+    std::int64_t columns;
+    std::vector<std::string> labels;
+    bool is_causal;
+  } heads[] = {
+      {"roformer_base", RoFormerHead::none, "", 0, {}, false},
+      {"roformer_mlm", RoFormerHead::masked_lm, "masked_lm", 97, {}, false},
+      {"roformer_causal_lm", RoFormerHead::causal_lm, "causal_lm", 61, {}, true},
+      {"roformer_token_classification",
+       RoFormerHead::token_classification,
+       "token_classification",
+       5,
+       {"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3", "LABEL_4"},
+       false},
+      {"roformer_question_answering",
+       RoFormerHead::question_answering,
+       "question_answering",
+       2,
+       {"start", "end"},
+       false},
+  };
+  for (const auto& expected : heads) {
+    SCOPED_TRACE(expected.name);
+    const RoFormerFacts facts = load_roformer(golden_case(expected.name) / "model").facts();
+    EXPECT_EQ(facts.head, expected.head);
+    EXPECT_EQ(name_of(facts.head), expected.says);
+    EXPECT_EQ(facts.logit_columns(), expected.columns);
+    EXPECT_EQ(facts.label_names, expected.labels);
+    EXPECT_EQ(facts.is_causal, expected.is_causal);
+  }
+}
+
+// A later token changes nothing before it in the causal form, and something in the other.
+TEST(RoFormer, OnlyTheCausalFormHidesLaterTokens) {
+  for (const auto& [name, is_causal] :
+       {std::pair{"roformer_causal_lm", true}, std::pair{"roformer_token_classification", false}}) {
+    RoFormer model = load_roformer(golden_case(name) / "model");
+    std::vector<std::int64_t> ids = {5, 17, 60, 3, 41};
+    const std::vector<float> before = model.forward({.ids = ids}).logits;
+    ids.back() = 9;
+    const std::vector<float> after = model.forward({.ids = ids}).logits;
+    const auto row = static_cast<std::ptrdiff_t>(model.facts().logit_columns());
+    EXPECT_EQ(std::equal(before.begin(), before.begin() + 4 * row, after.begin()), is_causal);
+    EXPECT_FALSE(std::equal(before.begin() + 4 * row, before.end(), after.begin() + 4 * row));
+  }
+}
+
+TEST(RoFormer, CanBeCancelled) {
+  RoFormer model = load_roformer(golden_case("roformer_causal_lm") / "model");
+  const std::vector<std::int64_t> ids = {5, 17, 60, 3, 41};
+  const std::vector<float> expected = model.forward({.ids = ids}).logits;
+  EXPECT_GT(test::cancel_at_each_look(
+                [&] { (void)test::runs_to_its_end([&] { (void)model.forward({.ids = ids}); }); },
+                [&](std::int64_t) { EXPECT_EQ(model.forward({.ids = ids}).logits, expected); }),
+            10);
+  const test::CancelledLook first(0);
+  tests::expect_error(ErrorCode::cancelled, {},
+                      RoFormer::load(golden_case("roformer_causal_lm") / "model"));
+}
 
 TEST(RoFormer, ClassifiesPairsOfSentences) {
   const std::filesystem::path golden = golden_case("roformer_classification");

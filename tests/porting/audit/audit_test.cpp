@@ -1,4 +1,4 @@
-#include "phasor/porting/audit.hpp"
+#include "phasor/porting/diagnose.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "phasor/core/angles.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -55,6 +55,30 @@ float float32_frequency(std::int64_t dim, double base, std::size_t pair) {
 }
 
 std::string cause_name(const Audit& result) { return result.cause ? result.cause->name : "none"; }
+
+TEST(Audit, NamesFrequencyFactorsThatWereIgnored) {
+  RopeSpec spec = spec_of(8, 10000.0);
+  spec.frequency_factors = {1.0, 1.5, 2.0, 4.0};
+  const core::Frequencies plain = encodings::resolve_frequencies(spec_of(8, 10000.0));
+  const Foreign ignoring = make_table(0, 200, 4, [&](double position, std::size_t pair) {
+    return position * plain.values()[pair];
+  });
+  EXPECT_EQ(cause_name(audit(spec, ignoring.view(), {})), "frequency_factors_ignored");
+}
+
+TEST(Audit, ListOfFrequenciesHasNoBaseToMistake) {
+  RopeSpec spec = spec_of(8, 10000.0);
+  spec.frequencies = {1.0, 0.7, 0.3, 0.05};
+  spec.amplitude = 1.25;
+  const Foreign exact = make_table(
+      0, 200, 4,
+      [&](double position, std::size_t pair) { return position * spec.frequencies[pair]; }, 1.25);
+  EXPECT_FALSE(audit(spec, exact.view(), {}).first_row_past.has_value());
+  const Foreign dropped = make_table(0, 200, 4, [&](double position, std::size_t pair) {
+    return position * spec.frequencies[pair];
+  });
+  EXPECT_EQ(cause_name(audit(spec, dropped.view(), {})), "amplitude_dropped");
+}
 
 // The engines' float32 angles at position 131071: 4.2e-3 rad with a float32 product, 1.3e-2 with
 // repeated multiplication.

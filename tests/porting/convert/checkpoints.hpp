@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/io/safetensors.hpp"
+#include "phasor/io/tensors.hpp"
 #include "support/errors.hpp"
 #include "support/temporary_folder.hpp"
 

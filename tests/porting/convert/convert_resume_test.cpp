@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <stdexcept>
 
 #include "phasor/io/internal/json.hpp"
 #include "porting/convert/convert_fixture.hpp"
+#include "support/cancellation.hpp"
 
 namespace phasor::porting::testing {
 namespace {
@@ -54,6 +57,28 @@ TEST_F(Convert, ResumesAfterAnyStep) {
     fs::remove_all(options.destination);
   }
   EXPECT_GT(cuts, 5);
+}
+
+// A cancelled conversion is one that was cut.
+TEST_F(Convert, CancelledAtAnyLookResumesToTheSameBytes) {
+  ConvertOptions options;
+  options.source = golden("llama_gqa_llama3");
+  options.to = PairLayout::interleaved;
+  options.destination = at("whole");
+  ASSERT_TRUE(convert_checkpoint(options).ok());
+  const std::map<std::string, std::string> expected = contents(at("whole"));
+  options.destination = at("cancelled");
+  const std::int64_t looks = test::cancel_at_each_look(
+      [&] {
+        (void)test::runs_to_its_end([&] { (void)convert_checkpoint(options).value_or_throw(); });
+      },
+      [&](std::int64_t look) {
+        EXPECT_FALSE(config::read_config(options.destination).ok()) << "it is unfinished";
+        ASSERT_TRUE(convert_checkpoint(options).ok());
+        EXPECT_EQ(contents(options.destination), expected) << look;
+        fs::remove_all(options.destination);
+      });
+  EXPECT_GT(looks, 5);
 }
 
 TEST_F(Convert, ResumesFromAPartialFileOfAnyLength) {
@@ -122,6 +147,67 @@ TEST_F(Convert, StartsOverAfterTheMachineDid) {
   io::testing::put(partial, std::string(fs::file_size(partial), '\0'));
   EXPECT_EQ(convert_checkpoint(options).value_or_throw().resumed, 0U);
   ASSERT_TRUE(convert(options.source, at("whole"), PairLayout::interleaved).ok());
+  EXPECT_EQ(contents(at("cut")), contents(at("whole")));
+}
+
+// A source that changes
+
+// The copy would mix bytes of before and after.
+TEST_F(Convert, ASourceThatChangesIsAnErrorAndNothingIsWritten) {
+  using std::chrono::seconds;
+  const std::pair<const char*, std::function<void(const fs::path&)>> changes[] = {
+      {"model.safetensors",
+       [](const fs::path& source) {  // other bytes, the same size
+         std::fstream file(source / "model.safetensors", std::ios::in | std::ios::out);
+         file.seekp(-8, std::ios::end);
+         file << "12345678";
+         file.close();
+         const auto time = fs::last_write_time(source / "model.safetensors");
+         fs::last_write_time(source / "model.safetensors", time + seconds(1));
+       }},
+      {"model.safetensors",
+       [](const fs::path& source) { fs::resize_file(source / "model.safetensors", 5000); }},
+      {"config.json",
+       [](const fs::path& source) { std::ofstream(source / "config.json", std::ios::app) << " "; }},
+      {"model.safetensors",
+       [](const fs::path& source) {  // the same bytes and time in another file
+         const auto time = fs::last_write_time(source / "model.safetensors");
+         fs::copy_file(source / "model.safetensors", source / "other");
+         fs::last_write_time(source / "other", time);
+         fs::rename(source / "other", source / "model.safetensors");
+       }},
+      {"added", [](const fs::path& source) { io::testing::put(source / "tokenizer.json", "{}"); }},
+      {"removed", [](const fs::path& source) { fs::remove(source / "generation_config.json"); }},
+  };
+  for (const auto& [shown, change] : changes) {
+    // At the first report, in the middle and at the last.
+    for (const int when : {0, 4, 8}) {
+      const fs::path source = copy_of("llama_gqa_llama3");
+      io::testing::put(source / "generation_config.json", "{}");
+      fs::create_directory(source / "notes");
+      io::testing::put(source / "notes" / "a.txt", "a");
+      ConvertOptions options;
+      options.source = source;
+      options.destination = at("new");
+      int steps = 0;
+      options.progress = [&](const ConvertProgress&) {
+        if (steps++ == when) change(source);
+      };
+      tests::expect_error(ErrorCode::io, {shown}, convert_checkpoint(options));
+      EXPECT_GT(steps, when);
+      EXPECT_FALSE(fs::exists(at("new"))) << shown;
+      options.progress = {};
+      fs::remove_all(source);
+      EXPECT_EQ(entries(), 0U);
+    }
+  }
+}
+
+TEST_F(Convert, AJournalThatWasNotFinishedDoesNotCount) {
+  fs::create_directories(at("cut"));
+  io::testing::put(at("cut") / "..phasor_convert.json.partial", "{");
+  ASSERT_TRUE(convert(golden("llama_gqa_llama3"), at("cut"), PairLayout::interleaved).ok());
+  ASSERT_TRUE(convert(golden("llama_gqa_llama3"), at("whole"), PairLayout::interleaved).ok());
   EXPECT_EQ(contents(at("cut")), contents(at("whole")));
 }
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/npy.hpp"

@@ -21,6 +21,7 @@
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "porting/diagnose/diagnose_sample.hpp"
+#include "support/cancellation.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -460,6 +461,17 @@ TEST(Diagnose, PackedPositionsThatWereNotGiven) {
   expect_rotation(found, recipe);
   EXPECT_EQ(found.positions, "found");
   EXPECT_EQ(found.found_positions, recipe.positions) << page(found);
+}
+
+TEST(Diagnose, CanBeCancelled) {
+  const Sample sample = make({});
+  std::int64_t cancelled = 0;
+  for (std::int64_t look = 0;; look = 2 * look + 1) {
+    const test::CancelledLook at(look);
+    if (test::runs_to_its_end([&] { (void)sample.diagnose(); })) break;
+    ++cancelled;
+  }
+  EXPECT_GT(cancelled, 5);
 }
 
 TEST(Diagnose, BatchRowsWithDifferentOffsets) {

@@ -1,5 +1,5 @@
 // Every rule of the dialects, with the number of the public report it is known from.
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <gtest/gtest.h>
 
@@ -33,6 +33,21 @@ TEST(Dialects, Vllm48351_AttentionFactorIgnored) {
   // Both sides of a score carry the amplitude.
   EXPECT_NEAR(part.score_bound, 1.4158883 * 1.4158883 - 1.0, 1e-6);
   EXPECT_TRUE(compare(config, {"hf", "vllm-main"}).agree);
+}
+
+TEST(Dialects, ExtrapolationFactorIsReadByVllmAlone) {
+  const json config = with_scaling(llama(262144), {{"type", "yarn"},
+                                                   {"factor", 64.0},
+                                                   {"extrapolation_factor", 0.5},
+                                                   {"original_max_position_embeddings", 4096}});
+  for (const auto& [engine, id] : {std::pair("hf", "hf-yarn-extrapolation-factor"),
+                                   std::pair("llama.cpp", "llamacpp-yarn-extrapolation-factor"),
+                                   std::pair("mlx-lm", "mlx-yarn-extrapolation-factor")}) {
+    const DiffReport report = compare(config, {"vllm-main", engine});
+    const EngineComparison& part = only_part(report);
+    EXPECT_EQ(part.status, ComparisonStatus::differ) << engine;
+    EXPECT_TRUE(cause_ids(part).contains(id)) << engine;
+  }
 }
 
 TEST(Dialects, Vllm48621_MscalePairIgnored) {
@@ -74,6 +89,28 @@ TEST(Dialects, VllmMropeYarnMovesTheRangeBy22) {
   EXPECT_NEAR(part.largest_ratio->ratio, 2.2, 0.05);
   EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-mrope-yarn-range"});
   EXPECT_LT(part.first_difference->pair, part.largest_ratio->pair);
+}
+
+// Qwen3-VL's sections 24, 20, 20: transformers gives the pairs that are left to the first row.
+TEST(Dialects, LlamaCppLeavesPairsOfInterleavedMropeToAFourthRow) {
+  json config = {{"model_type", "qwen3_vl_text"},
+                 {"hidden_size", 4096},
+                 {"num_attention_heads", 32},
+                 {"head_dim", 128},
+                 {"max_position_embeddings", 262144},
+                 {"rope_parameters",
+                  {{"rope_type", "default"},
+                   {"rope_theta", 5e6},
+                   {"mrope_section", {24, 20, 20}},
+                   {"mrope_interleaved", true}}}};
+  const DiffReport report = compare(config, {"hf", "llama.cpp"});
+  const EngineComparison& part = only_part(report);
+  ASSERT_TRUE(part.first_difference.has_value());
+  EXPECT_EQ(part.first_difference->pair, 61);
+  EXPECT_EQ(part.first_difference->second, 0.0);
+  EXPECT_EQ(cause_ids(part), std::set<std::string>{"llamacpp-interleaved-mrope-fourth-row"});
+  config["rope_parameters"]["mrope_section"] = {22, 21, 21};
+  EXPECT_TRUE(compare(config, {"hf", "llama.cpp"}).agree);
 }
 
 TEST(Dialects, DeepSeekAgreesOnAmplitudeAndSoftmaxScale) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 #include "porting/configs.hpp"
 
 namespace phasor::porting::testing {

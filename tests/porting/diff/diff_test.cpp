@@ -1,4 +1,4 @@
-#include "phasor/porting/diff.hpp"
+#include "phasor/porting/config_reports.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

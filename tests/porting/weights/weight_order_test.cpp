@@ -116,7 +116,7 @@ void expect_order(const WeightOrder& order, PairLayout queries, PairLayout keys,
   EXPECT_EQ(order.candidates.front().permuted_as_heads, permuted_as_heads);
   EXPECT_GT(order.candidates.front().determinant, 0.1);
   for (std::size_t c = 1; c < order.candidates.size(); ++c) {
-    EXPECT_GT(order.candidates[c].behind, 3.0) << order.candidates[c].text;
+    EXPECT_GT(order.candidates[c].below_best, 3.0) << order.candidates[c].text;
   }
 }
 

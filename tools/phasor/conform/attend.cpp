@@ -7,7 +7,6 @@
 #include <cmath>
 #include <utility>
 
-#include "phasor/attention/plan.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
@@ -45,7 +44,7 @@ CaseHeads::CaseHeads(CaseArray q, CaseArray k, CaseArray v)
       v_view_(heads_of(v_, "v")) {}
 
 encodings::AttentionShape CaseHeads::shape() const {
-  return attention::attention_shape(q_view_, k_view_, v_view_);
+  return encodings::attention_shape(q_view_, k_view_, v_view_);
 }
 
 CaseHeads CaseHeads::with_zero_queries() const { return {zeros_like(q_), k_, v_}; }
@@ -82,7 +81,7 @@ Attended attend_heads(const encodings::ScoreTerms& terms, core::ConstHeadsView q
 encodings::ScoreTerms terms_of(const Case& golden, const CaseEncoding& encoding,
                                const encodings::AttentionShape& shape) {
   encodings::ScoreTerms terms = encodings::resolve(encoding.encoding, shape);
-  if (const auto given = optional_member<double>(golden.json, "scale", "case.json")) {
+  if (const auto given = optional_member<double>(golden, "scale")) {
     const double factor = encoding.scale == CaseEncoding::Scale::divisor ? 1.0 / *given : *given;
     // The encoding's own scale is what is under test, unless the case has chosen another.
     constexpr double kSame = 1e-6;
@@ -106,9 +105,9 @@ attention::Mask mask_strides(const CaseArray& array, const std::string& name) {
                                   : dim == "key"   ? &mask.key_stride
                                                    : nullptr;
       if (found == nullptr) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("{}: 'dims' must be of batch, head, query and key, got [{}]", name,
-                                fmt::join(array.dims, ", ")));
+        refuse(ErrorCode::unsupported,
+               fmt::format("{}: 'dims' must be of batch, head, query and key, got [{}]", name,
+                           fmt::join(array.dims, ", ")));
       }
       *found = stride;
     }

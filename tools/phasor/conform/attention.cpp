@@ -22,7 +22,7 @@ struct Scheme {
 };
 
 Scheme scheme_of(const Case& golden, const char* name, const core::HeadsView& keys) {
-  const auto description = member<io::Json>(golden.json, name, "case.json");
+  const auto description = member<io::Json>(golden, name);
   const encodings::RopeSpec spec = spec_of(description, name);
   const auto array = member<std::string>(description, "positions", name);
   core::Positions positions =
@@ -31,8 +31,8 @@ Scheme scheme_of(const Case& golden, const char* name, const core::HeadsView& ke
   const double amplitude = rotary.frequencies.amplitude();
   const auto expected = optional_member<double>(description, "amplitude", name);
   if (expected && !(std::abs(amplitude - *expected) <= kAmplitudeTolerance * std::abs(*expected))) {
-    throw Error(ErrorCode::invalid_argument, message(name, ": the amplitude must be ", *expected,
-                                                     " as in the case, got ", amplitude));
+    refuse(
+        message(name, ": the amplitude must be ", *expected, " as in the case, got ", amplitude));
   }
   return {std::move(positions), std::move(rotary)};
 }
@@ -47,9 +47,8 @@ void rerotate(const Case& golden, Comparison& comparison) {
 }
 
 void rope_decay(const Case& golden, Comparison& comparison) {
-  const core::Frequencies frequencies =
-      core::make_frequencies({member<std::int64_t>(golden.json, "dim", "case.json"),
-                              member<double>(golden.json, "theta", "case.json")});
+  const core::Frequencies frequencies = core::make_frequencies(
+      {member<std::int64_t>(golden, "dim"), member<double>(golden, "theta")});
   const CaseArray& distance = golden.input("distance");
   const std::vector<double> distances = io::to_doubles(distance.data).value_or_throw();
   comparison.result("mean_abs_partial_sum", {attention::mean_partial_sums(frequencies, distances),

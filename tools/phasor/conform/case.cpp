@@ -18,8 +18,7 @@ using json = io::Json;
 double tolerance_member(const json& entry, const char* key, const std::string& where) {
   const double value = member<double>(entry, key, where);
   if (!std::isfinite(value) || value < 0.0) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": '", key, "' must be finite and not negative, got ", value));
+    refuse(message(where, ": '", key, "' must be finite and not negative, got ", value));
   }
   return value;
 }
@@ -32,28 +31,26 @@ CaseArray read_array(const std::filesystem::path& directory, const json& entry,
   CaseArray array;
   array.data = io::read_npy(directory / file).value_or_throw();
   if (io::name_of(array.data.type) != dtype) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": ", file, " must be ", dtype,
-                                                     ", got ", io::name_of(array.data.type)));
+    refuse(message(where, ": ", file, " must be ", dtype, ", got ", io::name_of(array.data.type)));
   }
   if (array.data.shape != shape) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(where, ": ", file, " must have the shape ", core::shape_text(shape),
-                        ", got ", core::shape_text(array.data.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(where, ": ", file, " must have the shape ", core::shape_text(shape), ", got ",
+                   core::shape_text(array.data.shape)));
   }
   if (const auto logical = optional_member<std::string>(entry, "logical_dtype", where)) {
     if (*logical == "bfloat16" && array.data.type == io::NpyType::u16) {
       array.data.type = io::NpyType::bf16;
     } else if (!(*logical == "bool" && array.data.type == io::NpyType::u8)) {
-      throw Error(
-          ErrorCode::unsupported,
-          message(where, ": logical_dtype must be bfloat16 in uint16 or bool in uint8, got ",
-                  *logical, " in ", dtype));
+      refuse(ErrorCode::unsupported,
+             message(where, ": logical_dtype must be bfloat16 in uint16 or bool in uint8, got ",
+                     *logical, " in ", dtype));
     }
   }
   if (const auto dims = optional_member<std::vector<std::string>>(entry, "dims", where)) {
     if (dims->size() != shape.size()) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message(where, ": 'dims' must name ", shape.size(), " axes, got ", dims->size()));
+      refuse(ErrorCode::shape_mismatch,
+             message(where, ": 'dims' must name ", shape.size(), " axes, got ", dims->size()));
     }
     array.dims = *dims;
   }
@@ -117,7 +114,7 @@ void advance(std::vector<std::int64_t>& index, const std::vector<std::int64_t>& 
 const CaseArray& Case::input(const std::string& wanted) const {
   const auto found = inputs.find(wanted);
   if (found == inputs.end()) {
-    throw Error(ErrorCode::invalid_argument, message("inputs: missing key \"", wanted, "\""));
+    refuse(message("inputs: missing key \"", wanted, "\""));
   }
   return found->second;
 }
@@ -138,13 +135,12 @@ void read_description(Case& golden) {
   } catch (const Error& error) {
     throw Error(error.code(), message("case.json is not a JSON object: ", error.what()));
   }
-  const auto format = member<std::int64_t>(golden.json, "format", "case.json");
+  const auto format = member<std::int64_t>(golden, "format");
   if (format != 1) {
-    throw Error(ErrorCode::unsupported, message("case.json: 'format' must be 1, got ", format));
+    refuse(ErrorCode::unsupported, message("case.json: 'format' must be 1, got ", format));
   }
-  golden.kind = member<std::string>(golden.json, "kind", "case.json");
-  golden.group =
-      optional_member<std::string>(golden.json, "group", "case.json").value_or(golden.group);
+  golden.kind = member<std::string>(golden, "kind");
+  golden.group = optional_member<std::string>(golden, "group").value_or(golden.group);
 }
 
 void read_arrays(Case& golden) {
@@ -162,8 +158,7 @@ void read_arrays(Case& golden) {
   }
   if (golden.outputs.empty() && golden.truth.empty() && !golden.json.contains("checked") &&
       !golden.json.contains("cases")) {
-    throw Error(ErrorCode::invalid_argument,
-                "case.json: no expected values in 'outputs', 'truth', 'checked' or 'cases'");
+    refuse("case.json: no expected values in 'outputs', 'truth', 'checked' or 'cases'");
   }
 }
 
@@ -177,8 +172,8 @@ bool is_token_axis(std::string_view dim) noexcept {
 
 core::HeadsView heads_of(CaseArray& array, std::string_view name) {
   if (array.dims.empty() || array.dims.back() != "dim") {
-    throw Error(ErrorCode::unsupported, fmt::format("{}: 'dims' must end with dim, got [{}]", name,
-                                                    fmt::join(array.dims, ", ")));
+    refuse(ErrorCode::unsupported, fmt::format("{}: 'dims' must end with dim, got [{}]", name,
+                                               fmt::join(array.dims, ", ")));
   }
   const std::vector<std::int64_t>& shape = array.data.shape;
   core::HeadsView view;
@@ -201,9 +196,9 @@ core::HeadsView heads_of(CaseArray& array, std::string_view name) {
       view.heads = shape[axis];
       view.head_stride = stride;
     } else {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{}: 'dims' must be of batch, seq or patch, head and dim, got [{}]",
-                              name, fmt::join(array.dims, ", ")));
+      refuse(ErrorCode::unsupported,
+             fmt::format("{}: 'dims' must be of batch, seq or patch, head and dim, got [{}]", name,
+                         fmt::join(array.dims, ", ")));
     }
     stride *= shape[axis];
   }
@@ -223,7 +218,7 @@ void Comparison::result(const std::string& name, const Computed& got) {
     }
   }
   if (!known) {
-    throw Error(ErrorCode::internal, message("case.json: no output and no truth for '", name, "'"));
+    refuse(ErrorCode::internal, message("case.json: no output and no truth for '", name, "'"));
   }
 }
 

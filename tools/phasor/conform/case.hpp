@@ -62,14 +62,13 @@ template <class T>
 [[nodiscard]] T member(const io::Json& object, const char* key, std::string_view where) {
   const auto found = object.find(key);
   if (found == object.end()) {
-    throw Error(ErrorCode::invalid_argument, message(where, ": missing key \"", key, "\""));
+    refuse(message(where, ": missing key \"", key, "\""));
   }
   try {
     return found->get<T>();
   } catch (const Error&) {
-    throw Error(ErrorCode::invalid_argument,
-                message(where, ": '", key, "' has the wrong type, got ",
-                        found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
+    refuse(message(where, ": '", key, "' has the wrong type, got ",
+                   found->dump({.keys = io::JsonStyle::Keys::sorted}).substr(0, 80)));
   }
 }
 // None when the member is missing or null.
@@ -79,6 +78,16 @@ template <class T>
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;
   return member<T>(object, key, where);
+}
+
+// The same for a member of case.json.
+template <class T>
+[[nodiscard]] T member(const Case& golden, const char* key) {
+  return member<T>(golden.json, key, kCaseFile);
+}
+template <class T>
+[[nodiscard]] std::optional<T> optional_member(const Case& golden, const char* key) {
+  return optional_member<T>(golden.json, key, kCaseFile);
 }
 
 // The case needs something that this machine does not have: neither a failure nor a pass.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,8 +18,11 @@
 #include "commands.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
+#include "output.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "text_files.hpp"
 
@@ -33,9 +37,7 @@ struct ConformOptions {
 
 enum class Status : std::uint8_t { pass, fail, unsupported };
 
-std::string_view name_of(Status status) {
-  return status == Status::pass ? "pass" : status == Status::fail ? "FAIL" : "unsupported";
-}
+constexpr core::EnumNames<Status::unsupported> kStatuses("pass", "FAIL", "unsupported");
 
 struct Verdict {
   std::string name, kind;
@@ -66,23 +68,17 @@ Kinds all_kinds() {
 std::vector<fs::path> find_cases(const fs::path& root) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    throw Error(ErrorCode::io,
-                message("cannot open the folder ", root.string(), ": ",
-                        fs::exists(root, error) ? "not a directory" : "no such file or directory"));
+    refuse(ErrorCode::io,
+           message("cannot open the folder ", root.string(), ": ",
+                   fs::exists(root, error) ? "not a directory" : "no such file or directory"));
   }
   std::vector<fs::path> cases;
-  if (fs::exists(root / "case.json", error)) cases.push_back(root);
-  fs::recursive_directory_iterator entry(root, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename() == "case.json" && entry.depth() > 0) {
-      cases.push_back(entry->path().parent_path());
-    }
-  }
-  if (error) {
-    throw Error(ErrorCode::io, message("cannot read ", root.string(), ": ", error.message()));
+  for (const std::string& file : io::files_below(root).value_or_throw()) {
+    const fs::path path = io::as_folder(root) / file;
+    if (path.filename() == "case.json") cases.push_back(path.parent_path());
   }
   if (cases.empty()) {
-    throw Error(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
+    refuse(ErrorCode::io, message(root.string(), ": no case.json found in it or below"));
   }
   std::sort(cases.begin(), cases.end());
   return cases;
@@ -111,6 +107,8 @@ Verdict run_case(Case& golden, const Kind& kind) {
   } catch (const CaseUnsupported& reason) {
     verdict.status = Status::unsupported;
     verdict.failure = reason.what();
+  } catch (const std::bad_alloc&) {  // of no interest to the case
+    throw;
   } catch (const std::exception& error) {
     verdict.failure = error.what();
   }
@@ -123,6 +121,8 @@ std::optional<Verdict> judge(const fs::path& directory, const std::string& filte
   Case golden = name_case(directory);
   try {
     read_description(golden);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     if (!matches(filter, golden)) return std::nullopt;
     return Verdict{golden.name,  golden.kind,  Status::fail,
@@ -144,9 +144,9 @@ void print_verdicts(const std::vector<Verdict>& verdicts) {
   std::size_t width = 4;
   for (const Verdict& verdict : verdicts) width = std::max(width, verdict.name.size());
   for (const Verdict& verdict : verdicts) {
-    fmt::print("{:<11}  {:<{}}  {:>9}  {:>9}\n", name_of(verdict.status), verdict.name, width,
-               number_text(verdict.max_error), number_text(verdict.tolerance));
-    if (!verdict.failure.empty()) fmt::print("    {}\n", verdict.failure);
+    print_out("{:<11}  {:<{}}  {:>9}  {:>9}\n", kStatuses[verdict.status], verdict.name, width,
+              number_text(verdict.max_error), number_text(verdict.tolerance));
+    if (!verdict.failure.empty()) print_out("    {}\n", verdict.failure);
   }
 }
 
@@ -178,7 +178,7 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
     io::Json entry;
     entry["case"] = verdict.name;
     entry["kind"] = verdict.kind;
-    entry["status"] = name_of(verdict.status);
+    entry["status"] = kStatuses[verdict.status];
     entry["max_error"] = json_number(verdict.max_error);
     entry["tolerance"] = json_number(verdict.tolerance);
     if (!verdict.failure.empty()) entry["failure"] = verdict.failure;
@@ -197,13 +197,12 @@ int run_conform(const ConformOptions& options) {
     }
   }
   if (verdicts.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message("--filter '", options.filter, "' matches no case, kind or group/case"));
+    refuse(message("--filter '", options.filter, "' matches no case, kind or group/case"));
   }
   const Tally tally = tally_of(verdicts);
   print_verdicts(verdicts);
-  fmt::print("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
-             tally.unsupported);
+  print_out("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
+            tally.unsupported);
   if (!options.json.empty()) write_json(options.json, verdicts, tally);
   return tally.failed + tally.unsupported == 0 ? exit_code::done : exit_code::difference;
 }

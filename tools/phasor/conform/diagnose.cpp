@@ -29,15 +29,14 @@ void check_field(const json& expected, const json& got, const std::string& field
   const auto text = [](const json& value) {
     return value.dump({.keys = io::JsonStyle::Keys::sorted});
   };
-  const auto refuse = [&] {
-    throw Error(ErrorCode::invalid_argument,
-                message(field, ": expected ", text(wanted), ", got ", text(found)));
+  const auto fail = [&] {
+    refuse(message(field, ": expected ", text(wanted), ", got ", text(found)));
   };
   if (rule == "exact") {
-    if (wanted != found) refuse();
+    if (wanted != found) fail();
     return;
   }
-  if (!wanted.is_number() || !found.is_number()) refuse();
+  if (!wanted.is_number() || !found.is_number()) fail();
   comparison.number(field, found.get<double>(), wanted.get<double>(),
                     member<double>(rule, "rtol", "checked." + field));
 }
@@ -51,11 +50,10 @@ void diagnose(const Case& golden, Comparison& comparison) {
                          positions == golden.inputs.end() ? nullptr : &positions->second.data,
                          {}});
   const json got = json::parse(porting::diagnose_json(found));
-  const auto expected = member<json>(golden.json, "expected", "case.json");
-  const auto checked = member<json>(golden.json, "checked", "case.json");
+  const auto expected = member<json>(golden, "expected");
+  const auto checked = member<json>(golden, "checked");
   if (!checked.is_object() || checked.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "case.json: 'checked' is missing or empty; it lists the fields to compare");
+    refuse("case.json: 'checked' is missing or empty; it lists the fields to compare");
   }
   for (const io::JsonMember* const check : checked.sorted_items()) {
     check_field(expected, got, check->key, check->value, comparison);

@@ -10,8 +10,7 @@
 #include "conform/kinds.hpp"
 #include "conform/terms.hpp"
 #include "phasor/attention/position_ids.hpp"
-#include "phasor/encodings/absolute.hpp"
-#include "phasor/encodings/relative.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -23,16 +22,16 @@ Sinusoidal::Variant variant_of(const std::string& name) {
   if (name == "interleaved") return Sinusoidal::Variant::interleaved;
   if (name == "concat") return Sinusoidal::Variant::concat;
   if (name == "fairseq") return Sinusoidal::Variant::fairseq;
-  throw Error(ErrorCode::unsupported,
-              message(kCaseFile, ": 'variant' must be interleaved, concat or fairseq, got ", name));
+  refuse(ErrorCode::unsupported,
+         message(kCaseFile, ": 'variant' must be interleaved, concat or fairseq, got ", name));
 }
 
 Sinusoidal sinusoidal_of(const Case& golden) {
   Sinusoidal encoding;
-  encoding.dim = member<std::int64_t>(golden.json, "dim", kCaseFile);
-  encoding.base = optional_member<double>(golden.json, "base", kCaseFile).value_or(encoding.base);
-  encoding.variant = variant_of(member<std::string>(golden.json, "variant", kCaseFile));
-  encoding.padding_row = optional_member<std::int64_t>(golden.json, "padding_idx", kCaseFile);
+  encoding.dim = member<std::int64_t>(golden, "dim");
+  encoding.base = optional_member<double>(golden, "base").value_or(encoding.base);
+  encoding.variant = variant_of(member<std::string>(golden, "variant"));
+  encoding.padding_row = optional_member<std::int64_t>(golden, "padding_idx");
   return encoding;
 }
 
@@ -54,7 +53,7 @@ void sinusoidal(const Case& golden, Comparison& comparison) {
   const std::vector<std::int64_t> positions =
       golden.inputs.contains("positions")
           ? io::to_integers(golden.input("positions").data).value_or_throw()
-          : counted(member<std::int64_t>(golden.json, "n_positions", kCaseFile));
+          : counted(member<std::int64_t>(golden, "n_positions"));
   comparison.result("table", {rows_at(encoding, positions),
                               {static_cast<std::int64_t>(positions.size()), encoding.dim},
                               {"position", "dim"},
@@ -65,10 +64,10 @@ void sinusoidal_from_ids(const Case& golden, Comparison& comparison) {
   const Sinusoidal encoding = sinusoidal_of(golden);
   const CaseArray& ids = golden.input("input_ids");
   const std::int64_t batch = ids.data.shape.at(0), tokens = ids.data.shape.at(1);
-  const std::vector<std::int64_t> positions = encodings::fairseq_positions(
-      io::to_integers(ids.data).value_or_throw(), batch,
-      member<std::int64_t>(golden.json, "padding_idx", kCaseFile),
-      optional_member<std::int64_t>(golden.json, "past", kCaseFile).value_or(0));
+  const std::vector<std::int64_t> positions =
+      encodings::fairseq_positions(io::to_integers(ids.data).value_or_throw(), batch,
+                                   member<std::int64_t>(golden, "padding_idx"),
+                                   optional_member<std::int64_t>(golden, "past").value_or(0));
   comparison.result(
       "embeddings",
       {rows_at(encoding, positions), {batch, tokens, encoding.dim}, {"batch", "seq", "dim"}, {}});
@@ -76,9 +75,9 @@ void sinusoidal_from_ids(const Case& golden, Comparison& comparison) {
 
 void sinusoidal_shift(const Case& golden, Comparison& comparison) {
   Sinusoidal encoding;
-  encoding.dim = member<std::int64_t>(golden.json, "dim", kCaseFile);
-  encoding.base = optional_member<double>(golden.json, "base", kCaseFile).value_or(encoding.base);
-  const auto shifts = member<std::vector<std::int64_t>>(golden.json, "shifts", kCaseFile);
+  encoding.dim = member<std::int64_t>(golden, "dim");
+  encoding.base = optional_member<double>(golden, "base").value_or(encoding.base);
+  const auto shifts = member<std::vector<std::int64_t>>(golden, "shifts");
   for (const std::string variant : {"interleaved", "concat", "fairseq"}) {
     const std::string name = "shift_" + variant;
     if (!golden.outputs.contains(name) && !golden.truth.contains(name + "_f64")) continue;
@@ -117,11 +116,10 @@ void compare_buckets(const Case& golden, Comparison& comparison, const std::stri
 }
 
 void t5_bucket(const Case& golden, Comparison& comparison) {
-  const auto buckets = member<std::int64_t>(golden.json, "num_buckets", kCaseFile);
-  const auto max_distance = member<std::int64_t>(golden.json, "max_distance", kCaseFile);
-  const auto lists =
-      optional_member<io::Json>(golden.json, "float32_disagrees_with_exact_at", kCaseFile)
-          .value_or(io::Json::object());
+  const auto buckets = member<std::int64_t>(golden, "num_buckets");
+  const auto max_distance = member<std::int64_t>(golden, "max_distance");
+  const auto lists = optional_member<io::Json>(golden, "float32_disagrees_with_exact_at")
+                         .value_or(io::Json::object());
   for (const auto& [name, range] :
        {std::pair<std::string, BucketRange>{"bucket_bidirectional", BucketRange::bidirectional},
         {"bucket_causal", BucketRange::past_only}}) {
@@ -135,11 +133,11 @@ void t5_bucket(const Case& golden, Comparison& comparison) {
 }
 
 void deberta_v2_bucket(const Case& golden, Comparison& comparison) {
-  const auto buckets = member<std::int64_t>(golden.json, "position_buckets", kCaseFile);
-  const auto max_position = member<std::int64_t>(golden.json, "max_position", kCaseFile);
-  const auto rounded = optional_member<std::vector<std::int64_t>>(
-                           golden.json, "float32_disagrees_with_exact_at", kCaseFile)
-                           .value_or(std::vector<std::int64_t>{});
+  const auto buckets = member<std::int64_t>(golden, "position_buckets");
+  const auto max_position = member<std::int64_t>(golden, "max_position");
+  const auto rounded =
+      optional_member<std::vector<std::int64_t>>(golden, "float32_disagrees_with_exact_at")
+          .value_or(std::vector<std::int64_t>{});
   compare_buckets(golden, comparison, "bucket", rounded, [&](std::int64_t distance) {
     return encodings::deberta_log_bucket(distance, buckets, max_position);
   });
@@ -148,9 +146,8 @@ void deberta_v2_bucket(const Case& golden, Comparison& comparison) {
 std::vector<double> slopes_of(const Case& golden, encodings::SlopeOrder order) {
   const encodings::Alibi usual;
   return encodings::alibi_slopes(
-      member<std::int64_t>(golden.json, "num_heads", kCaseFile),
-      optional_member<double>(golden.json, "alibi_bias_max", kCaseFile).value_or(usual.max_bias),
-      order);
+      member<std::int64_t>(golden, "num_heads"),
+      optional_member<double>(golden, "alibi_bias_max").value_or(usual.max_bias), order);
 }
 
 // BLOOM adds slope times the number of tokens before the key, which within a row differs from
@@ -181,7 +178,7 @@ void alibi_bloom(const Case& golden, Comparison& comparison) {
 // MPT adds slope (n - last key): -slope (m - n) for the last query.
 void alibi_mpt(const Case& golden, Comparison& comparison) {
   const std::vector<double> slopes = slopes_of(golden, encodings::SlopeOrder::mpt);
-  const auto keys = member<std::int64_t>(golden.json, "n", kCaseFile);
+  const auto keys = member<std::int64_t>(golden, "n");
   Computed bias;
   bias.shape = {static_cast<std::int64_t>(slopes.size()), keys};
   bias.dims = {"head", "key"};
@@ -195,9 +192,8 @@ void alibi_mpt(const Case& golden, Comparison& comparison) {
 // Every position in error_positions must be an error.
 template <class Rows>
 void expect_refusals(const Case& golden, const Rows& rows) {
-  const auto positions =
-      optional_member<std::vector<std::int64_t>>(golden.json, "error_positions", kCaseFile)
-          .value_or(std::vector<std::int64_t>{});
+  const auto positions = optional_member<std::vector<std::int64_t>>(golden, "error_positions")
+                             .value_or(std::vector<std::int64_t>{});
   for (const std::int64_t position : positions) {
     bool refused = false;
     try {
@@ -206,8 +202,8 @@ void expect_refusals(const Case& golden, const Rows& rows) {
       refused = error.code() == ErrorCode::out_of_range;
     }
     if (!refused) {
-      throw Error(ErrorCode::internal, message("error_positions: position ", position,
-                                               " must be an error, but gave a row"));
+      refuse(ErrorCode::internal,
+             message("error_positions: position ", position, " must be an error, but gave a row"));
     }
   }
 }
@@ -215,7 +211,7 @@ void expect_refusals(const Case& golden, const Rows& rows) {
 void learned_absolute(const Case& golden, Comparison& comparison) {
   encodings::LearnedAbsolute encoding;
   encoding.rows = table_of(golden.input("table"), "table", {"row", "dim"});
-  encoding.offset = optional_member<std::int64_t>(golden.json, "offset", kCaseFile).value_or(0);
+  encoding.offset = optional_member<std::int64_t>(golden, "offset").value_or(0);
   const auto rows = [&](const std::vector<std::int64_t>& positions) {
     std::vector<float> values(positions.size() * static_cast<std::size_t>(encoding.rows.dim));
     encodings::learned_rows(encoding, positions, values.data());
@@ -234,8 +230,7 @@ void learned_absolute(const Case& golden, Comparison& comparison) {
 void hierarchical_absolute(const Case& golden, Comparison& comparison) {
   encodings::HierarchicalAbsolute encoding;
   encoding.rows = table_of(golden.input("table"), "table", {"position", "dim"});
-  encoding.alpha =
-      optional_member<double>(golden.json, "alpha", kCaseFile).value_or(encoding.alpha);
+  encoding.alpha = optional_member<double>(golden, "alpha").value_or(encoding.alpha);
   const auto rows = [&](const std::vector<std::int64_t>& positions) {
     std::vector<float> values(positions.size() * static_cast<std::size_t>(encoding.rows.dim));
     encodings::hierarchical_rows(encoding, positions, values.data());

@@ -20,7 +20,7 @@ using Lengths = std::vector<std::optional<std::int64_t>>;
 
 Lengths lengths_of(const Case& golden) {
   Lengths lengths;
-  for (const json& length : member<json>(golden.json, "seq_lens", "case.json")) {
+  for (const json& length : member<json>(golden, "seq_lens")) {
     lengths.push_back(length.is_null() ? std::nullopt : std::optional(length.get<std::int64_t>()));
   }
   return lengths;
@@ -32,9 +32,8 @@ void check_set(const config::LayerGroup& group, const json& set, const Lengths& 
   const auto name = optional_member<std::string>(set, "inv_freq", where);
   if (!group.rope || !name) {
     if (group.rope.has_value() != name.has_value()) {
-      throw Error(ErrorCode::invalid_argument,
-                  message(where, name ? ": the layer must rotate, but it has no rotation"
-                                      : ": the layer must have no rotation, but it rotates"));
+      refuse(message(where, name ? ": the layer must rotate, but it has no rotation"
+                                 : ": the layer must have no rotation, but it rotates"));
     }
     return;
   }
@@ -56,10 +55,10 @@ void check_set(const config::LayerGroup& group, const json& set, const Lengths& 
 
 void rope_freqs(const Case& golden, Comparison& comparison) {
   const Lengths lengths = lengths_of(golden);
-  const auto configs = member<json>(golden.json, "configs", "case.json");
-  const auto sets = member<std::vector<json>>(golden.json, "sets", "case.json");
+  const auto configs = member<json>(golden, "configs");
+  const auto sets = member<std::vector<json>>(golden, "sets");
   if (configs.empty() || sets.empty()) {
-    throw Error(ErrorCode::invalid_argument, "case.json: 'configs' or 'sets' is empty");
+    refuse("case.json: 'configs' or 'sets' is empty");
   }
   for (const io::JsonMember* const form : configs.sorted_items()) {
     const auto file = member<std::string>(configs, form->key.c_str(), "case.json: configs");

@@ -15,8 +15,8 @@ namespace {
 attention::FeatureMap features_of(const std::string& name) {
   if (name == "elu+1") return attention::FeatureMap::elu_plus_one;
   if (name == "softmax_exp") return attention::FeatureMap::softmax_exp;
-  throw Error(ErrorCode::unsupported,
-              message(kCaseFile, ": 'feature_map' must be elu+1 or softmax_exp, got ", name));
+  refuse(ErrorCode::unsupported,
+         message(kCaseFile, ": 'feature_map' must be elu+1 or softmax_exp, got ", name));
 }
 
 core::Rotary rotary_of_case(const Case& golden, const encodings::AttentionShape& shape) {
@@ -27,10 +27,9 @@ core::Rotary rotary_of_case(const Case& golden, const encodings::AttentionShape&
 
 attention::LinearOptions options_of(const Case& golden) {
   attention::LinearOptions options;
-  options.causality = member<bool>(golden.json, "causal", kCaseFile)
-                          ? attention::Causality::bottom_right
-                          : attention::Causality::none;
-  options.features = features_of(member<std::string>(golden.json, "feature_map", kCaseFile));
+  options.causality = member<bool>(golden, "causal") ? attention::Causality::bottom_right
+                                                     : attention::Causality::none;
+  options.features = features_of(member<std::string>(golden, "feature_map"));
   return options;
 }
 

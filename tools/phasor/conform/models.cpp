@@ -138,7 +138,7 @@ void compare_padded(Decoder& decoder, const Case& golden, Comparison& comparison
 }
 
 void compare_decoder(const Case& golden, Comparison& comparison) {
-  const auto folder = member<std::string>(golden.json, "model_dir", "case.json");
+  const auto folder = member<std::string>(golden, "model_dir");
   Decoder decoder = Decoder::load(golden.directory / folder).value_or_throw();
   compare_single(decoder, golden, "", comparison);
   compare_padded(decoder, golden, comparison);

@@ -34,10 +34,9 @@ Attributes attributes_of(const Case& golden) {
                                         ? &attributes.rotary_embedding_dim
                                         : nullptr;
     if (member_of == nullptr) {
-      throw Error(
-          ErrorCode::unsupported,
-          message("attributes: must be interleaved, num_heads or rotary_embedding_dim, got ",
-                  name));
+      refuse(ErrorCode::unsupported,
+             message("attributes: must be interleaved, num_heads or rotary_embedding_dim, got ",
+                     name));
     }
     *member_of = member<std::int64_t>(*given, name.c_str(), "attributes");
   }
@@ -52,15 +51,15 @@ core::HeadsView heads_of_input(io::NpyArray& input, const Attributes& attributes
     view = core::heads_first_view(input.as<float>(), shape[0], shape[1], shape[2], shape[3]);
   } else if (shape.size() == 3) {
     if (attributes.num_heads < 1 || shape[2] % attributes.num_heads != 0) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("attributes: num_heads must divide the ", shape[2],
-                          " features of a 3-D input, got ", attributes.num_heads));
+      refuse(ErrorCode::shape_mismatch,
+             message("attributes: num_heads must divide the ", shape[2],
+                     " features of a 3-D input, got ", attributes.num_heads));
     }
     view = core::heads_view(input.as<float>(), shape[0], shape[1], attributes.num_heads,
                             shape[2] / attributes.num_heads);
   } else {
-    throw Error(ErrorCode::shape_mismatch,
-                message("input: must have 3 or 4 axes, got the shape ", core::shape_text(shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message("input: must have 3 or 4 axes, got the shape ", core::shape_text(shape)));
   }
   view.data = input.bytes.data();
   view.dtype = io::dtype_of(input, "input").value_or_throw();
@@ -71,8 +70,8 @@ core::HeadsView heads_of_input(io::NpyArray& input, const Attributes& attributes
 std::vector<float> rows_of(const CaseArray& cache, std::int64_t pairs, const std::string& name) {
   const std::int64_t width = cache.data.shape.empty() ? 0 : cache.data.shape.back();
   if (width < pairs) {
-    throw Error(ErrorCode::shape_mismatch,
-                message(name, ": must have ", pairs, " pairs per row, got ", width));
+    refuse(ErrorCode::shape_mismatch,
+           message(name, ": must have ", pairs, " pairs per row, got ", width));
   }
   const std::vector<double> values = io::to_doubles(cache.data).value_or_throw();
   std::vector<float> rows;
@@ -91,19 +90,19 @@ std::vector<std::int64_t> positions_of(const Case& golden, const core::HeadsView
   if (golden.inputs.contains("position_ids")) {
     const CaseArray& ids = golden.input("position_ids");
     if (ids.data.shape != Shape{view.batch, view.tokens}) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message("position_ids: must have the shape ",
-                          core::shape_text(std::array{view.batch, view.tokens}), ", got ",
-                          core::shape_text(ids.data.shape)));
+      refuse(ErrorCode::shape_mismatch,
+             message("position_ids: must have the shape ",
+                     core::shape_text(std::array{view.batch, view.tokens}), ", got ",
+                     core::shape_text(ids.data.shape)));
     }
     return io::to_integers(ids.data).value_or_throw();
   }
   // Without ids the cache has one row for every token of every batch row.
   if (cache.data.shape.size() != 3 || cache.data.shape[0] != view.batch ||
       cache.data.shape[1] != view.tokens) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("cos_cache: must have a row for each of ", view.batch, " x ", view.tokens,
-                        " tokens without position_ids, got ", core::shape_text(cache.data.shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message("cos_cache: must have a row for each of ", view.batch, " x ", view.tokens,
+                   " tokens without position_ids, got ", core::shape_text(cache.data.shape)));
   }
   std::vector<std::int64_t> rows(static_cast<std::size_t>(view.batch * view.tokens));
   std::iota(rows.begin(), rows.end(), 0);

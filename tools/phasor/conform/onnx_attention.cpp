@@ -12,7 +12,6 @@
 #include "conform/attend.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
-#include "phasor/attention/plan.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
@@ -50,10 +49,10 @@ AttentionAttributes attention_attributes(const Case& golden) {
                                     : name == "softmax_precision" ? &attributes.softmax_precision
                                                                   : nullptr;
     if (member_of == nullptr) {
-      throw Error(ErrorCode::unsupported,
-                  message("attributes: must be is_causal, q_num_heads, kv_num_heads, "
-                          "qk_matmul_output_mode, scale, softcap or softmax_precision, got ",
-                          name));
+      refuse(ErrorCode::unsupported,
+             message("attributes: must be is_causal, q_num_heads, kv_num_heads, "
+                     "qk_matmul_output_mode, scale, softcap or softmax_precision, got ",
+                     name));
     }
     *member_of = member<std::int64_t>(*given, name.c_str(), "attributes");
   }
@@ -68,14 +67,13 @@ core::HeadsView view_of(io::NpyArray& array, std::int64_t heads, const std::stri
     view = core::heads_first_view(array.as<float>(), shape[0], shape[1], shape[2], shape[3]);
   } else if (shape.size() == 3) {
     if (heads < 1 || shape[2] % heads != 0) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message(name, ": the number of heads must divide the ", shape[2],
-                          " features of a 3-D input, got ", heads));
+      refuse(ErrorCode::shape_mismatch, message(name, ": the number of heads must divide the ",
+                                                shape[2], " features of a 3-D input, got ", heads));
     }
     view = core::heads_view(array.as<float>(), shape[0], shape[1], heads, shape[2] / heads);
   } else {
-    throw Error(ErrorCode::shape_mismatch,
-                message(name, ": must have 3 or 4 axes, got the shape ", core::shape_text(shape)));
+    refuse(ErrorCode::shape_mismatch,
+           message(name, ": must have 3 or 4 axes, got the shape ", core::shape_text(shape)));
   }
   view.data = array.bytes.data();
   view.dtype = io::dtype_of(array, name).value_or_throw();
@@ -92,10 +90,10 @@ io::NpyArray joined(const Case& golden, const std::string& past_name, const core
     const std::vector<std::int64_t>& shape = past.shape;
     if (shape.size() != 4 || shape[0] != fresh.batch || shape[1] != fresh.heads ||
         shape[3] != fresh.head_dim || past.type != type) {
-      throw Error(ErrorCode::shape_mismatch,
-                  message(past_name, ": must be ", io::name_of(type), " of the shape [",
-                          fresh.batch, ", ", fresh.heads, ", past, ", fresh.head_dim, "], got ",
-                          io::name_of(past.type), " ", core::shape_text(shape)));
+      refuse(ErrorCode::shape_mismatch,
+             message(past_name, ": must be ", io::name_of(type), " of the shape [", fresh.batch,
+                     ", ", fresh.heads, ", past, ", fresh.head_dim, "], got ",
+                     io::name_of(past.type), " ", core::shape_text(shape)));
     }
     past_tokens = shape[2];
   }
@@ -192,8 +190,8 @@ const std::vector<float>& fourth_output(std::int64_t mode, const Attended& atten
     case 3:
       return attended.probabilities;
     default:
-      throw Error(ErrorCode::unsupported,
-                  message("attributes: qk_matmul_output_mode must be 0 to 3, got ", mode));
+      refuse(ErrorCode::unsupported,
+             message("attributes: qk_matmul_output_mode must be 0 to 3, got ", mode));
   }
 }
 
@@ -221,7 +219,7 @@ void attention_node(const Case& golden, Comparison& comparison) {
   const core::HeadsView k = view_of(keys, 0, "present_key");
   const core::HeadsView v = view_of(values, 0, "present_value");
 
-  const encodings::AttentionShape shape = attention::attention_shape(q, k, v);
+  const encodings::AttentionShape shape = encodings::attention_shape(q, k, v);
   attention::AttentionOptions options;
   options.scale = attributes.scale;
   options.soft_cap = attributes.softcap;

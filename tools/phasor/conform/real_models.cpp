@@ -14,7 +14,7 @@ namespace phasor::tools {
 namespace {
 
 std::filesystem::path gguf_of(const Case& golden) {
-  const auto name = member<std::string>(golden.json, "gguf", "case.json");
+  const auto name = member<std::string>(golden, "gguf");
   if (const auto file = find_model_file(name)) return *file;
   throw CaseUnsupported(message(name,
                                 " is not in PHASOR_MODELS or the cache folder; "
@@ -26,8 +26,8 @@ void compare_gguf(const Case& golden, Comparison& comparison) {
   const std::filesystem::path file = gguf_of(golden);
   const std::unique_ptr<text::Tokenizer> tokenizer = text::read_tokenizer(file).value_or_throw();
   const std::vector<std::int64_t> ids = integers_of(golden.input("input_ids"));
-  if (tokenizer->encode(member<std::string>(golden.json, "text", "case.json")) != ids) {
-    throw Error(ErrorCode::invalid_argument, "input_ids: the tokenizer gave different ids");
+  if (tokenizer->encode(member<std::string>(golden, "text")) != ids) {
+    refuse("input_ids: the tokenizer gave different ids");
   }
   models::Decoder decoder = models::Decoder::load(file).value_or_throw();
   const Greedy result = greedy(decoder, {ids}, golden.outputs.at("generated").data.shape.back());
@@ -41,7 +41,7 @@ void compare_gguf(const Case& golden, Comparison& comparison) {
 void compare_tokenizer(const Case& golden, Comparison& comparison) {
   const std::unique_ptr<text::Tokenizer> tokenizer =
       text::read_tokenizer(gguf_of(golden)).value_or_throw();
-  const auto cases = member<io::Json>(golden.json, "cases", "case.json");
+  const auto cases = member<io::Json>(golden, "cases");
   for (const io::Json& one : cases) {
     const auto text = member<std::string>(one, "text", "case.json");
     const auto expected = member<std::vector<std::int64_t>>(one, "ids", "case.json");

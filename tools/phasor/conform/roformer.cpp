@@ -1,4 +1,4 @@
-// Golden kinds of the RoFormer encoder: whole checkpoints, from ids to hidden states and logits.
+// Golden kinds of RoFormer: whole checkpoints, from ids to hidden states and logits.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@ namespace phasor::tools {
 namespace {
 
 models::RoFormer model_of(const Case& golden) {
-  const auto folder = member<std::string>(golden.json, "model_dir", "case.json");
+  const auto folder = member<std::string>(golden, "model_dir");
   return models::RoFormer::load(golden.directory / folder).value_or_throw();
 }
 
@@ -34,8 +34,8 @@ struct Batch {
 Batch batch_of(const Case& golden, const std::string& ids) {
   const std::vector<std::int64_t>& shape = golden.input(ids).data.shape;
   if (shape.size() != 2) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("inputs.", ids, " must be [batch, seq], got ", shape.size(), " axes"));
+    refuse(ErrorCode::shape_mismatch,
+           message("inputs.", ids, " must be [batch, seq], got ", shape.size(), " axes"));
   }
   return {shape[0], shape[1], integers_of(golden, ids), {}, {}};
 }
@@ -65,9 +65,8 @@ void require_slots(const Case& golden, const Batch& batch) {
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const std::int64_t slot = static_cast<std::int64_t>(i) % batch.tokens;
     if (positions[i] == slot) continue;
-    throw Error(ErrorCode::invalid_argument,
-                message("inputs.padded_position_ids must be slot numbers, got ", positions[i],
-                        " at slot ", slot));
+    refuse(message("inputs.padded_position_ids must be slot numbers, got ", positions[i],
+                   " at slot ", slot));
   }
 }
 
@@ -83,11 +82,11 @@ void model_roformer(const Case& golden, Comparison& comparison) {
                    {{whole.last_hidden_state.begin(), whole.last_hidden_state.end()},
                     {batch.tokens, hidden},
                     {}});
-  const bool has_logits = model.facts().head == models::RoFormerHead::masked_lm;
+  const bool has_logits = model.facts().has_logits_per_token();
   if (has_logits) {
-    comparison.result(
-        "logits",
-        {{whole.logits.begin(), whole.logits.end()}, {batch.tokens, model.facts().vocabulary}, {}});
+    comparison.result("logits", {{whole.logits.begin(), whole.logits.end()},
+                                 {batch.tokens, model.facts().logit_columns()},
+                                 {}});
   }
   Batch padded = batch_of(golden, "padded_input_ids");
   read_mask(golden, "padded_attention_mask", padded);

@@ -61,8 +61,7 @@ std::vector<Plan> plan_rotations(const Case& golden, core::Direction direction) 
                      is_key(input) ? core::Role::key : core::Role::query});
   }
   if (plans.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                message(kCaseFile, ": no input is the source of an expected result"));
+    refuse(message(kCaseFile, ": no input is the source of an expected result"));
   }
   return plans;
 }
@@ -125,9 +124,9 @@ Computed scores_of(CaseArray q, CaseArray k) {
   const core::HeadsView a = heads_of(q, "q_out");
   const core::HeadsView b = heads_of(k, "k_out");
   if (b.heads == 0 || a.heads % b.heads != 0 || a.batch != b.batch || a.head_dim != b.head_dim) {
-    throw Error(ErrorCode::shape_mismatch,
-                message("scores: query heads must be a multiple of key heads, got ", a.heads,
-                        " and ", b.heads));
+    refuse(ErrorCode::shape_mismatch,
+           message("scores: query heads must be a multiple of key heads, got ", a.heads, " and ",
+                   b.heads));
   }
   Computed scores;
   const bool batched = std::find(q.dims.begin(), q.dims.end(), "batch") != q.dims.end();

@@ -23,8 +23,8 @@ constexpr double kRoFormerBase = 10000.0;
 
 [[noreturn]] void disagree(const std::string& where, const std::string& what,
                            const std::string& expected, const std::string& got) {
-  throw Error(ErrorCode::invalid_argument, message(where, ": ", what, " must be the case's ",
-                                                   expected, ", got ", got, " from its config"));
+  refuse(message(where, ": ", what, " must be the case's ", expected, ", got ", got,
+                 " from its config"));
 }
 
 // rope_parameters with a head width, as the cases of re-rotation and gradients give them: no
@@ -74,11 +74,11 @@ void settle_layout(const json& description, RopeSpec& spec, const std::string& w
   if (!name) return;
   const std::optional<core::PairLayout> layout = core::pair_layout_of(*name);
   if (!layout) {
-    throw Error(ErrorCode::unsupported,
-                message(where,
-                        ": 'layout' must be interleaved, half, interleaved_to_half, "
-                        "axes_concat_then_half or axis_per_half_head, got ",
-                        *name));
+    refuse(ErrorCode::unsupported,
+           message(where,
+                   ": 'layout' must be interleaved, half, interleaved_to_half, "
+                   "axes_concat_then_half or axis_per_half_head, got ",
+                   *name));
   }
   if (spec.layout && *spec.layout != *layout) {
     disagree(where, "layout", *name, std::string(core::name_of(*spec.layout)));
@@ -126,7 +126,7 @@ RopeSpec spec_of_config(const json& config, const std::string& layer_type,
   const config::ModelConfig model = config::parse_config(config.dump(), where).value_or_throw();
   config::LayerGroup group = config::select_layer(model, layer_type).value_or_throw();
   if (!group.rope) {
-    throw Error(ErrorCode::unsupported, message(where, ": the layer has no rotation"));
+    refuse(ErrorCode::unsupported, message(where, ": the layer has no rotation"));
   }
   return std::move(*group.rope);
 }
@@ -135,7 +135,8 @@ RopeSpec spec_of(const json& description, const std::string& where) {
   const auto found = description.find("config");
   const json config = found == description.end() ? description : *found;
   RopeSpec spec;
-  if (found != description.end() && (config.contains("model_type") || config.contains("base"))) {
+  if (found != description.end() && (config.contains("model_type") || config.contains("base") ||
+                                     config.contains("frequencies"))) {
     spec = spec_of_config(
         config, optional_member<std::string>(description, "layer_type", where).value_or(""),
         where + ".config");
@@ -154,7 +155,7 @@ RopeSpec spec_of(const json& description, const std::string& where) {
 
 core::Positions case_positions(const CaseArray& array, const std::string& name,
                                const RopeSpec& spec, std::int64_t batch, std::int64_t tokens) {
-  const int rows = position_axes(spec);
+  const int rows = encodings::axis_count(spec.axes);
   const std::vector<std::int64_t>& shape = array.data.shape;
   std::vector<std::string> dims = array.dims;
   if (dims.empty()) {
@@ -183,16 +184,14 @@ core::Positions case_positions(const CaseArray& array, const std::string& name,
     stride *= shape[at];
   }
   if (!fits || !has_tokens) {
-    throw Error(
-        ErrorCode::shape_mismatch,
-        fmt::format("{}: positions must be for {} axes, {} batch rows and {} tokens, got the "
-                    "shape {}",
-                    name, rows, batch, tokens, core::shape_text(shape)));
+    refuse(ErrorCode::shape_mismatch,
+           fmt::format("{}: positions must be for {} axes, {} batch rows and {} tokens, got the "
+                       "shape {}",
+                       name, rows, batch, tokens, core::shape_text(shape)));
   }
   const std::vector<double> values = io::to_doubles(array.data).value_or_throw();
-  const int axes = encodings::resolve_frequencies(spec).axis_count();
   const auto spread = [&](auto numbers) {
-    for (int axis = 0; axis < axes; ++axis) {
+    for (int axis = 0; axis < rows; ++axis) {
       for (std::int64_t row = 0; row < batch; ++row) {
         for (std::int64_t token = 0; token < tokens; ++token) {
           const std::int64_t at = axis * axis_stride + row * batch_stride + token * token_stride;
@@ -202,7 +201,7 @@ core::Positions case_positions(const CaseArray& array, const std::string& name,
       }
     }
     return core::positions_of_shape(std::move(numbers),
-                                    std::array{std::int64_t{axes}, batch, tokens});
+                                    std::array{std::int64_t{rows}, batch, tokens});
   };
   // Integers are below 2^53, which to_doubles has checked: the conversion is exact.
   return io::is_integer(array.data.type) ? spread(std::vector<std::int64_t>())

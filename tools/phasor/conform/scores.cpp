@@ -10,7 +10,7 @@
 #include "conform/attend.hpp"
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
-#include "phasor/encodings/absolute.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -35,11 +35,11 @@ void attend_case(const Case& golden, Comparison& comparison, const std::string& 
   const encodings::ScoreTerms terms =
       terms_of(golden, encoding_of(golden, encoding_name, shape), shape);
   AttentionOptions options;
-  options.causality = optional_member<bool>(golden.json, "causal", kCaseFile)
+  options.causality = optional_member<bool>(golden, "causal")
                               .value_or(causality == attention::Causality::bottom_right)
                           ? attention::Causality::bottom_right
                           : attention::Causality::none;
-  options.window = optional_member<std::int64_t>(golden.json, "window", kCaseFile);
+  options.window = optional_member<std::int64_t>(golden, "window");
   std::optional<CaseMask> mask;
   if (golden.inputs.contains("mask")) {
     mask.emplace(golden.input("mask"), "mask", shape, heads.q().batch);
@@ -71,11 +71,11 @@ std::vector<double> first_scores(const encodings::ScoreTerms& terms, const CaseH
 void t5_attention(const Case& golden, Comparison& comparison) {
   const CaseHeads heads(golden, "q", "k", "v");
   const encodings::AttentionShape shape = heads.shape();
-  const auto past = optional_member<std::int64_t>(golden.json, "past", kCaseFile);
+  const auto past = optional_member<std::int64_t>(golden, "past");
   if (past && *past != shape.key_tokens - shape.query_tokens) {
-    throw Error(ErrorCode::unsupported,
-                message(kCaseFile, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,
-                        " keys before the first query, got ", *past));
+    refuse(ErrorCode::unsupported,
+           message(kCaseFile, ": 'past' must be the ", shape.key_tokens - shape.query_tokens,
+                   " keys before the first query, got ", *past));
   }
   attend_case(golden, comparison, "t5", attention::Causality::none);
   if (expects(golden, "position_bias")) {
@@ -228,8 +228,7 @@ struct Segments {
 
 Segments segments_of(const CaseArray& array) {
   if (array.dims.empty() || array.dims.back() != "segment" || array.data.shape.back() != 2) {
-    throw Error(ErrorCode::unsupported,
-                "seg_mat: the last of 'dims' must be segment, with length 2");
+    refuse(ErrorCode::unsupported, "seg_mat: the last of 'dims' must be segment, with length 2");
   }
   CaseArray pairs = array;
   pairs.data.shape.back() = 1;
@@ -333,6 +332,7 @@ void add_score_kinds(Kinds& kinds) {
     };
   };
   add("alibi_attention", "alibi", attention::Causality::bottom_right);
+  add("kerple_attention", "kerple", attention::Causality::none);
   add("shaw_relative_kv", "shaw", attention::Causality::none);
   add("shaw_relative_key", "shaw", attention::Causality::none);
   add("bert_relative", "bert_relative", attention::Causality::none);

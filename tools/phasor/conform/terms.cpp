@@ -50,9 +50,9 @@ CaseEncoding xpos(const Case& golden, const encodings::AttentionShape& shape) {
   description["head_dim"] = shape.head_dim;
   encodings::RopeSpec spec = spec_of(description, std::string(kCaseFile));
   encodings::Xpos growth;
-  growth.scale_base = member<double>(golden.json, "scale_base", kCaseFile);
-  growth.gamma = member<double>(golden.json, "gamma", kCaseFile);
-  growth.centre = member<double>(golden.json, "centre", kCaseFile);
+  growth.scale_base = member<double>(golden, "scale_base");
+  growth.gamma = member<double>(golden, "gamma");
+  growth.centre = member<double>(golden, "centre");
   spec.xpos = growth;
   return {std::move(spec), {}};
 }
@@ -60,14 +60,13 @@ CaseEncoding xpos(const Case& golden, const encodings::AttentionShape& shape) {
 encodings::T5 buckets_of(const Case& golden, const std::string& table) {
   encodings::T5 t5;
   t5.bias = table_input(golden, table);
-  const auto stated = optional_member<std::int64_t>(golden.json, "num_buckets", kCaseFile);
+  const auto stated = optional_member<std::int64_t>(golden, "num_buckets");
   if (stated && *stated != t5.bias.rows) {
-    throw Error(ErrorCode::shape_mismatch, message(table, ": must have ", *stated,
-                                                   " buckets as in the case, got ", t5.bias.rows));
+    refuse(ErrorCode::shape_mismatch,
+           message(table, ": must have ", *stated, " buckets as in the case, got ", t5.bias.rows));
   }
-  t5.max_distance = optional_member<std::int64_t>(golden.json, "max_distance", kCaseFile)
-                        .value_or(t5.max_distance);
-  const bool both = optional_member<bool>(golden.json, "bidirectional", kCaseFile).value_or(true);
+  t5.max_distance = optional_member<std::int64_t>(golden, "max_distance").value_or(t5.max_distance);
+  const bool both = optional_member<bool>(golden, "bidirectional").value_or(true);
   t5.range = both ? encodings::BucketRange::bidirectional : encodings::BucketRange::past_only;
   return t5;
 }
@@ -79,17 +78,22 @@ CaseEncoding t5(const Case& golden, const encodings::AttentionShape& /*shape*/) 
 
 CaseEncoding alibi(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::Alibi alibi;
-  alibi.max_bias =
-      optional_member<double>(golden.json, "alibi_bias_max", kCaseFile).value_or(alibi.max_bias);
+  alibi.max_bias = optional_member<double>(golden, "alibi_bias_max").value_or(alibi.max_bias);
   return {alibi, {}};
+}
+
+// r1 and r2 are in no term: the rows of the bias are computed from them.
+CaseEncoding kerple(const Case& golden, const encodings::AttentionShape& /*shape*/) {
+  return {encodings::Kerple{table_input(golden, "r1"), table_input(golden, "r2")},
+          {{"r1", {}}, {"r2", {}}}};
 }
 
 CaseEncoding shaw(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::Shaw shaw;
   CaseEncoding result;
-  const auto clip = optional_member<std::int64_t>(golden.json, "clip", kCaseFile);
-  shaw.left = clip ? *clip : member<std::int64_t>(golden.json, "left", kCaseFile);
-  shaw.right = clip ? *clip : member<std::int64_t>(golden.json, "right", kCaseFile);
+  const auto clip = optional_member<std::int64_t>(golden, "clip");
+  shaw.left = clip ? *clip : member<std::int64_t>(golden, "left");
+  shaw.right = clip ? *clip : member<std::int64_t>(golden, "right");
   const std::string keys = present(golden, {"rel_k", "distance_embedding"});
   const std::string values = present(golden, {"rel_v"});
   if (!keys.empty()) {
@@ -107,17 +111,17 @@ CaseEncoding shaw(const Case& golden, const encodings::AttentionShape& /*shape*/
 CaseEncoding bert_relative(const Case& golden, const encodings::AttentionShape& /*shape*/) {
   encodings::BertRelative bert;
   bert.rows = table_input(golden, "distance_embedding");
-  bert.max_positions = member<std::int64_t>(golden.json, "max_position_embeddings", kCaseFile);
+  bert.max_positions = member<std::int64_t>(golden, "max_position_embeddings");
   TrainedInput trained{"distance_embedding", {&ScoreTermGradients::query_rows}};
-  const auto kind = member<std::string>(golden.json, "position_embedding_type", kCaseFile);
+  const auto kind = member<std::string>(golden, "position_embedding_type");
   if (kind == "relative_key_query") {
     bert.kind = encodings::BertRelative::Kind::key_query;
     trained.terms.push_back(&ScoreTermGradients::key_rows);
   } else if (kind != "relative_key") {
-    throw Error(ErrorCode::unsupported, message(kCaseFile,
-                                                ": 'position_embedding_type' must be relative_key "
-                                                "or relative_key_query, got ",
-                                                kind));
+    refuse(ErrorCode::unsupported, message(kCaseFile,
+                                           ": 'position_embedding_type' must be relative_key "
+                                           "or relative_key_query, got ",
+                                           kind));
   }
   return {bert, {std::move(trained)}};
 }
@@ -154,12 +158,9 @@ CaseEncoding deberta(const Case& golden, Deberta::Version version) {
   Deberta deberta;
   CaseEncoding result;
   deberta.version = version;
-  deberta.max_relative_positions =
-      member<std::int64_t>(golden.json, "max_relative_positions", kCaseFile);
-  deberta.position_buckets =
-      optional_member<std::int64_t>(golden.json, "position_buckets", kCaseFile).value_or(0);
-  for (const auto& type :
-       member<std::vector<std::string>>(golden.json, "pos_att_type", kCaseFile)) {
+  deberta.max_relative_positions = member<std::int64_t>(golden, "max_relative_positions");
+  deberta.position_buckets = optional_member<std::int64_t>(golden, "position_buckets").value_or(0);
+  for (const auto& type : member<std::vector<std::string>>(golden, "pos_att_type")) {
     if (type == "c2p") {
       deberta.keys = table_input(golden, "pos_k");
       result.trained.push_back({"pos_k", {&ScoreTermGradients::query_rows}});
@@ -167,8 +168,8 @@ CaseEncoding deberta(const Case& golden, Deberta::Version version) {
       deberta.queries = table_input(golden, "pos_q");
       result.trained.push_back({"pos_q", {&ScoreTermGradients::key_rows}});
     } else {
-      throw Error(ErrorCode::unsupported,
-                  message(kCaseFile, ": 'pos_att_type' must be of c2p and p2c, got ", type));
+      refuse(ErrorCode::unsupported,
+             message(kCaseFile, ": 'pos_att_type' must be of c2p and p2c, got ", type));
     }
   }
   result.encoding = deberta;
@@ -184,12 +185,12 @@ CaseEncoding tupe(const Case& golden, const encodings::AttentionShape& /*shape*/
   result.trained = {{"pos_q", {&ScoreTermGradients::extra_query}},
                     {"pos_k", {&ScoreTermGradients::extra_key}}};
   const bool given = golden.inputs.contains("bias_table");
-  if (optional_member<bool>(golden.json, "relative_bias", kCaseFile).value_or(given)) {
+  if (optional_member<bool>(golden, "relative_bias").value_or(given)) {
     tupe.bias = buckets_of(golden, "bias_table");
     result.trained.push_back({"bias_table", {&ScoreTermGradients::bias}});
   }
   const bool untied = golden.inputs.contains("theta1");
-  if (optional_member<bool>(golden.json, "reset_cls", kCaseFile).value_or(untied)) {
+  if (optional_member<bool>(golden, "reset_cls").value_or(untied)) {
     tupe.first_row = table_input(golden, "theta1", {"head"});
     tupe.first_column = table_input(golden, "theta2", {"head"});
     result.trained.push_back({"theta1", {&ScoreTermGradients::first_row}});
@@ -209,11 +210,11 @@ Table table_of(const CaseArray& array, const std::string& name,
   const bool dim_inside = std::find(dims.begin(), dims.end(), "dim") != dims.end();
   if (array.data.type != io::NpyType::f32 || dims.size() != shape.size() || dims.empty() ||
       std::count_if(dims.begin(), dims.end(), other) > 1 || (dim_inside && dims.back() != "dim")) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: must be a float32 table of head, one axis of rows and dim, got {} "
-                            "[{}] of shape {}",
-                            name, io::name_of(array.data.type), fmt::join(dims, ", "),
-                            core::shape_text(shape)));
+    refuse(ErrorCode::unsupported,
+           fmt::format("{}: must be a float32 table of head, one axis of rows and dim, got {} "
+                       "[{}] of shape {}",
+                       name, io::name_of(array.data.type), fmt::join(dims, ", "),
+                       core::shape_text(shape)));
   }
   Table table;
   table.data = array.data.as<float>();
@@ -249,6 +250,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
       {"xpos", xpos},
       {"t5", t5},
       {"alibi", alibi},
+      {"kerple", kerple},
       {"shaw", shaw},
       {"bert_relative", bert_relative},
       {"transformer_xl", transformer_xl},
@@ -259,7 +261,7 @@ CaseEncoding encoding_of(const Case& golden, const std::string& name,
   };
   const auto found = kMakers.find(name);
   if (found == kMakers.end()) {
-    throw Error(ErrorCode::unsupported, message(kCaseFile, ": unknown 'encoding' ", name));
+    refuse(ErrorCode::unsupported, message(kCaseFile, ": unknown 'encoding' ", name));
   }
   return found->second(golden, shape);
 }

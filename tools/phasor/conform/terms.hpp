@@ -20,7 +20,8 @@ namespace phasor::tools {
 [[nodiscard]] encodings::Table table_of(const CaseArray& array, const std::string& name,
                                         const std::vector<std::string>& dims = {});
 
-// An input with a gradient, and the terms of the score that it takes part in.
+// An input with a gradient, and the terms of the score that it is a table of; none for KERPLE, whose
+// rows are computed from its inputs.
 struct TrainedInput {
   std::string input;
   std::vector<encodings::TableGradient encodings::ScoreTermGradients::*> terms;
@@ -34,7 +35,7 @@ struct CaseEncoding {
   Scale scale = Scale::factor;
 };
 
-// `name` is one of none, rope, xpos, t5, alibi, shaw, bert_relative, transformer_xl,
+// `name` is one of none, rope, xpos, t5, alibi, kerple, shaw, bert_relative, transformer_xl,
 // conformer_relative, deberta_v1, deberta_v2 and tupe. Tables point into `golden`.
 //
 // throws   Error: unknown name, a missing table or key, sizes that contradict each other

@@ -1,4 +1,5 @@
-"""Checks ONNX models against Phasor: the nodes RotaryEmbedding (opset 23) and Attention (opsets 23 to 25).
+"""Checks ONNX models against Phasor: the nodes RotaryEmbedding (opset 23) and Attention (opsets 23 to 25), and those of
+ONNX Runtime, com.microsoft: RotaryEmbedding, MultiHeadAttention and GroupQueryAttention.
 
     report = phasor.onnx.check("model.onnx", {"x": x})
     print(report)

@@ -11,7 +11,9 @@ import onnx.backend.base
 import onnx.numpy_helper
 
 from .._core import Error
-from .nodes import Array, is_ours, run_node
+from .arguments import Array
+from .microsoft import DOMAIN
+from .nodes import OPERATOR_NAMES, is_ours, run_node
 
 
 class BackendRep(onnx.backend.base.BackendRep):
@@ -41,7 +43,7 @@ class BackendRep(onnx.backend.base.BackendRep):
 
 
 class Backend(onnx.backend.base.Backend):
-    """Runs models of one RotaryEmbedding or Attention node; other models are not supported."""
+    """Runs models of one node that rotates or attends (nodes.py); other models are not supported."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -55,7 +57,7 @@ class Backend(onnx.backend.base.Backend):
             raise Error(f"onnx: the device must be CPU, got {device}")
         if not cls.is_compatible(model, device):
             operators = ", ".join(node.op_type for node in model.graph.node) or "no node"
-            raise Error(f"onnx: the model must be one RotaryEmbedding or Attention node, got {operators}")
+            raise Error(f"onnx: the model must be one node of {OPERATOR_NAMES}, got {operators}")
         return BackendRep(model)
 
     @classmethod
@@ -68,7 +70,8 @@ class Backend(onnx.backend.base.Backend):
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """One node's outputs; None is a missing optional input."""
-        super().run_node(node, inputs, device, outputs_info, **kwargs)
+        if node.domain != DOMAIN:  # whose schemas ONNX does not have
+            super().run_node(node, inputs, device, outputs_info, **kwargs)
         several = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         return tuple(run_node(node, [None if value is None else np.asarray(value) for value in several]))
 

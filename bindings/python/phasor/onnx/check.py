@@ -1,4 +1,4 @@
-"""Checks a whole ONNX model against Phasor: every RotaryEmbedding and Attention node, on the inputs that reach it."""
+"""Checks a whole ONNX model against Phasor: every node that rotates or attends, on the inputs that reach it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import onnx.numpy_helper
 import onnx.reference
 
 from .._core import Error
-from .nodes import Array, is_ours, run_node
+from .arguments import Array
+from .microsoft import DOMAIN
+from .nodes import OPERATOR_NAMES, is_ours, run_node
 
 Engine = Literal["reference", "onnxruntime"]
 
@@ -62,11 +64,11 @@ class Report:
 
     def __str__(self) -> str:
         names = max(4, *(len(node.name) for node in self.nodes))
-        lines = [f"{'node':{names}}  {'operator':15}  {'difference':>10}  {'tolerance':>9}"]
+        lines = [f"{'node':{names}}  {'operator':19}  {'difference':>10}  {'tolerance':>9}"]
         for node in self.nodes:
             verdict = "agrees" if node.agrees else f"refused: {node.refused}" if node.refused else "DIFFERS"
             lines.append(
-                f"{node.name:{names}}  {node.op:15}  {node.difference:10.2e}  {node.tolerance:9.1e}  {verdict}"
+                f"{node.name:{names}}  {node.op:19}  {node.difference:10.2e}  {node.tolerance:9.1e}  {verdict}"
             )
         agreed = sum(node.agrees for node in self.nodes)
         lines.append(f"{agreed} of {len(self.nodes)} nodes agree with {self.engine}")
@@ -124,9 +126,12 @@ def _values(model: onnx.ModelProto, feeds: Mapping[str, Array], names: set[str],
 
 
 def _difference(ours: Array, theirs: Array) -> float:
-    """The largest |ours - theirs|; equal infinities agree, and two NaNs do."""
+    """The largest |ours - theirs|; equal infinities agree, and two NaNs do. What is masked in ours is not compared."""
     if ours.shape != theirs.shape:
         return float("inf")
+    if isinstance(ours, np.ma.MaskedArray):
+        compared = ~np.ma.getmaskarray(ours)
+        ours, theirs = ours.data[compared], theirs[compared]
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
@@ -164,8 +169,9 @@ def check(
     tolerance: float | None = None,
     engine: Engine = "reference",
 ) -> Report:
-    """Runs a model with ONNX's reference evaluator (or onnxruntime), and its RotaryEmbedding and Attention nodes again
-    with Phasor on the inputs that reached them.
+    """Runs a model with ONNX's reference evaluator (or onnxruntime), and its nodes that rotate or attend again with
+    Phasor on the inputs that reached them: RotaryEmbedding and Attention of ONNX, and RotaryEmbedding,
+    MultiHeadAttention and GroupQueryAttention of com.microsoft, which only onnxruntime runs.
 
     inputs maps the graph's inputs to arrays. tolerance is the largest difference that still agrees; None takes one by
     the type of each output (float32: 1e-5 of its largest value). Functions of the model are inlined; a model without
@@ -183,7 +189,9 @@ def check(
         )
     nodes = [node for node in loaded.graph.node if is_ours(node)]
     if not nodes:
-        raise Error("onnx.check: the model has no RotaryEmbedding or Attention node")
+        raise Error(f"onnx.check: the model has no node of {OPERATOR_NAMES}")
+    if engine == "reference" and any(node.domain == DOMAIN for node in nodes):
+        raise Error(f"onnx.check: engine must be onnxruntime for the operators of {DOMAIN}, got reference")
     constants = {tensor.name for tensor in loaded.graph.initializer}
     missing = [value.name for value in loaded.graph.input if value.name not in inputs and value.name not in constants]
     if missing:

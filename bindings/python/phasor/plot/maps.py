@@ -61,11 +61,13 @@ def inner_products(
             "inner_products: the spec must rotate the whole head by one row of positions, got "
             f"rotary_dim {spec.rotary_dim} of {spec.head_dim} and {spec.axes} rows"
         )
+    if spec.base is None:
+        raise Error("inner_products: the spec must have a base, which the sinusoidal rows share, got frequencies")
     if not -1 <= agreement <= 1:
         raise Error(f"inner_products: agreement must be in [-1, 1], got {agreement:g}")
     q, k = (row[0] for row in _queries_and_keys((1, spec.head_dim), agreement, seed))
     rows = _core.sinusoidal(positions, spec.head_dim, base=spec.base, dtype="float64")
-    spec = spec.replace(layout=spec.layout or "half")
+    base, spec = spec.base, spec.replace(layout=spec.layout or "half")
     everywhere = (positions, 1, 1)  # the same vector at every position, one head
     rotated_q = _core.rotate(np.tile(q.astype(np.float64), everywhere), spec, role="query")[:, 0]
     rotated_k = _core.rotate(np.tile(k.astype(np.float64), everywhere), spec, role="key")[:, 0]
@@ -74,7 +76,7 @@ def inner_products(
         ((q + rows) @ (k + rows).T, "added: $(q + p_m) \\cdot (k + p_n)$"),
         (rotated_q @ rotated_k.T, "rotary: $(R_m q) \\cdot (R_n k)$"),
     )
-    heading = title or f"Inner products by position, width {spec.head_dim}, base {spec.base:,.0f}"
+    heading = title or f"Inner products by position, width {spec.head_dim}, base {base:,.0f}"
     figure = new_figure(11.5, 4.0, heading, square=True)
     panels = figure.subplots(1, 3, sharey=True)
     for axes, (values, name) in zip(panels, maps):

@@ -34,7 +34,8 @@ Specs = RopeSpec | Sequence[RopeSpec] | Mapping[str, RopeSpec]
 
 def describe(spec: RopeSpec) -> str:
     """A short label of a spec."""
-    text = f"base {plain_number(spec.base)}, dim {spec.rotary_dim}"
+    text = "listed frequencies" if spec.base is None else f"base {plain_number(spec.base)}"
+    text += f", dim {spec.rotary_dim}"
     scaling = spec.scaling
     kind = scaling.get("type", scaling.get("rope_type", "default"))
     if kind != "default":

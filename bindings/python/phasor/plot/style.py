@@ -80,7 +80,7 @@ def styled(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
 
 
 def new_figure(width: float, height: float, title: str | None = None, *, square: bool = False) -> Figure:
-    """An empty figure of so many inches, outside pyplot's list; `square` for panels that keep their proportions."""
+    """An empty figure of this size in inches, outside pyplot's list; `square` for panels that keep their proportions."""
     figure = Figure(figsize=(width, height), layout="compressed" if square else "constrained")
     if title is not None:
         figure.suptitle(title, x=0.01, ha="left")

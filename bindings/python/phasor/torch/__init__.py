@@ -1,6 +1,6 @@
 """Phasor for PyTorch: gradients, custom ops that torch.compile keeps in one graph, and drop-ins.
 
-rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, with gradients.
+rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, with gradients; cos_sin has tensors.
 phasor.torch.llama, .hf, .flash_attn and .rotary_embedding_torch have the names of each original; patch() replaces the
 rotary part of a transformers model. CPU tensors of bfloat16, float16, float32 and float64.
 """
@@ -14,7 +14,8 @@ except ImportError as error:
 
 from . import flash_attn, hf, llama, rotary_embedding_torch
 from ._attention import attention, linear_attention
-from ._rotate import rotate, rotate_by, rotate_qk
+from ._rotate import cos_sin, rotate, rotate_qk
+from ._rotate_by import rotate_by
 from ._dropins import apply_rotary_emb
 from .hf import PhasorRotaryEmbedding, apply_rotary_pos_emb, rotate_half
 from .llama import precompute_freqs_cis
@@ -27,6 +28,7 @@ __all__ = [
     "apply_rotary_emb",
     "apply_rotary_pos_emb",
     "attention",
+    "cos_sin",
     "flash_attn",
     "hf",
     "linear_attention",

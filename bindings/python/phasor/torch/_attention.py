@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import _core
 from .._core import RopeSpec
 from ._attention_ops import attention_op, linear_attention_op
-from ._common import bare, direct, refusal, require_cpu, require_no_grad, shape_text, spec_text
+from ._common import bare, direct, needs_grad, refusal, require_readable, require_no_grad, shape_text, spec_text
 from ._encodings import flatten, held
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _with_batch(where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
 def _rows(where: str, name: str, positions: Tensor | int | None, tokens: int) -> Tensor | None:
     """Positions as a tensor, which is what an op takes."""
     if positions is None or isinstance(positions, Tensor):
-        require_cpu(where, **{name: positions})
+        require_readable(where, **{name: positions})
         require_no_grad(where, **{name: positions})
         return positions
     return torch.arange(positions, positions + tokens)
@@ -69,7 +69,8 @@ def attention(
     their gradient. Inside torch.compile use specs and dictionaries: the tracer cannot look into a phasor.Encoding.
     First derivatives only: second derivatives are not supported. Masks and positions have no gradient.
     """
-    if direct(q, k, v, mask) and (encoding is None or isinstance(encoding, RopeSpec)):
+    rotates_only = encoding is None or isinstance(encoding, RopeSpec)
+    if rotates_only and direct(q, k, v, mask) and not needs_grad(q, k, v, mask):
         return _core.attention(
             bare(q),
             bare(k),
@@ -93,12 +94,12 @@ def attention(
             angles=angles,
             threads=threads,
         )
-    require_cpu("attention", q=q, k=k, v=v, mask=mask)
+    require_readable("attention", q=q, k=k, v=v, mask=mask)
     require_no_grad("attention", mask=mask)
     q4, k4, v4 = _with_batch("attention", q, k, v)
     tokens = 2 if order == "heads_first" else 1
     flat = flatten("attention", encoding, q.dtype)
-    require_cpu("attention", **{f"table {i}": table for i, table in enumerate(flat.tables)})
+    require_readable("attention", **{f"table {i}": table for i, table in enumerate(flat.tables)})
     arrays = (
         mask,
         key_lengths,
@@ -138,7 +139,7 @@ def linear_attention(
 
     First derivatives only: second derivatives are not supported. For decoding with a state use phasor.linear_attention.
     """
-    if direct(q, k, v):
+    if direct(q, k, v) and not needs_grad(q, k, v):
         return _core.linear_attention(
             bare(q),
             bare(k),
@@ -153,7 +154,7 @@ def linear_attention(
             order=order,
             threads=threads,
         )
-    require_cpu("linear_attention", q=q, k=k, v=v)
+    require_readable("linear_attention", q=q, k=k, v=v)
     q4, k4, v4 = _with_batch("linear_attention", q, k, v)
     tokens = 2 if order == "heads_first" else 1
     out = linear_attention_op(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import Function, forward_ad
 
 from .._core import Error, RopeSpec
 
@@ -32,10 +33,26 @@ def shape_text(tensor: Tensor) -> str:
     return f"[{', '.join(str(int(n)) for n in tensor.shape)}] {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def require_cpu(where: str, **tensors: Tensor | None) -> None:
+def require_readable(where: str, **tensors: Tensor | None) -> None:
+    """Refuses tensors that are not dense or not on the CPU, and forward gradients, which a custom op would drop."""
     for name, tensor in tensors.items():
-        if tensor is not None and tensor.device.type != "cpu":
+        if tensor is None:
+            continue
+        if tensor.device.type != "cpu":
             raise refusal("unsupported", f"{where}: {name} must be on the CPU, got {tensor.device}")
+        if tensor.layout != torch.strided:
+            raise refusal(
+                "unsupported", f"{where}: {name} must be a dense tensor, got the layout {tensor.layout}: call to_dense()"
+            )
+        if forward_ad._current_level >= 0 and _tangent_of(tensor) is not None:
+            raise refusal(
+                "unsupported",
+                f"{where}: {name} is a dual tensor, and forward gradients (jvp) are not supported: use backward()",
+            )
+
+
+def _tangent_of(tensor: Tensor) -> object:
+    return forward_ad.unpack_dual(tensor).tangent  # type: ignore[no-untyped-call]
 
 
 def require_no_grad(where: str, **tensors: Tensor | None) -> None:
@@ -44,27 +61,87 @@ def require_no_grad(where: str, **tensors: Tensor | None) -> None:
             raise refusal("unsupported", f"{where}: {name} requires grad, and has no gradient here: detach() it")
 
 
-def direct(*tensors: Tensor | None) -> bool:
-    """Whether _core can be called without a custom op: plain CPU tensors, no tracing, no gradient needed."""
-    if torch.compiler.is_compiling():
+_is_compiling = torch.compiler.is_compiling
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms_active = torch._C._are_functorch_transforms_active
+_is_tracing = torch._C._is_tracing
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func runs, or forward gradients are computed, in eager mode."""
+    if _is_compiling() or _dispatch_modes() > 0:
         return False
-    grad = torch.is_grad_enabled()
+    return _transforms_active() or forward_ad._current_level >= 0
+
+
+def direct(*tensors: Tensor | None) -> bool:
+    """Whether _core can be called without a custom op: plain CPU tensors, and nothing that follows the calls of torch
+    (a tracer, a dispatch mode, torch.func, forward gradients), which would not see it."""
+    if (
+        _is_compiling()
+        or _dispatch_modes() > 0
+        or _transforms_active()
+        or forward_ad._current_level >= 0
+        or _is_tracing()
+    ):
+        return False
     for tensor in tensors:
-        if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cpu or grad and tensor.requires_grad):
+        if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cpu):
             return False
     return True
 
 
+def needs_grad(*tensors: Tensor | None) -> bool:
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
+
+
+def detached(x: Tensor) -> Tensor:
+    return x.detach() if x.requires_grad else x
+
+
+def applied(function: type[Function], *arguments: object) -> Any:
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
 def bare(tensor: Tensor) -> Tensor:
-    """The tensor detached and contiguous along the last axis: what _core takes."""
+    """The tensor detached and, if it is dense, contiguous along the last axis: what _core takes."""
     tensor = tensor.detach()
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    dense = tensor.layout == torch.strided and not tensor.is_nested
+    return tensor.contiguous() if dense and tensor.stride(-1) != 1 else tensor
 
 
 def room_like(x: Tensor) -> Tensor:
     """An empty tensor of x's shape: in x's memory order if that is contiguous along the last axis, else row-major."""
     room = torch.empty_like(x)
     return room if room.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def spread(x: Tensor, axis: int | None, size: int) -> Tensor:
+    """x with the axis of vmap in front."""
+    return x.expand(size, *x.shape) if axis is None else x.movedim(axis, 0)
+
+
+def folded(x: Tensor, axis: int | None, size: int) -> Tensor:
+    """x [., ., dim] or [batch, ., ., dim] with the axis of vmap made part of the batch."""
+    x = spread(x, axis, size)
+    return x if x.dim() == 4 else x.flatten(0, 1)
+
+
+def without(x: Tensor, axis: int | None) -> list[int]:
+    shape = list(x.shape)
+    if axis is not None:
+        del shape[axis]
+    return shape
+
+
+def exact_or_own(exact: Tensor, kept: Tensor) -> Tensor:
+    """float64: the exact numbers where a module keeps them rounded, else those that were trained, loaded or set."""
+    kept = kept.detach()
+    return torch.where(kept == exact.to(kept.dtype), exact, kept.to(torch.float64))
 
 
 def constant(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .._core import Error, RopeSpec
 from ._common import refusal, spec_text
-from ._rotate import rotate_by
+from ._rotate_by import rotate_by
 from ._rotation_ops import cos_sin_op
 
 _BUFFER = "embed_positions"  # GPT-J's and CodeGen's, one in each layer

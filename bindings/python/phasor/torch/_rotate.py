@@ -1,26 +1,47 @@
-"""Rotation with gradients: phasor.rotate, rotate_qk and rotate_by for tensors that may require grad."""
+"""Rotation with gradients: phasor.rotate and rotate_qk for tensors that may require grad, and cos_sin.
+
+A rotation is linear in x: its backward pass is a rotation too, so derivatives of every order work. In eager mode it is
+an autograd.Function, which costs a few microseconds; what follows the calls of torch (torch.compile, modes) sees a
+custom op with the same gradient.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from .. import _core
 from .._core import RopeSpec
-from ._common import direct, refusal, require_cpu, require_no_grad, spec_text
-from ._rotation_ops import rotate_by_op, rotate_op
+from ._common import (
+    amplitude_of,
+    applied,
+    detached,
+    direct,
+    folded,
+    needs_grad,
+    refusal,
+    require_no_grad,
+    require_readable,
+    spec_of,
+    spec_text,
+    spread,
+    transformed,
+    without,
+)
+from ._rotation_ops import cos_sin_op, rotate_op
 
 if TYPE_CHECKING:
-    from .._core import Angles, Layout, Order
+    from .._core import Angles, Order
 
 Positions: TypeAlias = "Tensor | int | None"
+Choices: TypeAlias = "dict[str, Any]"  # keywords of _core.rotate
 
 
-def _direction(where: str, inverse: bool, transpose: bool) -> str:
-    if inverse and transpose:
-        raise refusal("invalid_argument", f"{where}: inverse and transpose cannot be combined")
-    return "inverse" if inverse else "transpose" if transpose else "forward"
+def _rows_of(positions: Positions) -> Tensor | None:
+    return positions if isinstance(positions, Tensor) else None
 
 
 def rotate(
@@ -43,31 +64,109 @@ def rotate(
     or floats [tokens], [batch, tokens] or [axes, batch, tokens]; positions have no gradient.
     Keeps one graph under torch.compile (op phasor::rotate). CPU tensors only.
     """
-    if direct(x) and (not isinstance(positions, Tensor) or direct(positions)):
-        return _core.rotate(
-            x.detach() if x.requires_grad else x,
-            spec,
-            positions,
-            inverse=inverse,
-            transpose=transpose,
-            role=role,
-            context=context,
-            order=order,
-            angles=angles,
-            threads=threads,
-        )
-    require_cpu("rotate", x=x)
-    offset, rows = _offset_and_rows("rotate", positions)
-    direction = _direction("rotate", inverse, transpose)
+    choices: Choices = {
+        "inverse": inverse,
+        "transpose": transpose,
+        "role": role,
+        "context": context,
+        "order": order,
+        "angles": angles,
+        "threads": threads,
+    }
+    rows = _rows_of(positions)
+    if rows is not None and needs_grad(rows):
+        require_no_grad("rotate", positions=rows)
+    if direct(x, rows):
+        if needs_grad(x):
+            return applied(_Rotate, x, positions, spec, choices)
+        return _core.rotate(detached(x), spec, positions if rows is None else detached(rows), **choices)
+    if transformed():
+        require_readable("rotate", positions=rows)
+        return applied(_TransformedRotate, x, positions, spec, choices)
+    require_readable("rotate", x=x, positions=rows)
+    if inverse and transpose:
+        raise refusal("invalid_argument", "rotate: inverse and transpose cannot be combined")
+    direction = "inverse" if inverse else "transpose" if transpose else "forward"
+    offset = positions if isinstance(positions, int) else 0
     return rotate_op(x, rows, spec_text(spec), offset, direction, role, context, order, angles, threads)
 
 
-def _offset_and_rows(where: str, positions: Positions) -> tuple[int, Tensor | None]:
+def _rotate_back(grad: Tensor, positions: Positions, spec: RopeSpec, choices: Choices) -> Tensor:
+    """The gradient of rotate(): the transpose of the rotation."""
+    if not choices["inverse"]:
+        return rotate(grad, spec, positions, **choices | {"transpose": not choices["transpose"]})
+    # (1/a) R^T has the transpose (1/a) R: the forward rotation over a^2. xPos multiplies a query by g, so its
+    # inverse divides by g, as the forward rotation of a key does.
+    other = "key" if choices["role"] == "query" else "query"
+    rotated = rotate(grad, spec, positions, **choices | {"inverse": False, "role": other})
+    return rotated / amplitude_of(spec_text(spec), choices["context"]) ** 2
+
+
+def _keep_positions(ctx: Any, positions: Positions) -> None:
+    ctx.offset = None if isinstance(positions, Tensor) else positions
     if isinstance(positions, Tensor):
-        require_cpu(where, positions=positions)
-        require_no_grad(where, positions=positions)
-        return 0, positions
-    return (0 if positions is None else positions), None
+        ctx.save_for_backward(positions)
+
+
+def _kept_positions(ctx: Any) -> Positions:
+    return ctx.saved_tensors[0] if ctx.saved_tensors else ctx.offset
+
+
+class _Rotate(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, positions: Positions, spec: RopeSpec, choices: Choices) -> Tensor:
+        _keep_positions(ctx, positions)
+        ctx.how = (spec, choices)
+        return _core.rotate(x.detach(), spec, positions, **choices)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return _rotate_back(grads[0], _kept_positions(ctx), *ctx.how), None, None, None
+
+
+class _TransformedRotate(_Rotate):
+    """For torch.func and forward gradients: with every rule, at a higher cost of a call."""
+
+    @staticmethod
+    def forward(x: Tensor, positions: Positions, spec: RopeSpec, choices: Choices) -> Tensor:  # type: ignore[override]
+        return _core.rotate(x.detach(), spec, positions, **choices)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, positions, *ctx.how = inputs
+        _keep_positions(ctx, positions)
+        if isinstance(positions, Tensor):
+            ctx.save_for_forward(positions)
+
+    @staticmethod
+    def jvp(ctx: Any, d_x: Tensor, *rest: Any) -> Any:
+        return applied(_TransformedRotate, d_x, _kept_positions(ctx), *ctx.how)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, positions: Positions, *how: Any) -> Any:
+        inner = folded(x, in_dims[0], info.batch_size)
+        if isinstance(positions, Tensor) and (in_dims[1] is not None or positions.dim() > 1):
+            rows = spread(positions, in_dims[1], info.batch_size)
+            if rows.dim() == 2:  # [batch of vmap, tokens]
+                rows = rows.unsqueeze(1)
+            batch = inner.shape[0] // info.batch_size
+            positions = rows.expand(*rows.shape[:-2], batch, -1).movedim(0, -3).flatten(-3, -2)
+        rotated = applied(_TransformedRotate, inner, positions, *how)
+        return rotated.reshape(info.batch_size, *without(x, in_dims[0])), 0
+
+
+def _rotate_op_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, positions, spec, offset, direction, role, context, order, angles, threads = inputs
+    _keep_positions(ctx, offset if positions is None else positions)
+    choices: Choices = {"inverse": direction == "inverse", "transpose": direction == "transpose", "role": role}
+    ctx.how = (spec_of(spec), choices | {"context": context, "order": order, "angles": angles, "threads": threads})
+
+
+def _rotate_op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (_rotate_back(grad, _kept_positions(ctx), *ctx.how), *(None,) * 9)
+
+
+rotate_op.register_autograd(_rotate_op_backward, setup_context=_rotate_op_keep)
 
 
 def rotate_qk(
@@ -84,73 +183,32 @@ def rotate_qk(
     threads: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """rotate() of queries and keys at the same positions; each has its own number of heads."""
-    if direct(q, k) and (not isinstance(positions, Tensor) or direct(positions)):
-        return _core.rotate_qk(
-            q.detach() if q.requires_grad else q,
-            k.detach() if k.requires_grad else k,
-            spec,
-            positions,
-            inverse=inverse,
-            transpose=transpose,
-            context=context,
-            order=order,
-            angles=angles,
-            threads=threads,
-        )
-    require_cpu("rotate_qk", q=q, k=k)
-    offset, rows = _offset_and_rows("rotate_qk", positions)
-    direction = _direction("rotate_qk", inverse, transpose)
-    text = spec_text(spec)
-    return (
-        rotate_op(q, rows, text, offset, direction, "query", context, order, angles, threads),
-        rotate_op(k, rows, text, offset, direction, "key", context, order, angles, threads),
-    )
+    choices: Choices = {"inverse": inverse, "transpose": transpose, "context": context}
+    choices |= {"order": order, "angles": angles, "threads": threads}
+    rows = _rows_of(positions)
+    if not direct(q, k, rows) or needs_grad(q, k, rows):
+        return rotate(q, spec, positions, role="query", **choices), rotate(k, spec, positions, role="key", **choices)
+    return _core.rotate_qk(detached(q), detached(k), spec, positions if rows is None else detached(rows), **choices)
 
 
-def rotate_by(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
+def cos_sin(
+    spec: RopeSpec,
+    positions: Tensor | int,
     *,
-    layout: Layout,
-    transpose: bool = False,
-    rotary_offset: int = 0,
-    order: Order = "tokens_first",
-    threads: int = 0,
-) -> Tensor:
-    """Rotates x by the given cos and sin, [tokens, pairs] or [batch, tokens, pairs], with gradients for all three.
+    context: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    angles: Angles = "exact",
+) -> tuple[Tensor, Tensor]:
+    """cos and sin times the amplitude, [..., pairs] each, for positions [...], or [axes, ...] if the spec has axes.
 
-    Features [rotary_offset, rotary_offset + 2 pairs) of each head are rotated, the rest are copied. A batch of 1 in cos
-    and sin is used for every batch row of x. The gradient of cos and sin is the sum over heads.
+    An int n means the positions 0 .. n - 1. dtype: any floating-point type; cos and sin are computed in float64 and
+    rounded. Keeps one graph under torch.compile (op phasor::cos_sin). Positions have no gradient.
     """
-    if cos.dim() == 3 and cos.shape[0] == 1:
-        cos, sin = cos.squeeze(0), sin.squeeze(0)
-    if direct(x, cos, sin):
-        return _core.rotate_by(
-            x.detach() if x.requires_grad else x,
-            cos.detach() if cos.requires_grad else cos,
-            sin.detach() if sin.requires_grad else sin,
-            layout=layout,
-            transpose=transpose,
-            rotary_offset=rotary_offset,
-            order=order,
-            threads=threads,
-        )
-    require_cpu("rotate_by", x=x, cos=cos, sin=sin)
-    return rotate_by_op(x, cos, sin, layout, transpose, rotary_offset, order, threads)
+    rows = torch.arange(positions) if isinstance(positions, int) else positions
+    require_readable("cos_sin", positions=rows)
+    require_no_grad("cos_sin", positions=rows)
+    at = None if context is None else torch.tensor(context)
+    return cos_sin_op(rows, at, spec_text(spec), "pairs", dtype, angles)
 
 
-def rotate_by_(
-    x: Tensor, cos: Tensor, sin: Tensor, *, layout: Layout, order: Order = "tokens_first", threads: int = 0
-) -> Tensor:
-    """rotate_by() written to x; without a copy if no gradient is needed."""
-    if direct(x, cos, sin) and x.stride(-1) == 1:
-        if cos.dim() == 3 and cos.shape[0] == 1:
-            cos, sin = cos.squeeze(0), sin.squeeze(0)
-        bare_x = x.detach()
-        _core.rotate_by(bare_x, cos.detach(), sin.detach(), layout=layout, order=order, threads=threads, out=bare_x)
-        return x
-    return x.copy_(rotate_by(x, cos, sin, layout=layout, order=order, threads=threads))
-
-
-__all__ = ["rotate", "rotate_by", "rotate_qk"]
+__all__ = ["cos_sin", "rotate", "rotate_qk"]

@@ -1,7 +1,4 @@
-"""Custom ops of rotation: phasor::rotate, phasor::rotate_by and phasor::cos_sin, with their gradients.
-
-A rotation is linear in x: its backward pass is a rotation too, so derivatives of every order work.
-"""
+"""Custom ops of rotation: phasor::rotate, phasor::rotate_by and phasor::cos_sin; _rotate and _rotate_by have their gradients."""
 
 from __future__ import annotations
 
@@ -11,13 +8,10 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from ._common import amplitude_of, bare, room_like, spec_of
+from ._common import bare, room_like, spec_of
 
 if TYPE_CHECKING:
     from .._core import Angles, Layout, Order
-
-_FLIPPED = {"forward": "transpose", "transpose": "forward"}
-_OTHER_ROLE = {"query": "key", "key": "query"}
 
 
 @torch.library.custom_op("phasor::rotate", mutates_args=(), device_types="cpu")
@@ -55,28 +49,6 @@ def _(x: Tensor, *rest: Any) -> Tensor:
     return room_like(x)
 
 
-def _rotate_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
-    ctx.choices = inputs[2:]
-
-
-def _rotate_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (positions,) = ctx.saved_tensors
-    spec, offset, direction, role, context, order, angles, threads = ctx.choices
-    if direction == "inverse":
-        # (1/a) R^T has the transpose (1/a) R: the forward rotation over a^2. xPos multiplies a query by g, so its
-        # inverse divides by g, as the forward rotation of a key does.
-        other = _OTHER_ROLE[role]
-        d_x = rotate_op(grad, positions, spec, offset, "forward", other, context, order, angles, threads)
-        d_x = d_x / amplitude_of(spec, context) ** 2
-    else:
-        d_x = rotate_op(grad, positions, spec, offset, _FLIPPED[direction], role, context, order, angles, threads)
-    return (d_x, *(None,) * 9)
-
-
-rotate_op.register_autograd(_rotate_backward, setup_context=_rotate_keep)
-
-
 @torch.library.custom_op("phasor::rotate_by", mutates_args=(), device_types="cpu")
 def rotate_by_op(
     x: Tensor,
@@ -108,49 +80,9 @@ def _(x: Tensor, *rest: Any) -> Tensor:
     return room_like(x)
 
 
-def _rotate_by_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, cos, sin, *choices = inputs
-    # x is saved only if cos or sin needs a gradient.
-    table_needs = cos.requires_grad or sin.requires_grad
-    ctx.save_for_backward(x if table_needs else None, cos, sin)
-    ctx.choices = choices
-
-
-def _pair_members(x: Tensor, layout: str, first: int, pairs: int) -> tuple[Tensor, Tensor]:
-    if layout == "half":
-        return x[..., first : first + pairs], x[..., first + pairs : first + 2 * pairs]
-    return x[..., first : first + 2 * pairs : 2], x[..., first + 1 : first + 2 * pairs : 2]
-
-
-def _rotate_by_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, cos, sin = ctx.saved_tensors
-    layout, transpose, rotary_offset, order, threads = ctx.choices
-    d_x = d_cos = d_sin = None
-    if ctx.needs_input_grad[0]:
-        d_x = rotate_by_op(grad, cos, sin, layout, not transpose, rotary_offset, order, threads)
-    if x is not None:
-        read, written = layout, layout
-        if layout == "interleaved_to_half":
-            read, written = ("half", "interleaved") if transpose else ("interleaved", "half")
-        wide = torch.promote_types(torch.promote_types(x.dtype, cos.dtype), torch.float32)
-        pairs = cos.shape[-1]
-        a, b = _pair_members(x.to(wide), read, rotary_offset, pairs)
-        d_a, d_b = _pair_members(grad.to(wide), written, rotary_offset, pairs)
-        head_axis = -3 if order == "heads_first" else -2
-        # RoFormer (34), differentiated by its cos and sin; transpose negates sin.
-        d_cos = (d_a * a + d_b * b).sum(head_axis).sum_to_size(cos.shape).to(cos.dtype)
-        d_sin = (d_b * a - d_a * b).sum(head_axis).sum_to_size(sin.shape).to(sin.dtype)
-        if transpose:
-            d_sin = -d_sin
-    return (d_x, d_cos, d_sin, *(None,) * 5)
-
-
-rotate_by_op.register_autograd(_rotate_by_backward, setup_context=_rotate_by_keep)
-
-
 @torch.library.custom_op("phasor::cos_sin", mutates_args=(), device_types="cpu")
 def cos_sin_op(
-    positions: Tensor, context: Tensor | None, spec: str, form: str, dtype: torch.dtype
+    positions: Tensor, context: Tensor | None, spec: str, form: str, dtype: torch.dtype, angles: str = "exact"
 ) -> tuple[Tensor, Tensor]:
     """cos and sin of positions [..., tokens], or [axes, ..., tokens] if the spec has several axes.
 
@@ -159,10 +91,15 @@ def cos_sin_op(
     rope = spec_of(spec)
     rows = positions.detach()
     flat = rows.reshape(-1) if rope.axes == 1 else rows.reshape(rope.axes, -1)
-    wide = "float64" if dtype == torch.float64 else "float32"
-    numbers = _core.cos_sin(rope, flat, context=None if context is None else int(context), dtype=cast("Any", wide))
+    numbers: tuple[Tensor, Tensor] = _core.cos_sin(
+        rope,
+        flat,
+        context=None if context is None else int(context),
+        dtype="float64" if dtype == torch.float64 else "float32",
+        angles=cast("Angles", angles),
+    )
     shape = rows.shape if rope.axes == 1 else rows.shape[1:]
-    cos, sin = (torch.from_numpy(part).to(dtype).reshape(*shape, -1) for part in numbers)
+    cos, sin = (part.to(dtype).reshape(*shape, -1) for part in numbers)
     return in_form(cos, form), in_form(sin, form)
 
 
@@ -173,7 +110,9 @@ def in_form(rows: Tensor, form: str) -> Tensor:
 
 
 @cos_sin_op.register_fake
-def _(positions: Tensor, context: Tensor | None, spec: str, form: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _(
+    positions: Tensor, context: Tensor | None, spec: str, form: str, dtype: torch.dtype, angles: str = "exact"
+) -> tuple[Tensor, Tensor]:
     rope = spec_of(spec)
     shape = positions.shape if rope.axes == 1 else positions.shape[1:]
     width = rope.rotary_dim // 2 if form == "pairs" else rope.rotary_dim

@@ -1,14 +1,18 @@
-"""flash-attn's rotary functions, under their names, on the CPU: apply_rotary_emb and its in-place relatives."""
+"""flash-attn's rotary functions and module, under their names, on the CPU.
+
+What is rotated in place may require grad: use the result, which has the gradient. (A leaf, and a view that came
+from chunk or unbind, cannot have it themselves.)
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ._common import refusal, require_cpu, shape_text
-from ._rotate import rotate_by, rotate_by_
+from ._common import exact_or_own, needs_grad, refusal, require_readable, shape_text
+from ._rotate_by import rotate_by, rotate_by_, write
 
 if TYPE_CHECKING:
     from .._core import Layout
@@ -28,10 +32,10 @@ def apply_rotary_emb(
 
     x [batch, tokens, heads, head_dim], or packed [total, heads, head_dim] with cu_seqlens [sequences + 1] and
     max_seqlen; cos, sin [rows, rotary_dim / 2]. Sequence b starts at row seqlen_offsets (an int, or [batch] integers).
-    inplace writes x and returns it; with gradients that costs one copy.
+    inplace writes x and returns it, or an alias of it that has the gradient; with gradients that costs one copy.
     Raises Error for positions after the last row of cos; the original does not rotate them if offsets are a tensor.
     """
-    require_cpu("apply_rotary_emb", x=x, cos=cos, sin=sin)
+    require_readable("apply_rotary_emb", x=x, cos=cos, sin=sin)
     _check("apply_rotary_emb", x, cos, sin, 3 if cu_seqlens is not None else 4)
     if cu_seqlens is None:
         cos, sin = _rows(cos, sin, x.shape[0], x.shape[1], seqlen_offsets)
@@ -59,22 +63,38 @@ def apply_rotary_emb_qkv_(
     qkv [batch, tokens, 3, heads, head_dim], or [batch, tokens, num_heads_q + 2 * key heads, head_dim]; cos_k and sin_k
     are used for the keys if they are given (xPos).
     """
-    if qkv.dim() == 5 and qkv.shape[2] == 3:
-        q, k = qkv[:, :, 0], qkv[:, :, 1]
-    elif qkv.dim() == 4 and num_heads_q is not None and (qkv.shape[2] - num_heads_q) % 2 == 0:
-        keys = (qkv.shape[2] - num_heads_q) // 2
-        q, k = qkv[:, :, :num_heads_q], qkv[:, :, num_heads_q : num_heads_q + keys]
-    else:
+    q, k, v = _parts(qkv, num_heads_q)
+    keeps_graph = needs_grad(qkv, cos, sin, cos_k, sin_k)
+    cos_k, sin_k = cos if cos_k is None else cos_k, sin if sin_k is None else sin_k
+    if cos_k.shape != cos.shape:
         raise refusal(
             "shape_mismatch",
-            "apply_rotary_emb_qkv_: qkv must be [batch, tokens, 3, heads, head_dim], or [batch, tokens, num_heads_q + "
-            f"2 * key heads, head_dim] with num_heads_q, got {shape_text(qkv)} and num_heads_q {num_heads_q}",
+            f"apply_rotary_emb_qkv_: cos_k must have the shape of cos, got {shape_text(cos_k)} and {shape_text(cos)}",
         )
-    apply_rotary_emb(q, cos, sin, interleaved, True, seqlen_offsets)
-    apply_rotary_emb(
-        k, cos if cos_k is None else cos_k, sin if sin_k is None else sin_k, interleaved, True, seqlen_offsets
+    _check("apply_rotary_emb_qkv_", k, cos_k, sin_k, 4)
+    q = apply_rotary_emb(q, cos, sin, interleaved, not keeps_graph, seqlen_offsets)
+    k = apply_rotary_emb(k, cos_k, sin_k, interleaved, not keeps_graph, seqlen_offsets)
+    if not keeps_graph:
+        return qkv
+    return write(qkv, torch.stack((q, k, v), 2) if qkv.dim() == 5 else torch.cat((q, k, v), 2))
+
+
+def _parts(qkv: Tensor, num_heads_q: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Views of the queries, keys and values."""
+    if qkv.dim() == 5 and qkv.shape[2] == 3:
+        return qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    if qkv.dim() == 4 and num_heads_q is not None and (qkv.shape[2] - num_heads_q) % 2 == 0:
+        keys = (qkv.shape[2] - num_heads_q) // 2
+        return (
+            qkv[:, :, :num_heads_q],
+            qkv[:, :, num_heads_q : num_heads_q + keys],
+            qkv[:, :, num_heads_q + keys :],
+        )
+    raise refusal(
+        "shape_mismatch",
+        "apply_rotary_emb_qkv_: qkv must be [batch, tokens, 3, heads, head_dim], or [batch, tokens, num_heads_q + "
+        f"2 * key heads, head_dim] with num_heads_q, got {shape_text(qkv)} and num_heads_q {num_heads_q}",
     )
-    return qkv
 
 
 def apply_rotary_emb_kv_(
@@ -86,8 +106,9 @@ def apply_rotary_emb_kv_(
             "shape_mismatch",
             f"apply_rotary_emb_kv_: kv must be [batch, tokens, 2, heads, head_dim], got {shape_text(kv)}",
         )
-    apply_rotary_emb(kv[:, :, 0], cos, sin, interleaved, True, seqlen_offsets)
-    return kv
+    keeps_graph = needs_grad(kv, cos, sin)
+    k = apply_rotary_emb(kv[:, :, 0], cos, sin, interleaved, not keeps_graph, seqlen_offsets)
+    return write(kv, torch.stack((k, kv[:, :, 1]), 2)) if keeps_graph else kv
 
 
 def _check(where: str, x: Tensor, cos: Tensor, sin: Tensor, rank: int) -> None:
@@ -173,4 +194,133 @@ def _check_rows(rows: Tensor, cos: Tensor) -> None:
         )
 
 
-__all__ = ["apply_rotary_emb", "apply_rotary_emb_func", "apply_rotary_emb_kv_", "apply_rotary_emb_qkv_"]
+def _state(buffer: Tensor | None) -> tuple[int, int]:
+    """A buffer that was loaded or replaced since is another tensor, or has another version."""
+    return id(buffer), 0 if buffer is None or buffer.is_inference() else buffer._version
+
+
+class RotaryEmbedding(nn.Module):
+    """flash-attn's rotary module: forward() rotates queries and keys in place.
+
+    dim: the rotated features of a head. base: the 10000 under the power. interleaved: neighbours are pairs, else the two
+    halves. scale_base (xPos; 512 in its paper): queries grow and keys shrink with the position, centred at half of the
+    longest length so far. Angles are exact: float64, rounded once to cos and sin in the dtype of the queries; so
+    pos_idx_in_fp32, which newer versions do not have, changes nothing (a device in its place is taken as the device).
+    inv_freq may be replaced: other frequencies are used as they are.
+    """
+
+    inv_freq: Tensor
+    scale: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        base: float = 10000.0,
+        interleaved: bool = False,
+        scale_base: float | None = None,
+        pos_idx_in_fp32: bool | torch.device | str | None = True,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        device = device if isinstance(pos_idx_in_fp32, bool) else pos_idx_in_fp32
+        if device is not None and torch.device(device).type != "cpu":
+            raise refusal("unsupported", f"RotaryEmbedding: device must be the CPU, got {device}")
+        if dim <= 0 or dim % 2 != 0:
+            raise refusal("invalid_argument", f"RotaryEmbedding: dim must be even and above 0, got {dim}")
+        self.dim = dim
+        self.base = float(base)
+        self.interleaved = interleaved
+        self.scale_base = scale_base
+        even = torch.arange(0, dim, 2, dtype=torch.float64)
+        # Plain attributes: model.half() must not round them.
+        self._exact = self.base ** (-even / dim)
+        self._exact_scale = (even + 0.4 * dim) / (1.4 * dim)
+        self.register_buffer("inv_freq", self._exact.to(torch.float32), persistent=False)
+        scale = None if scale_base is None else self._exact_scale.to(torch.float32)
+        self.register_buffer("scale", scale, persistent=False)
+        self._seq_len_cached = 0
+        self._made_of: tuple[object, ...] = ()
+        self._cos_cached: Tensor | None = None
+        self._sin_cached: Tensor | None = None
+        self._cos_k_cached: Tensor | None = None
+        self._sin_k_cached: Tensor | None = None
+
+    def forward(
+        self,
+        qkv: Tensor,
+        kv: Tensor | None = None,
+        seqlen_offset: int | Tensor = 0,
+        cu_seqlens: Tensor | int | None = None,
+        max_seqlen: int | None = None,
+        num_heads_q: int | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Rotates in place and returns qkv, or (q, kv) if kv is given.
+
+        qkv [batch, tokens, 3, heads, head_dim], or [batch, tokens, num_heads_q + 2 * key heads, head_dim]; with kv
+        [batch, tokens, 2, key heads, head_dim] it is q alone, [batch, tokens, heads, head_dim]. With cu_seqlens
+        [sequences + 1] the tensors are packed: [total, ...] instead of [batch, tokens, ...]. Sequence b starts at
+        position seqlen_offset (an int, or [batch] integers). max_seqlen: the positions to prepare; without it, as many
+        as the call needs. An int in the place of cu_seqlens is max_seqlen, and the next one num_heads_q, as in the
+        versions without cu_seqlens.
+        """
+        if isinstance(cu_seqlens, int):
+            cu_seqlens, max_seqlen, num_heads_q = None, cu_seqlens, max_seqlen if num_heads_q is None else num_heads_q
+        cos, sin, cos_k, sin_k = self._tables(qkv, seqlen_offset, cu_seqlens, max_seqlen)
+        if cu_seqlens is not None:
+            longest = cos.shape[0] if max_seqlen is None else max_seqlen
+            cos, sin = _packed_rows(cos, sin, qkv.shape[0], seqlen_offset, cu_seqlens, longest)
+            if cos_k is not None and sin_k is not None:
+                cos_k, sin_k = _packed_rows(cos_k, sin_k, qkv.shape[0], seqlen_offset, cu_seqlens, longest)
+            # One row of the batch holds all sequences: each token has its own row of cos and sin.
+            qkv, kv, seqlen_offset = qkv.unsqueeze(0), None if kv is None else kv.unsqueeze(0), 0
+        results: list[Tensor] = []
+        if kv is None:
+            results.append(
+                apply_rotary_emb_qkv_(qkv, cos, sin, cos_k, sin_k, self.interleaved, seqlen_offset, num_heads_q)
+            )
+        else:
+            results.append(apply_rotary_emb(qkv, cos, sin, self.interleaved, True, seqlen_offset))
+            keys = (cos, sin) if cos_k is None or sin_k is None else (cos_k, sin_k)
+            results.append(apply_rotary_emb_kv_(kv, *keys, self.interleaved, seqlen_offset))
+        if cu_seqlens is not None:
+            results = [result.squeeze(0) for result in results]
+        return results[0] if kv is None else (results[0], results[1])
+
+    def _tables(
+        self, qkv: Tensor, seqlen_offset: int | Tensor, cu_seqlens: Tensor | None, max_seqlen: int | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        needed = max_seqlen
+        if needed is None:
+            tokens = qkv.shape[1] if cu_seqlens is None else int(cu_seqlens.diff().max())
+            needed = tokens + int(seqlen_offset.max() if isinstance(seqlen_offset, Tensor) else seqlen_offset)
+        self._update_cos_sin_cache(needed, qkv.dtype)
+        assert self._cos_cached is not None and self._sin_cached is not None
+        return self._cos_cached, self._sin_cached, self._cos_k_cached, self._sin_k_cached
+
+    @torch.no_grad()
+    def _update_cos_sin_cache(self, seqlen: int, dtype: torch.dtype) -> None:
+        of_inference = self._cos_cached is not None and self._cos_cached.is_inference() and self.training
+        made_of = (_state(self.inv_freq), _state(self.scale), self.scale_base, dtype)
+        if seqlen <= self._seq_len_cached and made_of == self._made_of and not of_inference:
+            return
+        positions = torch.arange(seqlen, dtype=torch.float64)
+        angles = positions[:, None] * exact_or_own(self._exact, self.inv_freq)
+        cos, sin = angles.cos(), angles.sin()
+        self._cos_k_cached = self._sin_k_cached = None
+        if self.scale is not None and self.scale_base is not None:
+            growth = exact_or_own(self._exact_scale, self.scale) ** (
+                (positions - seqlen // 2) / self.scale_base
+            ).unsqueeze(-1)
+            self._cos_k_cached, self._sin_k_cached = (cos / growth).to(dtype), (sin / growth).to(dtype)
+            cos, sin = cos * growth, sin * growth
+        self._cos_cached, self._sin_cached = cos.to(dtype), sin.to(dtype)
+        self._seq_len_cached, self._made_of = seqlen, made_of
+
+
+__all__ = [
+    "RotaryEmbedding",
+    "apply_rotary_emb",
+    "apply_rotary_emb_func",
+    "apply_rotary_emb_kv_",
+    "apply_rotary_emb_qkv_",
+]

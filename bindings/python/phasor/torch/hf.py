@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .._core import Error, RopeSpec
 from ._common import refusal, shape_text, spec_of, spec_text
-from ._rotate import rotate_by
+from ._rotate_by import rotate_by
 from ._rotation_ops import cos_sin_op
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ class PhasorRotaryEmbedding(nn.Module):
     Frequencies that depend on the length follow transformers: dynamic scaling grows with the longest sequence
     so far and falls back below the trained length; longrope takes its long list while a sequence is longer than the
     original length.
+
+    inv_freq (float32, radians per position) and attention_scaling (the amplitude) are there to be read, under the names
+    of transformers: <layer type>_inv_freq and so on if layers differ. They are copies: writing to them changes nothing.
     """
 
     def __init__(
@@ -129,6 +132,17 @@ class PhasorRotaryEmbedding(nn.Module):
     def spec(self, layer_type: str | None = None) -> RopeSpec:
         """The rotation of a layer type."""
         return spec_of(self._rules[self._known(layer_type)].text)
+
+    def __getattr__(self, name: str) -> Any:
+        for ending in ("inv_freq", "attention_scaling"):
+            layer_type = name.removesuffix(ending).removesuffix("_") or None
+            if name.endswith(ending) and layer_type in self.__dict__.get("_rules", {}):
+                rule = self._rules[layer_type]
+                grown = self._buffers.get(_grown_name(layer_type))
+                context = int(grown) if grown is not None else 1 if rule.growth == "length" else None
+                frequencies, amplitude = spec_of(rule.text).frequencies(context)
+                return torch.from_numpy(frequencies).to(torch.float32) if ending == "inv_freq" else amplitude
+        return super().__getattr__(name)
 
     def _known(self, layer_type: str | None) -> str | None:
         chosen = self.layer_type if layer_type is None else layer_type

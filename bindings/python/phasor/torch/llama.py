@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _core
 from ._common import refusal, shape_text
-from ._rotate import rotate_by
+from ._rotate_by import rotate_by
 
 
 def precompute_freqs_cis(

@@ -7,13 +7,13 @@ positions in that dtype (in bfloat16 they are wrong after 256).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ._common import refusal, shape_text
-from ._rotate import rotate_by
+from ._common import exact_or_own, needs_grad, refusal, shape_text
+from ._rotate_by import rotate_by
 
 if TYPE_CHECKING:
     from .._core import Order
@@ -32,36 +32,70 @@ def apply_rotary_emb(
     seq_dim: int = -2,
     freqs_seq_dim: int | None = None,
 ) -> Tensor:
-    """Rotates features [start_index, start_index + width) of t by the angles freqs [..., width], pairs interleaved.
+    """Rotates features [start_index, start_index + width) of t by the angles freqs [..., width], neighbours as pairs.
 
-    freqs is broadcast to t by the rules of torch, after its last t.shape[seq_dim] rows are taken (2 axes, or t
-    with 3, or freqs_seq_dim given). scale multiplies the rotated features: a number, or [..., width] like freqs.
+    Feature i becomes (t_i cos(freqs_i) + h_i sin(freqs_i)) * scale_i, h = rotate_half(t). freqs is broadcast to t by the
+    rules of torch, after its last t.shape[seq_dim] rows are taken (2 axes, or t with 3, or freqs_seq_dim given); scale,
+    a number or a tensor, is broadcast to the rotated features. Both features of a pair usually have the same angle and
+    the same scale: that is a rotation, which Phasor computes; anything else is computed by torch.
     """
     if freqs_seq_dim is None and (freqs.dim() == 2 or t.dim() == 3):
         freqs_seq_dim = 0
     if freqs_seq_dim is not None:
-        first = max(freqs.shape[freqs_seq_dim] - t.shape[seq_dim], 0)
-        freqs = freqs.narrow(freqs_seq_dim, first, freqs.shape[freqs_seq_dim] - first)
+        for name, axis, of in (("seq_dim", seq_dim, t), ("freqs_seq_dim", freqs_seq_dim, freqs)):
+            if not -of.dim() <= axis < of.dim():
+                raise refusal(
+                    "out_of_range", f"apply_rotary_emb: {name} must be an axis of {shape_text(of)}, got {axis}"
+                )
+        rows = min(freqs.shape[freqs_seq_dim], t.shape[seq_dim])
+        freqs = freqs.narrow(freqs_seq_dim, freqs.shape[freqs_seq_dim] - rows, rows)
     width = freqs.shape[-1]
-    if start_index + width > t.shape[-1]:
+    first, last, _ = slice(start_index, start_index + width).indices(t.shape[-1])
+    if last - first != width or width % 2 != 0:
         raise refusal(
             "shape_mismatch",
-            f"apply_rotary_emb: t must have at least {start_index + width} features, got {shape_text(t)}",
+            f"apply_rotary_emb: freqs must have an even number of features, at most those of t from {start_index} on, "
+            f"got {shape_text(freqs)} for {shape_text(t)}",
         )
-    angles = freqs[..., ::2]
-    grow = scale[..., ::2] if isinstance(scale, Tensor) and scale.dim() > 0 and scale.shape[-1] == width else scale
-    return _rotate_broadcast(t, angles.cos() * grow, angles.sin() * grow, start_index)
+    middle = t[..., first:last]
+    for name, given in (("freqs", freqs), ("scale", scale)):
+        if isinstance(given, Tensor) and not _broadcasts(given, middle):
+            raise refusal(
+                "shape_mismatch",
+                f"apply_rotary_emb: {name} must broadcast to the rotated features {shape_text(middle)}, got "
+                f"{shape_text(given)}",
+            )
+    angles, grow = _of_pairs(freqs), _of_pairs(scale)
+    if angles is not None and grow is not None:
+        wide = torch.float64 if t.dtype == torch.float64 else torch.float32
+        return _rotate_broadcast(t, (angles.cos() * grow).to(wide), (angles.sin() * grow).to(wide), first)
+    rotated = middle * freqs.cos() * scale + rotate_half(middle) * freqs.sin() * scale
+    return torch.cat((t[..., :first], rotated, t[..., last:]), dim=-1).to(t.dtype)
+
+
+def _broadcasts(given: Tensor, to: Tensor) -> bool:
+    tail = to.shape[to.dim() - given.dim() :] if given.dim() <= to.dim() else ()
+    return len(tail) == given.dim() and all(n in (1, m) for n, m in zip(given.shape, tail, strict=True))
+
+
+_Number = TypeVar("_Number", Tensor, "float | Tensor")
+
+
+def _of_pairs(numbers: _Number) -> _Number | None:
+    """One number per pair; None if the features of a pair differ, or if each needs its own gradient."""
+    if not isinstance(numbers, Tensor) or numbers.dim() == 0 or numbers.shape[-1] == 1:
+        return numbers
+    if torch.compiler.is_compiling() or needs_grad(numbers) or not torch.equal(numbers[..., ::2], numbers[..., 1::2]):
+        return None
+    return numbers[..., ::2]
 
 
 def _rotate_broadcast(t: Tensor, cos: Tensor, sin: Tensor, start_index: int) -> Tensor:
-    """Rotates t by cos and sin [..., pairs] broadcast to it: maps the axes of t to batch, tokens and heads."""
+    """Rotates t by cos and sin [..., pairs] that broadcast to it: maps the axes of t to batch, tokens and heads."""
+    if t.dim() == 1:
+        return _rotate_broadcast(t[None], cos, sin, start_index)[0]
     lead = tuple(t.shape[:-1])
     rows = (1,) * (len(lead) - (cos.dim() - 1)) + tuple(cos.shape[:-1])
-    if len(rows) != len(lead) or any(r not in (1, n) for r, n in zip(rows, lead, strict=True)):
-        raise refusal(
-            "shape_mismatch",
-            f"apply_rotary_emb: angles must broadcast to t, got {shape_text(cos)} for {shape_text(t)}",
-        )
     pairs, dim = cos.shape[-1], t.shape[-1]
     spans = [i for i, r in enumerate(rows) if r != 1]
     first, last = (spans[0], spans[-1] + 1) if spans else (len(lead) - 1, len(lead))
@@ -161,8 +195,7 @@ class RotaryEmbedding(nn.Module):
         """float64: the exact ones while `freqs` holds them rounded, else those that were trained or loaded."""
         if self.learned_freq:
             return self.freqs.to(torch.float64)
-        freqs = self.freqs.detach()
-        return torch.where(freqs == self._exact.to(freqs.dtype), self._exact, freqs.to(torch.float64))
+        return exact_or_own(self._exact, self.freqs)
 
     def get_seq_pos(
         self,
@@ -218,17 +251,20 @@ class RotaryEmbedding(nn.Module):
     def rotate_queries_or_keys(
         self, t: Tensor, seq_dim: int | None = None, offset: int = 0, scale: float | Tensor | None = None
     ) -> Tensor:
-        """t rotated, its tokens at offset, offset + 1, ...; scale multiplies it (a number or [tokens, dim])."""
+        """t rotated, its tokens at offset, offset + 1, ...; scale multiplies it (a number, or a tensor as in
+        apply_rotary_emb)."""
         if self.use_xpos and scale is None:
             raise refusal(
                 "invalid_argument",
                 "rotate_queries_or_keys: scale is missing: use_xpos needs it; or call rotate_queries_and_keys",
             )
         seq_dim = self._seq_dim(t, seq_dim)
+        if isinstance(scale, Tensor):
+            angles = self.get_seq_pos(t.shape[seq_dim], offset=offset)[:, None] * self._frequencies()
+            angles = angles.repeat_interleave(2, dim=-1)
+            return apply_rotary_emb(angles if seq_dim == -2 else angles[:, None], t, scale=scale, seq_dim=seq_dim)
         cos, sin = self._cos_sin(t.shape[seq_dim], offset, t.dtype)
-        if isinstance(scale, Tensor) and scale.dim() > 0:
-            cos, sin = cos * scale[..., ::2], sin * scale[..., ::2]
-        elif scale is not None:
+        if scale is not None:
             cos, sin = cos * scale, sin * scale
         return self._rotate(t, cos, sin, seq_dim)
 

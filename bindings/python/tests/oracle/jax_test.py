@@ -1,4 +1,4 @@
-"""JAX arrays through phasor: read where they lie, and given back as JAX arrays."""
+"""JAX arrays through phasor: read without a copy, and returned as JAX arrays."""
 
 from __future__ import annotations
 

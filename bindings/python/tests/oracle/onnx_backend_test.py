@@ -175,7 +175,7 @@ def test_check_tells_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     report = phasor.onnx.check(rotary_then_attention(), layer_inputs(), tolerance=0.0)
     # Rounded differently by the two: a tolerance of nothing is passed.
     assert not report.ok and "DIFFERS" in str(report)
-    monkeypatch.setattr("phasor.onnx.nodes._core.rotate_by", lambda x, cos, sin, *, layout: x)
+    monkeypatch.setattr("phasor.onnx.rotating._core.rotate_by", lambda x, cos, sin, *, layout: x)
     broken = phasor.onnx.check(rotary_then_attention(), layer_inputs())
     assert [node.agrees for node in broken] == [False, True] and broken.nodes[0].difference > 0.1
 
@@ -189,7 +189,7 @@ def test_check_and_backend_refuse() -> None:
             [onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
         )
     )
-    with pytest.raises(phasor.Error, match="RotaryEmbedding or Attention"):
+    with pytest.raises(phasor.Error, match="RotaryEmbedding, ai.onnx.Attention"):
         phasor.onnx.check(relu, {"x": np.zeros(2, np.float32)})
     with pytest.raises(phasor.Error, match="Relu"):
         phasor.onnx.Backend.prepare(relu)

@@ -46,12 +46,12 @@ def test_rotation_is_differentiable_twice(name: str, direction: str, role: Any) 
     choices = {direction: True} if direction != "forward" else {}
     positions = torch.tensor([3, 0, 7, 100, 2])
 
-    def turn(x: Tensor) -> Tensor:
+    def rotation(x: Tensor) -> Tensor:
         return pt.rotate(x, SPECS[name], positions, role=role, **choices)
 
     x = randn(1, TOKENS, HEADS, DIM)
-    assert gradcheck(turn, (x,))
-    assert gradgradcheck(turn, (x,))
+    assert gradcheck(rotation, (x,))
+    assert gradgradcheck(rotation, (x,))
 
 
 def test_inverse_undoes_and_the_op_equals_the_direct_call() -> None:
@@ -94,11 +94,11 @@ def test_given_cos_and_sin_get_their_gradients(layout: Any, transpose: bool, ord
     for rows in ((3, 3), (BATCH, 3, 3), (1, 3, 3)):
         cos, sin = randn(*rows, seed=1), randn(*rows, seed=2)
 
-        def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        def rotation(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
             return pt.rotate_by(x, cos, sin, layout=layout, transpose=transpose, rotary_offset=1, order=order)
 
-        assert gradcheck(turn, (x, cos, sin))
-    assert gradgradcheck(turn, (x, cos, sin))
+        assert gradcheck(rotation, (x, cos, sin))
+    assert gradgradcheck(rotation, (x, cos, sin))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -384,10 +384,10 @@ def test_torch_compile_keeps_one_graph(backend: str) -> None:
 
 def test_another_spec_is_another_graph() -> None:
     torch._dynamo.reset()
-    turn = torch.compile(pt.rotate, backend="aot_eager", fullgraph=True)
+    rotation = torch.compile(pt.rotate, backend="aot_eager", fullgraph=True)
     x = randn(1, TOKENS, HEADS, DIM, grad=False)
     for spec in (SPECS["half"], SPECS["interleaved"], RopeSpec(DIM, layout="half", base=500.0)):
-        assert torch.equal(turn(x, spec, 4), pt.rotate(x, spec, 4))
+        assert torch.equal(rotation(x, spec, 4), pt.rotate(x, spec, 4))
 
 
 # Refusals ---------------------------------------------------------------------------------------------------------

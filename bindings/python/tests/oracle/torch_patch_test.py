@@ -108,6 +108,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": {**LATENT, "mlp_layer_types": ["dense", "sparse"]},
     "glm4_moe": {"partial_rotary_factor": 0.5, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "qwen3_5_text": {**HEAD, "layer_types": ["full_attention", "full_attention"], "rope_parameters": SECTIONS},
+    "qwen3_5_text with the sections of its code": {
+        **HEAD,
+        "layer_types": ["full_attention", "full_attention"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    },
     # Its queries come with their features apart, and its config has an infinite number.
     "zaya": ZAYA,
     "falcon_h1": FALCON_H1,
@@ -283,8 +288,6 @@ def test_what_is_refused() -> None:
         pt.patch(model)
     assert pt.patched(model) is None and not any("forward" in part.__dict__ for part in model.modules())
     plain = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
-    with pytest.raises(phasor.Error, match="mrope_section"):
-        pt.patch(make("qwen3_5_text", rope_parameters=plain))
     sections = make("qwen3_5_text")
     sections.model.rotary_emb.config = AutoConfig.for_model("llama", **SIZES, rope_parameters=plain)
     with pytest.raises(phasor.Error, match="mrope_section"):

@@ -1,8 +1,8 @@
-"""The wheel as a stranger meets it: built, installed into an empty environment, used from another folder.
+"""The wheel as a new user gets it: built, installed into an empty environment, used from another folder.
 
     check_wheel.py CLONE (--build FOLDER | --wheel FILE)
 
---build packs what a build folder holds already (the CMakeLists.txt beside this file says how), --wheel takes a wheel
+--build packs what a build folder already holds (see the CMakeLists.txt in this folder), --wheel takes a wheel
 that is there.
 """
 

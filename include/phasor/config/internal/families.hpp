@@ -3,13 +3,14 @@
 // run a model) and take every fact about a family from here.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::config {
@@ -51,6 +52,13 @@ enum class Quirk : std::uint8_t {
   absolute_is_stale,       // ModernBERT: position_embedding_type "absolute" has no effect
   scaling_required,        // gpt-oss: a missing rope dictionary would not mean the default type
   rotates_without_window,  // EXAONE 4: without sliding_window every layer is full and rotates
+  one_listed_base,         // Muse: layer_rope_theta only says which layers rotate
+  optional_rotation,       // Zamba2: only with use_mem_rope
+  learned_if_absolute,     // ESM: position_embedding_type "absolute" means learned positions
+  temperature,             // Llama 4: layers without rotation scale their queries by position
+  ignores_rotary_dim,      // MiniMax M3: the width is head_dim * partial_rotary_factor alone
+  dense_rotates,           // Cohere 2 MoE: full-attention layers with a dense feed-forward rotate
+  repeats_width,           // Bamba: attn_rotary_emb repeats the width that rotates
 };
 
 // What a model_type implies and its config.json leaves out. Layouts are those of the Hugging Face
@@ -60,7 +68,8 @@ struct RotaryFacts {
   std::optional<double> base = std::nullopt;  // when the config has none
   double partial = 1.0;                       // share of the head that rotates
   std::int64_t head_dim = 0;                  // 0: hidden size / heads
-  std::int64_t rotary_dim = 0;                // 0: head_dim * partial
+  std::string_view head_dim_key = "head_dim";
+  std::int64_t rotary_dim = 0;  // 0: head_dim * partial
   LayerRule layers = LayerRule::all_alike;
   std::int64_t layer_interval = 0;  // of the rule, when the config has none
   bool full_first = false;  // the first layer of each interval is the full one, not the last
@@ -70,6 +79,8 @@ struct RotaryFacts {
   std::optional<double> local_base = std::nullopt;
   std::optional<encodings::AxialAxes::Kind> axial = std::nullopt;
   std::optional<encodings::MropeAxes::Order> mrope = std::nullopt;  // set: sections are required
+  // Sections (t, h, w) when the config has none; used only if they fill the rotary width.
+  std::array<std::int64_t, 3> sections = {0, 0, 0};
 };
 
 // ---- GGUF: what general.architecture implies and the metadata leave out (llama.cpp's loader) ----
@@ -131,7 +142,7 @@ struct GgufArchitecture {
   bool latent = false;  // rope.dimension_count features rotate, next to the compressed key
   GgufLogMultiplier log_multiplier = GgufLogMultiplier::refused;
   bool finetuned_is_switch = false;  // rope.scaling.finetuned false: nothing rotates
-  std::int64_t alibi_layers = 0;     // the model with so many layers uses ALiBi instead
+  std::int64_t alibi_layers = 0;     // the model with this many layers uses ALiBi instead
 };
 
 // ---- Checkpoints: where q and k are ----
@@ -235,6 +246,11 @@ struct DecoderPart {
 struct Family {
   std::string_view model_type = {};  // of config.json; empty: known only as a GGUF architecture
   std::optional<RotaryFacts> rotary = std::nullopt;
+  // Of a model that rotates nothing: the positions that it has instead.
+  std::string_view other_positions = {};
+  // Of a model that rotates in a way that no RopeSpec describes: which way. With rotary facts, only the
+  // layout is not described.
+  std::string_view unsupported = {};
   std::optional<GgufArchitecture> gguf = std::nullopt;
   // The architecture of another row that this family's GGUF files have (mistral: llama).
   std::string_view gguf_as = {};

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "phasor/core/internal/kernels/kernels.hpp"
-#include "phasor/core/rotary.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::core {
 

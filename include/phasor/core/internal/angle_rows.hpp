@@ -7,7 +7,7 @@
 
 namespace phasor::core {
 
-// Kernels read whole vectors of a row: so many floats after it must be readable.
+// Kernels read whole vectors of a row: this many floats after it must be readable.
 inline constexpr std::int64_t kRowPadding = 32;
 
 // xPos: multiplies cos[i] and sin[i] by e^{rate_i (m - centre)}, or by its inverse: for keys when

@@ -1,7 +1,7 @@
 // From an instruction set to its kernels.
 #pragma once
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/kernels/kernels.hpp"
 
 namespace phasor::core {

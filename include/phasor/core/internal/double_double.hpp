@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "phasor/export.h"
 
@@ -59,5 +61,8 @@ struct DoubleDouble {
 [[nodiscard]] inline DoubleDouble pow(DoubleDouble base, DoubleDouble exponent) {
   return exp(exponent * log(base));
 }
+// e^(i log_step) for i < count: the powers of one number, at the cost of a product each. Same error bound.
+[[nodiscard]] PHASOR_API std::vector<DoubleDouble> powers(DoubleDouble log_step,
+                                                          std::int64_t count);
 
 }  // namespace phasor::core

@@ -1,7 +1,7 @@
 // The kernels of a room, one build per instruction set: each room's dispatch.cpp picks from them.
 #pragma once
 
-#include "phasor/core/instruction_set.hpp"
+#include "phasor/core/cpu.hpp"
 
 namespace phasor::core {
 

@@ -18,4 +18,10 @@ inline constexpr std::size_t kMemoryPadding = 128;
 // long as anything in it.
 [[nodiscard]] std::shared_ptr<std::byte[]> allocate_beside(std::size_t count, std::size_t size);
 
+// Allocates a block and frees it again. For libraries that end the process, or damage it, when an
+// allocation of theirs fails: called before them, with more than they need.
+//
+// throws   std::bad_alloc when there is no such block
+void require_memory(std::size_t bytes);
+
 }  // namespace phasor::core

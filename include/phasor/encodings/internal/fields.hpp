@@ -37,6 +37,7 @@ enum class FieldRange : std::uint8_t {
   positive,      // above 0 and finite
   not_negative,  // integers
   share,         // above 0 and at most 1
+  weight,        // from 0 to 1
 };
 
 // What it means when a description does not give the field.
@@ -88,6 +89,13 @@ struct ScalingType {
 // Every key of a plain spec and every keyword of Python's RopeSpec, in that order.
 [[nodiscard]] std::span<const Field<RopeSpec>> spec_fields() noexcept;
 [[nodiscard]] std::span<const Field<Xpos>> xpos_fields() noexcept;
+
+// head_dim if none is given: that of the list of frequencies, 0 without one.
+[[nodiscard]] std::int64_t width_of_list(const RopeSpec& spec) noexcept;
+// rotary_dim if none is given: head_dim - rotary_offset.
+//
+// throws   Error(invalid_argument) when that does not fit an integer
+[[nodiscard]] std::int64_t rest_of_head(const RopeSpec& spec);
 
 // The names of the enumerators, by value.
 [[nodiscard]] std::span<const std::string_view> names_of_mrope_orders() noexcept;

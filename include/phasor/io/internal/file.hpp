@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -15,8 +16,16 @@ namespace phasor::io {
                                             std::size_t limit = std::size_t{64} << 20);
 
 // Writes the pieces in order to a temporary file in the folder of `path`, then renames it to `path`.
-// On failure the temporary file is removed and `path` is unchanged.
+// On failure the temporary file is removed and `path` is unchanged. A temporary file stays only if the
+// process is killed; io/internal/temporary_files.hpp says who removes it then.
 [[nodiscard]] Result<Done> replace_file(const std::filesystem::path& path,
                                         std::span<const std::span<const std::byte>> pieces);
+
+// The same for pieces that are made one after the other: `write` passes them to `put`, and returns or
+// throws what stops it.
+using PutBytes = std::function<Result<Done>(std::span<const std::byte>)>;
+[[nodiscard]] Result<Done> replace_file(
+    const std::filesystem::path& path,
+    const std::function<Result<Done>(const PutBytes& put)>& write);
 
 }  // namespace phasor::io

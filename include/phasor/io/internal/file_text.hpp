@@ -12,7 +12,7 @@ namespace phasor::io {
 // Starts the message of a file that ends before its header says.
 inline constexpr std::string_view kTruncated = "the file is truncated (incomplete download?): ";
 
-// UTF-8 text in one line: control characters become '?', cut at `longest` bytes.
+// Text in one line, as core::visible_text() shows it, cut after `longest` bytes of it.
 [[nodiscard]] std::string one_line(std::string_view text, std::size_t longest = 60);
 
 // Any bytes in single quotes: what is not printable ASCII becomes '?', cut at `longest` bytes.

@@ -2,18 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+struct stat;
+
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::io {
 
-// A path in one line: control characters become '?'.
+// A path in one line, as core::visible_text() shows it.
 [[nodiscard]] std::string shown(const std::filesystem::path& path);
 
 // Error(io): `cannot open name: no such file or directory`; `doing` is "open", "write", ...
@@ -31,22 +34,39 @@ class Descriptor {
   ~Descriptor();
 
   [[nodiscard]] int number() const noexcept { return number_; }
-  // Passes the ownership of the number to the caller.
-  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
 
  private:
   int number_ = -1;
 };
 
-// A regular file open for reading, and the size it had then.
+// What shows that a file was written to or replaced. A write within the clock tick of the last one
+// (some milliseconds) is not seen if it keeps the size.
+struct FileState {
+  std::uint64_t device = 0, inode = 0, size = 0;
+  std::int64_t modified_ns = 0;  // since 1970
+
+  bool operator==(const FileState&) const = default;
+};
+[[nodiscard]] FileState state_of(const struct ::stat& status) noexcept;
+
+// A regular file open for reading, as it was then.
 struct InputFile {
   Descriptor descriptor;
   std::string name;  // for messages
   std::size_t size = 0;
+  FileState state = {};
 };
 
 // Error(io) when the file is missing, unreadable or not a regular file; never blocks on a pipe.
 [[nodiscard]] Result<InputFile> open_input(const std::filesystem::path& path);
+
+// Error(io) if the open file is no longer as it was when it was opened; `doing` is "read", "copied".
+[[nodiscard]] Result<Done> check_unchanged(const InputFile& file, std::string_view doing);
+
+// Fills `into` with the bytes from `offset` on. Error(io) if the file cannot be read or ends before: it
+// has become shorter.
+[[nodiscard]] Result<Done> read_at(const InputFile& file, std::uint64_t offset,
+                                   std::span<std::byte> into);
 
 // Reads until `into` is full or the file ends; returns the bytes read.
 [[nodiscard]] Result<std::size_t> read_some(const InputFile& file, std::span<std::byte> into);

@@ -37,13 +37,13 @@ struct Perplexity {
   double seconds = 0.0;
 };
 
-// Calls `progress` with tokens done and tokens in all; false stops with Error(invalid_argument).
+// Calls `progress` with tokens done and tokens in all; false stops with Error(cancelled).
 //
 // throws   Error(invalid_argument): a context below 2, fewer than 2 tokens, a stride outside
 //          [1, context]; as Decoder::forward
-[[nodiscard]] Perplexity
-perplexity(Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
-           const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
+[[nodiscard]] Perplexity perplexity(
+    Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
+    const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
 
 // The scaling of a name for a model trained to `trained` tokens and run with `context`: "none" keeps the
 // config's own; linear, ntk (base * factor^(dim / (dim - 2))), dynamic and yarn get the factor

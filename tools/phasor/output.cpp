@@ -1,0 +1,33 @@
+#include "output.hpp"
+
+#include <unistd.h>
+
+#include "phasor/core/internal/visible_text.hpp"
+
+namespace phasor::tools {
+namespace {
+
+bool write_bytes(std::FILE* file, std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), file) == text.size();
+}
+
+}  // namespace
+
+bool write_out(std::string_view text) {
+  static const bool at_terminal = ::isatty(STDOUT_FILENO) != 0;
+  if (!at_terminal) return write_bytes(stdout, text);
+  return write_bytes(stdout, core::visible_text(text, core::Breaks::keep));
+}
+
+void write_err(std::string_view text) {
+  write_bytes(stderr, core::visible_text(text, core::Breaks::keep));
+}
+
+bool can_redraw() noexcept {
+  static const bool at_terminal = ::isatty(STDERR_FILENO) != 0;
+  return at_terminal;
+}
+
+void erase_line() { write_bytes(stderr, "\r\033[K"); }
+
+}  // namespace phasor::tools

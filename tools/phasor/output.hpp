@@ -1,0 +1,33 @@
+// What verbs print. Text of models (tokens, names, metadata) may hold sequences that a terminal obeys:
+// they move the cursor, rename the window, reorder the line.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+namespace phasor::tools {
+
+// To stdout: core::visible_text() on a terminal, the bytes as they are in a file or pipe. False after a
+// write error. `text` holds whole characters.
+bool write_out(std::string_view text);
+// To stderr, which people read: always core::visible_text().
+void write_err(std::string_view text);
+
+template <class... Args>
+void print_out(fmt::format_string<Args...> format, Args&&... args) {
+  write_out(fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void print_err(fmt::format_string<Args...> format, Args&&... args) {
+  write_err(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Whether stderr is a terminal, on which a line can be redrawn.
+[[nodiscard]] bool can_redraw() noexcept;
+// Clears the line of the cursor on stderr.
+void erase_line();
+
+}  // namespace phasor::tools
