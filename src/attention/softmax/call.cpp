@@ -168,9 +168,11 @@ void find_ids(const core::Rotary& rotary, const std::optional<core::Positions>& 
 }
 
 // How many rows of a table with a row per token, or per position, a call reads.
-std::int64_t rows_for(const std::optional<core::Positions>& positions, std::int64_t tokens,
+std::int64_t rows_for(const encodings::Table& table,
+                      const std::optional<core::Positions>& positions, std::int64_t tokens,
                       std::int64_t most_tokens) {
-  const std::optional<double> largest = positions ? positions->largest(tokens) : std::nullopt;
+  if (!table.given() || !positions) return most_tokens;
+  const std::optional<double> largest = positions->largest(tokens);
   if (!largest || !std::isfinite(*largest)) return most_tokens;
   return static_cast<std::int64_t>(std::clamp(*largest + 1.0, 0.0, 0x1p53));
 }
@@ -268,12 +270,14 @@ Call make_call(const char* where, const encodings::ScoreTerms& terms, const Atte
     call.most_keys = std::max(call.most_keys, s.keys);
   }
   encodings::validate(
-      terms, {.heads = sizes.heads,
-              .key_heads = sizes.key_heads,
-              .head_dim = sizes.head_dim,
-              .value_dim = sizes.value_dim,
-              .query_tokens = rows_for(options.query_positions, sizes.queries, call.most_queries),
-              .key_tokens = rows_for(options.key_positions, sizes.keys, call.most_keys)});
+      terms,
+      {.heads = sizes.heads,
+       .key_heads = sizes.key_heads,
+       .head_dim = sizes.head_dim,
+       .value_dim = sizes.value_dim,
+       .query_tokens =
+           rows_for(terms.extra_query, options.query_positions, sizes.queries, call.most_queries),
+       .key_tokens = rows_for(terms.extra_key, options.key_positions, sizes.keys, call.most_keys)});
   find_places(where, call);
   if (terms.query_rows || terms.key_rows || terms.value_rows)
     call.distances = seen_distances(call, Hidden::by_token);
