@@ -69,7 +69,8 @@ def expected(name: str, t: dict[str, Array], q: Array, k: Array, v: Array, m: Ar
         scores += np.einsum("bmhd,bmnhd->bhmn", q + t["v_bias"], t["r_head"][40 - d])
     elif name == "deberta_v1":
         x = np.clip(d + 6, 0, 11)
-        scores += np.einsum("bmhd,hbmnd->bhmn", q, t["pos_k"][:, x]) + np.einsum("bnhd,hbmnd->bhmn", k, t["pos_q"][:, x])
+        scores += np.einsum("bmhd,hbmnd->bhmn", q, t["pos_k"][:, x])
+        scores += np.einsum("bnhd,hbmnd->bhmn", k, t["pos_q"][:, x])
         scale = (3 * DIM) ** -0.5
     elif name == "tupe":
         scores += np.einsum("hbmd,hbnd->bhmn", t["pos_q"][:, m], t["pos_k"][:, n])

@@ -236,7 +236,8 @@ def test_attention_with_every_encoding(name: str) -> None:
 def test_gradients_at_positions(name: str) -> None:
     encoding = ENCODINGS[name]()
     choices: dict[str, Any] = {"query_segments": SEGMENTS, "key_segments": SEGMENTS} if name == "xlnet" else {}
-    choices |= {"query_positions": torch.tensor([[3, 0, 1, 2], [0, 0, 1, 2]]), "key_positions": torch.tensor([2, 0, 3, 1])}
+    choices["query_positions"] = torch.tensor([[3, 0, 1, 2], [0, 0, 1, 2]])
+    choices["key_positions"] = torch.tensor([2, 0, 3, 1])
     q, k, v = (randn(BATCH, N, heads, D, seed=i) for i, heads in enumerate((2, 2, 2)))
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
