@@ -93,6 +93,7 @@ class Owned {
   }
   Handle* handle_ = nullptr;
 };
+using Cancellation = Owned<phasor_cancellation, phasor_cancellation_destroy>;
 using Rope = Owned<phasor_rope, phasor_rope_destroy>;
 using Table = Owned<phasor_table, phasor_table_destroy>;
 using Encoding = Owned<phasor_encoding, phasor_encoding_destroy>;

@@ -287,6 +287,17 @@ void parallel_for(const std::string& folder) {
   PHASOR_CALL(phasor_set_parallel_for(nullptr));
 }
 
+void cancellation(const std::string& folder) {
+  Cancellation cancellation;
+  PHASOR_NOTE(phasor_cancellation_destroy(nullptr));
+  PHASOR_MAKE(cancellation, phasor_cancellation_create(out));
+  PHASOR_NOTE(phasor_cancellation_request(cancellation.get()));
+  PHASOR_NOTE(phasor_cancellation_reset(cancellation.get()));
+  PHASOR_NOTE(phasor_set_cancellation(cancellation.get()));
+  tables(folder);
+  PHASOR_NOTE(phasor_set_cancellation(nullptr));
+}
+
 }  // namespace
 
 const std::vector<Part>& rotation_parts() {
@@ -301,7 +312,8 @@ const std::vector<Part>& rotation_parts() {
                                           {"attention_by_rotation", attention_by_rotation},
                                           {"linear", linear},
                                           {"caches", caches},
-                                          {"parallel_for", parallel_for}};
+                                          {"parallel_for", parallel_for},
+                                          {"cancellation", cancellation}};
   return parts;
 }
 
