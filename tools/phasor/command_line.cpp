@@ -154,7 +154,7 @@ CLI::Validator member_of(const std::vector<std::string>& choices) {
     return message("must be ", core::list_text(known), ", got ", text,
                    core::did_you_mean(text, known));
   };
-  return {check, fmt::format("{{{}}}", CLI::detail::join(choices, ","))};
+  return {check, fmt::format("{{{}}}", fmt::join(choices, ","))};
 }
 
 CLI::Option* add_flag(CLI::App& app, const Flag& flag) {

@@ -218,6 +218,7 @@ void remove_results(const fs::path& folder, const std::vector<SourceFile>& files
 Result<Destination> open_destination(const fs::path& folder, const ConvertJournal& journal) {
   std::error_code error;
   const fs::path inner = fs::weakly_canonical(folder, error);
+  if (error) return io::system_error(io::shown(folder), "open", error.value());
   const fs::path source = journal.source;
   if (is_inside(inner, source) || is_inside(source, inner)) {
     return Error(ErrorCode::invalid_argument,

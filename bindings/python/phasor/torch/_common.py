@@ -61,22 +61,28 @@ def require_no_grad(where: str, **tensors: Tensor | None) -> None:
             raise refusal("unsupported", f"{where}: {name} requires grad, and has no gradient here: detach() it")
 
 
+_is_compiling = torch.compiler.is_compiling
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms_active = torch._C._are_functorch_transforms_active
+_is_tracing = torch._C._is_tracing
+
+
 def transformed() -> bool:
     """Whether a transform of torch.func runs, or forward gradients are computed, in eager mode."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if _is_compiling() or _dispatch_modes() > 0:
         return False
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return _transforms_active() or forward_ad._current_level >= 0
 
 
 def direct(*tensors: Tensor | None) -> bool:
     """Whether _core can be called without a custom op: plain CPU tensors, and nothing that follows the calls of torch
     (a tracer, a dispatch mode, torch.func, forward gradients), which would not see it."""
     if (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._are_functorch_transforms_active()
+        _is_compiling()
+        or _dispatch_modes() > 0
+        or _transforms_active()
         or forward_ad._current_level >= 0
-        or torch._C._is_tracing()
+        or _is_tracing()
     ):
         return False
     for tensor in tensors:

@@ -64,10 +64,17 @@ def rotate(
     or floats [tokens], [batch, tokens] or [axes, batch, tokens]; positions have no gradient.
     Keeps one graph under torch.compile (op phasor::rotate). CPU tensors only.
     """
-    choices: Choices = {"inverse": inverse, "transpose": transpose, "role": role, "context": context}
-    choices |= {"order": order, "angles": angles, "threads": threads}
+    choices: Choices = {
+        "inverse": inverse,
+        "transpose": transpose,
+        "role": role,
+        "context": context,
+        "order": order,
+        "angles": angles,
+        "threads": threads,
+    }
     rows = _rows_of(positions)
-    if needs_grad(rows):
+    if rows is not None and needs_grad(rows):
         require_no_grad("rotate", positions=rows)
     if direct(x, rows):
         if needs_grad(x):

@@ -23,7 +23,7 @@ logging.set_verbosity_error()
 
 # Of 788 model types of transformers 5.22.2, of which two cannot be made without arguments. The numbers may grow.
 ANSWERED = 745  # read, or known to rotate nothing
-ROTATING = 310  # of these, the ones that rotate
+ROTATING = 305  # of these, the ones that rotate
 COMPARED = 210  # rotary classes whose cos and sin are those of Phasor
 PATCHED = 170  # rotary classes that patch() replaces
 TOLERANCE = 2e-5  # float32 angles at positions below 40
