@@ -47,6 +47,7 @@ using attention::AttentionGradients;
 using attention::AttentionOptions;
 using attention::AttentionPasses;
 using attention::AttentionPlan;
+using attention::attention_shape;
 using attention::AttentionSizes;
 using attention::boolean_mask;
 using attention::Causality;

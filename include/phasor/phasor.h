@@ -533,7 +533,7 @@ typedef struct {
    * before it. */
   const int64_t* key_lengths;
   size_t key_length_count;
-  /* [batch, Nk]: 0 hides the key, for left or right padding; positions do not change. */
+  /* [batch, Nk]: 0 hides the key, for left or right padding; tokens are counted as before. */
   const uint8_t* key_padding;
   size_t key_padding_count;
   /* Packed sequences, batch 1: sequences + 1 boundaries, 0, ..., Nq and 0, ..., Nk. Sequence s of the
@@ -542,8 +542,9 @@ typedef struct {
   size_t query_boundary_count;
   const int64_t* key_boundaries;
   size_t key_boundary_count;
-  /* For encodings that rotate. NULL: keys at 0, 1, ..., queries aligned with the last keys, in each
-   * packed sequence by itself. */
+  /* Read by rotations and by terms of distances, not by causality and window, which count tokens. Terms
+   * of distances need whole numbers on one axis. NULL: keys at 0, 1, ..., queries aligned with the last
+   * keys, in each packed sequence by itself. */
   const phasor_positions* query_positions;
   const phasor_positions* key_positions;
   phasor_key_state key_state;
@@ -701,8 +702,9 @@ PHASOR_API phasor_status phasor_cache_rerotate(phasor_cache* cache, const phasor
                                                const phasor_positions* positions, int32_t threads);
 
 /* Attention of q [batch, Nq, heads, head_dim] over the cache into out [batch, Nq, heads, value_dim].
- * Queries are rotated with the cache's rope, by default at the positions of the cache's last tokens.
- * encoding: further terms, NULL: none; one that rotates must have the cache's rotation.
+ * Queries are by default at the positions of the cache's last tokens, and are rotated there with the
+ * cache's rope. encoding: further terms, NULL: none; distances are those between positions; one that
+ * rotates must have the cache's rotation.
  * options: as phasor_attend; key_positions, PHASOR_KEYS_ROTATED, float32 angles, log_sum_exp and scores
  * are not supported. */
 PHASOR_API phasor_status phasor_cache_attend(const phasor_cache* cache,

@@ -33,7 +33,9 @@ std::size_t held_by(const WideMemory& wide) noexcept {
 }  // namespace
 
 std::size_t CallMemory::bytes() const noexcept {
-  return held_by(sequences) + held_by(queries.ids) + queries.rows.bytes() + held_by(keys.ids) +
+  return held_by(sequences) + held_by(places.queries) + held_by(places.keys) +
+         held_by(places.query_runs) + held_by(places.key_runs) + held_by(places.ahead) +
+         held_by(places.behind) + held_by(queries.ids) + queries.rows.bytes() + held_by(keys.ids) +
          keys.rows.bytes() + held_by(positions) + few.bytes() + held_by(tables) +
          held_by(backward_tables) + held_by(tiles.keys) + held_by(tiles.queries) +
          held_by(tiles.benches) + held_by(tiles.segments) + tiles.floats.bytes() +

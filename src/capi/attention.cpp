@@ -72,10 +72,12 @@ phasor_status phasor_attend(const phasor_encoding* encoding, const phasor_heads*
   return guarded([&] {
     const phasor_attend_options given = attend_options(options, kWhere);
     const Inputs in = to_inputs(q, k, v, kWhere);
-    const encodings::ScoreTerms terms = terms_of(encoding, in.q, in.k, in.v);
+    const attention::AttentionOptions chosen = to_options(given, in.q, in.k, kWhere);
+    const encodings::ScoreTerms terms =
+        terms_of(encoding, attention::attention_shape(in.q, in.k, in.v, chosen));
     const core::HeadsView target = to_view(out, kWhere, "out");
     check_extras(given, in.q, in.k, kWhere);
-    attention::attend(terms, in.q, in.k, in.v, target, to_options(given, in.q, in.k, kWhere),
+    attention::attend(terms, in.q, in.k, in.v, target, chosen,
                       {.log_sum_exp = given.log_sum_exp,
                        .scores = given.scores,
                        .capped_scores = given.capped_scores,
@@ -96,7 +98,9 @@ phasor_status phasor_attend_backward(const phasor_encoding* encoding, const phas
     need(options, kWhere, "options");
     const phasor_attend_options given = attend_options(options, kWhere);
     const Inputs in = to_inputs(q, k, v, kWhere);
-    const encodings::ScoreTerms terms = terms_of(encoding, in.q, in.k, in.v);
+    const attention::AttentionOptions chosen = to_options(given, in.q, in.k, kWhere);
+    const encodings::ScoreTerms terms =
+        terms_of(encoding, attention::attention_shape(in.q, in.k, in.v, chosen));
     const attention::AttentionForward forward{to_view(out, kWhere, "out"), given.log_sum_exp,
                                               to_view(d_out, kWhere, "d_out"),
                                               given.wide_log_sum_exp};
@@ -108,7 +112,6 @@ phasor_status phasor_attend_backward(const phasor_encoding* encoding, const phas
       need(given.log_sum_exp, kWhere, "log_sum_exp");
     }
     check_extras(given, in.q, in.k, kWhere);
-    attention::attend_backward(terms, in.q, in.k, in.v, forward, gradients,
-                               to_options(given, in.q, in.k, kWhere));
+    attention::attend_backward(terms, in.q, in.k, in.v, forward, gradients, chosen);
   });
 }

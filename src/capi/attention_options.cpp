@@ -109,9 +109,8 @@ attention::AttentionOptions to_options(const phasor_attend_options& from,
   return options;
 }
 
-encodings::ScoreTerms terms_of(const phasor_encoding* encoding, const core::ConstHeadsView& q,
-                               const core::ConstHeadsView& k, const core::ConstHeadsView& v) {
-  const encodings::AttentionShape shape = encodings::attention_shape(q, k, v);
+encodings::ScoreTerms terms_of(const phasor_encoding* encoding,
+                               const encodings::AttentionShape& shape) {
   return encoding == nullptr ? encodings::resolve(encodings::NoEncoding{}, shape)
                              : config::resolve(encoding->loaded, shape);
 }

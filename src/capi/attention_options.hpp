@@ -6,6 +6,7 @@
 
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotate.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "phasor/phasor.h"
 
 namespace phasor::capi {
@@ -24,11 +25,9 @@ namespace phasor::capi {
                                                      const core::ConstHeadsView& k,
                                                      std::string_view where);
 
-// The terms of the encoding for these tensors; NULL: no encoding.
+// The terms of the encoding for attention of this shape; NULL: no encoding.
 [[nodiscard]] encodings::ScoreTerms terms_of(const phasor_encoding* encoding,
-                                             const core::ConstHeadsView& q,
-                                             const core::ConstHeadsView& k,
-                                             const core::ConstHeadsView& v);
+                                             const encodings::AttentionShape& shape);
 
 // A pointer that is not NULL must have `expected` elements: a forgotten count would silently ignore
 // the array.

@@ -190,9 +190,14 @@ phasor_status phasor_cache_attend(const phasor_cache* cache, const phasor_encodi
     const core::ConstHeadsView queries = to_view(q, kWhere, "q");
     const core::HeadsView target = to_view(out, kWhere, "out");
     const core::ConstHeadsView keys = cache->cache.keys();
-    encodings::ScoreTerms terms = terms_of(encoding, queries, keys, cache->cache.values());
+    const attention::AttentionOptions chosen = to_options(given, queries, keys, kWhere);
+    // The rotation of the cache alone reads no distance.
+    encodings::ScoreTerms terms =
+        terms_of(encoding, encoding == nullptr
+                               ? encodings::attention_shape(queries, keys, cache->cache.values())
+                               : cache->cache.attention_shape(queries, chosen));
     // The cache has rotated its keys already: queries get the same rotation, besides other terms.
     if (!terms.rotation) terms.rotation = cache->cache.spec().rotary;
-    cache->cache.attend(terms, queries, target, to_options(given, queries, keys, kWhere));
+    cache->cache.attend(terms, queries, target, chosen);
   });
 }

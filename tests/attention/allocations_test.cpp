@@ -276,6 +276,25 @@ TEST(Allocations, OfPlansAndWorkspaces) {
   }
 }
 
+TEST(Allocations, OfPlansAndWorkspacesWithPositions) {
+  for (const Terms terms : kAllTerms) {
+    for (const PositionIds positions : {PositionIds::left_padded, PositionIds::reordered}) {
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        expect_to_allocate_once({.terms = terms,
+                                 .batch = 2,
+                                 .queries = positions == PositionIds::reordered ? 3 : 100,
+                                 .keys = 130,
+                                 .head_dim = 8,
+                                 .value_dim = 8,
+                                 .dtype = dtype,
+                                 .key_dtype = dtype,
+                                 .positions = positions},
+                                2);
+      }
+    }
+  }
+}
+
 TEST(Allocations, OfPlansAndWorkspacesInDouble) {
   for (const Terms terms : kAllTerms) {
     for (const int threads : {1, 2}) {

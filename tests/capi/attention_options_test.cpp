@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,9 +40,9 @@ class AttendOptions : public ::testing::Test {
                    const attention::AttentionExtras& extras = {}) {
     attention::AttentionOptions same = options;
     same.threads = 1;
-    const config::LoadedEncoding loaded = config::parse_encoding(kRope, ".").value_or_throw();
+    const config::LoadedEncoding loaded = config::parse_encoding(json_, ".").value_or_throw();
     const encodings::ScoreTerms terms =
-        config::resolve(loaded, {kHeads, kKeyHeads, kDim, kDim, q_->c.tokens, k_->c.tokens});
+        config::resolve(loaded, attention::attention_shape(q_->cpp, k_->cpp, v_->cpp, same));
     attention::attend(terms, q_->cpp, k_->cpp, v_->cpp, expected_->cpp, same, extras);
     ASSERT_EQ(phasor_attend(rope_.get(), &q_->c, &k_->c, &v_->c, &out_->c, &options_), PHASOR_OK)
         << phasor_last_error();
@@ -61,6 +62,7 @@ class AttendOptions : public ::testing::Test {
     expected_ = std::make_unique<Tensor>(queries, kHeads, 0.5F, kDim, batch);
   }
 
+  std::string json_ = kRope;
   Encoding rope_ = parse_encoding(kRope);
   std::unique_ptr<Tensor> q_, k_, v_, out_, expected_;
   phasor_attend_options options_{};
@@ -170,6 +172,66 @@ TEST_F(AttendOptions, PositionsKeyStateAndAngles) {
   options.keys = attention::KeyState::rotated;
   options_.key_state = PHASOR_KEYS_ROTATED;
   expect_same(options);
+}
+
+// Every encoding that reads distances, at keys in another order with a gap, forward and backward.
+TEST_F(AttendOptions, PositionsOfDistances) {
+  const std::vector<std::int64_t> at = {4, 9, 11, 0, 1, 2},
+                                  keys_at = {9, 0, 11, 4, 30, 2, 1, 0, 3, 4};
+  const phasor_positions query_positions =
+      phasor_positions_integers(at.data(), 1, kBatch, kFewQueries);
+  const phasor_positions key_positions =
+      phasor_positions_integers(keys_at.data(), 1, kBatch, kFewKeys);
+  for (const char* const json :
+       {R"({"encoding": "alibi"})",
+        R"({"encoding": "t5", "relative_attention_bias": [[1, 2, 3, 4], [0, 1, 0, 1], [5, 1, 2, 3],
+            [2, 2, 1, 0], [1, 0, 0, 1], [3, 2, 1, 0], [1, 1, 0, 0], [0, 2, 0, 4]],
+            "max_distance": 20})",
+        R"({"encoding": "shaw", "clip": 1, "rel_k": [[1, 0, 1, 2, 0, 1, 0, 3],
+            [0, 1, 0, 0, 2, 0, 1, 0], [2, 1, 0, 1, 0, 0, 1, 1]]})"}) {
+    SCOPED_TRACE(json);
+    reset();
+    json_ = json;
+    rope_ = parse_encoding(json);
+    expect_same({});
+    const std::vector<float> counted = out_->values;
+    attention::AttentionOptions options;
+    options.query_positions = core::positions_per_row(at.data(), 1, kBatch, kFewQueries);
+    options.key_positions = core::positions_per_row(keys_at.data(), 1, kBatch, kFewKeys);
+    options_.query_positions = &query_positions;
+    options_.key_positions = &key_positions;
+    expect_same(options);
+    EXPECT_NE(out_->values, counted);
+
+    std::vector<float> sums(kBatch * kHeads * kFewQueries);
+    options_.log_sum_exp = sums.data();
+    options_.log_sum_exp_count = sums.size();
+    ASSERT_EQ(phasor_attend(rope_.get(), &q_->c, &k_->c, &v_->c, &out_->c, &options_), PHASOR_OK);
+    Tensor d_q(kFewQueries, kHeads, 0.0F, kDim, kBatch);
+    Tensor same_q(kFewQueries, kHeads, 1.0F, kDim, kBatch);
+    Tensor d_k(kFewKeys, kKeyHeads, 0.0F, kDim, kBatch),
+        d_v(kFewKeys, kKeyHeads, 0.0F, kDim, kBatch);
+    Tensor same_k(kFewKeys, kKeyHeads, 1.0F, kDim, kBatch);
+    Tensor same_v(kFewKeys, kKeyHeads, 1.0F, kDim, kBatch);
+    ASSERT_EQ(phasor_attend_backward(rope_.get(), &q_->c, &k_->c, &v_->c, &out_->c, &out_->c,
+                                     &d_q.c, &d_k.c, &d_v.c, &options_),
+              PHASOR_OK)
+        << phasor_last_error();
+    options.threads = 1;
+    const config::LoadedEncoding loaded = config::parse_encoding(json, ".").value_or_throw();
+    const encodings::ScoreTerms terms =
+        config::resolve(loaded, attention::attention_shape(q_->cpp, k_->cpp, v_->cpp, options));
+    attention::attend_backward(terms, q_->cpp, k_->cpp, v_->cpp,
+                               {out_->cpp, sums.data(), out_->cpp},
+                               {same_q.cpp, same_k.cpp, same_v.cpp, {}}, options);
+    EXPECT_EQ(d_q.values, same_q.values);
+    EXPECT_EQ(d_k.values, same_k.values);
+
+    const std::vector<double> halves = {0.5, 1.0, 2.0, 3.0, 4.0};
+    const phasor_positions fractions = phasor_positions_floats(halves.data(), 1, 0, kFewKeys);
+    options_.key_positions = &fractions;
+    expect_refused(PHASOR_UNSUPPORTED, {"key_positions", "0.5"});
+  }
 }
 
 TEST_F(AttendOptions, ScoresOfEveryStage) {

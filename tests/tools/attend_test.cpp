@@ -82,10 +82,10 @@ class Attend : public Phasor {
   [[nodiscard]] std::vector<float> expected(const std::string& encoding,
                                             const attention::AttentionOptions& options = {}) const {
     config::EncodingRequest request;
-    request.shape = shape();
+    request.shape = attention::attention_shape(view(q_), view(k_), view(v_), options);
     const config::LoadedEncoding loaded = config::read_encoding(encoding, request).value_or_throw();
     std::vector<float> out(q_.size());
-    attention::attend(config::resolve(loaded, shape()), view(q_), view(k_), view(v_),
+    attention::attend(config::resolve(loaded, *request.shape), view(q_), view(k_), view(v_),
                       core::heads_view(out.data(), kBatch, kTokens, kHeads, kDim), options);
     return out;
   }
@@ -181,6 +181,35 @@ TEST_F(Attend, positions_of_a_rope) {
   expect_done(attend(rope_, {"--offset", "7", "--query-positions",
                              put_array("QP.npy", NpyType::i64, {3}, queries)}));
   EXPECT_EQ(output(), expected(rope_, options));
+}
+
+// Every encoding reads them, or the tables of the example have no rows for them.
+TEST_F(Attend, positions_of_distances) {
+  const std::vector<std::int64_t> ids = {0, 2, 1, 1, 0, 2};
+  const std::string positions = put_array("P.npy", NpyType::i64, {kBatch, kTokens}, ids);
+  attention::AttentionOptions options;
+  options.query_positions = options.key_positions =
+      core::positions_per_row(ids.data(), 1, kBatch, kTokens);
+  int done = 0;
+  for (const auto& entry : fs::directory_iterator(PHASOR_EXAMPLES_DIR "/encodings")) {
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() != ".json" || name == "none" || name == "xlnet_segments") continue;
+    SCOPED_TRACE(name);
+    std::vector<float> want;
+    try {
+      want = expected(entry.path().string(), options);
+    } catch (const Error& error) {
+      fs::remove(file("Y.npy"));
+      expect_refusal(attend(entry.path().string(), {"--positions", positions}), "attend", {});
+      EXPECT_EQ(error.code(), ErrorCode::out_of_range) << error.what();
+      continue;
+    }
+    expect_done(attend(entry.path().string(), {"--positions", positions}));
+    EXPECT_EQ(output(), want);
+    EXPECT_NE(output(), expected(entry.path().string()));
+    ++done;
+  }
+  EXPECT_GT(done, 8);
 }
 
 TEST_F(Attend, queries_are_at_the_last_keys) {

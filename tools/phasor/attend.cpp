@@ -89,14 +89,35 @@ encodings::RopeSpec* rope_of(config::LoadedEncoding& loaded) {
   return nullptr;
 }
 
-// Positions for a rope: of the keys as given, of the queries those of the last keys unless given.
-struct RotationPositions {
+// Positions of the keys as given, of the queries those of the last keys unless given.
+struct TokenPositions {
   std::optional<core::Positions> queries, keys;
+
+  [[nodiscard]] bool given() const noexcept { return keys.has_value(); }
+  // For the rotation of a spec, or for distances: then one axis.
+  void fit(const encodings::RopeSpec* spec, const Inputs& inputs) {
+    const auto fit_one = [&](std::optional<core::Positions>& one, const HeadsFile& of) {
+      if (!one) return;
+      const std::int64_t tokens = of.view.tokens;
+      one = spec != nullptr
+                ? fit_positions(*spec, *one, of.batch(), tokens)
+                : core::fit_positions(*one, {.axes = 1, .batch = of.batch(), .tokens = tokens});
+    };
+    fit_one(keys, inputs.k);
+    fit_one(queries, inputs.q);
+  }
+  // Whether they are one position per token of these heads, so that they have distances.
+  [[nodiscard]] bool has_distances(const Inputs& inputs) const {
+    const auto fits = [](const std::optional<core::Positions>& one, const HeadsFile& of) {
+      return one && one->axes == 1 && one->tokens == of.view.tokens &&
+             (one->batch == 0 || one->batch == of.view.batch);
+    };
+    return fits(queries, inputs.q) && fits(keys, inputs.k);
+  }
 };
 
-RotationPositions positions_of(const AttendOptions& options, const encodings::RopeSpec& spec,
-                               const Inputs& inputs) {
-  RotationPositions positions;
+TokenPositions positions_of(const AttendOptions& options, const Inputs& inputs) {
+  TokenPositions positions;
   const bool given =
       !options.positions.empty() || !options.query_positions.empty() || options.offset;
   const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
@@ -108,12 +129,9 @@ RotationPositions positions_of(const AttendOptions& options, const encodings::Ro
     refuse(ErrorCode::shape_mismatch, message("--query-positions is missing: there are ", queries,
                                               " queries and ", of_keys.tokens, " keys"));
   }
-  positions.keys = fit_positions(spec, of_keys, inputs.k.batch(), keys);
-  positions.queries =
-      fit_positions(spec,
-                    options.query_positions.empty() ? of_keys.last_tokens(queries)
-                                                    : parse_positions(options.query_positions),
-                    inputs.q.batch(), queries);
+  positions.keys = of_keys;
+  positions.queries = options.query_positions.empty() ? of_keys.last_tokens(queries)
+                                                      : parse_positions(options.query_positions);
   return positions;
 }
 
@@ -211,7 +229,7 @@ core::HeadsView output_view(const Inputs& inputs, io::NpyArray& output) {
 }
 
 void attend_softmax(const AttendOptions& options, const Inputs& inputs,
-                    const encodings::ScoreTerms& terms, const RotationPositions& positions,
+                    const encodings::ScoreTerms& terms, const TokenPositions& positions,
                     Answer& answer) {
   CallStorage storage;
   attention::AttentionOptions call;
@@ -264,7 +282,7 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
 }
 
 void attend_linear(const AttendOptions& options, const Inputs& inputs,
-                   const encodings::ScoreTerms& terms, const RotationPositions& positions,
+                   const encodings::ScoreTerms& terms, const TokenPositions& positions,
                    Answer& answer) {
   attention::LinearOptions call;
   call.causality = options.causal ? attention::Causality::bottom_right : attention::Causality::none;
@@ -301,28 +319,35 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
 int run_attend(const AttendOptions& options) {
   check_flags(options);
   const Inputs inputs(options);
+  TokenPositions positions = positions_of(options, inputs);
+  attention::AttentionOptions at_positions;
+  if (positions.has_distances(inputs)) {
+    at_positions.query_positions = positions.queries;
+    at_positions.key_positions = positions.keys;
+  }
   encodings::AttentionShape shape =
-      encodings::attention_shape(inputs.q.view, inputs.k.view, inputs.v.view);
+      attention::attention_shape(inputs.q.view, inputs.k.view, inputs.v.view, at_positions);
   config::EncodingRequest request;
   request.shape = shape;
   request.layer = options.layer;
   config::LoadedEncoding loaded = config::read_encoding(options.encoding, request).value_or_throw();
 
   encodings::RopeSpec* const spec = rope_of(loaded);
-  RotationPositions positions;
+  const auto is_none = [](const encodings::Encoding& part) {
+    return std::holds_alternative<encodings::NoEncoding>(part);
+  };
+  if (positions.given() && std::ranges::all_of(loaded.parts, is_none))
+    refuse("--positions, --query-positions and --offset require an encoding, got none");
+  positions.fit(spec, inputs);
   if (spec != nullptr) {
     if (!options.layout.empty()) spec->layout = core::pair_layout_of(options.layout);
-    positions = positions_of(options, *spec, inputs);
     const SpecOptions at{options.encoding, options.layer, options.context};
     const core::Positions keys =
         positions.keys.value_or(core::positions_counted(0, shape.key_tokens));
     shape.context = context_for(*spec, at, keys, "attend");
-  } else if (!options.positions.empty() || !options.query_positions.empty() || options.offset ||
-             options.context || !options.layout.empty()) {
-    refuse(
-        message("--positions, --query-positions, --offset, --context and --layout require an "
-                "encoding that rotates (rope, xpos), got ",
-                loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
+  } else if (options.context || !options.layout.empty()) {
+    refuse(message("--context and --layout require an encoding that rotates (rope, xpos), got ",
+                   loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
   }
   if (options.kind == "linear") {
     for (const encodings::Encoding& part : loaded.parts) {
@@ -384,9 +409,8 @@ void add_attend(CommandLine& line) {
   verb.flag("--segments", &options->segments,
             "[batch, keys] integers, for XLNet; the queries are the last tokens");
   verb.flag("--positions", &options->positions,
-            "positions of the keys, for rope: a .npy file or A:B (default 0:keys); the queries are "
-            "the last "
-            "tokens");
+            "positions of the keys: a .npy file or A:B (default 0:keys); the queries are the last "
+            "tokens. Rotations and distances read them, masks count tokens");
   verb.flag("--query-positions", &options->query_positions,
             "positions of the queries, if they are not the last keys");
   verb.flag("--offset", &options->offset, "key j is at position N + j").excludes("--positions");

@@ -268,7 +268,10 @@ def attention(
     mask: bool or uint8 (0 hides the key), or floats that are added to the scores; [queries, keys],
     [heads, queries, keys] or [batch, heads, queries, keys], axes of length 1 broadcast, any strides; floats other than
     float32 are converted in a copy (float64 ones of float64 attention are not). key_lengths [batch]; key_padding [batch, keys], 0 hides the key; boundaries
-    [0, ..., tokens] of packed sequences, batch 1; segments [batch, tokens]; positions as for rotate().
+    [0, ..., tokens] of packed sequences, batch 1; segments [batch, tokens].
+    query_positions, key_positions: as for rotate(); rotations read them, and every encoding that reads a distance or a
+    position (whole numbers then, one axis; row p of tupe's tables is position p). None: keys at 0, 1, ..., queries are
+    the last of them. causal and window count tokens, not positions.
     """
 
 def attention_backward(

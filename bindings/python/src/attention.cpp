@@ -72,8 +72,15 @@ struct Call {
         k_view(heads_of(k, order)),
         v_view(heads_of(v, order)),
         options(arguments, q_view, k_view.tokens),
-        encoding(of_encoding, shape_of(q_view, k_view, v_view, context,
-                                       options.largest_key_position(k_view.tokens))) {}
+        encoding(of_encoding, shape_for(context)) {}
+
+ private:
+  [[nodiscard]] encodings::AttentionShape shape_for(std::optional<std::int64_t> context) const {
+    encodings::AttentionShape shape =
+        attention::attention_shape(q_view, k_view, v_view, options.get());
+    shape.context = context;
+    return shape;
+  }
 };
 
 [[nodiscard]] nb::object attend(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding,

@@ -106,16 +106,6 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
   options_.threads = arguments.threads;
 }
 
-encodings::AttentionShape shape_of(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
-                                   const core::ConstHeadsView& v,
-                                   std::optional<std::int64_t> context,
-                                   std::optional<double> largest_position) {
-  encodings::AttentionShape shape = encodings::attention_shape(q, k, v);
-  shape.context = context;
-  shape.largest_position = largest_position;
-  return shape;
-}
-
 std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim) {
   std::vector<std::int64_t> shape(q.shape().begin(), q.shape().end());
   shape.back() = value_dim;

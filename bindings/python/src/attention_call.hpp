@@ -8,7 +8,6 @@
 
 #include "arrays.hpp"
 #include "phasor/attention/softmax.hpp"
-#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::python {
 
@@ -51,10 +50,6 @@ class OptionsArgument {
   OptionsArgument(const OptionsArgument&) = delete;
   OptionsArgument& operator=(const OptionsArgument&) = delete;
   [[nodiscard]] const attention::AttentionOptions& get() const noexcept { return options_; }
-  // None if there are no key positions.
-  [[nodiscard]] std::optional<double> largest_key_position(std::int64_t keys) const {
-    return options_.key_positions ? options_.key_positions->largest(keys) : std::nullopt;
-  }
 
  private:
   MaskArgument mask_;
@@ -64,12 +59,6 @@ class OptionsArgument {
   Numbers<std::int32_t> query_segments_, key_segments_;
   attention::AttentionOptions options_;
 };
-
-[[nodiscard]] encodings::AttentionShape shape_of(const core::ConstHeadsView& q,
-                                                 const core::ConstHeadsView& k,
-                                                 const core::ConstHeadsView& v,
-                                                 std::optional<std::int64_t> context,
-                                                 std::optional<double> largest_position = {});
 
 // The shape of attention's output: that of q with another last axis.
 [[nodiscard]] std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim);

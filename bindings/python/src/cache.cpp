@@ -149,7 +149,6 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   const Array array(q, "KVCache.attention: q");
   const core::ConstHeadsView view = heads_of(array, order);
   const core::ConstHeadsView keys = self.value.keys(), values = self.value.values();
-  const EncodingArgument argument(encoding, shape_of(view, keys, values, std::nullopt));
   AttentionArguments arguments;
   arguments.causal = causal;
   arguments.window = window;
@@ -160,6 +159,10 @@ void copy_out(const core::ConstHeadsView& from, Given* to, const Convert& conver
   arguments.query_positions = query_positions;
   arguments.threads = threads;
   const OptionsArgument options(arguments, view, keys.tokens);
+  // The rotation of the cache alone reads no distance.
+  const EncodingArgument argument(encoding, encoding.is_none()
+                                                ? encodings::attention_shape(view, keys, values)
+                                                : self.value.attention_shape(view, options.get()));
   Output output(out, array, output_shape(array, values.head_dim), "KVCache.attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
   encodings::ScoreTerms terms = argument.terms();

@@ -131,7 +131,7 @@ constexpr AttentionShape kAnyShape{1, 1, 64, 64, 1, 1, std::nullopt};
 
 [[nodiscard]] bool same_shape(const AttentionShape& a, const AttentionShape& b) {
   return a.head_dim == b.head_dim && a.query_tokens == b.query_tokens &&
-         a.key_tokens == b.key_tokens;
+         a.key_tokens == b.key_tokens && a.distances == b.distances;
 }
 
 // Whether parsing read the number of tokens: Transformer-XL and XLNet may.

@@ -70,6 +70,33 @@ def test_evicted_and_shifted_tokens_stand_where_they_should(mode: Any) -> None:
     assert len(cache) == 4 and cache.next_position == 4
 
 
+@pytest.mark.parametrize("spec", [None, SPEC])
+def test_distances_in_a_cache_are_those_of_its_positions(spec: Any) -> None:
+    q, k, v = tensors()
+    encodings: list[Any] = [
+        phasor.Encoding("alibi"),
+        phasor.Encoding("shaw", rel_k=normal(13, DIM), rel_v=normal(13, VALUE_DIM), clip=6),
+    ]
+    if spec is None:
+        encodings.append(phasor.Encoding("t5", relative_attention_bias=normal(8, HEADS), max_distance=20))
+    cache = cache_of(k, v, spec=spec)
+    cache.evict(3, 7)
+    left = np.r_[0:3, 7:TOKENS]
+    for delta in (0, -4):
+        cache.shift(3, len(cache), delta)
+        at = cache.positions()
+        for encoding in encodings:
+            expected = phasor.attention(
+                q[:, -2:], k[:, left], v[:, left], encoding=encoding if spec is None else [spec, encoding],
+                causal=True, query_positions=at[-2:], key_positions=at,
+            )  # fmt: skip
+            got = cache.attention(q[:, -2:], encoding=encoding)
+            np.testing.assert_allclose(got, expected, atol=3e-6)
+            if spec is None:  # the gap counts until it is closed
+                counted = phasor.attention(q[:, -2:], k[:, left], v[:, left], encoding=encoding, causal=True)
+                assert (np.abs(got - counted).max() > 1e-3) == (delta == 0)
+
+
 def test_rerotated_keys_are_those_of_the_other_spec() -> None:
     q, k, v = tensors(1)
     cache = cache_of(k, v)

@@ -14,6 +14,7 @@
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "phasor/export.h"
 
 namespace phasor::attention {
@@ -142,17 +143,24 @@ class PHASOR_API KVCache {
   [[nodiscard]] core::ConstHeadsView keys() const noexcept;
   [[nodiscard]] core::ConstHeadsView values() const noexcept;
 
-  // Attention of q over the cache. q is rotated with the cache's rotary at options.query_positions; by
-  // default the queries are the cache's last tokens, each at the position of its own key (queries
-  // before the first token count down from its position).
+  // Attention of q over the cache. Queries are at options.query_positions; by default they are the
+  // cache's last tokens, each at the position of its own key (queries before the first token count
+  // down from its position). q is rotated there with the cache's rotary, and terms that read distances
+  // read those between positions: gaps that evict() left count, shift() closes them.
   //
   // throws   as attention::attend; Error(invalid_argument) when terms.rotation differs from the
   //          cache's rotary, when options.key_positions are given, or when options.angles are not
-  //          exact
+  //          exact; Error(unsupported) for terms that read distances in a cache of several axes
   // cost     with options.workspace and up to four queries: no allocation once the workspace has
   //          served a cache of this capacity; options.rotations as in append
   void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::HeadsView out,
               AttentionOptions options = {}) const;
+  // The shape to resolve an encoding for, before attend() of q [batch, n, heads, head_dim] with these
+  // options: distances are those of the cache's positions.
+  //
+  // throws   as attention::attention_shape
+  [[nodiscard]] encodings::AttentionShape attention_shape(const core::ConstHeadsView& q,
+                                                          AttentionOptions options = {}) const;
 
  private:
   struct State;

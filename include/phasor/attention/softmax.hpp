@@ -11,6 +11,7 @@
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/core/view.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "phasor/encodings/score_terms.hpp"
 #include "phasor/export.h"
 
@@ -102,8 +103,8 @@ struct Mask {
 
 struct AttentionOptions {
   Causality causality = Causality::none;
-  // Query position i sees key j only if |i - j| < window; positions as in
-  // Causality::bottom_right.
+  // Query i of Nq sees key j only if |Nk - Nq + i - j| < window. Causality and window count tokens,
+  // not position ids.
   std::optional<std::int64_t> window = std::nullopt;
   std::optional<double> scale = std::nullopt;  // none: that of the encoding
   double soft_cap = 0.0;  // c > 0: scores become c tanh(s / c), before masks; 0: none
@@ -111,13 +112,18 @@ struct AttentionOptions {
   // [batch]: keys at or after `length` are padding; the last query has the position of key
   // `length - 1`.
   std::span<const std::int64_t> key_lengths = {};
-  // [batch, keys]: 0 hides the key (left or right padding); positions do not change.
+  // [batch, keys]: 0 hides the key (left or right padding). Tokens are counted as before; a left-padded
+  // batch gives its own position ids.
   std::span<const std::uint8_t> key_padding = {};
   // Packed sequences, batch 1: boundaries [0, ..., tokens] of queries and of keys. Sequence s of
   // the queries sees sequence s of the keys only; relative positions count inside a sequence.
   std::span<const std::int64_t> query_boundaries = {}, key_boundaries = {};
-  // Position ids for the rotation. None: keys at 0, 1, ..., queries as in bottom_right (in packed
-  // sequences: inside each sequence).
+  // Position ids: of the rotation, and of every term that reads a distance or a position. None: keys at
+  // 0, 1, ..., queries as in bottom_right (in packed sequences: inside each sequence). Terms other than
+  // the rotation need whole numbers on one axis, within 2^28 of each other in each sequence. Ids that
+  // count up from any number cost nothing; tiles of others read their tables pair by pair, see
+  // docs/attention.md. resolve() an encoding for attention_shape(): its maps are cut to the
+  // distances.
   std::optional<core::Positions> query_positions = std::nullopt, key_positions = std::nullopt;
   KeyState keys = KeyState::raw;
   core::AngleMode angles = core::AngleMode::exact;
@@ -157,7 +163,9 @@ struct AttentionExtras {
 //          key_padding or key_lengths exclude
 // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) with the sizes,
 //          before out is written; out must not overlap an input; unsupported: f64 combined with
-//          another type. std::bad_alloc: out and extras hold any numbers
+//          another type, position ids with fractions or several axes for terms that read distances;
+//          out_of_range: a distance that is seen has no row. std::bad_alloc: out and extras hold any
+//          numbers
 // error    f64: |out - exact| <= kAttendErrorF64 * (the largest |v + C|) if the terms of a score
 //          sum to at most 100; extras of float: then one rounding
 // memory   up to four queries without tables of distances: a row of scores per thread. Otherwise
@@ -221,6 +229,20 @@ struct AttentionSizes {
   core::DType arithmetic = core::DType::f32;
 };
 
+// The shape to resolve an encoding for. With position ids (options.query_positions or key_positions):
+// their distances and the largest of the keys; ids that are not whole numbers, have several axes or
+// are more than 2^28 apart give no distances, and attend() refuses an encoding that reads them.
+//
+// throws   Error(shape_mismatch | invalid_argument) for position ids that do not fit the sizes
+// cost     one read of the position ids
+[[nodiscard]] PHASOR_API encodings::AttentionShape attention_shape(const AttentionSizes& sizes,
+                                                                   const AttentionOptions& options);
+// The same for attend(terms, q, k, v, ..., options), which checks the sizes.
+[[nodiscard]] PHASOR_API encodings::AttentionShape attention_shape(const core::ConstHeadsView& q,
+                                                                   const core::ConstHeadsView& k,
+                                                                   const core::ConstHeadsView& v,
+                                                                   const AttentionOptions& options);
+
 // The passes a plan allocates for.
 enum class AttentionPasses : std::uint8_t { forward, forward_and_backward };
 
@@ -256,7 +278,8 @@ class PHASOR_API AttentionPlan {
   //
   // shape    as sizes(); strides may differ from run to run
   // throws   Error(invalid_argument | shape_mismatch | unsupported) for views without data, of other
-  //          sizes or types, or an output that overlaps an input, before out is written
+  //          sizes or types, or an output that overlaps an input, before out is written;
+  //          Error(out_of_range) if padding shows a key at a distance without a row
   // cost     no allocation, except for the first run that asks for scores with up to four queries
   void run(core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
            core::HeadsView out, const AttentionExtras& extras = {});

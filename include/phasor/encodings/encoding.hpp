@@ -134,7 +134,7 @@ struct Xlnet {
 // reference code does (the paper writes r(n - m) in the second).
 struct Deberta {
   enum class Version : std::uint8_t {
-    v1,  // size = max_relative_positions, clipped to min(key tokens, it) around the middle
+    v1,  // size = max_relative_positions; no distance is clipped because there are few tokens
     v2,  // size = position_buckets when > 0 (log buckets), else max_relative_positions
   };
   Version version = Version::v2;
@@ -215,9 +215,12 @@ PHASOR_API void kerple_backward(const Kerple& encoding, const TableGradient& d_r
 
 // RoFormer (9): the position-position product added to q.k, both over sqrt(2 d), and a T5 bias.
 struct Tupe {
-  Table query_positions, key_positions;  // [heads, tokens, any dim]; rows of this call's tokens
+  // [heads, tokens, any dim]: the rows of the call's tokens; if attention is given position ids of the
+  // queries or keys, row p of that table is position p.
+  Table query_positions, key_positions;
   std::optional<T5> bias = std::nullopt;
-  // The first token ([CLS]) is untied: its row and column of the position part are these.
+  // The first token ([CLS], at position 0) is untied: its row and column of the position part are
+  // these.
   // [heads, 1, 1]
   Table first_row = {}, first_column = {};
 };
@@ -230,6 +233,13 @@ using Encoding = std::variant<NoEncoding, RopeSpec, Shaw, BertRelative, Transfor
                               Tupe, Deberta, Alibi, Kerple>;
 [[nodiscard]] PHASOR_API std::string_view name_of(const Encoding& encoding) noexcept;
 
+// Distances m - n of queries and keys, both ends included.
+struct Distances {
+  std::int64_t first = 0, last = 0;
+  [[nodiscard]] std::int64_t count() const noexcept { return last - first + 1; }
+  [[nodiscard]] bool operator==(const Distances&) const = default;
+};
+
 // The attention that an encoding is to serve.
 struct AttentionShape {
   std::int64_t heads = 0, key_heads = 0;
@@ -239,7 +249,12 @@ struct AttentionShape {
   std::optional<std::int64_t> context = std::nullopt;
   // Of the keys' position ids; none: keys are at 0 .. key_tokens - 1.
   std::optional<double> largest_position = std::nullopt;
+  // Between position ids, see attention::attention_shape(); none: key n is at n, query i at
+  // key_tokens - query_tokens + i.
+  std::optional<Distances> distances = std::nullopt;
 };
+// The distances of a shape. Distance 0 is always included, even without tokens.
+[[nodiscard]] PHASOR_API Distances distances_of(const AttentionShape& shape) noexcept;
 // The sizes of attention over these views: q [batch, query_tokens, heads, head_dim], k [batch,
 // key_tokens, key_heads, head_dim], v [batch, key_tokens, key_heads, value_dim].
 [[nodiscard]] PHASOR_API AttentionShape attention_shape(const core::ConstHeadsView& q,

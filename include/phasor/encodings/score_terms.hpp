@@ -9,8 +9,8 @@
 //           + b[r(m - n)] - slope |m - n|                     bias, slopes
 //   o(m)    = sum_n softmax_n(s(m, n)) (v_n + C[r(m - n)])    value_rows
 //
-// m and n count tokens: key n is at n, query i of Nq at Nk - Nq + i (aligned bottom-right: the last
-// query is at the last key). Only T reads position ids.
+// m and n are the position ids of query and key. Without ids they count tokens: key n is at n, query i
+// of Nq at Nk - Nq + i (aligned bottom-right: the last query is at the last key).
 #pragma once
 
 #include <cstdint>
@@ -109,9 +109,11 @@ struct ScoreTerms {
   std::optional<RelativeRows> key_rows = std::nullopt;    // B: dim = head_dim
   std::optional<RelativeRows> bias = std::nullopt;        // b: dim = 1; not scaled
   std::vector<double> slopes;                             // one per head, or empty
-  Table extra_query, extra_key;                           // [heads, tokens, any dim]
-  // TUPE: the whole position part (extra features and bias) of the first query becomes first_row,
-  // that of the first key (for the other queries) first_column. [heads, 1, 1]; not scaled.
+  // a and c: [heads, tokens, any dim], a row per token of the call; with position ids a row per
+  // position.
+  Table extra_query, extra_key;
+  // TUPE: the whole position part (extra features and bias) of the query at position 0 becomes
+  // first_row, that of the key at 0 (for the other queries) first_column. [heads, 1, 1]; not scaled.
   Table first_row, first_column;
   Table segment_rows;  // E: [heads, 2, head_dim]: same, different
   Table segment_bias;  // w: [heads, 1, head_dim]

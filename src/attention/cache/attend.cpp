@@ -3,6 +3,7 @@
 #include "attention/cache/same_rotary.hpp"
 #include "attention/cache/state.hpp"
 #include "attention/softmax/call_memory.hpp"
+#include "attention/softmax/places.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/softmax.hpp"
 
@@ -24,7 +25,7 @@ void check_rotation(const std::optional<core::Rotary>& cached,
 
 void check_options(const AttentionOptions& options) {
   if (options.key_positions)
-    refuse("cache: key_positions cannot be given: the keys were rotated when they were appended");
+    refuse("cache: key_positions cannot be given: keys have the positions they were appended at");
   if (options.angles != core::AngleMode::exact)
     refuse("cache: angles must be AngleMode::exact like those of the keys, got AngleMode::float32");
 }
@@ -42,28 +43,46 @@ void find_query_positions(const PositionRows& rows, std::int64_t tokens, std::in
   }
 }
 
+// The positions of the cache's keys, and of the queries unless they are given. `own` must outlive the
+// options.
+void add_positions(const PositionRows& rows, std::int64_t tokens, std::int64_t queries,
+                   std::vector<double>& own, AttentionOptions& options) {
+  const int axes = rows.axes();
+  if (axes == 1) options.key_positions = core::positions_per_row(rows.from(0, 0), 1, 0, tokens);
+  if (options.query_positions) return;
+  const bool in_place = axes == 1 && queries >= 0 && queries <= tokens;
+  if (!in_place) find_query_positions(rows, tokens, queries, own);
+  options.query_positions = core::positions_per_row(
+      in_place ? rows.from(0, tokens - queries) : own.data(), axes, 0, queries);
+}
+
 }  // namespace
+
+encodings::AttentionShape KVCache::attention_shape(const core::ConstHeadsView& q,
+                                                   AttentionOptions options) const {
+  std::vector<double> own;
+  add_positions(state_->positions, state_->tokens, q.tokens, own, options);
+  return attention::attention_shape(q, keys(), values(), options);
+}
 
 void KVCache::attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                      core::HeadsView out, AttentionOptions options) const {
   const State& state = *state_;
   check_rotation(state.spec.rotary, terms.rotation);
   check_options(options);
+  const int axes = state.positions.axes();
+  if (axes != 1 && reads_positions(terms)) {
+    refuse(ErrorCode::unsupported,
+           message("cache: an encoding that reads distances needs one position per token, got a "
+                   "cache with ",
+                   axes, " axes"));
+  }
   std::vector<double> own;  // outlives the call that reads it
   CallMemory* const kept = options.workspace == nullptr ? nullptr : &options.workspace->memory();
   if (kept != nullptr) kept->room_for_keys = state.spec.capacity;
-  if (state.spec.rotary) {
-    options.keys = KeyState::rotated;
-    if (!options.query_positions) {
-      const int axes = state.positions.axes();
-      const bool in_place = axes == 1 && q.tokens >= 0 && q.tokens <= state.tokens;
-      std::vector<double>& rows = kept == nullptr ? own : kept->positions;
-      if (!in_place) find_query_positions(state.positions, state.tokens, q.tokens, rows);
-      options.query_positions = core::positions_per_row(
-          in_place ? state.positions.from(0, state.tokens - q.tokens) : rows.data(), axes, 0,
-          q.tokens);
-    }
-  }
+  if (state.spec.rotary) options.keys = KeyState::rotated;
+  add_positions(state.positions, state.tokens, q.tokens, kept == nullptr ? own : kept->positions,
+                options);
   attention::attend(terms, q, keys(), values(), out, options);
 }
 

@@ -21,6 +21,7 @@ struct Tile {
   std::int64_t position;     // of row 0
   std::int64_t first, last;  // rows that see any key of the tile
   std::int64_t key, keys;
+  Spacing spacing;
 };
 
 // dP of a panel, written to the strip that will hold dS.
@@ -32,10 +33,10 @@ inline void weight_gradients(const Head& head, const BackwardHead& backward,
   std::int64_t add_row = 0;
   if (head.value_rows.count != 0) {
     float* const terms = scratch.block.terms + kStripPad;
-    relative_terms(head.value_rows,
-                   {d_out, head.value_stride, head.value_dim,
-                    backward.value_far + (tile.query + panel.row) * 2},
-                   panel, terms);
+    any_relative_terms(head, head.value_rows,
+                       {d_out, head.value_stride, head.value_dim,
+                        backward.value_far + (tile.query + panel.row) * 2},
+                       tile.query + panel.row, panel, terms);
     add = terms + panel.begin;
     add_row = kStripRow;
   }
@@ -133,10 +134,15 @@ inline void query_gradients(const Head& head, const BackwardHead& backward, cons
 }
 
 // b[c] belongs to a diagonal: each row is added one column further left.
-inline void bias_gradients(const BackwardHead& backward, const Tile& tile, const Panel& panel) {
+inline void bias_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
+                           const Panel& panel) {
+  if (!panel.spacing.even) {
+    return scatter_bias(head, tile.query + panel.row, panel, tile.d_scores + panel.row * kStripRow,
+                        backward.d_bias);
+  }
   for (std::int64_t r = 0; r < panel.rows; ++r) {
     const float* const row = tile.d_scores + (panel.row + r) * kStripRow;
-    float* const sums = backward.d_bias + tile.key - (panel.position + r);
+    float* const sums = backward.d_bias - (panel.spacing.distance + r);
     std::int64_t t = panel.begin;
     for (; t + kFloats <= panel.end; t += kFloats)
       store(sums + t, load<Float>(sums + t) + load<Float>(row + t));
@@ -178,7 +184,7 @@ inline void add_relative_rows(const Relative& relative, const Panel& panel, cons
 inline void add_table_gradient(const Relative& relative, const Tile& tile, const float* weights,
                                const float* rows, std::int64_t stride, std::int64_t dim,
                                float* gradient) {
-  const std::int64_t begin = relative.first + tile.position - tile.key;  // of row 0
+  const std::int64_t begin = relative.first + tile.spacing.distance;  // of row 0
   const std::int64_t from = most(0, -begin - (tile.last - 1));
   const std::int64_t to = least(relative.count, tile.keys - begin - tile.first);
   for (std::int64_t x = from; x < to; x += kRows) {
@@ -204,7 +210,7 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
   const std::int64_t stride = head.relative_stride;
   const std::int64_t vectors = vectors_of(head.relative_depth);
   // Key j of the tile uses row x with query j + middle - x.
-  const std::int64_t middle = tile.key - relative.first - tile.position;
+  const std::int64_t middle = -relative.first - tile.spacing.distance;
   for (std::int64_t j = 0; j < tile.keys; j += kRows) {
     const std::int64_t from = most(0, j + middle - (tile.last - 1));
     const std::int64_t to = least(relative.count, j + kRows - 1 + middle - tile.first + 1);
@@ -238,13 +244,56 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
     wide_product<Start::sum>(p, vectors);
   }
   for (std::int64_t row = tile.first; row < tile.last; ++row) {
-    const std::int64_t begin = relative.first + tile.position + row - tile.key;
+    const std::int64_t begin = relative.first + tile.spacing.distance + row;
     const float* const d_scores = tile.d_scores + row * kStripRow;
     float* const left = backward.key_outside + tile.key;
     float* const right = left + backward.key_outside_side;
     for (std::int64_t t = 0; t < least(begin, tile.keys); ++t) left[t] += d_scores[t];
     for (std::int64_t t = most(0, begin + relative.count); t < tile.keys; ++t)
       right[t] += d_scores[t];
+  }
+}
+
+// What an evenly spaced panel gives to the rows of its queries; the tables get theirs from the tile.
+inline void add_panel_rows(const Head& head, const BackwardHead& backward, const Tile& tile,
+                           const Panel& panel) {
+  const std::int64_t query = tile.query + panel.row;
+  if (head.query_rows.count != 0) {
+    const float* const d_scores = tile.d_scores + panel.row * kStripRow;
+    add_relative_rows(head.query_rows, panel, d_scores,
+                      backward.d_position + query * head.relative_stride, head.relative_stride,
+                      head.relative_depth);
+    add_outside(head.query_rows, panel, d_scores, backward.query_outside + query * 2);
+  }
+  if (head.value_rows.count != 0) {
+    add_outside(head.value_rows, panel, tile.weights + panel.row * kStripRow,
+                backward.value_outside + query * 2);
+  }
+}
+
+// What any other panel gives to rows, keys and tables.
+inline void scatter_panel(const Head& head, const BackwardHead& backward, const Tile& tile,
+                          const Panel& panel) {
+  const std::int64_t query = tile.query + panel.row;
+  const float* const d_scores = tile.d_scores + panel.row * kStripRow;
+  if (head.query_rows.count != 0) {
+    const std::int64_t row = query * head.relative_stride;
+    scatter_rows(head, head.query_rows,
+                 {backward.position + row, head.relative_stride, head.relative_depth, nullptr},
+                 query, panel, d_scores, backward.d_position + row, backward.d_query_rows,
+                 backward.query_outside + query * 2);
+  }
+  if (head.key_rows.count != 0) {
+    scatter_key_rows(head, query, panel, d_scores,
+                     backward.d_raw_keys + tile.key * head.relative_stride, backward.d_key_rows,
+                     backward.key_outside + tile.key, backward.key_outside_side);
+  }
+  if (head.value_rows.count != 0) {
+    scatter_rows(
+        head, head.value_rows,
+        {backward.d_out + query * head.value_stride, head.value_stride, head.value_dim, nullptr},
+        query, panel, tile.weights + panel.row * kStripRow, nullptr, backward.d_value_rows,
+        backward.value_outside + query * 2);
   }
 }
 
@@ -283,13 +332,10 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
   float shift[kRows];
   tile.first = kBlockRows;
   tile.last = 0;
-  const auto panel_of = [&](std::int64_t row) {
-    Panel panel{row, tile.position + row, least(kRows, count - row), tile.key, 0, 0};
-    bound_columns(head, panel);
-    return panel;
-  };
   for (std::int64_t row = 0; row < kBlockRows; row += kRows) {
-    const Panel panel = row < count ? panel_of(row) : Panel{row, 0, 0, 0, 0, 0};
+    const Panel panel = row < count
+                            ? panel_of(head, row, count, tile.position, tile.key, tile.spacing)
+                            : Panel{row, 0, 0, 0, {0, true}, 0, 0};
     if (panel.begin >= panel.end) {
       for (std::int64_t r = row; r < row + kRows; ++r) {
         clear(tile.weights + r * kStripRow, 0, kTileKeys);
@@ -305,22 +351,17 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
     weight_gradients(head, backward, scratch, tile, panel, d_strip);
     score_gradients(head, backward, tile, panel, shift, slopes);
     query_gradients(head, backward, tile, panel);
-    if (backward.d_bias != nullptr) bias_gradients(backward, tile, panel);
-    if (head.query_rows.count != 0) {
-      const std::int64_t query = tile.query + row;
-      add_relative_rows(head.query_rows, panel, d_strip,
-                        backward.d_position + query * head.relative_stride, head.relative_stride,
-                        head.relative_depth);
-      add_outside(head.query_rows, panel, d_strip, backward.query_outside + query * 2);
-    }
-    if (head.value_rows.count != 0) {
-      add_outside(head.value_rows, panel, tile.weights + row * kStripRow,
-                  backward.value_outside + (tile.query + row) * 2);
+    if (backward.d_bias != nullptr) bias_gradients(head, backward, tile, panel);
+    if (tile.spacing.even) {
+      add_panel_rows(head, backward, tile, panel);
+    } else {
+      scatter_panel(head, backward, tile, panel);
     }
     if (head.key_segments != nullptr) segment_gradients(head, backward, tile, panel);
   }
   if (tile.first >= tile.last) return;
   key_gradients(head, backward, tile);
+  if (!tile.spacing.even) return;
   if (head.query_rows.count != 0) {
     add_table_gradient(head.query_rows, tile, tile.d_scores, block.position, head.relative_stride,
                        head.relative_depth, backward.d_query_rows);
@@ -350,17 +391,23 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
     for (std::int64_t query = 0; query < head.queries; query += kBlockRows) {
       const std::int64_t count = least(kBlockRows, head.queries - query);
       const std::int64_t position = head.offset + query;
-      Tile tile{
-          scratch.weights + guard,          scratch.d_scores + guard, query, position, 0, 0, key,
-          least(kTileKeys, head.keys - key)};
+      Tile tile{scratch.weights + guard,
+                scratch.d_scores + guard,
+                query,
+                position,
+                0,
+                0,
+                key,
+                least(kTileKeys, head.keys - key),
+                spacing_of(head, query, count, key)};
       if (last_key(head, position + count - 1) < key ||
           first_key(head, position) >= key + kTileKeys) {
         continue;
       }
       if (head.is_cancelled()) return;
-      if (head.key_rows.count != 0) {
+      if (head.key_rows.count != 0 && tile.spacing.even) {
         const Block block{query, count, nullptr, nullptr, nullptr};
-        fill_band(head, block, scratch.block, key, key + tile.keys);
+        fill_band(head, block, scratch.block, key, key + tile.keys, tile.spacing);
       }
       backward_tile<kPlain>(head, backward, scratch, tile, count);
     }

@@ -1,8 +1,9 @@
 // What the attention kernels of every instruction set offer: plain structs and function pointers,
 // no templates (see core/kernels/kernels.hpp). Scores are kept in powers of two: s log2(e).
 //
-// Key j is at position j, query i at offset + i. c = j - (offset + i), the negative distance, is the
-// column of a relative term, so that columns rise with the keys.
+// Masks count tokens: key j is at position j, query i at offset + i. c, the negative distance between
+// a query and a key, is the column of a relative term, so that columns rise with the keys: it is
+// j - (offset + shift + i), or the difference of their places.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +56,15 @@ struct HeadMask {
 // One head over one sequence: everything that does not change from query block to query block.
 struct Head {
   std::int64_t queries, keys;
-  std::int64_t offset;          // the position of query 0
+  std::int64_t offset;  // the position of query 0
+  std::int64_t shift;   // what position ids add to every distance
+  // Position ids, less one number for all tokens of the sequence; null: every distance is
+  // offset + shift + i - j. Places are read to the end of the last tile.
+  const std::int32_t* query_places;
+  const std::int32_t* key_places;
+  // For each token the index after the last one that counts up from it.
+  const std::int32_t* query_runs;
+  const std::int32_t* key_runs;
   std::int64_t depth;           // features of a row of content and of key_columns
   std::int64_t content_stride;  // floats of a content row: depth rounded up
   std::int64_t relative_depth;  // features of a row of position: head_dim
@@ -63,9 +72,13 @@ struct Head {
   std::int64_t value_dim, value_stride;
   const float* key_columns;  // [keys / vector][depth][vector]
   const float* values;       // [keys][value_stride]
-  const float* bias;         // bias[c] for every column of the sequence; null: none
+  const float* bias;         // bias[c] for columns bias_first to bias_last; null: none
+  // Outside, the bias is that of the nearest column less `slope` for each column farther from 0.
+  std::int64_t bias_first, bias_last;
+  float slope;  // in powers of two
   Relative query_rows;
-  Relative key_rows;           // scaled like the queries
+  Relative key_rows;  // columns are scaled like the queries, by key_factor
+  float key_factor;
   const float* raw_keys;       // [keys rounded up][relative_stride]: for key_rows
   const float* key_far_left;   // key_far_left[j] = k_j . first row of key_rows
   const float* key_far_right;  // and the last

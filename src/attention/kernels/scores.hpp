@@ -1,59 +1,9 @@
 // The scores of six queries against one tile of keys, with every term and every mask.
 #pragma once
 
-#include "attention/kernels/kernels.hpp"
-#include "phasor/attention/internal/kernels/exponential.hpp"
+#include "attention/kernels/scattered.hpp"
 
 namespace {
-
-using phasor::attention::kernels::Block;
-using phasor::attention::kernels::BlockScratch;
-using phasor::attention::kernels::Head;
-using phasor::attention::kernels::HeadMask;
-using phasor::attention::kernels::kBlockRows;
-using phasor::attention::kernels::kStripPad;
-using phasor::attention::kernels::kStripRow;
-using phasor::attention::kernels::kTileKeys;
-using phasor::attention::kernels::kWidest;
-using phasor::attention::kernels::Relative;
-using phasor::attention::kernels::rounded_up;
-using phasor::attention::kernels::Taps;
-
-constexpr float kHidden = -__builtin_inff();
-constexpr float kLn2 = 0.693147180559945309F;
-
-inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-inline std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
-// The first and the last key that a query at `position` may see.
-inline std::int64_t first_key(const Head& head, std::int64_t position) {
-  return head.window == 0 ? 0 : most(0, position - head.window + 1);
-}
-inline std::int64_t last_key(const Head& head, std::int64_t position) {
-  std::int64_t last = head.keys - 1;
-  if (head.causal != 0) last = least(last, position);
-  if (head.window != 0) last = least(last, position + head.window - 1);
-  return last;
-}
-
-// Six queries against the keys [key, key + kTileKeys): the columns [begin, end) of the tile are
-// computed. begin is a multiple of the vector.
-struct Panel {
-  std::int64_t row;       // in the block
-  std::int64_t position;  // of its first query
-  std::int64_t rows;      // that are queries; the rest is padding
-  std::int64_t key;
-  std::int64_t begin, end;
-};
-
-// The columns that any query of the panel may see; begin >= end: none.
-inline void bound_columns(const Head& head, Panel& panel) {
-  const std::int64_t last_position = panel.position + panel.rows - 1;
-  const std::int64_t first = head.visit_all != 0 ? 0 : first_key(head, panel.position);
-  const std::int64_t last = head.visit_all != 0 ? head.keys - 1 : last_key(head, last_position);
-  panel.begin = most(0, first - panel.key) / kFloats * kFloats;
-  panel.end = least(kTileKeys, last + 1 - panel.key);
-}
 
 // q . first and last row of a relative table, for every query of the block: what columns outside
 // the table read.
@@ -63,8 +13,11 @@ inline void far_scores(const Head& head, const Relative& relative, const float* 
   const std::int64_t last = relative.count - 1;
   const std::int64_t ends[2] = {0, last};
   // Whether any key of the sequence is left or right of the table's columns for any query.
-  const bool exists[2] = {relative.first > -(head.offset + head.queries - 1),
-                          head.causal == 0 && head.keys - 1 - head.offset > relative.first + last};
+  const bool scattered = head.key_places != nullptr;
+  const std::int64_t right = head.causal != 0 ? 0 : head.keys - 1 - head.offset;
+  const bool exists[2] = {
+      scattered || relative.first > -(head.offset + head.shift + head.queries - 1),
+      scattered || right - head.shift > relative.first + last};
   for (std::int64_t row = 0; row < count; row += kRows) {
     for (int side = 0; side < 2; ++side) {
       if (!exists[side]) {
@@ -94,7 +47,7 @@ struct Near {
   std::int64_t begin, end;
 };
 inline Near near_columns(const Relative& relative, const Panel& panel) {
-  const std::int64_t begin = relative.first + panel.position - panel.key;
+  const std::int64_t begin = relative.first + panel.spacing.distance;
   return {begin, begin + relative.count};
 }
 // All columns of the panel left of the near ones, for every row; or right of them.
@@ -102,14 +55,6 @@ inline bool all_left(const Near& near, const Panel& panel) { return panel.end <=
 inline bool all_right(const Near& near, const Panel& panel) {
   return panel.begin >= near.end + kRows - 1;
 }
-
-// Rows of queries that a relative table is multiplied with: the panel's first at `rows`, far[]
-// their products with the table's ends.
-struct RelativeRows {
-  const float* rows;
-  std::int64_t stride, depth;
-  const float* far;
-};
 
 // Sets terms[r][t] = row r . A[c] for the columns [begin, end): the table's columns times the
 // panel, stored with a leading dimension one longer than the strip's, so that column x of row r
@@ -138,6 +83,17 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
     for (std::int64_t t = panel.begin; t < left_end; ++t) row[t] = queries.far[r * 2];
     for (std::int64_t t = most(panel.begin, near.end + r); t < end; ++t)
       row[t] = queries.far[r * 2 + 1];
+  }
+}
+
+// The same for any spacing; `query` is the panel's first.
+inline void any_relative_terms(const Head& head, const Relative& relative,
+                               const RelativeRows& queries, std::int64_t query, const Panel& panel,
+                               float* terms) {
+  if (panel.spacing.even) {
+    relative_terms(relative, queries, panel, terms);
+  } else {
+    gather_terms(head, relative, queries, query, panel, terms);
   }
 }
 
@@ -185,18 +141,16 @@ struct Addend {
   float shift[kRows];
 };
 
-inline void clear(float* row, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t t = begin; t < end; t += kFloats) store(row + t, Float{});
-}
-
 inline Addend addend_of(const Head& head, const Block& block, const BlockScratch& scratch,
                         const Panel& panel) {
   Addend addend{nullptr, 0, {}};
   const bool has_queries = head.query_rows.count != 0;
   const bool has_keys = head.key_rows.count != 0;
-  const float* const bias = head.bias == nullptr ? nullptr : head.bias + panel.key - panel.position;
-  bool mixed = head.key_segments != nullptr;
-  if (has_queries) {
+  const bool even = panel.spacing.even;
+  const float* const bias =
+      head.bias == nullptr ? nullptr : head.bias - (even ? panel.spacing.distance : 0);
+  bool mixed = head.key_segments != nullptr || !even;
+  if (has_queries && even) {
     const Near near = near_columns(head.query_rows, panel);
     const bool left = all_left(near, panel);
     if (left || all_right(near, panel)) {
@@ -207,7 +161,7 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
       mixed = true;
     }
   }
-  if (has_keys) {
+  if (has_keys && even) {
     const Near near = near_columns(head.key_rows, panel);
     const bool left = all_left(near, panel);
     if (bias == nullptr && (left || all_right(near, panel))) {
@@ -226,17 +180,20 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
   }
   float* const terms = scratch.terms + kStripPad;
   const std::int64_t end = rounded_up(panel.end, kFloats);
+  const std::int64_t query = block.first + panel.row;
   if (has_queries) {
-    relative_terms(head.query_rows,
-                   {block.position + panel.row * head.relative_stride, head.relative_stride,
-                    head.relative_depth, scratch.far + panel.row * 2},
-                   panel, terms);
+    any_relative_terms(head, head.query_rows,
+                       {block.position + panel.row * head.relative_stride, head.relative_stride,
+                        head.relative_depth, scratch.far + panel.row * 2},
+                       query, panel, terms);
     for (float& shift : addend.shift) shift = 0.0F;
   } else {
     for (int r = 0; r < kRows; ++r) clear(terms + r * kStripRow, panel.begin, end);
   }
-  if (has_keys) key_terms(head, scratch, panel);
-  if (bias != nullptr) {
+  if (has_keys && even) key_terms(head, scratch, panel);
+  if (has_keys && !even) gather_key_terms(head, query, panel, terms);
+  if (bias != nullptr && !even) gather_bias(head, query, panel, terms);
+  if (bias != nullptr && even) {
     for (int r = 0; r < kRows; ++r) {
       float* const row = terms + r * kStripRow;
       for (std::int64_t t = panel.begin; t < end; t += kFloats)
@@ -310,8 +267,7 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
                   kStripRow,
                   head.depth};
   if constexpr (kPlain) {
-    const float* const bias =
-        head.bias == nullptr ? nullptr : head.bias + panel.key - panel.position;
+    const float* const bias = head.bias == nullptr ? nullptr : head.bias - panel.spacing.distance;
     wide_product<Start::zero>(p, vectors, nullptr, bias == nullptr ? nullptr : bias + panel.begin,
                               -1);
     for (int r = 0; r < kRows; ++r) shift[r] = 0.0F;
@@ -379,18 +335,18 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
 // Whether the scores of a head need nothing but products, a bias and the edges.
 inline bool is_plain(const Head& head, const Taps& taps) {
   return head.query_rows.count == 0 && head.key_rows.count == 0 && head.key_segments == nullptr &&
-         head.soft_cap == 0.0F && head.mask.kind == HeadMask::Kind::none &&
-         head.key_padding == nullptr && taps.scores == nullptr && taps.capped == nullptr &&
-         taps.masked == nullptr;
+         (head.bias == nullptr || head.key_places == nullptr) && head.soft_cap == 0.0F &&
+         head.mask.kind == HeadMask::Kind::none && head.key_padding == nullptr &&
+         taps.scores == nullptr && taps.capped == nullptr && taps.masked == nullptr;
 }
 
 // k_j . B[c] for the queries of the block and the keys whose columns have rows of their own: six
 // keys at a time against the table's columns, then each value to its query. band[i][x] belongs to
-// column first + x of query i. Only keys in [from_key, to_key).
+// column first + x of query i. Only keys in [from_key, to_key), which are `spacing` from the block.
 inline void fill_band(const Head& head, const Block& block, const BlockScratch& scratch,
-                      std::int64_t from_key, std::int64_t to_key) {
+                      std::int64_t from_key, std::int64_t to_key, const Spacing& spacing) {
   const Relative& relative = head.key_rows;
-  const std::int64_t position = head.offset + block.first;
+  const std::int64_t position = from_key + spacing.distance;  // of query 0, counted in keys
   const std::int64_t first = most(from_key, position + relative.first);
   const std::int64_t last =
       least(to_key, position + block.count - 1 + relative.first + relative.count);

@@ -47,19 +47,24 @@ inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* 
 
 // RoFormer (5), values: the weights of keys with rows of their own are kept by column, those of the
 // keys outside are summed; one product at the end of the block adds both to the output.
-inline void keep_weights(const Head& head, const BlockScratch& scratch, const Panel& panel,
-                         const float* strip, const float* factors, const float* row_sums) {
+inline void keep_weights(const Head& head, const Block& block, const BlockScratch& scratch,
+                         const Panel& panel, const float* strip, const float* factors,
+                         const float* row_sums) {
+  const bool even = panel.spacing.even;
+  // Keys of several tiles may meet in one column.
+  const bool scattered = head.key_places != nullptr;
   const Near near = near_columns(head.value_rows, panel);
-  const bool left = all_left(near, panel);
-  const bool right = all_right(near, panel);
-  for (std::int64_t r = 0; r < kRows; ++r) {
+  const bool left = even && all_left(near, panel);
+  const bool right = even && all_right(near, panel);
+  KeptPairs pairs;
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
     float* const outside = scratch.outside + (panel.row + r) * 2;
     float* const kept = scratch.near + (panel.row + r) * scratch.near_stride;
     const float* const row = strip + r * kStripRow;
     const std::int64_t begin = near.begin + r;
     outside[0] *= factors[r];
     outside[1] *= factors[r];
-    if (factors[r] != 1.0F && begin < panel.begin) {
+    if (factors[r] != 1.0F && (scattered || begin < panel.begin)) {
       for (std::int64_t x = 0; x < scratch.near_stride; x += kFloats)
         store(kept + x, load<Float>(kept + x) * splat(factors[r]));
     }
@@ -67,10 +72,18 @@ inline void keep_weights(const Head& head, const BlockScratch& scratch, const Pa
       outside[left ? 0 : 1] += row_sums[r];
       continue;
     }
+    if (!even) {
+      keep_pairs(head, head.value_rows, block.first + panel.row + r, panel, row, pairs);
+      outside[0] += pairs.outside[0];
+      outside[1] += pairs.outside[1];
+      for (std::int64_t i = 0; i < pairs.count; ++i) kept[pairs.x[i]] += pairs.weight[i];
+      continue;
+    }
     const std::int64_t left_end = least(most(panel.begin, begin), panel.end);
     const std::int64_t near_end = least(most(panel.begin, near.end + r), panel.end);
     outside[0] += sum_of(row, panel.begin, left_end);
-    for (std::int64_t t = left_end; t < near_end; ++t) kept[t - begin] = row[t];
+    for (std::int64_t t = left_end; t < near_end; ++t)
+      kept[t - begin] = scattered ? kept[t - begin] + row[t] : row[t];
     outside[1] += sum_of(row, near_end, panel.end);
   }
 }
@@ -112,7 +125,10 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
     far_scores(head, head.query_rows, block.position, head.relative_stride, head.relative_depth,
                rows, scratch.far);
   }
-  if (head.key_rows.count != 0) fill_band(head, block, scratch, 0, head.keys);
+  const bool scattered = head.key_places != nullptr;
+  if (head.key_rows.count != 0 && !scattered) {
+    fill_band(head, block, scratch, 0, head.keys, spacing_of(head, block.first, block.count, 0));
+  }
   if (head.value_rows.count != 0) {
     clear(scratch.near, 0, rows * scratch.near_stride);
     for (std::int64_t r = 0; r < rows * 2; ++r) scratch.outside[r] = 0.0F;
@@ -127,13 +143,16 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   float row_sums[kRows];
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
     if (head.is_cancelled()) return;
+    const Spacing spacing = spacing_of(head, block.first, block.count, key);
+    if (head.key_rows.count != 0 && scattered && spacing.even)
+      fill_band(head, block, scratch, key, least(key + kTileKeys, head.keys), spacing);
     for (std::int64_t row = 0; row < block.count; row += kRows) {
-      Panel panel{row, position + row, least(kRows, block.count - row), key, 0, 0};
-      bound_columns(head, panel);
+      const Panel panel = panel_of(head, row, block.count, position, key, spacing);
       if (panel.begin >= panel.end) continue;
       score_panel<kPlain>(head, block, taps, scratch, panel, strip, shift);
       weigh_panel(scratch, panel, strip, shift, factors, row_sums);
-      if (head.value_rows.count != 0) keep_weights(head, scratch, panel, strip, factors, row_sums);
+      if (head.value_rows.count != 0)
+        keep_weights(head, block, scratch, panel, strip, factors, row_sums);
       const Product p{strip + panel.begin,
                       kStripRow,
                       1,

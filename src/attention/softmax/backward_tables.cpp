@@ -65,16 +65,17 @@ void add_bias(const Call& call, const Unit& unit, std::vector<double>& row_sums,
   const auto add = [&](std::int64_t distance, float value) {
     sums[bias.map.row_of(distance)] += static_cast<double>(value);
   };
-  for (std::int64_t c = -(s.keys - 1); c < s.queries; ++c) add(-c, unit.bias_gradient[c]);
+  for (std::int64_t c = call.bias_first; c <= call.bias_last; ++c) add(-c, unit.bias_gradient[c]);
   if (call.has_first_token()) {
     // The first token's features hold the bias with a minus sign.
     const Strides strides = strides_of(call);
     const std::int64_t feature = call.depth() - 2;
     for (std::int64_t j = 0; j < s.keys && call.terms.first_row.given(); ++j)
-      add(-j, -unit.d_keys.data()[j * strides.content + feature]);
+      add(-call.key_position(s, j), -unit.d_keys.data()[j * strides.content + feature]);
     for (std::int64_t i = 0; i < s.queries && call.terms.first_column.given(); ++i) {
-      if (s.offset + i == 0 && call.terms.first_row.given()) continue;
-      add(s.offset + i, -unit.d_content.data()[i * strides.content + feature + 1]);
+      const std::int64_t position = call.query_position(s, i);
+      if (position == 0 && call.terms.first_row.given()) continue;
+      add(position, -unit.d_content.data()[i * strides.content + feature + 1]);
     }
   }
   for (std::int64_t row = 0; row < bias.table.rows; ++row)
@@ -92,16 +93,17 @@ void add_features(const Call& call, const Unit& unit, AllSums& to) {
     return static_cast<double>(unit.d_keys.data()[j * strides.content + feature]);
   };
   const auto is_first = [&](std::int64_t i) {
-    return s.offset + i == 0 && call.terms.first_row.given();
+    return call.query_position(s, i) == 0 && call.terms.first_row.given();
   };
   for (std::int64_t i = 0; i < s.queries && to.extra_query.wanted(); ++i) {
     if (is_first(i)) continue;
-    to.extra_query.add_row(head, i, unit.d_content.data() + i * strides.content + call.head_dim,
-                           call.scale);
+    to.extra_query.add_row(head, call.query_row(s, i),
+                           unit.d_content.data() + i * strides.content + call.head_dim, call.scale);
   }
   for (std::int64_t j = 0; j < s.keys && to.extra_key.wanted(); ++j) {
-    if (j == 0 && call.terms.first_column.given()) continue;
-    to.extra_key.add_row(head, j, unit.d_keys.data() + j * strides.content + call.head_dim,
+    if (call.key_position(s, j) == 0 && call.terms.first_column.given()) continue;
+    to.extra_key.add_row(head, call.key_row(s, j),
+                         unit.d_keys.data() + j * strides.content + call.head_dim,
                          static_cast<double>(kNatural));
   }
   const std::int64_t feature = call.depth() - 2;

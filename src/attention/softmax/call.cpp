@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "attention/softmax/places.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
@@ -19,8 +20,6 @@ namespace phasor::attention {
 namespace {
 
 using core::ConstHeadsView;
-using encodings::RelativeMap;
-using encodings::RelativeRows;
 
 // The text is made when it is needed: decoding checks its shapes thousands of times a second.
 template <class... Parts>
@@ -136,48 +135,6 @@ void check_options(const char* where, const encodings::ScoreTerms& terms,
   }
 }
 
-void find_sequences(const AttentionSizes& sizes, const AttentionOptions& options,
-                    std::vector<Sequence>& sequences) {
-  sequences.clear();
-  const auto queries = options.query_boundaries, keys = options.key_boundaries;
-  sequences.reserve(queries.empty() ? static_cast<std::size_t>(sizes.batch) : queries.size());
-  for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
-    const std::int64_t query_count = queries[s + 1] - queries[s];
-    const std::int64_t key_count = keys[s + 1] - keys[s];
-    sequences.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count});
-  }
-  if (!queries.empty()) return;
-  for (std::int64_t b = 0; b < sizes.batch; ++b) {
-    const std::int64_t length =
-        options.key_lengths.empty() ? sizes.keys : options.key_lengths[static_cast<std::size_t>(b)];
-    sequences.push_back({b, 0, sizes.queries, 0, length, length - sizes.queries});
-  }
-}
-
-DistanceRange distances_of(std::span<const Sequence> sequences, const AttentionOptions& options) {
-  DistanceRange range{0, 0};
-  for (const Sequence& s : sequences) {
-    if (s.queries == 0 || s.keys == 0) continue;
-    range.low = std::min(range.low, s.offset - (s.keys - 1));
-    range.high = std::max(range.high, s.offset + s.queries - 1);
-  }
-  if (options.causality == Causality::bottom_right) range.low = 0;
-  if (options.window) {
-    range.low = std::max(range.low, 1 - *options.window);
-    range.high = std::min(range.high, *options.window - 1);
-  }
-  return range;
-}
-
-void check_distances(const char* where, const char* name, const std::optional<RelativeRows>& rows,
-                     const DistanceRange& range) {
-  if (!rows || rows->map.outside == RelativeMap::Outside::clamp) return;
-  if (range.low >= rows->map.first && range.high <= rows->map.last()) return;
-  refuse(ErrorCode::out_of_range, where,
-         message(name, " must have rows for the distances ", range.low, " to ", range.high,
-                 ", got rows for ", rows->map.first, " to ", rows->map.last()));
-}
-
 // [axes][tokens of every batch row], the caller's or those of the sequences.
 void find_ids(const core::Rotary& rotary, const std::optional<core::Positions>& positions,
               const ConstHeadsView& x, std::span<const Sequence> sequences, core::Role role,
@@ -210,6 +167,16 @@ void find_ids(const core::Rotary& rotary, const std::optional<core::Positions>& 
   }
 }
 
+// How many rows of a table with a row per token, or per position, a call reads.
+std::int64_t rows_for(const encodings::Table& table,
+                      const std::optional<core::Positions>& positions, std::int64_t tokens,
+                      std::int64_t most_tokens) {
+  if (!table.given() || !positions) return most_tokens;
+  const std::optional<double> largest = positions->largest(tokens);
+  if (!largest || !std::isfinite(*largest)) return most_tokens;
+  return static_cast<std::int64_t>(std::clamp(*largest + 1.0, 0.0, 0x1p53));
+}
+
 }  // namespace
 
 void refuse(ErrorCode code, const char* where, const std::string& what) {
@@ -226,6 +193,14 @@ double Call::bias_of(std::int64_t head, std::int64_t distance) const noexcept {
   if (terms.slopes.empty()) return bias;
   return bias -
          terms.slopes[static_cast<std::size_t>(head)] * static_cast<double>(std::abs(distance));
+}
+
+bool Call::has_refusing_map() const noexcept {
+  const auto refuses = [](const std::optional<encodings::RelativeRows>& rows) {
+    return rows && rows->map.outside == encodings::RelativeMap::Outside::refuse;
+  };
+  return refuses(terms.query_rows) || refuses(terms.key_rows) || refuses(terms.bias) ||
+         refuses(terms.value_rows);
 }
 
 AttentionSizes sizes_of(const char* where, const ConstHeadsView& q, const ConstHeadsView& k,
@@ -294,17 +269,19 @@ Call make_call(const char* where, const encodings::ScoreTerms& terms, const Atte
     call.most_queries = std::max(call.most_queries, s.queries);
     call.most_keys = std::max(call.most_keys, s.keys);
   }
-  encodings::validate(terms, {.heads = sizes.heads,
-                              .key_heads = sizes.key_heads,
-                              .head_dim = sizes.head_dim,
-                              .value_dim = sizes.value_dim,
-                              .query_tokens = call.most_queries,
-                              .key_tokens = call.most_keys});
-  call.distances = distances_of(call.sequences, options);
-  check_distances(where, "query_rows", terms.query_rows, call.distances);
-  check_distances(where, "key_rows", terms.key_rows, call.distances);
-  check_distances(where, "bias", terms.bias, call.distances);
-  check_distances(where, "value_rows", terms.value_rows, call.distances);
+  encodings::validate(
+      terms,
+      {.heads = sizes.heads,
+       .key_heads = sizes.key_heads,
+       .head_dim = sizes.head_dim,
+       .value_dim = sizes.value_dim,
+       .query_tokens =
+           rows_for(terms.extra_query, options.query_positions, sizes.queries, call.most_queries),
+       .key_tokens = rows_for(terms.extra_key, options.key_positions, sizes.keys, call.most_keys)});
+  find_places(where, call);
+  if (terms.query_rows || terms.key_rows || terms.value_rows)
+    call.distances = seen_distances(call, Hidden::by_token);
+  check_distances(where, call);
   if (terms.rotation) {
     const core::Rotary& rotary = *terms.rotation;
     const bool rotated_keys = options.keys == KeyState::rotated;

@@ -43,8 +43,9 @@ struct Call {
   int threads;
   CallMemory& memory;
   Reuse reuse;
-  std::span<const Sequence> sequences;  // in memory
-  DistanceRange distances;
+  std::span<const Sequence> sequences;         // in memory
+  DistanceRange distances;                     // that queries may see, if there are tables of rows
+  std::int64_t bias_first = 0, bias_last = 0;  // columns of the bias
   std::int64_t most_queries = 0, most_keys = 0;  // of a sequence
   std::optional<Rotator> query_rotator, key_rotator;
   // Whether the memory of the forward pass (but for few_queries.cpp) and of the backward pass, with
@@ -57,6 +58,27 @@ struct Call {
   [[nodiscard]] bool has_first_token() const noexcept {
     return terms.first_row.given() || terms.first_column.given();
   }
+  // Whether distances are those of memory.places.
+  [[nodiscard]] bool is_scattered() const noexcept { return !memory.places.keys.empty(); }
+  // The position of query i and key j of a sequence.
+  [[nodiscard]] std::int64_t query_position(const Sequence& s, std::int64_t i) const noexcept {
+    if (!is_scattered()) return s.origin + s.offset + s.shift + i;
+    const std::int64_t token = s.batch * q.tokens + s.first_query + i;
+    return s.origin + memory.places.queries[static_cast<std::size_t>(token)];
+  }
+  [[nodiscard]] std::int64_t key_position(const Sequence& s, std::int64_t j) const noexcept {
+    if (!is_scattered()) return s.origin + j;
+    const std::int64_t token = s.batch * k.tokens + s.first_key + j;
+    return s.origin + memory.places.keys[static_cast<std::size_t>(token)];
+  }
+  // The rows of extra_query and extra_key that they read.
+  [[nodiscard]] std::int64_t query_row(const Sequence& s, std::int64_t i) const noexcept {
+    return options.query_positions ? query_position(s, i) : i;
+  }
+  [[nodiscard]] std::int64_t key_row(const Sequence& s, std::int64_t j) const noexcept {
+    return options.key_positions ? key_position(s, j) : j;
+  }
+  [[nodiscard]] bool has_refusing_map() const noexcept;
   // b[r(distance)], and with it - slope |distance|; natural.
   [[nodiscard]] double table_bias_of(std::int64_t head, std::int64_t distance) const noexcept;
   [[nodiscard]] double bias_of(std::int64_t head, std::int64_t distance) const noexcept;

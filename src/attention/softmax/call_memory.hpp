@@ -18,6 +18,19 @@ struct Sequence {
   std::int64_t first_query = 0, queries = 0;
   std::int64_t first_key = 0, keys = 0;  // keys that count
   std::int64_t offset = 0;               // position of query 0; the mask is aligned bottom-right
+  // Position ids: key 0 is at `origin`, and query i and key j are offset + shift + i - j apart,
+  // unless Places say otherwise.
+  std::int64_t origin = 0, shift = 0;
+};
+
+// Position ids of sequences that do not count up token by token, less the sequence's origin; empty if
+// all do.
+struct Places {
+  std::vector<std::int32_t> queries, keys;  // [batch * tokens]; after the keys one tile of zeros
+  // For each token the index, in its sequence, after the last one that counts up from it.
+  std::vector<std::int32_t> query_runs, key_runs;
+  // Keys that a query sees, the farthest on either side first: scratch.
+  std::vector<std::int64_t> ahead, behind;
 };
 
 struct RotatorMemory {
@@ -120,6 +133,7 @@ struct WideMemory {
 
 struct CallMemory {
   std::vector<Sequence> sequences;
+  Places places;
   RotatorMemory queries, keys;
   std::vector<double> positions;  // of a cache's queries, if they are not contiguous in the cache
   Floats few;                     // few_queries.cpp: a piece for each thread

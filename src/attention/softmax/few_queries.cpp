@@ -101,11 +101,24 @@ void add_bias(const Call& call, std::int64_t head, std::int64_t position, std::i
   call.kernels.add_line(scores + middle - first, last - middle, -slope, middle - position);
 }
 
+// The same of query i, whose keys may have any position: run by run of those that count up.
+void add_bias(const Call& call, const Sequence& s, const Row& row, std::int64_t first,
+              std::int64_t last, float* scores) {
+  const std::int64_t position = call.query_position(s, row.i) - s.origin;
+  if (!call.is_scattered()) return add_bias(call, row.head, position, first, last, scores);
+  const std::int32_t* const runs =
+      call.memory.places.key_runs.data() + s.batch * call.k.tokens + s.first_key;
+  for (std::int64_t at = first, end = at; at < last; at = end) {
+    end = std::min<std::int64_t>(runs[at], last);
+    const std::int64_t place = call.key_position(s, at) - s.origin;
+    add_bias(call, row.head, position - place + at, at, end, scores + at - first);
+  }
+}
+
 // Bias, soft cap and masks of one row; scores[0] belongs to key `first`.
 void finish_scores(const Call& call, const Sequence& s, const Row& row, SeenKeys seen,
                    std::int64_t first, std::int64_t last, float* scores) {
-  const std::int64_t position = s.offset + row.i;
-  add_bias(call, row.head, position, first, last, scores);
+  add_bias(call, s, row, first, last, scores);
   if (call.options.soft_cap != 0.0) {
     call.kernels.soft_cap_row(scores, last - first,
                               static_cast<float>(call.options.soft_cap * kLog2e));

@@ -19,10 +19,10 @@ struct FirstTokenScores {
   const Call& call;
   std::int64_t head;
 
-  [[nodiscard]] float of_key(std::int64_t j) const {
+  [[nodiscard]] float of_key(std::int64_t position) const {
     if (!call.terms.first_row.given()) return 0.0F;
     const double theta = static_cast<double>(*call.terms.first_row.row(head, 0));
-    return static_cast<float>((theta - call.table_bias_of(head, -j)) * kLog2e);
+    return static_cast<float>((theta - call.table_bias_of(head, -position)) * kLog2e);
   }
   [[nodiscard]] float of_query(std::int64_t position) const {
     if (!call.terms.first_column.given()) return 0.0F;
@@ -32,29 +32,32 @@ struct FirstTokenScores {
   }
 };
 
-void add_key_features(const Call& call, std::int64_t head, std::int64_t j, float* row) {
+void add_key_features(const Call& call, const Sequence& s, std::int64_t head, std::int64_t j,
+                      float* row) {
   if (call.extra_dim == 0) return;
   const encodings::Table& extra = call.terms.extra_key;
   float* const features = row + call.head_dim;
-  const bool replaced = j == 0 && call.terms.first_column.given();
+  const std::int64_t position = call.key_position(s, j);
+  const bool replaced = position == 0 && call.terms.first_column.given();
   if (extra.given()) {
-    const float* const from = extra.row(head, j);
+    const float* const from = extra.row(head, call.key_row(s, j));
     for (std::int64_t i = 0; i < extra.dim; ++i) features[i] = replaced ? 0.0F : from[i];
   }
   if (!call.has_first_token()) return;
   const FirstTokenScores first{call, head};
-  features[call.extra_dim - 2] = first.of_key(j);
-  features[call.extra_dim - 1] = j == 0 && call.terms.first_column.given() ? 1.0F : 0.0F;
+  features[call.extra_dim - 2] = first.of_key(position);
+  features[call.extra_dim - 1] = replaced ? 1.0F : 0.0F;
 }
 
-void add_query_features(const Call& call, std::int64_t head, std::int64_t i, std::int64_t position,
+void add_query_features(const Call& call, const Sequence& s, std::int64_t head, std::int64_t i,
                         float factor, float* row) {
   if (call.extra_dim == 0) return;
   const encodings::Table& extra = call.terms.extra_query;
   float* const features = row + call.head_dim;
+  const std::int64_t position = call.query_position(s, i);
   const bool replaced = position == 0 && call.terms.first_row.given();
   if (extra.given()) {
-    const float* const from = extra.row(head, i);
+    const float* const from = extra.row(head, call.query_row(s, i));
     for (std::int64_t e = 0; e < extra.dim; ++e) features[e] = replaced ? 0.0F : factor * from[e];
   }
   if (!call.has_first_token()) return;
@@ -136,7 +139,7 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   if (call.key_rotator)
     call.key_rotator->rotate(s.batch * call.k.tokens + token, count, rows, strides.content);
   for (std::int64_t j = 0; j < count; ++j)
-    add_key_features(call, side.first_head, first + j, rows + j * strides.content);
+    add_key_features(call, s, side.first_head, first + j, rows + j * strides.content);
   call.kernels.pack_columns(rows, strides.content, count, strides.depth, 1.0F,
                             side.columns.data() + first * strides.depth);
   if (side.value_columns.count() != 0) {
@@ -178,6 +181,16 @@ kernels::Head head_of(const Call& call, const KeySide& keys, const QuerySide& si
   head.queries = s.queries;
   head.keys = s.keys;
   head.offset = s.offset;
+  head.shift = s.shift;
+  if (call.is_scattered()) {
+    const Places& places = call.memory.places;
+    const std::int64_t query = s.batch * call.q.tokens + s.first_query;
+    const std::int64_t key = s.batch * call.k.tokens + s.first_key;
+    head.query_places = places.queries.data() + query;
+    head.key_places = places.keys.data() + key;
+    head.query_runs = places.query_runs.data() + query;
+    head.key_runs = places.key_runs.data() + key;
+  }
   head.depth = strides.depth;
   head.content_stride = strides.content;
   head.relative_depth = call.head_dim;
@@ -187,8 +200,15 @@ kernels::Head head_of(const Call& call, const KeySide& keys, const QuerySide& si
   head.key_columns = keys.columns.data();
   head.values = keys.values.data();
   head.bias = side.bias;
+  head.bias_first = call.bias_first;
+  head.bias_last = call.bias_last;
+  if (!call.terms.slopes.empty()) {
+    head.slope =
+        static_cast<float>(call.terms.slopes[static_cast<std::size_t>(side.head)] * kLog2e);
+  }
   head.query_rows = relative(side.query_rows, strides.relative);
   head.key_rows = relative(side.key_rows, strides.relative);
+  head.key_factor = static_cast<float>(call.scale * kLog2e);
   head.value_rows = relative(side.value_rows, strides.value);
   head.raw_keys = keys.raw.data();
   head.key_far_left = side.far_left.data();
@@ -252,8 +272,7 @@ void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& s
   call.kernels.scale_rows(rows.raw, strides.relative, row_or_null(call.terms.content_bias), factor,
                           count, call.head_dim, rows.content, strides.content);
   for (std::int64_t r = 0; r < count; ++r) {
-    add_query_features(call, head, first + r, sequence.offset + first + r, factor,
-                       rows.content + r * strides.content);
+    add_query_features(call, sequence, head, first + r, factor, rows.content + r * strides.content);
   }
   std::fill(rows.content + count * strides.content, rows.content + padded * strides.content, 0.0F);
 }

@@ -28,7 +28,7 @@ struct TableForms {
 TableForms forms_of(const Call& call, Pass pass) {
   const Strides strides = strides_of(call);
   const bool backward = pass == Pass::backward;
-  return {{strides.relative, true, backward},
+  return {{strides.relative, true, backward || call.is_scattered()},
           {strides.relative, true, true, static_cast<float>(call.scale * kLog2e)},
           {strides.value, backward, true}};
 }
@@ -69,11 +69,8 @@ void fill_spread(const Call& call, const RelativeRows& rows, const TableForm& fo
   }
 }
 
-// Columns from the last query's first key to the first query's last, and a tile's width beyond.
-std::int64_t bias_floats(const Call& call) {
-  return call.most_queries + call.most_keys + 2 * kTileKeys;
-}
-std::int64_t column_zero(const Call& call) { return call.most_keys - 1 + kTileKeys; }
+// The call's columns, and a tile's width on both sides.
+std::int64_t column_zero(const Call& call) { return kTileKeys - call.bias_first; }
 
 void fill_bias(const Call& call, std::int64_t head, const Slice& bias) {
   for (std::int64_t x = 0; x < bias.count(); ++x) {
@@ -139,6 +136,10 @@ void pack_part(void* context, int part, int) {
 }
 
 }  // namespace
+
+std::int64_t bias_floats(const Call& call) noexcept {
+  return call.bias_last - call.bias_first + 1 + 2 * kTileKeys;
+}
 
 Strides strides_of(const Call& call) noexcept {
   return {call.depth(), rounded_up(call.depth(), kWidest), rounded_up(call.head_dim, kWidest),

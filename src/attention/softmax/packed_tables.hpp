@@ -18,6 +18,9 @@ struct Strides {
 };
 [[nodiscard]] Strides strides_of(const Call& call) noexcept;
 
+// Floats of the bias of one head, or of its gradient.
+[[nodiscard]] std::int64_t bias_floats(const Call& call) noexcept;
+
 // Memory for the tables that all sequences and runs of a call share.
 //
 // throws   std::bad_alloc

@@ -8,6 +8,7 @@
 #include "attention/softmax/few_queries.hpp"
 #include "attention/softmax/head_side.hpp"
 #include "attention/softmax/passes.hpp"
+#include "attention/softmax/places.hpp"
 #include "attention/wide.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
@@ -296,6 +297,7 @@ void run_forward(Call& call, const core::HeadsView& out, const AttentionExtras& 
     refuse(ErrorCode::unsupported, "attend",
            message("wide_log_sum_exp needs q, k, v and out of f64, got ", core::name_of(q.dtype)));
   }
+  check_padding("attend", call);
   if (q.batch == 0 || q.tokens == 0) return;
   fill_extras(call, extras);
   if (call.most_keys == 0) {

@@ -7,6 +7,7 @@
 #include "attention/softmax/call.hpp"
 #include "attention/softmax/head_side.hpp"
 #include "attention/softmax/passes.hpp"
+#include "attention/softmax/places.hpp"
 #include "attention/wide.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/cancellation.hpp"
@@ -72,8 +73,7 @@ void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
     unit.d_segments = cutter.take(queries * 2);
     unit.segment_query = cutter.take(strides.relative);
   }
-  if (call.terms.bias)
-    unit.d_bias = cutter.take(call.most_queries + call.most_keys + 2 * kTileKeys);
+  if (call.terms.bias) unit.d_bias = cutter.take(bias_floats(call));
 }
 
 void clear(const Slice& floats) {
@@ -380,6 +380,7 @@ void run_backward(Call& call, const AttentionForward& forward,
   check_output(kBackward, "d_v", gradients.d_v, v.batch, v.tokens, v.heads, v.head_dim, call);
   check_gradients(call.terms, gradients.terms);
   if (q.batch * q.tokens > 0) check_forward(call, forward);
+  check_padding(kBackward, call);
   // Keys that no query sees, and queries that see no key, have gradients of zero.
   clear_view(gradients.d_q);
   clear_view(gradients.d_k);

@@ -141,8 +141,11 @@ bool WideScores::is_padding(std::int64_t j) const noexcept {
 }
 
 WideFirstToken WideScores::first_token(std::int64_t j) const noexcept {
-  if (wide_->first_row.given() && query_.position() == 0) return WideFirstToken::query;
-  if (wide_->first_column.given() && j == 0) return WideFirstToken::key;
+  const Call& call = wide_->call;
+  const Sequence& s = *query_.sequence;
+  if (wide_->first_row.given() && call.query_position(s, query_.i) == 0)
+    return WideFirstToken::query;
+  if (wide_->first_column.given() && call.key_position(s, j) == 0) return WideFirstToken::key;
   return WideFirstToken::neither;
 }
 
@@ -159,7 +162,7 @@ double WideScores::score(std::int64_t j) const noexcept {
   const encodings::ScoreTerms& terms = wide_->terms;
   const Sequence& s = *query_.sequence;
   const std::int64_t head = query_.head, key_head = head / call.group, key = s.first_key + j;
-  const std::int64_t dim = call.head_dim, distance = query_.distance(j);
+  const std::int64_t dim = call.head_dim, distance = wide_->distance(query_, j);
 
   double scaled = wide_dot(content(), wide_->rotated_key(s.batch, key, key_head), dim);
   if (terms.query_rows) {
@@ -182,8 +185,8 @@ double WideScores::score(std::int64_t j) const noexcept {
       break;
     case WideFirstToken::neither:
       if (wide_->extra_query.given()) {
-        scaled += wide_dot(wide_->extra_query.row(head, query_.i), wide_->extra_key.row(head, j),
-                           terms.extra_query.dim);
+        scaled += wide_dot(wide_->extra_query.row(head, call.query_row(s, query_.i)),
+                           wide_->extra_key.row(head, call.key_row(s, j)), terms.extra_query.dim);
       }
       if (terms.bias) added = *wide_->bias.row(head, terms.bias->map.row_of(distance));
       break;

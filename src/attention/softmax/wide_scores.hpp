@@ -44,6 +44,16 @@ class WideTable {
   encodings::Table at_;
 };
 
+// One query of one head of one sequence.
+struct WideQuery {
+  const Sequence* sequence = nullptr;
+  std::int64_t head = 0, i = 0;
+
+  // In tokens, for the masks.
+  [[nodiscard]] std::int64_t position() const noexcept { return sequence->offset + i; }
+  [[nodiscard]] std::int64_t token() const noexcept { return sequence->first_query + i; }
+};
+
 // A prepared call with its tables and rotated heads in float64.
 struct WideCall : PerTable<WideTable> {
   // Rotates q and k of the bound call.
@@ -63,6 +73,9 @@ struct WideCall : PerTable<WideTable> {
     return call.key_rotator ? wide_row(call.memory.wide.rotated_k.view(), b, t, h)
                             : wide_row(call.k, b, t, h);
   }
+  [[nodiscard]] std::int64_t distance(const WideQuery& query, std::int64_t j) const noexcept {
+    return call.query_position(*query.sequence, query.i) - call.key_position(*query.sequence, j);
+  }
   // C[r(m - n)].
   [[nodiscard]] const double* value_row(std::int64_t head, std::int64_t distance) const noexcept {
     return value_rows.row(head, terms.value_rows->map.row_of(distance));
@@ -72,15 +85,6 @@ struct WideCall : PerTable<WideTable> {
 // How TUPE's first tokens replace the position part of a score.
 enum class WideFirstToken : std::uint8_t { neither, query, key };
 
-// One query of one head of one sequence.
-struct WideQuery {
-  const Sequence* sequence = nullptr;
-  std::int64_t head = 0, i = 0;
-
-  [[nodiscard]] std::int64_t position() const noexcept { return sequence->offset + i; }
-  [[nodiscard]] std::int64_t distance(std::int64_t j) const noexcept { return position() - j; }
-  [[nodiscard]] std::int64_t token() const noexcept { return sequence->first_query + i; }
-};
 // Keys [first, last) of a sequence.
 struct KeyRange {
   std::int64_t first = 0, last = 0;

@@ -74,7 +74,7 @@ void attend_query(const WideForward& forward, const WideQuery& query, WideScores
     wide_add(o, probability, wide_row(call.v, s.batch, s.first_key + j, query.head / call.group),
              call.value_dim);
     if (wide.value_rows.given()) {
-      wide_add(o, probability, wide.value_row(query.head, query.distance(j)), call.value_dim);
+      wide_add(o, probability, wide.value_row(query.head, wide.distance(query, j)), call.value_dim);
     }
     if (extras.probabilities != nullptr) {
       extras.probabilities[pairs_before + s.first_key + j] = static_cast<float>(probability);

@@ -174,7 +174,7 @@ class WideBackward {
           wide_dot(d_o, wide_row(call_.v, s.batch, key, unit.key_head), value_dim);
       wide_add(wide_row(gradients_.d_v, s.batch, key, unit.key_head), probability, d_o, value_dim);
       if (call_.terms.value_rows) {
-        const std::int64_t distance = query.distance(j);
+        const std::int64_t distance = wide_.distance(query, j);
         d_probability += wide_dot(d_o, wide_.value_row(head, distance), value_dim);
         unit.tables.value_rows.add(step, call_.terms.value_rows->map.row_of(distance), probability,
                                    d_o);
@@ -190,7 +190,8 @@ class WideBackward {
                  double ds) noexcept {
     const encodings::ScoreTerms& terms = call_.terms;
     const Sequence& s = *query.sequence;
-    const std::int64_t dim = call_.head_dim, head = query.head, distance = query.distance(j);
+    const std::int64_t dim = call_.head_dim, head = query.head;
+    const std::int64_t distance = wide_.distance(query, j);
     const std::int64_t b = s.batch, key = s.first_key + j;
     const double g = call_.scale * ds;
     WideScores& scores = unit.scores;
@@ -224,8 +225,9 @@ class WideBackward {
         break;
       case WideFirstToken::neither:
         if (terms.extra_query.given()) {
-          tables.extra_query.add(step, query.i, g, wide_.extra_key.row(head, j));
-          tables.extra_key.add(step, j, g, wide_.extra_query.row(head, query.i));
+          const std::int64_t m = call_.query_row(s, query.i), n = call_.key_row(s, j);
+          tables.extra_query.add(step, m, g, wide_.extra_key.row(head, n));
+          tables.extra_key.add(step, n, g, wide_.extra_query.row(head, m));
         }
         if (terms.bias) tables.bias.add(step, terms.bias->map.row_of(distance), ds);
         break;

@@ -273,10 +273,10 @@ TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& nam
                           : "sinusoidal rows need the number of tokens");
     }
     // From the farthest past key to the farthest future key.
-    relative.first_distance = draft.request.shape->key_tokens - 1;
-    const std::int64_t rows =
-        draft.request.shape->key_tokens + draft.request.shape->query_tokens - 1;
-    relative.rows = draft.tables.rows_of(*waves, {relative.first_distance, rows, -1});
+    const encodings::Distances distances = encodings::distances_of(*draft.request.shape);
+    relative.first_distance = distances.last;
+    relative.rows =
+        draft.tables.rows_of(*waves, {relative.first_distance, distances.count(), -1});
     return relative;
   }
   relative.rows = draft.tables.required(reader, names.rows, {kSharedRows, kRowHeads});

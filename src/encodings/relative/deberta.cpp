@@ -3,8 +3,9 @@
 //   RoFormer (10)   s(m, n) = (q_m . k_n + q_m . pos_k[x] + k_n . pos_q[x]) / sqrt(d (1 + terms))
 //                   x = clip(r(m - n) + size, 0, 2 size - 1)
 //
-// Version 1 clips to span = min(tokens, size) around the middle of the table. Distances reach
-// tokens - 1 at most, so a span below size never clips and the rows read are those of version 2.
+// The reference of version 1 clips to span = min(tokens, size) around the middle of the table. Its
+// distances reach tokens - 1 at most, so a span below size never clips and the rows read are those of
+// version 2; distances of position ids may be larger and read their own rows too.
 #include "encodings/relative/log_ratio.hpp"
 #include "encodings/relative/terms.hpp"
 

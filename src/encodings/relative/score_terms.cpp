@@ -61,6 +61,12 @@ void check_slopes(const std::vector<double>& slopes, const AttentionShape& shape
 
 }  // namespace
 
+Distances distances_of(const AttentionShape& shape) noexcept {
+  const Distances of =
+      shape.distances.value_or(Distances{1 - shape.query_tokens, shape.key_tokens - 1});
+  return {std::min<std::int64_t>(0, of.first), std::max<std::int64_t>(0, of.last)};
+}
+
 void require_distance(std::string_view where, std::string_view name, std::int64_t value,
                       std::int64_t least) {
   if (least <= value && value <= kMaxDistance) return;

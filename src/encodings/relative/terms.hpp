@@ -56,17 +56,6 @@ void require_table(std::string_view where, std::string_view name, const Table& t
 void check_table(std::string_view where, std::string_view name, const Table& table,
                  const AttentionShape& shape, std::int64_t rows, std::int64_t dim);
 
-// Distances m - n, both ends included.
-struct Distances {
-  std::int64_t first = 0, last = 0;
-  [[nodiscard]] std::int64_t count() const noexcept { return last - first + 1; }
-};
-// Query i of Nq is at Nk - Nq + i. Distance 0 is always included, even without tokens.
-[[nodiscard]] inline Distances distances_of(const AttentionShape& shape) noexcept {
-  return {std::min<std::int64_t>(0, 1 - shape.query_tokens),
-          std::max<std::int64_t>(0, shape.key_tokens - 1)};
-}
-
 template <class RowOf>
 [[nodiscard]] RelativeMap map_over(Distances distances, RelativeMap::Outside outside,
                                    const RowOf& row_of) {

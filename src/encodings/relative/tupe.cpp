@@ -13,9 +13,11 @@ ScoreTerms terms_of(const Tupe& encoding, const AttentionShape& shape) {
     refuse(ErrorCode::shape_mismatch,
            message("tupe: query_positions must have dim 1 or more, got ", queries.dim));
   }
-  require_table("tupe", "query_positions", queries, shape, shape.query_tokens, queries.dim,
-                RowCount::at_least);
-  require_table("tupe", "key_positions", keys, shape, shape.key_tokens, queries.dim,
+  // With position ids a row per position: attention checks them.
+  const bool by_token = !shape.distances;
+  require_table("tupe", "query_positions", queries, shape, by_token ? shape.query_tokens : 1,
+                queries.dim, RowCount::at_least);
+  require_table("tupe", "key_positions", keys, shape, by_token ? shape.key_tokens : 1, queries.dim,
                 RowCount::at_least);
   check_table("tupe", "first_row", encoding.first_row, shape, 1, 1);
   check_table("tupe", "first_column", encoding.first_column, shape, 1, 1);

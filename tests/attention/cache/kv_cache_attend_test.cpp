@@ -7,6 +7,7 @@
 #include "attention/cache/kv_cache_support.hpp"
 #include "attention/reference/attend_reference.hpp"
 #include "phasor/attention/kv_cache.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::attention::tests {
 namespace {
@@ -114,6 +115,78 @@ TEST(KVCacheAttend, QueriesHaveThePositionsOfTheirKeys) {
         {.query_positions = rows(elsewhere, 4), .key_positions = rows(positions, 9)});
     expect_all_near(values_of(out.view()), there.out, 1e-5);
   }
+}
+
+// A slope, a row for each of nine distances and values of their own: all that reads a distance.
+encodings::ScoreTerms distance_terms(const std::optional<Rotary>& rotary,
+                                     const std::vector<float>& numbers) {
+  encodings::ScoreTerms terms = terms_of(rotary);
+  terms.slopes = {0.5, 0.25, 0.125, 1.0, 0.75, 0.0625};
+  const encodings::RelativeMap map{-4, {8, 7, 6, 5, 4, 3, 2, 1, 0}};
+  terms.query_rows = {encodings::shared_rows<const float>(numbers.data(), 9, kDim), map};
+  terms.value_rows = {encodings::shared_rows<const float>(numbers.data(), 9, kValueDim), map};
+  terms.bias = {encodings::shared_rows<const float>(numbers.data() + 3, 9, 1), map};
+  return terms;
+}
+
+// Gaps that eviction leaves count, and tokens appended at positions of their own are there.
+TEST(KVCacheAttend, DistancesAreThoseOfThePositions) {
+  std::vector<float> numbers(9 * kDim);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<float>(i * 7919 % 101) / 50.0F - 1.0F;
+  for (const std::optional<Rotary>& rotary :
+       {std::optional<Rotary>(), std::optional(rotaries(kDim)[0].rotary)}) {
+    for (const std::int64_t queries : {1, 3, 6}) {
+      encodings::ScoreTerms terms = distance_terms(rotary, numbers);
+      CacheTensor q = random_queries(queries), k = random_keys(20), v = random_values(20);
+      KVCache cache(spec_of(rotary));
+      cache.append(k.view(), v.view());
+      cache.evict(4, 12);
+      CacheTensor more_k = random_keys(4, DType::f32, 31),
+                  more_v = random_values(4, DType::f32, 32);
+      const std::vector<double> at = {7, 40, 41, 5};
+      cache.append(more_k.view(), more_v.view(), rows(at, 4));
+
+      KVCache raw(spec_of(std::nullopt));
+      raw.append(k.tokens(0, 4), v.tokens(0, 4));
+      raw.append(k.tokens(12, 8), v.tokens(12, 8));
+      raw.append(more_k.view(), more_v.view());
+      const auto expect_cache = [&](const char* what) {
+        const std::vector<double> keys_at = cache.positions();
+        const std::vector<double> queries_at(keys_at.end() - queries, keys_at.end());
+        CacheTensor out = output(queries);
+        cache.attend(terms, q.view(), out.view(), {.causality = Causality::bottom_right});
+        const ReferenceResult want = attend_reference(
+            terms, q.view(), raw.keys(), raw.values(),
+            {.causality = Causality::bottom_right,
+             .query_positions = rows(queries_at, queries),
+             .key_positions = rows(keys_at, static_cast<std::int64_t>(keys_at.size()))});
+        SCOPED_TRACE(what);
+        expect_all_near(values_of(out.view()), want.out, 1e-5);
+      };
+      expect_cache("with gaps");
+      cache.shift(4, 12, -8);
+      expect_cache("shifted");
+      const encodings::AttentionShape shape = cache.attention_shape(q.view());
+      EXPECT_EQ(shape.distances,
+                (encodings::Distances{queries == 6 ? 5 - 41 : 5 - 41, queries == 1 ? 5 : 41}));
+      terms.query_rows.reset();
+      terms.value_rows.reset();
+      expect_cache("few queries");  // without tiles
+    }
+  }
+}
+
+TEST(KVCacheAttend, RefusesDistancesBetweenPositionsOfSeveralAxes) {
+  const Rotary three = rotaries(kDim)[6].rotary;
+  KVCache cache(spec_of(three));
+  CacheTensor q = random_queries(1), k = random_keys(3), v = random_values(3), out = output(1);
+  cache.append(k.view(), v.view());
+  encodings::ScoreTerms terms = terms_of(three);
+  cache.attend(terms, q.view(), out.view());
+  terms.slopes = {1, 1, 1, 1, 1, 1};
+  phasor::tests::expect_error(ErrorCode::unsupported, {"3"},
+                              [&] { cache.attend(terms, q.view(), out.view()); });
 }
 
 TEST(KVCacheAttend, MoreQueriesThanTokensAndNone) {

@@ -100,6 +100,7 @@ class FullMatrix {
     result.log_sum_exp.assign(static_cast<std::size_t>(q_.batch * q_.heads * q_.tokens),
                               kMinusInfinity);
     out.assign(static_cast<std::size_t>(q_.batch * q_.tokens * q_.heads * v_.dim), T(0.0));
+    make_places();
     if (terms.rotation) make_ids();
     for (const Block& block : blocks_) {
       for (std::int64_t head = 0; head < q_.heads; ++head) {
@@ -113,25 +114,40 @@ class FullMatrix {
   std::vector<T> out;
 
  private:
+  // The ids of every token on every axis, the caller's or counted.
+  [[nodiscard]] std::vector<std::vector<double>> all_ids(
+      int axes, const std::optional<core::Positions>& given, const Tokens<T>& x, core::Role role) {
+    if (given) return ids_of(*given, axes, x.batch, x.tokens);
+    std::vector<std::vector<double>> ids(static_cast<std::size_t>(x.batch * x.tokens),
+                                         std::vector<double>(static_cast<std::size_t>(axes)));
+    for (const Block& s : blocks_) {
+      const bool is_query = role == core::Role::query;
+      const std::int64_t first = s.batch * x.tokens + (is_query ? s.first_query : s.first_key);
+      for (std::int64_t t = 0; t < (is_query ? s.queries : s.keys); ++t) {
+        std::fill_n(ids[static_cast<std::size_t>(first + t)].begin(), axes,
+                    static_cast<double>(is_query ? s.keys - s.queries + t : t));
+      }
+    }
+    return ids;
+  }
   void make_ids() {
     rotation_.emplace(*terms_.rotation);
     const int axes = terms_.rotation->frequencies.axis_count();
-    const auto fill = [&](const std::optional<core::Positions>& given, const Tokens<T>& x,
-                          core::Role role, std::vector<std::vector<double>>& ids) {
-      if (given) return void(ids = ids_of(*given, axes, x.batch, x.tokens));
-      ids.assign(static_cast<std::size_t>(x.batch * x.tokens),
-                 std::vector<double>(static_cast<std::size_t>(axes)));
-      for (const Block& s : blocks_) {
-        const bool is_query = role == core::Role::query;
-        const std::int64_t first = s.batch * x.tokens + (is_query ? s.first_query : s.first_key);
-        for (std::int64_t t = 0; t < (is_query ? s.queries : s.keys); ++t) {
-          std::fill_n(ids[static_cast<std::size_t>(first + t)].begin(), axes,
-                      static_cast<double>(is_query ? s.keys - s.queries + t : t));
-        }
-      }
-    };
-    fill(options_.query_positions, q_, core::Role::query, query_ids_);
-    fill(options_.key_positions, k_, core::Role::key, key_ids_);
+    query_ids_ = all_ids(axes, options_.query_positions, q_, core::Role::query);
+    key_ids_ = all_ids(axes, options_.key_positions, k_, core::Role::key);
+  }
+  // What terms other than the rotation read: the first axis.
+  void make_places() {
+    for (const auto& id : all_ids(1, options_.query_positions, q_, core::Role::query))
+      query_places_.push_back(static_cast<std::int64_t>(id[0]));
+    for (const auto& id : all_ids(1, options_.key_positions, k_, core::Role::key))
+      key_places_.push_back(static_cast<std::int64_t>(id[0]));
+  }
+  [[nodiscard]] std::int64_t query_place(const Block& s, std::int64_t i) const {
+    return query_places_[static_cast<std::size_t>(s.batch * q_.tokens + s.first_query + i)];
+  }
+  [[nodiscard]] std::int64_t key_place(const Block& s, std::int64_t j) const {
+    return key_places_[static_cast<std::size_t>(s.batch * k_.tokens + s.first_key + j)];
   }
 
   // (T_m q_m + u) . (T_n k_n)
@@ -154,7 +170,7 @@ class FullMatrix {
 
   // s(m, n) of encodings/score_terms.hpp.
   [[nodiscard]] T score(const Block& s, std::int64_t head, std::int64_t i, std::int64_t j) {
-    const std::int64_t m = s.keys - s.queries + i, distance = m - j, dim = q_.dim;
+    const std::int64_t m = query_place(s, i), n = key_place(s, j), distance = m - n, dim = q_.dim;
     const T* const q = q_.row(s.batch, s.first_query + i, head);
     const T* const k = k_.row(s.batch, s.first_key + j, head / group_);
     T scaled = content(s, head, i, j), added = 0.0;
@@ -176,11 +192,12 @@ class FullMatrix {
     }
     if (first_row_.given() && m == 0) {
       added = *first_row_.row(head, 0);
-    } else if (first_column_.given() && j == 0) {
+    } else if (first_column_.given() && n == 0) {
       added = *first_column_.row(head, 0);
     } else {
       if (extra_query_.given()) {
-        scaled += dot(extra_query_.row(head, i), extra_key_.row(head, j), extra_key_.table.dim);
+        scaled += dot(extra_query_.row(head, options_.query_positions ? m : i),
+                      extra_key_.row(head, options_.key_positions ? n : j), extra_key_.table.dim);
       }
       if (bias_.given()) added = *bias_.row(head, terms_.bias->map.row_of(distance));
     }
@@ -250,14 +267,14 @@ class FullMatrix {
     result.log_sum_exp[static_cast<std::size_t>(row)] = largest + std::log(value_of(sum));
     T* const o =
         out.data() + ((s.batch * q_.tokens + s.first_query + i) * q_.heads + head) * v_.dim;
-    const std::int64_t m = s.keys - s.queries + i;
     for (const Seen& pair : seen) {
       const T probability = exp(pair.score - T(largest)) / sum;
       result.probabilities[static_cast<std::size_t>(row * k_.tokens + s.first_key + pair.j)] =
           value_of(probability);
       const T* const v = v_.row(s.batch, s.first_key + pair.j, head / group_);
+      const std::int64_t distance = query_place(s, i) - key_place(s, pair.j);
       const T* const c = value_rows_.given()
-                             ? value_rows_.row(head, terms_.value_rows->map.row_of(m - pair.j))
+                             ? value_rows_.row(head, terms_.value_rows->map.row_of(distance))
                              : nullptr;
       for (std::int64_t d = 0; d < v_.dim; ++d) {
         o[d] += probability * (c != nullptr ? v[d] + c[d] : v[d]);
@@ -275,6 +292,7 @@ class FullMatrix {
   std::vector<Block> blocks_;
   std::optional<RelativeRotation> rotation_;
   std::vector<std::vector<double>> query_ids_, key_ids_;
+  std::vector<std::int64_t> query_places_, key_places_;
 };
 
 }  // namespace

@@ -187,10 +187,13 @@ TEST_P(AttendBackward, KeepsPackedSequencesApart) {
   }
 }
 
-TEST_P(AttendBackward, RotatesBackAtThePositionsItIsGiven) {
-  Case c = around_tile_edges(GetParam());
-  c.positions = PositionIds::scattered;
-  expect_backward(c);
+TEST_P(AttendBackward, ReadsThePositionsItIsGiven) {
+  for (const PositionIds positions : kGivenPositions) {
+    Case c = around_tile_edges(GetParam());
+    c.positions = positions;
+    c.causality = positions == PositionIds::left_padded ? Causality::bottom_right : Causality::none;
+    expect_backward(c);
+  }
 }
 
 TEST_P(AttendBackward, ReadsSixteenBits) {

@@ -103,7 +103,9 @@ inline double bias_size(const Problem& p, std::size_t index) {
   if (p.terms.bias) size += 4.0;  // of 16 normal numbers, hardly one is larger
   if (!p.terms.slopes.empty()) {
     const Place at = place_of(p, index);
-    const std::int64_t farthest = p.what.packed > 0 ? p.what.keys : std::abs(at.distance(p.what));
+    const std::int64_t farthest = !p.ids.keys.empty() ? p.ids.farthest
+                                  : p.what.packed > 0 ? p.what.keys
+                                                      : std::abs(at.distance(p.what));
     size += p.terms.slopes[static_cast<std::size_t>(at.head)] * static_cast<double>(farthest);
   }
   return size;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "attention/reference/attend_reference.hpp"
+#include "attention/softmax/position_cases.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/score_terms.hpp"
@@ -82,7 +83,6 @@ inline const char* name_of(Masked masked) {
 }
 
 enum class Padded : std::uint8_t { no, lengths, flags };
-enum class PositionIds : std::uint8_t { by_default, scattered };
 
 struct Case {
   Terms terms = Terms::none;
@@ -117,8 +117,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
       << ", .window = " << c.window << ", .soft_cap = " << c.soft_cap
       << ", .masked = Masked::" << name_of(c.masked)
       << ", .padded = Padded::" << kPadded[static_cast<std::size_t>(c.padded)]
-      << ", .packed = " << c.packed << ", .positions = PositionIds::"
-      << (c.positions == PositionIds::by_default ? "by_default" : "scattered")
+      << ", .packed = " << c.packed << ", .positions = PositionIds::" << name_of(c.positions)
       << ", .seed = " << c.seed << "}";
   return out;
 }
@@ -132,7 +131,8 @@ class Problem {
         q(tensor(c.dtype, c.queries, c.heads, c.head_dim)),
         k(tensor(c.key_dtype, c.keys, c.key_heads, c.head_dim)),
         v(tensor(c.key_dtype, c.keys, c.key_heads, c.value_dim)),
-        d_out(tensor(c.dtype, c.queries, c.heads, c.value_dim)) {
+        d_out(tensor(c.dtype, c.queries, c.heads, c.value_dim)),
+        ids(c.positions, c.batch, c.queries, c.keys, reads_rows_by_position() ? 0 : -50, random_) {
     terms.scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
     make_terms();
     make_options();
@@ -148,6 +148,7 @@ class Problem {
 
  public:
   Tensor q, k, v, d_out;
+  GivenIds ids;
   ScoreTerms terms;
   AttentionOptions options;
 
@@ -171,7 +172,6 @@ class Problem {
   }
 
   std::vector<std::int64_t> key_lengths, query_boundaries, key_boundaries;
-  std::vector<std::int64_t> query_ids, key_ids;
   std::vector<std::uint8_t> key_padding, boolean_mask_values;
   std::vector<std::int32_t> query_segments, key_segments;
   std::vector<float> additive_mask_values;
@@ -206,7 +206,13 @@ class Problem {
   [[nodiscard]] Table shared(std::int64_t rows, std::int64_t dim) {
     return encodings::shared_rows<const float>(numbers(rows * dim), rows, dim);
   }
-  [[nodiscard]] std::int64_t farthest() const { return what.queries + what.keys; }
+  [[nodiscard]] std::int64_t farthest() const {
+    return std::max(what.queries + what.keys, ids.farthest);
+  }
+  [[nodiscard]] bool reads_rows_by_position() const {
+    return what.terms == Terms::tupe || what.terms == Terms::tupe_first ||
+           what.terms == Terms::everything;
+  }
 
   // clip(n - m, -left, right) + left
   [[nodiscard]] static RelativeMap clipped(std::int64_t left, std::int64_t right) {
@@ -275,8 +281,11 @@ class Problem {
     options.key_segments = key_segments;
   }
   void add_extra(std::int64_t dim) {
-    terms.extra_query = per_head(std::max<std::int64_t>(what.queries, 1), dim);
-    terms.extra_key = per_head(std::max<std::int64_t>(what.keys, 1), dim);
+    const auto rows = [](std::int64_t tokens, const std::vector<std::int64_t>& at) {
+      return std::max<std::int64_t>({tokens, GivenIds::rows_of(at), 1});
+    };
+    terms.extra_query = per_head(rows(what.queries, ids.queries), dim);
+    terms.extra_key = per_head(rows(what.keys, ids.keys), dim);
   }
   void add_slopes() {
     for (std::int64_t h = 0; h < what.heads; ++h) {
@@ -417,15 +426,18 @@ class Problem {
       options.query_boundaries = query_boundaries;
       options.key_boundaries = key_boundaries;
     }
-    if (what.positions == PositionIds::scattered) {
-      for (std::int64_t i = 0; i < what.batch * what.queries; ++i) {
-        query_ids.push_back(uniform(-50, 400));
-      }
-      for (std::int64_t i = 0; i < what.keys; ++i) key_ids.push_back(uniform(-50, 400));
-      options.query_positions =
-          core::positions_per_row(query_ids.data(), 1, what.batch, what.queries);
-      options.key_positions = core::positions_per_token(key_ids);
-    }
+    if (what.positions == PositionIds::by_default) return;
+    options.query_positions =
+        core::positions_per_row(ids.queries.data(), 1, what.batch, what.queries);
+    options.key_positions =
+        what.positions == PositionIds::scattered
+            ? core::positions_per_token(
+                  std::span(ids.keys).first(static_cast<std::size_t>(what.keys)))
+            : core::positions_per_row(ids.keys.data(), 1, what.batch, what.keys);
+    if (ids.padding.empty()) return;
+    if (key_padding.empty()) key_padding.assign(ids.padding.size(), 1);
+    for (std::size_t i = 0; i < key_padding.size(); ++i) key_padding[i] &= ids.padding[i];
+    options.key_padding = key_padding;
   }
 };
 

@@ -108,10 +108,18 @@ TEST_P(Attend, CapsScores) {
   expect_attends(c);
 }
 
-TEST_P(Attend, RotatesAtThePositionsItIsGiven) {
-  Case c = around_tile_edges(GetParam());
-  c.positions = PositionIds::scattered;
-  expect_attends(c);
+TEST_P(Attend, ReadsThePositionsItIsGiven) {
+  for (const PositionIds positions : kGivenPositions) {
+    for (const Causality causality : {Causality::none, Causality::bottom_right}) {
+      Case c = around_tile_edges(GetParam());
+      c.keys = 401;
+      c.positions = positions;
+      c.causality = causality;
+      expect_attends(c, WithExtras::log_sum_exp);
+      c.queries = 3;  // without tiles, if the terms allow
+      expect_attends(c);
+    }
+  }
 }
 
 TEST_P(Attend, ReadsAndWritesSixteenBits) {

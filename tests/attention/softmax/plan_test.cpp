@@ -109,17 +109,21 @@ TEST(AttentionPlan, LikeOneCallWithEachEncoding) {
 TEST(AttentionPlan, LikeOneCallWithOptions) {
   for (const Terms terms : {Terms::rope, Terms::xlnet, Terms::everything}) {
     const Case c{.terms = terms, .batch = 2, .queries = 30, .keys = 45};
-    Case window = c, lengths = c, flags = c, packed = c, masked = c, scattered = c, capped = c;
+    Case window = c, lengths = c, flags = c, packed = c, masked = c, capped = c;
     window.window = 7;
     lengths.padded = Padded::lengths;
     flags.padded = Padded::flags;
     packed.batch = 1;
     packed.packed = 4;
     masked.masked = Masked::additive_rank_4;
-    scattered.positions = PositionIds::scattered;
     capped.soft_cap = 5.0;
-    for (const Case& one : {window, lengths, flags, packed, masked, scattered, capped})
+    for (const Case& one : {window, lengths, flags, packed, masked, capped})
       expect_plan_like_one_call(one);
+    for (const PositionIds positions : kGivenPositions) {
+      Case moved = c;
+      moved.positions = positions;
+      expect_plan_like_one_call(moved);
+    }
   }
 }
 

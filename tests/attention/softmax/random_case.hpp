@@ -42,7 +42,7 @@ inline Case random_case(std::uint64_t seed, const RandomRange& range, std::mt199
   c.masked = static_cast<Masked>(random() % 2 == 0 ? 0 : random() % 9);
   c.padded =
       c.packed > 0 ? Padded::no : one_of(std::array{Padded::no, Padded::lengths, Padded::flags});
-  c.positions = one_of(std::array{PositionIds::by_default, PositionIds::scattered});
+  c.positions = random() % 2 == 0 ? PositionIds::by_default : one_of(kGivenPositions);
   c.seed = seed;
   return c;
 }

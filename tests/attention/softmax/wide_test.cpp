@@ -212,6 +212,16 @@ TEST_P(WideAttention, IsTheFullMatrixWithEveryOption) {
   expect_wide_attention(c);
 }
 
+TEST_P(WideAttention, IsTheFullMatrixAtThePositionsItIsGiven) {
+  for (const PositionIds positions : kGivenPositions) {
+    Case c = base();
+    c.positions = positions;
+    // A table with a row for each of thousands of distances is the same code, and slow here.
+    if (positions == PositionIds::far_apart) c.heads = c.key_heads = c.batch = 1;
+    expect_wide_attention(c);
+  }
+}
+
 TEST_P(WideAttention, IsTheFullMatrixUnderEveryMask) {
   for (int masked = 0; masked <= static_cast<int>(Masked::additive_short); ++masked) {
     Case c = base();

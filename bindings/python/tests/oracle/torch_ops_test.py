@@ -232,6 +232,20 @@ def test_attention_with_every_encoding(name: str) -> None:
     assert gradcheck(attend, (q, k, v, *tables_of(encoding)), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_gradients_at_positions(name: str) -> None:
+    encoding = ENCODINGS[name]()
+    choices: dict[str, Any] = {"query_segments": SEGMENTS, "key_segments": SEGMENTS} if name == "xlnet" else {}
+    choices["query_positions"] = torch.tensor([[3, 0, 1, 2], [0, 0, 1, 2]])
+    choices["key_positions"] = torch.tensor([2, 0, 3, 1])
+    q, k, v = (randn(BATCH, N, heads, D, seed=i) for i, heads in enumerate((2, 2, 2)))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
+        return pt.attention(q, k, v, encoding=with_tables(encoding, list(tables)), **choices)
+
+    assert gradcheck(attend, (q, k, v, *tables_of(encoding)), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "choices",
     [
