@@ -115,17 +115,21 @@ Result<TemporaryFile> TemporaryFile::create(const fs::path& folder, const std::s
   sweep(folder);
   for (int i = 0; i < kMaxNames; ++i) {
     fs::path candidate = temporary_name(folder);
+    // Listed before it exists: a signal may come as soon as it does.
+    const std::size_t slot = take_slot(candidate);
     Descriptor descriptor(::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (descriptor.number() < 0 && errno != EEXIST) return system_error(name, "write", errno);
+    const int reason = errno;
     if (descriptor.number() >= 0 && holds(descriptor))
-      return TemporaryFile(std::move(candidate), std::move(descriptor));
+      return TemporaryFile(std::move(candidate), std::move(descriptor), slot);
+    give_back(slot);
+    if (descriptor.number() < 0 && reason != EEXIST) return system_error(name, "write", reason);
   }
   return Error(ErrorCode::io, message("cannot write ", name, ": too many temporary files (", kStart,
                                       "*", kEnd, ") in ", shown(folder)));
 }
 
-TemporaryFile::TemporaryFile(fs::path path, Descriptor descriptor) noexcept
-    : path_(std::move(path)), descriptor_(std::move(descriptor)), slot_(take_slot(path_)) {}
+TemporaryFile::TemporaryFile(fs::path path, Descriptor descriptor, std::size_t slot) noexcept
+    : path_(std::move(path)), descriptor_(std::move(descriptor)), slot_(slot) {}
 
 TemporaryFile::TemporaryFile(TemporaryFile&& other) noexcept
     : path_(std::move(other.path_)),

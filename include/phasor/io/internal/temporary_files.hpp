@@ -33,7 +33,7 @@ class TemporaryFile {
   void keep() noexcept;
 
  private:
-  TemporaryFile(std::filesystem::path path, Descriptor descriptor) noexcept;
+  TemporaryFile(std::filesystem::path path, Descriptor descriptor, std::size_t slot) noexcept;
 
   std::filesystem::path path_;
   Descriptor descriptor_;
