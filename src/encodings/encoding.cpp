@@ -17,6 +17,11 @@ namespace {
 // Moves the terms of several encodings into one set; throws when two fill the same term.
 class Merger {
  public:
+  Merger(std::optional<double> scale, const AttentionShape& shape)
+      : scale_is_given_(scale.has_value()) {
+    merged_.scale = scale.value_or(plain_scale(shape));
+  }
+
   void add(const Encoding& encoding, ScoreTerms terms) {
     name_ = name_of(encoding);
     take("rotation", merged_.rotation, terms.rotation);
@@ -33,7 +38,7 @@ class Merger {
     take("segment_rows", merged_.segment_rows, terms.segment_rows);
     take("segment_bias", merged_.segment_bias, terms.segment_bias);
     take("value_rows", merged_.value_rows, terms.value_rows);
-    if (!has_own_scale(encoding)) return;
+    if (scale_is_given_ || !has_own_scale(encoding)) return;
     if (scaled_by_ && merged_.scale != terms.scale) {
       refuse(ErrorCode::unsupported,
              message("encoding: combined encodings must have the same scale, got ", merged_.scale,
@@ -43,7 +48,6 @@ class Merger {
     scaled_by_ = name_;
   }
 
-  void set_scale(double scale) { merged_.scale = scale; }
   [[nodiscard]] ScoreTerms terms() && { return std::move(merged_); }
 
  private:
@@ -67,6 +71,7 @@ class Merger {
   }
 
   ScoreTerms merged_;
+  bool scale_is_given_;
   std::string_view name_;
   std::optional<std::string_view> scaled_by_;
 };
@@ -115,10 +120,10 @@ ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape) {
   return std::visit([&](const auto& kind) { return terms_of(kind, shape); }, encoding);
 }
 
-ScoreTerms resolve(std::span<const Encoding> encodings, const AttentionShape& shape) {
+ScoreTerms resolve(std::span<const Encoding> encodings, const AttentionShape& shape,
+                   std::optional<double> scale) {
   validate_shape(shape);
-  Merger merger;
-  merger.set_scale(plain_scale(shape));
+  Merger merger(scale, shape);
   for (const Encoding& encoding : encodings) merger.add(encoding, resolve(encoding, shape));
   return std::move(merger).terms();
 }

@@ -326,6 +326,15 @@ def test_encodings_of_two_scales_are_refused() -> None:
         phasor.attention(x, x, x, encoding=[phasor.RopeSpec(4, layout="half"), table])
 
 
+def test_a_scale_in_one_of_two_encodings_is_that_of_both() -> None:
+    x, bias, spec = normal(1, 6, 2, 4), normal(8, 2), phasor.RopeSpec(4, layout="half")
+    both = [spec, phasor.Encoding("t5", relative_attention_bias=bias, scale=0.25)]
+    rotated = phasor.rotate(x, spec)
+    alone = phasor.Encoding("t5", relative_attention_bias=bias, scale=0.25)
+    expected = phasor.attention(rotated, rotated, x, encoding=alone)
+    np.testing.assert_allclose(phasor.attention(x, x, x, encoding=both), expected, atol=1e-6)
+
+
 def test_gradients_of_tables_in_every_type_and_layout() -> None:
     q, k, v, d_out = (normal(2, 6, 2, 4, seed=i) for i in range(4))
     table = normal(8, 2, seed=9)

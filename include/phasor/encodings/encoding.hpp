@@ -269,11 +269,13 @@ struct AttentionShape {
 //          attention, which knows the ones that no query sees
 [[nodiscard]] PHASOR_API ScoreTerms resolve(const Encoding& encoding, const AttentionShape& shape);
 
-// Several encodings at once, such as RoPE with ALiBi.
+// Several encodings at once, such as RoPE with ALiBi. scale: the factor on q.k; none: their own.
 //
-// throws   also Error(unsupported) when two fill the same term or have different scales
+// throws   also Error(unsupported) when two fill the same term, or have different scales of their own
+//          and none is given
 [[nodiscard]] PHASOR_API ScoreTerms resolve(std::span<const Encoding> encodings,
-                                            const AttentionShape& shape);
+                                            const AttentionShape& shape,
+                                            std::optional<double> scale = std::nullopt);
 
 // Checks terms that were made by hand, as attention does before it starts.
 PHASOR_API void validate(const ScoreTerms& terms, const AttentionShape& shape);

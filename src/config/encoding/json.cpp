@@ -275,8 +275,7 @@ TransformerXl read_relative(const ObjectReader& reader, const RelativeNames& nam
     // From the farthest past key to the farthest future key.
     const encodings::Distances distances = encodings::distances_of(*draft.request.shape);
     relative.first_distance = distances.last;
-    relative.rows =
-        draft.tables.rows_of(*waves, {relative.first_distance, distances.count(), -1});
+    relative.rows = draft.tables.rows_of(*waves, {relative.first_distance, distances.count(), -1});
     return relative;
   }
   relative.rows = draft.tables.required(reader, names.rows, {kSharedRows, kRowHeads});
@@ -489,9 +488,9 @@ Result<LoadedEncoding> read_encoding(const std::filesystem::path& path,
 
 encodings::ScoreTerms resolve(const LoadedEncoding& loaded,
                               const encodings::AttentionShape& shape) {
-  encodings::ScoreTerms terms = loaded.parts.size() == 1
-                                    ? encodings::resolve(loaded.parts.front(), shape)
-                                    : encodings::resolve(std::span(loaded.parts), shape);
+  encodings::ScoreTerms terms =
+      loaded.parts.size() == 1 ? encodings::resolve(loaded.parts.front(), shape)
+                               : encodings::resolve(std::span(loaded.parts), shape, loaded.scale);
   if (loaded.scale) terms.scale = *loaded.scale;
   if (!loaded.slopes.empty()) terms.slopes = loaded.slopes;
   if (loaded.slope_order) {

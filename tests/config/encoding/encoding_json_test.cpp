@@ -249,6 +249,17 @@ TEST(EncodingJson, SeveralAtOnce) {
   EXPECT_EQ(terms.scale, 0.125);
 }
 
+// RoPE divides by sqrt(head_dim) and T5 does not: the file says which.
+TEST(EncodingJson, AGivenScaleIsThatOfAllParts) {
+  const std::string parts = R"("encoding": [{"encoding": "rope", "layout": "half"},
+      {"encoding": "t5", "relative_attention_bias": [[1, 2], [3, 4], [5, 6], [7, 8]], "num_buckets": 4}])";
+  const LoadedEncoding given = loaded_of("{" + parts + R"(, "scale": 0.125})", for_three_tokens());
+  EXPECT_EQ(resolve(given, three_tokens()).scale, 0.125);
+  const LoadedEncoding own = loaded_of("{" + parts + "}", for_three_tokens());
+  tests::expect_error(ErrorCode::unsupported, {"0.5", "rope", "1", "t5"},
+                      [&] { return resolve(own, three_tokens()); });
+}
+
 TEST(EncodingJson, AMoveKeepsTheTables) {
   LoadedEncoding first = loaded_of(
       R"({"encoding": "shaw", "clip": 0, "rel_k": [[1, 2, 3, 4]], "rel_v": [[5, 6, 7, 8]]})");
