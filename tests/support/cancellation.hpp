@@ -39,12 +39,12 @@ bool runs_to_its_end(const Call& call) {
   }
 }
 
-// Calls attempt() again and again, cancelling it at its first look, then at its second, and so on, until
-// a call ends before that look; after each of the others calls check(). Returns how many looks there are.
-// attempt() must handle Error(cancelled).
+// Calls attempt() again and again, cancelling it at each of its first looks, then at ever fewer of them (a
+// call may look thousands of times), until a call ends before that look; after each of the others calls
+// check(). Returns the first look that did not come. attempt() must handle Error(cancelled).
 template <class Attempt, class Check>
 std::int64_t cancel_at_each_look(const Attempt& attempt, const Check& check) {
-  for (std::int64_t index = 0;; ++index) {
+  for (std::int64_t index = 0;; index += 1 + index / 16) {
     bool came = false;
     {
       const CancelledLook look(index);
