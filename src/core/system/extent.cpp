@@ -1,9 +1,7 @@
 #include "phasor/core/internal/extent.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <limits>
+#include <cmath>
 
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
@@ -11,22 +9,18 @@
 namespace phasor::core {
 
 bool is_addressable(std::span<const Dimension> dimensions, std::size_t element_bytes) noexcept {
-  const bool empty = std::any_of(dimensions.begin(), dimensions.end(),
-                                 [](const Dimension& d) { return d.count <= 0; });
-  const std::int64_t most = kMaxExtentBytes / static_cast<std::int64_t>(element_bytes);
-  std::int64_t elements = 1, span = 0;
+  // In double, which cannot overflow; its rounding is far below the room between 2^56 and 2^63.
+  double elements = 1.0, span = 0.0;
+  bool empty = false;
   for (const auto [count, stride] : dimensions) {
+    empty |= count <= 0;
     if (count <= 1) continue;
-    if (__builtin_mul_overflow(elements, count, &elements) || elements > most) return false;
-    if (empty) continue;
-    std::int64_t reach = 0;
-    if (stride == std::numeric_limits<std::int64_t>::min() ||
-        __builtin_mul_overflow(count, std::abs(stride), &reach) ||
-        __builtin_add_overflow(span, reach, &span) || span > most) {
-      return false;
-    }
+    elements *= static_cast<double>(count);
+    span += static_cast<double>(count) * std::fabs(static_cast<double>(stride));
   }
-  return true;
+  constexpr auto kMost = static_cast<double>(kMaxExtentBytes);
+  const auto bytes = static_cast<double>(element_bytes);
+  return elements * bytes <= kMost && (empty || span * bytes <= kMost);
 }
 
 void check_extent(std::string_view where, std::string_view name, const ConstHeadsView& view) {
