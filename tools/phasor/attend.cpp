@@ -337,7 +337,9 @@ int run_attend(const AttendOptions& options) {
     return std::holds_alternative<encodings::NoEncoding>(part);
   };
   if (positions.given() && std::ranges::all_of(loaded.parts, is_none))
-    refuse("--positions, --query-positions and --offset require an encoding, got none");
+    refuse(
+        "--positions, --query-positions and --offset cannot be combined with encoding \"none\": it "
+        "reads no positions");
   positions.fit(spec, inputs);
   if (spec != nullptr) {
     if (!options.layout.empty()) spec->layout = core::pair_layout_of(options.layout);

@@ -12,8 +12,8 @@ namespace {
 // The scope that this thread works in; its address identifies the thread.
 thread_local CancellationScope* t_scope = nullptr;
 
-// A clock that stands at 2 or more. The coarse one is right to some milliseconds and takes a quarter of
-// the time: a decode step of a small model looks a hundred times.
+// The time of a monotonic clock, at least 2. The coarse clock is accurate to a few milliseconds and takes
+// a quarter of the time: a decode step of a small model reads it a hundred times.
 std::int64_t milliseconds() noexcept {
 #if defined(CLOCK_MONOTONIC_COARSE)
   timespec now{};
