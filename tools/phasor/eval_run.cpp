@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <system_error>
 #include <utility>
 
 #include "given_command.hpp"
-#include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"

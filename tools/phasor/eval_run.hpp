@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +11,7 @@
 
 #include "eval_cells.hpp"
 #include "model_options.hpp"
+#include "output.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/models/decoder.hpp"
 

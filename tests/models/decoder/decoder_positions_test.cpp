@@ -73,7 +73,9 @@ TEST(DecoderPositions, RoundedAnglesAreThoseOfTheirRows) {
           moved = std::max(moved, std::abs(got[t * 2 * pairs + i] - x));
         }
       }
-      if (first > 0) EXPECT_GT(moved, 1e-4) << core::name_of(angles);
+      if (first > 0) {
+        EXPECT_GT(moved, 1e-4) << core::name_of(angles);
+      }
     }
   }
 }
