@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/internal/perplexity.hpp"
 #include "phasor/text/tokenizer.hpp"
+#include "progress.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
 
@@ -97,33 +97,6 @@ std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path)
   }
   refuse(message(path, ": no longrope scaling found"));
 }
-
-// One line that is redrawn on a terminal; otherwise one line per finished cell.
-class Progress {
- public:
-  void begin(const std::string& cell) {
-    cell_ = cell;
-    start_ = std::chrono::steady_clock::now();
-  }
-  void move(std::int64_t done, std::int64_t all) const {
-    if (!can_redraw()) return;
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const double share = static_cast<double>(done) / static_cast<double>(all);
-    const auto left = static_cast<std::int64_t>(std::ceil(seconds / share * (1.0 - share)));
-    erase_line();
-    print_err("{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60, left % 60);
-    std::fflush(stderr);
-  }
-  void end(const std::string& outcome) const {
-    if (can_redraw()) erase_line();
-    print_err("{}: {}\n", cell_, outcome);
-  }
-
- private:
-  std::string cell_;
-  std::chrono::steady_clock::time_point start_;
-};
 
 // What the frequencies of a cell come down to: within the trained length every scaling with a
 // factor is plain RoPE.
@@ -213,7 +186,7 @@ class Evaluation {
       made.value = models::perplexity(
           decoder_, ids_, {.context = cell.context, .stride = cell.stride, .scaling = cell.scaling},
           [&](std::int64_t done, std::int64_t all) {
-            progress_.move(done, all);
+            progress_.move(static_cast<double>(done), static_cast<double>(all));
             return true;
           });
       progress_.end(fmt::format("perplexity {:.3f} ({:.4f} +- {:.4f} nats), {} tokens, {:.1f} s",
