@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <limits>
 #include <system_error>
 #include <utility>
 
 #include "given_command.hpp"
+#include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
@@ -75,6 +77,10 @@ encodings::RopeScaling essence(const std::optional<encodings::RopeScaling>& scal
   return *scaling;
 }
 
+std::string label_of(const EvalId& id) {
+  return fmt::format("{}, context {}", id.line.label(), id.context);
+}
+
 }  // namespace
 
 Evaluation::Evaluation(const EvalFlags& flags, models::Decoder& decoder, EvalText text,
@@ -112,8 +118,7 @@ std::string Evaluation::how_to_continue() const {
   std::string text = message("stopped; finished results are in ", flags_.csv);
   if (!parts_.empty())
     text += message(", ", parts_.back().state.windows, " finished windows of ",
-                    parts_.back().id.line.label(), ", context ", parts_.back().id.context, " in ",
-                    parts_path());
+                    label_of(parts_.back().id), " in ", parts_path());
   const std::string command = given_command();
   return text + (command.empty() ? "; the same command continues" : "; to continue:\n  " + command);
 }
@@ -171,7 +176,7 @@ std::string Evaluation::scaling_key(const std::optional<encodings::RopeScaling>&
 }
 
 void Evaluation::compute(const Cell& cell) {
-  progress_.begin(fmt::format("{}, context {}", cell.id.line.label(), cell.id.context));
+  progress_.begin(label_of(cell.id));
   if (find(cell.id)) {
     progress_.end("already in the CSV file");
     return;
@@ -200,10 +205,12 @@ models::Perplexity Evaluation::score(const Cell& cell) {
   EvalPart& part = parts_.back();
   std::int64_t kept = part.state.windows;
   std::optional<std::chrono::steady_clock::time_point> last_kept;
-  bool begun = false;
+  bool continues = kept > 0;
   const auto progress = [&](std::int64_t done, std::int64_t all) {
-    if (!std::exchange(begun, true) && kept > 0) progress_.skip(done);
-    progress_.move(done, all);
+    // The first call of a continued cell has the tokens of the earlier run.
+    if (std::exchange(continues, false))
+      progress_.begin(label_of(cell.id), static_cast<double>(done));
+    progress_.move(static_cast<double>(done), static_cast<double>(all));
     const auto now = std::chrono::steady_clock::now();
     if (part.state.windows > kept && (!last_kept || now - *last_kept >= std::chrono::seconds(2))) {
       keep();
@@ -230,8 +237,7 @@ void Evaluation::begin_part(const Cell& cell) {
   } else {
     check_same_scaling(parts_path(), found->id, cell.id);
     std::rotate(found, found + 1, parts_.end());
-    print_err("{}, context {}: continues after window {}\n", cell.id.line.label(), cell.id.context,
-              parts_.back().state.windows);
+    print_err("{}: continues after window {}\n", label_of(cell.id), parts_.back().state.windows);
   }
   running_ = &cell;
 }

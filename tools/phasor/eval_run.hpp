@@ -1,9 +1,6 @@
 // The work of `phasor eval`: its cells, one after the other, kept in a CSV file.
 #pragma once
 
-#include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,9 +8,9 @@
 
 #include "eval_cells.hpp"
 #include "model_options.hpp"
-#include "output.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/models/decoder.hpp"
+#include "progress.hpp"
 
 namespace phasor::tools {
 
@@ -39,38 +36,6 @@ struct Training {
 struct EvalText {
   std::vector<std::int64_t> ids;
   std::string text_key, ids_key;
-};
-
-// One line that is redrawn on a terminal; otherwise one line per finished cell.
-class Progress {
- public:
-  void begin(const std::string& cell) {
-    cell_ = cell;
-    first_ = 0;
-    start_ = Clock::now();
-  }
-  // Tokens of an earlier run: they say nothing about the time left.
-  void skip(std::int64_t done) { first_ = done; }
-  void move(std::int64_t done, std::int64_t all) const {
-    if (!can_redraw() || done == first_) return;
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    const auto left = static_cast<std::int64_t>(
-        std::ceil(seconds / static_cast<double>(done - first_) * static_cast<double>(all - done)));
-    erase_line();
-    print_err("{}: {:.0f} %, {}:{:02} left", cell_,
-              100.0 * static_cast<double>(done) / static_cast<double>(all), left / 60, left % 60);
-    std::fflush(stderr);
-  }
-  void end(const std::string& outcome) const {
-    if (can_redraw()) erase_line();
-    print_err("{}: {}\n", cell_, outcome);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  std::string cell_;
-  std::int64_t first_ = 0;
-  Clock::time_point start_;
 };
 
 class Evaluation {
