@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "diagnose_weights.hpp"
 #include "output.hpp"
@@ -143,8 +144,8 @@ int run_diagnose(const DiagnoseOptions& options) {
   if (options.before.empty() || options.after.empty()) {
     refuse("BEFORE and AFTER are required (or --weights)");
   }
-  const io::NpyArray before = io::read_npy(options.before).value_or_throw();
-  const io::NpyArray after = io::read_npy(options.after).value_or_throw();
+  const io::NpyArray before = read_array(options.before);
+  const io::NpyArray after = read_array(options.after);
   std::optional<io::NpyArray> positions;
   if (!options.positions.empty()) {
     const core::Positions given = parse_positions(options.positions);

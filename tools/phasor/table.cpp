@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
@@ -60,7 +61,7 @@ int run_table(const TableOptions& options) {
     core::cos_sin(frequencies, per_axis, std::span(cos + row * pairs, width),
                   std::span(sin + row * pairs, width), parse_angles(options.angles));
   }
-  (void)io::write_npy(options.output, table).value_or_throw();
+  write_array(options.output, table);
 
   if (spec.xpos) {
     print_err(

@@ -207,6 +207,7 @@ struct ForeignTable {
   std::span<const double> positions;
   std::int64_t rows = 0;
   core::DType stored = core::DType::f32;  // the type the numbers were stored in
+  std::string_view form = "pairs";        // how they were stored, for audit_json()
 };
 
 struct AuditOptions {
