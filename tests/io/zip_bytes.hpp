@@ -13,9 +13,10 @@ namespace phasor::io::testing {
 struct ZipPart {
   std::string name, data;
   std::uint16_t method = 0, flags = 0;
-  std::uint32_t crc = 0;                              // 0: not written
-  std::optional<std::uint64_t> size, packed, offset;  // that the directory says
-  std::optional<std::string> local_name;
+  std::uint32_t crc = 0;  // 0: not written
+  // What the directory says.
+  std::optional<std::uint64_t> size = {}, packed = {}, offset = {};
+  std::optional<std::string> local_name = {};
   bool in_64_bits = false;  // sizes and offset are in the extra field
 };
 

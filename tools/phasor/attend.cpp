@@ -446,6 +446,9 @@ Encoding {"encoding": NAME, ...}, NAME one of none, rope, xpos, alibi, kerple, t
 
 O is replaced only after success. A query that sees no key gets zeros; NaN propagates.
 
+)" + std::string(kArrayFiles) +
+                R"(
+
 Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal)";
   verb.action = [options] { return run_attend(*options); };
 }

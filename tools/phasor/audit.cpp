@@ -181,8 +181,13 @@ int run_audit(const AuditOptions& options) {
     positions.read_token(
         0, row, std::span(flat_positions).subspan(static_cast<std::size_t>(row) * axes, axes));
   }
-  const porting::ForeignTable table{reading.cos,    reading.sin, flat_positions, rows,
-                                    reading.stored, porting::name_of(reading.form)};
+  const porting::ForeignTable table{reading.cos,
+                                    reading.sin,
+                                    flat_positions,
+                                    rows,
+                                    reading.stored,
+                                    porting::name_of(reading.form),
+                                    reading.copies ? reading.copies->count : 0};
   const porting::AuditOptions asked{context, options.threshold};
   const porting::Audit findings = porting::audit(spec, table, asked);
   const Report report(findings, positions, porting::unit_name(reading.stored));
@@ -190,7 +195,8 @@ int run_audit(const AuditOptions& options) {
   if (options.json) {
     print_out("{}\n", porting::audit_json(findings, table, asked));
   } else {
-    print_out("table            {} {}\n", core::name_of(reading.stored), porting::name_of(reading.form));
+    print_out("table            {} {}\n", core::name_of(reading.stored),
+              porting::name_of(reading.form));
     report.print_text(options.threshold);
   }
   print_copies(reading);
@@ -208,13 +214,14 @@ void add_audit(CommandLine& line) {
   verb.flag("--positions", &options->positions,
             "positions of the rows: A:B or a .npy file (default 0, 1, 2, ...)");
   verb.flag("--form", &options->form, "how the table is stored (default: inferred)")
-      .one_of({"pairs", "concatenated", "interleaved", "complex", "last_axis", "cos_sin",
-               "sin_cos"});
+      .one_of(
+          {"pairs", "concatenated", "interleaved", "complex", "last_axis", "cos_sin", "sin_cos"});
   verb.flag("--threshold", &options->threshold,
             "exit 1 above this angle error in radians or relative amplitude error (default 1e-3)");
   verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
   verb.flag("--json", &options->json, "print the result as one JSON object");
-  verb.footer = R"(Compares a table with the exact values of its config: angle and amplitude of every entry, the
+  verb.footer =
+      R"(Compares a table with the exact values of its config: angle and amplitude of every entry, the
 worst entries, the first position above the threshold, and the arithmetic or misread config
 that explains the errors.
 
@@ -231,7 +238,7 @@ Forms    pairs         cos and sin [positions, pairs]
          P.npy as for phasor table
 
 )" + std::string(kArrayFiles) +
-                R"(
+      R"(
 
 Example  phasor audit T.npy --config model --positions 0:131072
          phasor audit rotary.pt --config model)";

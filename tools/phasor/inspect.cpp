@@ -111,14 +111,15 @@ std::string value_text(const io::Json& value) {
 std::string shown_name(const Entry& entry) { return entry.name.empty() ? "(no name)" : entry.name; }
 
 void print_entries(const std::vector<Entry>& entries) {
-  std::size_t name_width = 0, shape_width = 0;
+  std::size_t name_width = 0, type_width = 6, shape_width = 0;
   for (const Entry& entry : entries) {
     name_width = std::max(name_width, shown_name(entry).size());
+    type_width = std::max(type_width, entry.type.size());
     shape_width = std::max(shape_width, core::shape_text(entry.shape).size());
   }
   for (const Entry& entry : entries) {
-    print_out("  {:<{}}  {:<6}  {:<{}}  {:>11}\n", core::visible_text(shown_name(entry)),
-              name_width, entry.type, core::shape_text(entry.shape), shape_width,
+    print_out("  {:<{}}  {:<{}}  {:<{}}  {:>11}\n", core::visible_text(shown_name(entry)),
+              name_width, entry.type, type_width, core::shape_text(entry.shape), shape_width,
               entry.bytes == 0 ? "" : size_text(static_cast<double>(entry.bytes)));
   }
 }

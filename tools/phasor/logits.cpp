@@ -176,6 +176,9 @@ Hidden   first the embedding, then the output of each layer, the last one after 
 
 Decoders count positions without padding; RoFormer counts padding too.
 
+)" + std::string(kArrayFiles) +
+      R"(
+
 Example  phasor logits model.gguf --ids ids.npy -o logits.npy)";
   verb.action = [flags] { return run_logits(*flags); };
 }

@@ -122,6 +122,9 @@ void add_rotate(CommandLine& line) {
 
 Y is replaced only after success.
 
+)" + std::string(kArrayFiles) +
+                R"(
+
 Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024)";
   verb.action = [options] { return run_rotate(*options); };
 }

@@ -139,6 +139,9 @@ a prompt; or the text of each row of ids, without special tokens.
 
 JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, text}]}
 
+)" + std::string(kArrayFiles) +
+      R"(
+
 Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
          phasor tokenize model.gguf --ids ids.npy)";
   verb.action = [flags] { return run_tokenize(*flags); };
