@@ -28,11 +28,13 @@ using porting::WorstEntry;
 
 // Past this a rotated value is off in its third digit.
 constexpr double kDefaultThreshold = 1e-3;
+// What rounding to bfloat16 alone does: half a unit in the last place of cos and of sin.
+constexpr double kBfloat16Threshold = 0x1p-8;
 
 struct AuditOptions {
   SpecOptions spec;
   std::string table, sin, positions, csv, form;
-  double threshold = kDefaultThreshold;
+  std::optional<double> threshold;
   bool json = false;
 };
 
@@ -162,8 +164,8 @@ void print_copies(const porting::TableReading& reading) {
 }
 
 int run_audit(const AuditOptions& options) {
-  if (!(options.threshold >= 0.0)) {
-    refuse(message("--threshold must be at least 0, got ", options.threshold));
+  if (options.threshold && !(*options.threshold >= 0.0)) {
+    refuse(message("--threshold must be at least 0, got ", *options.threshold));
   }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const porting::TableReading reading = read_table(options, spec);
@@ -188,7 +190,9 @@ int run_audit(const AuditOptions& options) {
                                     reading.stored,
                                     porting::name_of(reading.form),
                                     reading.copies ? reading.copies->count : 0};
-  const porting::AuditOptions asked{context, options.threshold};
+  const double threshold = options.threshold.value_or(
+      reading.stored == core::DType::bf16 ? kBfloat16Threshold : kDefaultThreshold);
+  const porting::AuditOptions asked{context, threshold};
   const porting::Audit findings = porting::audit(spec, table, asked);
   const Report report(findings, positions, porting::unit_name(reading.stored));
   if (!options.csv.empty()) report.write_csv(options.csv);
@@ -197,7 +201,7 @@ int run_audit(const AuditOptions& options) {
   } else {
     print_out("table            {} {}\n", core::name_of(reading.stored),
               porting::name_of(reading.form));
-    report.print_text(options.threshold);
+    report.print_text(threshold);
   }
   print_copies(reading);
   return findings.first_row_past || reading.copies ? exit_code::difference : exit_code::done;
@@ -217,7 +221,9 @@ void add_audit(CommandLine& line) {
       .one_of(
           {"pairs", "concatenated", "interleaved", "complex", "last_axis", "cos_sin", "sin_cos"});
   verb.flag("--threshold", &options->threshold,
-            "exit 1 above this angle error in radians or relative amplitude error (default 1e-3)");
+            "exit 1 above this angle error in radians or relative amplitude error (default 1e-3; "
+            "bfloat16 "
+            "tables: 2^-8)");
   verb.flag("--csv", &options->csv, "also write the errors of every position to this file");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =

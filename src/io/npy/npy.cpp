@@ -187,11 +187,17 @@ Result<NpyFacts> read_npy_facts(ByteStream& stream) {
   return NpyFacts{*type, header.order, std::move(header.shape), *size};
 }
 
-Result<NpyArray> read_npy_stream(ByteStream& stream) try {
+Result<NpyArray> read_npy_stream(ByteStream& stream) {
   Result<NpyFacts> read = read_npy_facts(stream);
   if (!read) return read.error();
   NpyFacts facts = std::move(read).value();
-  NpyArray array{facts.type, std::move(facts.shape), std::vector<std::byte>(facts.bytes)};
+  NpyArray array{facts.type, std::move(facts.shape), {}};
+  try {
+    array.bytes.resize(facts.bytes);
+  } catch (const std::bad_alloc&) {
+    return file_error(stream.name(),
+                      message("out of memory: the array needs ", facts.bytes, " bytes"));
+  }
   if (auto data = read_whole(stream, array.bytes, "the data"); !data) return data.error();
   if (facts.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(array.shape)) {
     std::vector<std::byte> ordered(array.bytes.size());
@@ -199,8 +205,6 @@ Result<NpyArray> read_npy_stream(ByteStream& stream) try {
     array.bytes = std::move(ordered);
   }
   return array;
-} catch (const std::bad_alloc&) {
-  return file_error(stream.name(), "out of memory for the array");
 }
 
 std::size_t size_of(NpyType type) noexcept {
