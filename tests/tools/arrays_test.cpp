@@ -138,7 +138,9 @@ TEST_F(ArrayFiles, PositionsAreArraysToo) {
 TEST_F(ArrayFiles, Refusals) {
   expect_refusal(rotated(data("arrays.npz")), "rotate", {"arrays.npz", "q, k, layers.0.v"});
   expect_refusal(rotated(data("arrays.npz:z")), "rotate", {"arrays.npz", "'z'", "q, k"});
-  expect_refusal(rotated(data("arrays.npz:freqs_cis")), "rotate", {"complex64"});
+  expect_refusal(run({"rotate", "--config", config_, "-i", x_, "--positions",
+                      data("arrays.npz:freqs_cis"), "-o", file("Y.npy")}),
+                 "rotate", {"complex64"});
   expect_refusal(rotated(data("code.pt")), "rotate", {"code.pt", "system"});
   expect_refusal(rotated(data("legacy.pt")), "rotate", {"legacy.pt"});
   expect_refusal(rotated(data("nested.pt:float8")), "rotate", {"float8_e4m3fn"});

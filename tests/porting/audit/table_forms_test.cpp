@@ -209,7 +209,7 @@ TEST(TableForms, CopiesThatDifferAreReported) {
   std::vector<double> numbers;
   for (std::int64_t i = 0; i < kRows * 2 * kPairs; ++i) numbers.push_back(static_cast<double>(i));
   const NpyArray table = filled(NpyType::f64, {kRows, 2 * kPairs}, numbers);
-  tests::expect_error(ErrorCode::invalid_argument, {"--form", "20"},
+  tests::expect_error(ErrorCode::invalid_argument, {"--form", "40"},
                       [&] { return read_table(table, &table, kPairs); });
 }
 
