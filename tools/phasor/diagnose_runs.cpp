@@ -127,6 +127,7 @@ void print_first(const porting::RunsReport& report) {
        {std::pair{"A", &report.rotation_a}, std::pair{"B", &report.rotation_b}}) {
     if (*rotation) print_out("  {}: {}\n", run, (*rotation)->text);
   }
+  if (!report.rotations.empty()) print_out("  A and B differ: {}\n", report.rotations);
 }
 
 void print_later(const porting::RunsReport& report) {
@@ -154,8 +155,9 @@ void print_text(const porting::RunsReport& report) {
     double largest = 0.0;
     for (std::size_t i = 0; i < equal; ++i)
       largest = std::max(largest, report.parts[i].difference.difference);
-    print_out("equal within rounding: {} tensors up to {}, largest difference {:.2g} of the size\n",
-              equal, core::visible_text(report.parts[equal - 1].name), largest);
+    print_out(
+        "equal within rounding: {} tensor{} up to {}, largest difference {:.2g} of the size\n",
+        equal, equal == 1 ? "" : "s", core::visible_text(report.parts[equal - 1].name), largest);
   }
   if (!report.first) return;
   print_first(report);

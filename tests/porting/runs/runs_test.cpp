@@ -304,6 +304,24 @@ TEST(Runs, RotationsAreDescribedWithoutAConfig) {
   EXPECT_NE(report.rotation_b->text.find("500000"), std::string::npos) << report.rotation_b->text;
 }
 
+// The config does not say where positions start: both rotations are as it says, and they differ.
+TEST(Runs, RotationsThatAreBothRightAreCompared) {
+  const Pass a = pass(kHalf, 10);
+  Pass b = pass(kHalf, 20);
+  NpyArray& after = b["layers.3.k_after"];
+  NpyArray late = b["layers.3.k_before"];
+  const core::HeadsView view = core::heads_view(late.as<float>(), 1, 48, 2, 32);
+  const core::Rotation rotation{view, view, core::Role::key};
+  core::rotate(encodings::resolve(kHalf), core::positions_counted(7, 48), std::span(&rotation, 1),
+               {});
+  after = late;
+  const RunsReport report = compared(a, b, kHalf);
+  ASSERT_TRUE(report.first.has_value());
+  EXPECT_EQ(report.parts[*report.first].name, "layers.3.k_after");
+  EXPECT_NE(report.rotations.find("0 and 7"), std::string::npos) << report.rotations;
+  EXPECT_EQ(report.later_differing, 0U);
+}
+
 TEST(Runs, LaterFaultsOfTheirOwn) {
   Pass a = pass(kHalf, 1), b = pass(kHalf, 1);
   b["layers.1.attn_out"] = noisy(b["layers.1.attn_out"], 0.01, 4);
