@@ -169,10 +169,11 @@ void print_text(const porting::RunsReport& report) {
 int run_diagnose_runs(const std::string& a, const std::string& b, const SpecOptions& spec,
                       RunsPage page) {
   const Run run_a = read_run(a), run_b = read_run(b);
-  porting::RunsInput input{run_a.tensors, run_b.tensors, run_a.order, {}, spec.context};
+  porting::RunsInput input{run_a.tensors, run_b.tensors, run_a.order, {}, {}};
   std::optional<config::ModelConfig> model;
   if (!spec.config.empty()) {
     model = config::read_config(spec.config).value_or_throw();
+    input.check = {spec.context, model->heads, model->key_heads, std::nullopt};
     input.spec = [&](std::optional<std::int64_t> layer) { return spec_of(*model, spec, layer); };
   }
   const porting::RunsReport report = porting::compare_runs(input);

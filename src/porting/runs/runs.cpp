@@ -166,7 +166,7 @@ class RunComparison {
     try {
       const DiagnoseInput pair{&x, &y, nullptr, {}};
       if (spec) {
-        ConfigDiagnosis both = diagnose(pair, *spec, {.context = input_.context});
+        ConfigDiagnosis both = diagnose(pair, *spec, input_.check);
         made.found = std::move(both.found);
         made.check = std::move(both.check);
       } else {

@@ -40,7 +40,7 @@ struct RunsInput {
   // The rotation that a layer should have; none where it is unknown, or where layers do not rotate.
   // `layer` is the first number of a tensor's name.
   std::function<std::optional<encodings::RopeSpec>(std::optional<std::int64_t> layer)> spec = {};
-  std::optional<std::int64_t> context = std::nullopt;
+  CheckOptions check = {};  // context and heads of the model
 };
 
 // How one tensor is made from the other.
