@@ -127,7 +127,12 @@ void print_first(const porting::RunsReport& report) {
        {std::pair{"A", &report.rotation_a}, std::pair{"B", &report.rotation_b}}) {
     if (*rotation) print_out("  {}: {}\n", run, (*rotation)->text);
   }
-  if (!report.rotations.empty()) print_out("  A and B differ: {}\n", report.rotations);
+  // A cause that one of the two has says it already.
+  const auto has_cause = [](const std::optional<porting::RunRotation>& rotation) {
+    return rotation && rotation->check && !rotation->check->agrees;
+  };
+  if (!report.rotations.empty() && has_cause(report.rotation_a) == has_cause(report.rotation_b))
+    print_out("  A and B differ: {}\n", report.rotations);
 }
 
 void print_later(const porting::RunsReport& report) {

@@ -241,7 +241,7 @@ Pass pass(const encodings::RopeSpec& spec, unsigned noise) {
     for (const std::string role : {"q", "k"}) {
       const NpyArray x = random_tensor({48, 2, 32}, 100 + 2 * layer + (role == "k" ? 1 : 0));
       put(start + role + "_before", x);
-      put(start + role + "_after", rotated(x, spec));
+      made.add(start + role + "_after", rotated(made.arrays.back(), spec));  // of the run's own x
     }
     put(start + "attn_out", random_tensor({48, 64}, 200 + layer));
   }
