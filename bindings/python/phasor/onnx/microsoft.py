@@ -123,19 +123,14 @@ def _unspecified(y: Array, where: npt.NDArray[np.bool_]) -> Array:
 
 
 def _biased(query: Array, key: Array, value: Array, bias: Array, where: str) -> tuple[Array, Array, Array]:
-    """The projections with their bias, [q | k | v]. Keys and values [batch, heads, tokens, dim] get none from ONNX
-    Runtime: numbers for them other than 0 are refused."""
+    """The projections with their bias, [q | k | v]. ONNX Runtime adds none to keys and values [batch, heads, tokens,
+    dim], which a cross-attention keeps as they are."""
     widths = [query.shape[2], *(x.shape[2] if x.ndim == 3 else x.shape[1] * x.shape[-1] for x in (key, value))]
     if bias.shape != (sum(widths),):
         raise Error(f"{where}: bias must have the shape [{sum(widths)}] of q, k and v, got {list(bias.shape)}")
     of_query, of_key, of_value = np.split(bias, np.cumsum(widths)[:-1])
     if key.ndim == value.ndim == 3:
         return query + of_query, key + of_key, value + of_value
-    largest = max(float(np.abs(part).max(initial=0)) for part in (of_key, of_value))
-    if largest > 0:
-        raise Error(
-            f"{where}: bias must be 0 for keys and values of 4 axes (ONNX Runtime does not add it), got {largest:.6g}"
-        )
     return query + of_query, key, value
 
 
