@@ -74,7 +74,7 @@ def test_gradients_of_each_sample() -> None:
 @pytest.mark.parametrize("form", ["dictionary", "object"])
 def test_gradient_of_a_table(form: str) -> None:
     members = {"num_buckets": 4, "max_distance": 8, "bidirectional": False}
-    zero = phasor.Encoding("t5", relative_attention_bias=BIAS, **members)
+    kept = phasor.Encoding("t5", relative_attention_bias=BIAS, **members)
 
     def loss(bias: Tensor) -> Tensor:
         encoding = {"encoding": "t5", "relative_attention_bias": bias, **members}
@@ -82,9 +82,9 @@ def test_gradient_of_a_table(form: str) -> None:
 
     if form == "object":
         close(
-            grad(lambda q: squares(lambda q: pt.attention(q, K, V, encoding=zero, causal=True), q))(Q),
+            grad(lambda q: squares(lambda q: pt.attention(q, K, V, encoding=kept, causal=True), q))(Q),
             torch.autograd.functional.jacobian(
-                lambda q: squares(lambda q: pt.attention(q, K, V, encoding=zero, causal=True), q), Q
+                lambda q: squares(lambda q: pt.attention(q, K, V, encoding=kept, causal=True), q), Q
             ),
         )
         return
