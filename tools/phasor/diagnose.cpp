@@ -156,7 +156,7 @@ int run_diagnose(const DiagnoseOptions& options) {
     positions = as_array(given);
   }
   std::optional<encodings::RopeSpec> spec;
-  if (!options.spec.config.empty()) spec = read_spec(options.spec);
+  if (has_spec(options.spec)) spec = read_spec(options.spec);
 
   const porting::Diagnosis found =
       porting::diagnose({&before, &after, positions ? &*positions : nullptr, options.axes});
@@ -186,7 +186,7 @@ void add_diagnose(CommandLine& line) {
   verb.flag("--axes", &options->axes,
             "name of each axis, such as batch,tokens,heads,dim (default: inferred)")
       .separated_by(',');
-  add_spec_options(verb, options->spec, ConfigFlag::optional);
+  add_spec_options(verb, options->spec);
   verb.flag(
       "--weights", &options->weights,
       "a checkpoint: infer from its q and k weights whether its layout is interleaved or half");

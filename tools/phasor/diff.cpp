@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
+#include "rope_flags.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -19,6 +21,7 @@ namespace {
 
 struct DiffFlags {
   std::string config;
+  RopeFlags rope;
   porting::DiffOptions options;
   bool json = false, list = false;
 };
@@ -154,11 +157,12 @@ int run_diff(const DiffFlags& flags) {
     }
     return exit_code::done;
   }
-  if (flags.config.empty()) refuse("--config or --list is required");
+  if (flags.config.empty() && !flags.rope.given())
+    refuse("--config, --head-dim or --list is required");
   if (flags.options.between.size() == 1)
     refuse("--between needs at least two engines, got " + flags.options.between.front());
   const porting::ReadableConfig config =
-      porting::read_readable_config(flags.config).value_or_throw();
+      read_readable(config_or_flags(flags.config, flags.rope, "--config"));
   const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
   if (flags.json) {
     print_out("{}\n", porting::diff_json(report));
@@ -173,8 +177,8 @@ int run_diff(const DiffFlags& flags) {
 void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
   Verb& verb = line.verb("diff", "compare how engines read one config");
-  verb.flag("--config", &flags->config,
-            "config.json (old or new form), a plain spec, a GGUF file, or a directory");
+  verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
+  add_rope_flags(verb, flags->rope, "--config");
   verb.flag("--between", &flags->options.between,
             "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
       .separated_by(',');

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "hub_cache.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
@@ -173,6 +174,7 @@ void add_inspect(CommandLine& line) {
   Verb& verb = line.verb("inspect", "list metadata and tensors of safetensors and GGUF files");
   verb.argument("model", &flags->model, "a .safetensors file, a folder of them, or a GGUF file")
       .value("FILE|DIR")
+      .read_by(model_path)
       .required();
   verb.flag("--json", &flags->json, "print everything as one JSON object, metadata in full");
   verb.footer =

@@ -1,16 +1,23 @@
 #include "model_options.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "hub_cache.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
+#include "rope_flags.hpp"
 
 namespace phasor::tools {
 
 void add_model_options(Verb& verb, ModelOptions& options) {
-  verb.argument("model", &options.model, "a folder of config.json and safetensors, or a GGUF file")
+  verb.argument(
+          "model", &options.model,
+          "a folder of config.json and safetensors, a GGUF file, or org/name from the Hugging "
+          "Face cache")
       .value("MODEL")
+      .read_by(model_path)
       .required();
   verb.flag("--fast", &options.fast,
             "round activations to 8 bits per block when weights are quantised");
@@ -21,6 +28,31 @@ void add_model_options(Verb& verb, ModelOptions& options) {
 models::ComputeOptions compute_options(const ModelOptions& options) {
   return {.precision = options.fast ? models::Precision::fast : models::Precision::exact,
           .threads = options.threads};
+}
+
+void add_rope_override(Verb& verb, RopeOverride& rope) {
+  verb.flag("--rope-base", &rope.base, "base of the frequencies instead of the model's");
+  verb.flag(
+          "--rope-scaling", &rope.scaling,
+          "scaling instead of the model's: TYPE:key=number,... such as yarn:factor=4; or '{...}', "
+          "or none")
+      .value("SCALING")
+      .free_text();
+}
+
+models::Checkpoint open_checkpoint(const std::string& model, const RopeOverride& rope) {
+  models::Checkpoint checkpoint = models::Checkpoint::open(model).value_or_throw();
+  models::RopeChange change;
+  change.base = rope.base;
+  const std::vector<config::LayerGroup>& groups = checkpoint.config().groups;
+  const auto rotates = std::find_if(groups.begin(), groups.end(),
+                                    [](const auto& group) { return group.rope.has_value(); });
+  if (!rope.scaling.empty() && rotates != groups.end()) {
+    change.scaling = scaling_for_spec("--rope-scaling", rope.scaling, *rotates->rope,
+                                      checkpoint.config().max_position);
+  }
+  checkpoint.change_rope(change);
+  return checkpoint;
 }
 
 IdArray read_ids(const std::string& path) {
@@ -63,6 +95,7 @@ std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids)
 }
 
 std::string short_name(const std::string& path) {
+  if (std::string name = hub_name_of(path); !name.empty()) return name;
   std::filesystem::path full(path);
   if (!full.has_filename()) full = full.parent_path();  // "folder/"
   std::string name = full.filename().string();

@@ -21,7 +21,7 @@ namespace {
 
 struct CommandOptions {
   SpecOptions spec;
-  std::string input, output, positions, layout, role, angles = "exact", isa = "best";
+  std::string input, output, positions, role, angles = "exact", isa = "best";
   std::optional<std::int64_t> offset;
   bool inverse = false, transpose = false, json = false;
   int threads = 0;
@@ -57,12 +57,8 @@ int run_rotate(const CommandOptions& options) {
   how.threads = options.threads;
   how.isa = parse_instruction_set(options.isa);
 
-  encodings::RopeSpec spec = read_spec(options.spec);
-  if (!options.layout.empty()) spec.layout = core::pair_layout_of(options.layout);
-  if (!spec.layout) {
-    refuse(message(options.spec.config,
-                   ": the config does not state the layout; give --layout interleaved|half"));
-  }
+  const encodings::RopeSpec spec = read_spec(options.spec);
+  if (!spec.layout) refuse("the config does not state the layout; give --layout interleaved|half");
   const HeadsFile heads(options.input, "the input");
   const core::Positions positions =
       fit_positions(spec,
@@ -101,8 +97,6 @@ void add_rotate(CommandLine& line) {
   verb.flag("--positions", &options->positions,
             "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
   verb.flag("--offset", &options->offset, "token t is at position N + t").excludes("--positions");
-  verb.flag("--layout", &options->layout, "pair layout, overriding the config")
-      .one_of({"interleaved", "half", "interleaved_to_half"});
   verb.flag("--inverse", &options->inverse, "undo the rotation, including the amplitude");
   verb.flag("--transpose", &options->transpose,
             "the backward pass: multiply by the transpose, amplitude included")
@@ -121,7 +115,8 @@ void add_rotate(CommandLine& line) {
 
 Y is replaced only after success.
 
-Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024)";
+Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024
+         phasor rotate --head-dim 128 --layout half -i Q.npy -o Q_rotated.npy)";
   verb.action = [options] { return run_rotate(*options); };
 }
 

@@ -99,7 +99,7 @@ any position, and multiplied by the amplitude.
 Shape    T.npy is float32 [2, positions, pairs]: cos, then sin
          P.npy is [positions], or [axes, positions] for M-RoPE (3 or 4 axes) and images (2)
 
-Example  phasor table --config model --positions 0:4096 -o T.npy)";
+Example  phasor table --config model --positions 0:128k -o T.npy)";
   verb.action = [options] { return run_table(*options); };
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "hub_cache.hpp"
 #include "model_options.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
@@ -121,11 +122,14 @@ int run_tokenize(const TokenizeFlags& flags) {
 void add_tokenize(CommandLine& line) {
   auto flags = std::make_shared<TokenizeFlags>();
   Verb& verb = line.verb("tokenize", "convert text to token ids and back");
-  verb.argument("model", &flags->model,
-                "a GGUF file, or a folder with tokenizer.json, tokenizer.model or vocab.txt")
+  verb.argument(
+          "model", &flags->model,
+          "a GGUF file, a folder with tokenizer.json, tokenizer.model or vocab.txt, or org/name "
+          "from the Hugging Face cache")
       .value("MODEL")
+      .read_by(model_path)
       .required();
-  verb.flag("--text", &flags->text, "the text to encode, UTF-8");
+  verb.flag("--text", &flags->text, "the text to encode, UTF-8").free_text();
   verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin");
   verb.flag("--ids", &flags->ids, "token ids to decode: .npy [tokens] or [batch, tokens]");
   verb.flag("--raw", &flags->raw, "add no begin token; print special tokens when decoding");
