@@ -42,7 +42,7 @@ struct Flag {
   Target target;
   std::string help;
 
-  std::string value_name;  // replaces the type's name in help: MODEL; empty: TEXT, INT, ...
+  std::string value_name;  // replaces the type's name in help: MODEL; empty: FILE, INT, ...
   Flag& value(std::string_view name);
 
   bool is_required = false;
@@ -87,7 +87,7 @@ struct Flag {
   [[nodiscard]] bool is_list() const noexcept;
   // "-o,--output" -> "-o", "--output"
   [[nodiscard]] std::vector<std::string_view> split_names() const;
-  // How a page shows the value: MODEL, {half,interleaved}, INT >= 1, TEXT.
+  // How a page shows the value: MODEL, {half,interleaved}, INT >= 1, FILE.
   [[nodiscard]] std::string value_text() const;
 };
 

@@ -99,9 +99,12 @@ std::string Flag::value_text() const {
   if (!choices.empty()) return fmt::format("{{{}}}", fmt::join(choices, ","));
   if (bounds && bounds->most) return fmt::format("INT in [{} - {}]", bounds->least, *bounds->most);
   if (bounds) return fmt::format("INT >= {}", bounds->least);
-  const auto name = []<class Value>(const Value*) {
+  const char* const text = completes == Completes::files     ? "FILE"
+                           : completes == Completes::folders ? "DIR"
+                                                             : "TEXT";
+  const auto name = [text]<class Value>(const Value*) {
     using Type = typename ValueOf<Value>::type;
-    return std::integral<Type> ? "INT" : std::same_as<Type, double> ? "FLOAT" : "TEXT";
+    return std::integral<Type> ? "INT" : std::same_as<Type, double> ? "FLOAT" : text;
   };
   return std::visit(name, target);
 }

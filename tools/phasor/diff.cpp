@@ -179,9 +179,11 @@ void add_diff(CommandLine& line) {
   Verb& verb = line.verb("diff", "compare how engines read one config");
   verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
   add_rope_flags(verb, flags->rope, "--config");
-  verb.flag("--between", &flags->options.between,
-            "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
-      .separated_by(',');
+  Flag& between = verb.flag("--between", &flags->options.between,
+                            "engines to compare (default hf,vllm,llama.cpp; see --list)")
+                      .separated_by(',');
+  for (const porting::Dialect& dialect : porting::dialects())
+    between.choices.emplace_back(dialect.name);
   verb.flag("--context", &flags->options.context,
             "sequence length in tokens (default: max_position_embeddings)")
       .at_least(1);
@@ -190,7 +192,8 @@ void add_diff(CommandLine& line) {
   verb.flag("--shifts", &flags->options.shifts,
             "how many times cached keys were shifted (default 0)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type (default: every layer with rotation)");
+            "layer index or layer type (default: every layer with rotation)")
+      .free_text();
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.flag("--list", &flags->list, "print the known rules of each engine");
   verb.footer =

@@ -158,7 +158,8 @@ void add_logits(CommandLine& line) {
   auto flags = std::make_shared<LogitsFlags>();
   Verb& verb = line.verb("logits", "run a model on token ids and write the logits");
   add_model_options(verb, flags->model);
-  verb.flag("--ids", &flags->ids, "token ids: .npy [tokens] or [batch, tokens]").required();
+  verb.flag("--ids", &flags->ids, "token ids: .npy [tokens] or [batch, tokens], or a list 1,2,3")
+      .required();
   verb.flag("--mask", &flags->mask,
             "padding mask, in the shape of the ids: 0 = padding, on either side");
   verb.flag("--token-types", &flags->token_types,

@@ -1,7 +1,12 @@
 #include "model_options.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "hub_cache.hpp"
 #include "phasor/core/error.hpp"
@@ -55,7 +60,39 @@ models::Checkpoint open_checkpoint(const std::string& model, const RopeOverride&
   return checkpoint;
 }
 
+namespace {
+
+// "1, 2, 3", "1 2 3" or "[1, 2, 3]"; none for anything else, such as a path.
+std::optional<std::vector<std::int64_t>> listed_ids(std::string_view text) {
+  if (text.find_first_not_of("0123456789, \t\r\n[]") != std::string_view::npos) return std::nullopt;
+  std::vector<std::int64_t> ids;
+  for (std::size_t at = 0; (at = text.find_first_of("0123456789", at)) < text.size();) {
+    std::int64_t id = 0;
+    const auto [end, status] = std::from_chars(text.data() + at, text.data() + text.size(), id);
+    if (status != std::errc{}) return std::nullopt;
+    ids.push_back(id);
+    at = static_cast<std::size_t>(end - text.data());
+  }
+  if (ids.empty()) return std::nullopt;
+  return ids;
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
 IdArray read_ids(const std::string& path) {
+  if (!is_file(path)) {
+    if (std::optional<std::vector<std::int64_t>> listed = listed_ids(path)) {
+      IdArray ids;
+      ids.tokens = static_cast<std::int64_t>(listed->size());
+      ids.values = *std::move(listed);
+      return ids;
+    }
+  }
   const io::NpyArray array = io::read_npy(path).value_or_throw();
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 1 && shape.size() != 2)

@@ -45,6 +45,8 @@ struct IdArray {
                                      static_cast<std::size_t>(tokens));
   }
 };
+// A .npy file, or the ids themselves: "1,2,3".
+//
 // throws   Error: not a readable .npy, not integers, wrong rank, no token
 [[nodiscard]] IdArray read_ids(const std::string& path);
 // [batch, tokens], one byte per token, 0 = padding. Without a path: no padding.

@@ -153,7 +153,8 @@ void add_plan(CommandLine& line) {
   verb.flag("--to", &flags->options.to, "the context length to extend to").required();
   verb.flag("--trained", &flags->options.trained, "the trained length (default: from the config)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type, if layers differ (default: full_attention)");
+            "layer index or layer type, if layers differ (default: full_attention)")
+      .free_text();
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =

@@ -95,7 +95,8 @@ void add_rotate(CommandLine& line) {
   verb.flag("-i,--input", &options->input, "queries or keys, a .npy file").required();
   verb.flag("-o,--output", &options->output, "write the result here; may be the input").required();
   verb.flag("--positions", &options->positions,
-            "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
+            "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)")
+      .value("A:B|FILE");
   verb.flag("--offset", &options->offset, "token t is at position N + t").excludes("--positions");
   verb.flag("--inverse", &options->inverse, "undo the rotation, including the amplitude");
   verb.flag("--transpose", &options->transpose,
@@ -106,7 +107,7 @@ void add_rotate(CommandLine& line) {
   add_angles_option(verb, options->angles);
   verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
       .at_least(0);
-  verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
+  verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...").free_text();
   verb.flag("--json", &options->json, "print a summary as one JSON object");
   verb.footer = R"(Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];
          float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same

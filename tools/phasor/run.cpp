@@ -234,8 +234,9 @@ void add_run(CommandLine& line) {
   add_model_options(verb, flags->model);
   verb.flag("-p,--prompt", &flags->prompt, "the text to continue").free_text();
   verb.flag("--prompt-file", &flags->prompt_file, "a file that holds the prompt; -: stdin");
-  verb.flag("--ids", &flags->ids,
-            "token ids instead of text, .npy [tokens] or [batch, tokens]; prints ids");
+  verb.flag(
+      "--ids", &flags->ids,
+      "token ids instead of text, .npy [tokens] or [batch, tokens], or a list 1,2,3; prints ids");
   verb.flag("--mask", &flags->mask,
             "padding mask, .npy in the shape of the ids: 0 = padding, on either side")
       .needs("--ids");

@@ -88,6 +88,7 @@ void add_table(CommandLine& line) {
   add_spec_options(verb, options->spec);
   verb.flag("--positions", &options->positions,
             "A:B for A, A+1, ..., B-1 (write --positions=-4:4 for a negative A), or a .npy file")
+      .value("A:B|FILE")
       .required();
   add_angles_option(verb, options->angles);
   verb.flag("-o,--output", &options->output, "write the table here").required();

@@ -131,7 +131,8 @@ void add_tokenize(CommandLine& line) {
       .required();
   verb.flag("--text", &flags->text, "the text to encode, UTF-8").free_text();
   verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin");
-  verb.flag("--ids", &flags->ids, "token ids to decode: .npy [tokens] or [batch, tokens]");
+  verb.flag("--ids", &flags->ids,
+            "token ids to decode: .npy [tokens] or [batch, tokens], or a list 1,2,3");
   verb.flag("--raw", &flags->raw, "add no begin token; print special tokens when decoding");
   verb.flag("--pieces", &flags->pieces, "print one token per line: id and text").excludes("--json");
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
@@ -143,7 +144,8 @@ a prompt; or the text of each row of ids, without special tokens.
 JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, text}]}
 
 Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
-         phasor tokenize model.gguf --ids ids.npy)";
+         phasor tokenize model.gguf --ids ids.npy
+         phasor tokenize model.gguf --ids 504,3575,6354,16438)";
   verb.action = [flags] { return run_tokenize(*flags); };
 }
 
