@@ -20,6 +20,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/visible_text.hpp"
+#include "streams.hpp"
 #include "value_of.hpp"
 #include "whole_numbers.hpp"
 
@@ -168,6 +169,7 @@ void apply_readers(const Verb& verb) {
 int run_action(const CommandLine& line, const Verb& of) {
   const std::string& verb = of.name;
   int code = exit_code::wrong;
+  release_streams();
   try {
     apply_readers(of);
     code = of.action();

@@ -8,11 +8,13 @@
 #include <system_error>
 #include <utility>
 
+#include "arrays.hpp"
 #include "hub_cache.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
 #include "rope_flags.hpp"
+#include "streams.hpp"
 
 namespace phasor::tools {
 
@@ -85,15 +87,17 @@ bool is_file(const std::string& path) {
 }  // namespace
 
 IdArray read_ids(const std::string& path) {
-  if (!is_file(path)) {
-    if (std::optional<std::vector<std::int64_t>> listed = listed_ids(path)) {
+  const bool from_stdin = path == kStandardStream;
+  const std::string text = from_stdin ? read_stdin() : path;
+  if (from_stdin || !is_file(path)) {
+    if (std::optional<std::vector<std::int64_t>> listed = listed_ids(text)) {
       IdArray ids;
       ids.tokens = static_cast<std::int64_t>(listed->size());
       ids.values = *std::move(listed);
       return ids;
     }
   }
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = from_stdin ? array_in(text) : read_array(path);
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 1 && shape.size() != 2)
     refuse(ErrorCode::shape_mismatch,
@@ -114,7 +118,7 @@ IdArray read_ids(const std::string& path) {
 
 std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids) {
   if (path.empty()) return std::vector<std::uint8_t>(ids.values.size(), 1);
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   std::vector<std::int64_t> wanted = {ids.batch, ids.tokens};
   if (!ids.has_batch) wanted.erase(wanted.begin());
   if (array.shape != wanted)

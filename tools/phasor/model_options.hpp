@@ -45,7 +45,7 @@ struct IdArray {
                                      static_cast<std::size_t>(tokens));
   }
 };
-// A .npy file, or the ids themselves: "1,2,3".
+// An array file, or the ids themselves: "1,2,3". stdin (-) may hold either.
 //
 // throws   Error: not a readable .npy, not integers, wrong rank, no token
 [[nodiscard]] IdArray read_ids(const std::string& path);

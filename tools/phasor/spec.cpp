@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "arrays.hpp"
 #include "config_source.hpp"
 #include "output.hpp"
 #include "phasor/config/config.hpp"
@@ -32,7 +33,7 @@ bool is_range(const std::string& text) {
 }
 
 core::Positions read_positions(const std::string& path) {
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   if (io::is_integer(array.type))
     return core::positions_of_shape(io::to_integers(array).value_or_throw(), array.shape);
   if (array.type == io::NpyType::boolean) {
@@ -97,7 +98,8 @@ core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
 
 void add_angles_option(Verb& verb, std::string& angles) {
   verb.flag("--angles", &angles,
-            "exact (default); float32: round angles like engines that compute in float32; or one more "
+            "exact (default); float32: round angles like engines that compute in float32; or one "
+            "more "
             "rounding, of frequencies or angles: bfloat16_frequencies, bfloat16, float16")
       .one_of({"exact", "float32", "bfloat16_frequencies", "bfloat16", "float16"});
 }
