@@ -85,6 +85,26 @@ TEST_F(ConfigSource, AConfigMayBeJsonItself) {
   }
 }
 
+TEST_F(ConfigSource, AConfigMayComeFromStdin) {
+  const std::string spec = put_text("spec.json", kPlainSpec);
+  const Outcome by_stdin = run({"freqs", "--json", "--config", "-"}, spec);
+  EXPECT_EQ(by_stdin.exit, 0) << by_stdin.err;
+  EXPECT_EQ(by_stdin.out, run({"freqs", "--json", "--config", spec}).out);
+  EXPECT_EQ(run({"explain", "-", "--json"}, spec).out, run({"explain", spec, "--json"}).out);
+  expect_refusal(run({"freqs", "--config", "-"}, put_text("bad", "{}")), "freqs", "stdin");
+}
+
+TEST_F(ConfigSource, TextsMayGoToStdout) {
+  const std::string config =
+      put_text("config.json", R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000,
+                                  "max_position_embeddings": 4096})");
+  const Outcome to_stdout = run({"plan", "--config", config, "--to", "8k", "--csv", "-"});
+  EXPECT_EQ(to_stdout.exit, 0) << to_stdout.err;
+  ASSERT_EQ(run({"plan", "--config", config, "--to", "8k", "--csv", file("F.csv")}).exit, 0);
+  EXPECT_EQ(to_stdout.out, io::testing::get(at("F.csv")));
+  EXPECT_NE(to_stdout.err, "");  // the page
+}
+
 TEST_F(ConfigSource, ARotationByFlagsIsThatOfTheSameSpec) {
   const json by_flags =
       freqs({"--head-dim", "64", "--base", "500000", "--rotary-dim", "32", "--layout", "half",
