@@ -71,8 +71,8 @@ TEST_F(ConfigSource, AConfigMayBeJsonItself) {
   EXPECT_EQ(freqs({"--config", R"( {"model_type": "llama", "hidden_size": 16,
                                     "num_attention_heads": 2, "rope_theta": 10000})"})["count"],
             4);
-  expect_refusal(run({"freqs", "--json", "--config", R"({"head_dim": 8, "basis": 5})"}), "freqs",
-                 {"basis", "\"base\""});
+  expect_refusal(run({"freqs", "--json", "--config", R"({"head_dim": 8, "bas": 5})"}), "freqs",
+                 {"bas", "\"base\""});
   expect_refusal(run({"freqs", "--json", "--config", "{"}), "freqs", "JSON");
   for (const char* verb : {"explain", "plan", "diff"}) {
     std::vector<std::string> words = {verb};
