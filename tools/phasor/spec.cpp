@@ -62,18 +62,18 @@ void add_spec_options(Verb& verb, SpecOptions& options) {
   add_rope_flags(verb, options.rope);
 }
 
-encodings::RopeSpec read_spec(const SpecOptions& options) {
+encodings::RopeSpec read_spec(const SpecOptions& options) { return read_model_spec(options).spec; }
+
+ModelSpec read_model_spec(const SpecOptions& options) {
   if (options.config.empty()) {
-    if (!options.rope.given())
-      refuse("--config is required, or --head-dim for a rotation by flags");
+    const std::string json = config_or_flags("", options.rope, "--config");
     if (!options.layer.empty()) refuse("--layer requires --config");
-    return *config::parse_config(spec_json(options.rope), "the flags")
-                .value_or_throw()
-                .groups.front()
-                .rope;
+    config::ModelConfig model = config::parse_config(json, "the flags").value_or_throw();
+    encodings::RopeSpec spec = *model.groups.front().rope;
+    return {std::move(spec), std::move(model)};
   }
   const std::string name = config_name(options.config);
-  const config::ModelConfig model = read_model_config(options.config);
+  config::ModelConfig model = read_model_config(options.config);
   config::LayerGroup group = config::select_layer(model, options.layer).value_or_throw();
   if (!group.rope) {
     const std::string layer = !group.layer_type.empty() ? "'" + group.layer_type + "'"
@@ -86,7 +86,8 @@ encodings::RopeSpec read_spec(const SpecOptions& options) {
   for (const config::KeyNote& note : model.notes) {
     if (note.leftover) print_err("{}: warning: {}: {}\n", name, note.key, note.note);
   }
-  return replaced_by(options.rope, *group.rope, model.max_position, name);
+  encodings::RopeSpec spec = replaced_by(options.rope, *group.rope, model.max_position, name);
+  return {std::move(spec), std::move(model)};
 }
 
 core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,

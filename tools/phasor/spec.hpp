@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "phasor/config/config.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "rope_flags.hpp"
@@ -34,6 +35,12 @@ void add_spec_options(Verb& verb, SpecOptions& options);
 // throws   Error: neither --config nor --head-dim; the config is refused, the layer does not exist or
 //          does not rotate; flags that do not fit it
 [[nodiscard]] encodings::RopeSpec read_spec(const SpecOptions& options);
+// The same with the config that it came from: stdin can be read once.
+struct ModelSpec {
+  encodings::RopeSpec spec;
+  config::ModelConfig model;
+};
+[[nodiscard]] ModelSpec read_model_spec(const SpecOptions& options);
 
 // The frequencies of a config in the order of the pairs; for images those of axial_frequencies().
 [[nodiscard]] core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
