@@ -21,7 +21,7 @@ std::vector<float> changed_logits(const std::string& name, const RopeChange& cha
   return logits_of(decoder, golden_ids(name));
 }
 
-ErrorCode code_of(const std::string& name, const RopeChange& change) {
+ErrorCode refusal_code(const std::string& name, const RopeChange& change) {
   Checkpoint checkpoint = checkpoint_of(name);
   const config::ModelConfig before = checkpoint.config();
   try {
@@ -57,9 +57,9 @@ TEST(ChangeRope, AScalingIsThatOfASequence) {
 }
 
 TEST(ChangeRope, Refusals) {
-  EXPECT_EQ(code_of("gemma3_local_global", {.base = 500.0}), ErrorCode::unsupported);
-  EXPECT_EQ(code_of("llama_gqa_llama3", {.base = -1.0}), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of("llama_gqa_llama3", {.scaling = encodings::LinearScaling{0.0}}),
+  EXPECT_EQ(refusal_code("gemma3_local_global", {.base = 500.0}), ErrorCode::unsupported);
+  EXPECT_EQ(refusal_code("llama_gqa_llama3", {.base = -1.0}), ErrorCode::invalid_argument);
+  EXPECT_EQ(refusal_code("llama_gqa_llama3", {.scaling = encodings::LinearScaling{0.0}}),
             ErrorCode::invalid_argument);
 }
 
