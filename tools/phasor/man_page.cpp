@@ -115,8 +115,10 @@ std::string footer_page(std::string_view footer) {
     }
     for (; at < lines.size() && !lines[at].empty() && section_at(lines, at).empty(); ++at)
       body.push_back(lines[at]);
-    const bool laid_out = std::any_of(body.begin(), body.end(),
-                                      [](std::string_view one) { return one.starts_with(' '); });
+    // Indented lines, or columns.
+    const bool laid_out = std::any_of(body.begin(), body.end(), [](std::string_view one) {
+      return one.starts_with(' ') || one.find("  ") != std::string_view::npos;
+    });
     paragraphs += ".PP\n";
     if (laid_out) {
       paragraphs += verbatim(body);
