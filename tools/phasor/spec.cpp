@@ -88,12 +88,13 @@ core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
 
 void add_angles_option(Verb& verb, std::string& angles) {
   verb.flag("--angles", &angles,
-            "exact (default), or float32: round angles like engines that compute in float32")
-      .one_of({"exact", "float32"});
+            "exact (default); float32: round angles like engines that compute in float32; or one more "
+            "rounding, of frequencies or angles: bfloat16_frequencies, bfloat16, float16")
+      .one_of({"exact", "float32", "bfloat16_frequencies", "bfloat16", "float16"});
 }
 
 core::AngleMode parse_angles(std::string_view name) {
-  return name == "float32" ? core::AngleMode::float32 : core::AngleMode::exact;
+  return core::angle_mode_of(name).value_or(core::AngleMode::exact);
 }
 
 core::Positions parse_positions(const std::string& text) {
