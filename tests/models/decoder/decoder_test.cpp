@@ -5,6 +5,7 @@
 
 #include "decoder_support.hpp"
 #include "phasor/models/generate.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::models::testing {
 namespace {
@@ -163,39 +164,26 @@ TEST(Decoder, LearnedPositionsEndAndDoNotShift) {
   EXPECT_EQ(load(golden_model("bloom_alibi")).facts().position_limit, 0);
   Sequence sequence = decoder.sequence({.capacity = 80});
   const std::vector<std::int64_t> ids(64, 5), one = {7};
-  const auto code_of = [&](const std::function<void()>& call, const char* value) {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(value), std::string::npos) << error.what();
-      return error.code();
-    }
-    ADD_FAILURE() << "not refused";
-    return ErrorCode::internal;
-  };
   const Step all{&sequence, ids}, more{&sequence, one};
   (void)decoder.forward({&all, 1});
-  EXPECT_EQ(code_of([&] { (void)decoder.forward({&more, 1}); }, "65"), ErrorCode::out_of_range);
-  EXPECT_EQ(code_of([&] { sequence.shift(0, 8); }, "gpt2"), ErrorCode::unsupported);
+  using tests::expect_error;
+  expect_error(ErrorCode::out_of_range, {"64", "65"}, [&] { return decoder.forward({&more, 1}); });
+  expect_error(ErrorCode::unsupported, {"gpt2"}, [&] {
+    sequence.shift(0, 8);
+    return 0;
+  });
   EXPECT_EQ(sequence.ids().size(), 64U);
   sequence.truncate(63);
   EXPECT_EQ(decoder.forward({&more, 1}).logits.size(), 97U);
-  EXPECT_EQ(code_of(
-                [&] {
-                  (void)decoder.sequence({.capacity = 8, .scaling = encodings::LinearScaling{2.0}});
-                },
-                "gpt2"),
-            ErrorCode::invalid_argument);
+  expect_error(ErrorCode::invalid_argument, {"gpt2"}, [&] {
+    return decoder.sequence({.capacity = 8, .scaling = encodings::LinearScaling{2.0}});
+  });
   Generator generator(decoder);
-  EXPECT_EQ(code_of([&] { (void)generator.generate(one, {.tokens = 4, .context = 65}); }, "65"),
-            ErrorCode::out_of_range);
-  EXPECT_EQ(code_of(
-                [&] {
-                  (void)generator.generate(
-                      one, {.tokens = 99, .context = 64, .when_full = WindowFull::shift});
-                },
-                "gpt2"),
-            ErrorCode::unsupported);
+  expect_error(ErrorCode::out_of_range, {"64", "65"},
+               [&] { return generator.generate(one, {.tokens = 4, .context = 65}); });
+  expect_error(ErrorCode::unsupported, {"1 + 99", "gpt2"}, [&] {
+    return generator.generate(one, {.tokens = 99, .context = 64, .when_full = WindowFull::shift});
+  });
   EXPECT_EQ(generator.generate(one, {.tokens = 4}).ids.size(), 4U);
 }
 
