@@ -138,6 +138,9 @@ TEST_F(EvalCommand, CsvOfAnotherContentIsRefused) {
   other.bytes[8 * 50] ^= std::byte{1};
   ASSERT_TRUE(io::write_npy(at("other.npy"), other).ok());
   refused({"--ids", file("other.npy")}, "text_key");
+  // The same tokens of a longer text are the same results.
+  EXPECT_EQ(evaluate({"--ids", text(120, "longer.npy"), "--max-tokens", "100"}).exit, 0);
+  EXPECT_EQ(io::testing::get(at("cells.csv")), before);
   refused({"--ids", ids, "--max-tokens", "90"}, "ids_key");
   refused({"--ids", ids, "--fast"}, "precision");
 

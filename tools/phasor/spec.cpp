@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "arrays.hpp"
 #include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
@@ -32,7 +33,7 @@ bool is_range(const std::string& text) {
 }
 
 core::Positions read_positions(const std::string& path) {
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   if (io::is_integer(array.type))
     return core::positions_of_shape(io::to_integers(array).value_or_throw(), array.shape);
   if (array.type == io::NpyType::boolean) {

@@ -258,7 +258,8 @@ def test_offset_table_draws_the_change_of_perplexity(tmp_path: Path) -> None:
     ]
     path = write_csv(tmp_path / "offsets.csv", columns, *rows)
     figure = plot.offset_table(path)
-    assert has_text(figure) and [axes.get_title(loc="left") for axes in figure.axes] == ["context 2,048", "context 8,192"]
+    assert has_text(figure)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["context 2,048", "context 8,192"]
     drawn = lines(figure.axes[0])
     np.testing.assert_allclose(drawn["exact"], [1e-7, 1e-7])
     np.testing.assert_allclose(drawn["angles in bfloat16"], [np.exp(0.5) - 1.0])

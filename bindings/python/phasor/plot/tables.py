@@ -77,7 +77,8 @@ Points = list[tuple[float, float, float, float]]  # context, perplexity, least a
 def _eval_label(row: Row) -> str:
     """As `phasor eval` names a row; files without offsets and angles have none."""
     angles, offset = row.get("angles", "exact"), row.get("offset", "0")
-    return row["scaling"] + (f", {angles}" if angles != "exact" else "") + (f", offset {offset}" if offset != "0" else "")
+    moved = (angles if angles != "exact" else "", f"offset {offset}" if offset != "0" else "")
+    return ", ".join(part for part in (row["scaling"], *moved) if part)
 
 
 def _eval_lines(rows: Sequence[Row], *, tail: bool) -> dict[str, Points]:
@@ -182,7 +183,8 @@ def offset_table(csv_file: str | os.PathLike[str], *, title: str | None = None) 
         points = nats.setdefault(_number(row, "context", line, where), {}).setdefault(row["angles"], {})
         points[_number(row, "offset", line, where)] = _number(row, "nats", line, where)
     offsets = sorted({offset for kinds in nats.values() for points in kinds.values() for offset in points})
-    figure = new_figure(max(8.0, 5.5 * len(nats)), 5, title or f"Perplexity when every position moves\n{rows[-1]['model']}")
+    title = title or f"Perplexity when every position moves\n{rows[-1]['model']}"
+    figure = new_figure(max(8.0, 5.5 * len(nats)), 5, title)
     panels = figure.subplots(1, len(nats), squeeze=False, sharey=True)
     for axes, (context, kinds) in zip(panels.flat, sorted(nats.items())):
         if 0.0 not in kinds.get("exact", {}):
