@@ -12,7 +12,7 @@ class Loader {
  public:
   explicit Loader(Checkpoint& checkpoint, DecoderSettings settings)
       : read_(checkpoint), settings_(std::move(settings)), names_(*settings_.family->names) {
-    if (!names_.prefix.empty() && !read_.has(weight(names_.embedding))) remove_prefix();
+    find_place();
   }
 
   [[nodiscard]] std::unique_ptr<Decoder::State> load() {
@@ -40,21 +40,22 @@ class Loader {
   }
 
  private:
-  // The names of a file that holds the model without its head.
-  void remove_prefix() {
-    for (std::string_view* name :
-         {&names_.embedding, &names_.final_norm, &names_.attention_norm, &names_.feed_forward_norm,
-          &names_.fused, &names_.output, &names_.up, &names_.down, &names_.positions,
-          &names_.embedding_norm}) {
-      if (name->starts_with(names_.prefix)) name->remove_prefix(names_.prefix.size());
+  // Where the decoder is in its file: alone, without the names of its head, or as a part of a model of text
+  // and images.
+  void find_place() {
+    for (const Place& place : {Place{}, Place{names_.prefix, ""}, Place{"", "language_model."},
+                               Place{"model.", "model.language_model."}}) {
+      place_ = place;
+      if (read_.has(weight(names_.embedding))) return;
     }
+    place_ = {};
   }
-  [[nodiscard]] static std::string weight(std::string_view stem) {
-    return std::string(stem) + ".weight";
+  [[nodiscard]] std::string placed(std::string_view stem) const {
+    if (!stem.starts_with(place_.from)) return std::string(stem);
+    return std::string(place_.to) + std::string(stem.substr(place_.from.size()));
   }
-  [[nodiscard]] static std::string bias(std::string_view stem) {
-    return std::string(stem) + ".bias";
-  }
+  [[nodiscard]] std::string weight(std::string_view stem) const { return placed(stem) + ".weight"; }
+  [[nodiscard]] std::string bias(std::string_view stem) const { return placed(stem) + ".bias"; }
 
   [[nodiscard]] bool wants_bias(BiasRule rule, std::string_view stem) const {
     switch (rule) {
@@ -261,7 +262,8 @@ class Loader {
     return layer;
   }
 
-  // Causal masks and frequencies that older code saved with the weights; both follow from the config.
+  // Causal masks and frequencies that older code saved with the weights, which follow from the config, and
+  // the weights of other parts.
   void skip_buffers() {
     constexpr std::array<std::string_view, 6> kSuffixes = {
         ".rotary_emb.inv_freq", ".attention.bias",   ".attention.masked_bias",
@@ -273,7 +275,10 @@ class Loader {
                                       [&](std::string_view end) { return name.ends_with(end); });
       // config_of_gguf has read these.
       const bool factor = std::find(kFactors.begin(), kFactors.end(), name) != kFactors.end();
-      if (buffer || factor) read_.skip(name);
+      // Of a model of several parts, the others.
+      const bool other = !read_.checkpoint().config().part.empty() && !place_.to.empty() &&
+                         !name.starts_with(place_.to) && !name.starts_with(names_.head);
+      if (buffer || factor || other) read_.skip(name);
     }
   }
 
@@ -313,7 +318,10 @@ class Loader {
 
   WeightReader read_;
   DecoderSettings settings_;
-  config::TensorNames names_;
+  const config::TensorNames& names_;
+  struct Place {
+    std::string_view from = {}, to = {};  // beginnings of names: of the table, and of the file
+  } place_;
 };
 
 }  // namespace

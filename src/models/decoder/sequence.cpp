@@ -178,7 +178,8 @@ Sequence Decoder::sequence(const SequenceOptions& options) const {
   if (options.scaling && state_->settings.family->positions != Positions::rotary) {
     throw Error(ErrorCode::invalid_argument,
                 message("sequence: model_type ", state_->settings.facts.model_type,
-                        " does not rotate, so that no RoPE scaling applies"));
+                        " does not rotate: it takes no scaling of RoPE, got ",
+                        encodings::name_of(*options.scaling)));
   }
   check_positions_can_move(*state, options);
   state->rotations = resolve_rotations(state->rope, *state_, std::nullopt);

@@ -134,10 +134,24 @@ void read_unrotated(const config::ObjectReader& top, const HuggingFace& read,
                                : 1.0;
 }
 
-void read_json(const std::string& text, DecoderSettings& settings) {
-  const config::Json object = io::parse_object(text);
-  const config::ObjectReader top(object);
+// The part of a config that describes the decoder: "text_config", or the config itself.
+[[nodiscard]] config::ObjectReader part_of(config::ObjectReader reader, std::string_view path) {
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('.'), path.size());
+    const std::optional<config::ObjectReader> inner = reader.object(path.substr(0, end));
+    if (!inner) reader.refuse_missing(path, "expected an object");
+    reader = *inner;
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return reader;
+}
+
+void read_json(const Checkpoint& checkpoint, DecoderSettings& settings) {
+  const config::Json object = io::parse_object(checkpoint.config_json());
+  const config::ObjectReader whole(object);
+  const config::ObjectReader top = part_of(whole, checkpoint.config().part);
   const DecoderFamily& family = *settings.family;
+  refuse_keys(whole, family);
   refuse_keys(top, family);
   const HuggingFace read(top);
   DecoderFacts& facts = settings.facts;
@@ -149,12 +163,14 @@ void read_json(const std::string& text, DecoderSettings& settings) {
                            ? family.feed_forward_multiple * facts.hidden
                            : read.integer({"intermediate_size", "n_inner"}, kWidest);
   if (settings.feed_forward == FeedForward::experts) read_experts(facts, read);
-  facts.stops = read.stops();
+  facts.stops = (top.has("eos_token_id") ? read : HuggingFace(whole)).stops();
   settings.epsilon = read.epsilon();
   settings.activation = read.activation().value_or(family.activation);
   settings.final_soft_cap = read.soft_cap("final_logit_softcapping", family.final_soft_cap);
   settings.attention_soft_cap = read.soft_cap("attn_logit_softcapping", family.attention_soft_cap);
-  settings.ties_embeddings = top.flag("tie_word_embeddings").value_or(family.ties_embeddings);
+  const std::string_view kTied = "tie_word_embeddings";
+  settings.ties_embeddings =
+      (top.has(kTied) ? top : whole).flag(kTied).value_or(family.ties_embeddings);
   settings.query_key_norm =
       always_normalises(family) ||
       (family.query_key_norm != QueryKeyNorm::none &&
@@ -326,7 +342,7 @@ DecoderSettings read_settings(const Checkpoint& checkpoint) {
     if (format == WeightFormat::gguf) {
       read_metadata(*checkpoint.gguf(), settings);
     } else {
-      read_json(checkpoint.config_json(), settings);
+      read_json(checkpoint, settings);
     }
     check_layers(config, settings);
     if (settings.family->scales_embeddings) {

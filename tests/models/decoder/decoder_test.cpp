@@ -201,6 +201,41 @@ TEST_F(DecoderFolder, NamesMayLackTheirPrefix) {
   }
 }
 
+// Ministral 3 and Gemma 3 are published as the text part of a model of images, in files of two ages.
+TEST_F(DecoderFolder, RunsTheTextPartOfAModel) {
+  const std::pair<const char*, const char*> places[] = {{"model.", "language_model.model."},
+                                                        {"model.", "model.language_model."}};
+  for (const char* name : {"ministral3_query_scale", "gemma3_local_global"}) {
+    Decoder original = load(golden_model(name));
+    const std::vector<std::int64_t> ids = golden_ids(name);
+    const std::string text = io::testing::get(golden_model(name) / "config.json");
+    io::testing::put(at("config.json"),
+                     "{\"model_type\": \"mistral3\", \"eos_token_id\": [7], "
+                     "\"vision_config\": {\"model_type\": \"pixtral\"}, "
+                     "\"text_config\": " +
+                         text + "}");
+    for (const auto& [from, to] : places) {
+      Weights weights = Weights::of(name);
+      for (io::Tensor& tensor : weights.tensors) {
+        if (tensor.name == "lm_head.weight") {
+          if (std::string(to).starts_with("language"))
+            tensor.name = "language_model.lm_head.weight";
+          continue;
+        }
+        tensor.name = replaced(tensor.name, from, to);
+      }
+      weights.add("vision_tower.patch_conv.weight", {3, 4});
+      weights.write(at(""));
+      Decoder decoder = load(at(""));
+      EXPECT_EQ(largest_difference(logits_of(decoder, ids), logits_of(original, ids)), 0.0) << to;
+      EXPECT_EQ(decoder.facts().parameters, original.facts().parameters);
+      weights.add(std::string(to) + "layers.0.extra.weight", {2});
+      weights.write(at(""));
+      tests::expect_error(ErrorCode::unsupported, {"extra.weight"}, Decoder::load(at("")));
+    }
+  }
+}
+
 TEST(Decoder, KeepsSixteenBitCachesNearTheOthers) {
   Decoder decoder = load(golden_model("qwen3_qk_norm"));
   const std::vector<std::int64_t> ids = golden_ids("qwen3_qk_norm");

@@ -234,7 +234,7 @@ struct TensorNames {
   std::string_view gate = {}, up = {}, down = {};
   std::string_view router = {}, expert_gate = {}, expert_up = {}, expert_down = {};
   std::string_view positions = {}, embedding_norm = {};
-  // Files that hold the model without its head leave this out of every name (GPT-2, BLOOM).
+  // Files that hold the model without its head leave this out of all names (GPT-2, BLOOM).
   std::string_view prefix = {};
 };
 
