@@ -198,13 +198,10 @@ class Forward {
       const Run& run = runs_[at];
       attention::KVCache& cache = (*run.caches)[index];
       options.rotations = &work_.rotations[at];
-<<<<<<< HEAD
       if (group.query_scale) {
         scale_queries(*group.query_scale, run, cache.next_position(), query);
       }
-=======
       options.angles = run.sequence->options.angles;
->>>>>>> main
       const auto rows_of_run = [&](const float* rows) {
         return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
                                 facts_.head_dim);
