@@ -14,6 +14,7 @@
 #include "output.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "progress.hpp"
 
@@ -170,7 +171,7 @@ class Printer {
 };
 
 int run_curves(const BenchRequest& request) {
-  const std::filesystem::path file = std::filesystem::path(request.curves) / "attention_curves.csv";
+  const std::filesystem::path file = io::as_folder(request.curves) / "attention_curves.csv";
   std::ofstream csv(file);
   if (!csv) {
     refuse(ErrorCode::io,
