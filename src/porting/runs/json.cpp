@@ -17,11 +17,9 @@ Json part_json(const RunPart& part) {
 Json rotation_json(const std::optional<RunRotation>& rotation) {
   if (!rotation) return nullptr;
   return {{"text", rotation->text},
-          {"as_the_config_says",
-           rotation->differences ? Json(rotation->differences->empty()) : Json(nullptr)},
-          {"diagnosis",
-           Json::parse(diagnose_json(rotation->found,
-                                     rotation->differences ? &*rotation->differences : nullptr))}};
+          {"as_the_config_says", rotation->check ? Json(rotation->check->agrees) : Json(nullptr)},
+          {"diagnosis", Json::parse(diagnose_json(rotation->found,
+                                                  rotation->check ? &*rotation->check : nullptr))}};
 }
 
 Json index_json(const RunsReport& report, const std::optional<std::size_t>& index) {
@@ -38,6 +36,7 @@ std::string runs_json(const RunsReport& report) {
   answer["rotated_from"] = report.rotated_from.empty() ? Json(nullptr) : Json(report.rotated_from);
   answer["rotation_a"] = rotation_json(report.rotation_a);
   answer["rotation_b"] = rotation_json(report.rotation_b);
+  answer["rotations_differ_in"] = report.rotations;
   answer["later"] = report.later;
   answer["later_differing"] = report.later_differing;
   answer["next_jump"] = index_json(report, report.next_jump);
