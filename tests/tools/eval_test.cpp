@@ -290,6 +290,11 @@ TEST_F(EvalCommand, OffsetsAndAngles) {
   for (const char* angles : {"float32", "bfloat16_frequencies", "bfloat16"})
     EXPECT_GT(std::abs(nats(angles, 10000000) - plain), 1e-6) << angles;
   EXPECT_EQ(lines(io::testing::get(at("o.csv"))), 9u);
+  // The flags decide, not their values.
+  const Outcome plainly = run({"eval", model, "--ids", ids, "--contexts", "32", "--offset", "0",
+                               "--angles", "exact", "--json"});
+  ASSERT_EQ(plainly.exit, 0) << plainly.err;
+  EXPECT_EQ(json::parse(plainly.out).at("cells").size(), 1u);
   // Each is its own cell of the file.
   const Outcome more = run({"eval", model, "--ids", ids, "--contexts", "32", "--angles", "float16",
                             "--offset", "60000", "--csv", file("o.csv")});

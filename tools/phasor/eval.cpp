@@ -52,8 +52,9 @@ void check_flags(EvalFlags& flags) {
   flags.contexts.erase(std::unique(flags.contexts.begin(), flags.contexts.end()),
                        flags.contexts.end());
   // Offsets and angles are compared on the model as it is.
-  const bool moved = flags.offsets != std::vector<std::int64_t>{0} ||
-                     flags.angles != std::vector<std::string>{"exact"};
+  const bool moved = !flags.offsets.empty() || !flags.angles.empty();
+  if (flags.offsets.empty()) flags.offsets = {0};
+  if (flags.angles.empty()) flags.angles = {"exact"};
   if (flags.scalings.empty()) {
     flags.scalings = {"none"};
     if (!moved) flags.scalings.insert(flags.scalings.end(), {"linear", "ntk", "dynamic", "yarn"});

@@ -18,8 +18,8 @@ namespace phasor::tools {
 struct EvalFlags {
   ModelOptions model;
   std::string text, ids, longrope, csv;
-  std::vector<std::int64_t> contexts, offsets = {0};
-  std::vector<std::string> scalings, angles = {"exact"};
+  std::vector<std::int64_t> contexts, offsets;
+  std::vector<std::string> scalings, angles;
   std::vector<EvalLine> lines;  // of the table, from the lists
   std::int64_t stride = 0, max_tokens = 0;
   bool json = false;
