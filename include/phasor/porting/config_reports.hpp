@@ -150,9 +150,13 @@ struct Explanation {
 [[nodiscard]] PHASOR_API Result<Explanation> explain(
     const ReadableConfig& config, std::optional<std::int64_t> context = std::nullopt);
 
+// "rope", "xpos", the first of the group's other encodings, or "none".
+[[nodiscard]] PHASOR_API std::string encoding_name(const config::LayerGroup& group);
+
 // {"model_type", "layers": [{"layers", "layer_type", "encoding", "layout", "head_dim",
 // "rotary_dim", "base", "scaling": {"type", ...}, "amplitude", "softmax_scale", "frequencies",
-// "wavelengths", "turns", "window", "query_scale": {"beta", "length", "offset"}, "sources": {...},
+// "wavelengths", "turns", "window", "chunk", "query_scale": {"beta", "length", "offset"},
+// "positions": [{"encoding", "acts_on", "parameters": {...}, "sources": {...}}], "sources": {...},
 // ...}], "part", "other_positions", "warnings": [...], ...}
 [[nodiscard]] PHASOR_API std::string explain_json(const Explanation& explanation);
 
