@@ -183,6 +183,15 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
 }
 
 [[nodiscard]] Json value_json(const config::PositionParameter& parameter) {
+  const auto* list = std::get_if<std::vector<double>>(&parameter.value);
+  const auto is_whole = [](double value) {
+    return std::floor(value) == value && std::abs(value) < 1e15;
+  };
+  if (list != nullptr && std::all_of(list->begin(), list->end(), is_whole)) {
+    Json sizes = Json::array();
+    for (const double value : *list) sizes.push_back(static_cast<std::int64_t>(value));
+    return sizes;
+  }
   return std::visit([](const auto& value) { return Json(value); }, parameter.value);
 }
 
@@ -283,6 +292,7 @@ std::string explain_json(const Explanation& explanation) {
   }
   to["warnings"] = explanation.warnings;
   to["unread_keys"] = config.unread_keys;
+  to["unknown_keys"] = config.unknown_keys;
   return to.dump({.bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 

@@ -272,10 +272,13 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   if (!explanation.warnings.empty()) print_out("\nwarnings\n");
   for (const std::string& warning : explanation.warnings)
     print_out("{}", in_lines("  - ", warning));
-  if (!config.unread_keys.empty()) {
-    print_out("\nkeys not read{}: {} (--json lists them)\n",
-              config.other_positions.empty() ? ", because they do not affect positions" : "",
-              config.unread_keys.size());
+  if (config.unread_keys.empty()) return;
+  const std::string count = fmt::format("\nkeys not read: {}", config.unread_keys.size());
+  if (config.unknown_keys.empty()) {
+    print_out("{}, none of them about positions (--json lists them)\n", count);
+  } else {
+    print_out("{}", in_lines(count + "; not known: ",
+                             fmt::format("{}", fmt::join(config.unknown_keys, ", "))));
   }
 }
 

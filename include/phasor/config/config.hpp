@@ -85,8 +85,11 @@ struct ModelConfig {
   std::int64_t head_dim = 0;
   std::optional<std::int64_t> heads = std::nullopt, key_heads = std::nullopt;
   std::vector<KeyNote> notes = {};
-  // Top-level keys that were not read. None is about positions: those are refused.
+  // Top-level keys that were not read. Those whose name says that they are about positions are refused
+  // if a layer rotates.
   std::vector<std::string> unread_keys = {};
+  // Of these, the ones that are not known: they may be about positions.
+  std::vector<std::string> unknown_keys = {};
   // The part that was read, by its path ("text_config"); empty: the config itself.
   std::string part = {};
   // Of a model that rotates nothing: the positions that it has instead ("learned positions"). Its groups

@@ -119,6 +119,9 @@ constexpr auto kPositionRows = std::to_array<PositionRow>({
     // Boxes of words on a page.
     {"layoutlm layoutlmv2 layoutlmv3 layoutxlm lilt",
      {.kind = boxes, .length_key = "max_2d_position_embeddings", .length = 1024}},
+    // Sound.
+    {"data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2 wavlm",
+     {.kind = convolution, .length_key = "num_conv_pos_embeddings", .length = 128}},
     // Biases by distance.
     {"mt5 switch_transformers t5", {.kind = t5, .side = both}},
     {"longt5", {.kind = t5, .side = both}},
@@ -156,9 +159,6 @@ constexpr auto kPositionRows = std::to_array<PositionRow>({
     {"swin2sr", {.kind = window_bias, .length_key = "window_size", .length = 8}},
     {"swinv2", {.kind = window_bias, .length_key = "window_size", .length = 7}},
     {"beit data2vec-vision", {.kind = grid_bias, .length_key = "image_size"}},
-    // Sound.
-    {"data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2 wavlm",
-     {.kind = convolution, .length_key = "num_conv_pos_embeddings", .length = 128}},
 });
 
 [[nodiscard]] bool lists(std::string_view names, std::string_view wanted) {

@@ -135,9 +135,9 @@ void add_names(std::string_view names, std::string_view positions, std::vector<F
 
 [[nodiscard]] std::vector<Family> all_unrotated_families() {
   std::vector<Family> all;
-  add_names(kAbsoluteNames, "absolute positions, added to the input or to queries and keys", all);
-  add_names(kRelativeNames, "relative positions in the scores", all);
-  add_names(kAlibiNames, "ALiBi, a bias by distance", all);
+  add_names(kAbsoluteNames, kAbsolutePositions, all);
+  add_names(kRelativeNames, kRelativePositions, all);
+  add_names(kAlibiNames, kAlibiPositions, all);
   add_names(kConvolutionNames, "positions by convolution", all);
   add_names(kNoPositionNames, "no positions", all);
   add_names(kNoAttentionNames, "no attention", all);

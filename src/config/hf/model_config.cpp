@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "config/hf/known_keys.hpp"
 #include "config/hf/layer_plan.hpp"
 #include "config/hf/layer_rope.hpp"
 #include "config/hf/model_keys.hpp"
@@ -366,9 +367,7 @@ void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
   return config;
 }
 
-}  // namespace
-
-ModelConfig read_model_config(const ObjectReader& top) {
+[[nodiscard]] ModelConfig read_any_model(const ObjectReader& top) {
   const std::string type = top.text("model_type").value_or("");
   top.require_name("model_type", type);
   try {
@@ -390,6 +389,16 @@ ModelConfig read_model_config(const ObjectReader& top) {
     }
     throw Error(error.code(), message(text, " (model_type ", type, ")"));
   }
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const ObjectReader& top) {
+  ModelConfig config = read_any_model(top);
+  config.unknown_keys = config.unread_keys;
+  std::erase_if(config.unknown_keys,
+                [](const std::string& key) { return is_known_elsewhere(key); });
+  return config;
 }
 
 }  // namespace phasor::config

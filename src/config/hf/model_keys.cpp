@@ -10,8 +10,6 @@ namespace {
 
 using encodings::AxialAxes;
 
-constexpr std::string_view kAlibiText = "ALiBi, a bias by distance";
-
 [[nodiscard]] bool has_quirk(const ModelKeys& keys, Quirk quirk) noexcept {
   return keys.family != nullptr && keys.family->quirk == quirk;
 }
@@ -203,11 +201,14 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
   };
   const auto use_alibi = [&](std::string why) {
     keys.no_rotation = std::move(why);
-    keys.other_positions = kAlibiText;
+    keys.other_positions = kAlibiPositions;
     keys.positions =
         PositionFacts{.kind = PositionKind::alibi, .scaled_bias = has_quirk(keys, Quirk::falcon)};
   };
-  if (top.flag("alibi").value_or(false)) use_alibi("alibi is true");
+  if (top.flag("alibi").value_or(false)) {
+    if (!has_quirk(keys, Quirk::falcon)) unsupported("alibi", "false for this model_type");
+    use_alibi("alibi is true");
+  }
   // The larger model of this type does not say so.
   if (has_quirk(keys, Quirk::baichuan) && top.integer("hidden_size") == 5120)
     use_alibi("model_type baichuan with hidden_size 5120");

@@ -68,6 +68,7 @@ class UnrotatedReader {
       add_by_type();
     }
     read_windows();
+    name_positions();
     config_.unread_keys = top_.keys_not_understood();
     return std::move(config_);
   }
@@ -167,14 +168,16 @@ class UnrotatedReader {
     }
   }
   [[nodiscard]] LayerPlan layer_plan() const {
-    // Models of images list the layers of each stage; some count the layers of each of their parts.
-    if (top_.value("depths").is_array()) {
+    // Models of images, and Funnel, list the layers of each stage; some count the layers of each of
+    // their parts.
+    for (const std::string_view key : {"depths", "block_sizes"}) {
+      if (!top_.value(key).is_array()) continue;
       const std::vector<std::int64_t> depths =
-          top_.integers("depths").value_or(std::vector<std::int64_t>());
+          top_.integers(key).value_or(std::vector<std::int64_t>());
       std::int64_t count = 0;
       for (const std::int64_t depth : depths) {
-        if (depth < 0 || count + depth > kMaxLayers)
-          top_.refuse("depths", message("must sum up to at most ", kMaxLayers, " layers"));
+        if (depth < 0 || depth > kMaxLayers || count + depth > kMaxLayers)
+          top_.refuse(key, message("must sum up to at most ", kMaxLayers, " layers"));
         count += depth;
       }
       LayerPlan plan;
@@ -216,6 +219,20 @@ class UnrotatedReader {
       const auto width = find_integer(top_, {"window_size"});
       group.window = width ? width->value : 256;
       group.sources.push_back({"window", width ? width->key : "default of model_type gpt_neo"});
+    }
+  }
+
+  // A key may choose other positions than those that the family usually has.
+  void name_positions() {
+    if (config_.groups.empty() || config_.groups.front().positions.empty()) return;
+    const PositionEncoding& first = config_.groups.front().positions.front();
+    if (first.name == "alibi") config_.other_positions = kAlibiPositions;
+    if (first.name == "bert_relative") config_.other_positions = kRelativePositions;
+    if (first.name == "learned_absolute" && config_.groups.front().positions.size() == 1)
+      config_.other_positions = kAbsolutePositions;
+    for (LayerGroup& group : config_.groups) {
+      group.sources.front() = {
+          "encoding", message("model_type ", row_.model_type, ": ", config_.other_positions)};
     }
   }
 

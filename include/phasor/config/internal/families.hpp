@@ -144,6 +144,12 @@ struct PositionFacts {
   encodings::Deberta::Version version = encodings::Deberta::Version::v2;
 };
 
+// Texts of `other_positions`.
+inline constexpr std::string_view kAbsolutePositions =
+    "absolute positions, added to the input or to queries and keys";
+inline constexpr std::string_view kRelativePositions = "relative positions in the scores";
+inline constexpr std::string_view kAlibiPositions = "ALiBi, a bias by distance";
+
 // In the order in which they act; empty: only `other_positions` of the family is known.
 [[nodiscard]] std::vector<PositionFacts> position_facts(std::string_view model_type);
 
