@@ -210,8 +210,8 @@ TEST(ConfigPositions, SlopesAreThoseOfTheEncoding) {
   const ModelConfig bloom =
       parsed(R"({"model_type": "bloom", "hidden_size": 224, "n_layer": 1, "n_head": 112})");
   for (const PositionParameter& parameter : bloom.groups[0].positions[0].parameters) {
-    if (parameter.name == "slopes")
-      EXPECT_EQ(std::get<std::vector<double>>(parameter.value), encodings::alibi_slopes(112));
+    if (parameter.name != "slopes") continue;
+    EXPECT_EQ(std::get<std::vector<double>>(parameter.value), encodings::alibi_slopes(112));
   }
 }
 
