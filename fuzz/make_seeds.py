@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of npy, config, safetensors and tokenizer, and the dictionaries, from the golden data and by hand.
+"""Writes the seed corpora of npy, config, safetensors, tokenizer, archive and pickle, and the dictionaries, from the golden data and by hand.
 
 Run it after the readers learn a key, a type or a family: python3 fuzz/make_seeds.py
 The seeds of gguf are kept as they are.
@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import struct
+import zipfile
 
 FUZZ = pathlib.Path(__file__).resolve().parent
 ROOT = FUZZ.parent
@@ -185,6 +186,15 @@ def tokenizers():
     put("tokenizer", "text_not_utf8", b"\x02ab\xff\xe2\x82x\xf0\x9f")
 
 
+def archives():
+    """What NumPy and torch wrote for the tests; of torch's files also the pickle alone."""
+    for path in sorted((ROOT / "tests" / "io" / "data" / "arrays").iterdir()):
+        put("archive", path.name, path.read_bytes())
+        if path.suffix == ".pt" and zipfile.is_zipfile(path) and path.stem != "no_check_sums":
+            with zipfile.ZipFile(path) as archive:
+                put("pickle", path.stem, archive.read(f"{path.stem}/data.pkl"))
+
+
 def dictionary(target, words):
     lines = []
     for word in dict.fromkeys(words):
@@ -209,6 +219,13 @@ def dictionaries():
                                "F8_E4M3", "F8_E5M2", "I64", "BOOL", "9223372036854775807", "18446744073709551615"])
     dictionary("npy", ["\x93NUMPY", "'descr': ", "'fortran_order': ", "'shape': (", "True", "False", "<f4", "<V2", "|b1",
                        "9223372036854775807", ", }"])
+    dictionary("archive", ["PK\x03\x04", "PK\x01\x02", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "\x93NUMPY", ".npy", "data.pkl",
+                           "byteorder", "data/0", "\xff\xff\xff\xff", "'shape': ("])
+    dictionary("pickle", ["ctorch._utils\n_rebuild_tensor_v2\n", "ctorch._utils\n_rebuild_tensor_v3\n",
+                          "ctorch._utils\n_rebuild_parameter\n", "ctorch\nFloatStorage\n", "ctorch\nHalfStorage\n",
+                          "ctorch.storage\nUntypedStorage\n", "ctorch\nuint16\n", "ccollections\nOrderedDict\n", ")R", "(",
+                          "t", "Q", "K\x00", "J\xff\xff\xff\xff", "\x8a\x08", "\x85", "\x86", "\x87", "s", "u", "}", "]",
+                          "h\x00", "q\x00", "b", "."])
     dictionary("gguf", ["GGUF", "general.architecture", "general.alignment", "llama", ".rope.freq_base",
                         ".rope.dimension_count", ".rope.scaling.type", ".rope.scaling.factor",
                         ".rope.scaling.original_context_length", ".context_length", ".embedding_length",
@@ -221,4 +238,5 @@ if __name__ == "__main__":
     arrays()
     checkpoints()
     tokenizers()
+    archives()
     dictionaries()

@@ -8,9 +8,10 @@
 
 namespace phasor::attention {
 
-void check_position_bounds(double low, double high, const std::optional<core::Rotary>& rotary) {
+void check_position_bounds(double low, double high, const std::optional<core::Rotary>& rotary,
+                           core::AngleMode angles) {
   if (rotary) {
-    core::check_angle_range("cache", rotary->frequencies, low, high);
+    core::check_angle_range("cache", rotary->frequencies, low, high, angles);
   } else if (!(std::fmax(std::fabs(low), std::fabs(high)) < core::kMaxPosition)) {
     throw Error(
         ErrorCode::out_of_range,
@@ -19,9 +20,10 @@ void check_position_bounds(double low, double high, const std::optional<core::Ro
 }
 
 void check_position_range(const core::Positions& positions, int axes, std::int64_t batch,
-                          std::int64_t tokens, const std::optional<core::Rotary>& rotary) {
+                          std::int64_t tokens, const std::optional<core::Rotary>& rotary,
+                          core::AngleMode angles) {
   const core::PositionBounds bounds = core::check_positions(positions, axes, batch, tokens);
-  if (tokens > 0) check_position_bounds(bounds.low, bounds.high, rotary);
+  if (tokens > 0) check_position_bounds(bounds.low, bounds.high, rotary, angles);
 }
 
 PositionRows::PositionRows(int axes, std::int64_t capacity)
@@ -76,8 +78,9 @@ std::vector<double> PositionRows::dense_for(int axes, std::int64_t count) const 
 }
 
 void PositionRows::write(std::int64_t first, const core::Positions& positions, std::int64_t batch,
-                         std::int64_t count, const std::optional<core::Rotary>& rotary) {
-  check_position_range(positions, axes_, batch, count, rotary);
+                         std::int64_t count, const std::optional<core::Rotary>& rotary,
+                         core::AngleMode angles) {
+  check_position_range(positions, axes_, batch, count, rotary, angles);
   core::PositionCursor cursor(positions, axes_, count, 0);
   double token[core::kMaxAxes];
   for (std::int64_t b = 0; b < std::max<std::int64_t>(positions.batch, 1); ++b) {

@@ -9,12 +9,15 @@
 
 namespace phasor::attention {
 
-// throws   Error(out_of_range) unless positions from low to high give exact angles under the rotary
-void check_position_bounds(double low, double high, const std::optional<core::Rotary>& rotary);
+// throws   Error(out_of_range) unless positions from low to high give angles of the mode under the
+//          rotary
+void check_position_bounds(double low, double high, const std::optional<core::Rotary>& rotary,
+                           core::AngleMode angles = core::AngleMode::exact);
 // throws   Error(shape_mismatch | invalid_argument | out_of_range) unless positions fit the shape,
-//          are finite and give exact angles under the rotary
+//          are finite and give angles of the mode under the rotary
 void check_position_range(const core::Positions& positions, int axes, std::int64_t batch,
-                          std::int64_t tokens, const std::optional<core::Rotary>& rotary);
+                          std::int64_t tokens, const std::optional<core::Rotary>& rotary,
+                          core::AngleMode angles = core::AngleMode::exact);
 
 // [axes][capacity], room for every token at once: appending allocates nothing.
 class PositionRows {
@@ -49,7 +52,8 @@ class PositionRows {
   // throws   as check_position_range; Error(unsupported) if batch rows differ; tokens before
   //          `first` do not change
   void write(std::int64_t first, const core::Positions& positions, std::int64_t batch,
-             std::int64_t count, const std::optional<core::Rotary>& rotary);
+             std::int64_t count, const std::optional<core::Rotary>& rotary,
+             core::AngleMode angles = core::AngleMode::exact);
   // shape    positions [axes, count]
   void assign(std::int64_t first, const std::vector<double>& positions) noexcept;
   void add(std::int64_t first, std::int64_t count, double delta) noexcept;

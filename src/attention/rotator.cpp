@@ -17,7 +17,7 @@ Rotator::Rotator(const core::Rotary& rotary, core::Role role, const RotatorChoic
       rotation_rows_(rotary, core::kernels_for(choices.isa)) {
   if (tokens_ == 0) return;
   const auto [low, high] = std::minmax_element(ids_.begin(), ids_.end());
-  core::check_angle_range("attention", rotary.frequencies, *low, *high);
+  core::check_angle_range("attention", rotary.frequencies, *low, *high, choices.angles);
   if (!keeps_rows()) return;
   if (choices.shared != nullptr) {
     rows_ = choices.shared->rows_for(rotary, role, core::kernels_for(choices.isa), ids_, tokens_);
@@ -34,7 +34,7 @@ Rotator::Rotator(const core::Rotary& rotary, core::Role role, const RotatorChoic
       0, tokens_, role_, memory.rows.data());
 }
 
-// core::rotate alone has the rows of float32 angles and the order of interleaved_to_half.
+// core::rotate alone has the rows of rounded angles and the order of interleaved_to_half.
 bool Rotator::keeps_rows() const noexcept {
   return choices_.arithmetic == core::DType::f32 && choices_.angles == core::AngleMode::exact &&
          (choices_.order == FeatureOrder::any ||

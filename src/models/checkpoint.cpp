@@ -1,11 +1,13 @@
 #include "phasor/models/checkpoint.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
+#include "phasor/io/internal/content_hash.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/posix_file.hpp"
@@ -20,6 +22,10 @@ struct Checkpoint::State {
   std::optional<io::GgufFile> gguf;
   std::optional<io::SafetensorsCheckpoint> safetensors;
   std::set<std::string, std::less<>> read;
+
+  // Those that hold tensors, each once, in order.
+  [[nodiscard]] static std::vector<const io::InputFile*> files(
+      const std::vector<const io::Tensor*>& tensors);
 };
 
 namespace {
@@ -119,12 +125,27 @@ std::size_t Checkpoint::bytes() const {
   return sum;
 }
 
-void Checkpoint::check_unchanged() const {
-  std::set<const io::InputFile*> checked;
-  for (const io::Tensor* tensor : tensors()) {
-    if (tensor->file == nullptr || !checked.insert(tensor->file.get()).second) continue;
-    (void)io::check_unchanged(*tensor->file, "read").value_or_throw();
+std::vector<const io::InputFile*> Checkpoint::State::files(
+    const std::vector<const io::Tensor*>& tensors) {
+  std::vector<const io::InputFile*> files;
+  for (const io::Tensor* tensor : tensors) {
+    const io::InputFile* const file = tensor->file.get();
+    if (file != nullptr && std::find(files.begin(), files.end(), file) == files.end())
+      files.push_back(file);
   }
+  return files;
+}
+
+void Checkpoint::check_unchanged() const {
+  for (const io::InputFile* file : State::files(tensors()))
+    (void)io::check_unchanged(*file, "read").value_or_throw();
+}
+
+std::string Checkpoint::content_key() const {
+  io::ContentHash hash;
+  hash.add(state_->config_json);
+  for (const io::InputFile* file : State::files(tensors())) hash.add_file(*file);
+  return hash.text();
 }
 
 }  // namespace phasor::models

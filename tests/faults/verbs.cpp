@@ -30,7 +30,8 @@ enum class Compare : std::uint8_t { all, files, code };
 enum class Leaves : std::uint8_t { whole_files, resumable };
 
 struct Case {
-  Words words;  // IN/ and OUT/ stand for the folders, GOLDEN/ for golden, EXAMPLES/ for examples
+  Words words;  // IN/ and OUT/ stand for the folders, GOLDEN/ for golden, EXAMPLES/ for examples,
+                // ARRAYS/ for tests/io/data/arrays
   Density density = Density::dense;
   Compare compare = Compare::all;
   Leaves leaves = Leaves::whole_files;
@@ -51,6 +52,9 @@ const std::vector<Case> kCases = {
     {{"rotate", "--config", "IN/spec.json", "-i", "IN/X.npy", "-o", "OUT/Y.npy", "--json"}},
     {{"rotate", "--config", "IN/spec.json", "-i", "IN/large.npy", "-o", "OUT/Y.npy", "--threads",
       "2", "--positions", "IN/P.npy"}},
+    {{"rotate", "--config", "IN/four.json", "-i", "ARRAYS/views.pt:transposed", "-o", "OUT/Y.npy"}},
+    {{"rotate", "--config", "IN/four.json", "-i", "ARRAYS/arrays_deflated.npz:layers.0.v", "-o",
+      "OUT/Y.npy"}},
     {{"attend", "--encoding", "EXAMPLES/encodings/t5.json", "-q", "IN/Q.npy", "-k", "IN/Q.npy",
       "-v", "IN/Q.npy", "-o", "OUT/O.npy", "--json"}},
     {{"attend", "--encoding", "EXAMPLES/encodings/transformer_xl.json", "-q", "IN/Q.npy", "-k",
@@ -67,6 +71,8 @@ const std::vector<Case> kCases = {
     {{"diagnose", "GOLDEN/diagnose/diag_interleaved_inverse_offset/before.npy",
       "GOLDEN/diagnose/diag_interleaved_inverse_offset/after.npy"}},
     {{"diagnose", "--weights", kModel + "model/", "--json"}},
+    {{"diagnose", "--runs", "ARRAYS/arrays.npz", "ARRAYS/arrays_deflated.npz"}},
+    {{"diagnose", "--runs", "ARRAYS/nested.pt", "ARRAYS/protocol4.pt", "--json"}},
     {{"diff", "--config", "IN/yarn.json"}},
     {{"diff", "--list"}},
     {{"plan", "--config", "IN/yarn.json", "--to", "16384", "--csv", "OUT/plan.csv"}},
@@ -87,6 +93,11 @@ const std::vector<Case> kCases = {
      Density::dense,
      Compare::code,
      Leaves::resumable},
+    {{"eval", kModel + "model", "--ids", "IN/ids.npy", "--contexts", "32", "--offset", "0,1000",
+      "--angles", "exact,bfloat16", "--csv", "OUT/eval.csv"},
+     Density::dense,
+     Compare::code,
+     Leaves::resumable},
     {{"run", kModel + "model/", "--ids", kModel + "input_ids.npy", "--tokens", "4"}},
     {{"run", kModel + "model", "--ids", kModel + "padded_input_ids.npy", "--mask",
       kModel + "padded_attention_mask.npy", "--tokens", "4", "--temperature", "0.7", "--json"},
@@ -98,6 +109,8 @@ const std::vector<Case> kCases = {
     {{"tokenize", "IN/bpe", "--text", "hello world"}},
     {{"inspect", kModel + "model/"}},
     {{"inspect", "IN/tiny.gguf", "--json"}},
+    {{"inspect", "ARRAYS/arrays_deflated.npz"}},
+    {{"inspect", "ARRAYS/views.pt", "--json"}},
     {{"conform", "GOLDEN/worked_example", "--json", "OUT/verdicts.json"}},
     {{"conform", "GOLDEN/encodings", "--filter", "*alibi*"}},
     {{"bench", "--quick", "--rounds", "1", "--only", "rotate/half/f32/t4096", "--json"},
@@ -113,7 +126,8 @@ class Sweeping {
       words_.push_back(replaced(word, {{"IN/", inputs.folder().string() + "/"},
                                        {"OUT/", out_.string() + "/"},
                                        {"GOLDEN", PHASOR_GOLDEN_DIR},
-                                       {"EXAMPLES", PHASOR_EXAMPLES_DIR}}));
+                                       {"EXAMPLES", PHASOR_EXAMPLES_DIR},
+                                       {"ARRAYS", PHASOR_ARRAYS_DIR}}));
     for (std::string& word : words_) argv_.push_back(word.data());
     argv_.push_back(nullptr);
   }

@@ -42,6 +42,29 @@ TEST_F(InspectCommand, SafetensorsFolderAndFile) {
   }
 }
 
+TEST_F(InspectCommand, ArraysOfNumpyAndTorch) {
+  const std::string folder = std::string(PHASOR_IO_DATA_DIR) + "/arrays/";
+  const json npz = json::parse(run({"inspect", folder + "arrays.npz", "--json"}).out);
+  EXPECT_EQ(npz.at("format"), "npz");
+  ASSERT_EQ(npz.at("tensors").size(), 8U);
+  EXPECT_EQ(npz.at("tensors").at(0),
+            (json{{"name", "q"}, {"type", "float32"}, {"shape", {2, 3, 4}}, {"bytes", 96}}));
+
+  const json torch = json::parse(run({"inspect", folder + "nested.pt", "--json"}).out);
+  EXPECT_EQ(torch.at("format"), "torch");
+  EXPECT_EQ(torch.at("tensors").size(), 11U);
+  EXPECT_EQ(torch.at("tensors").at(3).at("name"), "layers.1.k");
+  EXPECT_EQ(torch.at("tensors").at(3).at("type"), "bfloat16");
+  EXPECT_EQ(torch.at("unsupported").at(0).at("type"), "float8_e4m3fn");
+
+  const std::string npy = put_array<float>("X.npy", io::NpyType::f32, {2, 1}, {1.0F, 2.0F});
+  const json one = json::parse(run({"inspect", npy, "--json"}).out);
+  EXPECT_EQ(one.at("format"), "npy");
+  EXPECT_EQ(one.at("tensors").at(0).at("shape"), (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(run({"inspect", npy}).exit, 0);
+  expect_refusal(run({"inspect", folder + "code.pt"}), "inspect", {"code.pt", "system"});
+}
+
 TEST_F(InspectCommand, PageListsEveryTensor) {
   const Outcome outcome = run({"inspect", golden()});
   ASSERT_EQ(outcome.exit, 0) << outcome.err;

@@ -50,12 +50,15 @@ class Phasor : public io::testing::TemporaryFolder {
     return words;
   }
   // Paths in `arguments` are used as they are; file() makes one in the test's folder.
-  [[nodiscard]] Outcome run(const std::vector<std::string>& arguments) const {
-    return finish(start(arguments));
+  [[nodiscard]] Outcome run(const std::vector<std::string>& arguments,
+                            const std::string& input = {}) const {
+    return finish(start(arguments, input));
   }
 
-  // The process; 0 if it could not be started.
-  [[nodiscard]] pid_t start(const std::vector<std::string>& arguments) const {
+  // The process; 0 if it could not be started. `input` is the file that is its stdin; empty: that of the
+  // test.
+  [[nodiscard]] pid_t start(const std::vector<std::string>& arguments,
+                            const std::string& input = {}) const {
     std::vector<std::string> words = command();
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -65,6 +68,8 @@ class Phasor : public io::testing::TemporaryFolder {
     const std::string out = file(".stdout"), err = file(".stderr");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    if (!input.empty())
+      posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, input.c_str(), O_RDONLY, 0);
     const int flags = O_WRONLY | O_CREAT | O_TRUNC;
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), flags, 0600);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), flags, 0600);

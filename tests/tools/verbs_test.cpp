@@ -476,9 +476,9 @@ TEST_F(Verbs, audit_names_the_worst_entry) {
 TEST_F(Verbs, audit_refuses_other_shapes) {
   (void)put_array("T.npy", NpyType::f32, {2, 3, 5}, std::vector<float>(30, 1.0F));
   expect_refusal(run({"audit", file("T.npy"), "--config", config_}), "audit", {"4", "[2, 3, 5]"});
-  (void)put_array("T.npy", NpyType::f32, {3, 8}, std::vector<float>(24, 1.0F));
+  (void)put_array("T.npy", NpyType::f32, {3, 9}, std::vector<float>(27, 1.0F));
   expect_refusal(run({"audit", file("T.npy"), "--config", config_}), "audit",
-                 {"[2, positions, pairs]", "[3, 8]"});
+                 {"[2, positions, 4]", "[3, 9]"});
 }
 
 }  // namespace

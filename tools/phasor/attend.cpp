@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "heads_file.hpp"
 #include "output.hpp"
@@ -21,6 +22,7 @@
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
+#include "streams.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -139,7 +141,7 @@ TokenPositions positions_of(const AttendOptions& options, const Inputs& inputs) 
 // heads have none.
 io::NpyArray read_rows(const std::string& path, const char* flag, const Inputs& inputs,
                        std::vector<std::int64_t> shape) {
-  io::NpyArray array = io::read_npy(path).value_or_throw();
+  io::NpyArray array = read_array(path);
   std::vector<std::int64_t> without = shape;
   without.erase(without.begin());
   const bool fits = array.shape == shape || (!inputs.q.batched && array.shape == without);
@@ -168,7 +170,7 @@ struct CallStorage {
 };
 
 attention::Mask read_mask(const std::string& path, const Inputs& inputs, CallStorage& storage) {
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   const std::int64_t batch = inputs.q.view.batch, heads = inputs.q.view.heads;
   const std::int64_t queries = inputs.q.view.tokens, keys = inputs.k.view.tokens;
   try {
@@ -318,6 +320,7 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
 
 int run_attend(const AttendOptions& options) {
   check_flags(options);
+  require_one_stdout({options.output, options.probabilities, options.log_sum_exp});
   const Inputs inputs(options);
   TokenPositions positions = positions_of(options, inputs);
   attention::AttentionOptions at_positions;
@@ -372,11 +375,9 @@ int run_attend(const AttendOptions& options) {
   } else {
     attend_softmax(options, inputs, terms, positions, answer);
   }
-  if (answer.probabilities)
-    (void)io::write_npy(options.probabilities, *answer.probabilities).value_or_throw();
-  if (answer.log_sum_exp)
-    (void)io::write_npy(options.log_sum_exp, *answer.log_sum_exp).value_or_throw();
-  (void)io::write_npy(options.output, answer.output).value_or_throw();
+  if (answer.probabilities) write_array(options.probabilities, *answer.probabilities);
+  if (answer.log_sum_exp) write_array(options.log_sum_exp, *answer.log_sum_exp);
+  write_array(options.output, answer.output);
   if (options.json) print_json(options, loaded, answer);
   return exit_code::done;
 }
@@ -444,6 +445,9 @@ Encoding {"encoding": NAME, ...}, NAME one of none, rope, xpos, alibi, kerple, t
          .npy files in the JSON's folder. examples/encodings/ has one of each.
 
 O is replaced only after success. A query that sees no key gets zeros; NaN propagates.
+
+)" + std::string(kArrayFiles) +
+                R"(
 
 Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal)";
   verb.action = [options] { return run_attend(*options); };

@@ -20,6 +20,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/visible_text.hpp"
+#include "streams.hpp"
 
 namespace phasor::tools {
 
@@ -252,6 +253,7 @@ int fail(const CommandLine& line, std::string_view verb, std::string_view text) 
 int run_action(const CommandLine& line, const std::string& verb,
                const std::function<int()>& action) {
   int code = exit_code::wrong;
+  release_streams();
   try {
     code = action();
   } catch (const std::bad_alloc&) {

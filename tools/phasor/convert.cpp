@@ -1,6 +1,7 @@
 // phasor convert: q and k weights of a checkpoint from one pair layout to the other.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -13,15 +14,13 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/porting/convert.hpp"
+#include "progress.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kBarWidth = 24;
-constexpr std::chrono::milliseconds kRedraw{100};
 
 struct ConvertFlags {
   std::string source, destination, to, from;
@@ -53,49 +52,6 @@ class InterruptGuard {
   struct sigaction before_term_ {};
 };
 
-std::string time_text(double seconds) {
-  const auto whole = static_cast<long>(seconds + 0.5);
-  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-class ProgressBar {
- public:
-  ProgressBar() = default;
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-  ~ProgressBar() {
-    if (drawn_) erase_line();
-  }
-
-  void draw(const porting::ConvertProgress& progress) {
-    const Clock::time_point now = Clock::now();
-    if (!can_redraw() || (drawn_ && progress.bytes < progress.all && now - last_ < kRedraw)) return;
-    last_ = now;
-    drawn_ = true;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    const auto written =
-        static_cast<double>(progress.bytes - std::min(progress.bytes, progress.resumed));
-    const double rate = seconds > 0.0 ? written / seconds : 0.0;
-    const double share =
-        progress.all == 0 ? 1.0
-                          : static_cast<double>(progress.bytes) / static_cast<double>(progress.all);
-    const auto filled = static_cast<std::size_t>(share * kBarWidth);
-    const std::string left =
-        rate > 0.0 ? time_text(static_cast<double>(progress.all - progress.bytes) / rate) : "?";
-    erase_line();
-    print_err("[{}{}] {:3.0f}%  {} of {}  {}/s  {} left  {}", std::string(filled, '#'),
-              std::string(kBarWidth - filled, '.'), 100.0 * share,
-              size_text(static_cast<double>(progress.bytes)),
-              size_text(static_cast<double>(progress.all)), size_text(rate), left, progress.file);
-    std::fflush(stderr);
-  }
-
- private:
-  bool drawn_ = false;
-  Clock::time_point start_ = Clock::now(), last_ = start_;
-};
-
 core::PairLayout layout_named(const std::string& name, std::string_view flag) {
   const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
   if (!layout || *layout == core::PairLayout::interleaved_to_half) {
@@ -110,7 +66,7 @@ void print_text(const porting::ConvertResult& result, double seconds) {
   print_out("  {} tensors of {} layers permuted; all other bytes unchanged\n", result.tensors,
             result.layers);
   print_out("  {} files, {} in {}", result.files, size_text(static_cast<double>(result.bytes)),
-            time_text(seconds));
+            duration_text(seconds));
   if (seconds > 0.0) {
     print_out(" ({}/s)", size_text(static_cast<double>(result.bytes - result.resumed) / seconds));
   }
@@ -137,16 +93,21 @@ int run_convert(const ConvertFlags& flags) {
 
   const Clock::time_point start = Clock::now();
   const InterruptGuard guard;
-  std::optional<ProgressBar> bar(std::in_place);
+  Progress bar;
+  bool begun = false;
   options.progress = [&](const porting::ConvertProgress& progress) {
-    bar->draw(progress);
+    const auto done = static_cast<double>(progress.bytes), all = static_cast<double>(progress.all);
+    if (!begun) bar.begin("", static_cast<double>(std::min(progress.bytes, progress.resumed)));
+    begun = true;
+    bar.move(done, all,
+             fmt::format("{} of {}, {}", size_text(done), size_text(all), progress.file));
     if (interrupted != 0) {
       refuse(ErrorCode::io, message("interrupted after ", progress.bytes, " of ", progress.all,
                                     " bytes; run the same command again to continue"));
     }
   };
   options.before_finish = [&](const porting::ConvertResult& converted) {
-    bar.reset();
+    bar.clear();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (flags.json) {
       print_out("{}\n", porting::convert_json(converted));

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
+#include "diagnose_runs.hpp"
 #include "diagnose_weights.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
@@ -25,7 +27,7 @@ struct DiagnoseOptions {
   SpecOptions spec;
   std::string before, after, positions, weights;
   std::vector<std::string> axes;
-  bool json = false;
+  bool runs = false, json = false;
 };
 
 io::NpyArray as_array(const core::Positions& positions) {
@@ -143,8 +145,12 @@ int run_diagnose(const DiagnoseOptions& options) {
   if (options.before.empty() || options.after.empty()) {
     refuse("BEFORE and AFTER are required (or --weights)");
   }
-  const io::NpyArray before = io::read_npy(options.before).value_or_throw();
-  const io::NpyArray after = io::read_npy(options.after).value_or_throw();
+  if (options.runs) {
+    return run_diagnose_runs(options.before, options.after, options.spec,
+                             options.json ? RunsPage::json : RunsPage::text);
+  }
+  const io::NpyArray before = read_array(options.before);
+  const io::NpyArray after = read_array(options.after);
   std::optional<io::NpyArray> positions;
   if (!options.positions.empty()) {
     const core::Positions given = parse_positions(options.positions);
@@ -190,6 +196,11 @@ void add_diagnose(CommandLine& line) {
   verb.flag(
       "--weights", &options->weights,
       "a checkpoint: infer from its q and k weights whether its layout is interleaved or half");
+  verb.flag("--runs", &options->runs,
+            "BEFORE and AFTER are two engines' dumps: find the first tensor that differs")
+      .excludes("--weights")
+      .excludes("--positions")
+      .excludes("--axes");
   verb.flag("--json", &options->json, "print the result as one JSON object");
   verb.footer =
       R"(Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its
@@ -197,13 +208,23 @@ parameters, offset or positions, direction, amplitude and the precision of the t
 reports that there is none, and why. With --config it lists every difference from the
 config and exits with 1 if there is one.
 
+With --runs it compares two dumps (.safetensors, .npz, .pt, or folders of these or .npy)
+tensor by tensor in the order of layers, names the first that differs by more than
+rounding, and says why: another order of features or axes, a factor, shifted tokens; for q
+and k after the rotation (q_before and q_after, q_pre_rope and q_rope, q and q_rot) which
+of the two engines does not rotate as the config says. Exits with 1 if they differ.
+
 Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],
          leading axes in any order; float16, float32, float64, bfloat16 (or its bits as
          uint16)
          P.npy [tokens] or [batch, tokens]
 
+)" + std::string(kArrayFiles) +
+      R"(
+
 Example  phasor diagnose q_before.npy q_after.npy --positions 0:24 --config model
-         phasor diagnose --weights model)";
+         phasor diagnose --weights model
+         phasor diagnose --runs torch.pt mine.npz --config model)";
   verb.action = [options] { return run_diagnose(*options); };
 }
 

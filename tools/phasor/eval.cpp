@@ -1,66 +1,33 @@
-// phasor eval: perplexity of a text for a list of contexts and a list of scalings.
+// phasor eval: perplexity of a text for lists of contexts, scalings, offsets and kinds of angles.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
+#include "eval_cells.hpp"
+#include "eval_run.hpp"
 #include "eval_table.hpp"
 #include "model_options.hpp"
 #include "output.hpp"
-#include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/content_hash.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/internal/perplexity.hpp"
 #include "phasor/text/tokenizer.hpp"
-#include "text_files.hpp"
+#include "signals.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
 namespace {
-
-struct EvalFlags {
-  ModelOptions model;
-  std::string text, ids, longrope, csv;
-  std::vector<std::int64_t> contexts;
-  std::vector<std::string> scalings = {"none", "linear", "ntk", "dynamic", "yarn"};
-  std::int64_t stride = 0, max_tokens = 0;
-  bool json = false;
-};
-
-// What the contexts are compared with.
-struct Training {
-  std::int64_t length = 0;  // 0: not known
-  std::string source;
-  encodings::RopeScaling own = encodings::DefaultScaling{};  // of the layers that rotate
-};
-
-Training training_of(const models::Decoder& decoder) {
-  Training training;
-  const config::ModelConfig& config = decoder.config();
-  training.length = decoder.facts().trained_length;
-  training.source = config.max_position_key;
-  for (const config::LayerGroup& group : config.groups) {
-    if (!group.rope || std::holds_alternative<encodings::DefaultScaling>(group.rope->scaling))
-      continue;
-    training.own = group.rope->scaling;
-    // A scaling that replaces the model's own starts from the length before that one.
-    if (const auto original = encodings::original_length(training.own)) {
-      training.length = *original;
-      training.source = fmt::format("the original length of its own {} scaling",
-                                    encodings::name_of(training.own));
-    }
-  }
-  return training;
-}
 
 std::string training_note(const Training& training) {
   if (training.length == 0) return "the config does not state the trained length";
@@ -73,193 +40,6 @@ std::string training_note(const Training& training) {
   return note;
 }
 
-// The lists from a config with longrope, or from a dictionary as in rope_scaling.
-std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path) {
-  if (path.empty()) return std::nullopt;
-  std::string text = io::read_text(path).value_or_throw();
-  io::Json json;
-  try {
-    json = io::parse_object(text);
-  } catch (const Error&) {
-    // parse_config() below says what is wrong.
-  }
-  if (json.is_object() && json.contains("long_factor") && json["long_factor"].is_array()) {
-    json["type"] = "longrope";
-    json.erase("rope_type");
-    const io::Json spec = {{"head_dim", 2 * json["long_factor"].size()}, {"scaling", json}};
-    text = spec.dump();
-  }
-  const config::ModelConfig config = config::parse_config(text, path).value_or_throw();
-  for (const config::LayerGroup& group : config.groups) {
-    if (!group.rope) continue;
-    if (const auto* found = std::get_if<encodings::LongRopeScaling>(&group.rope->scaling))
-      return *found;
-  }
-  refuse(message(path, ": no longrope scaling found"));
-}
-
-// One line that is redrawn on a terminal; otherwise one line per finished cell.
-class Progress {
- public:
-  void begin(const std::string& cell) {
-    cell_ = cell;
-    start_ = std::chrono::steady_clock::now();
-  }
-  void move(std::int64_t done, std::int64_t all) const {
-    if (!can_redraw()) return;
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const double share = static_cast<double>(done) / static_cast<double>(all);
-    const auto left = static_cast<std::int64_t>(std::ceil(seconds / share * (1.0 - share)));
-    erase_line();
-    print_err("{}: {:.0f} %, {}:{:02} left", cell_, 100.0 * share, left / 60, left % 60);
-    std::fflush(stderr);
-  }
-  void end(const std::string& outcome) const {
-    if (can_redraw()) erase_line();
-    print_err("{}: {}\n", cell_, outcome);
-  }
-
- private:
-  std::string cell_;
-  std::chrono::steady_clock::time_point start_;
-};
-
-// What the frequencies of a cell come down to: within the trained length every scaling with a
-// factor is plain RoPE.
-encodings::RopeScaling essence(const std::optional<encodings::RopeScaling>& scaling,
-                               const Training& training, double factor) {
-  if (!scaling) return training.own;
-  const bool has_factor = !std::holds_alternative<encodings::LongRopeScaling>(*scaling);
-  if (has_factor && factor == 1.0) return encodings::DefaultScaling{};
-  return *scaling;
-}
-
-class Evaluation {
- public:
-  Evaluation(const EvalFlags& flags, models::Decoder& decoder, std::vector<std::int64_t> ids)
-      : flags_(flags),
-        decoder_(decoder),
-        ids_(std::move(ids)),
-        training_(training_of(decoder)),
-        longrope_(read_longrope(flags.longrope)),
-        model_name_(short_name(flags.model.model) + (flags.model.fast ? " (fast)" : "")) {
-    if (!flags.csv.empty()) resume();
-  }
-
-  // Every cell; the CSV file is whole after each of them.
-  void run() {
-    plan();
-    for (const Cell& cell : plan_) compute(cell);
-    save();
-  }
-
-  [[nodiscard]] const Training& training() const { return training_; }
-  // Those that were asked for; the CSV file may hold more.
-  [[nodiscard]] std::vector<EvalCell> cells() const {
-    std::vector<EvalCell> asked;
-    for (const Cell& cell : plan_)
-      asked.push_back(*find_cell(cells_, cell.name, cell.context, cell.stride));
-    return asked;
-  }
-  [[nodiscard]] const std::string& model_name() const { return model_name_; }
-  [[nodiscard]] std::size_t tokens() const { return ids_.size(); }
-
- private:
-  struct Cell {
-    std::string name;
-    std::int64_t context = 0, stride = 0;
-    double factor = 1.0;
-    std::optional<encodings::RopeScaling> scaling;
-    encodings::RopeScaling essence;
-  };
-
-  // Checks all names and lengths before the first cell runs.
-  void plan() {
-    for (const std::int64_t context : flags_.contexts) {
-      for (const std::string& name : flags_.scalings) {
-        Cell cell;
-        cell.name = name;
-        cell.context = context;
-        cell.stride = flags_.stride == 0 ? context / 2 : flags_.stride;
-        cell.scaling =
-            models::scaling_for(name, training_.length, context, longrope_).value_or_throw();
-        if (name == "longrope") {
-          cell.factor = longrope_->factor;
-        } else if (name != "none") {
-          cell.factor =
-              std::max(1.0, static_cast<double>(context) / static_cast<double>(training_.length));
-        }
-        cell.essence = essence(cell.scaling, training_, cell.factor);
-        (void)decoder_.sequence({.capacity = 1, .scaling = cell.scaling});
-        plan_.push_back(std::move(cell));
-      }
-    }
-    save();
-  }
-
-  void compute(const Cell& cell) {
-    progress_.begin(fmt::format("{}, context {}", cell.name, cell.context));
-    if (find_cell(cells_, cell.name, cell.context, cell.stride)) {
-      progress_.end("already in the CSV file");
-      return;
-    }
-    EvalCell made{model_name_, cell.name, cell.factor, cell.stride, {}};
-    if (const EvalCell* same = same_numbers(cell)) {
-      made.value = same->value;
-      made.value.seconds = 0.0;
-      progress_.end(fmt::format("the same frequencies as {}", same->scaling));
-    } else {
-      made.value = models::perplexity(
-          decoder_, ids_, {.context = cell.context, .stride = cell.stride, .scaling = cell.scaling},
-          [&](std::int64_t done, std::int64_t all) {
-            progress_.move(done, all);
-            return true;
-          });
-      progress_.end(fmt::format("perplexity {:.3f} ({:.4f} +- {:.4f} nats), {} tokens, {:.1f} s",
-                                made.value.perplexity, made.value.nats, made.value.standard_error,
-                                made.value.scored, made.value.seconds));
-    }
-    cells_.push_back(std::move(made));
-    save();
-  }
-
-  [[nodiscard]] const EvalCell* same_numbers(const Cell& cell) const {
-    for (const Cell& other : plan_) {
-      if (other.context != cell.context || !(other.essence == cell.essence)) continue;
-      if (const EvalCell* found = find_cell(cells_, other.name, other.context, other.stride))
-        return found;
-    }
-    return nullptr;
-  }
-
-  void resume() {
-    cells_ = read_eval_csv(flags_.csv);
-    for (const EvalCell& cell : cells_) {
-      if (cell.model != model_name_)
-        refuse(message(flags_.csv, " holds results of model ", cell.model, ", not of ", model_name_,
-                       "; give a new file to --csv"));
-      if (cell.value.scored + 1 != static_cast<std::int64_t>(ids_.size()))
-        refuse(message(flags_.csv, " holds results for a text of ", cell.value.scored + 1,
-                       " tokens, this one has ", ids_.size(), "; give a new file to --csv"));
-    }
-  }
-
-  void save() const {
-    if (!flags_.csv.empty()) write_text(flags_.csv, eval_csv(cells_));
-  }
-
-  const EvalFlags& flags_;
-  models::Decoder& decoder_;
-  std::vector<std::int64_t> ids_;
-  Training training_;
-  std::optional<encodings::LongRopeScaling> longrope_;
-  std::string model_name_;
-  std::vector<Cell> plan_;
-  std::vector<EvalCell> cells_;
-  Progress progress_;
-};
-
 void check_flags(EvalFlags& flags) {
   for (const std::int64_t context : flags.contexts) {
     if (context < 2) refuse(message("--contexts must be at least 2, got ", context));
@@ -270,27 +50,61 @@ void check_flags(EvalFlags& flags) {
   std::sort(flags.contexts.begin(), flags.contexts.end());
   flags.contexts.erase(std::unique(flags.contexts.begin(), flags.contexts.end()),
                        flags.contexts.end());
-  std::vector<std::string> once;
+  // Offsets and angles are compared on the model as it is.
+  const bool moved = flags.offsets != std::vector<std::int64_t>{0} ||
+                     flags.angles != std::vector<std::string>{"exact"};
+  if (flags.scalings.empty()) {
+    flags.scalings = {"none"};
+    if (!moved) flags.scalings.insert(flags.scalings.end(), {"linear", "ntk", "dynamic", "yarn"});
+  }
+  std::vector<core::AngleMode> angles;
+  for (const std::string& name : flags.angles) {
+    const std::optional<core::AngleMode> found = core::angle_mode_of(name);
+    if (!found)
+      refuse(
+          message("--angles must be of exact, float32, bfloat16_frequencies, bfloat16, float16, "
+                  "got ",
+                  name));
+    angles.push_back(*found);
+  }
+  for (const std::int64_t offset : flags.offsets) {
+    if (offset < 0) refuse(message("--offset must be at least 0, got ", offset));
+  }
   for (const std::string& name : flags.scalings) {
     // The length does not matter for an unknown name.
     if (name != "longrope") (void)models::scaling_for(name, 1, 1).value_or_throw();
     if (name == "longrope" && flags.longrope.empty())
       refuse("--scaling longrope requires --longrope FACTORS.json");
-    if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+    for (const core::AngleMode mode : angles) {
+      for (const std::int64_t offset : flags.offsets) {
+        const EvalLine line{name, offset, mode};
+        if (std::find(flags.lines.begin(), flags.lines.end(), line) == flags.lines.end())
+          flags.lines.push_back(line);
+      }
+    }
   }
-  flags.scalings = once;
   if (flags.text.empty() == flags.ids.empty())
     refuse(flags.text.empty() ? "--text or --ids is required"
                               : "--text cannot be combined with --ids");
 }
 
-std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
-  std::vector<std::int64_t> ids;
+std::string key_of(const std::vector<std::int64_t>& ids) {
+  io::ContentHash hash;
+  hash.add(std::as_bytes(std::span(ids)));
+  return hash.text();
+}
+
+EvalText read_eval_text(const EvalFlags& flags) {
+  EvalText result;
+  std::vector<std::int64_t>& ids = result.ids;
   if (flags.ids.empty()) {
     constexpr std::size_t kLimit = std::size_t{1} << 30;
     const std::string text = io::read_text(flags.text, kLimit).value_or_throw();
     const std::unique_ptr<text::Tokenizer> tokenizer =
         text::read_tokenizer(flags.model.model).value_or_throw();
+    io::ContentHash hash;
+    hash.add(text);
+    result.text_key = hash.text();
     // A text about models may well spell "<|im_end|>": here it is text.
     ids = tokenizer->encode(text, text::SpecialText::as_text);
     if (tokenizer->specials().add_begin && tokenizer->specials().begin)
@@ -301,6 +115,7 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
       refuse(ErrorCode::shape_mismatch,
              message("--ids must hold one sequence, got ", array.batch, " rows"));
     ids = array.values;
+    result.text_key = key_of(ids);
   }
   if (flags.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > flags.max_tokens)
     ids.resize(static_cast<std::size_t>(flags.max_tokens));
@@ -308,7 +123,8 @@ std::vector<std::int64_t> text_ids(const EvalFlags& flags) {
   if (static_cast<std::int64_t>(ids.size()) < needed)
     refuse(message("a context of ", flags.contexts.back(), " needs a text of at least ", needed,
                    " tokens, got ", ids.size()));
-  return ids;
+  result.ids_key = key_of(ids);
+  return result;
 }
 
 io::Json number(double value) { return std::isfinite(value) ? io::Json(value) : io::Json(nullptr); }
@@ -323,10 +139,12 @@ void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
   page["cells"] = io::Json::array();
   for (const EvalCell& cell : evaluation.cells()) {
     const models::Perplexity& value = cell.value;
-    page["cells"].push_back({{"scaling", cell.scaling},
+    page["cells"].push_back({{"scaling", cell.id.line.scaling},
                              {"factor", cell.factor},
                              {"context", value.context},
-                             {"stride", cell.stride},
+                             {"stride", cell.id.stride},
+                             {"offset", cell.id.line.offset},
+                             {"angles", core::name_of(cell.id.line.angles)},
                              {"windows", value.windows},
                              {"scored_tokens", value.scored},
                              {"nats", number(value.nats)},
@@ -335,25 +153,30 @@ void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
                              {"last_quarter_nats", number(value.last_quarter_nats)},
                              {"seconds", value.seconds}});
   }
-  page["summary"] = eval_sentence(evaluation.cells(), flags.scalings, flags.contexts);
+  page["summary"] = eval_sentence(evaluation.cells(), flags.lines, flags.contexts);
   print_out("{}\n", page.dump());
 }
 
 int run_eval(EvalFlags flags) {
   check_flags(flags);
-  std::vector<std::int64_t> ids = text_ids(flags);
+  EvalText text = read_eval_text(flags);
+  models::Checkpoint checkpoint = models::Checkpoint::open(flags.model.model).value_or_throw();
+  std::string model_key = flags.csv.empty() ? "" : checkpoint.content_key();
   models::Decoder decoder =
-      models::Decoder::load(flags.model.model, compute_options(flags.model)).value_or_throw();
-  Evaluation evaluation(flags, decoder, std::move(ids));
-  evaluation.run();
+      models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
+  Evaluation evaluation(flags, decoder, std::move(text), std::move(model_key));
+  if (const int signal = evaluation.run()) {
+    print_err("phasor eval: {}\n", evaluation.how_to_continue());
+    end_by(signal);
+  }
   if (flags.json) {
     print_json(flags, evaluation);
     return exit_code::done;
   }
   print_out("model   {}\ntext    {} tokens\n{}\n{}\n{}", evaluation.model_name(),
             evaluation.tokens(), in_lines("note    ", training_note(evaluation.training())),
-            eval_page(evaluation.cells(), flags.scalings, flags.contexts),
-            in_lines("", eval_sentence(evaluation.cells(), flags.scalings, flags.contexts)));
+            eval_page(evaluation.cells(), flags.lines, flags.contexts),
+            in_lines("", eval_sentence(evaluation.cells(), flags.lines, flags.contexts)));
   return exit_code::done;
 }
 
@@ -368,29 +191,51 @@ void add_eval(CommandLine& line) {
   verb.flag("--contexts", &flags->contexts, "context lengths: 512,1024,...")
       .separated_by(',')
       .required();
-  verb.flag("--scaling", &flags->scalings,
-            "none, linear, ntk, dynamic, yarn, longrope (default all but longrope)")
+  verb.flag(
+          "--scaling", &flags->scalings,
+          "none, linear, ntk, dynamic, yarn, longrope (default all but longrope; with --offset or "
+          "--angles: none)")
       .separated_by(',');
   verb.flag("--longrope", &flags->longrope,
             "JSON: {\"short_factor\": [...], \"long_factor\": [...], "
             "\"original_max_position_embeddings\": N}, or a config.json with longrope");
   verb.flag("--stride", &flags->stride, "tokens between windows (default: half the context)")
       .at_least(1);
+  verb.flag("--offset", &flags->offsets,
+            "add N to every position; a list is evaluated one by one (default 0)")
+      .separated_by(',');
+  verb.flag(
+          "--angles", &flags->angles,
+          "exact (default), float32, bfloat16_frequencies, bfloat16, float16: how cos and sin are "
+          "computed; a list is evaluated one by one")
+      .separated_by(',');
   verb.flag("--max-tokens", &flags->max_tokens, "use the first N tokens of the text (default: all)")
       .at_least(1);
   verb.flag(
       "--csv", &flags->csv,
-      "write each result to this file; results that are already in it are not computed again");
+      "write each result to this file; results that are already in it are not computed again, and "
+      "an interrupted one continues after its last finished window");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
       R"(Slides a window over the text; every token after the first is scored once, with at least
 context - stride tokens before it. The weights are unchanged; a scaling changes only the
 frequencies, by the factor context / trained length. `none` is the model unchanged.
 
-CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,
-         standard_error, perplexity, last_quarter_nats, seconds
+RoPE depends on distances only: with exact angles --offset changes nothing. The other angles
+are computed in float32, as other engines do: from frequencies rounded to bfloat16, or with
+the angle rounded to bfloat16 or float16. --offset and --angles need a model with RoPE and a
+scaling that does not depend on the context.
 
-Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv)";
+CSV      model, scaling, factor, context, stride, windows, scored_tokens, nats,
+         standard_error, perplexity, last_quarter_nats, seconds, offset, angles, precision,
+         model_key, text_key, ids_key, scaling_key
+         A key is a hash of the content: of the model's files, of the text, of its token ids, of
+         the scaling's parameters. Results of other keys are refused. FILE.partial holds the
+         finished windows of an interrupted result.
+
+Example  phasor eval model.gguf --text book.txt --contexts 4096,8192,16384 --csv eval.csv
+         phasor eval model.gguf --text book.txt --contexts 2048 --offset 0,1000000 \
+           --angles exact,float32,bfloat16)";
   verb.action = [flags] { return run_eval(*flags); };
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
@@ -50,7 +51,7 @@ Wavelengths wavelengths_of(std::span<const double> frequencies) {
 void write_doubles(const std::string& path, std::span<const double> values) {
   io::NpyArray array = io::make_npy(io::NpyType::f64, {static_cast<std::int64_t>(values.size())});
   std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
-  (void)io::write_npy(path, array).value_or_throw();
+  write_array(path, array);
 }
 
 io::Json optional_json(const std::optional<double>& value) {

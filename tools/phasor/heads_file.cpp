@@ -3,13 +3,13 @@
 #include <cstddef>
 #include <vector>
 
+#include "arrays.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::tools {
 
-HeadsFile::HeadsFile(const std::string& path, std::string_view role)
-    : array(io::read_npy(path).value_or_throw()) {
+HeadsFile::HeadsFile(const std::string& path, std::string_view role) : array(read_array(path)) {
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 3 && shape.size() != 4) {
     refuse(ErrorCode::shape_mismatch,

@@ -1,4 +1,4 @@
-// phasor inspect: metadata and tensors of safetensors and GGUF files.
+// phasor inspect: metadata and tensors of safetensors and GGUF files, arrays of .npy, .npz and .pt.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/visible_text.hpp"
+#include "phasor/io/internal/array_file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/tensors.hpp"
 #include "text_lines.hpp"
@@ -36,7 +37,7 @@ struct Entry {
 };
 
 struct Contents {
-  std::string format;  // "gguf" or "safetensors"
+  std::string format;  // "gguf 3", "safetensors", "npy", "npz", "torch"
   std::vector<std::pair<std::string, io::Json>> metadata;
   std::vector<Entry> tensors;
   std::vector<Entry> unsupported;  // types that phasor does not read; bytes unknown
@@ -78,6 +79,16 @@ Contents contents_of_safetensors(const io::SafetensorsCheckpoint& checkpoint) {
   return contents;
 }
 
+Contents contents_of_arrays(const io::ArrayFile& file) {
+  Contents contents;
+  contents.format = io::name_of(file.format());
+  for (const io::ArrayEntry& entry : file.entries()) {
+    std::vector<Entry>& list = entry.problem ? contents.unsupported : contents.tensors;
+    list.push_back({entry.name, entry.type, "", entry.shape, entry.bytes});
+  }
+  return contents;
+}
+
 // Long arrays and texts are cut: a vocabulary has 100 000 entries.
 std::string value_text(const io::Json& value) {
   constexpr std::size_t kShown = 4, kWidth = 76;
@@ -97,22 +108,25 @@ std::string value_text(const io::Json& value) {
   return text.substr(0, end) + "...";
 }
 
+std::string shown_name(const Entry& entry) { return entry.name.empty() ? "(no name)" : entry.name; }
+
 void print_entries(const std::vector<Entry>& entries) {
-  std::size_t name_width = 0, shape_width = 0;
+  std::size_t name_width = 0, type_width = 6, shape_width = 0;
   for (const Entry& entry : entries) {
-    name_width = std::max(name_width, entry.name.size());
+    name_width = std::max(name_width, shown_name(entry).size());
+    type_width = std::max(type_width, entry.type.size());
     shape_width = std::max(shape_width, core::shape_text(entry.shape).size());
   }
   for (const Entry& entry : entries) {
-    print_out("  {:<{}}  {:<6}  {:<{}}  {:>11}\n", core::visible_text(entry.name), name_width,
-              entry.type, core::shape_text(entry.shape), shape_width,
+    print_out("  {:<{}}  {:<{}}  {:<{}}  {:>11}\n", core::visible_text(shown_name(entry)),
+              name_width, entry.type, type_width, core::shape_text(entry.shape), shape_width,
               entry.bytes == 0 ? "" : size_text(static_cast<double>(entry.bytes)));
   }
 }
 
 void print_text(const Contents& contents, std::size_t bytes) {
-  print_out("{}, {} tensors, {}\n", contents.format,
-            contents.tensors.size() + contents.unsupported.size(),
+  const std::size_t count = contents.tensors.size() + contents.unsupported.size();
+  print_out("{}, {} tensor{}, {}\n", contents.format, count, count == 1 ? "" : "s",
             size_text(static_cast<double>(bytes)));
   if (!contents.metadata.empty()) print_out("\nmetadata\n");
   for (const auto& [key, value] : contents.metadata)
@@ -134,21 +148,17 @@ io::Json json_of(const std::vector<Entry>& entries) {
   return list;
 }
 
-void check_format(const std::filesystem::path& path) {
+// A checkpoint may be a folder; its safetensors files have metadata, which arrays have not.
+Contents contents_of(const std::filesystem::path& path) {
+  if (io::looks_like_gguf(path)) return contents_of_gguf(io::GgufFile::open(path).value_or_throw());
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored) && !io::looks_like_gguf(path) &&
-      path.extension() != ".safetensors") {
-    refuse(ErrorCode::unsupported,
-           message(path.string(), " is neither a GGUF file nor a .safetensors file"));
-  }
+  if (path.extension() != ".safetensors" && std::filesystem::is_regular_file(path, ignored))
+    return contents_of_arrays(io::ArrayFile::open(path).value_or_throw());
+  return contents_of_safetensors(io::SafetensorsCheckpoint::open(path).value_or_throw());
 }
 
 int run_inspect(const InspectFlags& flags) {
-  check_format(flags.model);
-  const Contents contents =
-      io::looks_like_gguf(flags.model)
-          ? contents_of_gguf(io::GgufFile::open(flags.model).value_or_throw())
-          : contents_of_safetensors(io::SafetensorsCheckpoint::open(flags.model).value_or_throw());
+  const Contents contents = contents_of(flags.model);
   std::size_t bytes = 0;
   for (const Entry& entry : contents.tensors) bytes += entry.bytes;
   if (!flags.json) {
@@ -170,14 +180,17 @@ int run_inspect(const InspectFlags& flags) {
 
 void add_inspect(CommandLine& line) {
   auto flags = std::make_shared<InspectFlags>();
-  Verb& verb = line.verb("inspect", "list metadata and tensors of safetensors and GGUF files");
-  verb.argument("model", &flags->model, "a .safetensors file, a folder of them, or a GGUF file")
+  Verb& verb =
+      line.verb("inspect", "list the tensors of GGUF, safetensors, .npy, .npz and .pt files");
+  verb.argument("model", &flags->model,
+                "a GGUF, .safetensors, .npy, .npz or .pt file, or a folder of safetensors")
       .value("FILE|DIR")
       .required();
   verb.flag("--json", &flags->json, "print everything as one JSON object, metadata in full");
   verb.footer =
       R"(Prints the format, all metadata (long values are cut), and name, type, shape and size of
-every tensor. Shapes are outermost first, as in NumPy. Reads only the headers.
+every tensor. Shapes are outermost first, as in NumPy. Reads only the headers; runs no code
+of a .pt file.
 
 JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], unsupported}
 

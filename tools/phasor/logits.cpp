@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "model_options.hpp"
 #include "output.hpp"
@@ -18,6 +19,7 @@
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/roformer.hpp"
 #include "spec.hpp"
+#include "streams.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -114,6 +116,7 @@ Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
 
 int run_logits(const LogitsFlags& flags) {
   if (flags.output.empty() && flags.hidden.empty()) refuse("-o or --hidden is required");
+  require_one_stdout({flags.output, flags.hidden});
   const IdArray ids = read_ids(flags.ids);
   models::Checkpoint checkpoint = models::Checkpoint::open(flags.model.model).value_or_throw();
   const auto start = std::chrono::steady_clock::now();
@@ -129,8 +132,8 @@ int run_logits(const LogitsFlags& flags) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (answer.hidden) (void)io::write_npy(flags.hidden, *answer.hidden).value_or_throw();
-  if (answer.logits) (void)io::write_npy(flags.output, *answer.logits).value_or_throw();
+  if (answer.hidden) write_array(flags.hidden, *answer.hidden);
+  if (answer.logits) write_array(flags.output, *answer.logits);
   if (flags.json) {
     io::Json summary;
     summary["model_type"] = answer.model_type;
@@ -172,6 +175,9 @@ void add_logits(CommandLine& line) {
 Hidden   first the embedding, then the output of each layer, the last one after the final norm
 
 Decoders count positions without padding; RoFormer counts padding too.
+
+)" + std::string(kArrayFiles) +
+      R"(
 
 Example  phasor logits model.gguf --ids ids.npy -o logits.npy)";
   verb.action = [flags] { return run_logits(*flags); };

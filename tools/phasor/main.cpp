@@ -3,11 +3,13 @@
 #include <new>
 
 #include "commands.hpp"
+#include "given_command.hpp"
 #include "signals.hpp"
 
 int main(int argc, char** argv) try {
   using namespace phasor::tools;
   handle_signals();
+  remember_command(argc, argv);
   CommandLine line;
   line.name = "phasor";
   line.summary =

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "arrays.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
@@ -24,7 +25,7 @@ models::ComputeOptions compute_options(const ModelOptions& options) {
 }
 
 IdArray read_ids(const std::string& path) {
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 1 && shape.size() != 2)
     refuse(ErrorCode::shape_mismatch,
@@ -45,7 +46,7 @@ IdArray read_ids(const std::string& path) {
 
 std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids) {
   if (path.empty()) return std::vector<std::uint8_t>(ids.values.size(), 1);
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   std::vector<std::int64_t> wanted = {ids.batch, ids.tokens};
   if (!ids.has_batch) wanted.erase(wanted.begin());
   if (array.shape != wanted)

@@ -11,9 +11,17 @@ bool write_bytes(std::FILE* file, std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), file) == text.size();
 }
 
+TextStream g_text_stream = TextStream::out;
+
 }  // namespace
 
+void set_text_stream(TextStream stream) noexcept { g_text_stream = stream; }
+
 bool write_out(std::string_view text) {
+  if (g_text_stream == TextStream::err) {
+    write_err(text);
+    return true;
+  }
   static const bool at_terminal = ::isatty(STDOUT_FILENO) != 0;
   if (!at_terminal) return write_bytes(stdout, text);
   return write_bytes(stdout, core::visible_text(text, core::Breaks::keep));

@@ -4,11 +4,16 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string_view>
 #include <utility>
 
 namespace phasor::tools {
+
+// Where write_out() and print_out() write: to stdout, or to stderr when stdout carries data.
+enum class TextStream : std::uint8_t { out, err };
+void set_text_stream(TextStream stream) noexcept;
 
 // To stdout: core::visible_text() on a terminal, the bytes as they are in a file or pipe. False after a
 // write error. `text` holds whole characters.

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "heads_file.hpp"
 #include "output.hpp"
@@ -74,7 +75,7 @@ int run_rotate(const CommandOptions& options) {
   const core::Rotary rotary = encodings::resolve(spec, context);
   const core::Rotation rotation{heads.view, heads.view, role_of(options, spec)};
   core::rotate(rotary, positions, std::span(&rotation, 1), how);
-  (void)io::write_npy(options.output, heads.array).value_or_throw();
+  write_array(options.output, heads.array);
 
   if (options.json) {
     io::Json answer;
@@ -120,6 +121,9 @@ void add_rotate(CommandLine& line) {
          for X without batch also [axes, tokens]; integers or floats
 
 Y is replaced only after success.
+
+)" + std::string(kArrayFiles) +
+                R"(
 
 Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024)";
   verb.action = [options] { return run_rotate(*options); };

@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <csignal>
+#include <iterator>
+
 #include "phasor/io/internal/temporary_files.hpp"
 
 namespace phasor::tools {
@@ -15,7 +18,41 @@ extern "C" void on_end(int number) {
   ::raise(number);
 }
 
+constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
+struct sigaction before_stops[std::size(kStops)];
+core::Cancellation stop_requested;
+volatile std::sig_atomic_t stop_signal = 0;
+
+extern "C" void on_stop(int number) {
+  if (stop_signal != 0) on_end(number);
+  stop_signal = number;
+  stop_requested.request();
+}
+
 }  // namespace
+
+StopOnSignal::StopOnSignal() noexcept {
+  stop_signal = 0;
+  stop_requested.reset();
+  struct sigaction action = {};
+  action.sa_handler = on_stop;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < std::size(kStops); ++i) {
+    ::sigaction(kStops[i], nullptr, &before_stops[i]);
+    if (before_stops[i].sa_handler != SIG_IGN) ::sigaction(kStops[i], &action, nullptr);
+  }
+}
+
+StopOnSignal::~StopOnSignal() {
+  for (std::size_t i = 0; i < std::size(kStops); ++i)
+    ::sigaction(kStops[i], &before_stops[i], nullptr);
+}
+
+const core::Cancellation& StopOnSignal::cancellation() noexcept { return stop_requested; }
+int StopOnSignal::signal() noexcept { return stop_signal; }
+
+void end_by(int signal) noexcept { on_end(signal); }
 
 void handle_signals() noexcept {
   struct sigaction action = {};

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "arrays.hpp"
 #include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
@@ -32,7 +33,7 @@ bool is_range(const std::string& text) {
 }
 
 core::Positions read_positions(const std::string& path) {
-  const io::NpyArray array = io::read_npy(path).value_or_throw();
+  const io::NpyArray array = read_array(path);
   if (io::is_integer(array.type))
     return core::positions_of_shape(io::to_integers(array).value_or_throw(), array.shape);
   if (array.type == io::NpyType::boolean) {
@@ -88,12 +89,13 @@ core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
 
 void add_angles_option(Verb& verb, std::string& angles) {
   verb.flag("--angles", &angles,
-            "exact (default), or float32: round angles like engines that compute in float32")
-      .one_of({"exact", "float32"});
+            "exact (default); float32: round angles like engines that compute in float32; or one more "
+            "rounding, of frequencies or angles: bfloat16_frequencies, bfloat16, float16")
+      .one_of({"exact", "float32", "bfloat16_frequencies", "bfloat16", "float16"});
 }
 
 core::AngleMode parse_angles(std::string_view name) {
-  return name == "float32" ? core::AngleMode::float32 : core::AngleMode::exact;
+  return core::angle_mode_of(name).value_or(core::AngleMode::exact);
 }
 
 core::Positions parse_positions(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
@@ -60,7 +61,7 @@ int run_table(const TableOptions& options) {
     core::cos_sin(frequencies, per_axis, std::span(cos + row * pairs, width),
                   std::span(sin + row * pairs, width), parse_angles(options.angles));
   }
-  (void)io::write_npy(options.output, table).value_or_throw();
+  write_array(options.output, table);
 
   if (spec.xpos) {
     print_err(
@@ -98,6 +99,9 @@ any position, and multiplied by the amplitude.
 
 Shape    T.npy is float32 [2, positions, pairs]: cos, then sin
          P.npy is [positions], or [axes, positions] for M-RoPE (3 or 4 axes) and images (2)
+
+)" + std::string(kArrayFiles) +
+      R"(
 
 Example  phasor table --config model --positions 0:4096 -o T.npy)";
   verb.action = [options] { return run_table(*options); };

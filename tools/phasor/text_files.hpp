@@ -3,21 +3,19 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "streams.hpp"
 
 namespace phasor::tools {
 
 // The text of a file; "-" reads stdin.
 [[nodiscard]] inline std::string read_text_or_stdin(const std::string& path) {
-  if (path != "-") return io::read_text(path).value_or_throw();
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  return path == kStandardStream ? read_stdin() : io::read_text(path).value_or_throw();
 }
 
 // Replaces the file as a whole: after an error the old one is unchanged.

@@ -41,6 +41,14 @@ inline constexpr std::size_t kPageWidth = 100;
                    : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
 }
 
+// "0:31", "1:02:05", rounded to seconds
+[[nodiscard]] inline std::string duration_text(double seconds) {
+  constexpr double kMost = 1e9;  // thirty years
+  const auto whole = static_cast<std::int64_t>((seconds < kMost ? seconds : kMost) + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
 // "full_attention, layers 0-4, 6", or "all layers" when the config does not count them.
 [[nodiscard]] inline std::string layers_text(const std::vector<std::int64_t>& layers,
                                              std::string_view layer_type) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "commands.hpp"
 #include "model_options.hpp"
 #include "output.hpp"
@@ -91,7 +92,7 @@ int encode(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
   if (!flags.output.empty()) {
     io::NpyArray array = io::make_npy(io::NpyType::i64, {static_cast<std::int64_t>(ids.size())});
     std::memcpy(array.bytes.data(), ids.data(), array.bytes.size());
-    (void)io::write_npy(flags.output, array).value_or_throw();
+    write_array(flags.output, array);
   }
   if (flags.json) {
     const io::Json answer = {{"tokenizer", tokenizer.description()},
@@ -137,6 +138,9 @@ void add_tokenize(CommandLine& line) {
 a prompt; or the text of each row of ids, without special tokens.
 
 JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pieces, text}]}
+
+)" + std::string(kArrayFiles) +
+      R"(
 
 Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
          phasor tokenize model.gguf --ids ids.npy)";

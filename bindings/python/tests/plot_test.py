@@ -248,6 +248,36 @@ def test_eval_table_draws_perplexity(tmp_path: Path) -> None:
     np.testing.assert_allclose(tail["none (plain RoPE)"], np.exp([2.0, 5.0]))
 
 
+def test_offset_table_draws_the_change_of_perplexity(tmp_path: Path) -> None:
+    columns = "model,scaling,context,nats,standard_error,last_quarter_nats,offset,angles"
+    rows = [
+        ("m", "none", 2048, 3.0, 0.1, 3.0, 0, "exact"),
+        ("m", "none", 2048, 3.0, 0.1, 3.0, 10000, "exact"),
+        ("m", "none", 2048, 3.5, 0.1, 3.0, 10000, "bfloat16"),
+        ("m", "none", 8192, 2.0, 0.1, 2.0, 0, "exact"),
+    ]
+    path = write_csv(tmp_path / "offsets.csv", columns, *rows)
+    figure = plot.offset_table(path)
+    assert has_text(figure)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["context 2,048", "context 8,192"]
+    drawn = lines(figure.axes[0])
+    np.testing.assert_allclose(drawn["exact"], [1e-7, 1e-7])
+    np.testing.assert_allclose(drawn["angles in bfloat16"], [np.exp(0.5) - 1.0])
+    # The other figure of such a file names its lines apart.
+    assert list(lines(plot.eval_table(path).axes[0])) == [
+        "none (plain RoPE)",
+        "none, bfloat16, offset 10000",
+        "none, offset 10000",
+    ]
+    for row, words in (
+        (("m", "yarn", 2048, 3.0, 0.1, 3.0, 0, "exact"), "none, yarn"),
+        (("m", "none", 2048, 3.0, 0.1, 3.0, 0, "float8"), "float8"),
+        (("m", "none", 4096, 3.0, 0.1, 3.0, 8, "exact"), "4096"),
+    ):
+        with pytest.raises(phasor.Error, match=words):
+            plot.offset_table(write_csv(tmp_path / "bad.csv", columns, *rows, row))
+
+
 def test_lab_table_draws_means_by_encoding(tmp_path: Path) -> None:
     rows = [("copy", "rope", seed, step, 4.0 - step / 10 + seed) for seed in (0, 1) for step in (0, 10)]
     path = write_csv(tmp_path / "lab.csv", "experiment,encoding,seed,step,loss", *rows, ("sort", "alibi", 0, 0, 2.5))

@@ -47,6 +47,10 @@ struct CacheSpec {
   core::DType dtype = core::DType::f32;               // of keys and values: f32, f16 or bf16
   std::optional<core::Rotary> rotary = std::nullopt;  // none: keys are not rotated
   CacheMode mode = CacheMode::compact;
+  // Of the first token of an empty cache, unless append() is given positions.
+  std::int64_t first_position = 0;
+  // Of keys and queries. Keys with other than exact angles cannot be rotated again.
+  core::AngleMode angles = core::AngleMode::exact;
 };
 
 // Error bound of a key after n moves (shifts and re-rotations) of a compact cache, compared with a key
@@ -73,7 +77,8 @@ inline constexpr double kCacheKeysAlike = 0.999;
 class PHASOR_API KVCache {
  public:
   // throws   Error(invalid_argument): sizes that are not positive; Error(shape_mismatch): a rotary
-  //          with a different head_dim; Error(unsupported): f64; std::bad_alloc
+  //          with a different head_dim; Error(out_of_range): a first position from which the capacity
+  //          exceeds the angles; Error(unsupported): f64; std::bad_alloc
   explicit KVCache(CacheSpec spec);
   ~KVCache();
   KVCache(KVCache&&) noexcept;
@@ -83,7 +88,7 @@ class PHASOR_API KVCache {
   [[nodiscard]] const CacheSpec& spec() const noexcept;
   [[nodiscard]] std::int64_t tokens() const noexcept;
   // The default position of the next token: the first integer after the last token's largest axis;
-  // 0 in an empty cache.
+  // spec().first_position in an empty cache.
   [[nodiscard]] std::int64_t next_position() const noexcept;
   // Each token's position, [axes, tokens], the same for all batch rows. axes is that of the rotary's
   // frequencies (M-RoPE: 3 or 4), 1 without a rotary.
@@ -115,7 +120,8 @@ class PHASOR_API KVCache {
   // difference; the amplitude does not change. A delta of 0 changes nothing.
   //
   // error    in f16 and bf16 a compact cache rounds these keys once more: kCacheMoveError
-  // throws   also Error(out_of_range) for positions beyond the exact angles
+  // throws   also Error(out_of_range) for positions beyond the exact angles; Error(unsupported) for
+  //          a cache of other angles
   // cost     no allocation
   void shift(std::int64_t first, std::int64_t last, std::int64_t delta, int threads = 0);
   // Rotates the keys from the cache's rotation to another (new base, LongRoPE long factors, YaRN's
@@ -124,7 +130,8 @@ class PHASOR_API KVCache {
   // agree.
   //
   // error    as shift()
-  // throws   Error(shape_mismatch | invalid_argument | out_of_range | unsupported) as append;
+  // throws   Error(shape_mismatch | invalid_argument | out_of_range | unsupported) as append and
+  //          shift;
   //          std::bad_alloc
   // memory   a second block of keys from the first such call on, kept for the next
   void rerotate(const core::Rotary& rotary, std::optional<core::Positions> positions = std::nullopt,
@@ -150,7 +157,7 @@ class PHASOR_API KVCache {
   //
   // throws   as attention::attend; Error(invalid_argument) when terms.rotation differs from the
   //          cache's rotary, when options.key_positions are given, or when options.angles are not
-  //          exact; Error(unsupported) for terms that read distances in a cache of several axes
+  //          those of the spec; Error(unsupported) for terms that read distances in a cache of several axes
   // cost     with options.workspace and up to four queries: no allocation once the workspace has
   //          served a cache of this capacity; options.rotations as in append
   void attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q, core::HeadsView out,

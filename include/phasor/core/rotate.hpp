@@ -51,8 +51,8 @@ class PHASOR_API Frequencies {
     return static_cast<std::int64_t>(data_->values.size());
   }
   [[nodiscard]] double largest() const noexcept { return data_->largest; }  // max |θ_i|
-  // The same frequencies as an engine that works in float32 throughout computes them; used by
-  // AngleMode::float32 only.
+  // The same frequencies as an engine that works in float32 throughout computes them; used by every
+  // AngleMode but exact.
   [[nodiscard]] std::span<const float> float32_values() const noexcept {
     return data_->float32_values;
   }
@@ -127,7 +127,13 @@ enum class AngleMode : std::uint8_t {
   // f16 and bf16; in float32 their cos and sin are not always correctly rounded and may differ by
   // one unit in the last place.
   float32,
+  // As float32, with one more rounding: what a model loses if that number is kept in 16 bits.
+  bfloat16_frequencies,  // of each frequency
+  bfloat16,              // of each angle
+  float16,               // of each angle, which must be below kMaxAngle16
 };
+[[nodiscard]] PHASOR_API std::string_view name_of(AngleMode mode) noexcept;
+[[nodiscard]] PHASOR_API std::optional<AngleMode> angle_mode_of(std::string_view name) noexcept;
 
 // |float32 result - truth| in units in the last place of the float32 result, truth being
 // cos or sin of the exact product: for every integer |position| <= kExactPosition, near-zero
@@ -140,6 +146,8 @@ inline constexpr double kCosSinErrorUlp64 = 1.0;
 // integers, the same bound holds against the exact product of the float64 position while |angle| <= kMaxAngle.
 inline constexpr double kMaxPosition = 9007199254740992.0;  // 2^53: every integer below is a double
 inline constexpr double kMaxAngle = 281474976710656.0;      // 2^48 rad; larger angles are an error
+// AngleMode::float16: the same for angles that would be rounded to infinity.
+inline constexpr double kMaxAngle16 = 65504.0;
 // |float32 result - truth of the mathematically exact frequency|, absolute, |position| <= 2^24.
 inline constexpr double kCosSinErrorExactFrequency = 1e-7;
 

@@ -1,4 +1,4 @@
-// NumPy's .npy files, versions 1 to 3, little-endian, C order. Files are untrusted input.
+// NumPy's .npy files, versions 1 to 3, little-endian. Files are untrusted input.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,9 @@ enum class NpyType : std::uint8_t {
   u32,
   u16,
   u8,
-  boolean
+  boolean,
+  c64,  // complex64: two float32
+  c128
 };
 
 [[nodiscard]] PHASOR_API std::size_t size_of(NpyType type) noexcept;
@@ -59,17 +61,18 @@ struct PHASOR_API NpyArray {
 // array in the message.
 [[nodiscard]] PHASOR_API Result<core::DType> dtype_of(const NpyArray& array, std::string_view what);
 // Every element as a double (bf16 and f16 widened); Error(out_of_range) for integers above
-// 2^53 in magnitude.
+// 2^53 in magnitude, Error(unsupported) for complex types.
 [[nodiscard]] PHASOR_API Result<std::vector<double>> to_doubles(const NpyArray& array);
 // Every element of an integer array; Error for float types and for u64 above 2^63 - 1.
 [[nodiscard]] PHASOR_API Result<std::vector<std::int64_t>> to_integers(const NpyArray& array);
 [[nodiscard]] PHASOR_API bool is_integer(NpyType type) noexcept;  // i64 ... u8, not boolean
+[[nodiscard]] PHASOR_API bool is_complex(NpyType type) noexcept;
 
 // error    Error(io), with the file's name: the file cannot be opened; wrong magic or version; a header
 //          that does not parse, exceeds the file, or has unknown, repeated or missing keys;
 //          negative or overflowing shapes; data of another size than the header says.
-//          Error(unsupported): Fortran order with more than one dimension longer than 1; big-endian,
-//          object and other types.
+//          Error(unsupported): big-endian, object and other types.
+// An array in Fortran order is copied to C order.
 [[nodiscard]] PHASOR_API Result<NpyArray> read_npy(const std::filesystem::path& path);
 // The same for bytes in memory; `name` is the file's name in messages.
 [[nodiscard]] PHASOR_API Result<NpyArray> parse_npy(std::span<const std::byte> bytes,

@@ -63,6 +63,11 @@ class PHASOR_API Checkpoint {
   //
   // throws   Error(io): a file was written to since it was opened
   void check_unchanged() const;
+  // Tells checkpoints apart by every byte of their files, whatever those are called: XXH64 of
+  // config.json and of each file of tensors, in order, as "xxh64:" and 16 digits.
+  //
+  // throws   Error(io | cancelled)
+  [[nodiscard]] std::string content_key() const;
 
  private:
   struct State;

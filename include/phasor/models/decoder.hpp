@@ -40,6 +40,11 @@ struct SequenceOptions {
   attention::CacheMode mode = attention::CacheMode::compact;
   // Replaces the config's scaling in every layer with RoPE; the weights are unchanged.
   std::optional<encodings::RopeScaling> scaling = std::nullopt;
+  // The first token's position. RoPE reads distances, so that results do not depend on it: the test
+  // of an engine's angles.
+  std::int64_t first_position = 0;
+  // With other than exact angles a sequence cannot be shifted.
+  core::AngleMode angles = core::AngleMode::exact;
 };
 
 class Decoder;
@@ -53,7 +58,7 @@ class PHASOR_API Sequence {
 
   [[nodiscard]] std::span<const std::int64_t> ids() const noexcept;  // of the tokens in the cache
   [[nodiscard]] std::int64_t capacity() const noexcept;
-  // The next token's position; ids().size() until a shift.
+  // The next token's position; the first position + ids().size() until a shift.
   [[nodiscard]] std::int64_t next_position() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;  // of the caches
   // A layer's keys and values. Valid until the next call that changes the sequence.
@@ -68,7 +73,7 @@ class PHASOR_API Sequence {
   // Drops tokens [keep, keep + drop) and moves the later ones to their places by rotating their keys
   // again, without computing them again. attention/kv_cache.hpp states the limits of this.
   //
-  // throws   Error(out_of_range)
+  // throws   Error(out_of_range); Error(unsupported): angles that are not exact
   void shift(std::int64_t keep, std::int64_t drop);
   // A copy with another capacity.
   //
@@ -123,7 +128,10 @@ class PHASOR_API Decoder {
   [[nodiscard]] const config::ModelConfig& config() const noexcept;
   void set_options(const ComputeOptions& options);
 
-  // throws   Error(invalid_argument): a capacity below 1, a scaling that does not fit the config
+  // throws   Error(invalid_argument): a capacity below 1, a scaling that does not fit the config;
+  //          Error(out_of_range): a negative first position, positions beyond the angles;
+  //          Error(unsupported): a first position or angles of a model without RoPE, or of one whose
+  //          frequencies depend on the context
   [[nodiscard]] Sequence sequence(const SequenceOptions& options) const;
 
   // Runs the steps' tokens through every layer and appends them to their sequences. All steps are

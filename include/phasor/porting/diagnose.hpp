@@ -207,6 +207,8 @@ struct ForeignTable {
   std::span<const double> positions;
   std::int64_t rows = 0;
   core::DType stored = core::DType::f32;  // the type the numbers were stored in
+  std::string_view form = "pairs";        // how they were stored, for audit_json()
+  std::int64_t differing_copies = 0;      // of values that the form stores twice, for audit_json()
 };
 
 struct AuditOptions {

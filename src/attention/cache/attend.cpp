@@ -23,21 +23,22 @@ void check_rotation(const std::optional<core::Rotary>& cached,
     refuse("cache: the rotation of the terms must be the cache's: " + difference);
 }
 
-void check_options(const AttentionOptions& options) {
+void check_options(const CacheSpec& spec, const AttentionOptions& options) {
   if (options.key_positions)
     refuse("cache: key_positions cannot be given: keys have the positions they were appended at");
-  if (options.angles != core::AngleMode::exact)
-    refuse("cache: angles must be AngleMode::exact like those of the keys, got AngleMode::float32");
+  if (options.angles != spec.angles)
+    refuse(message("cache: angles must be ", core::name_of(spec.angles),
+                   " like those of the keys, got ", core::name_of(options.angles)));
 }
 
 // Query i of `queries` has the position of token tokens - queries + i; queries before the first token
 // count down from its position.
 void find_query_positions(const PositionRows& rows, std::int64_t tokens, std::int64_t queries,
-                          std::vector<double>& positions) {
+                          double first_position, std::vector<double>& positions) {
   positions.clear();
   for (int axis = 0; axis < rows.axes(); ++axis) {
     for (std::int64_t at = tokens - queries; at < tokens; ++at) {
-      const double first = tokens > 0 ? *rows.from(axis, 0) : 0.0;
+      const double first = tokens > 0 ? *rows.from(axis, 0) : first_position;
       positions.push_back(at >= 0 ? *rows.from(axis, at) : first + static_cast<double>(at));
     }
   }
@@ -46,12 +47,14 @@ void find_query_positions(const PositionRows& rows, std::int64_t tokens, std::in
 // The positions of the cache's keys, and of the queries unless they are given. `own` must outlive the
 // options.
 void add_positions(const PositionRows& rows, std::int64_t tokens, std::int64_t queries,
-                   std::vector<double>& own, AttentionOptions& options) {
+                   std::int64_t first_position, std::vector<double>& own,
+                   AttentionOptions& options) {
   const int axes = rows.axes();
   if (axes == 1) options.key_positions = core::positions_per_row(rows.from(0, 0), 1, 0, tokens);
   if (options.query_positions) return;
   const bool in_place = axes == 1 && queries >= 0 && queries <= tokens;
-  if (!in_place) find_query_positions(rows, tokens, queries, own);
+  if (!in_place)
+    find_query_positions(rows, tokens, queries, static_cast<double>(first_position), own);
   options.query_positions = core::positions_per_row(
       in_place ? rows.from(0, tokens - queries) : own.data(), axes, 0, queries);
 }
@@ -61,7 +64,8 @@ void add_positions(const PositionRows& rows, std::int64_t tokens, std::int64_t q
 encodings::AttentionShape KVCache::attention_shape(const core::ConstHeadsView& q,
                                                    AttentionOptions options) const {
   std::vector<double> own;
-  add_positions(state_->positions, state_->tokens, q.tokens, own, options);
+  add_positions(state_->positions, state_->tokens, q.tokens, state_->spec.first_position, own,
+                options);
   return attention::attention_shape(q, keys(), values(), options);
 }
 
@@ -69,7 +73,7 @@ void KVCache::attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
                      core::HeadsView out, AttentionOptions options) const {
   const State& state = *state_;
   check_rotation(state.spec.rotary, terms.rotation);
-  check_options(options);
+  check_options(state.spec, options);
   const int axes = state.positions.axes();
   if (axes != 1 && reads_positions(terms)) {
     refuse(ErrorCode::unsupported,
@@ -81,8 +85,8 @@ void KVCache::attend(const encodings::ScoreTerms& terms, core::ConstHeadsView q,
   CallMemory* const kept = options.workspace == nullptr ? nullptr : &options.workspace->memory();
   if (kept != nullptr) kept->room_for_keys = state.spec.capacity;
   if (state.spec.rotary) options.keys = KeyState::rotated;
-  add_positions(state.positions, state.tokens, q.tokens, kept == nullptr ? own : kept->positions,
-                options);
+  add_positions(state.positions, state.tokens, q.tokens, state.spec.first_position,
+                kept == nullptr ? own : kept->positions, options);
   attention::attend(terms, q, keys(), values(), out, options);
 }
 

@@ -20,9 +20,9 @@ using core::Positions;
 using core::Rotary;
 
 void rotate_keys(const Rotary& rotary, const Positions& positions, ConstHeadsView in, HeadsView out,
-                 int threads) {
+                 int threads, core::AngleMode angles = core::AngleMode::exact) {
   const core::Rotation rotation{in, out, core::Role::key};
-  core::rotate(rotary, positions, {&rotation, 1}, {.threads = threads});
+  core::rotate(rotary, positions, {&rotation, 1}, {.angles = angles, .threads = threads});
 }
 
 // Rows of cos and sin of the tokens of an append, from another layer or for the next ones.
@@ -125,10 +125,12 @@ void KVCache::State::write_keys(const ConstHeadsView& k, const Positions& at, in
   if (!spec.rotary) return write_plain(k, keys);
   const HeadsView out = view(keys, tokens, k.tokens);
   std::optional<core::CosSinRows> rows;
-  if (shared != nullptr) rows = step_rows(*spec.rotary, positions, tokens, k.tokens, *shared);
+  // Shared rows are those of exact angles.
+  if (shared != nullptr && spec.angles == core::AngleMode::exact)
+    rows = step_rows(*spec.rotary, positions, tokens, k.tokens, *shared);
   if (k.dtype == spec.dtype) {
     return rows ? rotate_keys(*spec.rotary, *rows, k, out, threads)
-                : rotate_keys(*spec.rotary, at, k, out, threads);
+                : rotate_keys(*spec.rotary, at, k, out, threads, spec.angles);
   }
   // Rotated in float32, then rounded: a key is rounded once.
   constexpr std::int64_t kMostTokens = 64;
@@ -149,7 +151,7 @@ void KVCache::State::write_keys(const ConstHeadsView& k, const Positions& at, in
       } else {
         positions.copy(tokens + first, count, where);
         rotate_keys(*spec.rotary, core::positions_per_row(where, positions.axes(), 0, count), part,
-                    wide, threads);
+                    wide, threads, spec.angles);
       }
       round_tokens(wide, part_of(out, b, first, count));
     }

@@ -83,6 +83,14 @@ int axes_of(const std::optional<Rotary>& rotary) {
   return rotary ? rotary->frequencies.axis_count() : 1;
 }
 
+// The difference of two rounded angles is not the rounded angle of the difference.
+void check_exact_angles(const CacheSpec& spec, const char* what) {
+  if (spec.angles != core::AngleMode::exact) {
+    refuse_cache(ErrorCode::unsupported, message(what, " needs exact angles, the cache has ",
+                                                 core::name_of(spec.angles), " angles"));
+  }
+}
+
 bool is_drift_free(const CacheSpec& spec) { return spec.mode == CacheMode::drift_free; }
 
 void check_tensor(const char* name, const ConstHeadsView& view, const CacheSpec& spec,
@@ -130,6 +138,9 @@ HeadsView KVCache::State::view(const CacheBlock& block, std::int64_t first,
 KVCache::KVCache(CacheSpec spec) {
   check_spec(spec);
   if (spec.rotary) check_rotary(*spec.rotary, spec.head_dim);
+  const auto first = static_cast<double>(spec.first_position);
+  check_position_bounds(first, first + static_cast<double>(spec.capacity - 1), spec.rotary,
+                        spec.angles);
   CacheBlock keys = allocate_block(spec, spec.head_dim),
              values = allocate_block(spec, spec.value_dim), raw_keys;
   if (is_drift_free(spec)) raw_keys = allocate_block(spec, spec.head_dim);
@@ -155,7 +166,7 @@ const CacheSpec& KVCache::spec() const noexcept { return state_->spec; }
 std::int64_t KVCache::tokens() const noexcept { return state_->tokens; }
 
 std::int64_t KVCache::next_position() const noexcept {
-  if (state_->tokens == 0) return 0;
+  if (state_->tokens == 0) return state_->spec.first_position;
   return static_cast<std::int64_t>(std::floor(state_->positions.largest(state_->tokens - 1))) + 1;
 }
 
@@ -177,7 +188,7 @@ void KVCache::append(ConstHeadsView k, ConstHeadsView v, std::optional<Positions
   }
   const Positions at = positions ? *positions : core::positions_from(next_position());
   // Positions after the last token are not visible until `tokens` grows.
-  state.positions.write(state.tokens, at, spec.batch, k.tokens, spec.rotary);
+  state.positions.write(state.tokens, at, spec.batch, k.tokens, spec.rotary, spec.angles);
   if (k.tokens == 0) return;
   state.write_keys(k, at, threads, rotations == nullptr ? nullptr : &rotations->rows());
   if (is_drift_free(spec)) state.write_plain(k, state.raw_keys);
@@ -218,6 +229,7 @@ void KVCache::shift(std::int64_t first, std::int64_t last, std::int64_t delta, i
   State& state = *state_;
   check_threads(threads);
   check_tokens("shift", state.tokens, first, last);
+  check_exact_angles(state.spec, "shift");
   if (delta == 0 || first == last) return;
   const std::int64_t count = last - first;
   const auto step = static_cast<double>(delta);
@@ -235,6 +247,7 @@ void KVCache::shift(std::int64_t first, std::int64_t last, std::int64_t delta, i
 void KVCache::rerotate(const Rotary& rotary, std::optional<Positions> positions, int threads) {
   State& state = *state_;
   check_threads(threads);
+  check_exact_angles(state.spec, "rerotate");
   check_rotary(rotary, state.spec.head_dim);
   std::optional<Rotary> wanted = rotary;
   const int axes = axes_of(wanted);

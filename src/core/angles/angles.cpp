@@ -5,10 +5,24 @@
 #include "core/angles/float32_engine.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 
 namespace phasor::core {
 
-void check_angle_range(const char* where, const Frequencies& frequencies, double low, double high) {
+namespace {
+
+constexpr EnumNames<AngleMode::float16> kAngleModes("exact", "float32", "bfloat16_frequencies",
+                                                    "bfloat16", "float16");
+
+}  // namespace
+
+std::string_view name_of(AngleMode mode) noexcept { return kAngleModes[mode]; }
+std::optional<AngleMode> angle_mode_of(std::string_view name) noexcept {
+  return kAngleModes.find(name);
+}
+
+void check_angle_range(const char* where, const Frequencies& frequencies, double low, double high,
+                       AngleMode mode) {
   const double farthest = std::fmax(std::fabs(low), std::fabs(high));
   if (!(farthest < kMaxPosition)) {
     refuse(ErrorCode::out_of_range,
@@ -19,6 +33,11 @@ void check_angle_range(const char* where, const Frequencies& frequencies, double
     refuse(ErrorCode::out_of_range,
            message(where, ": position x frequency must be at most 2^48 rad, got position ",
                    farthest, " with frequency ", frequencies.largest()));
+  }
+  if (mode == AngleMode::float16 && !(farthest * frequencies.largest() <= kMaxAngle16)) {
+    refuse(ErrorCode::out_of_range,
+           message(where, ": float16 angles must be at most 65504 rad, got position ", farthest,
+                   " with frequency ", frequencies.largest()));
   }
 }
 
@@ -32,7 +51,7 @@ namespace {
 
 template <class T>
 void check(const Frequencies& frequencies, std::span<const double> positions, std::span<T> cos,
-           std::span<T> sin) {
+           std::span<T> sin, AngleMode mode) {
   if (static_cast<int>(positions.size()) != frequencies.axis_count()) {
     refuse(ErrorCode::shape_mismatch,
            message("cos_sin: positions must be ", frequencies.axis_count(), ", one per axis, got ",
@@ -47,7 +66,7 @@ void check(const Frequencies& frequencies, std::span<const double> positions, st
     if (!std::isfinite(position)) {
       refuse(message("cos_sin: positions must be finite, got ", position));
     }
-    check_angle_range("cos_sin", frequencies, position, position);
+    check_angle_range("cos_sin", frequencies, position, position, mode);
   }
 }
 
@@ -55,9 +74,9 @@ void check(const Frequencies& frequencies, std::span<const double> positions, st
 
 void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
              std::span<float> cos, std::span<float> sin, AngleMode mode, InstructionSet isa) {
-  check(frequencies, positions, cos, sin);
-  if (mode == AngleMode::float32) {
-    float32_row(frequencies, positions.data(), cos.data(), sin.data());
+  check(frequencies, positions, cos, sin, mode);
+  if (mode != AngleMode::exact) {
+    float32_row(frequencies, positions.data(), mode, cos.data(), sin.data());
   } else {
     kernels_for(isa).row_f32(kernel_angles(frequencies), positions.data(), cos.data(), sin.data());
   }
@@ -65,7 +84,7 @@ void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
 
 void cos_sin(const Frequencies& frequencies, std::span<const double> positions,
              std::span<double> cos, std::span<double> sin, InstructionSet isa) {
-  check(frequencies, positions, cos, sin);
+  check(frequencies, positions, cos, sin, AngleMode::exact);
   kernels_for(isa).row_f64(kernel_angles(frequencies), positions.data(), cos.data(), sin.data());
 }
 

@@ -6,14 +6,38 @@
 
 namespace phasor::core {
 
-void float32_row(const Frequencies& frequencies, const double* positions, float* cos,
-                 float* sin) noexcept {
+namespace {
+
+template <class Element>
+[[nodiscard]] float rounded_to(float value) noexcept {
+  return widened(stored<Element>(value));
+}
+
+[[nodiscard]] float rounded_angle(float position, float frequency, AngleMode mode) noexcept {
+  switch (mode) {
+    case AngleMode::bfloat16_frequencies:
+      return position * rounded_to<BFloat16>(frequency);
+    case AngleMode::bfloat16:
+      return rounded_to<BFloat16>(position * frequency);
+    case AngleMode::float16:
+      return rounded_to<Half>(position * frequency);
+    case AngleMode::exact:
+    case AngleMode::float32:
+      break;
+  }
+  return position * frequency;
+}
+
+}  // namespace
+
+void float32_row(const Frequencies& frequencies, const double* positions, AngleMode mode,
+                 float* cos, float* sin) noexcept {
   const auto axes = frequencies.axes();
   const auto amplitude = static_cast<float>(frequencies.amplitude());
   const auto values = frequencies.float32_values();
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto position = static_cast<float>(positions[axes.empty() ? 0 : axes[i]]);
-    const float angle = position * values[i];
+    const float angle = rounded_angle(position, values[i], mode);
     // In double and rounded: the float32 functions of the engines are within one unit of this.
     cos[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * amplitude;
     sin[i] = static_cast<float>(std::sin(static_cast<double>(angle))) * amplitude;

@@ -12,9 +12,9 @@ namespace {
 
 void row_f64(const RotateCall& call, Role role, const double* positions, RowBuffersF64& row) {
   const Frequencies& frequencies = call.rotary->frequencies;
-  if (call.options.angles == AngleMode::float32) {
+  if (call.options.angles != AngleMode::exact) {
     float cos[kMaxPairs], sin[kMaxPairs];
-    float32_row(frequencies, positions, cos, sin);
+    float32_row(frequencies, positions, call.options.angles, cos, sin);
     std::copy_n(cos, frequencies.pairs(), row.cos);
     std::copy_n(sin, frequencies.pairs(), row.sin);
   } else {
@@ -106,8 +106,8 @@ RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
   }
   double positions[kMaxAxes];
   cursor.next(positions);
-  if (call.options.angles == AngleMode::float32) {
-    float32_row(call.rotary->frequencies, positions, buffers.cos, buffers.sin);
+  if (call.options.angles != AngleMode::exact) {
+    float32_row(call.rotary->frequencies, positions, call.options.angles, buffers.cos, buffers.sin);
   } else {
     call.kernels.row_f32(kernel_angles(call.rotary->frequencies), positions, buffers.cos,
                          buffers.sin);

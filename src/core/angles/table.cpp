@@ -46,8 +46,8 @@ void fill_part(void* context, int part, int parts) {
     std::fill(std::begin(positions), std::end(positions),
               static_cast<double>(filling.range.first + r));
     float* cos = filling.rows + r * 2 * pairs;
-    if (filling.mode == AngleMode::float32) {
-      float32_row(filling.frequencies, positions, cos, cos + pairs);
+    if (filling.mode != AngleMode::exact) {
+      float32_row(filling.frequencies, positions, filling.mode, cos, cos + pairs);
     } else {
       filling.row(angles, positions, cos, cos + pairs);
     }
@@ -64,20 +64,20 @@ void fill(const Frequencies& frequencies, PositionRange range, AngleMode mode, i
             fill_part, &filling);
 }
 
-void check_range(const Frequencies& frequencies, PositionRange range) {
+void check_range(const Frequencies& frequencies, PositionRange range, AngleMode mode) {
   if (range.count < 0) {
     refuse(message("table: the number of positions must not be negative, got ", range.count));
   }
   const auto first = static_cast<double>(range.first);
   check_angle_range("table", frequencies, first,
-                    first + static_cast<double>(std::max<std::int64_t>(range.count, 1) - 1));
+                    first + static_cast<double>(std::max<std::int64_t>(range.count, 1) - 1), mode);
 }
 
 }  // namespace
 
 CosSinTable CosSinTable::build(const Frequencies& frequencies, PositionRange range, AngleMode mode,
                                int threads, InstructionSet isa) {
-  check_range(frequencies, range);
+  check_range(frequencies, range, mode);
   const auto rows = allocate_rows(range.count, frequencies.pairs());
   fill(frequencies, range, mode, threads, isa, rows.get());
   CosSinTable table;
@@ -95,7 +95,7 @@ CosSinTable CosSinTable::grown(PositionRange range, int threads) const {
     refuse(ErrorCode::unsupported,
            "table: a table made with from_rows() cannot grow: its frequencies are unknown");
   }
-  check_range(*frequencies_, range);
+  check_range(*frequencies_, range, mode_);
   const std::int64_t row = 2 * pairs_;
   const auto rows = allocate_rows(range.count, pairs_);
   const std::int64_t end = range.first + range.count;

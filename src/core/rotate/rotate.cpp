@@ -244,7 +244,7 @@ void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype
 
 // Whether the output is so large that streaming stores should bypass the caches.
 bool is_large_output(const RotateCall& call) {
-  if (call.crosses() || call.options.angles == AngleMode::float32 || call.dtype == DType::f64) {
+  if (call.crosses() || call.options.angles != AngleMode::exact || call.dtype == DType::f64) {
     return false;
   }
   std::int64_t bytes = 0;
@@ -274,7 +274,7 @@ bool is_aligned_output(const RotateCall& call) {
 // Whether heads are further apart than tokens, in any tensor of the call. Paths that do not use the
 // kernels for several tokens work on one token.
 bool is_heads_first(const RotateCall& call) {
-  if (call.crosses() || call.options.angles == AngleMode::float32) return false;
+  if (call.crosses() || call.options.angles != AngleMode::exact) return false;
   return std::any_of(call.rotations.begin(), call.rotations.end(), [](const Rotation& rotation) {
     return rotation.out.tokens > 1 && rotation.out.heads > 1 &&
            std::abs(rotation.out.head_stride) > std::abs(rotation.out.token_stride);
@@ -354,7 +354,7 @@ void rotate(const Rotary& rotary, const Positions& positions, std::span<const Ro
   const PositionBounds bounds =
       check_positions(positions, rotary.frequencies.axis_count(), first.batch, first.tokens);
   if (are_empty(rotations)) return;
-  check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high);
+  check_angle_range("rotate", rotary.frequencies, bounds.low, bounds.high, options.angles);
   if (options.table != nullptr) check_table(rotary, options, first.dtype, bounds);
   run(window_of(rotary), &rotary, positions, rotations, options, kernels, nullptr);
 }

@@ -40,7 +40,7 @@ void run_rotate_kernel(const RotateCall& call, const kernels::Heads& heads, cons
                        const void* sin) {
   const PairLayout layout = call.kernel_layout();
   const int half = layout == PairLayout::half ? 1 : 0;
-  if (call.options.angles == AngleMode::float32 && call.dtype != DType::f64) {
+  if (call.options.angles != AngleMode::exact && call.dtype != DType::f64) {
     float32_rotate(call.dtype, layout, heads, call.block_pairs, static_cast<const float*>(cos),
                    static_cast<const float*>(sin));
   } else if (call.dtype == DType::f64) {

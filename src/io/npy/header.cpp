@@ -15,7 +15,7 @@ struct NpyTypeRow {
   std::string_view descr;
   std::string_view also_read;  // another spelling, never written
 };
-constexpr std::array<NpyTypeRow, 13> kNpyTypes{{
+constexpr std::array<NpyTypeRow, 15> kNpyTypes{{
     {NpyType::f64, "<f8", "<f8"},
     {NpyType::f32, "<f4", "<f4"},
     {NpyType::f16, "<f2", "<f2"},
@@ -29,6 +29,8 @@ constexpr std::array<NpyTypeRow, 13> kNpyTypes{{
     {NpyType::u16, "<u2", "<u2"},
     {NpyType::u8, "|u1", "<u1"},
     {NpyType::boolean, "|b1", "<b1"},
+    {NpyType::c64, "<c8", "<c8"},
+    {NpyType::c128, "<c16", "<c16"},
 }};
 
 Error header_error(std::string_view text) { return {ErrorCode::io, message("header: ", text)}; }
@@ -209,7 +211,7 @@ Result<NpyType> npy_type_of(std::string_view descr) {
   }
   return unsupported_type(descr,
                           "is not supported; it must be float16, float32, float64, bfloat16 (V2), "
-                          "an integer type or bool");
+                          "an integer type, bool, complex64 or complex128");
 }
 
 }  // namespace phasor::io

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <span>
 #include <string>
 
+#include "io/arrays/gather.hpp"
 #include "io/npy/header.hpp"
+#include "io/npy/read.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "phasor/io/internal/npy_text.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/io/internal/shape.hpp"
 
@@ -60,9 +64,13 @@ auto with_type(NpyType type, Visit visit) {
     case NpyType::u8:
       return visit(std::uint8_t{});
     case NpyType::boolean:
+      return visit(bool{});
+    case NpyType::c64:
+      return visit(std::complex<float>{});
+    case NpyType::c128:
       break;
   }
-  return visit(bool{});
+  return visit(std::complex<double>{});
 }
 
 // memcpy: the bytes need not be aligned for T.
@@ -78,22 +86,17 @@ T element(const NpyArray& array, std::size_t index) {
 }
 
 template <class T>
-std::size_t count_of(const NpyArray& array) {
-  return array.bytes.size() / sizeof(T);
+double real_number(T value) {
+  return static_cast<double>(value);
+}
+template <class T>
+double real_number(std::complex<T> value) {
+  return static_cast<double>(value.real());
 }
 
-// Bytes in memory, read as an InputFile is.
-struct InputBytes {
-  std::string name;
-  std::size_t size = 0;
-  mutable std::span<const std::byte> rest;
-};
-
-Result<std::size_t> read_some(const InputBytes& input, std::span<std::byte> into) {
-  const std::size_t count = std::min(into.size(), input.rest.size());
-  std::copy_n(input.rest.begin(), count, into.begin());
-  input.rest = input.rest.subspan(count);
-  return count;
+template <class T>
+std::size_t count_of(const NpyArray& array) {
+  return array.bytes.size() / sizeof(T);
 }
 
 Error truncated(const std::string& name, std::string_view what, std::size_t needed,
@@ -102,13 +105,12 @@ Error truncated(const std::string& name, std::string_view what, std::size_t need
                     message(kTruncated, what, " needs ", needed, " bytes, ", left, " are left"));
 }
 
-// Fills `into`; Error(io) if the file ends first.
-template <class Input>
-Result<Done> read_whole(const Input& input, std::span<std::byte> into, std::string_view what) {
-  const Result<std::size_t> got = read_some(input, into);
+// Fills `into`; Error(io) if the stream ends first.
+Result<Done> read_whole(ByteStream& stream, std::span<std::byte> into, std::string_view what) {
+  const Result<std::size_t> got = stream.read(into);
   if (!got) return got.error();
   if (*got == into.size()) return Done{};
-  return truncated(input.name, what, into.size(), *got);
+  return truncated(stream.name(), what, into.size(), *got);
 }
 
 struct HeaderText {
@@ -116,43 +118,42 @@ struct HeaderText {
   std::size_t data_offset = 0;
 };
 
-template <class Input>
-Result<HeaderText> read_header(const Input& file) {
+Result<HeaderText> read_header(ByteStream& stream) {
   std::array<unsigned char, kPreludeV2> prelude{};
   const auto bytes = std::as_writable_bytes(std::span(prelude));
-  if (file.size < kPreludeV1) {
-    return truncated(file.name, "a .npy file", kPreludeV1, file.size);
+  if (stream.size() < kPreludeV1) {
+    return truncated(stream.name(), "a .npy file", kPreludeV1, stream.size());
   }
-  if (auto read = read_whole(file, bytes.first(kPreludeV1), "the magic and version"); !read)
+  if (auto read = read_whole(stream, bytes.first(kPreludeV1), "the magic and version"); !read)
     return read.error();
   if (std::memcmp(prelude.data(), kNpyMagic.data(), kNpyMagic.size()) != 0) {
     const std::string_view start(reinterpret_cast<const char*>(prelude.data()), kNpyMagic.size());
-    return file_error(file.name, message("not a .npy file: it must start with \\x93NUMPY, got ",
-                                         in_quotes(start)));
+    return file_error(stream.name(), message("not a .npy file: it must start with \\x93NUMPY, got ",
+                                             in_quotes(start)));
   }
   const int major = prelude[6];
   const int minor = prelude[7];
   if (major < 1 || major > 3 || minor != 0) {
-    return file_error(file.name,
+    return file_error(stream.name(),
                       message("version must be 1.0, 2.0 or 3.0, got ", major, ".", minor));
   }
   std::size_t length = prelude[8] | std::size_t{prelude[9]} << 8;
   std::size_t offset = kPreludeV1;
   if (major > 1) {
-    if (auto read = read_whole(file, bytes.subspan(kPreludeV1), "the header length"); !read)
+    if (auto read = read_whole(stream, bytes.subspan(kPreludeV1), "the header length"); !read)
       return read.error();
     length |= std::size_t{prelude[10]} << 16 | std::size_t{prelude[11]} << 24;
     offset = kPreludeV2;
   }
   if (length > kMaxHeader) {
-    return file_error(file.name,
+    return file_error(stream.name(),
                       message("header must have at most ", kMaxHeader, " bytes, got ", length));
   }
-  if (length > file.size - offset) {
-    return truncated(file.name, "the header", length, file.size - offset);
+  if (length > stream.size() - offset) {
+    return truncated(stream.name(), "the header", length, stream.size() - offset);
   }
   HeaderText header{std::string(length, '\0'), offset + length};
-  if (auto read = read_whole(file, std::as_writable_bytes(std::span(header.text)), "the header");
+  if (auto read = read_whole(stream, std::as_writable_bytes(std::span(header.text)), "the header");
       !read) {
     return read.error();
   }
@@ -164,49 +165,56 @@ bool same_memory_in_both_orders(const std::vector<std::int64_t>& shape) {
          std::count_if(shape.begin(), shape.end(), [](std::int64_t dim) { return dim > 1; }) <= 1;
 }
 
-template <class Input>
-Result<NpyArray> read_array(const Input& file) {
-  const Result<HeaderText> text = read_header(file);
+}  // namespace
+
+Result<NpyFacts> read_npy_facts(ByteStream& stream) {
+  const Result<HeaderText> text = read_header(stream);
   if (!text) return text.error();
   Result<NpyHeader> parsed = parse_npy_header(text->text);
-  if (!parsed) return in_file(file.name, parsed.error());
+  if (!parsed) return in_file(stream.name(), parsed.error());
   NpyHeader header = std::move(parsed).value();
   const Result<NpyType> type = npy_type_of(header.descr);
-  if (!type) return in_file(file.name, type.error());
+  if (!type) return in_file(stream.name(), type.error());
   const Result<std::size_t> size = byte_count(size_of(*type), header.shape);
-  if (!size) return in_file(file.name, size.error());
-  if (header.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(header.shape)) {
-    return Error(ErrorCode::unsupported,
-                 message(file.name, ": Fortran order of shape ", core::shape_text(header.shape),
-                         " is not supported; save the array in C order"));
-  }
+  if (!size) return in_file(stream.name(), size.error());
   // Before allocation: the header may claim more than the file has.
-  const std::size_t left = file.size - text->data_offset;
+  const std::size_t left = stream.size() - text->data_offset;
   if (left != *size) {
-    return file_error(
-        file.name, message(left < *size ? kTruncated : "", "shape ", core::shape_text(header.shape),
-                           " of ", name_of(*type), " needs ", *size, " bytes of data, got ", left));
+    return file_error(stream.name(), message(left < *size ? kTruncated : "", "shape ",
+                                             core::shape_text(header.shape), " of ", name_of(*type),
+                                             " needs ", *size, " bytes of data, got ", left));
   }
-  NpyArray array{*type, std::move(header.shape), {}};
-  try {
-    array.bytes.resize(*size);
-  } catch (const std::bad_alloc&) {
-    return file_error(file.name, message("out of memory: the array needs ", *size, " bytes"));
-  }
-  if (auto read = read_whole(file, array.bytes, "the data"); !read) return read.error();
-  return array;
+  return NpyFacts{*type, header.order, std::move(header.shape), *size};
 }
 
-}  // namespace
+Result<NpyArray> read_npy_stream(ByteStream& stream) {
+  Result<NpyFacts> read = read_npy_facts(stream);
+  if (!read) return read.error();
+  NpyFacts facts = std::move(read).value();
+  NpyArray array{facts.type, std::move(facts.shape), {}};
+  try {
+    array.bytes.resize(facts.bytes);
+  } catch (const std::bad_alloc&) {
+    return file_error(stream.name(),
+                      message("out of memory: the array needs ", facts.bytes, " bytes"));
+  }
+  if (auto data = read_whole(stream, array.bytes, "the data"); !data) return data.error();
+  if (facts.order == NpyHeader::Order::fortran && !same_memory_in_both_orders(array.shape)) {
+    std::vector<std::byte> ordered(array.bytes.size());
+    gather(array.bytes, size_of(array.type), array.shape, fortran_strides(array.shape), ordered);
+    array.bytes = std::move(ordered);
+  }
+  return array;
+}
 
 std::size_t size_of(NpyType type) noexcept {
   return with_type(type, [](auto value) { return sizeof(value); });
 }
 
 std::string_view name_of(NpyType type) noexcept {
-  static constexpr core::EnumNames<NpyType::boolean> kNames(
+  static constexpr core::EnumNames<NpyType::c128> kNames(
       "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64",
-      "uint32", "uint16", "uint8", "bool");
+      "uint32", "uint16", "uint8", "bool", "complex64", "complex128");
   return kNames[type];
 }
 
@@ -215,6 +223,8 @@ bool is_integer(NpyType type) noexcept {
     return std::is_integral_v<decltype(value)> && !std::is_same_v<decltype(value), bool>;
   });
 }
+
+bool is_complex(NpyType type) noexcept { return type == NpyType::c64 || type == NpyType::c128; }
 
 std::int64_t NpyArray::size() const noexcept {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
@@ -248,6 +258,10 @@ Result<core::DType> dtype_of(const NpyArray& array, std::string_view what) {
 }
 
 Result<std::vector<double>> to_doubles(const NpyArray& array) {
+  if (is_complex(array.type)) {
+    return Error(ErrorCode::unsupported,
+                 message("to_doubles: the type must be real, got ", name_of(array.type)));
+  }
   return with_type(array.type, [&](auto kind) -> Result<std::vector<double>> {
     using T = decltype(kind);
     std::vector<double> out;
@@ -267,7 +281,7 @@ Result<std::vector<double>> to_doubles(const NpyArray& array) {
                 message("to_doubles: integers must be at most 2^53 in magnitude, got ", value));
           }
         }
-        out.push_back(static_cast<double>(value));
+        out.push_back(real_number(value));
       }
     }
     return out;
@@ -300,14 +314,16 @@ Result<std::vector<std::int64_t>> to_integers(const NpyArray& array) {
 Result<NpyArray> read_npy(const std::filesystem::path& path) {
   const Result<InputFile> file = open_input(path);
   if (!file) return file.error();
-  return read_array(*file);
+  FileStream stream(*file);
+  return read_npy_stream(stream);
 }
 
 Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view name) {
-  return read_array(InputBytes{std::string(name), bytes.size(), bytes});
+  MemoryStream stream(std::string(name), bytes);
+  return read_npy_stream(stream);
 }
 
-Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array) {
+std::string npy_start(const NpyArray& array) {
   const Result<std::size_t> size = byte_count(size_of(array.type), array.shape);
   if (!size) refuse(message("write_npy: ", size.error().what()));
   if (*size != array.bytes.size()) {
@@ -320,11 +336,15 @@ Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array)
       (kPreludeV1 + header.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
   header.append(total - kPreludeV1 - header.size() - 1, ' ').push_back('\n');
   // kMaxDims dimensions of 20 characters are far below 65535, the limit of version 1.0.
-  std::string front(kNpyMagic);
-  front += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
+  std::string start(kNpyMagic);
+  start += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
             static_cast<char>(header.size() >> 8)};
-  front += header;
-  const std::array<std::span<const std::byte>, 2> pieces{std::as_bytes(std::span(front)),
+  return start + header;
+}
+
+Result<Done> write_npy(const std::filesystem::path& path, const NpyArray& array) {
+  const std::string start = npy_start(array);
+  const std::array<std::span<const std::byte>, 2> pieces{std::as_bytes(std::span(start)),
                                                          array.bytes};
   return replace_file(path, pieces);
 }

@@ -163,6 +163,7 @@ class Forward {
       const Run& run = runs_[at];
       attention::KVCache& cache = (*run.caches)[index];
       options.rotations = &work_.rotations[at];
+      options.angles = run.sequence->options.angles;
       const auto rows_of_run = [&](const float* rows) {
         return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
                                 facts_.head_dim);

@@ -13,6 +13,36 @@ void require(bool holds, std::int64_t tokens, std::string_view what, std::int64_
               message("sequence: ", what, " must be from 0 to ", tokens, " tokens, got ", got));
 }
 
+// A first position or angles change nothing without RoPE; a scaling that reads the context would read
+// one with the first position in it.
+void check_positions_can_move(const Sequence::State& state, const SequenceOptions& options) {
+  const bool exact = options.angles == core::AngleMode::exact;
+  if (options.first_position < 0) {
+    throw Error(
+        ErrorCode::out_of_range,
+        message("sequence: first_position must not be negative, got ", options.first_position));
+  }
+  if (options.first_position == 0 && exact) return;
+  const std::string wanted = exact ? message("a first position of ", options.first_position)
+                                   : message(core::name_of(options.angles), " angles");
+  bool rotates = false;
+  for (const std::optional<encodings::RopeSpec>& rope : state.rope) {
+    if (!rope) continue;
+    rotates = true;
+    if (encodings::depends_on_context(*rope)) {
+      throw Error(ErrorCode::unsupported, message("sequence: ", wanted,
+                                                  " needs frequencies that do not depend on the "
+                                                  "context, got ",
+                                                  encodings::name_of(rope->scaling), " scaling"));
+    }
+  }
+  if (!rotates) {
+    throw Error(ErrorCode::unsupported,
+                message("sequence: ", wanted, " needs a model with RoPE, got ",
+                        state.decoder->settings.facts.model_type));
+  }
+}
+
 }  // namespace
 
 attention::KVCache make_cache(const Sequence::State& state, const GroupRotations& rotations,
@@ -25,7 +55,9 @@ attention::KVCache make_cache(const Sequence::State& state, const GroupRotations
                              .capacity = state.options.capacity,
                              .dtype = *state.options.cache,
                              .rotary = rotations.terms[state.decoder->layers[layer].group].rotation,
-                             .mode = state.options.mode});
+                             .mode = state.options.mode,
+                             .first_position = state.options.first_position,
+                             .angles = state.options.angles});
 }
 
 GroupRotations resolve_rotations(const std::vector<std::optional<encodings::RopeSpec>>& rope,
@@ -126,6 +158,7 @@ Sequence Decoder::sequence(const SequenceOptions& options) const {
     state->rope.push_back(group.rope);
     if (group.rope && options.scaling) state->rope.back()->scaling = *options.scaling;
   }
+  check_positions_can_move(*state, options);
   state->rotations = resolve_rotations(state->rope, state_->config, std::nullopt);
   state->ids.reserve(static_cast<std::size_t>(options.capacity));
   for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {

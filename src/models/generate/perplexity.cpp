@@ -15,30 +15,6 @@ namespace {
 
 using EvalClock = std::chrono::steady_clock;
 
-// Running mean and variance (Welford), in double.
-class Mean {
- public:
-  void add(double value) {
-    ++count_;
-    const double step = value - mean_;
-    mean_ += step / static_cast<double>(count_);
-    squares_ += step * (value - mean_);
-  }
-  [[nodiscard]] std::int64_t count() const { return count_; }
-  [[nodiscard]] double mean() const {
-    return count_ > 0 ? mean_ : std::numeric_limits<double>::quiet_NaN();
-  }
-  [[nodiscard]] double standard_error() const {
-    if (count_ < 2) return std::numeric_limits<double>::quiet_NaN();
-    const auto count = static_cast<double>(count_);
-    return std::sqrt(squares_ / (count - 1.0) / count);
-  }
-
- private:
-  std::int64_t count_ = 0;
-  double mean_ = 0.0, squares_ = 0.0;
-};
-
 // Inputs [begin, end) of the text; those from `scored` on predict the next token.
 struct Window {
   std::int64_t begin = 0, scored = 0, end = 0;
@@ -60,6 +36,9 @@ struct Window {
 // does not depend on it.
 [[nodiscard]] std::optional<encodings::RopeScaling> window_scaling(
     const Decoder& decoder, const PerplexityOptions& options) {
+  // The sequence refuses scalings that read the context: moved positions would change it.
+  if (options.first_position != 0 || options.angles != core::AngleMode::exact)
+    return options.scaling;
   if (options.scaling) return pinned(*options.scaling, options.context);
   std::optional<encodings::RopeScaling> own;
   bool one_kind = true, reads_context = false;
@@ -80,24 +59,30 @@ struct Window {
 
 class Scorer {
  public:
-  Scorer(Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options)
-      : decoder_(decoder),
+  Scorer(Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
+         const PerplexityState& done)
+      : done_(done),
+        decoder_(decoder),
         ids_(ids),
         options_(options),
         width_(static_cast<std::size_t>(decoder.facts().vocabulary)),
         sequence_(decoder.sequence(
             {.capacity = std::min(options.context, static_cast<std::int64_t>(ids.size())),
-             .scaling = window_scaling(decoder, options)})) {
+             .scaling = window_scaling(decoder, options),
+             .first_position = options.first_position,
+             .angles = options.angles})) {
     // Never [window, vocabulary] at once: 16 MiB of logits, or one row if that is more.
     constexpr std::size_t kLogitBytes = std::size_t{16} << 20;
     const std::size_t rows = std::max<std::size_t>(1, kLogitBytes / (width_ * sizeof(float)));
     score_chunk_ = std::min(options.chunk, static_cast<std::int64_t>(rows));
   }
 
-  // Calls `after` with the number of tokens of each piece.
+  // Calls `after` with the number of tokens of each piece, and with the last one counts the window.
   template <class After>
   void run(const Window& window, const After& after) {
     sequence_.truncate(0);
+    all_ = done_.all;
+    last_quarter_ = done_.last_quarter;
     for (std::int64_t at = window.begin; at < window.end;) {
       const bool scores = at >= window.scored;
       const std::int64_t end = scores ? std::min(at + score_chunk_, window.end)
@@ -107,12 +92,16 @@ class Scorer {
       const ForwardResult result =
           decoder_.forward({&step, 1}, {.logits = scores ? LogitsOf::every_token : LogitsOf::none});
       if (scores) score(result.logits, at, end, window);
+      if (end == window.end) {
+        ++done_.windows;
+        done_.all = all_;
+        done_.last_quarter = last_quarter_;
+      }
       after(end - at);
       at = end;
     }
   }
-
-  Mean all, last_quarter;
+  [[nodiscard]] const PerplexityState& done() const { return done_; }
 
  private:
   void score(const std::vector<float>& logits, std::int64_t at, std::int64_t end,
@@ -122,11 +111,13 @@ class Scorer {
           std::span(logits).subspan(static_cast<std::size_t>(input - at) * width_, width_);
       const auto target = static_cast<std::size_t>(ids_[static_cast<std::size_t>(input + 1)]);
       const double nats = log_sum_exp(row) - static_cast<double>(row[target]);
-      all.add(nats);
-      if (4 * (input - window.begin) >= 3 * options_.context) last_quarter.add(nats);
+      all_.add(nats);
+      if (4 * (input - window.begin) >= 3 * options_.context) last_quarter_.add(nats);
     }
   }
 
+  PerplexityState done_;            // whole windows
+  RunningMean all_, last_quarter_;  // with the pieces of the window that runs
   Decoder& decoder_;
   std::span<const std::int64_t> ids_;
   const PerplexityOptions& options_;
@@ -137,9 +128,23 @@ class Scorer {
 
 }  // namespace
 
+void RunningMean::add(double value) noexcept {
+  ++count;
+  const double step = value - mean;
+  mean += step / static_cast<double>(count);
+  squares += step * (value - mean);
+}
+
+double RunningMean::standard_error() const noexcept {
+  if (count < 2) return std::numeric_limits<double>::quiet_NaN();
+  const auto values = static_cast<double>(count);
+  return std::sqrt(squares / (values - 1.0) / values);
+}
+
 Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
                       const PerplexityOptions& options,
-                      const std::function<bool(std::int64_t done, std::int64_t all)>& progress) {
+                      const std::function<bool(std::int64_t done, std::int64_t all)>& progress,
+                      PerplexityState* state) {
   require_option(options.context >= 2, "perplexity: context must be at least 2", options.context);
   const std::int64_t stride = options.stride == 0 ? options.context / 2 : options.stride;
   require_option(stride >= 1 && stride <= options.context,
@@ -160,28 +165,52 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
   const EvalClock::time_point start = EvalClock::now();
   const std::vector<Window> windows =
       windows_of(static_cast<std::int64_t>(ids.size()) - 1, options.context, stride);
-  std::int64_t done = 0, in_all = 0;
-  for (const Window& window : windows) in_all += window.end - window.begin;
+  const PerplexityState before = state == nullptr ? PerplexityState{} : *state;
+  require_option(before.windows >= 0 && before.windows <= static_cast<std::int64_t>(windows.size()),
+                 message("perplexity: the state must have 0 to ", windows.size(), " windows"),
+                 before.windows);
+  const auto next = windows.begin() + before.windows;
+  const auto tokens_of = [](auto first, auto last) {
+    std::int64_t sum = 0;
+    for (auto window = first; window != last; ++window) sum += window->end - window->begin;
+    return sum;
+  };
+  std::int64_t done = tokens_of(windows.begin(), next);
+  const std::int64_t in_all = tokens_of(windows.begin(), windows.end());
 
-  Scorer scorer(decoder, ids, options);
-  for (const Window& window : windows) {
-    scorer.run(window, [&](std::int64_t tokens) {
+  Scorer scorer(decoder, ids, options, before);
+  const auto seconds = [&] {
+    return before.seconds + std::chrono::duration<double>(EvalClock::now() - start).count();
+  };
+  const auto tell = [&] {
+    if (progress && !progress(done, in_all))
+      refuse(ErrorCode::cancelled, message("perplexity: stopped by `progress` after ", done, " of ",
+                                           in_all, " tokens"));
+  };
+  if (done > 0) tell();
+  for (auto window = next; window != windows.end(); ++window) {
+    scorer.run(*window, [&](std::int64_t tokens) {
       done += tokens;
-      if (progress && !progress(done, in_all))
-        refuse(ErrorCode::cancelled, message("perplexity: stopped by `progress` after ", done,
-                                             " of ", in_all, " tokens"));
+      if (state != nullptr) {
+        *state = scorer.done();
+        state->seconds = seconds();
+      }
+      tell();
     });
   }
 
+  const PerplexityState& ended = scorer.done();
   Perplexity result;
   result.context = options.context;
-  result.windows = static_cast<std::int64_t>(windows.size());
-  result.scored = scorer.all.count();
-  result.nats = scorer.all.mean();
-  result.standard_error = scorer.all.standard_error();
+  result.windows = ended.windows;
+  result.scored = ended.all.count;
+  result.nats = ended.all.mean;
+  result.standard_error = ended.all.standard_error();
   result.perplexity = std::exp(result.nats);
-  result.last_quarter_nats = scorer.last_quarter.mean();
-  result.seconds = std::chrono::duration<double>(EvalClock::now() - start).count();
+  result.last_quarter_nats = ended.last_quarter.count > 0
+                                 ? ended.last_quarter.mean
+                                 : std::numeric_limits<double>::quiet_NaN();
+  result.seconds = seconds();
   return result;
 }
 

@@ -68,6 +68,8 @@ std::string audit_json(const Audit& findings, const ForeignTable& table,
                        const AuditOptions& options) {
   const TablePlaces places(findings, table);
   Json answer;
+  answer["form"] = table.form;
+  answer["differing_copies"] = table.differing_copies;
   answer["entries"] = findings.entries;
   answer["context"] = json_of(options.context);
   answer["threshold"] = json_of(options.threshold);

@@ -1,6 +1,7 @@
 // AngleMode::float32 reproduces the engines that the golden cases were taken from.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "phasor/core/rotate.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::core {
 namespace {
@@ -117,6 +119,67 @@ TEST(Float32Angles, AreOffByAHundredthOfARadianFarOut) {
   for (std::size_t i = 0; i < 64; ++i) worst = std::fmax(worst, std::fabs(cos[i] - exact_cos[i]));
   EXPECT_GT(worst, 1e-3);
   EXPECT_LT(worst, 1e-2);
+}
+
+// A float32 with its last bits removed, ties to even: arithmetic on numbers, not on their bits.
+float to_digits(float value, int digits) {
+  if (value == 0.0F) return value;
+  int exponent = 0;
+  const double fraction = std::frexp(static_cast<double>(value), &exponent);
+  return static_cast<float>(
+      std::ldexp(std::nearbyint(std::ldexp(fraction, digits)), exponent - digits));
+}
+
+TEST(RoundedAngles, AreThoseOfAPlainRounding) {
+  constexpr int kBFloat16 = 8, kFloat16 = 11;  // significant bits
+  const Frequencies frequencies = make_frequencies({64, 10000.0});
+  std::vector<float> cos(32), sin(32);
+  for (const double position : {0.0, 1.0, 77.0, 4095.0, 10007.0, 65503.0}) {
+    for (const AngleMode mode :
+         {AngleMode::bfloat16_frequencies, AngleMode::bfloat16, AngleMode::float16}) {
+      cos_sin(frequencies, {&position, 1}, cos, sin, mode);
+      for (std::size_t i = 0; i < 32; ++i) {
+        auto frequency = static_cast<float>(frequencies.values()[i]);
+        if (mode == AngleMode::bfloat16_frequencies) frequency = to_digits(frequency, kBFloat16);
+        float angle = static_cast<float>(position) * frequency;
+        if (mode == AngleMode::bfloat16) angle = to_digits(angle, kBFloat16);
+        if (mode == AngleMode::float16 && angle >= 0x1p-14F) angle = to_digits(angle, kFloat16);
+        // Subnormal halves are not needed here: no angle but 0 is below 2^-14.
+        EXPECT_EQ(cos[i], static_cast<float>(std::cos(static_cast<double>(angle))))
+            << name_of(mode) << " " << position << " " << i;
+        EXPECT_EQ(sin[i], static_cast<float>(std::sin(static_cast<double>(angle))))
+            << name_of(mode) << " " << position << " " << i;
+      }
+      const CosSinTable table =
+          CosSinTable::build(frequencies, {static_cast<std::int64_t>(position), 1}, mode);
+      EXPECT_TRUE(std::equal(cos.begin(), cos.end(),
+                             table.cos(static_cast<std::int64_t>(position)).begin()));
+      EXPECT_TRUE(table.serves(frequencies, mode));
+      EXPECT_FALSE(table.serves(frequencies, AngleMode::exact));
+    }
+  }
+}
+
+TEST(RoundedAngles, Float16EndsWhereItOverflows) {
+  const Frequencies frequencies = make_frequencies({64, 10000.0});
+  const double position = 65505.0;
+  std::vector<float> cos(32), sin(32);
+  tests::expect_error(ErrorCode::out_of_range, {"65504", "65505"}, [&] {
+    cos_sin(frequencies, {&position, 1}, cos, sin, AngleMode::float16);
+    return 0;
+  });
+  tests::expect_error(ErrorCode::out_of_range, {"65504"}, [&] {
+    return CosSinTable::build(frequencies, {65000, 1000}, AngleMode::float16);
+  });
+  cos_sin(frequencies, {&position, 1}, cos, sin, AngleMode::bfloat16);
+}
+
+TEST(RoundedAngles, Names) {
+  for (const char* name : {"exact", "float32", "bfloat16_frequencies", "bfloat16", "float16"}) {
+    ASSERT_TRUE(angle_mode_of(name)) << name;
+    EXPECT_EQ(name_of(*angle_mode_of(name)), name);
+  }
+  EXPECT_FALSE(angle_mode_of("float64"));
 }
 
 }  // namespace

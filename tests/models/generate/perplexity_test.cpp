@@ -174,6 +174,74 @@ TEST(ScalingFor, NamesAndFactors) {
   says(scaling_for("longrope", 16, 64), "lists");
 }
 
+// Stopped after any piece and continued from its state, by another decoder: the same bits.
+TEST(Perplexity, ContinuesFromItsState) {
+  const Ids ids = some_ids(70, 5);
+  const PerplexityOptions options{.context = 16, .stride = 5, .chunk = 3};
+  Decoder decoder = decoder_of("llama_gqa_llama3");
+  const Perplexity whole = perplexity(decoder, ids, options);
+  for (const std::int64_t stop : {1, 16, 17, 40, 100}) {
+    PerplexityState state;
+    std::int64_t all_tokens = 0;
+    phasor::tests::expect_error(ErrorCode::cancelled, {}, [&] {
+      return perplexity(
+          decoder, ids, options,
+          [&](std::int64_t done, std::int64_t all) {
+            all_tokens = all;
+            return done < stop;
+          },
+          &state);
+    });
+    EXPECT_EQ(state.windows, stop / 16);
+    Decoder other = decoder_of("llama_gqa_llama3");
+    std::int64_t first = 0, last = 0;
+    const Perplexity got = perplexity(
+        other, ids, options,
+        [&](std::int64_t done, std::int64_t all) {
+          EXPECT_EQ(all, all_tokens);
+          if (first == 0) first = done;
+          last = done;
+          return true;
+        },
+        &state);
+    EXPECT_EQ(first, stop < 16 ? 3 : stop / 16 * 16);
+    EXPECT_EQ(last, all_tokens);
+    EXPECT_EQ(got.nats, whole.nats);
+    EXPECT_EQ(got.standard_error, whole.standard_error);
+    EXPECT_EQ(got.last_quarter_nats, whole.last_quarter_nats);
+    EXPECT_EQ(got.windows, whole.windows);
+    EXPECT_EQ(got.scored, whole.scored);
+    EXPECT_EQ(state.windows, whole.windows);
+  }
+  PerplexityState beyond{.windows = whole.windows + 1, .all = {}, .last_quarter = {}};
+  phasor::tests::expect_error(ErrorCode::invalid_argument, {std::to_string(beyond.windows)},
+                              [&] { return perplexity(decoder, ids, options, {}, &beyond); });
+}
+
+TEST(Perplexity, OfMovedPositionsAndRoundedAngles) {
+  Decoder decoder = decoder_of("llama_gqa_llama3");
+  const Ids ids = some_ids(70, 5);
+  const auto nats = [&](std::int64_t first, core::AngleMode angles) {
+    return perplexity(decoder, ids, {.context = 16, .first_position = first, .angles = angles})
+        .nats;
+  };
+  const double plain = nats(0, core::AngleMode::exact);
+  EXPECT_NEAR(nats(16'000'000, core::AngleMode::exact), plain, 1e-6);
+  EXPECT_NEAR(nats(0, core::AngleMode::float32), plain, 1e-5);
+  EXPECT_GT(std::abs(nats(16'000'000, core::AngleMode::bfloat16) - plain), 1e-4);
+  // Whichever the scaling, given or the config's own.
+  Decoder dynamic = decoder_of("phi3_longrope_partial");
+  phasor::tests::expect_error(ErrorCode::unsupported, {"longrope"}, [&] {
+    return perplexity(dynamic, ids, {.context = 16, .first_position = 1});
+  });
+  phasor::tests::expect_error(ErrorCode::unsupported, {"dynamic"}, [&] {
+    return perplexity(decoder, ids,
+                      {.context = 16,
+                       .scaling = scaling_for("dynamic", 8, 16).value_or_throw(),
+                       .angles = core::AngleMode::float32});
+  });
+}
+
 TEST(Perplexity, Refusals) {
   Decoder decoder = decoder_of("llama_gqa_llama3");
   const Ids ids = some_ids(20, 5);

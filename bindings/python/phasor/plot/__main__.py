@@ -119,6 +119,12 @@ def _eval_table(options: argparse.Namespace) -> Figure:
     return eval_table(options.csv, trained=options.trained, tail=options.tail, title=options.title)
 
 
+def _offset_table(options: argparse.Namespace) -> Figure:
+    from . import offset_table
+
+    return offset_table(options.csv, title=options.title)
+
+
 def _lab_table(options: argparse.Namespace) -> Figure:
     from . import lab_table
 
@@ -133,9 +139,10 @@ _FIGURES: dict[str, tuple[Callable[[argparse.Namespace], Figure], str]] = {
     "float32_error": (_float32_error, "the angle error of float32 engines, by position"),
     "attention_maps": (_attention_maps, "softmax attention under each encoding"),
     "eval_table": (_eval_table, "perplexity by context and scaling, from the CSV file of `phasor eval --csv`"),
+    "offset_table": (_offset_table, "perplexity by offset and angles, from `phasor eval --offset --angles --csv`"),
     "lab_table": (_lab_table, "loss by step and encoding, from a CSV file: experiment, encoding, step, loss[, seed]"),
 }
-_FROM_CSV = ("eval_table", "lab_table")
+_FROM_CSV = ("eval_table", "offset_table", "lab_table")
 
 
 def _add_options(parser: argparse.ArgumentParser, figure: str) -> None:

@@ -17,6 +17,15 @@ from matplotlib.figure import Figure  # isort: skip
 from matplotlib.ticker import MaxNLocator  # isort: skip
 
 EVAL_COLUMNS = ("model", "scaling", "context", "nats", "standard_error", "last_quarter_nats")
+OFFSET_COLUMNS = ("model", "scaling", "context", "nats", "offset", "angles")
+# In the order of their errors.
+ANGLES = {
+    "exact": "exact",
+    "float32": "float32",
+    "bfloat16_frequencies": "float32, frequencies in bfloat16",
+    "float16": "angles in float16",
+    "bfloat16": "angles in bfloat16",
+}
 LAB_COLUMNS = ("experiment", "encoding", "step", "loss")
 LAB_OPTIONAL = ("seed",)
 
@@ -65,6 +74,13 @@ def _number(row: Row, column: str, line: int, where: str) -> float:
 Points = list[tuple[float, float, float, float]]  # context, perplexity, least and most within a standard error
 
 
+def _eval_label(row: Row) -> str:
+    """As `phasor eval` names a row; files without offsets and angles have none."""
+    angles, offset = row.get("angles", "exact"), row.get("offset", "0")
+    moved = (angles if angles != "exact" else "", f"offset {offset}" if offset != "0" else "")
+    return ", ".join(part for part in (row["scaling"], *moved) if part)
+
+
 def _eval_lines(rows: Sequence[Row], *, tail: bool) -> dict[str, Points]:
     lines: dict[str, Points] = {}
     for line, row in enumerate(rows, start=1):
@@ -77,7 +93,7 @@ def _eval_lines(rows: Sequence[Row], *, tail: bool) -> dict[str, Points]:
             math.exp(nats - error),
             math.exp(nats + error),
         )
-        lines.setdefault(row["scaling"], []).append(point)
+        lines.setdefault(_eval_label(row), []).append(point)
     return {name: sorted(points) for name, points in lines.items()}
 
 
@@ -144,6 +160,53 @@ def eval_table(
     axes.set_title(title or f"Perplexity by context and RoPE scaling\n{rows[-1]['model']}")
     with_grid(axes)
     axes.legend(title="scaling")
+    return figure
+
+
+@styled
+def offset_table(csv_file: str | os.PathLike[str], *, title: str | None = None) -> Figure:
+    """How far perplexity moves with the offset of the positions, one line per kind of angles, one panel per context.
+
+    The file is that of `phasor eval --offset 0,10000,... --angles exact,float32,... --csv`, of one scaling. Drawn is
+    |perplexity / perplexity of exact angles at offset 0 - 1|, which RoPE says is 0; below 1e-7 as 1e-7. Reads the
+    columns model, scaling, context, nats, offset and angles.
+    """
+    where = "offset_table"
+    rows = _rows(csv_file, OFFSET_COLUMNS, where)
+    scalings = sorted({row["scaling"] for row in rows})
+    if len(scalings) > 1:
+        raise Error(f"{where}: rows must be of one scaling, got {', '.join(scalings)}")
+    nats: dict[float, dict[str, dict[float, float]]] = {}
+    for line, row in enumerate(rows, start=1):
+        if row["angles"] not in ANGLES:
+            raise Error(f"{where}: angles of row {line} must be one of {', '.join(ANGLES)}, got {row['angles']}")
+        points = nats.setdefault(_number(row, "context", line, where), {}).setdefault(row["angles"], {})
+        points[_number(row, "offset", line, where)] = _number(row, "nats", line, where)
+    offsets = sorted({offset for kinds in nats.values() for points in kinds.values() for offset in points})
+    title = title or f"Perplexity when every position moves\n{rows[-1]['model']}"
+    figure = new_figure(max(8.0, 5.5 * len(nats)), 5, title)
+    panels = figure.subplots(1, len(nats), squeeze=False, sharey=True)
+    for axes, (context, kinds) in zip(panels.flat, sorted(nats.items())):
+        if 0.0 not in kinds.get("exact", {}):
+            raise Error(f"{where}: context {context:.0f} needs a row of exact angles at offset 0")
+        start = kinds["exact"][0.0]
+        for order, (name, label) in enumerate(ANGLES.items()):
+            if name not in kinds:
+                continue
+            places = sorted(kinds[name])
+            moved = [max(1e-7, abs(math.expm1(kinds[name][offset] - start))) for offset in places]
+            # By rank: 0 has no place on a logarithmic axis.
+            ranks = [offsets.index(offset) for offset in places]
+            axes.plot(ranks, moved, color=PALETTE[order], marker=MARKERS[order], linestyle=DASHES[order], label=label)
+        axes.set_yscale("log")
+        ticks_at(axes.xaxis, range(len(offsets)), lambda rank, _tick: f"{offsets[int(rank)]:,.0f}")
+        axes.tick_params(axis="x", rotation=30)
+        axes.set_title(f"context {context:,.0f}")
+        axes.set_xlabel("offset, positions")
+        with_grid(axes)
+    panels[0, 0].set_ylabel("relative change of perplexity")
+    handles = {text: handle for axes in panels.flat for handle, text in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     return figure
 
 

@@ -25,6 +25,28 @@ struct PerplexityOptions {
   std::int64_t max_tokens = 0;                                   // of the text; 0: all
   std::optional<encodings::RopeScaling> scaling = std::nullopt;  // nullopt: the config's own
   std::int64_t chunk = 512;  // tokens that run at once; fewer if logits would exceed 16 MiB
+  // As in SequenceOptions; the first token of every window has this position.
+  std::int64_t first_position = 0;
+  core::AngleMode angles = core::AngleMode::exact;
+};
+
+// Running mean and variance (Welford), in double.
+struct RunningMean {
+  std::int64_t count = 0;
+  double mean = 0.0;
+  double squares = 0.0;  // sum of squared differences from the mean
+
+  void add(double value) noexcept;
+  [[nodiscard]] double standard_error() const noexcept;  // NaN for fewer than two values
+  bool operator==(const RunningMean&) const = default;
+};
+
+// The windows that are done. A call that continues from it ends with the same bits as one that was not
+// interrupted, its seconds aside.
+struct PerplexityState {
+  std::int64_t windows = 0;
+  RunningMean all, last_quarter;
+  double seconds = 0.0;
 };
 
 struct Perplexity {
@@ -37,13 +59,18 @@ struct Perplexity {
   double seconds = 0.0;
 };
 
-// Calls `progress` with tokens done and tokens in all; false stops with Error(cancelled).
+// Calls `progress` with tokens done and tokens in all, those of earlier calls included; false stops
+// with Error(cancelled).
 //
+// state    of the same text and options, to continue from; updated after each window, before
+//          `progress` is called, so that it is whole whenever the call stops. Null: from the start
 // throws   Error(invalid_argument): a context below 2, fewer than 2 tokens, a stride outside
-//          [1, context]; as Decoder::forward
+//          [1, context], a state of more windows than there are; as Decoder::sequence and
+//          Decoder::forward
 [[nodiscard]] Perplexity perplexity(
     Decoder& decoder, std::span<const std::int64_t> ids, const PerplexityOptions& options,
-    const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {});
+    const std::function<bool(std::int64_t done, std::int64_t all)>& progress = {},
+    PerplexityState* state = nullptr);
 
 // The scaling of a name for a model trained to `trained` tokens and run with `context`: "none" keeps the
 // config's own; linear, ntk (base * factor^(dim / (dim - 2))), dynamic and yarn get the factor

@@ -1,0 +1,152 @@
+#include "phasor/porting/internal/runs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
+#include "porting/number_text.hpp"
+#include "porting/runs/names.hpp"
+
+namespace phasor::porting {
+namespace {
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+// Whether a relation is a cause of its own, and not what any earlier difference may lead to.
+bool is_structural(RunRelation relation) {
+  return relation != RunRelation::equal && relation != RunRelation::part &&
+         relation != RunRelation::other;
+}
+
+// What a diagnosis found, in one line.
+std::string rotation_text(const Diagnosis& found) {
+  if (found.answer == Answer::none) return message("no rotation: ", found.reason);
+  std::string text = message(found.layout.value_or("unknown layout"), ", rotary_dim ",
+                             found.rotary_dim ? message(*found.rotary_dim) : "unknown", ", base ",
+                             found.base ? digits(*found.base) : "unknown", ", scaling ",
+                             found.scaling ? found.scaling->type : "unknown");
+  if (found.offset) text += message(", first position ", *found.offset);
+  if (found.amplitude && std::abs(*found.amplitude - 1.0) > 1e-3)
+    text += message(", amplitude ", digits(*found.amplitude));
+  if (found.inverse.value_or(false)) text += ", inverse";
+  return text;
+}
+
+class RunComparison {
+ public:
+  explicit RunComparison(const RunsInput& input) : input_(input) {}
+
+  [[nodiscard]] RunsReport compare() {
+    const MatchedNames matched = match_names(input_.a, input_.b, input_.order);
+    for (const std::size_t i : matched.only_a) report_.only_a.push_back(input_.a[i].name);
+    for (const std::size_t i : matched.only_b) report_.only_b.push_back(input_.b[i].name);
+    if (matched.pairs.empty()) refuse_unmatched();
+    pairs_ = matched.pairs;
+    double largest = 0.0;  // of the tensors so far
+    for (const auto& [i, j] : pairs_) {
+      RunPart part{input_.a[i].name, input_.b[j].name,
+                   compare_run_tensors(input_.a[i].read(), input_.b[j].read())};
+      judge(part, largest);
+      largest = std::max(largest, part.difference.difference);
+      report_.parts.push_back(std::move(part));
+    }
+    if (report_.first) explain_rotation();
+    return std::move(report_);
+  }
+
+ private:
+  [[noreturn]] void refuse_unmatched() const {
+    const auto shown = [](const std::vector<std::string>& names) {
+      return names.empty() ? std::string("(nothing)") : names.front();
+    };
+    refuse(message("no tensor of A has the name of one of B: ", report_.only_a.size(),
+                   " in A, such as ", shown(report_.only_a), ", ", report_.only_b.size(),
+                   " in B, such as ", shown(report_.only_b)));
+  }
+
+  // Growth within bounds is rounding, until the runs have parted.
+  void judge(RunPart& part, double largest) {
+    RunDifference& difference = part.difference;
+    const std::size_t index = report_.parts.size();
+    if (!report_.first) {
+      const double grown = std::min(kRunGrowth * largest, kRunGrowthInAll * difference.tolerance);
+      if (difference.difference <= std::max(difference.tolerance, grown)) {
+        difference.relation = RunRelation::equal;
+        difference.text.clear();
+      } else {
+        report_.first = index;
+      }
+      return;
+    }
+    ++report_.later;
+    if (difference.relation == RunRelation::equal) return;
+    ++report_.later_differing;
+    const RunRelation first = report_.parts[*report_.first].difference.relation;
+    const bool is_jump =
+        (is_structural(difference.relation) && difference.relation != first) ||
+        (std::isfinite(difference.difference) && difference.difference > kRunGrowthInAll * largest);
+    if (is_jump && !report_.next_jump) report_.next_jump = index;
+  }
+
+  // The tensor that was rotated to the one at `index`, which must be equal in both runs.
+  [[nodiscard]] std::size_t before(std::size_t index) const {
+    const std::optional<RotationRole> role = role_of(report_.parts[index].name);
+    if (!role || role->stage == RotationStage::before) return kNone;
+    for (std::size_t i = 0; i < report_.parts.size(); ++i) {
+      if (i == index) continue;
+      const std::optional<RotationRole> other = role_of(report_.parts[i].name);
+      if (!other || other->group != role->group) continue;
+      const bool is_before =
+          other->stage == RotationStage::before ||
+          (other->stage == RotationStage::unknown && role->stage == RotationStage::after);
+      if (is_before && report_.parts[i].difference.relation == RunRelation::equal) return i;
+    }
+    return kNone;
+  }
+
+  void explain_rotation() {
+    const std::size_t at = *report_.first, from = before(at);
+    if (from == kNone) return;
+    report_.rotated_from = report_.parts[from].name;
+    const std::optional<std::int64_t> layer = layer_of(report_.parts[at].name);
+    const std::optional<encodings::RopeSpec> spec = input_.spec ? input_.spec(layer) : std::nullopt;
+    report_.rotation_a = rotation(input_.a[pairs_[from].first], input_.a[pairs_[at].first], spec);
+    report_.rotation_b = rotation(input_.b[pairs_[from].second], input_.b[pairs_[at].second], spec);
+  }
+
+  [[nodiscard]] std::optional<RunRotation> rotation(
+      const RunTensor& from, const RunTensor& to,
+      const std::optional<encodings::RopeSpec>& spec) const {
+    const io::NpyArray x = from.read(), y = to.read();
+    if (x.shape != y.shape) return std::nullopt;
+    RunRotation made;
+    try {
+      made.found = diagnose({&x, &y, nullptr, {}});
+      made.text = rotation_text(made.found);
+      if (!spec) return made;
+      const std::optional<std::int64_t> context =
+          input_.context ? input_.context : context_of_tokens(made.found, *spec, x.shape);
+      made.differences = compare_with_config(made.found, *spec, context);
+    } catch (const Error&) {
+      return std::nullopt;  // shapes that are no heads: the relation is all there is
+    }
+    if (made.differences->empty()) made.text = "as the config says: " + made.text;
+    for (const ConfigDifference& difference : *made.differences) {
+      made.text = &difference == &made.differences->front() ? difference.text
+                                                            : made.text + "; " + difference.text;
+    }
+    return made;
+  }
+
+  const RunsInput& input_;
+  std::vector<std::pair<std::size_t, std::size_t>> pairs_;
+  RunsReport report_;
+};
+
+}  // namespace
+
+RunsReport compare_runs(const RunsInput& input) { return RunComparison(input).compare(); }
+
+}  // namespace phasor::porting

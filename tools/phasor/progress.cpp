@@ -1,0 +1,73 @@
+#include "progress.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "output.hpp"
+#include "text_lines.hpp"
+
+namespace phasor::tools {
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};
+constexpr std::size_t kBarWidth = 24;
+
+// A line that is longer than the terminal cannot be cleared.
+std::size_t terminal_width() noexcept {
+  struct winsize size = {};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return kPageWidth;
+  return size.ws_col - 1;
+}
+
+}  // namespace
+
+Progress::~Progress() {
+  if (drawn_) erase_line();
+}
+
+void Progress::begin(std::string_view label, double done_before) {
+  clear();
+  label_ = label;
+  done_before_ = done_before;
+  start_ = Clock::now();
+}
+
+void Progress::move(double done, double all, std::string_view detail) {
+  const Clock::time_point now = Clock::now();
+  if (!can_redraw() || (drawn_ && done < all && now - last_ < kRedraw)) return;
+  last_ = now;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double made = done - done_before_;
+  const double share = all > 0.0 ? std::clamp(done / all, 0.0, 1.0) : 1.0;
+  const auto filled = static_cast<std::size_t>(share * kBarWidth);
+  std::string line =
+      fmt::format("{}{}[{}{}] {:3.0f} %, {} left{}{}", label_, label_.empty() ? "" : ": ",
+                  std::string(filled, '#'), std::string(kBarWidth - filled, '.'), 100.0 * share,
+                  made > 0.0 ? duration_text(seconds / made * (all - done)) : "?",
+                  detail.empty() ? "" : ", ", detail);
+  std::size_t width = terminal_width();
+  if (line.size() > width) {
+    while (width > 0 && (static_cast<unsigned char>(line[width]) & 0xc0U) == 0x80U) --width;
+    line.resize(width);  // whole characters
+  }
+  erase_line();
+  print_err("{}", line);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void Progress::clear() {
+  if (drawn_) erase_line();
+  drawn_ = false;
+}
+
+void Progress::end(std::string_view outcome) {
+  clear();
+  print_err("{}: {}\n", label_, outcome);
+}
+
+}  // namespace phasor::tools
