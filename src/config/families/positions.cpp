@@ -111,11 +111,12 @@ constexpr auto kPositionRows = std::to_array<PositionRow>({
     {"altclip_vision_model blip_2_vision_model blip_vision_model chinese_clip_vision_model "
      "clip_vision_model clipseg_vision_model dinov2 dinov2_with_registers dpt flava_image_model "
      "git_vision_model idefics_vision instructblip_vision_model instructblipvideo_vision_model "
-     "internvl_vision kosmos_2_vision_model metaclip_2_vision_model owlv2_vision_model "
+     "internvl_vision kosmos_2_vision_model metaclip_2_vision_model mgp-str owlv2_vision_model "
      "owlvit_vision_model qianfan_ocr_vision timesformer tipsv2_vision_model vit vit_mae vit_msn "
      "vilt xclip_vision_model",
      patch_table(1)},
     {"deit", patch_table(2)},
+    {"siglip2_vision_model", {.length_key = "num_patches", .length = 256}},
     // Boxes of words on a page.
     {"layoutlm layoutlmv2 layoutlmv3 layoutxlm lilt",
      {.kind = boxes, .length_key = "max_2d_position_embeddings", .length = 1024}},
