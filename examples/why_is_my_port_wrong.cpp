@@ -1,5 +1,5 @@
-// A port that rotates the wrong pairs with the wrong base. diagnose() finds both from the numbers
-// before and after the rotation, and compares them with the config.
+// A port that rotates the wrong pairs with the wrong base. check_config() finds both from the
+// numbers before and after the rotation.
 #include <cstdio>
 #include <random>
 #include <string_view>
@@ -34,8 +34,7 @@ int main() {
   phasor::porting::DiagnoseInput input;
   input.before = &before;
   input.after = &after;
-  const phasor::porting::Diagnosis found = phasor::porting::diagnose(input);
-  const auto differences = phasor::porting::compare_with_config(found, asked);
-  for (const auto& difference : differences) std::printf("%s\n", difference.text.c_str());
-  return differences.empty() ? 1 : 0;
+  const phasor::porting::ConfigCheck check = phasor::porting::check_config(input, asked);
+  std::printf("%s\n", check.text.c_str());
+  return check.agrees ? 1 : 0;
 }

@@ -227,15 +227,15 @@ phasor_status phasor_diagnose_json(const phasor_heads* before, const phasor_head
     }
     std::optional<encodings::RopeSpec> spec;
     if (config != nullptr) spec = layer_spec(config->config.meaning, layer, kWhere);
-    std::optional<std::int64_t> length = to_context(context, kWhere);
-    const porting::Diagnosis found = porting::diagnose(
-        {&first, &second, places ? &*places : nullptr, {"batch", "tokens", "heads", "dim"}});
-    std::optional<std::vector<porting::ConfigDifference>> differences;
-    if (spec) {
-      if (!length) length = porting::context_of_tokens(found, *spec, first.shape);
-      differences = porting::compare_with_config(found, *spec, length);
-    }
-    hand_over(porting::diagnose_json(found, differences ? &*differences : nullptr), out);
+    const porting::DiagnoseInput input{
+        &first, &second, places ? &*places : nullptr, {"batch", "tokens", "heads", "dim"}};
+    if (!spec) return hand_over(porting::diagnose_json(porting::diagnose(input)), out);
+    const porting::ConfigDiagnosis both =
+        porting::diagnose(input, *spec,
+                          {.context = to_context(context, kWhere),
+                           .heads = config->config.meaning.heads,
+                           .key_heads = config->config.meaning.key_heads});
+    hand_over(porting::diagnose_json(both.found, &both.check), out);
   });
 }
 

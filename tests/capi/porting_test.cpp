@@ -147,17 +147,17 @@ TEST_F(CapiPorting, DiagnosesStridedTensors) {
             }),
             porting::diagnose_json(found));
   // Unknown positions are searched for; with a config the result is that they agree.
-  const porting::Diagnosis searched = porting::diagnose({&first, &second, nullptr, axes});
   const encodings::RopeSpec spec{
       .head_dim = kDim, .rotary_dim = kDim, .layout = core::PairLayout::half};
-  const auto differences = porting::compare_with_config(searched, spec);
-  EXPECT_TRUE(differences.empty());
+  const porting::ConfigDiagnosis searched =
+      porting::diagnose({&first, &second, nullptr, axes}, spec);
+  EXPECT_TRUE(searched.check.agrees);
   const Config config = parse(R"({"head_dim": 64, "layout": "half"})");
   EXPECT_EQ(text_of([&](phasor_text** out) {
               return phasor_diagnose_json(&before.c, &after.c, nullptr, config.get(), nullptr, 0,
                                           out);
             }),
-            porting::diagnose_json(searched, &differences));
+            porting::diagnose_json(searched.found, &searched.check));
 
   // The same tensors, heads before tokens in memory.
   std::vector<float> moved[2];

@@ -14,6 +14,7 @@
 #include "diagnose_runs.hpp"
 #include "diagnose_weights.hpp"
 #include "output.hpp"
+#include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
@@ -25,7 +26,7 @@ namespace {
 
 struct DiagnoseOptions {
   SpecOptions spec;
-  std::string before, after, positions, weights;
+  std::string before, after, positions, weights, role;
   std::vector<std::string> axes;
   bool runs = false, json = false;
 };
@@ -89,17 +90,27 @@ void print_rotation(const porting::Diagnosis& found) {
   }
 }
 
-void print_text(const porting::Diagnosis& found,
-                const std::optional<std::vector<porting::ConfigDifference>>& differences) {
-  if (differences) {
-    if (differences->empty()) print_out("the rotation is the config's\n");
-    for (const porting::ConfigDifference& difference : *differences) {
-      print_out("DIFFERS: {}\n", difference.text);
-    }
+void print_verdict(const porting::ConfigCheck& check) {
+  if (check.agrees) {
+    print_out("as the config says\n");
+    return;
+  }
+  print_out("DIFFERS: {}\n", check.text);
+  for (const porting::FoundCause& other : check.alternatives)
+    print_out("or:      {}\n", other.text);
+  for (const porting::ConfigDifference& difference : check.differences) {
+    if (difference.text != check.text) print_out("         {}\n", difference.text);
+  }
+}
+
+void print_text(const porting::Diagnosis& found, const porting::ConfigCheck* check) {
+  if (check != nullptr) {
+    print_verdict(*check);
     print_out("\n");
   }
   if (found.answer == porting::Answer::none) {
-    print_out("no rotary embedding: {}\n", found.reason);
+    // A named cause says more than "no rotary embedding".
+    if (check == nullptr || !check->cause) print_out("no rotary embedding: {}\n", found.reason);
   } else {
     print_rotation(found);
   }
@@ -107,7 +118,7 @@ void print_text(const porting::Diagnosis& found,
     print_out("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
               *found.residual, found.rounding_floor);
   }
-  if (found.runner_up) {
+  if (found.runner_up && check == nullptr) {
     print_out("{}{} leaves {:.3g}\n",
               found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
               found.runner_up->what, found.runner_up->residual);
@@ -119,19 +130,6 @@ void print_text(const porting::Diagnosis& found,
     print_out("or           {}\n", reading.text);
   }
   for (const std::string& note : found.notes) print_out("note         {}\n", note);
-}
-
-std::optional<std::int64_t> context_for(const porting::Diagnosis& found,
-                                        const encodings::RopeSpec& spec,
-                                        const DiagnoseOptions& options,
-                                        const std::vector<std::int64_t>& shape) {
-  if (options.spec.context) return options.spec.context;
-  const std::optional<std::int64_t> context = porting::context_of_tokens(found, spec, shape);
-  if (context) {
-    print_err("phasor diagnose: using context {} (the last position + 1); set it with --context\n",
-              *context);
-  }
-  return context;
 }
 
 int run_diagnose(const DiagnoseOptions& options) {
@@ -161,22 +159,28 @@ int run_diagnose(const DiagnoseOptions& options) {
     }
     positions = as_array(given);
   }
-  std::optional<encodings::RopeSpec> spec;
-  if (!options.spec.config.empty()) spec = read_spec(options.spec);
-
-  const porting::Diagnosis found =
-      porting::diagnose({&before, &after, positions ? &*positions : nullptr, options.axes});
-  std::optional<std::vector<porting::ConfigDifference>> differences;
-  if (spec) {
-    differences = porting::compare_with_config(found, *spec,
-                                               context_for(found, *spec, options, before.shape));
+  const porting::DiagnoseInput input{&before, &after, positions ? &*positions : nullptr,
+                                     options.axes};
+  porting::Diagnosis found;
+  std::optional<porting::ConfigCheck> check;
+  if (options.spec.config.empty()) {
+    found = porting::diagnose(input);
+  } else {
+    const config::ModelConfig model = config::read_config(options.spec.config).value_or_throw();
+    porting::CheckOptions how{options.spec.context, model.heads, model.key_heads, std::nullopt};
+    if (!options.role.empty()) {
+      how.role = options.role == "query" ? core::Role::query : core::Role::key;
+    }
+    porting::ConfigDiagnosis both = porting::diagnose(input, read_spec(options.spec), how);
+    found = std::move(both.found);
+    check = std::move(both.check);
   }
   if (options.json) {
-    print_out("{}\n", porting::diagnose_json(found, differences ? &*differences : nullptr));
+    print_out("{}\n", porting::diagnose_json(found, check ? &*check : nullptr));
   } else {
-    print_text(found, differences);
+    print_text(found, check ? &*check : nullptr);
   }
-  return differences && !differences->empty() ? exit_code::difference : exit_code::done;
+  return check && !check->agrees ? exit_code::difference : exit_code::done;
 }
 
 }  // namespace
@@ -193,6 +197,8 @@ void add_diagnose(CommandLine& line) {
             "name of each axis, such as batch,tokens,heads,dim (default: inferred)")
       .separated_by(',');
   add_spec_options(verb, options->spec, ConfigFlag::optional);
+  verb.flag("--role", &options->role, "query or key, for xPos (default: either)")
+      .one_of({"query", "key"});
   verb.flag(
       "--weights", &options->weights,
       "a checkpoint: infer from its q and k weights whether its layout is interleaved or half");

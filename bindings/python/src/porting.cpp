@@ -118,14 +118,15 @@ using Context = std::optional<std::int64_t>;
   std::string page;
   without_gil([&] {
     const io::NpyArray from = copy_of(first), to = copy_of(second);
-    const porting::Diagnosis found = porting::diagnose(
-        {&from, &to, places ? &*places : nullptr, axes.value_or(std::vector<std::string>())});
-    std::optional<std::vector<porting::ConfigDifference>> differences;
-    if (spec != nullptr) {
-      if (!context) context = porting::context_of_tokens(found, spec->value, from.shape);
-      differences = porting::compare_with_config(found, spec->value, context);
+    const porting::DiagnoseInput input{&from, &to, places ? &*places : nullptr,
+                                       axes.value_or(std::vector<std::string>())};
+    if (spec == nullptr) {
+      page = porting::diagnose_json(porting::diagnose(input));
+      return;
     }
-    page = porting::diagnose_json(found, differences ? &*differences : nullptr);
+    const porting::ConfigDiagnosis both =
+        porting::diagnose(input, spec->value, {.context = context});
+    page = porting::diagnose_json(both.found, &both.check);
   });
   return from_json(page);
 }

@@ -29,6 +29,8 @@ inline constexpr double kRotatedResidual = 0.05;
 // the given ones do not fit.
 inline constexpr std::int64_t kLowestOffset = 2048;
 inline constexpr std::int64_t kHighestOffset = std::int64_t{1} << 20;
+// With a config, offsets are searched up to here.
+inline constexpr std::int64_t kFarthestOffset = std::int64_t{1} << 22;
 
 struct DiagnoseInput {
   // The same shape: [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads,
@@ -118,6 +120,20 @@ struct Diagnosis {
 // cost     a few passes over the tensors; a search of at most 2^20 offsets
 [[nodiscard]] PHASOR_API Diagnosis diagnose(const DiagnoseInput& input);
 
+// Applies a config to `before` and compares the result with `after`.
+
+// The bound of |after - config| for one feature of a pair (a, b) with the factors c and s:
+//   kRotationRoundings u (|a c| + |b s|) + kCosSinFloat32 |(a, b)| + kFloat32Angle |angle| |(a, b)|
+// u is the rounding of the tensors' type: 2^-8 for bfloat16, 2^-11 for float16, 2^-24 otherwise.
+//
+// Input, table entry, product and sum rounded to the tensors' type.
+inline constexpr double kRotationRoundings = 4.0;
+// cos and sin of fast float32 libraries, absolute.
+inline constexpr double kCosSinFloat32 = 0x1p-22;
+// Float32 frequencies and angles of ordinary engines: six roundings, relative to the angle. A frequency
+// that float32 holds exactly has none.
+inline constexpr double kFloat32Angle = 6.0 * 0x1p-24;
+
 // A field in which the rotation differs from the config.
 struct ConfigDifference {
   std::string field;  // "layout", "rotary_dim", "base", "frequencies", "amplitude", ...
@@ -125,22 +141,69 @@ struct ConfigDifference {
   std::string text;  // one sentence
 };
 
-// Empty when the data were rotated as `spec` specifies. Fields that the data do not determine are
-// not compared. `context` as for encodings::resolve_frequencies().
+struct CheckOptions {
+  // As for encodings::resolve_frequencies(); none: the largest position + 1.
+  std::optional<std::int64_t> context = std::nullopt;
+  // Of the model: they tell heads from tokens.
+  std::optional<std::int64_t> heads = std::nullopt, key_heads = std::nullopt;
+  // Queries and keys differ under xPos only; none: either is accepted.
+  std::optional<core::Role> role = std::nullopt;
+};
+
+// A mistake that explains the data.
+struct FoundCause {
+  std::string id;    // "cos_and_sin_swapped", ...: stable, for programs; audit has the same
+  std::string text;  // one sentence
+  double residual = 0.0;
+  std::vector<ConfigDifference> fields;  // the parameters that differ, if any
+};
+
+struct ConfigCheck {
+  bool agrees = false;
+  std::string text;  // the verdict, one sentence
+  // The cause of the difference; none when it is not known.
+  std::optional<FoundCause> cause;
+  std::vector<FoundCause> alternatives;  // the data cannot tell them from the cause
+  std::vector<ConfigDifference> differences;
+
+  std::string layout;
+  std::vector<std::string> axes;  // names, dim last
+  std::string positions;          // "given" or "contiguous"
+  std::optional<std::int64_t> offset;
+  std::optional<std::int64_t> context;  // that the frequencies were resolved at
+  core::Role role = core::Role::query;
+  std::string angles;     // "exact", or "float32" when the data show it
+  double residual = 0.0;  // root mean square of (after - explanation) divided by that of after
+  std::vector<std::string> notes;
+};
+
+// Whether `after` is what `spec` makes of `before`, within the bound above on every feature; if not,
+// which mistake it is. Positions that are not given ascend by one from any offset, the same for every
+// batch row.
 //
-// throws   Error as resolve_frequencies(); Error(unsupported) for specs with several position rows
-[[nodiscard]] PHASOR_API std::vector<ConfigDifference> compare_with_config(
-    const Diagnosis& found, const encodings::RopeSpec& spec,
-    std::optional<std::int64_t> context = std::nullopt);
+// shape    positions also [axes, tokens] or [axes, batch, tokens], for specs with several rows of
+//          positions (M-RoPE, images)
+// throws   Error as diagnose() and resolve_frequencies()
+// cost     each known mistake is applied to a sample of the vectors, those that fit to all
+[[nodiscard]] PHASOR_API ConfigCheck check_config(const DiagnoseInput& input,
+                                                  const encodings::RopeSpec& spec,
+                                                  const CheckOptions& options = {});
 
-// The default context to compare at: the last position + 1 if the spec's frequencies depend on the
-// context and the positions increase by one, else none. `shape` is that of the tensors.
-[[nodiscard]] PHASOR_API std::optional<std::int64_t> context_of_tokens(
-    const Diagnosis& found, const encodings::RopeSpec& spec, std::span<const std::int64_t> shape);
+// Both: the rotation in the data, and whether it is the config's. If it is, `found` has the config's
+// numbers also where the data alone do not determine them.
+struct ConfigDiagnosis {
+  Diagnosis found;
+  ConfigCheck check;
+};
+[[nodiscard]] PHASOR_API ConfigDiagnosis diagnose(const DiagnoseInput& input,
+                                                  const encodings::RopeSpec& spec,
+                                                  const CheckOptions& options = {});
 
-// One JSON object. Fields that the data do not determine are null and listed in "undetermined".
-[[nodiscard]] PHASOR_API std::string diagnose_json(
-    const Diagnosis& found, const std::vector<ConfigDifference>* differences = nullptr);
+// One JSON object. Fields that the data do not determine are null and listed in "undetermined". With a
+// check also "verdict" ("as_config" or "differs"), "cause", "alternatives", "agrees_with_config" and
+// "differences".
+[[nodiscard]] PHASOR_API std::string diagnose_json(const Diagnosis& found,
+                                                   const ConfigCheck* check = nullptr);
 
 // Infers the pair layout of q and k projections from the weights alone.
 

@@ -35,28 +35,6 @@ std::string plain_name(const std::string& name) {
   return name;
 }
 
-std::vector<std::string> named_axes(const std::vector<std::string>& given, std::size_t rank) {
-  std::vector<std::string> names;
-  for (const std::string& name : given) names.push_back(plain_name(name));
-  const auto times = [&](const char* name) { return std::count(names.begin(), names.end(), name); };
-  const auto known = times("batch") + times("tokens") + times("heads") + times("dim");
-  const bool fits = names.size() == rank && names.back() == "dim" && times("tokens") == 1 &&
-                    times("batch") <= 1 && times("heads") <= 1 && times("dim") == 1 &&
-                    known == static_cast<std::ptrdiff_t>(rank);
-  if (!fits) {
-    std::string text;
-    for (const std::string& name : given) text += (text.empty() ? "" : ",") + name;
-    refuse(
-        ErrorCode::invalid_argument,
-        message(
-            "diagnose: axes must be ", rank,
-            " different names of batch, tokens, heads and dim, with tokens and with dim last, got ",
-            text));
-  }
-  names.pop_back();
-  return names;
-}
-
 // The axis along which the rotation varies most, among those that the positions match.
 std::size_t token_axis(const Vectors& vectors, const std::vector<double>& coherence,
                        const io::NpyArray* positions) {
@@ -86,6 +64,28 @@ std::size_t token_axis(const Vectors& vectors, const std::vector<double>& cohere
 }
 
 }  // namespace
+
+std::vector<std::string> named_axes(const std::vector<std::string>& given, std::size_t rank) {
+  std::vector<std::string> names;
+  for (const std::string& name : given) names.push_back(plain_name(name));
+  const auto times = [&](const char* name) { return std::count(names.begin(), names.end(), name); };
+  const auto known = times("batch") + times("tokens") + times("heads") + times("dim");
+  const bool fits = names.size() == rank && names.back() == "dim" && times("tokens") == 1 &&
+                    times("batch") <= 1 && times("heads") <= 1 && times("dim") == 1 &&
+                    known == static_cast<std::ptrdiff_t>(rank);
+  if (!fits) {
+    std::string text;
+    for (const std::string& name : given) text += (text.empty() ? "" : ",") + name;
+    refuse(
+        ErrorCode::invalid_argument,
+        message(
+            "diagnose: axes must be ", rank,
+            " different names of batch, tokens, heads and dim, with tokens and with dim last, got ",
+            text));
+  }
+  names.pop_back();
+  return names;
+}
 
 std::vector<double> coherence_by_axis(const Vectors& vectors, const Window& window) {
   const std::vector<std::int64_t> strides = strides_of(vectors.shape);

@@ -28,6 +28,24 @@ Json scaling_json(const FoundScaling& scaling) {
   return object;
 }
 
+Json differences_json(const std::vector<ConfigDifference>& differences) {
+  Json array = Json::array();
+  for (const ConfigDifference& difference : differences) {
+    array.push_back({{"field", difference.field},
+                     {"asked", difference.asked},
+                     {"found", difference.found},
+                     {"text", difference.text}});
+  }
+  return array;
+}
+
+Json found_cause_json(const FoundCause& cause) {
+  return {{"id", cause.id},
+          {"text", cause.text},
+          {"residual", json_of(cause.residual)},
+          {"fields", differences_json(cause.fields)}};
+}
+
 void add_rotation(const Diagnosis& found, Json& answer) {
   answer["layout"] = json_of(found.layout);
   answer["head_dim"] = found.head_dim;
@@ -51,9 +69,20 @@ void add_rotation(const Diagnosis& found, Json& answer) {
 
 }  // namespace
 
-std::string diagnose_json(const Diagnosis& found,
-                          const std::vector<ConfigDifference>* differences) {
+std::string diagnose_json(const Diagnosis& found, const ConfigCheck* check) {
   Json answer;
+  if (check != nullptr) {
+    answer["verdict"] = check->agrees ? "as_config" : "differs";
+    answer["verdict_text"] = check->text;
+    answer["cause"] = check->cause ? found_cause_json(*check->cause) : Json(nullptr);
+    answer["alternatives"] = Json::array();
+    for (const FoundCause& other : check->alternatives) {
+      answer["alternatives"].push_back(found_cause_json(other));
+    }
+    answer["agrees_with_config"] = check->agrees;
+    answer["differences"] = differences_json(check->differences);
+    answer["context"] = json_of(check->context);
+  }
   answer["answer"] = found.answer == Answer::rope ? "rope" : "none";
   if (found.answer == Answer::rope) {
     add_rotation(found, answer);
@@ -83,16 +112,6 @@ std::string diagnose_json(const Diagnosis& found,
   for (const auto& [field, reason] : found.undetermined) answer["undetermined"][field] = reason;
   answer["axes"] = found.axes;
   answer["notes"] = found.notes;
-  if (differences != nullptr) {
-    answer["agrees_with_config"] = differences->empty();
-    answer["differences"] = Json::array();
-    for (const ConfigDifference& difference : *differences) {
-      answer["differences"].push_back({{"field", difference.field},
-                                       {"asked", difference.asked},
-                                       {"found", difference.found},
-                                       {"text", difference.text}});
-    }
-  }
   return answer.dump();
 }
 

@@ -27,6 +27,7 @@ struct Vectors {
   core::DType stored = core::DType::f32;     // of `after`
   core::DType precision = core::DType::f32;  // the narrowest type that holds every value of it
   std::vector<std::uint8_t> usable;          // 0: not finite before the rotation, ignored
+  double unit = 0x1p-24;  // of one rounding of the engine: of `precision`, at least float32's
 };
 [[nodiscard]] Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes);
 // The largest relative error of one rounding: 2^-24 for f32.
@@ -34,6 +35,8 @@ struct Vectors {
 // A sentence about the first value that is not finite although the vector before was; none if there
 // is none.
 [[nodiscard]] std::optional<std::string> not_finite(const Vectors& vectors);
+// Marks vectors with a value that is not finite as not usable, with a note that says which tokens.
+void leave_out_not_finite(Vectors& vectors, std::vector<std::string>& notes);
 // Per feature: whether `after` differs from `before` by more than one rounding.
 [[nodiscard]] std::vector<std::uint8_t> changed_features(const Vectors& vectors);
 
@@ -71,6 +74,11 @@ struct Axes {
   std::int64_t tokens = 1, batch = 1;
   std::vector<std::int64_t> token_of, batch_of;  // per vector
 };
+// The names of the leading axes, in one spelling; `rank` counts dim too.
+//
+// throws   Error(invalid_argument) when they are not batch, tokens, heads and dim
+[[nodiscard]] std::vector<std::string> named_axes(const std::vector<std::string>& given,
+                                                  std::size_t rank);
 // For each leading axis: 1 when all vectors along it are rotated by the same angles.
 [[nodiscard]] std::vector<double> coherence_by_axis(const Vectors& vectors, const Window& window);
 // throws   Error(shape_mismatch) when no axis matches the positions or the names

@@ -95,6 +95,7 @@ Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes
     notes.push_back(message("every value of after fits ", type_name(vectors.precision),
                             ", stored as ", type_name(vectors.stored)));
   }
+  vectors.unit = std::max(unit_of(vectors.precision), unit_of(core::DType::f32));
   vectors.usable.resize(static_cast<std::size_t>(vectors.count), 1);
   std::int64_t left_out = 0;
   for (std::int64_t v = 0; v < vectors.count; ++v) {
@@ -130,6 +131,34 @@ std::optional<std::string> not_finite(const Vectors& vectors) {
   return message("after has ", bad,
                  " values that are not finite although before is finite, the first at element ",
                  first, ": a rotation of finite vectors is finite");
+}
+
+void leave_out_not_finite(Vectors& vectors, std::vector<std::string>& notes) {
+  std::vector<std::int64_t> bad;
+  for (std::int64_t v = 0; v < vectors.count; ++v) {
+    core::throw_if_cancelled();
+    if (vectors.usable[static_cast<std::size_t>(v)] == 0) continue;
+    const double* const y = vectors.after.data() + v * vectors.dim;
+    if (std::all_of(y, y + vectors.dim, [](double value) { return std::isfinite(value); }))
+      continue;
+    vectors.usable[static_cast<std::size_t>(v)] = 0;
+    bad.push_back(v);
+  }
+  if (bad.empty()) return;
+  std::string places;
+  constexpr std::size_t kShown = 6;
+  for (std::size_t k = 0; k < std::min(bad.size(), kShown); ++k) {
+    std::int64_t left = bad[k];
+    std::vector<std::int64_t> index(vectors.shape.size());
+    for (std::size_t axis = index.size(); axis-- > 0;) {
+      index[axis] = left % vectors.shape[axis];
+      left /= vectors.shape[axis];
+    }
+    places += (k == 0 ? "" : ", ") + core::shape_text(index);
+  }
+  notes.push_back(message(bad.size(), " of ", vectors.count,
+                          " vectors of after hold values that are not finite and are ignored: at ",
+                          places, bad.size() > kShown ? ", ..." : ""));
 }
 
 std::vector<std::uint8_t> changed_features(const Vectors& vectors) {

@@ -17,11 +17,9 @@ Json part_json(const RunPart& part) {
 Json rotation_json(const std::optional<RunRotation>& rotation) {
   if (!rotation) return nullptr;
   return {{"text", rotation->text},
-          {"as_the_config_says",
-           rotation->differences ? Json(rotation->differences->empty()) : Json(nullptr)},
-          {"diagnosis",
-           Json::parse(diagnose_json(rotation->found,
-                                     rotation->differences ? &*rotation->differences : nullptr))}};
+          {"as_the_config_says", rotation->check ? Json(rotation->check->agrees) : Json(nullptr)},
+          {"diagnosis", Json::parse(diagnose_json(rotation->found,
+                                                  rotation->check ? &*rotation->check : nullptr))}};
 }
 
 Json index_json(const RunsReport& report, const std::optional<std::size_t>& index) {

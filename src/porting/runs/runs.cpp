@@ -123,20 +123,19 @@ class RunComparison {
     if (x.shape != y.shape) return std::nullopt;
     RunRotation made;
     try {
-      made.found = diagnose({&x, &y, nullptr, {}});
-      made.text = rotation_text(made.found);
-      if (!spec) return made;
-      const std::optional<std::int64_t> context =
-          input_.context ? input_.context : context_of_tokens(made.found, *spec, x.shape);
-      made.differences = compare_with_config(made.found, *spec, context);
+      const DiagnoseInput pair{&x, &y, nullptr, {}};
+      if (spec) {
+        ConfigDiagnosis both = diagnose(pair, *spec, {.context = input_.context});
+        made.found = std::move(both.found);
+        made.check = std::move(both.check);
+      } else {
+        made.found = diagnose(pair);
+      }
     } catch (const Error&) {
       return std::nullopt;  // shapes that are no heads: the relation is all there is
     }
-    if (made.differences->empty()) made.text = "as the config says: " + made.text;
-    for (const ConfigDifference& difference : *made.differences) {
-      made.text = &difference == &made.differences->front() ? difference.text
-                                                            : made.text + "; " + difference.text;
-    }
+    made.text = made.check && !made.check->agrees ? made.check->text : rotation_text(made.found);
+    if (made.check && made.check->agrees) made.text = "as the config says: " + made.text;
     return made;
   }
 

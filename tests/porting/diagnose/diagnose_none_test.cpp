@@ -335,12 +335,13 @@ TEST(DiagnoseRefuses, WrongInput) {
 TEST(DiagnoseConfig, NamesTheFieldThatDiffers) {
   Recipe recipe;
   recipe.layout = "interleaved";
-  const Diagnosis found = make(recipe).diagnose(range(0, recipe.tokens));
-  EXPECT_TRUE(compare_with_config(found, spec_of(recipe)).empty());
+  const Sample sample = make(recipe);
+  const io::NpyArray positions = range(0, recipe.tokens);
+  EXPECT_TRUE(sample.check(spec_of(recipe), positions).agrees);
 
   const auto fields = [&](const RopeSpec& spec) {
     std::vector<std::string> names;
-    for (const ConfigDifference& difference : compare_with_config(found, spec)) {
+    for (const ConfigDifference& difference : sample.check(spec, positions).differences) {
       names.push_back(difference.field);
     }
     return names;
@@ -348,17 +349,19 @@ TEST(DiagnoseConfig, NamesTheFieldThatDiffers) {
   RopeSpec spec = spec_of(recipe);
   spec.base = 500000.0;
   spec.layout = core::PairLayout::half;
-  EXPECT_EQ(fields(spec), (std::vector<std::string>{"layout", "base", "frequencies"}));
+  EXPECT_EQ(fields(spec), (std::vector<std::string>{"layout", "base"}));
   spec = spec_of(recipe);
   spec.scaling = yarn(4.0, 4096);
-  const std::vector<ConfigDifference> dropped = compare_with_config(found, spec);
-  ASSERT_EQ(dropped.size(), 3U);
-  EXPECT_EQ(dropped[0].field, "scaling");
-  EXPECT_EQ(dropped[2].field, "amplitude");
-  EXPECT_NE(dropped[2].text.find("1.13863"), std::string::npos);
+  const ConfigCheck dropped = sample.check(spec, positions);
+  ASSERT_TRUE(dropped.cause);
+  EXPECT_EQ(dropped.cause->id, "scaling_ignored");
+  EXPECT_EQ(fields(spec), (std::vector<std::string>{"scaling"}));
   spec = spec_of(recipe);
   spec.rotary_dim = 32;
   EXPECT_EQ(fields(spec), (std::vector<std::string>{"rotary_dim"}));
+  spec = spec_of(recipe);
+  spec.head_dim = spec.rotary_dim = 32;
+  EXPECT_EQ(fields(spec), (std::vector<std::string>{"head_dim"}));
 }
 
 }  // namespace

@@ -97,6 +97,12 @@ struct Sample {
     const io::NpyArray x = array_of(dtype, shape, before), y = array_of(dtype, shape, after);
     return porting::diagnose({&x, &y, positions ? &*positions : nullptr, std::move(axes)});
   }
+
+  [[nodiscard]] ConfigCheck check(
+      const RopeSpec& spec, const std::optional<io::NpyArray>& positions = std::nullopt) const {
+    const io::NpyArray x = array_of(dtype, shape, before), y = array_of(dtype, shape, after);
+    return check_config({&x, &y, positions ? &*positions : nullptr, {}}, spec);
+  }
 };
 
 inline std::vector<double> random_values(std::size_t count, unsigned seed, io::NpyType type) {

@@ -286,11 +286,11 @@ TEST(Runs, TheWrongRotationIsNamed) {
     ASSERT_TRUE(report.first.has_value());
     EXPECT_TRUE(report.parts[*report.first].name.ends_with("_after"));
     ASSERT_TRUE(report.rotation_a && report.rotation_b);
-    ASSERT_TRUE(report.rotation_a->differences && report.rotation_b->differences);
-    EXPECT_EQ(report.rotation_a->differences->empty(), !a_is_wrong);
-    EXPECT_EQ(report.rotation_b->differences->empty(), a_is_wrong);
+    ASSERT_TRUE(report.rotation_a->check && report.rotation_b->check);
+    EXPECT_EQ(report.rotation_a->check->agrees, !a_is_wrong);
+    EXPECT_EQ(report.rotation_b->check->agrees, a_is_wrong);
     const auto& differences =
-        a_is_wrong ? *report.rotation_a->differences : *report.rotation_b->differences;
+        (a_is_wrong ? report.rotation_a : report.rotation_b)->check->differences;
     EXPECT_TRUE(std::any_of(differences.begin(), differences.end(),
                             [](const ConfigDifference& d) { return d.field == "layout"; }));
   }

@@ -73,8 +73,8 @@ struct RunDifference {
 // What a run did between q (or k) before and after the rotation.
 struct RunRotation {
   Diagnosis found;
-  std::optional<std::vector<ConfigDifference>> differences;  // with a config; empty: as it says
-  std::string text;                                          // one line
+  std::optional<ConfigCheck> check;  // with a config
+  std::string text;                  // one line
 };
 
 struct RunPart {
