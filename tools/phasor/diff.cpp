@@ -171,9 +171,11 @@ void print_config_diff(const porting::ConfigDiff& diff, const std::vector<std::s
   if (!diff.facts.empty()) print_out("\nmodel\n");
   print_config_facts(diff.facts);
   for (const porting::ConfigGroupDiff& group : diff.groups) {
-    const std::string& type = group.first_type == group.second_type
-                                  ? group.first_type
-                                  : fmt::format("{} -> {}", group.first_type, group.second_type);
+    const std::string& type =
+        group.first_type == group.second_type
+            ? group.first_type
+            : fmt::format("{} -> {}", group.first_type.empty() ? "all layers" : group.first_type,
+                          group.second_type.empty() ? "all layers" : group.second_type);
     print_out("\n{}\n", layers_text(group.layers, type));
     print_config_facts(group.facts);
     if (!group.rotation || !group.rotation->first_difference) continue;

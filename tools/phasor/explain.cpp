@@ -33,7 +33,7 @@ void print_fact(std::string_view what, std::string_view value, const config::Lay
                 std::string_view source_of) {
   const auto found = std::find_if(group.sources.begin(), group.sources.end(),
                                   [&](const auto& source) { return source.what == source_of; });
-  const std::string lead = fmt::format("  {:<15}", what);
+  const std::string lead = fmt::format("  {:<15}", what) + (what.size() < 15 ? "" : " ");
   if (found == group.sources.end()) {
     print_out("{}", in_lines(lead, value));
     return;
@@ -41,8 +41,10 @@ void print_fact(std::string_view what, std::string_view value, const config::Lay
   constexpr std::size_t kValueWidth = 28;
   const bool fits = value.size() <= kValueWidth;
   if (!fits) print_out("{}", in_lines(lead, value));
+  const std::size_t left =
+      lead.size() > 17 ? kValueWidth - std::min(kValueWidth, lead.size() - 17) : kValueWidth;
   print_out("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", fits ? lead : "", fits ? value : "",
-                                       kValueWidth),
+                                       fits ? left : kValueWidth),
                            found->key));
 }
 

@@ -68,6 +68,8 @@ constexpr auto kKnownNames =
                                      "emb_layer_norm_before",
                                      "eoi_token_index",
                                      "esmfold_config",
+                                     "expert_layer_offset",
+                                     "expert_layer_period",
                                      "feed_forward_proj",
                                      "ff_factor",
                                      "ffn_config",

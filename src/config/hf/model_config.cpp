@@ -395,9 +395,12 @@ void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
 
 ModelConfig read_model_config(const ObjectReader& top) {
   ModelConfig config = read_any_model(top);
+  // A part has said which of its keys are not known.
+  if (!config.part.empty()) return config;
   config.unknown_keys = config.unread_keys;
-  std::erase_if(config.unknown_keys,
-                [](const std::string& key) { return is_known_elsewhere(key); });
+  std::erase_if(config.unknown_keys, [&](const std::string& key) {
+    return top.value(key).is_null() || is_known_elsewhere(key);
+  });
   return config;
 }
 

@@ -268,6 +268,10 @@ void stretch_long_factors(encodings::LongRopeScaling& longrope, const RopeSpec& 
       refuse(ErrorCode::unsupported,
              "requires more than one pair: the exponent is dim / (dim - 2)");
     rope.base *= std::pow(plan.factor, dim / (dim - 2.0));
+    // The amplitude follows the length of the config.
+    if (auto* longrope = std::get_if<encodings::LongRopeScaling>(&rope.scaling))
+      longrope->factor =
+          static_cast<double>(plan.to) / static_cast<double>(longrope->original_length);
   } else if (name != type) {
     refuse(ErrorCode::unsupported,
            message("the weights were trained with ", type, ", and a config has one rope_type"));

@@ -151,8 +151,8 @@ TEST(Diff, Refusals) {
   expect(options, {"engines", "got 1"});
   options.between = {"hf", "hf"};
   expect(options, {"\"hf\"", "twice"});
-  options.between = {"hf", "sglang"};
-  expect(options, {"\"sglang\"", "llama.cpp", "candle"});
+  options.between = {"hf", "tgi"};
+  expect(options, {"\"tgi\"", "sglang", "llama.cpp", "candle"});
   options = {};
   options.context = 0;
   expect(options, {"context", "2^40", "got 0"});

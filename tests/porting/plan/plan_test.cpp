@@ -178,7 +178,7 @@ TEST(Plan, AnExtendedConfigIsTrainedAtItsPublishedLength) {
   EXPECT_TRUE(method_of(made, "ntk").problem.empty());
   tests::expect_error(ErrorCode::invalid_argument, {"131072"}, try_plan(config, 65536));
   // LongRoPE: only the slow pairs are divided further.
-  json phi = llama(131072);
+  json phi = llama(131072, 5e5);
   phi["original_max_position_embeddings"] = 4096;
   phi["rope_scaling"] = {{"type", "longrope"},
                          {"short_factor", std::vector<double>(64, 1.0)},
@@ -228,7 +228,7 @@ TEST(Plan, EverySnippetParsesToTheSameFrequencies) {
   for (const fs::path& path : golden_config_files()) {
     SCOPED_TRACE(path.string());
     const ReadableConfig config = read_readable_config(path).value_or_throw();
-    const Result<Plan> result = plan(config, {std::int64_t{1} << 20, std::nullopt, ""});
+    const Result<Plan> result = plan(config, {std::int64_t{1} << 22, std::nullopt, ""});
     if (!result) {
       // Images have no longer context; of layers with several bases, one must be chosen.
       const std::string name = path.string();
