@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
+#include "rope_flags.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -22,6 +24,7 @@ constexpr std::size_t kFactWidth = 60;
 
 struct DiffFlags {
   std::vector<std::string> configs;
+  RopeFlags rope;
   porting::DiffOptions options;
   bool json = false, list = false;
 };
@@ -161,8 +164,8 @@ void print_config_facts(const std::vector<porting::ConfigFact>& facts) {
 }
 
 void print_config_diff(const porting::ConfigDiff& diff, const std::vector<std::string>& names) {
-  print_out("A  {} ({})\nB  {} ({})\n", names[0],
-            diff.first_type.empty() ? "plain spec" : diff.first_type, names[1],
+  print_out("A  {} ({})\nB  {} ({})\n", config_name(names[0]),
+            diff.first_type.empty() ? "plain spec" : diff.first_type, config_name(names[1]),
             diff.second_type.empty() ? "plain spec" : diff.second_type);
   if (diff.agree) {
     print_out("the same positions in every layer\n");
@@ -192,10 +195,8 @@ void print_config_diff(const porting::ConfigDiff& diff, const std::vector<std::s
 }
 
 int compare_configs(const DiffFlags& flags) {
-  const porting::ReadableConfig first =
-      porting::read_readable_config(flags.configs[0]).value_or_throw();
-  const porting::ReadableConfig second =
-      porting::read_readable_config(flags.configs[1]).value_or_throw();
+  const porting::ReadableConfig first = read_readable(flags.configs[0]);
+  const porting::ReadableConfig second = read_readable(flags.configs[1]);
   const porting::ConfigDiff diff =
       porting::diff_configs(first, second, flags.options).value_or_throw();
   if (flags.json) {
@@ -215,14 +216,16 @@ int run_diff(const DiffFlags& flags) {
     }
     return exit_code::done;
   }
-  if (flags.configs.empty()) refuse("--config or --list is required");
+  if (flags.configs.empty() && !flags.rope.given())
+    refuse("--config, --head-dim or --list is required");
   if (flags.configs.size() > 2)
     refuse(fmt::format("--config takes one or two configs, got {}", flags.configs.size()));
   if (flags.configs.size() == 2) return compare_configs(flags);
   if (flags.options.between.size() == 1)
     refuse("--between needs at least two engines, got " + flags.options.between.front());
+  const std::string given = flags.configs.empty() ? std::string() : flags.configs[0];
   const porting::ReadableConfig config =
-      porting::read_readable_config(flags.configs[0]).value_or_throw();
+      read_readable(config_or_flags(given, flags.rope, "--config"));
   const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
   if (flags.json) {
     print_out("{}\n", porting::diff_json(report));
@@ -237,13 +240,16 @@ int run_diff(const DiffFlags& flags) {
 void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
   Verb& verb = line.verb("diff", "compare how engines read one config, or two configs");
-  verb.flag(
-      "--config", &flags->configs,
-      "config.json (old or new form), a plain spec, a GGUF file, or a directory; given twice, "
-      "the two are compared instead of engines");
-  verb.flag("--between", &flags->options.between,
-            "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
-      .separated_by(',');
+  verb.flag("--config", &flags->configs,
+            std::string(kConfigHelp) + "; given twice, the two are compared instead of engines")
+      .value("CONFIG")
+      .read_by(config_path);
+  add_rope_flags(verb, flags->rope, "--config");
+  Flag& between = verb.flag("--between", &flags->options.between,
+                            "engines to compare (default hf,vllm,llama.cpp; see --list)")
+                      .separated_by(',');
+  for (const porting::Dialect& dialect : porting::dialects())
+    between.choices.emplace_back(dialect.name);
   verb.flag("--context", &flags->options.context,
             "sequence length in tokens (default: max_position_embeddings)")
       .at_least(1);
@@ -252,7 +258,8 @@ void add_diff(CommandLine& line) {
   verb.flag("--shifts", &flags->options.shifts,
             "how many times cached keys were shifted (default 0)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type (default: every layer with rotation)");
+            "layer index or layer type (default: every layer with rotation)")
+      .free_text();
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.flag("--list", &flags->list, "print the known rules of each engine");
   verb.footer =

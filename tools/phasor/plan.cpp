@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "rope_flags.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
 
@@ -24,6 +26,7 @@ namespace {
 
 struct PlanFlags {
   std::string config, csv, method;
+  RopeFlags rope;
   porting::PlanOptions options;
   bool json = false;
 };
@@ -169,20 +172,19 @@ void print_plan(const porting::Plan& plan, const std::string& only) {
 }
 
 void check_method(const porting::Plan& plan, const std::string& name) {
-  std::vector<std::string_view> names;
   for (const porting::PlanMethod& method : plan.methods) {
-    names.push_back(method.name);
     if (method.name != name) continue;
     if (!method.problem.empty())
       refuse(fmt::format("--method {} does not apply: {}", name, method.problem));
     return;
   }
-  refuse(fmt::format("--method must be one of {}, got '{}'", fmt::join(names, ", "), name));
+  refuse(fmt::format("--method {} does not apply: the config {}", name,
+                     plan.extended ? "is already extended" : "has no scaling"));
 }
 
 int run_plan(const PlanFlags& flags) {
   const porting::ReadableConfig config =
-      porting::read_readable_config(flags.config).value_or_throw();
+      read_readable(config_or_flags(flags.config, flags.rope, "--config"));
   porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
   if (!flags.method.empty()) check_method(plan, flags.method);
   if (!flags.csv.empty()) write_text(flags.csv, porting::plan_csv(plan));
@@ -202,16 +204,15 @@ int run_plan(const PlanFlags& flags) {
 void add_plan(CommandLine& line) {
   auto flags = std::make_shared<PlanFlags>();
   Verb& verb = line.verb("plan", "compare scaling methods for a longer context");
-  verb.flag("--config", &flags->config,
-            "config.json (old or new form), a plain spec, a GGUF file, or a directory")
-      .required();
+  verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
+  add_rope_flags(verb, flags->rope, "--config");
   verb.flag("--to", &flags->options.to, "the context length to extend to").required();
   verb.flag("--trained", &flags->options.trained, "the trained length (default: from the config)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type, if layers differ (default: full_attention)");
-  verb.flag("--method", &flags->method,
-            "show this method in detail, not the recommended one: none, present, linear, ntk, "
-            "dynamic, yarn, llama3 or longrope");
+            "layer index or layer type, if layers differ (default: full_attention)")
+      .free_text();
+  verb.flag("--method", &flags->method, "show this method in detail, not the recommended one")
+      .one_of({"none", "present", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"});
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
