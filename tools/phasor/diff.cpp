@@ -241,7 +241,7 @@ void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
   Verb& verb = line.verb("diff", "compare how engines read one config, or two configs");
   verb.flag("--config", &flags->configs,
-            std::string(kConfigHelp) + "; given twice, the two are compared instead of engines")
+            fmt::format("{}; given twice, the two are compared instead of engines", kConfigHelp))
       .value("CONFIG")
       .read_by(config_path);
   add_rope_flags(verb, flags->rope, "--config");
