@@ -82,8 +82,11 @@ class UnrotatedReader {
       const auto own = find_integer(top_, {"num_key_value_heads"});
       config_.key_heads = own ? own->value : heads->value;
     }
+    // Some write 0 for a width that follows from others.
+    const bool stated = !top_.value("head_dim").is_number() || top_.integer("head_dim") != 0;
     const std::optional<FoundInteger> head_dim =
-        find_integer(top_, {"head_dim", "d_kv", "d_head", "attention_head_size"});
+        stated ? find_integer(top_, {"head_dim", "d_kv", "d_head", "attention_head_size"})
+               : std::nullopt;
     const std::optional<FoundInteger> width = find_width(top_);
     if (head_dim) {
       config_.head_dim = head_dim->value;
