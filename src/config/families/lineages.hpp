@@ -95,7 +95,15 @@ inline constexpr TensorNames kGgufNames = {
     .expert_gate = "blk.{}.ffn_gate_exps",
     .expert_up = "blk.{}.ffn_up_exps",
     .expert_down = "blk.{}.ffn_down_exps",
+    .positions = "position_embd",
+    .embedding_norm = "token_embd_norm",
 };
 inline constexpr TensorNames kGgufFusedGateNames = with_gate(kGgufNames, "blk.{}.ffn_up");
+
+// For a family whose files have the architecture of another row.
+constexpr DecoderPart without_gguf(DecoderPart part) {
+  part.gguf_names = nullptr;
+  return part;
+}
 
 }  // namespace phasor::config
