@@ -364,8 +364,10 @@ class MistakeList {
             "the exponents divide by the rotated width instead of head_dim", 1.0 / share);
     }
     power("exponent_sign", "the exponent has the wrong sign: frequencies grow with the pair", -1.0);
-    power("exponent_quartered", "the exponent is a quarter of 2i/dim", 0.25);
-    power("exponent_fourfold", "the exponent is four times 2i/dim", 4.0);
+    power("exponent_quartered",
+          message("the exponents divide by ", 4.0 * dim, " instead of dim = ", dim), 0.25);
+    power("exponent_fourfold",
+          message("the exponents divide by ", dim / 4.0, " instead of dim = ", dim), 4.0);
     const double step = std::pow(spec_.base, -2.0 / dim);
     each("exponent_one_based", "the index of the pairs starts at 1: exponents 2(i+1)/dim",
          [&](std::size_t, double exact) { return exact * step; });

@@ -74,6 +74,10 @@ PairFactors factors(Form form, const CosSin& at_a, const CosSin& at_b) {
       return {ca - sa, 0.0, 0.0, cb + sb, 2.0 * da, 2.0 * db, 2.0};
     case Form::own_half_other:
       return {ca + sa, 0.0, 0.0, cb - sb, 2.0 * da, 2.0 * db, 2.0};
+    case Form::first_only:
+      return {ca, -sa, 0.0, 1.0, da, db, 0.0};
+    case Form::second_only:
+      return {1.0, 0.0, sb, cb, da, db, 0.0};
   }
   return {};
 }

@@ -67,6 +67,8 @@ enum class Form : std::uint8_t {
   partner_order,    // (a, b) written as (b', a'): b c + a s, a c - b s
   own_half,         // a c - a s, b c + b s: rotate_half does not swap the halves
   own_half_other,   // a c + a s, b c - b s
+  first_only,       // a c - b s, b
+  second_only,      // a, b c + a s
 };
 
 // Types that an engine rounds to between position and table entry.

@@ -66,7 +66,7 @@ struct MeasuredFrequencies {
 [[nodiscard]] std::optional<MeasuredFrequencies> measured_frequencies(const Data& data,
                                                                       const Model& model);
 
-// ---- candidates (forms.cpp, search.cpp) ----------------------------------------------------------
+// ---- candidates (forms.cpp, axes.cpp, lists.cpp, fitted.cpp, places.cpp) ----------------------------------------------------------
 
 struct Candidate {
   std::string id, text;
