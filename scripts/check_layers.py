@@ -113,8 +113,8 @@ class Layers:
                     problems.append(f"{where}: only {only} may include this header, got <{target}>")
                 elif in_kernels and target not in self.kernels["allowed"]:
                     problems.append(f"{where}: a kernel must include no standard template, got <{target}>")
-                elif source == ("top", "phasor.h") and target not in ("stdint.h", "stddef.h"):
-                    problems.append(f"{where}: phasor.h must include stdint.h, stddef.h and phasor/export.h only, "
+                elif source in (("top", "phasor.h"), ("room", "c")) and target not in ("stdint.h", "stddef.h"):
+                    problems.append(f"{where}: the C API must include stdint.h, stddef.h and phasor/export.h only, "
                                     f"got <{target}>")
                 continue
             if in_kernels and not self.is_kernel(found):

@@ -50,8 +50,9 @@ Result<ModelConfig> parse_config(std::string_view text, std::string_view name) {
 
 Result<ModelConfig> read_config(const std::filesystem::path& path) {
   std::error_code ignored;
-  const std::filesystem::path file =
-      std::filesystem::is_directory(path, ignored) ? io::as_folder(path) / "config.json" : path;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  const std::filesystem::path folder = is_folder ? io::as_folder(path) : std::filesystem::path();
+  const std::filesystem::path file = is_folder ? folder / "config.json" : path;
   if (io::looks_like_gguf(file)) {
     const Result<io::GgufFile> gguf = io::GgufFile::open(file);
     if (!gguf) return gguf.error();
@@ -60,9 +61,9 @@ Result<ModelConfig> read_config(const std::filesystem::path& path) {
   const Result<std::string> text = io::read_text(file);
   if (!text) return text.error();
   Result<ModelConfig> parsed = parse_config(*text, file.string());
-  if (!parsed || file == path) return parsed;
+  if (!parsed || !is_folder) return parsed;
   ModelConfig config = std::move(parsed).value();
-  if (const Result<Done> applied = apply_layout_sidecar(path, config); !applied) {
+  if (const Result<Done> applied = apply_layout_sidecar(folder, config); !applied) {
     return applied.error();
   }
   return config;

@@ -93,7 +93,8 @@ FieldValue read_value(const ObjectReader& reader, std::string_view key, FieldTyp
   if (!word) return {};
   const std::optional<std::size_t> choice = encodings::choice_of(choices, *word);
   if (!choice)
-    reader.refuse(key, message("must be ", core::list_text(choices), ", got \"", *word, "\""));
+    reader.refuse(key, message("must be ", core::list_text(choices), ", got \"", *word, "\"",
+                               core::did_you_mean(*word, choices)));
   return choices[*choice];
 }
 

@@ -86,6 +86,39 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& given) {
 }
 
 const config::ModelConfig& Checkpoint::config() const noexcept { return state_->config; }
+
+void Checkpoint::change_rope(const RopeChange& change) {
+  if (!change.base && !change.scaling) return;
+  const encodings::RopeSpec* before = nullptr;
+  for (const config::LayerGroup& group : state_->config.groups) {
+    if (!group.rope) continue;
+    if (before == nullptr) before = &*group.rope;
+    if (!(*group.rope == *before)) {
+      refuse(ErrorCode::unsupported,
+             message(state_->name, ": layers of this model rotate differently (bases ",
+                     before->base, " and ", group.rope->base,
+                     "), so one base or scaling for all of them would not fit"));
+    }
+  }
+  if (before == nullptr)
+    refuse(ErrorCode::unsupported, message(state_->name, ": no layer of this model rotates"));
+  if (!before->frequencies.empty() || !before->frequency_factors.empty()) {
+    refuse(ErrorCode::unsupported,
+           message(state_->name, ": the file lists ",
+                   before->frequencies.empty() ? "factors of its frequencies" : "its frequencies",
+                   ", which a base or a scaling would not replace"));
+  }
+  encodings::RopeSpec changed = *before;
+  if (change.base) changed.base = *change.base;
+  if (change.scaling) changed.scaling = *change.scaling;
+  encodings::validate(changed);
+  config::ModelConfig config = state_->config;
+  for (config::LayerGroup& group : config.groups) {
+    if (group.rope) group.rope = changed;
+  }
+  state_->config = std::move(config);
+}
+
 const std::string& Checkpoint::config_json() const noexcept { return state_->config_json; }
 const std::string& Checkpoint::name() const noexcept { return state_->name; }
 const io::GgufFile* Checkpoint::gguf() const noexcept {

@@ -70,6 +70,15 @@ TEST(CapiOutOfMemory, LeavesOutAsItWas) {
       phasor_linear_state_destroy);
 }
 
+// libstdc++ 12 crashes when the memory for a name runs out that is appended to a path with '/' at its end.
+TEST(CapiOutOfMemory, ReadsAFolderWhoseNameEndsWithASlash) {
+  EXPECT_EQ(phasor_rope_create(nullptr, 0, nullptr), PHASOR_INVALID_ARGUMENT);
+  const std::string folder = std::string(PHASOR_GOLDEN_DIR) + "/models/llama_gqa_llama3/model/";
+  expect_out_untouched<phasor_config>(
+      "config", [&](phasor_config** out) { return phasor_config_read(folder.c_str(), out); },
+      phasor_config_destroy);
+}
+
 // The header promises it; the last attempt of each call has no failed allocation and must still succeed.
 TEST(CapiOutOfMemory, LeavesCachesAndStatesAsTheyWere) {
   EXPECT_EQ(phasor_rope_create(nullptr, 0, nullptr), PHASOR_INVALID_ARGUMENT);

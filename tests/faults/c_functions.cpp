@@ -66,7 +66,8 @@ int check_names() {
   }
   called() = nullptr;
   int missing = 0;
-  const std::string header = contents_of(PHASOR_TEST_HEADER);
+  std::string header;
+  for (const auto& file : contents_below(PHASOR_TEST_HEADERS)) header += file.second;
   constexpr std::string_view kMark = "\nPHASOR_API ";
   for (std::size_t at = header.find(kMark); at != std::string::npos;
        at = header.find(kMark, at + 1)) {

@@ -48,6 +48,9 @@ const std::vector<Case> kCases = {
     {{"demo"}, Density::sparse, Compare::code},
     {{"freqs", "--config", "IN/spec.json", "--json"}},
     {{"freqs", "--config", "IN/yarn.json", "-o", "OUT/F.npy"}},
+    {{"freqs", "--head-dim", "16", "--scaling",
+      "yarn:factor=4,original_max_position_embeddings=8k"}},
+    {{"freqs", "--config", R"({"head_dim": 8})", "--base", "500", "--json"}},
     {{"table", "--config", "IN/spec.json", "--positions", "0:16", "-o", "OUT/T.npy"}},
     {{"rotate", "--config", "IN/spec.json", "-i", "IN/X.npy", "-o", "OUT/Y.npy", "--json"}},
     {{"rotate", "--config", "IN/spec.json", "-i", "IN/large.npy", "-o", "OUT/Y.npy", "--threads",
@@ -67,6 +70,7 @@ const std::vector<Case> kCases = {
       "-v", "IN/Q.npy", "-o", "OUT/O.npy", "--kind", "linear"}},
     {{"explain", "IN/yarn.json"}},
     {{"explain", "IN/tiny.gguf", "--json"}},
+    {{"explain", "org/absent"}},
     {{"audit", "IN/T.npy", "--config", "IN/spec.json", "--csv", "OUT/errors.csv"}},
     {{"diagnose", "GOLDEN/diagnose/diag_interleaved_inverse_offset/before.npy",
       "GOLDEN/diagnose/diag_interleaved_inverse_offset/after.npy"}},
@@ -103,6 +107,8 @@ const std::vector<Case> kCases = {
       kModel + "padded_attention_mask.npy", "--tokens", "4", "--temperature", "0.7", "--json"},
      Density::dense,
      Compare::code},  // it prints times
+    {{"run", kModel + "model", "--ids", kModel + "input_ids.npy", "--tokens", "2", "--rope-base",
+      "500", "--rope-scaling", "linear:factor=2"}},
     {{"tokenize", "IN/words/", "--text", "the quick foxes", "--json"}},
     {{"tokenize", "IN/bytes", "--text", "abba", "-o", "OUT/ids.npy"}},
     {{"tokenize", "IN/unigram", "--text", "hello world", "--pieces"}},
@@ -113,9 +119,16 @@ const std::vector<Case> kCases = {
     {{"inspect", "ARRAYS/views.pt", "--json"}},
     {{"conform", "GOLDEN/worked_example", "--json", "OUT/verdicts.json"}},
     {{"conform", "GOLDEN/encodings", "--filter", "*alibi*"}},
+    {{"conform", "--json", "GOLDEN/worked_example"}},
     {{"bench", "--quick", "--rounds", "1", "--only", "rotate/half/f32/t4096", "--json"},
      Density::sparse,
      Compare::code},
+    {{"help", "rotate"}},
+    {{"completion", "bash"}},
+    {{"completion", "zsh"}},
+    {{"completion", "fish"}},
+    {{"man"}},
+    {{"man", "-o", "OUT/man"}},
 };
 
 class Sweeping {

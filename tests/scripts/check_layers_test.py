@@ -19,8 +19,8 @@ class CheckLayers(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         for path in ["include/phasor/core/a.hpp", "include/phasor/io/a.hpp", "include/phasor/encodings/a.hpp",
-                     "include/phasor/config/a.hpp", "include/phasor/phasor.h", "include/phasor/export.h",
-                     "src/core/private.hpp", "src/core/kernels/k.hpp", "tests/core/helper.hpp", "tests/support/helper.hpp",
+                     "include/phasor/config/a.hpp", "include/phasor/phasor.h", "include/phasor/c/a.h",
+                     "include/phasor/export.h", "src/core/private.hpp", "src/core/kernels/k.hpp", "tests/core/helper.hpp", "tests/support/helper.hpp",
                      "tools/phasor/a.hpp", "bench/core/timing.hpp"]:
             self.write(path, "")
 
@@ -103,10 +103,12 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("src/io/x.cpp", '#include "phasor/phasor.h"\n', "io must")
 
     def test_the_c_header_stays_alone(self):
-        self.expect_fine("include/phasor/phasor.h", "#include <stdint.h>\n#include <stddef.h>\n")
-        self.expect_one("include/phasor/phasor.h", "#include <stdio.h>\n",
-                        "stdint.h, stddef.h and phasor/export.h only")
-        self.expect_one("include/phasor/phasor.h", '#include "phasor/core/a.hpp"\n', "phasor.h must")
+        for path, name in [("include/phasor/phasor.h", "phasor.h"), ("include/phasor/c/b.h", "c")]:
+            self.expect_fine(path, '#include <stdint.h>\n#include <stddef.h>\n#include "phasor/c/a.h"\n')
+            self.expect_one(path, "#include <stdio.h>\n", "stdint.h, stddef.h and phasor/export.h only")
+            self.expect_one(path, '#include "phasor/core/a.hpp"\n', f"{name} must")
+            self.write(path, "")
+        self.expect_one("src/io/x.cpp", '#include "phasor/c/a.h"\n', "io must")
 
     def test_the_mark_of_exported_names_is_for_every_header(self):
         include = '#include "phasor/export.h"\n'

@@ -45,7 +45,9 @@ struct Values {
   std::optional<std::string> maybe_text;
   std::vector<std::int64_t> numbers = {6};
   std::vector<std::string> words = {"seven"};
-  std::string model, kind, position, offset, curves;
+  std::string model, kind, position, offset, curves, json, out, say, twice;
+  std::vector<std::string> engines;
+  std::optional<std::uint64_t> maybe_seed;
   std::int64_t threads = 0, rounds = 1, largest = 256;
 };
 
@@ -65,6 +67,7 @@ class CommandLineTest : public testing::Test {
     verb.flag("--real", &values.real, "a double");
     verb.flag("-t,--text", &values.text, "a string");
     verb.flag("--maybe-whole", &values.maybe_whole, "an optional int64");
+    verb.flag("--maybe-seed", &values.maybe_seed, "an optional uint64");
     verb.flag("--maybe-real", &values.maybe_real, "an optional double");
     verb.flag("--maybe-text", &values.maybe_text, "an optional string");
     verb.flag("--numbers", &values.numbers, "int64s").separated_by(',');
@@ -83,6 +86,16 @@ class CommandLineTest : public testing::Test {
     rules.flag("--rounds", &values.rounds, "bounded on both sides").within(1, 100).show_default();
     rules.flag("--largest", &values.largest, "useless alone").needs("--curves");
     rules.flag("--curves", &values.curves, "needed");
+    rules.flag("--json", &values.json, "a value that may be missing").value("FILE").bare("-");
+    rules.flag("--engines", &values.engines, "a list of choices")
+        .separated_by(',')
+        .one_of({"hf", "vllm"});
+    rules.flag("--out", &values.out, "a folder").folder();
+    rules.flag("--say", &values.say, "no file").free_text();
+    rules.flag("--twice", &values.twice, "read by a function").read_by([](const std::string& text) {
+      if (text == "bad") throw Error(ErrorCode::io, "cannot read bad");
+      return text + text;
+    });
     rules.action = [this] {
       ++actions_;
       return exit_code::difference;
@@ -318,9 +331,73 @@ TEST_F(CommandLineTest, HelpShowsNamesOfValuesBoundsAndDefaults) {
 }
 
 TEST_F(CommandLineTest, VersionIsPrinted) {
-  const Answer answer = run_with({"--version"});
+  for (const char* flag : {"--version", "-V"}) {
+    const Answer answer = run_with({flag});
+    EXPECT_EQ(answer.code, exit_code::done);
+    EXPECT_EQ(answer.out, "test 1.2\n");
+  }
+}
+
+TEST_F(CommandLineTest, WithoutArgumentsHelpIsPrinted) {
+  const Answer answer = run_with({});
   EXPECT_EQ(answer.code, exit_code::done);
-  EXPECT_EQ(answer.out, "test 1.2\n");
+  EXPECT_EQ(answer.out, run_with({"--help"}).out);
+  EXPECT_EQ(answer.out, help_text(line_));
+  EXPECT_EQ(run_with({"set", "--help"}).out, help_text(line_, line_.verb_named("set")));
+}
+
+TEST_F(CommandLineTest, WholeNumbersMayHaveASuffix) {
+  const Answer answer = run_with({"set", "--whole", "128k", "--count", "-1K", "--numbers", "4k,1M",
+                                  "--maybe-whole", "2G", "--maybe-seed", "18446744073709551615"});
+  EXPECT_EQ(answer.code, exit_code::done) << answer.err;
+  EXPECT_EQ(values_->whole, 131072);
+  EXPECT_EQ(values_->count, -1024);
+  EXPECT_EQ(values_->numbers, (std::vector<std::int64_t>{4096, 1048576}));
+  EXPECT_EQ(values_->maybe_whole, std::int64_t{2} << 30);
+  EXPECT_EQ(values_->maybe_seed, 18446744073709551615U);
+  for (const char* bad : {"k", "1kk", "1m", "1.5k", "1 k", "k1", "-k", ""})
+    EXPECT_NE(refusal({"set", "--whole", bad}).find(bad), std::string::npos) << bad;
+  // What does not fit the type or the bounds.
+  EXPECT_NE(refusal({"set", "--count", "2G"}).find("2147483647"), std::string::npos);
+  EXPECT_NE(refusal({"set", "--whole", "9007199254740993k"}).find("9007199254740993k"),
+            std::string::npos);
+  EXPECT_NE(refusal({"obey", "m", "--rounds", "1k"}).find("100"), std::string::npos);
+  EXPECT_NE(refusal({"set", "--real", "128k"}).find("128k"), std::string::npos);
+}
+
+TEST_F(CommandLineTest, AValueMayBeMissing) {
+  const auto json_of = [&](std::vector<const char*> words) {
+    values_->json.clear();
+    values_->model.clear();
+    words.insert(words.begin(), "obey");
+    const Answer answer = run_with(words);
+    EXPECT_EQ(answer.code, exit_code::difference) << answer.err;
+    EXPECT_EQ(values_->model, "m");
+    return values_->json;
+  };
+  EXPECT_EQ(json_of({"m"}), "");
+  EXPECT_EQ(json_of({"m", "--json"}), "-");
+  EXPECT_EQ(json_of({"m", "--json", "-"}), "-");
+  EXPECT_EQ(json_of({"m", "--json", "F"}), "F");
+  EXPECT_EQ(json_of({"m", "--json=F"}), "F");
+  EXPECT_EQ(json_of({"--json", "F", "m"}), "F");
+  // The word is the argument that is required.
+  EXPECT_EQ(json_of({"--json", "m"}), "-");
+  EXPECT_EQ(json_of({"--json", "m", "--threads", "1"}), "-");
+  EXPECT_EQ(json_of({"m", "--json", "--threads", "1"}), "-");
+  EXPECT_EQ(json_of({"--json", "F", "--threads", "1", "m"}), "F");
+}
+
+TEST_F(CommandLineTest, TextIsReadBeforeTheAction) {
+  EXPECT_EQ(run_with({"obey", "m", "--twice", "ab"}).code, exit_code::difference);
+  EXPECT_EQ(values_->twice, "abab");
+  EXPECT_EQ(refusal({"obey", "m", "--twice", "bad"}), "test obey: cannot read bad");
+}
+
+TEST_F(CommandLineTest, EachElementOfAListIsAChoice) {
+  EXPECT_EQ(run_with({"obey", "m", "--engines", "vllm,hf"}).code, exit_code::difference);
+  EXPECT_EQ(values_->engines, (std::vector<std::string>{"vllm", "hf"}));
+  EXPECT_NE(refusal({"obey", "m", "--engines", "hf,vlm"}).find("\"vllm\""), std::string::npos);
 }
 
 TEST_F(CommandLineTest, AVerbMustBeGivenAndKnown) {
@@ -329,7 +406,7 @@ TEST_F(CommandLineTest, AVerbMustBeGivenAndKnown) {
     for (const char* text : {"test: ", "set", "obey", "; see test --help"})
       EXPECT_NE(line.find(text), std::string::npos) << line;
   }
-  EXPECT_EQ(refusal({}), refusal({""}));
+  EXPECT_NE(refusal({"--hlep"}).find("\"--help\""), std::string::npos);
   EXPECT_NE(refusal({"sets"}).find("sets"), std::string::npos);
   const std::string line = refusal({"--nonsense"});
   EXPECT_NE(line.find("--nonsense"), std::string::npos) << line;
@@ -371,7 +448,7 @@ TEST_F(CommandLineTest, ADescriptionThatContradictsItselfIsOurMistake) {
 
 TEST_F(CommandLineTest, TheDescriptionIsPlainData) {
   const Verb& rules = line_.verbs.at(1);
-  ASSERT_EQ(rules.flags.size(), 8U);
+  ASSERT_EQ(rules.flags.size(), 13U);
   EXPECT_TRUE(rules.flags[0].is_argument());
   EXPECT_TRUE(rules.flags[0].is_required);
   EXPECT_EQ(rules.flags[0].value_name, "MODEL");

@@ -60,6 +60,20 @@ TEST_F(Conform, refuses_a_folder_without_cases) {
   expect_refusal(file_given, "conform", "x.txt");
 }
 
+TEST_F(Conform, json_without_a_file_is_printed) {
+  const std::string golden = std::string(PHASOR_GOLDEN_DIR) + "/worked_example";
+  const Outcome printed = run({"conform", golden, "--json"});
+  EXPECT_EQ(printed.exit, 0) << printed.err;
+  const json report = json::parse(printed.out);
+  EXPECT_EQ(report["failed"], 0);
+  EXPECT_EQ(report["cases"].size(), report["passed"].get<std::size_t>());
+  EXPECT_EQ(run({"conform", "--json", golden}).out, printed.out);
+  EXPECT_EQ(run({"conform", "--json", golden, "--filter", "*"}).out, printed.out);
+  const Outcome written = run({"conform", golden, "--json", file("F.json")});
+  EXPECT_EQ(io::testing::get(at("F.json")), printed.out);
+  EXPECT_NE(written.out.find(" passed, 0 failed"), std::string::npos) << written.out;
+}
+
 TEST_F(Conform, one_changed_expected_value_fails) {
   borrow("rope_apply", "half_llama_contiguous");
   edit("q_out.npy", [](io::NpyArray& array) { array.as<float>()[777] += 1e-2F; });

@@ -72,6 +72,23 @@ TEST_F(InspectCommand, PageListsEveryTensor) {
     EXPECT_NE(outcome.out.find(text), std::string::npos) << text << "\n" << outcome.out;
 }
 
+TEST_F(InspectCommand, AFilterSelectsNames) {
+  const json page = json::parse(run({"inspect", golden(), "--json", "--filter", "*embed*"}).out);
+  ASSERT_EQ(page.at("tensors").size(), 1U);
+  EXPECT_EQ(page.at("tensors").at(0).at("name"), "model.embed_tokens.weight");
+  EXPECT_EQ(page.at("bytes"), page.at("tensors").at(0).at("bytes"));
+  expect_refusal(run({"inspect", golden(), "--filter", "model.embed_tokens.wieght"}), "inspect",
+                 {"model.embed_tokens.wieght", "\"model.embed_tokens.weight\""});
+}
+
+TEST_F(InspectCommand, LongValuesAreCutUnlessAllIsAskedFor) {
+  io::testing::GgufWriter gguf;
+  gguf.text("general.architecture", "llama").text("general.description", std::string(1000, 'x'));
+  const std::string path = put_text("long.gguf", gguf.bytes()), all(1000, 'x');
+  EXPECT_EQ(run({"inspect", path}).out.find(all), std::string::npos);
+  EXPECT_NE(run({"inspect", path, "--full"}).out.find(all), std::string::npos);
+}
+
 TEST_F(InspectCommand, GgufMetadata) {
   io::testing::GgufWriter gguf;
   gguf.text("general.architecture", "llama")

@@ -1,6 +1,7 @@
 // phasor run as a user runs it. The golden models have no tokenizer: ids in, ids out.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -78,6 +79,81 @@ TEST_F(RunCommand, JsonSeedsAndShift) {
             answer({"--tokens", "4"}).at("ids"));
 }
 
+TEST_F(RunCommand, TokensBeyondTheContextAreCut) {
+  const Outcome outcome = run_ids({"--context", "16", "-n", "5"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  const Ids all = golden_ids("generated.npy");
+  EXPECT_EQ(numbers(outcome.out), Ids(all.begin(), all.begin() + 2));
+  for (const char* number : {"16", "2", "5"})
+    EXPECT_NE(outcome.err.find(number), std::string::npos) << outcome.err;
+  // The default number of tokens is cut without a note.
+  EXPECT_EQ(run_ids({"--context", "16"}).err, "");
+  const Outcome batch =
+      run({"run", golden("model"), "--ids", golden("padded_input_ids.npy"), "--mask",
+           golden("padded_attention_mask.npy"), "--context", "16", "-n", "100"});
+  EXPECT_EQ(batch.exit, 0) << batch.err;
+}
+
+TEST_F(RunCommand, SamplesDifferAndTheSeedIsPrinted) {
+  const auto sample = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"-n", "12", "--temperature", "1.5", "--json"});
+    const Outcome outcome = run_ids(more);
+    EXPECT_EQ(outcome.exit, 0) << outcome.err;
+    return std::pair(json::parse(outcome.out), outcome.err);
+  };
+  const auto [first, note] = sample({});
+  const std::string seed = std::to_string(first.at("seed").get<std::uint64_t>());
+  EXPECT_NE(note.find("--seed " + seed), std::string::npos) << note;
+  const auto [again, silence] = sample({"--seed", seed});
+  EXPECT_EQ(again.at("ids"), first.at("ids"));
+  EXPECT_EQ(silence, "");
+  EXPECT_NE(sample({}).first.at("seed"), first.at("seed"));
+  // Without sampling there is no seed.
+  const Outcome greedy = run_ids({"-n", "1", "--json"});
+  EXPECT_FALSE(json::parse(greedy.out).contains("seed"));
+  EXPECT_EQ(greedy.err, "");
+}
+
+// Logits with an override are those of a config with its numbers.
+TEST_F(RunCommand, RopeOverridesAreAConfigWithTheirNumbers) {
+  namespace fs = std::filesystem;
+  fs::copy(golden("model"), at("changed"), fs::copy_options::recursive);
+  auto config = json::parse(io::testing::get(at("changed/config.json")));
+  const auto logits = [&](const std::string& model, std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"logits", model, "--ids", golden("input_ids.npy"), "-o", file("L.npy")});
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.exit, 0) << outcome.err;
+    return io::testing::get(file("L.npy"));
+  };
+  const auto write = [&](const json& parameters) {
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) config.erase(key);
+    config["rope_parameters"] = parameters;
+    io::testing::put(at("changed/config.json"), config.dump());
+  };
+  const std::string model = golden("model"), plain = logits(model, {});
+  write({{"rope_type", "default"}, {"rope_theta", 77777.0}});
+  EXPECT_EQ(logits(model, {"--rope-base", "77777", "--rope-scaling", "none"}),
+            logits(file("changed"), {}));
+  write({{"rope_type", "yarn"},
+         {"rope_theta", 77777.0},
+         {"factor", 4.0},
+         {"original_max_position_embeddings", 8}});
+  const std::string yarn = logits(file("changed"), {});
+  EXPECT_NE(yarn, plain);
+  EXPECT_EQ(logits(model, {"--rope-base", "77777", "--rope-scaling",
+                           "yarn:factor=4,original_max_position_embeddings=8"}),
+            yarn);
+  // The same answer of run.
+  const std::vector<std::string> overrides = {
+      "--rope-base", "77777", "--rope-scaling", "yarn:factor=4,original_max_position_embeddings=8",
+      "-n",          "8"};
+  EXPECT_EQ(run_ids(overrides).out,
+            run({"run", file("changed"), "--ids", golden("input_ids.npy"), "-n", "8"}).out);
+  expect_refusal(run_ids({"--rope-base", "-5"}), "run", "-5");
+  expect_refusal(run_ids({"--rope-scaling", "yarm:factor=2"}), "run", {"yarm", "\"yarn\""});
+}
+
 TEST_F(RunCommand, Refusals) {
   const std::string model = golden("model"), ids = golden("input_ids.npy");
   expect_refusal(run({"run", file("absent"), "--ids", ids}), "run", "absent");
@@ -87,7 +163,10 @@ TEST_F(RunCommand, Refusals) {
   expect_refusal(run_ids({"--chat"}), "run", {"--ids", "--chat"});
   expect_refusal(run_ids({"--context", "0"}), "run", {"--context", "1", "0"});
   expect_refusal(run_ids({"--tokens", "-1"}), "run", "--tokens");
-  expect_refusal(run_ids({"--context", "16", "--tokens", "3"}), "run", {"14", "3", "16"});
+  expect_refusal(run_ids({"--context", "14", "--tokens", "3"}), "run", {"14", "--shift"});
+  expect_refusal(run({"run", model, "-p", "x", "--system", "s"}), "run", {"--system", "--chat"});
+  expect_refusal(run({"run", model, "-p", "x", "--chat-format", "gemma"}), "run",
+                 {"--chat-format", "--chat"});
   expect_refusal(run_ids({"--context", "13", "--shift"}), "run", {"13", "14"});
   expect_refusal(run_ids({"--context", "16", "--shift", "--keep", "15"}), "run", "keep");
   expect_refusal(run_ids({"--temperature", "-1"}), "run", "temperature");

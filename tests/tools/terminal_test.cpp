@@ -29,7 +29,8 @@ void expect_harmless(const std::string& text) {
 class Terminal : public Phasor {
  protected:
   // Runs with a terminal of its own as stdin, stdout and stderr; all it shows is in `out`.
-  [[nodiscard]] static Outcome at_terminal(const std::vector<std::string>& arguments) {
+  [[nodiscard]] static Outcome at_terminal(const std::vector<std::string>& arguments,
+                                           const std::string& keys = {}) {
     std::vector<std::string> words = command();
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -43,9 +44,15 @@ class Terminal : public Phasor {
     }
     Outcome outcome;
     char piece[4096];
+    bool typed = keys.empty();
     // EIO when the command has ended.
-    for (ssize_t got = 0; (got = ::read(terminal, piece, sizeof(piece))) > 0;)
+    for (ssize_t got = 0; (got = ::read(terminal, piece, sizeof(piece))) > 0;) {
       outcome.out.append(piece, static_cast<std::size_t>(got));
+      // Keys are typed when the prompt is drawn: before, the terminal itself would act on Ctrl-C.
+      if (typed || outcome.out.find("> \x1b[K") == std::string::npos) continue;
+      typed = true;
+      EXPECT_EQ(::write(terminal, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+    }
     outcome.exit = exit_of(child);
     ::close(terminal);
     return outcome;
@@ -133,6 +140,17 @@ TEST_F(Terminal, MessagesAreHarmlessEverywhere) {
     EXPECT_NE(piped.err.find(kShown), std::string::npos) << piped.err;
     EXPECT_NE(shown.out.find(kShown), std::string::npos) << shown.out;
   }
+}
+
+TEST_F(Terminal, AChatCanBeEdited) {
+  const std::vector<std::string> words = {"run", talking_model(), "--interactive", "--chat-format",
+                                          "chatml"};
+  // Ctrl-C drops the first line, the arrow recalls the second, Backspace corrects it.
+  const Outcome chat = at_terminal(words, "lost\x03/hepl\r\x1b[A\x7f\x7flp\r/quix\x7ft\r");
+  EXPECT_EQ(chat.exit, 0) << chat.out;
+  for (const char* text : {"^C", "\"/help\"", "/history", "/system TEXT"})
+    EXPECT_NE(chat.out.find(text), std::string::npos) << text << "\n" << chat.out;
+  EXPECT_EQ(at_terminal(words, "\x04").exit, 0);
 }
 
 TEST_F(Terminal, OwnProgressIsDrawn) {

@@ -37,6 +37,20 @@ TEST_F(TokenizeCommand, TextToIdsAndBack) {
   EXPECT_EQ(decoded.out, "the quick foxes\n");
 }
 
+TEST_F(TokenizeCommand, IdsAsAListAndFromStdin) {
+  for (const char* list : {"5,8,6,7", "5 8 6 7", "[5, 8, 6, 7]"})
+    EXPECT_EQ(tokenize({"--ids", list}).out, "the quick foxes\n") << list;
+  // What the verb prints, it reads.
+  const std::vector<std::string> back = {"tokenize", at("").string(), "--ids", "-"};
+  EXPECT_EQ(run(back, put_text("list", "5 8 6 7\n")).out, "the quick foxes\n");
+  const std::string array = put_array<std::int64_t>("a.npy", io::NpyType::i64, {2}, {5, 6});
+  EXPECT_EQ(run(back, array).out, "the fox\n");
+  EXPECT_EQ(run({"tokenize", at("").string(), "--text-file", "-"}, put_text("t", "the fox")).out,
+            "5 6\n");
+  expect_refusal(run(back, put_text("bad", "five")), "tokenize", "stdin");
+  expect_refusal(tokenize({"--ids", "5,99999999999999999999"}), "tokenize", "");
+}
+
 TEST_F(TokenizeCommand, PiecesAndJson) {
   const Outcome pieces = tokenize({"--text", "the foxes", "--pieces"});
   ASSERT_EQ(pieces.exit, 0) << pieces.err;

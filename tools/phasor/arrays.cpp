@@ -51,6 +51,12 @@ io::NpyArray read_array(const std::string& text) {
   return selected.file.read(selected.name).value_or_throw();
 }
 
+io::NpyArray array_in(const std::string& bytes) {
+  const io::ArrayFile file =
+      io::ArrayFile::parse(std::as_bytes(std::span(bytes)), "stdin").value_or_throw();
+  return file.read(std::nullopt).value_or_throw();
+}
+
 void write_array(const std::string& path, const io::NpyArray& array) {
   if (path != kStandardStream) {
     (void)io::write_npy(path, array).value_or_throw();

@@ -27,6 +27,9 @@ struct SelectedArrays {
 };
 [[nodiscard]] SelectedArrays open_arrays(const std::string& text);
 
+// The only array of a file that was read already, from stdin.
+[[nodiscard]] io::NpyArray array_in(const std::string& bytes);
+
 // Appended to the help of verbs that read arrays.
 inline constexpr const char* kArrayFiles =
     R"(Arrays   .npy, .npz, .safetensors or .pt (tensors only, no code is run); FILE:NAME selects

@@ -12,6 +12,7 @@
 
 #include "arrays.hpp"
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "heads_file.hpp"
 #include "output.hpp"
 #include "phasor/attention/linear.hpp"
@@ -28,7 +29,8 @@ namespace phasor::tools {
 namespace {
 
 struct AttendOptions {
-  std::string encoding, layer, layout;
+  std::string encoding, layer;
+  RopeFlags rope;
   std::string q, k, v, output;
   std::string kind = "softmax", feature_map, angles = "exact";
   std::string mask, key_padding, key_lengths, segments, positions, query_positions;
@@ -318,6 +320,22 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
   print_out("{}\n", summary.dump());
 }
 
+// The encoding of --encoding, or a rope of the flags, as wide as a head.
+config::LoadedEncoding read_encoding(const AttendOptions& options, const Inputs& inputs,
+                                     const config::EncodingRequest& request) {
+  const std::string& given = options.encoding;
+  if (given.empty()) {
+    if (!options.rope.given()) refuse("--encoding is required, or --base or --layout for a rope");
+    RopeFlags rope = options.rope;
+    if (!rope.head_dim) rope.head_dim = inputs.q.view.head_dim;
+    return config::parse_encoding(spec_json(rope), ".", "the flags", request).value_or_throw();
+  }
+  if (given != "-" && !is_json_text(given))
+    return config::read_encoding(given, request).value_or_throw();
+  return config::parse_encoding(read_json_text(given), ".", config_name(given), request)
+      .value_or_throw();
+}
+
 int run_attend(const AttendOptions& options) {
   check_flags(options);
   require_one_stdout({options.output, options.probabilities, options.log_sum_exp});
@@ -333,7 +351,7 @@ int run_attend(const AttendOptions& options) {
   config::EncodingRequest request;
   request.shape = shape;
   request.layer = options.layer;
-  config::LoadedEncoding loaded = config::read_encoding(options.encoding, request).value_or_throw();
+  config::LoadedEncoding loaded = read_encoding(options, inputs, request);
 
   encodings::RopeSpec* const spec = rope_of(loaded);
   const auto is_none = [](const encodings::Encoding& part) {
@@ -345,14 +363,17 @@ int run_attend(const AttendOptions& options) {
         "reads no positions");
   positions.fit(spec, inputs);
   if (spec != nullptr) {
-    if (!options.layout.empty()) spec->layout = core::pair_layout_of(options.layout);
-    const SpecOptions at{options.encoding, options.layer, options.context};
+    if (!options.encoding.empty())
+      *spec = replaced_by(options.rope, *spec, std::nullopt, config_name(options.encoding));
+    const SpecOptions at{.config = options.encoding, .context = options.context};
     const core::Positions keys =
         positions.keys.value_or(core::positions_counted(0, shape.key_tokens));
     shape.context = context_for(*spec, at, keys, "attend");
-  } else if (options.context || !options.layout.empty()) {
-    refuse(message("--context and --layout require an encoding that rotates (rope, xpos), got ",
-                   loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
+  } else if (options.context || options.rope.given()) {
+    refuse(
+        message("--context, --layout, --base, --rotary-dim, --head-dim and --scaling require an "
+                "encoding that rotates (rope, xpos), got ",
+                loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
   }
   if (options.kind == "linear") {
     for (const encodings::Encoding& part : loaded.parts) {
@@ -387,9 +408,12 @@ int run_attend(const AttendOptions& options) {
 void add_attend(CommandLine& line) {
   auto options = std::make_shared<AttendOptions>();
   Verb& verb = line.verb("attend", "attention with any encoding, softmax or linear");
-  verb.flag("--encoding", &options->encoding,
-            "an encoding as JSON, or a config as for --config of the other verbs (rope)")
-      .required();
+  verb.flag(
+          "--encoding", &options->encoding,
+          "an encoding as JSON, a file or '{...}' itself, or a config as for --config of the other "
+          "verbs (rope)")
+      .value("ENCODING")
+      .read_by(config_path);
   verb.flag("-q,--query", &options->q, "queries").required();
   verb.flag("-k,--key", &options->k, "keys; the number of heads divides that of the queries")
       .required();
@@ -420,9 +444,8 @@ void add_attend(CommandLine& line) {
   verb.flag("--context", &options->context,
             "context length, for scalings that depend on it (dynamic, longrope, xPos)")
       .at_least(1);
-  verb.flag("--layer", &options->layer, "layer index or layer type, if layers differ");
-  verb.flag("--layout", &options->layout, "pair layout, overriding the config")
-      .one_of({"interleaved", "half", "interleaved_to_half"});
+  verb.flag("--layer", &options->layer, "layer index or layer type, if layers differ").free_text();
+  add_rope_flags(verb, options->rope);
   add_angles_option(verb, options->angles);
   verb.flag("--feature-map", &options->feature_map, "linear: elu+1 (default) or softmax_exp")
       .one_of({"elu+1", "softmax_exp"});
@@ -449,7 +472,8 @@ O is replaced only after success. A query that sees no key gets zeros; NaN propa
 )" + std::string(kArrayFiles) +
                 R"(
 
-Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal)";
+Example  phasor attend --encoding alibi.json -q Q.npy -k K.npy -v V.npy -o O.npy --causal
+         phasor attend --base 500000 --layout half -q Q.npy -k K.npy -v V.npy -o O.npy)";
   verb.action = [options] { return run_attend(*options); };
 }
 

@@ -14,7 +14,9 @@
 #include "output.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "progress.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -97,6 +99,25 @@ class Printer {
   }
 
   void row(const bench::Row& row) {
+    progress_.clear();
+    show(row);
+    progress_.note(fmt::format("{} rows", ++shown_));
+  }
+
+  void memory_row(const bench::MemoryRow& row) {
+    progress_.clear();
+    show(row);
+    progress_.note(fmt::format("{} rows", ++shown_));
+  }
+
+  [[nodiscard]] int finish() {
+    progress_.clear();
+    if (json_) print_out("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
+    return correct_ ? exit_code::done : exit_code::difference;
+  }
+
+ private:
+  void show(const bench::Row& row) {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
     if (json_) {
@@ -116,7 +137,7 @@ class Printer {
     std::fflush(stdout);
   }
 
-  void memory_row(const bench::MemoryRow& row) {
+  void show(const bench::MemoryRow& row) {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
     if (!row.mib) {
@@ -136,12 +157,6 @@ class Printer {
     std::fflush(stdout);
   }
 
-  [[nodiscard]] int finish() const {
-    if (json_) print_out("{}\n", rows_.dump({.indent = 1, .keys = io::JsonStyle::Keys::sorted}));
-    return correct_ ? exit_code::done : exit_code::difference;
-  }
-
- private:
   void wrong(const std::string& name) const {
     if (json_) return;
     print_out("{:<64} not timed: the output differs from the reference\n", name);
@@ -150,11 +165,13 @@ class Printer {
 
   bool json_;
   bool correct_ = true;
+  int shown_ = 0;
+  Progress progress_;
   io::Json rows_ = io::Json::array();
 };
 
 int run_curves(const BenchRequest& request) {
-  const std::filesystem::path file = std::filesystem::path(request.curves) / "attention_curves.csv";
+  const std::filesystem::path file = io::as_folder(request.curves) / "attention_curves.csv";
   std::ofstream csv(file);
   if (!csv) {
     refuse(ErrorCode::io,
@@ -202,18 +219,20 @@ void add_bench(CommandLine& line) {
       "only the best instruction set, 15 rounds, no sizes beyond the caches, fewer attention rows");
   verb.flag("--json", &request->json,
             "print [{name, ours_us, against, against_us, ratio}] instead of a table");
-  verb.flag("--isa", &request->level, "measure one instruction set: x86-64-v3, x86-64-v4, ...");
+  verb.flag("--isa", &request->level, "measure one instruction set: x86-64-v3, x86-64-v4, ...")
+      .free_text();
   verb.flag("--rounds", &request->rounds, "rounds per row").within(1, 10000);
   verb.flag(
           "--suite", &request->suite,
           "measure all rows of rotary, attention, models or all (default: rotary, and some rows of "
           "attention)")
       .one_of({"rotary", "attention", "models", "all"});
-  verb.flag("--only", &request->only, "only rows whose name contains this text");
+  verb.flag("--only", &request->only, "only rows whose name contains this text").free_text();
   verb.flag("--memory", &request->memory,
             "only measure the working memory of attention over 16384 tokens");
   verb.flag("--curves", &request->curves,
             "only write time and memory by number of tokens to attention_curves.csv in this folder")
+      .folder()
       .excludes("--memory")
       .excludes("--json");
   verb.flag("--largest", &request->largest, "largest number of tokens of --curves")

@@ -21,95 +21,11 @@
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/core/internal/visible_text.hpp"
 #include "streams.hpp"
+#include "value_of.hpp"
+#include "whole_numbers.hpp"
 
 namespace phasor::tools {
-
-Flag& Flag::value(std::string_view name) {
-  value_name = name;
-  return *this;
-}
-
-Flag& Flag::required() {
-  is_required = true;
-  return *this;
-}
-
-Flag& Flag::show_default() {
-  shows_default = true;
-  return *this;
-}
-
-Flag& Flag::one_of(std::initializer_list<std::string_view> names_of_choices) {
-  choices.assign(names_of_choices.begin(), names_of_choices.end());
-  return *this;
-}
-
-Flag& Flag::at_least(std::int64_t least) {
-  bounds = Bounds{.least = least, .most = std::nullopt};
-  return *this;
-}
-
-Flag& Flag::within(std::int64_t least, std::int64_t most) {
-  bounds = Bounds{.least = least, .most = most};
-  return *this;
-}
-
-Flag& Flag::separated_by(char character) {
-  delimiter = character;
-  return *this;
-}
-
-Flag& Flag::excludes(std::string_view name) {
-  excluded.emplace_back(name);
-  return *this;
-}
-
-Flag& Flag::needs(std::string_view name) {
-  needed.emplace_back(name);
-  return *this;
-}
-
-Flag& Verb::flag(std::string_view flag_names, Target target, std::string_view help) {
-  Flag& added = flags.emplace_back();
-  added.names = flag_names;
-  added.target = target;
-  added.help = help;
-  return added;
-}
-
-Flag& Verb::argument(std::string_view argument_name, Target target, std::string_view help) {
-  return flag(argument_name, target, help);
-}
-
-Verb& CommandLine::verb(std::string_view verb_name, std::string_view verb_summary) {
-  Verb& added = verbs.emplace_back();
-  added.name = verb_name;
-  added.summary = verb_summary;
-  return added;
-}
-
 namespace {
-
-template <class Target>
-struct ValueOf {
-  using type = Target;
-};
-template <class Element>
-struct ValueOf<std::optional<Element>> {
-  using type = Element;
-};
-template <class Element>
-struct ValueOf<std::vector<Element>> {
-  using type = Element;
-};
-
-// The whole text as one number, in decimal; a leading + is allowed.
-template <class Number>
-std::errc read_number(std::string_view text, Number& number) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return end == text.data() + text.size() ? status : std::errc::invalid_argument;
-}
 
 // CLI11 reads 010 as eight and lets numbers that do not fit the type overflow.
 template <std::integral Whole>
@@ -119,7 +35,7 @@ CLI::Validator whole_number(const std::optional<Bounds>& bounds) {
   const Whole most = bounds && bounds->most ? static_cast<Whole>(*bounds->most) : Limits::max();
   const auto check = [=](std::string& text) -> std::string {
     Whole value = 0;
-    const std::errc status = read_number(text, value);
+    const std::errc status = read_whole(text, value);
     if (status == std::errc{} && value >= least && value <= most) {
       text = std::to_string(value);
       return {};
@@ -132,15 +48,17 @@ CLI::Validator whole_number(const std::optional<Bounds>& bounds) {
       return message("must be an integer of at least ", least, ", got ", text);
     return message("must be an integer, got ", text);
   };
-  if (!bounds) return {check, ""};
-  return {check, bounds->most ? fmt::format("INT in [{} - {}]", least, most)
-                              : fmt::format("INT >= {}", least)};
+  return {check, ""};
 }
 
 CLI::Validator real_number() {
   const auto check = [](const std::string& text) -> std::string {
+    std::string_view digits = text;
+    if (digits.starts_with('+')) digits.remove_prefix(1);
     double value = 0.0;
-    const std::errc status = read_number(text, value);
+    const auto [end, read] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    const std::errc status =
+        end == digits.data() + digits.size() ? read : std::errc::invalid_argument;
     if (status == std::errc{}) return {};
     return message("must be a number",
                    status == std::errc::invalid_argument ? "" : " within +-1e308", ", got ", text);
@@ -155,7 +73,7 @@ CLI::Validator member_of(const std::vector<std::string>& choices) {
     return message("must be ", core::list_text(known), ", got ", text,
                    core::did_you_mean(text, known));
   };
-  return {check, fmt::format("{{{}}}", fmt::join(choices, ","))};
+  return {check, ""};
 }
 
 CLI::Option* add_flag(CLI::App& app, const Flag& flag) {
@@ -171,7 +89,7 @@ CLI::Option* add_flag(CLI::App& app, const Flag& flag) {
     }
   };
   CLI::Option* const option = std::visit(add, flag.target);
-  if (!flag.value_name.empty()) option->type_name(flag.value_name);
+  if (flag.takes_value()) option->type_name(flag.value_text());
   if (flag.delimiter != '\0') option->delimiter(flag.delimiter);
   if (!flag.choices.empty()) option->check(member_of(flag.choices));
   if (flag.is_required) option->required();
@@ -179,22 +97,11 @@ CLI::Option* add_flag(CLI::App& app, const Flag& flag) {
   return option;
 }
 
-// "-o,--output" -> "-o", "--output"
-std::vector<std::string_view> names_of(const Flag& flag) {
-  std::vector<std::string_view> names;
-  for (std::string_view rest = flag.names; !rest.empty();) {
-    const std::size_t comma = rest.find(',');
-    names.push_back(rest.substr(0, comma));
-    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
-  }
-  return names;
-}
-
 void add_flags(CLI::App& parser, const Verb& verb) {
   std::vector<std::pair<std::string_view, CLI::Option*>> options;  // by each name
   for (const Flag& flag : verb.flags) {
     CLI::Option* const option = add_flag(parser, flag);
-    for (const std::string_view name : names_of(flag)) options.emplace_back(name, option);
+    for (const std::string_view name : flag.split_names()) options.emplace_back(name, option);
   }
   // CLI::App::get_option() ends the program when memory runs out.
   const auto option_of = [&](std::string_view name) {
@@ -205,7 +112,7 @@ void add_flags(CLI::App& parser, const Verb& verb) {
     return found->second;
   };
   for (const Flag& flag : verb.flags) {
-    CLI::Option* const option = option_of(names_of(flag).front());
+    CLI::Option* const option = option_of(flag.split_names().front());
     for (const std::string& other : flag.excluded) option->excludes(option_of(other));
     for (const std::string& other : flag.needed) option->needs(option_of(other));
   }
@@ -226,19 +133,15 @@ std::unique_ptr<CLI::App> parser_of(const CommandLine& line, const Verb& verb) {
 
 // CLI11 writes to streams, which leave out without a word what they have no memory for. Two texts
 // that agree are complete.
-int print_help(const CLI::App& app) {
-  const std::string text = app.help();
+std::string help_of(const CLI::App& app) {
+  std::string text = app.help();
   if (app.help() != text) throw std::bad_alloc();
-  print_out("{}", text);
-  return exit_code::done;
+  return text;
 }
 
-int print_help(const CommandLine& line) {
-  CLI::App app{line.summary, line.name};
-  if (!line.version.empty()) app.set_version_flag("--version", line.version);
-  app.footer(line.footer);
-  for (const Verb& verb : line.verbs) app.add_subcommand(verb.name, verb.summary);
-  return print_help(app);
+int print_help(const std::string& text) {
+  print_out("{}", text);
+  return exit_code::done;
 }
 
 // Prints one line, since programs and people read the first one; line breaks become \n.
@@ -250,12 +153,26 @@ int fail(const CommandLine& line, std::string_view verb, std::string_view text) 
   return exit_code::wrong;
 }
 
-int run_action(const CommandLine& line, const std::string& verb,
-               const std::function<int()>& action) {
+void apply_readers(const Verb& verb) {
+  for (const Flag& flag : verb.flags) {
+    if (!flag.reader) continue;
+    if (auto* const* text = std::get_if<std::string*>(&flag.target)) {
+      if (!(*text)->empty()) **text = flag.reader(**text);
+    } else if (auto* const* maybe = std::get_if<std::optional<std::string>*>(&flag.target)) {
+      if (**maybe) **maybe = flag.reader(***maybe);
+    } else if (auto* const* list = std::get_if<std::vector<std::string>*>(&flag.target)) {
+      for (std::string& one : **list) one = flag.reader(one);
+    }
+  }
+}
+
+int run_action(const CommandLine& line, const Verb& of) {
+  const std::string& verb = of.name;
   int code = exit_code::wrong;
   release_streams();
   try {
-    code = action();
+    apply_readers(of);
+    code = of.action();
   } catch (const std::bad_alloc&) {
     return out_of_memory(line.name.c_str(), verb.c_str());
   } catch (const std::exception& error) {
@@ -267,51 +184,106 @@ int run_action(const CommandLine& line, const std::string& verb,
   return code;
 }
 
-std::vector<std::string_view> verb_names(const CommandLine& line) {
-  std::vector<std::string_view> names;
-  for (const Verb& verb : line.verbs) names.push_back(verb.name);
-  return names;
-}
-
-bool takes_value(const Flag& flag) { return !std::holds_alternative<bool*>(flag.target); }
-
-bool is_list(const Flag& flag) {
-  return std::holds_alternative<std::vector<std::int64_t>*>(flag.target) ||
-         std::holds_alternative<std::vector<std::string>*>(flag.target);
-}
-
-// What is wrong with the flags' names, before values are read: a misspelt flag is reported as such
-// and not as a required one that is missing. Empty: nothing.
-std::string problem_of(const Verb& verb, const std::vector<std::string_view>& words) {
-  std::vector<std::string_view> known = {"-h", "--help"};
+const Flag* flag_named(const Verb& verb, std::string_view name) {
   for (const Flag& flag : verb.flags) {
     if (flag.is_argument()) continue;
-    for (const std::string_view name : names_of(flag)) known.push_back(name);
+    const std::vector<std::string_view> names = flag.split_names();
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &flag;
   }
-  std::set<const Flag*> seen;
-  for (std::size_t at = 0; at < words.size(); ++at) {
-    const std::string_view word = words[at];
-    if (word == "--") break;
-    const bool is_long = word.starts_with("--");
-    if (!is_long && (word.size() != 2 || word[0] != '-')) continue;  // an argument, -ofile, -12
-    const std::string_view name = is_long ? word.substr(0, word.find('=')) : word;
-    if (name == "-h" || name == "--help") return {};
-    const Flag* found = nullptr;
-    for (const Flag& flag : verb.flags) {
-      const std::vector<std::string_view> names = names_of(flag);
-      if (std::find(names.begin(), names.end(), name) != names.end()) found = &flag;
-    }
-    if (found == nullptr) {
-      if (!is_long && word[1] >= '0' && word[1] <= '9') continue;  // a negative number
-      return message("unknown flag ", name, core::did_you_mean(name, known));
-    }
-    if (!takes_value(*found)) continue;
-    if (!seen.insert(found).second && !is_list(*found)) return message(name, " is given twice");
-    if (word.size() > name.size()) continue;  // --name=value
-    if (++at == words.size()) return message(name, " needs a value");
-  }
-  return {};
+  return nullptr;
 }
+
+// The words after the verb, before values are read.
+class Words {
+ public:
+  Words(const Verb& verb, std::vector<std::string_view> words)
+      : verb_(verb), words_(std::move(words)) {}
+
+  // Checks the flags' names: a misspelt flag is reported as such and not as a required one that is
+  // missing. Gives each flag that is given without its value the one of Flag::bare.
+  //
+  // returns  the words for the parser; what is wrong in `problem`, empty: nothing
+  std::vector<std::string> read(std::string& problem) const {
+    std::vector<std::string> read;
+    std::set<const Flag*> seen;
+    std::size_t arguments = 0;
+    for (std::size_t at = 0; at < words_.size(); ++at) {
+      const std::string_view word = words_[at];
+      read.emplace_back(word);
+      if (word == "--") {
+        read.insert(read.end(), words_.begin() + static_cast<std::ptrdiff_t>(at) + 1, words_.end());
+        return read;
+      }
+      const std::string_view name = name_in(word);
+      if (name == "-h" || name == "--help") return {"--help"};
+      const Flag* const found = name.empty() ? nullptr : flag_named(verb_, name);
+      if (found == nullptr) {
+        if (!name.empty() && !is_negative_number(word)) {
+          problem = message("unknown flag ", name, core::did_you_mean(name, known_names()));
+          return read;
+        }
+        ++arguments;
+        continue;
+      }
+      if (!found->takes_value()) continue;
+      if (!seen.insert(found).second && !found->is_list()) {
+        problem = message(name, " is given twice");
+        return read;
+      }
+      if (word.size() > name.size()) continue;  // --name=value
+      if (found->bare_value && is_bare(at, arguments)) {
+        read.push_back(*found->bare_value);
+      } else if (++at == words_.size()) {
+        problem = message(name, " needs a value");
+        return read;
+      } else {
+        read.emplace_back(words_[at]);
+      }
+    }
+    return read;
+  }
+
+ private:
+  // "--name" of "--name=value", "-o"; empty for an argument, -ofile, -12.
+  static std::string_view name_in(std::string_view word) {
+    if (word.starts_with("--")) return word.substr(0, word.find('='));
+    return word.size() == 2 && word[0] == '-' ? word : std::string_view();
+  }
+  static bool is_negative_number(std::string_view word) {
+    return word.size() == 2 && word[0] == '-' && word[1] >= '0' && word[1] <= '9';
+  }
+
+  [[nodiscard]] std::vector<std::string_view> known_names() const {
+    std::vector<std::string_view> known = {"-h", "--help"};
+    for (const Flag& flag : verb_.flags) {
+      if (flag.is_argument()) continue;
+      for (const std::string_view name : flag.split_names()) known.push_back(name);
+    }
+    return known;
+  }
+
+  // Whether the flag at `at`, whose value may be missing, has none: a flag follows, or a word that a
+  // required argument needs. `arguments` stand before it.
+  [[nodiscard]] bool is_bare(std::size_t at, std::size_t arguments) const {
+    if (at + 1 == words_.size() || (words_[at + 1] != "-" && words_[at + 1].starts_with('-')))
+      return true;
+    for (std::size_t next = at + 2; next < words_.size(); ++next) {
+      const Flag* const flag = flag_named(verb_, name_in(words_[next]));
+      if (flag == nullptr) {
+        ++arguments;
+      } else if (flag->takes_value() && words_[next].size() == name_in(words_[next]).size()) {
+        ++next;
+      }
+    }
+    const auto required =
+        std::count_if(verb_.flags.begin(), verb_.flags.end(),
+                      [](const Flag& flag) { return flag.is_argument() && flag.is_required; });
+    return arguments < static_cast<std::size_t>(required);
+  }
+
+  const Verb& verb_;
+  std::vector<std::string_view> words_;
+};
 
 // CLI11's sentence where it is plain, our own where it is not.
 std::string text_of(const CLI::ParseError& error, const CLI::App& app) {
@@ -337,42 +309,60 @@ int out_of_memory(const char* program, const char* verb) noexcept {
   return exit_code::wrong;
 }
 
+std::string help_text(const CommandLine& line, const Verb& verb) {
+  return help_of(*parser_of(line, verb));
+}
+
+std::string help_text(const CommandLine& line) {
+  CLI::App app{line.summary, line.name};
+  if (!line.version.empty()) app.set_version_flag("-V,--version", line.version);
+  app.footer(line.footer);
+  for (const Verb& verb : line.verbs) app.add_subcommand(verb.name, verb.summary);
+  return help_of(app);
+}
+
 int run(const CommandLine& line, int argc, const char* const* argv) {
-  const std::vector<std::string_view> verbs = verb_names(line);
   const std::string see_help = message("; see ", line.name, " --help");
   const std::string_view first = argc > 1 ? argv[1] : "";
-  if (first == "-h" || first == "--help") return print_help(line);
-  if (first == "--version" && !line.version.empty()) {
+  if (argc <= 1 || first == "-h" || first == "--help") return print_help(help_text(line));
+  if ((first == "-V" || first == "--version") && !line.version.empty()) {
     print_out("{}\n", line.version);
     return exit_code::done;
   }
   if (first.empty() || first == "--") {
-    return fail(line, "", message("no verb given: must be ", core::list_text(verbs), see_help));
+    return fail(line, "",
+                message("no verb given: must be ", core::list_text(line.verb_names()), see_help));
   }
   if (first.starts_with('-')) {
-    return fail(line, "", message("unexpected argument \"", first, "\"", see_help));
+    constexpr std::string_view kFlags[] = {"--help", "--version"};
+    const std::string hint = core::did_you_mean(first, kFlags);
+    return fail(line, "",
+                message("unexpected argument \"", first, "\"", hint.empty() ? see_help : hint));
   }
-  const auto named = std::find_if(line.verbs.begin(), line.verbs.end(),
-                                  [&](const Verb& verb) { return verb.name == first; });
-  if (named == line.verbs.end()) {
-    const std::string hint = core::did_you_mean(first, verbs);
-    return fail(line, "", message("unknown verb \"", first, "\"", hint.empty() ? see_help : hint));
+  const Verb* verb = nullptr;
+  try {
+    verb = &line.verb_named(first);
+  } catch (const Error& error) {
+    return fail(line, "", error.what());
   }
   const std::string see_verb = message("; see ", line.name, " ", first, " --help");
-  const std::string problem = problem_of(*named, {argv + 2, argv + argc});
+  std::string problem;
+  const std::vector<std::string> words = Words(*verb, {argv + 2, argv + argc}).read(problem);
   if (!problem.empty()) {
     return fail(line, first, problem.ends_with('?') ? problem : problem + see_verb);
   }
-  const std::unique_ptr<CLI::App> parser = parser_of(line, *named);
+  const std::unique_ptr<CLI::App> parser = parser_of(line, *verb);
+  std::vector<const char*> arguments = {verb->name.c_str()};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
   try {
-    parser->parse(argc - 1, argv + 1);
+    parser->parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::Success&) {  // --help
-    return print_help(*parser);
+    return print_help(help_of(*parser));
   } catch (const CLI::ParseError& error) {
     const std::string text = text_of(error, *parser);
     return fail(line, first, text.ends_with('?') ? text : text + see_verb);
   }
-  return run_action(line, named->name, named->action);
+  return run_action(line, *verb);
 }
 
 }  // namespace phasor::tools

@@ -24,5 +24,7 @@ void add_inspect(CommandLine& line);
 void add_conform(CommandLine& line);
 void add_demo(CommandLine& line);
 void add_bench(CommandLine& line);
+// help, completion and man: last, since they list the others. `line` must stay where it is.
+void add_about(CommandLine& line);
 
 }  // namespace phasor::tools

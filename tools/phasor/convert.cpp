@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "commands.hpp"
+#include "hub_cache.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
@@ -52,14 +53,6 @@ class InterruptGuard {
   struct sigaction before_term_ {};
 };
 
-core::PairLayout layout_named(const std::string& name, std::string_view flag) {
-  const std::optional<core::PairLayout> layout = core::pair_layout_of(name);
-  if (!layout || *layout == core::PairLayout::interleaved_to_half) {
-    refuse(message(flag, " must be interleaved or half, got '", name, "'"));
-  }
-  return *layout;
-}
-
 void print_text(const porting::ConvertResult& result, double seconds) {
   print_out("{}: {} -> {}\n", result.model_type, core::name_of(result.from),
             core::name_of(result.to));
@@ -87,8 +80,8 @@ int run_convert(const ConvertFlags& flags) {
   porting::ConvertOptions options;
   options.source = flags.source;
   options.destination = flags.destination;
-  options.to = layout_named(flags.to, "--to");
-  if (!flags.from.empty()) options.from = layout_named(flags.from, "--from");
+  options.to = *core::pair_layout_of(flags.to);
+  if (!flags.from.empty()) options.from = core::pair_layout_of(flags.from);
   if (flags.sync) options.finish = porting::ConvertOptions::Finish::on_disk;
 
   const Clock::time_point start = Clock::now();
@@ -125,11 +118,21 @@ void add_convert(CommandLine& line) {
   auto flags = std::make_shared<ConvertFlags>();
   Verb& verb =
       line.verb("convert", "convert the q and k weights of a checkpoint to the other pair layout");
-  verb.argument("source", &flags->source, "a folder with config.json and safetensors files")
+  verb.argument(
+          "source", &flags->source,
+          "a folder with config.json and safetensors files, or org/name from the Hugging Face "
+          "cache")
+      .folder()
+      .read_by(model_path)
       .required();
-  verb.argument("destination", &flags->destination, "a folder that is new or empty").required();
-  verb.flag("--to", &flags->to, "interleaved (2i, 2i+1) or half (i, i + rotary_dim/2)").required();
-  verb.flag("--from", &flags->from, "layout of the source, if its config does not say");
+  verb.argument("destination", &flags->destination, "a folder that is new or empty")
+      .folder()
+      .required();
+  verb.flag("--to", &flags->to, "interleaved (2i, 2i+1) or half (i, i + rotary_dim/2)")
+      .one_of({"interleaved", "half"})
+      .required();
+  verb.flag("--from", &flags->from, "layout of the source, if its config does not say")
+      .one_of({"interleaved", "half"});
   verb.flag("--sync", &flags->sync, "flush every file to disk before returning");
   verb.flag("--json", &flags->json, "print a summary as one JSON object");
   verb.footer =

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
@@ -17,6 +20,7 @@
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "terminal_plot.hpp"
 #include "worked_example.hpp"
 
@@ -25,12 +29,15 @@ namespace {
 
 using core::PairLayout;
 
+enum class Form : std::uint8_t { text, json };
+
 // Each part ends with checks; the exit code is 1 if one fails.
 class Demo {
  public:
+  explicit Demo(Form form) : form_(form) {}
+
   int run() {
-    print_out(
-        "phasor demo: rotary position embedding, checked on known numbers and measured on this "
+    out("phasor demo: rotary position embedding, checked on known numbers and measured on this "
         "machine\n");
     worked_example();
     shifted_positions();
@@ -39,15 +46,27 @@ class Demo {
     accuracy();
     model();
     speed();
-    print_out("\n{}\n", failures_ == 0 ? "All checks passed."
-                                       : fmt::format("{} of the checks above FAILED.", failures_));
+    out("\n{}\n", failures_ == 0 ? "All checks passed."
+                                 : fmt::format("{} of the checks above FAILED.", failures_));
+    if (form_ == Form::json) {
+      answer_["failed"] = failures_;
+      print_out("{}\n", answer_.dump());
+    }
     return failures_ == 0 ? exit_code::done : exit_code::difference;
   }
 
  private:
-  void title(const char* text) { print_out("\n{}. {}\n", ++part_, text); }
+  template <class... Args>
+  void out(fmt::format_string<Args...> format, Args&&... args) const {
+    if (form_ == Form::text) print_out(format, std::forward<Args>(args)...);
+  }
+  void title(const char* text) {
+    title_ = text;
+    out("\n{}. {}\n", ++part_, text);
+  }
   void check(bool holds, const std::string& text) {
-    print_out("   {} {}\n", holds ? "ok  " : "FAIL", text);
+    out("   {} {}\n", holds ? "ok  " : "FAIL", text);
+    answer_["checks"].push_back({{"part", title_}, {"ok", holds}, {"text", text}});
     if (!holds) ++failures_;
   }
 
@@ -67,11 +86,11 @@ class Demo {
                                      example::kKeyHeads, example::kHeadDim));
     for (const int token : {0, 1, 2}) {
       const std::size_t head = static_cast<std::size_t>(token) * 16 + 8;  // the second query head
-      print_out("   position {}  q ", token);
-      for (std::size_t i = head; i < head + 8; ++i) print_out("{:8.0f}", before[i]);
-      print_out("\n         rotated ");
-      for (std::size_t i = head; i < head + 8; ++i) print_out("{:8.4f}", q[i]);
-      print_out("\n");
+      out("   position {}  q ", token);
+      for (std::size_t i = head; i < head + 8; ++i) out("{:8.0f}", before[i]);
+      out("\n         rotated ");
+      for (std::size_t i = head; i < head + 8; ++i) out("{:8.4f}", q[i]);
+      out("\n");
     }
     const auto agreeing = [](const std::vector<float>& got, const float* printed) {
       std::size_t count = 0;
@@ -113,7 +132,7 @@ class Demo {
       const double s = score(rotary, q, 9 + shift, k, 2 + shift);
       low = shift == 0 ? s : std::min(low, s);
       high = shift == 0 ? s : std::max(high, s);
-      print_out("   q at {:>8}, k at {:>8}: score {:.15f}\n", 9 + shift, 2 + shift, s);
+      out("   q at {:>8}, k at {:>8}: score {:.15f}\n", 9 + shift, 2 + shift, s);
     }
     check(high - low < 1e-12,
           fmt::format("equal to {:.0e} from position 2 to 16777218", high - low));
@@ -133,16 +152,16 @@ class Demo {
                  core::heads_view(pairs.data(), 1, 1, 1, dim));
     core::rotate({frequencies, PairLayout::half, dim}, core::positions_from(position),
                  core::heads_view(halves.data(), 1, 1, 1, dim));
-    print_out("   interleaved  pair i = features (2i, 2i+1)     rotated: ");
-    for (const double value : pairs) print_out("{:8.4f}", value);
-    print_out("\n   half         pair i = features (i, i + d/2)   rotated: ");
-    for (const double value : halves) print_out("{:8.4f}", value);
+    out("   interleaved  pair i = features (2i, 2i+1)     rotated: ");
+    for (const double value : pairs) out("{:8.4f}", value);
+    out("\n   half         pair i = features (i, i + d/2)   rotated: ");
+    for (const double value : halves) out("{:8.4f}", value);
     double worst = 0.0;
     for (std::size_t i = 0; i < dim / 2; ++i) {
       worst = std::max({worst, std::fabs(halves[i] - pairs[2 * i]),
                         std::fabs(halves[i + dim / 2] - pairs[2 * i + 1])});
     }
-    print_out("\n");
+    out("\n");
     check(worst < 1e-15,
           "the results are equal: features (2i, 2i+1) of one are (i, i + d/2) of the other");
   }
@@ -154,8 +173,7 @@ class Demo {
     std::vector<double> distances(257);
     std::iota(distances.begin(), distances.end(), 0.0);
     const std::vector<double> means = attention::mean_partial_sums(frequencies, distances);
-    print_out("{}",
-              terminal_plot(means,
+    out("{}", terminal_plot(means,
                             {.width = 64, .height = 11, .indent = 3, .x_label = "distance m - n"}));
     check(means[256] < means[64] && means[64] < means[0],
           fmt::format("it falls from {:.1f} at distance 0 to {:.1f} at 64 and {:.1f} at 256",
@@ -168,7 +186,7 @@ class Demo {
     const core::Frequencies frequencies =
         encodings::resolve_frequencies({.head_dim = 128, .rotary_dim = 128, .base = 10000.0});
     const auto pairs = static_cast<std::size_t>(frequencies.pairs());
-    print_out("   {:>10}  {:>22}  {:>22}\n", "position", "float32 angles, error", "phasor, error");
+    out("   {:>10}  {:>22}  {:>22}\n", "position", "float32 angles, error", "phasor, error");
     double ours_worst = 0.0;
     for (const double position : {4095.0, 131071.0, 1048575.0, 16777215.0}) {
       std::vector<float> other_cos(pairs), other_sin(pairs), cos(pairs), sin(pairs);
@@ -183,7 +201,7 @@ class Demo {
         ours = std::max({ours, std::fabs(cos[i] - exact_cos[i]), std::fabs(sin[i] - exact_sin[i])});
       }
       ours_worst = std::max(ours_worst, ours);
-      print_out("   {:>10.0f}  {:>22.1e}  {:>22.1e}\n", position, other, ours);
+      out("   {:>10.0f}  {:>22.1e}  {:>22.1e}\n", position, other, ours);
     }
     check(ours_worst <= 0x1p-25, "phasor gives the nearest float32 number at every position");
   }
@@ -197,8 +215,7 @@ class Demo {
           fmt::format(
               "after dropping the first 40 tokens and re-rotating the cached keys: equal to {:.0e}",
               tiny.shifted));
-    print_out(
-        "   `phasor run MODEL --prompt TEXT` runs real models; `./dev model` downloads one (93 "
+    out("   `phasor run MODEL --prompt TEXT` runs real models; `./dev model` downloads one (93 "
         "MB).\n");
   }
 
@@ -209,8 +226,8 @@ class Demo {
         "float32");
     const core::Frequencies frequencies = core::make_frequencies({kDim, 10000.0});
     const bench::Buffer x(static_cast<std::size_t>(kTokens * kHeads * kDim) * sizeof(float));
-    print_out("   {:<34} {:>10} {:>10}  {:>6}\n",
-              core::name_of(core::available_instruction_sets().back()), "rotate", "scale", "ratio");
+    out("   {:<34} {:>10} {:>10}  {:>6}\n",
+        core::name_of(core::available_instruction_sets().back()), "rotate", "scale", "ratio");
     std::vector<int> thread_counts = {1};
     if (core::available_threads() > 1) thread_counts.push_back(core::available_threads());
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
@@ -226,26 +243,35 @@ class Demo {
               bench::scale_in_place(core::InstructionSet::best, threads, x.floats(), x.count());
             },
             15);
+        answer_["speed"].push_back({{"layout", core::name_of(layout)},
+                                    {"threads", threads},
+                                    {"rotate_us", contest.ours_us},
+                                    {"scale_us", contest.against_us},
+                                    {"ratio", contest.ratio}});
         const std::string how = fmt::format("{}, {} thread{}, no table", core::name_of(layout),
                                             threads, threads == 1 ? "" : "s");
-        print_out("   {:<34} {:>7.2f} ms {:>7.2f} ms  {:>6.2f}\n", how, contest.ours_us / 1e3,
-                  contest.against_us / 1e3, contest.ratio);
+        out("   {:<34} {:>7.2f} ms {:>7.2f} ms  {:>6.2f}\n", how, contest.ours_us / 1e3,
+            contest.against_us / 1e3, contest.ratio);
       }
     }
-    print_out(
-        "   A ratio of 1 means that rotation runs at memory speed. `phasor bench` measures "
+    out("   A ratio of 1 means that rotation runs at memory speed. `phasor bench` measures "
         "more.\n");
   }
 
+  Form form_;
   int part_ = 0;
   int failures_ = 0;
+  std::string title_;
+  io::Json answer_;
 };
 
 }  // namespace
 
 void add_demo(CommandLine& line) {
+  const auto json = std::make_shared<bool>(false);
   Verb& verb = line.verb(
       "demo", "worked example, decay, accuracy, a tiny model and speed, in a few seconds");
+  verb.flag("--json", json.get(), "print checks and speed as one JSON object");
   verb.footer =
       R"(Rotates a worked example and checks every value, then shows that scores depend only on the
 distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and the
@@ -253,7 +279,7 @@ speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed 
 checked.
 
 Example  phasor demo)";
-  verb.action = [] { return Demo().run(); };
+  verb.action = [json] { return Demo(*json ? Form::json : Form::text).run(); };
 }
 
 }  // namespace phasor::tools

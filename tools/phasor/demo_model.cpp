@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "phasor/core/error.hpp"
+#include "phasor/io/internal/folder.hpp"
 #include "phasor/io/tensors.hpp"
 #include "phasor/models/decoder.hpp"
 #include "text_files.hpp"
@@ -33,7 +34,8 @@ constexpr std::string_view kConfig = R"({
 class Folder {
  public:
   Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "phasor-demo-XXXXXX").string();
+    std::string pattern =
+        (io::as_folder(std::filesystem::temp_directory_path()) / "phasor-demo-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr)
       refuse(ErrorCode::io,
              message("cannot create the folder ", pattern, ": ", std::strerror(errno)));

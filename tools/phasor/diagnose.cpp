@@ -163,15 +163,15 @@ int run_diagnose(const DiagnoseOptions& options) {
                                      options.axes};
   porting::Diagnosis found;
   std::optional<porting::ConfigCheck> check;
-  if (options.spec.config.empty()) {
+  if (!has_spec(options.spec)) {
     found = porting::diagnose(input);
   } else {
-    const config::ModelConfig model = config::read_config(options.spec.config).value_or_throw();
+    const auto [spec, model] = read_model_spec(options.spec);
     porting::CheckOptions how{options.spec.context, model.heads, model.key_heads, std::nullopt};
     if (!options.role.empty()) {
       how.role = options.role == "query" ? core::Role::query : core::Role::key;
     }
-    porting::ConfigDiagnosis both = porting::diagnose(input, read_spec(options.spec), how);
+    porting::ConfigDiagnosis both = porting::diagnose(input, spec, how);
     found = std::move(both.found);
     check = std::move(both.check);
   }
@@ -195,8 +195,9 @@ void add_diagnose(CommandLine& line) {
             "A:B or a .npy file (default: consecutive, from an unknown offset)");
   verb.flag("--axes", &options->axes,
             "name of each axis, such as batch,tokens,heads,dim (default: inferred)")
-      .separated_by(',');
-  add_spec_options(verb, options->spec, ConfigFlag::optional);
+      .separated_by(',')
+      .free_text();
+  add_spec_options(verb, options->spec);
   verb.flag("--role", &options->role, "query or key, for xPos (default: either)")
       .one_of({"query", "key"});
   verb.flag(

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
+#include "rope_flags.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -19,6 +21,7 @@ namespace {
 
 struct DiffFlags {
   std::string config;
+  RopeFlags rope;
   porting::DiffOptions options;
   bool json = false, list = false;
 };
@@ -154,11 +157,12 @@ int run_diff(const DiffFlags& flags) {
     }
     return exit_code::done;
   }
-  if (flags.config.empty()) refuse("--config or --list is required");
+  if (flags.config.empty() && !flags.rope.given())
+    refuse("--config, --head-dim or --list is required");
   if (flags.options.between.size() == 1)
     refuse("--between needs at least two engines, got " + flags.options.between.front());
   const porting::ReadableConfig config =
-      porting::read_readable_config(flags.config).value_or_throw();
+      read_readable(config_or_flags(flags.config, flags.rope, "--config"));
   const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
   if (flags.json) {
     print_out("{}\n", porting::diff_json(report));
@@ -173,11 +177,13 @@ int run_diff(const DiffFlags& flags) {
 void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
   Verb& verb = line.verb("diff", "compare how engines read one config");
-  verb.flag("--config", &flags->config,
-            "config.json (old or new form), a plain spec, a GGUF file, or a directory");
-  verb.flag("--between", &flags->options.between,
-            "engines to compare, by name (default hf,vllm,llama.cpp; see --list)")
-      .separated_by(',');
+  verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
+  add_rope_flags(verb, flags->rope, "--config");
+  Flag& between = verb.flag("--between", &flags->options.between,
+                            "engines to compare (default hf,vllm,llama.cpp; see --list)")
+                      .separated_by(',');
+  for (const porting::Dialect& dialect : porting::dialects())
+    between.choices.emplace_back(dialect.name);
   verb.flag("--context", &flags->options.context,
             "sequence length in tokens (default: max_position_embeddings)")
       .at_least(1);
@@ -186,7 +192,8 @@ void add_diff(CommandLine& line) {
   verb.flag("--shifts", &flags->options.shifts,
             "how many times cached keys were shifted (default 0)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type (default: every layer with rotation)");
+            "layer index or layer type (default: every layer with rotation)")
+      .free_text();
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.flag("--list", &flags->list, "print the known rules of each engine");
   verb.footer =

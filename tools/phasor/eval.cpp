@@ -24,6 +24,7 @@
 #include "phasor/models/internal/perplexity.hpp"
 #include "phasor/text/tokenizer.hpp"
 #include "signals.hpp"
+#include "text_files.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -58,15 +59,7 @@ void check_flags(EvalFlags& flags) {
     if (!moved) flags.scalings.insert(flags.scalings.end(), {"linear", "ntk", "dynamic", "yarn"});
   }
   std::vector<core::AngleMode> angles;
-  for (const std::string& name : flags.angles) {
-    const std::optional<core::AngleMode> found = core::angle_mode_of(name);
-    if (!found)
-      refuse(
-          message("--angles must be of exact, float32, bfloat16_frequencies, bfloat16, float16, "
-                  "got ",
-                  name));
-    angles.push_back(*found);
-  }
+  for (const std::string& name : flags.angles) angles.push_back(*core::angle_mode_of(name));
   for (const std::int64_t offset : flags.offsets) {
     if (offset < 0) refuse(message("--offset must be at least 0, got ", offset));
   }
@@ -86,6 +79,7 @@ void check_flags(EvalFlags& flags) {
   if (flags.text.empty() == flags.ids.empty())
     refuse(flags.text.empty() ? "--text or --ids is required"
                               : "--text cannot be combined with --ids");
+  if (flags.csv == "-") refuse("--csv must be a file, since it is read too, got -");
 }
 
 std::string key_of(const std::vector<std::int64_t>& ids) {
@@ -99,7 +93,8 @@ EvalText read_eval_text(const EvalFlags& flags) {
   std::vector<std::int64_t>& ids = result.ids;
   if (flags.ids.empty()) {
     constexpr std::size_t kLimit = std::size_t{1} << 30;
-    const std::string text = io::read_text(flags.text, kLimit).value_or_throw();
+    const std::string text = flags.text == "-" ? read_text_or_stdin(flags.text)
+                                               : io::read_text(flags.text, kLimit).value_or_throw();
     const std::unique_ptr<text::Tokenizer> tokenizer =
         text::read_tokenizer(flags.model.model).value_or_throw();
     io::ContentHash hash;
@@ -186,29 +181,27 @@ void add_eval(CommandLine& line) {
   auto flags = std::make_shared<EvalFlags>();
   Verb& verb = line.verb("eval", "perplexity of a text for each context length and scaling");
   add_model_options(verb, flags->model);
-  verb.flag("--text", &flags->text, "a text file, UTF-8");
+  verb.flag("--text", &flags->text, "a text file, UTF-8; -: stdin");
   verb.flag("--ids", &flags->ids, "token ids instead of text: .npy [tokens]");
-  verb.flag("--contexts", &flags->contexts, "context lengths: 512,1024,...")
+  verb.flag("--contexts", &flags->contexts, "context lengths: 512,1024,8k,...")
       .separated_by(',')
       .required();
-  verb.flag(
-          "--scaling", &flags->scalings,
-          "none, linear, ntk, dynamic, yarn, longrope (default all but longrope; with --offset or "
-          "--angles: none)")
-      .separated_by(',');
+  verb.flag("--scaling", &flags->scalings,
+            "scalings to compare (default all but longrope; with --offset or --angles: none)")
+      .separated_by(',')
+      .one_of({"none", "linear", "ntk", "dynamic", "yarn", "longrope"});
   verb.flag("--longrope", &flags->longrope,
-            "JSON: {\"short_factor\": [...], \"long_factor\": [...], "
+            "a JSON file, or JSON itself: {\"short_factor\": [...], \"long_factor\": [...], "
             "\"original_max_position_embeddings\": N}, or a config.json with longrope");
   verb.flag("--stride", &flags->stride, "tokens between windows (default: half the context)")
       .at_least(1);
   verb.flag("--offset", &flags->offsets,
             "add N to every position; a list is evaluated one by one (default 0)")
       .separated_by(',');
-  verb.flag(
-          "--angles", &flags->angles,
-          "exact (default), float32, bfloat16_frequencies, bfloat16, float16: how cos and sin are "
-          "computed; a list is evaluated one by one")
-      .separated_by(',');
+  verb.flag("--angles", &flags->angles,
+            "how cos and sin are computed (default exact); a list is evaluated one by one")
+      .separated_by(',')
+      .one_of({"exact", "float32", "bfloat16_frequencies", "bfloat16", "float16"});
   verb.flag("--max-tokens", &flags->max_tokens, "use the first N tokens of the text (default: all)")
       .at_least(1);
   verb.flag(

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "config_source.hpp"
 #include "given_command.hpp"
 #include "output.hpp"
 #include "phasor/config/config.hpp"
@@ -45,7 +46,7 @@ Training training_of(const models::Decoder& decoder) {
 // The lists from a config with longrope, or from a dictionary as in rope_scaling.
 std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path) {
   if (path.empty()) return std::nullopt;
-  std::string text = io::read_text(path).value_or_throw();
+  std::string text = read_json_text(path);
   io::Json json;
   try {
     json = io::parse_object(text);
@@ -58,13 +59,13 @@ std::optional<encodings::LongRopeScaling> read_longrope(const std::string& path)
     const io::Json spec = {{"head_dim", 2 * json["long_factor"].size()}, {"scaling", json}};
     text = spec.dump();
   }
-  const config::ModelConfig config = config::parse_config(text, path).value_or_throw();
+  const config::ModelConfig config = config::parse_config(text, config_name(path)).value_or_throw();
   for (const config::LayerGroup& group : config.groups) {
     if (!group.rope) continue;
     if (const auto* found = std::get_if<encodings::LongRopeScaling>(&group.rope->scaling))
       return *found;
   }
-  refuse(message(path, ": no longrope scaling found"));
+  refuse(message(config_name(path), ": no longrope scaling found"));
 }
 
 // What the frequencies of a cell come down to: within the trained length every scaling with a

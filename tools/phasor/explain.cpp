@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/internal/describe.hpp"
+#include "rope_flags.hpp"
 #include "text_lines.hpp"
 
 namespace phasor::tools {
@@ -23,6 +25,7 @@ namespace {
 
 struct ExplainFlags {
   std::string model;
+  RopeFlags rope;
   std::optional<std::int64_t> context;
   bool pairs = false, json = false;
 };
@@ -228,7 +231,7 @@ void print_weights(const models::ModelDescription& weights) {
 
 int run_explain(const ExplainFlags& flags) {
   const porting::ReadableConfig config =
-      porting::read_readable_config(flags.model).value_or_throw();
+      read_readable(config_or_flags(flags.model, flags.rope, "MODEL"));
   const porting::Explanation explanation = porting::explain(config, flags.context).value_or_throw();
   const std::optional<models::ModelDescription> weights = models::describe_weights(flags.model);
   if (flags.json) {
@@ -248,12 +251,11 @@ void add_explain(CommandLine& line) {
   auto flags = std::make_shared<ExplainFlags>();
   Verb& verb = line.verb(
       "explain", "explain the position encoding of every layer and the config key of each number");
-  verb.argument("model", &flags->model,
-                "a config.json, a folder that holds one, a plain spec or a GGUF file")
-      .required();
+  verb.argument("model", &flags->model, kConfigHelp).value("CONFIG").read_by(config_path);
   verb.flag("--context", &flags->context,
             "sequence length in tokens (default: within the original length)")
       .at_least(1);
+  add_rope_flags(verb, flags->rope, "model");
   verb.flag("--pairs", &flags->pairs, "list every pair instead of groups");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "hub_cache.hpp"
 #include "output.hpp"
 #include "phasor/core/internal/visible_text.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/text/tokenizer.hpp"
-#include "text_lines.hpp"
+#include "text_files.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -24,16 +25,20 @@ constexpr std::string_view kMask = "[MASK]";
 constexpr std::string_view kContinues = "##";
 
 struct FillFlags {
-  std::string model, text;
+  std::string model, text, text_file;
   std::int64_t top = 5;
   int threads = 0;
   bool json = false;
 };
 
-void require_flags(const FillFlags& flags) {
-  if (flags.text.find(kMask) == std::string::npos) {
-    refuse("--text has no [MASK]");
+void read_text(FillFlags& flags) {
+  const std::string_view flag = flags.text_file.empty() ? "--text" : "--text-file";
+  if (!flags.text_file.empty()) {
+    flags.text = read_text_or_stdin(flags.text_file);
+    while (flags.text.ends_with('\n')) flags.text.pop_back();
   }
+  if (flags.text.empty() && flags.text_file.empty()) refuse("--text or --text-file is required");
+  if (flags.text.find(kMask) == std::string::npos) refuse(message(flag, " has no [MASK]"));
 }
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const std::filesystem::path& folder) {
@@ -92,8 +97,8 @@ void print_json(const FillFlags& flags, const std::vector<models::Filling>& fill
   print_out("{}\n", answer.dump(2));
 }
 
-int run_fill(const FillFlags& flags) {
-  require_flags(flags);
+int run_fill(FillFlags flags) {
+  read_text(flags);
   models::RoFormer model =
       models::RoFormer::load(flags.model, {.threads = flags.threads}).value_or_throw();
   const std::unique_ptr<text::Tokenizer> tokenizer = tokenizer_of(flags.model);
@@ -113,10 +118,16 @@ int run_fill(const FillFlags& flags) {
 void add_fill(CommandLine& line) {
   auto flags = std::make_shared<FillFlags>();
   Verb& verb = line.verb("fill", "predict masked tokens with a RoFormer");
-  verb.argument("model", &flags->model,
-                "a RoFormer: a folder with config.json, safetensors and vocab.txt")
+  verb.argument(
+          "model", &flags->model,
+          "a RoFormer: a folder with config.json, safetensors and vocab.txt, or org/name from "
+          "the Hugging Face cache")
+      .value("MODEL")
+      .read_by(model_path)
       .required();
-  verb.flag("--text", &flags->text, "the text, with [MASK] at each token to predict").required();
+  verb.flag("--text", &flags->text, "the text, with [MASK] at each token to predict").free_text();
+  verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin")
+      .excludes("--text");
   verb.flag("--top", &flags->top, "candidates to show for each mask").at_least(1).show_default();
   verb.flag("--threads", &flags->threads, "use at most N threads; 0: choose automatically")
       .at_least(0);

@@ -59,9 +59,6 @@ io::Json optional_json(const std::optional<double>& value) {
 }
 
 int run_freqs(const FreqsOptions& options) {
-  if (options.output.empty() && !options.json) {
-    refuse("-o or --json is required");
-  }
   const encodings::RopeSpec spec = read_spec(options.spec);
   const core::Frequencies resolved = listed_frequencies(spec, options.spec.context);
   const std::span<const double> values = resolved.values();
@@ -96,6 +93,14 @@ int run_freqs(const FreqsOptions& options) {
   if (encodings::depends_on_context(spec) && !options.spec.context) {
     print_out("context      within the original length; set it with --context\n");
   }
+  if (!options.output.empty()) return exit_code::done;
+  print_out("\n{:>5}  {:>24}  {:>14}\n", "pair", "frequency, rad", "wavelength");
+  for (std::size_t pair = 0; pair < values.size(); ++pair) {
+    print_out("{:>5}  {:>24}  {:>14}\n", pair, values[pair],
+              values[pair] == 0.0
+                  ? "infinite"
+                  : fmt::format("{:.6g}", 2.0 * std::numbers::pi / std::abs(values[pair])));
+  }
   return exit_code::done;
 }
 
@@ -105,7 +110,8 @@ void add_freqs(CommandLine& line) {
   auto options = std::make_shared<FreqsOptions>();
   Verb& verb = line.verb("freqs", "a config's frequencies in float64, and its amplitude");
   add_spec_options(verb, options->spec);
-  verb.flag("-o,--output", &options->output, "write the frequencies here; required without --json");
+  verb.flag("-o,--output", &options->output,
+            "write the frequencies here; without it they are listed");
   verb.flag("--json", &options->json,
             "print frequencies, amplitude and wavelengths as one JSON object");
   verb.footer =
@@ -115,7 +121,8 @@ which is the factor on cos and sin.
 Shape    F.npy is float64 [pairs]; images (axial): the head_dim/4 values that both axes
          read, or height's and then width's (Pixtral)
 
-Example  phasor freqs --config model/config.json --context 8192 -o F.npy)";
+Example  phasor freqs --config model/config.json --context 8k -o F.npy
+         phasor freqs --head-dim 128 --base 500000)";
   verb.action = [options] { return run_freqs(*options); };
 }
 

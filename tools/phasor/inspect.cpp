@@ -1,7 +1,9 @@
 // phasor inspect: metadata and tensors of safetensors and GGUF files, arrays of .npy, .npz and .pt.
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "hub_cache.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
@@ -26,8 +29,8 @@ namespace {
 constexpr io::JsonStyle kStyle{.bad_utf8 = io::JsonStyle::BadUtf8::replace};
 
 struct InspectFlags {
-  std::string model;
-  bool json = false;
+  std::string model, filter;
+  bool full = false, json = false;
 };
 
 struct Entry {
@@ -89,9 +92,31 @@ Contents contents_of_arrays(const io::ArrayFile& file) {
   return contents;
 }
 
-// Long arrays and texts are cut: a vocabulary has 100 000 entries.
-std::string value_text(const io::Json& value) {
+// Keeps the metadata and tensors whose names match.
+//
+// throws   Error(invalid_argument) when none does, with the closest name
+void apply_filter(const std::string& filter, Contents& contents) {
+  if (filter.empty()) return;
+  std::vector<std::string> names;
+  const auto mismatches = [&](const std::string& name) {
+    names.push_back(name);
+    return ::fnmatch(filter.c_str(), name.c_str(), 0) != 0;
+  };
+  std::erase_if(contents.metadata, [&](const auto& entry) { return mismatches(entry.first); });
+  for (std::vector<Entry>* list : {&contents.tensors, &contents.unsupported})
+    std::erase_if(*list, [&](const Entry& entry) { return mismatches(entry.name); });
+  if (!contents.metadata.empty() || !contents.tensors.empty() || !contents.unsupported.empty())
+    return;
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  refuse(message("--filter '", filter, "' matches no tensor and no metadata",
+                 core::did_you_mean(filter, known)));
+}
+
+// Long arrays and texts are cut, unless --full: a vocabulary has 100 000 entries.
+enum class LongValues : std::uint8_t { cut, print };
+std::string value_text(const io::Json& value, LongValues values) {
   constexpr std::size_t kShown = 4, kWidth = 76;
+  if (values == LongValues::print) return value.dump(kStyle);
   std::string text;
   if (value.is_array() && value.size() > kShown) {
     io::Json first = io::Json::array();
@@ -124,13 +149,14 @@ void print_entries(const std::vector<Entry>& entries) {
   }
 }
 
-void print_text(const Contents& contents, std::size_t bytes) {
+void print_text(const Contents& contents, std::size_t bytes, LongValues values) {
   const std::size_t count = contents.tensors.size() + contents.unsupported.size();
   print_out("{}, {} tensor{}, {}\n", contents.format, count, count == 1 ? "" : "s",
             size_text(static_cast<double>(bytes)));
   if (!contents.metadata.empty()) print_out("\nmetadata\n");
   for (const auto& [key, value] : contents.metadata)
-    print_out("  {:<40}  {}\n", core::visible_text(key), core::visible_text(value_text(value)));
+    print_out("  {:<40}  {}\n", core::visible_text(key),
+              core::visible_text(value_text(value, values)));
   if (!contents.tensors.empty()) print_out("\ntensors\n");
   print_entries(contents.tensors);
   if (!contents.unsupported.empty()) print_out("\ntensors of types that phasor cannot read\n");
@@ -158,11 +184,12 @@ Contents contents_of(const std::filesystem::path& path) {
 }
 
 int run_inspect(const InspectFlags& flags) {
-  const Contents contents = contents_of(flags.model);
+  Contents contents = contents_of(flags.model);
+  apply_filter(flags.filter, contents);
   std::size_t bytes = 0;
   for (const Entry& entry : contents.tensors) bytes += entry.bytes;
   if (!flags.json) {
-    print_text(contents, bytes);
+    print_text(contents, bytes, flags.full ? LongValues::print : LongValues::cut);
     return exit_code::done;
   }
   io::Json metadata = io::Json::object();
@@ -185,7 +212,12 @@ void add_inspect(CommandLine& line) {
   verb.argument("model", &flags->model,
                 "a GGUF, .safetensors, .npy, .npz or .pt file, or a folder of safetensors")
       .value("FILE|DIR")
+      .read_by(model_path)
       .required();
+  verb.flag("--filter", &flags->filter,
+            "only tensors and metadata whose names match (* any text, ? one character)")
+      .free_text();
+  verb.flag("--full", &flags->full, "print metadata in full; long values are cut otherwise");
   verb.flag("--json", &flags->json, "print everything as one JSON object, metadata in full");
   verb.footer =
       R"(Prints the format, all metadata (long values are cut), and name, type, shape and size of
@@ -194,7 +226,8 @@ of a .pt file.
 
 JSON     {format, bytes, metadata, tensors [{name, type, shape, bytes, file}], unsupported}
 
-Example  phasor inspect model.gguf)";
+Example  phasor inspect model.gguf
+         phasor inspect model.gguf --filter 'blk.0.*')";
   verb.action = [flags] { return run_inspect(*flags); };
 }
 

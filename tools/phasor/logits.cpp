@@ -26,6 +26,7 @@ namespace {
 
 struct LogitsFlags {
   ModelOptions model;
+  RopeOverride rope;
   std::string ids, mask, token_types, output, hidden;
   bool last = false, json = false;
 };
@@ -75,6 +76,9 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
 }
 
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
+  if (flags.rope.base || !flags.rope.scaling.empty())
+    refuse(ErrorCode::unsupported,
+           "--rope-base and --rope-scaling require a decoder, got roformer");
   if (flags.last)
     refuse(
         "--last requires a decoder of another family, got roformer; without --last the logits of "
@@ -118,7 +122,7 @@ int run_logits(const LogitsFlags& flags) {
   if (flags.output.empty() && flags.hidden.empty()) refuse("-o or --hidden is required");
   require_one_stdout({flags.output, flags.hidden});
   const IdArray ids = read_ids(flags.ids);
-  models::Checkpoint checkpoint = models::Checkpoint::open(flags.model.model).value_or_throw();
+  models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
   const auto start = std::chrono::steady_clock::now();
   Answer answer;
   if (checkpoint.config().model_type == "roformer") {
@@ -157,11 +161,13 @@ void add_logits(CommandLine& line) {
   auto flags = std::make_shared<LogitsFlags>();
   Verb& verb = line.verb("logits", "run a model on token ids and write the logits");
   add_model_options(verb, flags->model);
-  verb.flag("--ids", &flags->ids, "token ids: .npy [tokens] or [batch, tokens]").required();
+  verb.flag("--ids", &flags->ids, "token ids: .npy [tokens] or [batch, tokens], or a list 1,2,3")
+      .required();
   verb.flag("--mask", &flags->mask,
             "padding mask, in the shape of the ids: 0 = padding, on either side");
   verb.flag("--token-types", &flags->token_types,
             "sentence of each token, in the shape of the ids (roformer)");
+  add_rope_override(verb, flags->rope);
   verb.flag("--last", &flags->last, "only the last token of each row that is not padding");
   verb.flag("--hidden", &flags->hidden,
             "also write hidden states: [layers + 1, (batch,) tokens, hidden]");

@@ -16,8 +16,19 @@ int main(int argc, char** argv) try {
       "phasor: position encodings of transformers, rotary position embedding (RoPE) first.";
   line.version = "phasor " PHASOR_VERSION;
   line.footer =
-      "`phasor VERB --help` explains a verb: flags, shapes, an example.\n"
+      "`phasor help VERB` explains a verb: flags, shapes, an example.\n"
       "Exit codes: 0 done, 1 the check found a difference, 2 the request or the input is wrong.";
+  line.sections = {
+      {"Values",
+       {{"128k, 1M, 1G",
+         "Whole numbers may end in k (2^10), M (2^20) or G (2^30), also in lists (4k,8k) and "
+         "ranges "
+         "(0:128k)."},
+        {"-", "Stands for stdin or stdout where a file is read or written."}}},
+      {"Environment",
+       {{"PHASOR_MODELS",
+         "A folder with downloaded model files; before phasor in XDG_CACHE_HOME or ~/.cache."}}},
+  };
   add_demo(line);
   add_freqs(line);
   add_table(line);
@@ -37,6 +48,7 @@ int main(int argc, char** argv) try {
   add_inspect(line);
   add_conform(line);
   add_bench(line);
+  add_about(line);
   return run(line, argc, argv);
 } catch (const std::bad_alloc&) {
   return phasor::tools::out_of_memory("phasor");

@@ -3,13 +3,15 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "phasor/io/internal/folder.hpp"
+
 namespace phasor::tools {
 namespace {
 
 [[nodiscard]] std::optional<std::filesystem::path> folder_of(const char* variable) {
   const char* const value = std::getenv(variable);
   if (value == nullptr || *value == '\0') return std::nullopt;
-  return std::filesystem::path(value);
+  return io::as_folder(value);
 }
 
 }  // namespace

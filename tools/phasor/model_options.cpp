@@ -1,17 +1,30 @@
 #include "model_options.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "arrays.hpp"
+#include "hub_cache.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
+#include "rope_flags.hpp"
+#include "streams.hpp"
 
 namespace phasor::tools {
 
 void add_model_options(Verb& verb, ModelOptions& options) {
-  verb.argument("model", &options.model, "a folder of config.json and safetensors, or a GGUF file")
+  verb.argument(
+          "model", &options.model,
+          "a folder of config.json and safetensors, a GGUF file, or org/name from the Hugging "
+          "Face cache")
       .value("MODEL")
+      .read_by(model_path)
       .required();
   verb.flag("--fast", &options.fast,
             "round activations to 8 bits per block when weights are quantised");
@@ -24,8 +37,67 @@ models::ComputeOptions compute_options(const ModelOptions& options) {
           .threads = options.threads};
 }
 
+void add_rope_override(Verb& verb, RopeOverride& rope) {
+  verb.flag("--rope-base", &rope.base, "base of the frequencies instead of the model's");
+  verb.flag(
+          "--rope-scaling", &rope.scaling,
+          "scaling instead of the model's: TYPE:key=number,... such as yarn:factor=4; or '{...}', "
+          "or none")
+      .value("SCALING")
+      .free_text();
+}
+
+models::Checkpoint open_checkpoint(const std::string& model, const RopeOverride& rope) {
+  models::Checkpoint checkpoint = models::Checkpoint::open(model).value_or_throw();
+  models::RopeChange change;
+  change.base = rope.base;
+  const std::vector<config::LayerGroup>& groups = checkpoint.config().groups;
+  const auto rotates = std::find_if(groups.begin(), groups.end(),
+                                    [](const auto& group) { return group.rope.has_value(); });
+  if (!rope.scaling.empty() && rotates != groups.end()) {
+    change.scaling = scaling_for_spec("--rope-scaling", rope.scaling, *rotates->rope,
+                                      checkpoint.config().max_position);
+  }
+  checkpoint.change_rope(change);
+  return checkpoint;
+}
+
+namespace {
+
+// "1, 2, 3", "1 2 3" or "[1, 2, 3]"; none for anything else, such as a path.
+std::optional<std::vector<std::int64_t>> listed_ids(std::string_view text) {
+  if (text.find_first_not_of("0123456789, \t\r\n[]") != std::string_view::npos) return std::nullopt;
+  std::vector<std::int64_t> ids;
+  for (std::size_t at = 0; (at = text.find_first_of("0123456789", at)) < text.size();) {
+    std::int64_t id = 0;
+    const auto [end, status] = std::from_chars(text.data() + at, text.data() + text.size(), id);
+    if (status != std::errc{}) return std::nullopt;
+    ids.push_back(id);
+    at = static_cast<std::size_t>(end - text.data());
+  }
+  if (ids.empty()) return std::nullopt;
+  return ids;
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
 IdArray read_ids(const std::string& path) {
-  const io::NpyArray array = read_array(path);
+  const bool from_stdin = path == kStandardStream;
+  const std::string text = from_stdin ? read_stdin() : path;
+  if (from_stdin || !is_file(path)) {
+    if (std::optional<std::vector<std::int64_t>> listed = listed_ids(text)) {
+      IdArray ids;
+      ids.tokens = static_cast<std::int64_t>(listed->size());
+      ids.values = *std::move(listed);
+      return ids;
+    }
+  }
+  const io::NpyArray array = from_stdin ? array_in(text) : read_array(path);
   const std::vector<std::int64_t>& shape = array.shape;
   if (shape.size() != 1 && shape.size() != 2)
     refuse(ErrorCode::shape_mismatch,
@@ -64,6 +136,7 @@ std::vector<std::uint8_t> read_mask(const std::string& path, const IdArray& ids)
 }
 
 std::string short_name(const std::string& path) {
+  if (std::string name = hub_name_of(path); !name.empty()) return name;
   std::filesystem::path full(path);
   if (!full.has_filename()) full = full.parent_path();  // "folder/"
   std::string name = full.filename().string();

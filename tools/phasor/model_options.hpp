@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,19 @@ struct ModelOptions {
 void add_model_options(Verb& verb, ModelOptions& options);
 [[nodiscard]] models::ComputeOptions compute_options(const ModelOptions& options);
 
+// Numbers of a rotation in place of the model's.
+struct RopeOverride {
+  std::optional<double> base;
+  std::string scaling;
+};
+// --rope-base, --rope-scaling
+void add_rope_override(Verb& verb, RopeOverride& rope);
+// Opens the model with these numbers; a change is noted on stderr.
+//
+// throws   Error as Checkpoint::open() and change_rope(); a scaling that does not fit
+[[nodiscard]] models::Checkpoint open_checkpoint(const std::string& model,
+                                                 const RopeOverride& rope);
+
 // [batch, tokens] integers; `has_batch` tells a file with that axis from one of [tokens].
 struct IdArray {
   std::int64_t batch = 1, tokens = 0;
@@ -31,6 +45,8 @@ struct IdArray {
                                      static_cast<std::size_t>(tokens));
   }
 };
+// An array file, or the ids themselves: "1,2,3". stdin (-) may hold either.
+//
 // throws   Error: not a readable .npy, not integers, wrong rank, no token
 [[nodiscard]] IdArray read_ids(const std::string& path);
 // [batch, tokens], one byte per token, 0 = padding. Without a path: no padding.

@@ -12,7 +12,9 @@
 #include <string>
 
 #include "commands.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
+#include "rope_flags.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
 
@@ -21,6 +23,7 @@ namespace {
 
 struct PlanFlags {
   std::string config, csv;
+  RopeFlags rope;
   porting::PlanOptions options;
   bool json = false;
 };
@@ -129,7 +132,7 @@ void print_plan(const porting::Plan& plan) {
 
 int run_plan(const PlanFlags& flags) {
   const porting::ReadableConfig config =
-      porting::read_readable_config(flags.config).value_or_throw();
+      read_readable(config_or_flags(flags.config, flags.rope, "--config"));
   const porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
   if (!flags.csv.empty()) write_text(flags.csv, porting::plan_csv(plan));
   if (flags.json) {
@@ -145,13 +148,13 @@ int run_plan(const PlanFlags& flags) {
 void add_plan(CommandLine& line) {
   auto flags = std::make_shared<PlanFlags>();
   Verb& verb = line.verb("plan", "compare scaling methods for a longer context");
-  verb.flag("--config", &flags->config,
-            "config.json (old or new form), a plain spec, a GGUF file, or a directory")
-      .required();
+  verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
+  add_rope_flags(verb, flags->rope, "--config");
   verb.flag("--to", &flags->options.to, "the context length to extend to").required();
   verb.flag("--trained", &flags->options.trained, "the trained length (default: from the config)");
   verb.flag("--layer", &flags->options.layer,
-            "layer index or layer type, if layers differ (default: full_attention)");
+            "layer index or layer type, if layers differ (default: full_attention)")
+      .free_text();
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =

@@ -39,16 +39,25 @@ void Progress::begin(std::string_view label, double done_before) {
 void Progress::move(double done, double all, std::string_view detail) {
   const Clock::time_point now = Clock::now();
   if (!can_redraw() || (drawn_ && done < all && now - last_ < kRedraw)) return;
-  last_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double made = done - done_before_;
   const double share = all > 0.0 ? std::clamp(done / all, 0.0, 1.0) : 1.0;
   const auto filled = static_cast<std::size_t>(share * kBarWidth);
-  std::string line =
-      fmt::format("{}{}[{}{}] {:3.0f} %, {} left{}{}", label_, label_.empty() ? "" : ": ",
-                  std::string(filled, '#'), std::string(kBarWidth - filled, '.'), 100.0 * share,
-                  made > 0.0 ? duration_text(seconds / made * (all - done)) : "?",
-                  detail.empty() ? "" : ", ", detail);
+  draw(fmt::format("{}{}[{}{}] {:3.0f} %, {} left{}{}", label_, label_.empty() ? "" : ": ",
+                   std::string(filled, '#'), std::string(kBarWidth - filled, '.'), 100.0 * share,
+                   made > 0.0 ? duration_text(seconds / made * (all - done)) : "?",
+                   detail.empty() ? "" : ", ", detail));
+}
+
+void Progress::note(std::string_view detail) {
+  if (!can_redraw()) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  draw(fmt::format("{}{}{}, {} so far", label_, label_.empty() ? "" : ": ", detail,
+                   duration_text(seconds)));
+}
+
+void Progress::draw(std::string line) {
+  last_ = Clock::now();
   std::size_t width = terminal_width();
   if (line.size() > width) {
     while (width > 0 && (static_cast<unsigned char>(line[width]) & 0xc0U) == 0x80U) --width;

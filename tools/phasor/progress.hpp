@@ -22,6 +22,8 @@ class Progress {
   void begin(std::string_view label = "", double done_before = 0.0);
   // `done` of `all`, in any unit; `detail` follows the time left.
   void move(double done, double all, std::string_view detail = "");
+  // For work whose size is not known: "label: detail, 0:31 so far".
+  void note(std::string_view detail);
   // Clears the line, so that something else can be printed.
   void clear();
   // Clears the line and prints "label: outcome", also when stderr is not a terminal.
@@ -29,6 +31,8 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  void draw(std::string line);
 
   std::string label_;
   double done_before_ = 0.0;

@@ -22,7 +22,7 @@ namespace {
 
 struct CommandOptions {
   SpecOptions spec;
-  std::string input, output, positions, layout, role, angles = "exact", isa = "best";
+  std::string input, output, positions, role, angles = "exact", isa = "best";
   std::optional<std::int64_t> offset;
   bool inverse = false, transpose = false, json = false;
   int threads = 0;
@@ -58,12 +58,8 @@ int run_rotate(const CommandOptions& options) {
   how.threads = options.threads;
   how.isa = parse_instruction_set(options.isa);
 
-  encodings::RopeSpec spec = read_spec(options.spec);
-  if (!options.layout.empty()) spec.layout = core::pair_layout_of(options.layout);
-  if (!spec.layout) {
-    refuse(message(options.spec.config,
-                   ": the config does not state the layout; give --layout interleaved|half"));
-  }
+  const encodings::RopeSpec spec = read_spec(options.spec);
+  if (!spec.layout) refuse("the config does not state the layout; give --layout interleaved|half");
   const HeadsFile heads(options.input, "the input");
   const core::Positions positions =
       fit_positions(spec,
@@ -100,10 +96,9 @@ void add_rotate(CommandLine& line) {
   verb.flag("-i,--input", &options->input, "queries or keys, a .npy file").required();
   verb.flag("-o,--output", &options->output, "write the result here; may be the input").required();
   verb.flag("--positions", &options->positions,
-            "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)");
+            "a .npy file, or A:B for A, A+1, ..., B-1 (default 0, 1, 2, ...)")
+      .value("A:B|FILE");
   verb.flag("--offset", &options->offset, "token t is at position N + t").excludes("--positions");
-  verb.flag("--layout", &options->layout, "pair layout, overriding the config")
-      .one_of({"interleaved", "half", "interleaved_to_half"});
   verb.flag("--inverse", &options->inverse, "undo the rotation, including the amplitude");
   verb.flag("--transpose", &options->transpose,
             "the backward pass: multiply by the transpose, amplitude included")
@@ -113,7 +108,7 @@ void add_rotate(CommandLine& line) {
   add_angles_option(verb, options->angles);
   verb.flag("--threads", &options->threads, "use at most N threads; 0: choose automatically")
       .at_least(0);
-  verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...");
+  verb.flag("--isa", &options->isa, "instruction set: best (default), x86-64-v2, ...").free_text();
   verb.flag("--json", &options->json, "print a summary as one JSON object");
   verb.footer = R"(Shapes   X [batch, tokens, heads, head_dim] or [tokens, heads, head_dim];
          float16, float32, float64 or bfloat16 (stored as '|V2'); Y is the same
@@ -125,7 +120,8 @@ Y is replaced only after success.
 )" + std::string(kArrayFiles) +
                 R"(
 
-Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024)";
+Example  phasor rotate --config model -i Q.npy -o Q_rotated.npy --offset 1024
+         phasor rotate --head-dim 128 --layout half -i Q.npy -o Q_rotated.npy)";
   verb.action = [options] { return run_rotate(*options); };
 }
 

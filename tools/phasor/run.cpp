@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ models::GenerateOptions generate_options(const RunFlags& flags, const LoadedMode
   options.tokens = flags.tokens.value_or(flags.chat || flags.interactive ? kChatTokens : kTokens);
   options.sampler = flags.sampler;
   options.sampler.temperature = flags.temperature.value_or(0.0);
+  options.sampler.seed = flags.seed.value_or(0);
   options.context = context_of(flags, model.decoder);
   options.when_full = flags.shift ? models::WindowFull::shift : models::WindowFull::refuse;
   options.keep = flags.keep;
@@ -65,6 +68,9 @@ void check_flags(const RunFlags& flags) {
                         : "--prompt, --prompt-file and --ids cannot be combined");
   if (!flags.ids.empty() && (flags.chat || flags.interactive || flags.raw))
     refuse("--ids cannot be combined with --chat, --interactive or --raw");
+  if (!flags.chat && !flags.interactive && (flags.system || flags.chat_format))
+    refuse(message(flags.system ? "--system" : "--chat-format",
+                   " requires --chat or --interactive: a plain prompt has no such part"));
   if (flags.interactive && (flags.json || !flags.prompt_file.empty()))
     refuse("--interactive cannot be combined with --json or --prompt-file");
   const bool filters =
@@ -76,6 +82,13 @@ void check_flags(const RunFlags& flags) {
   (void)models::Sampler(sampler);
 }
 
+// Samples differ from run to run unless --seed repeats them.
+void choose_seed(RunFlags& flags) {
+  if (flags.seed || flags.temperature.value_or(0.0) == 0.0) return;
+  flags.seed = std::random_device()();
+  print_err("phasor run: --seed {} repeats this answer\n", *flags.seed);
+}
+
 std::string prompt_text(const RunFlags& flags) {
   return flags.prompt ? *flags.prompt : read_text_or_stdin(flags.prompt_file);
 }
@@ -84,9 +97,10 @@ LoadedModel load(const RunFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (flags.ids.empty()) tokenizer = text::read_tokenizer(flags.model.model).value_or_throw();
-  LoadedModel model{
-      models::Decoder::load(flags.model.model, compute_options(flags.model)).value_or_throw(),
-      std::move(tokenizer)};
+  LoadedModel model{models::Decoder::load(open_checkpoint(flags.model.model, flags.rope),
+                                          compute_options(flags.model))
+                        .value_or_throw(),
+                    std::move(tokenizer)};
   model.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::int64_t trained = model.decoder.facts().trained_length;
@@ -111,30 +125,44 @@ io::Json json_of(const models::GenerateResult& result) {
   return row;
 }
 
-void print_json(const LoadedModel& model, io::Json answer) {
+void print_json(const RunFlags& flags, const LoadedModel& model, io::Json answer) {
+  if (flags.temperature.value_or(0.0) > 0.0) answer["seed"] = flags.seed.value_or(0);
   answer["load_seconds"] = model.load_seconds;
   answer["weight_bytes"] = model.decoder.facts().weight_bytes;
   answer["peak_memory_bytes"] = peak_memory();
   print_out("{}\n", answer.dump());
 }
 
-// Prompt and answer must fit the context, unless it may shift.
-void check_context(std::int64_t prompt_tokens, const models::GenerateOptions& options) {
+// Prompt and answer must fit the context, unless it may shift: a longer answer is cut.
+void fit_context(const RunFlags& flags, std::int64_t prompt_tokens,
+                 models::GenerateOptions& options) {
   if (options.context <= 0 || prompt_tokens > options.context) return;  // generate() checks these
   if (options.when_full == models::WindowFull::shift) return;
-  if (options.tokens <= options.context - prompt_tokens) return;
-  refuse(ErrorCode::out_of_range,
-         message(prompt_tokens, " + ", options.tokens, " tokens exceed the context of ",
-                 options.context, "; lower --tokens or use --shift"));
+  const std::int64_t room = options.context - prompt_tokens;
+  if (options.tokens <= room) return;
+  if (room == 0) {
+    refuse(ErrorCode::out_of_range,
+           message("the prompt has ", prompt_tokens, " tokens and fills the context of ",
+                   options.context, "; raise --context or use --shift"));
+  }
+  if (flags.tokens) {
+    print_err(
+        "phasor run: note: the context of {} has room for {} of the {} tokens; --shift "
+        "continues beyond it\n",
+        options.context, room, options.tokens);
+  }
+  options.tokens = room;
 }
 
 // Generates for all rows together; ids in, ids out.
 int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
   const models::MaskedBatch batch =
       models::unpad(ids.values, read_mask(flags.mask, ids), ids.batch);
-  const models::GenerateOptions options = generate_options(flags, model);
+  models::GenerateOptions options = generate_options(flags, model);
+  std::int64_t longest = 0;
   for (const std::vector<std::int64_t>& row : batch.rows)
-    check_context(static_cast<std::int64_t>(row.size()), options);
+    longest = std::max(longest, static_cast<std::int64_t>(row.size()));
+  fit_context(flags, longest, options);
   const std::vector<models::GenerateResult> results =
       models::generate_batch(model.decoder, batch.rows, options);
   io::Json answer;
@@ -145,14 +173,14 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
       print_out("{}\n", fmt::join(result.ids, " "));
     }
   }
-  if (flags.json) print_json(model, std::move(answer));
+  if (flags.json) print_json(flags, model, std::move(answer));
   return exit_code::done;
 }
 
 int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::int64_t>& prompt,
             const std::string& shown) {
-  const models::GenerateOptions options = generate_options(flags, model);
-  check_context(static_cast<std::int64_t>(prompt.size()), options);
+  models::GenerateOptions options = generate_options(flags, model);
+  fit_context(flags, static_cast<std::int64_t>(prompt.size()), options);
   models::Generator generator(model.decoder, cache_options(flags));
   const Interrupt interrupt;
   const Written written = write_answer(model, generator, prompt, flags, options, shown);
@@ -160,7 +188,7 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
   if (flags.json) {
     io::Json answer = json_of(written.result);
     if (model.tokenizer) answer["text"] = written.text;
-    print_json(model, std::move(answer));
+    print_json(flags, model, std::move(answer));
   } else {
     const std::string& last = written.text.empty() ? shown : written.text;
     if (last.empty() || last.back() != '\n') write_now("\n");
@@ -172,8 +200,9 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
   return stopped ? Interrupt::kExitCode : exit_code::done;
 }
 
-int run_run(const RunFlags& flags) {
+int run_run(RunFlags flags) {
   check_flags(flags);
+  choose_seed(flags);
   if (!flags.ids.empty()) {
     const IdArray ids = read_ids(flags.ids);
     LoadedModel model = load(flags);
@@ -203,14 +232,15 @@ void add_run(CommandLine& line) {
   models::SamplerOptions& sampler = flags->sampler;
   Verb& verb = line.verb("run", "generate text with a model");
   add_model_options(verb, flags->model);
-  verb.flag("--prompt", &flags->prompt, "the text to continue");
+  verb.flag("-p,--prompt", &flags->prompt, "the text to continue").free_text();
   verb.flag("--prompt-file", &flags->prompt_file, "a file that holds the prompt; -: stdin");
-  verb.flag("--ids", &flags->ids,
-            "token ids instead of text, .npy [tokens] or [batch, tokens]; prints ids");
+  verb.flag(
+      "--ids", &flags->ids,
+      "token ids instead of text, .npy [tokens] or [batch, tokens], or a list 1,2,3; prints ids");
   verb.flag("--mask", &flags->mask,
             "padding mask, .npy in the shape of the ids: 0 = padding, on either side")
       .needs("--ids");
-  verb.flag("--tokens", &flags->tokens, "generate at most N tokens (default 128; a chat: 512)")
+  verb.flag("-n,--tokens", &flags->tokens, "generate at most N tokens (default 128; a chat: 512)")
       .at_least(0);
   verb.flag("--temperature", &flags->temperature, "0 (default): always the most likely token");
   verb.flag("--top-k", &sampler.top_k, "sample from the K most likely tokens; 0: all").at_least(0);
@@ -219,19 +249,23 @@ void add_run(CommandLine& line) {
   verb.flag("--min-p", &sampler.min_p, "drop tokens below P times the highest probability");
   verb.flag("--repetition-penalty", &sampler.repetition_penalty,
             "divide the logits of the last 64 tokens by this");
-  verb.flag("--seed", &sampler.seed, "seed of the random numbers (default 0)");
+  verb.flag("--seed", &flags->seed,
+            "seed of the random numbers (default: a new one, which is printed)");
   verb.flag("--context", &flags->context, "context length in tokens (default: the trained length)")
       .at_least(1);
+  add_rope_override(verb, flags->rope);
   verb.flag("--shift", &flags->shift,
             "when the context is full, drop the oldest half and continue");
   verb.flag("--keep", &flags->keep, "keep the first N tokens in every shift (default 4)")
       .at_least(0);
   verb.flag("--chat", &flags->chat, "the prompt is a chat message: answer it");
-  verb.flag("--interactive", &flags->interactive, "chat: each line of stdin is a message");
-  verb.flag("--system", &flags->system, "the system message of a chat");
-  verb.flag("--chat-format", &flags->chat_format,
-            "chatml, llama2, llama3, mistral, mistral_v3, gemma, phi3, zephyr, glm4 or command_r "
-            "(default: the model's own)");
+  verb.flag("--interactive", &flags->interactive,
+            "chat: each line of stdin is a message, /help lists commands");
+  verb.flag("--system", &flags->system, "the system message of a chat").free_text();
+  verb.flag("--chat-format", &flags->chat_format, "format of a chat (default: the model's own)")
+      .value("FORMAT")
+      .one_of({"chatml", "llama2", "llama3", "mistral", "mistral_v3", "gemma", "phi3", "zephyr",
+               "glm4", "command_r"});
   verb.flag("--raw", &flags->raw,
             "add no begin token to the prompt and print special tokens of the answer");
   verb.flag("--cache", &flags->cache,
@@ -243,9 +277,10 @@ void add_run(CommandLine& line) {
       R"(Prints the prompt and its continuation as it is generated; a chat prints only the answer.
 Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.
 
-Example  phasor run model.gguf --prompt "The quick brown fox" --tokens 32
-         phasor run model.gguf --chat --prompt "Why is the sky blue?" --temperature 0.7
-         phasor run model.gguf --interactive --shift)";
+Example  phasor run model.gguf -p "The quick brown fox" -n 32
+         phasor run model.gguf --chat -p "Why is the sky blue?" --temperature 0.7
+         phasor run model.gguf --interactive --shift
+         phasor run model.gguf -p "..." --rope-scaling yarn:factor=4 --context 8k)";
   verb.action = [flags] { return run_run(*flags); };
 }
 

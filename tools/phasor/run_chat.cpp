@@ -1,14 +1,15 @@
 // The chat loop of `phasor run --interactive`.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
-#include <new>
+#include <cstdint>
+#include <string_view>
 
 #include "commands.hpp"
+#include "line_editor.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/message_text.hpp"
 #include "run_parts.hpp"
 
 namespace phasor::tools {
@@ -22,8 +23,23 @@ class Conversation {
         style_(chat_style(flags, *model.tokenizer)),
         options_(generate_options(flags, model)),
         generator_(model.decoder, cache_options(flags)) {
+    reset();
+  }
+
+  // Forgets all messages; the system message stays.
+  void reset() {
+    messages_.clear();
     if (!style_.system.empty()) messages_.push_back({"system", style_.system});
     first_turn_ = messages_.size();
+  }
+  // Starts again with another system message; empty: none.
+  void set_system(const std::string& system) {
+    style_.system = system;
+    reset();
+  }
+  [[nodiscard]] const std::string& system() const noexcept { return style_.system; }
+  [[nodiscard]] const std::vector<text::ChatMessage>& messages() const noexcept {
+    return messages_;
   }
 
   [[nodiscard]] models::GenerateResult turn(const std::string& line) {
@@ -69,28 +85,82 @@ class Conversation {
   std::size_t first_turn_ = 0;
 };
 
+// The commands of a chat: a line that is a slash and a word.
+class Commands {
+ public:
+  enum class Next : std::uint8_t { not_a_command, go_on, quit };
+
+  explicit Commands(Conversation& conversation) : conversation_(conversation) {}
+
+  [[nodiscard]] Next run(std::string_view line, const LineEditor& editor) {
+    if (!line.starts_with('/')) return Next::not_a_command;
+    const std::size_t space = line.find(' ');
+    const std::string_view name = line.substr(0, space);
+    const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+    if (name.size() < 2 || !std::all_of(name.begin() + 1, name.end(), is_letter))
+      return Next::not_a_command;  // a path, or a comment of a program
+    std::string_view rest = space == std::string_view::npos ? "" : line.substr(space + 1);
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    return act(name, rest, editor);
+  }
+
+ private:
+  static constexpr std::string_view kNames[] = {"/help",    "/reset", "/system",
+                                                "/history", "/quit",  "/exit"};
+
+  [[nodiscard]] Next act(std::string_view name, std::string_view rest, const LineEditor& editor) {
+    if (name == "/quit" || name == "/exit") return Next::quit;
+    if (name == "/help") {
+      print_err(
+          "/help          this list\n"
+          "/reset         forget the conversation\n"
+          "/system TEXT   start again with this system message; without TEXT, show it\n"
+          "/history       the conversation so far\n"
+          "/quit          end the chat (or Ctrl-D)\n"
+          "{}",
+          editor.at_terminal() ? "Up and down recall earlier lines; Ctrl-C stops an answer.\n"
+                               : "");
+    } else if (name == "/reset") {
+      conversation_.reset();
+      print_err("The conversation starts again.\n");
+    } else if (name == "/system" && rest.empty()) {
+      print_err("system: {}\n", conversation_.system().empty() ? "(none)" : conversation_.system());
+    } else if (name == "/system") {
+      conversation_.set_system(std::string(rest));
+      print_err("The conversation starts again with this system message.\n");
+    } else if (name == "/history") {
+      for (const text::ChatMessage& one : conversation_.messages())
+        print_err("{}: {}\n", one.role, one.content);
+    } else {
+      print_err("unknown command {}{}\n", name, hint(name));
+    }
+    return Next::go_on;
+  }
+  static std::string hint(std::string_view name) {
+    const std::string close = core::did_you_mean(name, kNames);
+    return close.empty() ? "; /help lists the commands" : close;
+  }
+
+  Conversation& conversation_;
+};
+
 }  // namespace
 
 int run_interactive(const RunFlags& flags, LoadedModel& model) {
   Conversation conversation(flags, model);
+  Commands commands(conversation);
+  LineEditor editor("> ");
   if (flags.stats) print_load_stats(model);
-  const bool at_terminal = ::isatty(STDIN_FILENO) != 0;
-  if (at_terminal)
-    print_err("Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+  if (editor.at_terminal())
+    print_err("Each line is a message; /help lists commands. Ctrl-D ends the chat.\n");
   std::optional<std::string> line = flags.prompt;
   for (;;) {
-    if (!line) {
-      if (at_terminal) write_now("> ");
-      std::string read;
-      if (!std::getline(std::cin, read)) {
-        if (std::cin.bad()) throw std::bad_alloc();  // a stream keeps it to itself
-        if (at_terminal) write_now("\n");
-        return exit_code::done;
-      }
-      if (!read.empty() && read.back() == '\r') read.pop_back();
-      line = std::move(read);
-    }
-    if (line->find_first_not_of(" \t") != std::string::npos) {
+    if (!line) line = editor.read();
+    if (!line) return exit_code::done;
+    const Commands::Next next = commands.run(*line, editor);
+    if (next == Commands::Next::quit) return exit_code::done;
+    if (next == Commands::Next::not_a_command &&
+        line->find_first_not_of(" \t") != std::string::npos) {
       const models::GenerateResult result = conversation.turn(*line);
       if (flags.stats) print_stats(result);
     }

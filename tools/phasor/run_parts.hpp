@@ -16,10 +16,12 @@ namespace phasor::tools {
 
 struct RunFlags {
   ModelOptions model;
+  RopeOverride rope;
   std::optional<std::string> prompt, system, chat_format;
   std::string prompt_file, ids, mask, cache;
   std::optional<std::int64_t> tokens, context;
   std::optional<double> temperature;
+  std::optional<std::uint64_t> seed;
   models::SamplerOptions sampler;
   std::int64_t keep = models::GenerateOptions{}.keep;
   bool shift = false, chat = false, interactive = false, raw = false, stats = false, json = false;
@@ -75,7 +77,7 @@ void print_load_stats(const LoadedModel& model);
 void print_stats(const models::GenerateResult& result);
 [[nodiscard]] std::int64_t peak_memory() noexcept;  // bytes
 
-// The chat loop: each line of stdin is a message.
+// The chat loop: each line of stdin is a message or a command ("/help").
 int run_interactive(const RunFlags& flags, LoadedModel& model);
 
 }  // namespace phasor::tools

@@ -3,25 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "arrays.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/npy.hpp"
+#include "whole_numbers.hpp"
 
 namespace phasor::tools {
 namespace {
 
 std::int64_t parse_bound(std::string_view text, std::string_view whole) {
   std::int64_t value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc{} || end != text.data() + text.size()) {
+  if (read_whole(text, value) != std::errc{}) {
     refuse(message("--positions: a range must be A:B with whole numbers, got '", whole, "'"));
   }
   return value;
@@ -29,7 +29,7 @@ std::int64_t parse_bound(std::string_view text, std::string_view whole) {
 
 bool is_range(const std::string& text) {
   return text.find(':') != std::string::npos &&
-         text.find_first_not_of("0123456789+-:") == std::string::npos;
+         text.find_first_not_of("0123456789+-:kKMG") == std::string::npos;
 }
 
 core::Positions read_positions(const std::string& path) {
@@ -51,33 +51,43 @@ core::Positions read_positions(const std::string& path) {
 
 }  // namespace
 
-void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config) {
-  Flag& flag =
-      verb.flag("--config", &options.config,
-                "config.json (old or new form), a plain spec, or a folder with config.json");
-  if (config == ConfigFlag::required) flag.required();
+void add_spec_options(Verb& verb, SpecOptions& options) {
+  verb.flag("--config", &options.config, kConfigHelp).value("CONFIG").read_by(config_path);
   verb.flag("--layer", &options.layer,
-            "layer index or layer type, if layers differ (full_attention, ...)");
+            "layer index or layer type, if layers differ (full_attention, ...)")
+      .free_text();
   verb.flag("--context", &options.context,
             "context length, for scalings that depend on it (dynamic, longrope, xPos)")
       .at_least(1);
+  add_rope_flags(verb, options.rope);
 }
 
-encodings::RopeSpec read_spec(const SpecOptions& options) {
-  const config::ModelConfig model = config::read_config(options.config).value_or_throw();
+encodings::RopeSpec read_spec(const SpecOptions& options) { return read_model_spec(options).spec; }
+
+ModelSpec read_model_spec(const SpecOptions& options) {
+  if (options.config.empty()) {
+    const std::string json = config_or_flags("", options.rope, "--config");
+    if (!options.layer.empty()) refuse("--layer requires --config");
+    config::ModelConfig model = config::parse_config(json, "the flags").value_or_throw();
+    encodings::RopeSpec spec = *model.groups.front().rope;
+    return {std::move(spec), std::move(model)};
+  }
+  const std::string name = config_name(options.config);
+  config::ModelConfig model = read_model_config(options.config);
   config::LayerGroup group = config::select_layer(model, options.layer).value_or_throw();
   if (!group.rope) {
     const std::string layer = !group.layer_type.empty() ? "'" + group.layer_type + "'"
                               : options.layer.empty()   ? "of every index"
                                                         : "'" + options.layer + "'";
     refuse(ErrorCode::unsupported,
-           message(options.config, ": layer ", layer, " has no rotation",
+           message(name, ": layer ", layer, " has no rotation",
                    model.other_positions.empty() ? "" : ", but " + model.other_positions));
   }
   for (const config::KeyNote& note : model.notes) {
-    if (note.leftover) print_err("{}: warning: {}: {}\n", options.config, note.key, note.note);
+    if (note.leftover) print_err("{}: warning: {}: {}\n", name, note.key, note.note);
   }
-  return std::move(*group.rope);
+  encodings::RopeSpec spec = replaced_by(options.rope, *group.rope, model.max_position, name);
+  return {std::move(spec), std::move(model)};
 }
 
 core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
@@ -89,7 +99,8 @@ core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
 
 void add_angles_option(Verb& verb, std::string& angles) {
   verb.flag("--angles", &angles,
-            "exact (default); float32: round angles like engines that compute in float32; or one more "
+            "exact (default); float32: round angles like engines that compute in float32; or one "
+            "more "
             "rounding, of frequencies or angles: bfloat16_frequencies, bfloat16, float16")
       .one_of({"exact", "float32", "bfloat16_frequencies", "bfloat16", "float16"});
 }

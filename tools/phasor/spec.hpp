@@ -1,4 +1,5 @@
-// The flags that choose a config, a layer and a context length, and the positions a verb works at.
+// The flags that choose a config, or a rotation without one, a layer and a context length, and the
+// positions a verb works at.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +9,38 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "phasor/config/config.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
+#include "rope_flags.hpp"
 
 namespace phasor::tools {
 
 struct SpecOptions {
-  std::string config;  // a file, or a directory that holds config.json
-  std::string layer;   // an index or a layer type; empty: the only one
-  std::optional<std::int64_t> context;
+  std::string config = {};  // as config_source.hpp describes; empty: the rotation of the flags
+  RopeFlags rope = {};
+  std::string layer = {};  // an index or a layer type; empty: the only one
+  std::optional<std::int64_t> context = std::nullopt;
 };
-enum class ConfigFlag : std::uint8_t { required, optional };
-// --config, --layer, --context
-void add_spec_options(Verb& verb, SpecOptions& options, ConfigFlag config = ConfigFlag::required);
+// --config, --layer, --context and those of add_rope_flags()
+void add_spec_options(Verb& verb, SpecOptions& options);
 
-// Keys of another scaling than the config's are named on stderr.
+// Whether --config or flags of a rotation are given; the verb may work without.
+[[nodiscard]] inline bool has_spec(const SpecOptions& options) {
+  return !options.config.empty() || options.rope.given();
+}
+// Keys of another scaling than the config's are named on stderr, and so are the numbers that flags
+// replace.
 //
-// throws   Error: the config is refused, the layer does not exist or does not rotate
+// throws   Error: neither --config nor --head-dim; the config is refused, the layer does not exist or
+//          does not rotate; flags that do not fit it
 [[nodiscard]] encodings::RopeSpec read_spec(const SpecOptions& options);
+// The same with the config that it came from: stdin can be read once.
+struct ModelSpec {
+  encodings::RopeSpec spec;
+  config::ModelConfig model;
+};
+[[nodiscard]] ModelSpec read_model_spec(const SpecOptions& options);
 
 // The frequencies of a config in the order of the pairs; for images those of axial_frequencies().
 [[nodiscard]] core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,

@@ -89,6 +89,7 @@ void add_table(CommandLine& line) {
   add_spec_options(verb, options->spec);
   verb.flag("--positions", &options->positions,
             "A:B for A, A+1, ..., B-1 (write --positions=-4:4 for a negative A), or a .npy file")
+      .value("A:B|FILE")
       .required();
   add_angles_option(verb, options->angles);
   verb.flag("-o,--output", &options->output, "write the table here").required();
@@ -103,7 +104,7 @@ Shape    T.npy is float32 [2, positions, pairs]: cos, then sin
 )" + std::string(kArrayFiles) +
       R"(
 
-Example  phasor table --config model --positions 0:4096 -o T.npy)";
+Example  phasor table --config model --positions 0:128k -o T.npy)";
   verb.action = [options] { return run_table(*options); };
 }
 

@@ -10,6 +10,7 @@
 
 #include "arrays.hpp"
 #include "commands.hpp"
+#include "hub_cache.hpp"
 #include "model_options.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
@@ -122,13 +123,17 @@ int run_tokenize(const TokenizeFlags& flags) {
 void add_tokenize(CommandLine& line) {
   auto flags = std::make_shared<TokenizeFlags>();
   Verb& verb = line.verb("tokenize", "convert text to token ids and back");
-  verb.argument("model", &flags->model,
-                "a GGUF file, or a folder with tokenizer.json, tokenizer.model or vocab.txt")
+  verb.argument(
+          "model", &flags->model,
+          "a GGUF file, a folder with tokenizer.json, tokenizer.model or vocab.txt, or org/name "
+          "from the Hugging Face cache")
       .value("MODEL")
+      .read_by(model_path)
       .required();
-  verb.flag("--text", &flags->text, "the text to encode, UTF-8");
+  verb.flag("--text", &flags->text, "the text to encode, UTF-8").free_text();
   verb.flag("--text-file", &flags->text_file, "a file that holds the text; -: stdin");
-  verb.flag("--ids", &flags->ids, "token ids to decode: .npy [tokens] or [batch, tokens]");
+  verb.flag("--ids", &flags->ids,
+            "token ids to decode: .npy [tokens] or [batch, tokens], or a list 1,2,3");
   verb.flag("--raw", &flags->raw, "add no begin token; print special tokens when decoding");
   verb.flag("--pieces", &flags->pieces, "print one token per line: id and text").excludes("--json");
   verb.flag("-o,--output", &flags->output, "write the ids here: int64 [tokens]");
@@ -143,7 +148,8 @@ JSON     {tokenizer, tokens, ids, pieces}; with --ids {tokenizer, rows [{ids, pi
       R"(
 
 Example  phasor tokenize model.gguf --text "The quick brown fox" -o ids.npy
-         phasor tokenize model.gguf --ids ids.npy)";
+         phasor tokenize model.gguf --ids ids.npy
+         phasor tokenize model.gguf --ids 504,3575,6354,16438)";
   verb.action = [flags] { return run_tokenize(*flags); };
 }
 

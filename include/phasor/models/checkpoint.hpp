@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "phasor/config/config.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/encodings/rope.hpp"
 #include "phasor/export.h"
 #include "phasor/io/tensors.hpp"
 
@@ -33,6 +35,12 @@ struct ComputeOptions {
   core::InstructionSet isa = core::InstructionSet::best;
 };
 
+// Numbers of a rotation in place of the config's. The weights are unchanged.
+struct RopeChange {
+  std::optional<double> base = std::nullopt;
+  std::optional<encodings::RopeScaling> scaling = std::nullopt;
+};
+
 // A folder of config.json and safetensors, or a GGUF file; tensors are read when needed, from files
 // that stay open. Moves, does not copy.
 class PHASOR_API Checkpoint {
@@ -46,6 +54,13 @@ class PHASOR_API Checkpoint {
 
   // The position settings of the config.
   [[nodiscard]] const config::ModelConfig& config() const noexcept;
+  // Changes the config of every layer that rotates, as if the files had these numbers. A model that is
+  // loaded from this checkpoint afterwards rotates by them.
+  //
+  // throws   Error(unsupported): no layer rotates, layers rotate differently, or the file has lists of
+  //          frequencies or of factors on them; Error(invalid_argument) as encodings::validate(). The
+  //          config is then unchanged
+  void change_rope(const RopeChange& change);
   // The text of config.json; empty for GGUF.
   [[nodiscard]] const std::string& config_json() const noexcept;
   // Null for safetensors.

@@ -24,6 +24,7 @@
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "progress.hpp"
 #include "text_files.hpp"
 
 namespace phasor::tools {
@@ -168,7 +169,7 @@ Tally tally_of(const std::vector<Verdict>& verdicts) {
   return tally;
 }
 
-void write_json(const std::string& path, const std::vector<Verdict>& verdicts, const Tally& tally) {
+std::string json_of(const std::vector<Verdict>& verdicts, const Tally& tally) {
   io::Json report;
   report["passed"] = tally.passed;
   report["failed"] = tally.failed;
@@ -185,25 +186,35 @@ void write_json(const std::string& path, const std::vector<Verdict>& verdicts, c
     report["cases"].push_back(std::move(entry));
   }
   // File names and messages may hold any byte; JSON may not.
-  write_text(path, report.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n");
+  return report.dump({.indent = 1, .bad_utf8 = io::JsonStyle::BadUtf8::replace}) + "\n";
 }
 
 int run_conform(const ConformOptions& options) {
   const Kinds kinds = all_kinds();
   std::vector<Verdict> verdicts;
-  for (const fs::path& directory : find_cases(options.directory)) {
-    if (std::optional<Verdict> verdict = judge(directory, options.filter, kinds)) {
-      verdicts.push_back(std::move(*verdict));
+  const std::vector<fs::path> cases = find_cases(options.directory);
+  {
+    Progress progress;
+    progress.begin("cases");
+    for (std::size_t at = 0; at < cases.size(); ++at) {
+      progress.move(static_cast<double>(at), static_cast<double>(cases.size()),
+                    cases[at].filename().string());
+      if (std::optional<Verdict> verdict = judge(cases[at], options.filter, kinds))
+        verdicts.push_back(std::move(*verdict));
     }
   }
   if (verdicts.empty()) {
     refuse(message("--filter '", options.filter, "' matches no case, kind or group/case"));
   }
   const Tally tally = tally_of(verdicts);
-  print_verdicts(verdicts);
-  print_out("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
-            tally.unsupported);
-  if (!options.json.empty()) write_json(options.json, verdicts, tally);
+  if (options.json == "-") {  // the only document on stdout
+    print_out("{}", json_of(verdicts, tally));
+  } else {
+    print_verdicts(verdicts);
+    print_out("{} passed, {} failed, {} unsupported\n", tally.passed, tally.failed,
+              tally.unsupported);
+    if (!options.json.empty()) write_text(options.json, json_of(verdicts, tally));
+  }
   return tally.failed + tally.unsupported == 0 ? exit_code::done : exit_code::difference;
 }
 
@@ -214,10 +225,15 @@ void add_conform(CommandLine& line) {
   Verb& verb = line.verb("conform", "run golden cases and compare with the expected values");
   verb.argument("directory", &options->directory,
                 "folder that is searched for case.json, with all subfolders")
+      .folder()
       .required();
   verb.flag("--filter", &options->filter,
-            "only cases whose name, kind or group/name match (* any text, ? one character)");
-  verb.flag("--json", &options->json, "also write the results to this file");
+            "only cases whose name, kind or group/name match (* any text, ? one character)")
+      .free_text();
+  verb.flag("--json", &options->json,
+            "also write the results to FILE as JSON; without FILE, print them instead")
+      .value("FILE")
+      .bare("-");
   std::string kinds;
   for (const auto& [name, kind] : all_kinds()) kinds += "\n  " + name;
   verb.footer =

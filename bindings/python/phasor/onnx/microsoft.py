@@ -122,6 +122,18 @@ def _unspecified(y: Array, where: npt.NDArray[np.bool_]) -> Array:
     return np.ma.masked_array(y, np.broadcast_to(where, y.shape)) if where.any() else y
 
 
+def _biased(query: Array, key: Array, value: Array, bias: Array, where: str) -> tuple[Array, Array, Array]:
+    """The projections with their bias, [q | k | v]. ONNX Runtime adds none to keys and values [batch, heads, tokens,
+    dim], which a cross-attention keeps as they are."""
+    widths = [query.shape[2], *(x.shape[2] if x.ndim == 3 else x.shape[1] * x.shape[-1] for x in (key, value))]
+    if bias.shape != (sum(widths),):
+        raise Error(f"{where}: bias must have the shape [{sum(widths)}] of q, k and v, got {list(bias.shape)}")
+    of_query, of_key, of_value = np.split(bias, np.cumsum(widths)[:-1])
+    if key.ndim == value.ndim == 3:
+        return query + of_query, key + of_key, value + of_value
+    return query + of_query, key, value
+
+
 def multi_head_attention(attributes: Attributes, inputs: Inputs, wanted: Sequence[bool]) -> list[Array | None]:
     """A masked key has mask_filter_value added to its score, -10000 by default. Queries whose keys are all masked are
     left out of a comparison: only the rounding of such scores tells their keys apart."""
@@ -134,11 +146,7 @@ def multi_head_attention(attributes: Attributes, inputs: Inputs, wanted: Sequenc
     key, value = needed(inputs, 1, f"{where}: key"), needed(inputs, 2, f"{where}: value")
     bias = optional(inputs, 3)
     if bias is not None:
-        widths = [query.shape[2], query.shape[2], value.shape[2]] if value.ndim == key.ndim == 3 else []
-        if bias.shape != (sum(widths),):
-            raise Error(f"{where}: bias must have the shape [{sum(widths)}] of q, k and v, got {list(bias.shape)}")
-        parts = np.split(bias, np.cumsum(widths)[:-1])
-        query, key, value = query + parts[0], key + parts[1], value + parts[2]
+        query, key, value = _biased(query, key, value, bias, where)
     given = {"query": query, "key": key, "value": value}
     q, k, v = (split_heads(x, heads, f"{where}: {name}") for name, x in given.items())
     past_key, past_value = optional(inputs, 6), optional(inputs, 7)

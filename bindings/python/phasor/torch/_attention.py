@@ -9,8 +9,9 @@ from torch import Tensor
 
 from .. import _core
 from .._core import RopeSpec
+from ._attention_func import transformed_attention, transformed_linear_attention
 from ._attention_ops import attention_op, linear_attention_op
-from ._common import bare, direct, needs_grad, refusal, require_readable, require_no_grad, shape_text, spec_text
+from ._common import bare, direct, functional, needs_grad, refusal, require_readable, require_no_grad, shape_text, spec_text
 from ._encodings import flatten, held
 
 if TYPE_CHECKING:
@@ -112,11 +113,17 @@ def attention(
         key_segments,
     )
     choices = (causal, window, scale, soft_cap, context, order, angles, threads)
+
+    def attend(objects: str) -> Tensor:
+        if functional("attention", q4, k4, v4, *flat.tables):
+            return transformed_attention((q4, k4, v4), flat.tables, flat.text, objects, arrays, choices)
+        return attention_op(q4, k4, v4, flat.tables, flat.text, objects, *arrays, *choices)[0]
+
     if flat.objects:
         with held(flat.objects) as numbers:
-            out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, numbers, *arrays, *choices)
+            out = attend(numbers)
     else:
-        out, _ = attention_op(q4, k4, v4, flat.tables, flat.text, "", *arrays, *choices)
+        out = attend("")
     return out if q.dim() == 4 else out.squeeze(0)
 
 
@@ -157,7 +164,8 @@ def linear_attention(
     require_readable("linear_attention", q=q, k=k, v=v)
     q4, k4, v4 = _with_batch("linear_attention", q, k, v)
     tokens = 2 if order == "heads_first" else 1
-    out = linear_attention_op(
+    followed = functional("linear_attention", q4, k4, v4)
+    out = (transformed_linear_attention if followed else linear_attention_op)(
         q4,
         k4,
         v4,

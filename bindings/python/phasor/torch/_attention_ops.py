@@ -180,7 +180,7 @@ def _(
     return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v, *tables)]
 
 
-def _no_second(where: str) -> Any:
+def no_second(where: str) -> Any:
     def backward(ctx: Any, *grads: object) -> None:
         raise refusal(
             "unsupported", f"{where}: second derivatives (create_graph) are not supported"
@@ -189,7 +189,7 @@ def _no_second(where: str) -> Any:
     return backward
 
 
-attention_backward_op.register_autograd(_no_second("attention"))
+attention_backward_op.register_autograd(no_second("attention"))
 
 
 def _attention_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -290,7 +290,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, d_out: Tensor, *rest: Any) -> tuple[Tenso
     return d_q, d_k, d_v
 
 
-linear_attention_backward_op.register_autograd(_no_second("linear_attention"))
+linear_attention_backward_op.register_autograd(no_second("linear_attention"))
 
 
 def _linear_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

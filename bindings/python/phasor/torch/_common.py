@@ -74,6 +74,17 @@ def transformed() -> bool:
     return _transforms_active() or forward_ad._current_level >= 0
 
 
+def functional(where: str, *tensors: Tensor) -> bool:
+    """Whether a transform of torch.func follows the calls in eager mode; refuses its forward gradients."""
+    if not transformed():
+        return False
+    if forward_ad._current_level < 0:
+        return True
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors):
+        raise refusal("unsupported", f"{where}: forward gradients (jvp, jacfwd, hessian) are not supported: use jacrev")
+    return False
+
+
 def direct(*tensors: Tensor | None) -> bool:
     """Whether _core can be called without a custom op: plain CPU tensors, and nothing that follows the calls of torch
     (a tracer, a dispatch mode, torch.func, forward gradients), which would not see it."""

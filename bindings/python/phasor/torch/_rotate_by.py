@@ -215,7 +215,8 @@ class _Write(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, numbers: Tensor) -> Tensor:
-        # A view shares its version with its siblings: if it counted, torch would refuse to use them.
+        # A view shares its version with its siblings: if it counted, torch would refuse to use them, and the result of
+        # a slice that was written before.
         (x if x.is_leaf else x.data).copy_(numbers)
         return x
 

@@ -119,6 +119,10 @@ def test_multi_head_attention() -> None:
     agree(op, multi_head(7), ["y"], num_heads=HEADS, scale=0.3)
     agree(op, multi_head(TOKENS), ["y"], num_heads=HEADS, unidirectional=1)
     agree(op, multi_head(7, bias=normal(3 * width)), ["y"], num_heads=HEADS)
+    # Keys and values of a cross-attention: the bias of the query alone is added.
+    heads_first = {name: normal(BATCH, HEADS, 7, DIM, seed=seed) for seed, name in enumerate("kv", 1)}
+    agree(op, multi_head(7, **heads_first, bias=normal(3 * width)), ["y"], num_heads=HEADS)
+    refuse(op, multi_head(7, **heads_first, bias=normal(5)), "bias", f"[{3 * width}]", "[5]", num_heads=HEADS)
     agree(op, multi_head(7, v=normal(BATCH, 7, HEADS * 8)), ["y"], num_heads=HEADS)
     four = {"k": normal(BATCH, HEADS, 7, DIM), "v": normal(BATCH, HEADS, 7, DIM, seed=3)}
     agree(op, multi_head(7, **four), ["y"], num_heads=HEADS)
