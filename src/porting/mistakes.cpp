@@ -338,6 +338,12 @@ class MistakeList {
     const auto power = [&](const char* id, std::string text, double exponent) {
       with(id, std::move(text), [&](RopeSpec& x) { x.base = std::pow(x.base, exponent); });
     };
+    if (spec_.head_dim != spec_.rotary_dim) {
+      power("frequencies_by_head_dim",
+            message("the exponents divide by head_dim ", spec_.head_dim, " instead of rotary_dim ",
+                    spec_.rotary_dim),
+            dim / head);
+    }
     power("exponent_halved",
           "the exponent is i/dim instead of 2i/dim, or the base is the square root of the config's "
           "(the same numbers)",
@@ -346,12 +352,6 @@ class MistakeList {
           "the exponent is 2i/(dim/2) instead of 2i/dim, or the base is the square of the config's "
           "(the same numbers)",
           2.0);
-    if (spec_.head_dim != spec_.rotary_dim) {
-      power("frequencies_by_head_dim",
-            message("the exponents divide by head_dim ", spec_.head_dim, " instead of rotary_dim ",
-                    spec_.rotary_dim),
-            dim / head);
-    }
     for (const double by : {-1.0, -2.0, 1.0, 2.0}) {
       power("exponent_dim",
             message("the exponents divide by dim ", by < 0.0 ? "- " : "+ ", std::abs(by), " = ",

@@ -212,8 +212,12 @@ void add_diagnose(CommandLine& line) {
   verb.footer =
       R"(Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its
 parameters, offset or positions, direction, amplitude and the precision of the table; or
-reports that there is none, and why. With --config it lists every difference from the
-config and exits with 1 if there is one.
+reports that there is none, and why.
+
+With --config it applies the config to BEFORE and compares the result with AFTER within
+rounding. If they differ it names the mistake (a sign, a layout, a table, an exponent, a
+scaling, positions, heads, a precision) with the values in the config and in the data, and
+exits with 1.
 
 With --runs it compares two dumps (.safetensors, .npz, .pt, or folders of these or .npy)
 tensor by tensor in the order of layers, names the first that differs by more than
@@ -224,7 +228,8 @@ of the two engines does not rotate as the config says. Exits with 1 if they diff
 Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],
          leading axes in any order; float16, float32, float64, bfloat16 (or its bits as
          uint16)
-         P.npy [tokens] or [batch, tokens]
+         P.npy [tokens] or [batch, tokens]; M-RoPE and images [axes, tokens] or
+         [axes, batch, tokens]
 
 )" + std::string(kArrayFiles) +
       R"(

@@ -161,6 +161,32 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
       push(mistake, rank++);
     }
   }
+  // Frequencies that were computed in a 16-bit type: all are numbers of that type.
+  for (const core::DType type : {core::DType::bf16, core::DType::f16}) {
+    const double unit = diagnosis::unit_of(type);
+    std::vector<double> kept;
+    int near = 0, tested = 0;
+    bool close = true;
+    for (std::size_t i = 0; i < measured->value.size(); ++i) {
+      const double value = measured->value[i], grid = rounded(value, type);
+      close = close && std::abs(wrapped(value - like.frequencies[i])) <=
+                           16.0 * unit * like.frequencies[i] + 20.0 * measured->error[i];
+      kept.push_back(grid);
+      if (measured->error[i] > 0.02 * unit * std::abs(value)) {
+        kept.back() = value;
+        continue;
+      }
+      ++tested;
+      if (std::abs(value - grid) < 0.1 * unit * std::abs(value)) ++near;
+    }
+    if (!close || tested < 4 || near * 10 < tested * 9) continue;
+    Mistake mistake;
+    mistake.id = message(type_name(type), "_frequencies");
+    mistake.text = message("the frequencies were computed in ", type_name(type));
+    mistake.frequencies = std::move(kept);
+    mistake.amplitude = like.amplitude;
+    push(mistake, 13);
+  }
   // The frequencies as they are.
   std::size_t farthest = 0, differ = 0, first = 0, last = 0;
   double most = 0.0;

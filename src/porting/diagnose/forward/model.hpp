@@ -96,7 +96,7 @@ struct Model {
   Types types;
   double roundings = 1.0;                // more than one rotation has
   std::vector<std::uint8_t> idle_heads;  // not rotated; empty: all are
-  bool idle_rest = true;  // the other features are unchanged; false: they are not compared
+  bool rest_is_zero = false;             // the features outside the window; false: unchanged
 };
 
 // The factors of one token's pairs: a' = aa a + ab b, b' = ba a + bb b; and the angle that their
