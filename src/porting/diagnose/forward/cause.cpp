@@ -225,7 +225,7 @@ Verdict choose(const Problem& problem, std::vector<Candidate> fitting) {
   std::set<std::string> told = {fitting[best].id};
   std::vector<FoundCause> others;
   for (std::size_t k = 0; k < fitting.size(); ++k) {
-    if (k == best || told.count(fitting[k].id) != 0 || fitting[k].rank > fitting[best].rank + 10 ||
+    if (k == best || told.count(fitting[k].id) != 0 || fitting[k].rank > fitting[best].rank + 3 ||
         others.size() == 3) {
       continue;
     }

@@ -217,7 +217,7 @@ std::vector<Candidate> frequency_candidates(const Problem& problem) {
   }
   for (std::size_t k = 0; k < mistakes.size(); ++k) {
     const Mistake& mistake = mistakes[k];
-    const int rank = k < fixed ? 5 : 6;
+    const int rank = k < fixed ? 5 : 9;
     const auto add = [&](Model model, std::string text, std::vector<ConfigDifference> more,
                          int at) {
       std::vector<ConfigDifference> fields = std::move(more);
