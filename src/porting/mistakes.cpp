@@ -80,6 +80,7 @@ class MistakeList {
   }
 
   void scalings() {
+    if (std::holds_alternative<encodings::DynamicScaling>(spec_.scaling)) context_ignored();
     RopeSpec plain_spec = spec_;
     plain_spec.scaling = encodings::DefaultScaling{};
     other("scaling_ignored", message("the ", scaling_name(), " scaling was not applied"),
@@ -92,14 +93,17 @@ class MistakeList {
              for (double& factor : s.frequency_factors) factor = 1.0 / factor;
            });
     }
-    if (encodings::depends_on_context(spec_)) {
-      other("context_ignored",
-            "the frequencies are those of the original length: the length of the context was not "
-            "used",
-            spec_, std::nullopt, "context", context_ ? message(*context_) : "unknown",
-            "the original length");
-    }
     std::visit([&](const auto& scaling) { of_scaling(scaling); }, spec_.scaling);
+    if (!std::holds_alternative<encodings::DynamicScaling>(spec_.scaling)) context_ignored();
+  }
+
+  void context_ignored() {
+    if (!encodings::depends_on_context(spec_)) return;
+    other("context_ignored",
+          "the frequencies are those of the original length: the length of the context was not "
+          "used",
+          spec_, std::nullopt, "context", context_ ? message(*context_) : "unknown",
+          "the original length");
   }
 
   void of_scaling(const encodings::DefaultScaling&) {}
@@ -107,6 +111,7 @@ class MistakeList {
   void of_scaling(const encodings::LinearScaling& s) {
     inverted(s.factor);
     twice(s.factor);
+    as_ntk(s.factor);
   }
   void of_scaling(const encodings::NtkScaling& s) {
     inverted(s.factor);
@@ -259,7 +264,10 @@ class MistakeList {
     each("ramp_missing", "every pair was scaled by the factor: the ramp is missing",
          [&](std::size_t i, double) { return plain(i) / s.factor; });
     with(
-        "yarn_ramp_ends", "the original length of the ramp is that of the extended context",
+        "yarn_ramp_ends",
+        message("original_max_position_embeddings: ", s.original_length, " in the config, ",
+                digits(static_cast<double>(s.original_length) * s.factor),
+                " in the data (the extended length)"),
         [&](RopeSpec& x) {
           auto& changed = std::get<Yarn>(x.scaling);
           changed.original_length =
@@ -320,6 +328,15 @@ class MistakeList {
         "scaling_type", message("NTK scaling was applied instead of ", scaling_name()),
         [&](RopeSpec& x) {
           x.scaling = encodings::NtkScaling{factor, {}};
+        },
+        "scaling", scaling_name(), "ntk");
+    const auto width = static_cast<double>(spec_.rotary_dim);
+    with(
+        "scaling_type",
+        message("NTK scaling (a larger base) was applied instead of ", scaling_name()),
+        [&](RopeSpec& x) {
+          x.scaling = encodings::DefaultScaling{};
+          x.base *= std::pow(factor, width / (width - 2.0));
         },
         "scaling", scaling_name(), "ntk");
     if (!std::holds_alternative<encodings::LinearScaling>(spec_.scaling)) {

@@ -136,7 +136,7 @@ TEST_F(Diagnose, TheCauseHasAnIdAndItsFields) {
 
 TEST_F(Diagnose, SeveralRowsOfPositionsAndRoles) {
   const std::string mrope = put_text("mrope.json", R"({"head_dim": 8, "base": 10000,
-    "layout": "half", "axes": {"type": "mrope", "sections": [2, 1, 1]}})");
+    "layout": "half", "mrope": {"sections": [2, 1, 1]}})");
   std::vector<std::int64_t> rows;
   for (std::int64_t axis = 0; axis < 3; ++axis) {
     for (std::int64_t t = 0; t < 12; ++t) {
@@ -154,7 +154,7 @@ TEST_F(Diagnose, SeveralRowsOfPositionsAndRoles) {
   const std::string flat = put_array("F.npy", io::NpyType::i64, {3, 12}, rows);
   EXPECT_EQ(with({"--config", mrope, "--positions", flat}).exit, 0);
   const std::string other = put_text("other.json", R"({"head_dim": 8, "base": 10000,
-    "layout": "half", "axes": {"type": "mrope", "sections": [1, 2, 1]}})");
+    "layout": "half", "mrope": {"sections": [1, 2, 1]}})");
   const Outcome differs = with({"--config", other, "--positions", positions});
   EXPECT_EQ(differs.exit, 1);
   EXPECT_EQ(json::parse(differs.out)["cause"]["id"], "sections");

@@ -109,8 +109,15 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
         const auto made = knob.with(value);
         if (made) push(mistake_of(knob, value, *made, known), rank);
       };
-      int rank = knob.id == "context" ? 5 : 12;
-      for (const double value : plain_values(fit.value)) at(value, rank++, 8);
+      const bool context = knob.id == "context";
+      int rank = 12;
+      for (const double value : plain_values(fit.value)) {
+        // A length of few digits is likelier than another factor; one of many is not.
+        const double step = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
+        const bool few = std::exp2(std::round(std::log2(value))) == value ||
+                         std::round(value / step) * step == value;
+        at(value, context ? (few ? 5 : 10) : rank++, 8);
+      }
       // A power law of another base is one of another divisor of the exponents.
       if (knob.id == "base" && knob.asked > 1.0 && fit.value > 1.0) {
         const auto dim = static_cast<double>(problem.spec.rotary_dim);
@@ -130,7 +137,7 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
           }
         }
       }
-      at(fit.value, knob.id == "context" ? 6 : 20, 4);
+      at(fit.value, context ? 11 : 20, 4);
     }
   }
   if (what == Fit::context_only) return all;
