@@ -51,6 +51,30 @@ Matrix WeightReader::matrix(std::string_view name, std::int64_t rows, std::int64
   return packed(ranges);
 }
 
+Matrix WeightReader::transposed(std::string_view name, std::int64_t rows, std::int64_t columns,
+                                std::span<const RowRange> parts) {
+  const io::Tensor& found = tensor(name, {columns, rows});
+  if (io::block_elements(found.type) != 1) {
+    refuse(ErrorCode::unsupported, message(checkpoint_.name(), ": tensor ", name, ": type ",
+                                           io::name_of(found.type), " cannot be transposed"));
+  }
+  const std::size_t size = io::block_bytes(found.type);
+  std::vector<std::byte> stored(found.byte_size()), bytes(found.byte_size());
+  io::read_bytes(found, 0, stored);
+  const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
+  for (std::size_t r = 0; r < height; ++r) {
+    for (std::size_t c = 0; c < width; ++c) {
+      std::copy_n(stored.begin() + static_cast<std::ptrdiff_t>((c * height + r) * size), size,
+                  bytes.begin() + static_cast<std::ptrdiff_t>((r * width + c) * size));
+    }
+  }
+  const io::Tensor flipped{
+      .name = found.name, .type = found.type, .shape = {rows, columns}, .bytes = bytes};
+  std::vector<TensorRows> ranges;
+  for (const RowRange& part : parts) ranges.push_back({&flipped, part.first, part.count});
+  return packed(ranges);
+}
+
 Matrix WeightReader::packed(std::span<const TensorRows> parts) const {
   try {
     return Matrix::pack(parts);

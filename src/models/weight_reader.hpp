@@ -32,6 +32,11 @@ class WeightReader {
   // Some rows of a tensor [rows, columns], the ranges concatenated.
   [[nodiscard]] Matrix matrix(std::string_view name, std::int64_t rows, std::int64_t columns,
                               std::span<const RowRange> parts);
+  // The same of a tensor [columns, rows].
+  //
+  // throws   Error(unsupported) for a type of blocks, whose columns cannot be taken apart
+  [[nodiscard]] Matrix transposed(std::string_view name, std::int64_t rows, std::int64_t columns,
+                                  std::span<const RowRange> parts);
   // One of several matrices stored as [count, rows, columns].
   [[nodiscard]] Matrix matrix_of_stack(std::string_view name, std::int64_t count,
                                        std::int64_t index, std::int64_t rows, std::int64_t columns);

@@ -18,6 +18,8 @@ enum class SplitRule : std::uint8_t {
   llama3,      // as qwen2, but up to three digits together
   digits,      // every \p{N} alone, the rest as it is
   digit_runs,  // runs of \p{N} alone, the rest as it is
+  bloom,       // words without punctuation, with one space before them, and what is between them
+  tekken,      // words end where a capital follows a small letter; single digits
 };
 
 // The rule for the regular expression of a Split in a tokenizer.json, by its exact text.

@@ -160,6 +160,58 @@ TEST(Pretokenizer, CutsDigitsOneByOneForSmolLm) {
       });
 }
 
+// Mistral: a word ends where a capital follows a small letter; letters without case and marks are both.
+TEST(Pretokenizer, CutsAsTekken) {
+  const std::string regex =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+      R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+      R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  expect_words(split(regex),
+               {
+                   {"Hello World", {"Hello", " World"}},
+                   {"camelCaseHTTPServer IDs", {"camel", "Case", "HTTPServer", " IDs"}},
+                   {"I'm DON'T 2024", {"I", "'m", " DON", "'T", " ", "2", "0", "2", "4"}},
+                   {"a\314\201B\314\201c \314\201", {"a\314\201", "B\314\201c", " \314\201"}},
+                   {"\344\270\255\346\226\207ABC\344\270\255DE",
+                    {"\344\270\255\346\226\207ABC\344\270\255", "DE"}},
+                   {"ABC\344\270\255", {"ABC\344\270\255"}},
+                   {"!! //\n\n  x/y", {"!!", " //\n\n", " ", " x", "/y"}},
+                   {"tab\t\tX  \n y  ", {"tab", "\t", "\tX", "  \n", " y", "  "}},
+                   {"\307\205x \312\260A", {"\307\205x", " \312\260", "A"}},
+                   {"(foo) _Bar", {"(foo", ")", " _", "Bar"}},
+                   {"\314\201A", {"\314\201", "A"}},
+                   {"-\314\201A", {"-\314\201", "A"}},
+               });
+}
+
+TEST(Pretokenizer, CutsAsBloom) {
+  const std::string regex =
+      " ?[^(\\s|[.,!?\342\200\246\343\200\202\357\274\214\343\200\201\340\245\244\333\224\330\214])"
+      "]+";
+  expect_words(
+      split(regex),
+      {
+          {"Hello, world!  How are   you?\n\nFine (really) | x",
+           {"Hello", ",", " world", "! ", " How", " are", "  ", " you", "?\n\n", "Fine", " (",
+            "really", ") |", " x"}},
+          {"  ", {"  "}},
+          {"a,b,  c", {"a", ",", "b", ", ", " c"}},
+          {"x(y)z", {"x", "(", "y", ")", "z"}},
+          {"\340\244\250\340\244\256\340\244\270\340\245\215\340\244\244\340\245\207\340\245\244"
+           "\340\244\246\340\245\201\340\244\250\340\244\277\340\244\257\340\244\276",
+           {"\340\244\250\340\244\256\340\244\270\340\245\215\340\244\244\340\245\207",
+            "\340\245\244",
+            "\340\244\246\340\245\201\340\244\250\340\244\277\340\244\257\340\244\276"}},
+          {"\343\200\202\343\200\202\344\270\255\346\226\207\357\274\214ok",
+           {"\343\200\202\343\200\202", "\344\270\255\346\226\207", "\357\274\214", "ok"}},
+          {"tail  ", {"tail", "  "}},
+          {"\n a\t b", {"\n", " a", "\t", " b"}},
+          {"12 34", {"12", " 34"}},
+          {"a\302\240b", {"a", "\302\240", "b"}},
+          {" (", {" ("}},
+      });
+}
+
 TEST(Pretokenizer, RefusesOtherExpressionsByTheirText) {
   JsonParts parts;
   parts.pre_tokenizer = split(R"(\p{Han}+)");

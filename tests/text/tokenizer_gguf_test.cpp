@@ -84,13 +84,13 @@ TEST(TokenizerGguf, KnowsPretokenizersByName) {
     file.merges = {"1 2", "- a"};
     return pieces_of(*read_gguf_tokenizer(file.writer()).value_or_throw(), "12-a");
   };
-  for (const std::string name : {"gpt-2", "olmo", "mpt"})
+  for (const std::string name : {"gpt-2", "olmo", "mpt", "phi-2"})
     EXPECT_EQ(words(name), (Pieces{"12", "-", "a"})) << name;
   for (const std::string name : {"smollm", "starcoder", "refact", "command-r"})
     EXPECT_EQ(words(name), (Pieces{"1", "2", "-", "a"})) << name;
-  for (const std::string name : {"qwen2", "stablelm2"})
+  for (const std::string name : {"qwen2", "stablelm2", "tekken"})
     EXPECT_EQ(words(name), (Pieces{"1", "2", "-a"})) << name;
-  for (const std::string name : {"llama-bpe", "dbrx", "glm4"})
+  for (const std::string name : {"bloom", "llama-bpe", "dbrx", "glm4"})
     EXPECT_EQ(words(name), (Pieces{"12", "-a"})) << name;
 }
 
@@ -103,7 +103,7 @@ TEST(TokenizerGguf, RefusesHostileMetadata) {
   };
   refused([](Gpt2& f) { f.model = "bert"; }, "'bert'", ErrorCode::unsupported);
   refused([](Gpt2& f) { f.pre = "x\ny"; }, R"('x\ny')", ErrorCode::unsupported);
-  refused([](Gpt2& f) { f.pre = "tekken"; }, "'tekken'", ErrorCode::unsupported);
+  refused([](Gpt2& f) { f.pre = "kimi-k2"; }, "'kimi-k2'", ErrorCode::unsupported);
   refused([](Gpt2& f) { f.kinds = {1, 1}; }, "got 2");
   refused([](Gpt2& f) { f.kinds.assign(260, 7); }, "got 7");
   refused([](Gpt2& f) { f.merges = {"h"}; }, "'h'");

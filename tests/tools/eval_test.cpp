@@ -45,6 +45,24 @@ class EvalCommand : public Phasor {
   }
 };
 
+// Without rotation there is nothing to scale: the default list is the model's own numbers.
+TEST_F(EvalCommand, ModelsWithoutRotation) {
+  const std::string ids = text(100);
+  for (const std::string name : {"gpt2_learned", "bloom_alibi"}) {
+    const Outcome outcome = run({"eval", golden(name), "--ids", ids, "--contexts", "48", "--json"});
+    ASSERT_EQ(outcome.exit, 0) << outcome.err;
+    const json page = json::parse(outcome.out);
+    ASSERT_EQ(page.at("cells").size(), 1u) << name;
+    EXPECT_GT(perplexity(page, "none", 48), 1.0);
+    expect_refusal(
+        run({"eval", golden(name), "--ids", ids, "--contexts", "48", "--scaling", "yarn"}), "eval",
+        "yarn");
+  }
+  expect_refusal(run({"eval", golden("gpt2_learned"), "--ids", ids, "--contexts", "65"}), "eval",
+                 {"64", "65"});
+  EXPECT_EQ(run({"eval", golden("bloom_alibi"), "--ids", ids, "--contexts", "90"}).exit, 0);
+}
+
 TEST_F(EvalCommand, TableOfScalingsAndContexts) {
   const std::string ids = text(300);
   const Outcome outcome = run({"eval", golden("qwen3_qk_norm"), "--ids", ids, "--contexts",

@@ -152,13 +152,24 @@ void print_json(const EvalFlags& flags, const Evaluation& evaluation) {
   print_out("{}\n", page.dump());
 }
 
+// The scalings of the default list, for a model without RoPE.
+void keep_the_models_own(const models::Decoder& decoder, EvalFlags& flags) {
+  const std::vector<config::LayerGroup>& groups = decoder.config().groups;
+  const bool rotates = std::any_of(groups.begin(), groups.end(),
+                                   [](const auto& group) { return group.rope.has_value(); });
+  if (rotates) return;
+  std::erase_if(flags.lines, [](const EvalLine& line) { return line.scaling != "none"; });
+}
+
 int run_eval(EvalFlags flags) {
+  const bool default_scalings = flags.scalings.empty();
   check_flags(flags);
   EvalText text = read_eval_text(flags);
   models::Checkpoint checkpoint = models::Checkpoint::open(flags.model.model).value_or_throw();
   std::string model_key = flags.csv.empty() ? "" : checkpoint.content_key();
   models::Decoder decoder =
       models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
+  if (default_scalings) keep_the_models_own(decoder, flags);
   Evaluation evaluation(flags, decoder, std::move(text), std::move(model_key));
   if (const int signal = evaluation.run()) {
     print_err("phasor eval: {}\n", evaluation.how_to_continue());

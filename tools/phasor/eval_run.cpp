@@ -156,6 +156,11 @@ void Evaluation::plan() {
 
 void Evaluation::check_positions(const Cell& cell) const {
   const EvalLine& line = cell.id.line;
+  const std::int64_t limit = decoder_.facts().position_limit;
+  if (limit > 0 && cell.id.context > limit)
+    refuse(ErrorCode::out_of_range,
+           message("--contexts must be at most ", limit,
+                   ", the learned positions of the model, got ", cell.id.context));
   if (line.offset > std::numeric_limits<std::int64_t>::max() - cell.id.context)
     refuse(ErrorCode::out_of_range, message("--offset is too large, got ", line.offset));
   const std::int64_t last = line.offset == 0 && line.angles == core::AngleMode::exact

@@ -253,6 +253,11 @@ struct QueryScale {
 //          negative offset
 PHASOR_API void validate(const QueryScale& scale);
 
+// factor(position).
+//
+// precondition  a valid scale; position >= 0
+[[nodiscard]] PHASOR_API double query_scale_at(const QueryScale& scale, double position) noexcept;
+
 // The factor of each position's query, in double.
 //
 // throws   as validate(); Error(out_of_range) for a position that is negative or not finite

@@ -1,5 +1,4 @@
-// One decoder for every family: llama, mistral, mixtral, gpt_neox, gptj, glm, qwen2, qwen3, cohere,
-// phi3, gemma3, palm. A family is a row of src/config/families.
+// One decoder for every family: a family is a row of src/config/families, and docs/models.md lists them.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +25,7 @@ struct DecoderFacts {
   std::int64_t heads = 0, key_heads = 0, head_dim = 0;
   std::int64_t experts = 0, experts_used = 0;  // 0: no mixture
   std::int64_t trained_length = 0;             // 0: not in the config
+  std::int64_t position_limit = 0;  // rows of a learned table of positions; 0: no such limit
   std::int64_t parameters = 0;
   std::size_t weight_bytes = 0;           // as kept in memory
   std::vector<std::string> weight_types;  // "q4_1", "f32", ...

@@ -17,8 +17,8 @@ constexpr auto kPlainHalf = std::to_array<std::string_view>(
      "openelm", "codeshell",    "orion",          "bailingmoe2", "jais2",
      "lfm2moe", "grovemoe",     "minimax-m2",     "cogvlm",      "pangu-embedded"});
 
-constexpr auto kUnrotated = std::to_array<std::string_view>(
-    {"gpt2", "bloom", "mpt", "refact", "starcoder", "bert", "jina-bert-v2", "jais"});
+constexpr auto kUnrotated =
+    std::to_array<std::string_view>({"mpt", "refact", "starcoder", "bert", "jina-bert-v2", "jais"});
 
 // Without heads, or with another factor on q.k than head_dim^-1/2.
 constexpr auto kUnrotatedOtherwise = std::to_array<std::string_view>(
@@ -29,9 +29,6 @@ constexpr std::array kOthers = {
     GgufArchitecture{.name = "granitehybrid",
                      .rotation = GgufRotation::interleaved,
                      .finetuned_is_switch = true},
-    GgufArchitecture{.name = "mistral3",
-                     .rotation = GgufRotation::interleaved,
-                     .log_multiplier = GgufLogMultiplier::all_dim},
     GgufArchitecture{
         .name = "falcon-h1", .rotation = GgufRotation::half, .softmax = GgufSoftmax::unknown},
     GgufArchitecture{

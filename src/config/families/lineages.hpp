@@ -26,6 +26,10 @@ inline constexpr auto kHalf = core::PairLayout::half;
 inline constexpr auto kInterleaved = core::PairLayout::interleaved;
 inline constexpr auto kInterleavedToHalf = core::PairLayout::interleaved_to_half;
 
+inline constexpr std::string_view kAbsolutePositions =
+    "absolute positions, added to the input or to queries and keys";
+inline constexpr std::string_view kAlibiPositions = "ALiBi, a bias by distance";
+
 // Three rows of positions, with the sections (time, height, width) of the model's code.
 constexpr RotaryFacts mrope_facts(core::PairLayout layout, encodings::MropeAxes::Order order,
                                   const std::array<std::int64_t, 3>& sections,
@@ -95,7 +99,15 @@ inline constexpr TensorNames kGgufNames = {
     .expert_gate = "blk.{}.ffn_gate_exps",
     .expert_up = "blk.{}.ffn_up_exps",
     .expert_down = "blk.{}.ffn_down_exps",
+    .positions = "position_embd",
+    .embedding_norm = "token_embd_norm",
 };
 inline constexpr TensorNames kGgufFusedGateNames = with_gate(kGgufNames, "blk.{}.ffn_up");
+
+// For a family whose files have the architecture of another row.
+constexpr DecoderPart without_gguf(DecoderPart part) {
+  part.gguf_names = nullptr;
+  return part;
+}
 
 }  // namespace phasor::config

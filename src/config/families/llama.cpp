@@ -14,6 +14,22 @@ constexpr AttentionNames kExaoneAttention = {.before = "h.", .after = ".attn.att
 constexpr AttentionNames kBaichuanAttention = {
     .before = "layers.", .after = ".self_attn.", .order = HeadOrder::sections, .queries = "W_pack"};
 
+// OLMo 2: norms after attention and feed-forward.
+constexpr TensorNames with_norms_after(TensorNames names) {
+  names.attention_norm = names.feed_forward_norm = {};
+  names.after_attention_norm = "model.layers.{}.post_attention_layernorm";
+  names.after_feed_forward_norm = "model.layers.{}.post_feedforward_layernorm";
+  return names;
+}
+constexpr TensorNames kOlmo2Names = with_norms_after(kLlamaNames);
+constexpr DecoderPart kOlmo2Decoder = {.names = &kOlmo2Names,
+                                       .gguf_names = &kGgufNames,
+                                       .block = Block::after,
+                                       .query_key_norm = QueryKeyNorm::whole,
+                                       .attention_bias = BiasRule::by_attention_bias,
+                                       .output_bias = BiasRule::by_attention_bias,
+                                       .gguf_ties_embeddings = false};
+
 constexpr std::array kLlamaFamilies = {
     Family{.model_type = "llama",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e4},
@@ -36,8 +52,15 @@ constexpr std::array kLlamaFamilies = {
            .attention = &kSelfAttention},
     Family{.model_type = "ministral3",
            .rotary = RotaryFacts{.layout = kHalf, .window = WindowRule::every_layer},
-           .gguf_as = "mistral3",
-           .attention = &kSelfAttention},
+           .gguf = GgufArchitecture{.name = "mistral3",
+                                    .rotation = GgufRotation::interleaved,
+                                    .log_multiplier = GgufLogMultiplier::all_dim,
+                                    .query_scale = true},
+           .attention = &kSelfAttention,
+           .decoder = DecoderPart{.names = &kLlamaNames,
+                                  .gguf_names = &kGgufNames,
+                                  .attention_bias = BiasRule::by_attention_bias,
+                                  .output_bias = BiasRule::by_attention_bias}},
     Family{.model_type = "mixtral",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e6, .window = WindowRule::every_layer},
            .gguf_as = "llama",
@@ -86,7 +109,13 @@ constexpr std::array kLlamaFamilies = {
                                     .rotation = GgufRotation::interleaved,
                                     .layers = GgufLayers::skip_interval,
                                     .interval = 4},
-           .attention = &kSelfAttention},
+           .attention = &kSelfAttention,
+           .decoder = DecoderPart{.names = &kLlamaNames,
+                                  .gguf_names = &kGgufNames,
+                                  .attention_bias = BiasRule::by_attention_bias,
+                                  .output_bias = BiasRule::by_attention_bias,
+                                  .feed_forward_bias = BiasRule::by_mlp_bias,
+                                  .ties_embeddings = true}},
     Family{.model_type = "arcee",
            .rotary = RotaryFacts{.layout = kHalf},
            .gguf = GgufArchitecture{.name = "arcee", .rotation = GgufRotation::interleaved},
@@ -109,7 +138,13 @@ constexpr std::array kLlamaFamilies = {
         .gguf = GgufArchitecture{.name = "granite",
                                  .rotation = GgufRotation::interleaved,
                                  .finetuned_is_switch = true},
-        .attention = &kSelfAttention},
+        .attention = &kSelfAttention,
+        .decoder = DecoderPart{.names = &kLlamaNames,
+                               .gguf_names = &kGgufNames,
+                               .attention_bias = BiasRule::by_attention_bias,
+                               .output_bias = BiasRule::by_attention_bias,
+                               .feed_forward_bias = BiasRule::by_mlp_bias,
+                               .multipliers = true}},
     Family{
         .model_type = "granitemoe",
         .rotary =
@@ -160,12 +195,14 @@ constexpr std::array kLlamaFamilies = {
                                     .rotation = GgufRotation::half,
                                     .layers = GgufLayers::local_base,
                                     .interval = 4},
-           .attention = &kSelfAttention},
+           .attention = &kSelfAttention,
+           .decoder = kOlmo2Decoder},
     Family{.model_type = "olmo3",
            .rotary =
                RotaryFacts{.layout = kHalf, .layers = LayerRule::local_base, .layer_interval = 4},
            .gguf_as = "olmo2",
-           .attention = &kSelfAttention},
+           .attention = &kSelfAttention,
+           .decoder = without_gguf(kOlmo2Decoder)},
     Family{.model_type = "olmoe",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e4},
            .gguf = GgufArchitecture{.name = "olmoe", .rotation = GgufRotation::half},

@@ -26,7 +26,7 @@ constexpr std::string_view kAbsoluteNames =
     "edgetam_prompt_encoder edgetam_video_mask_decoder edgetam_video_prompt_encoder "
     "edgetam_vision_model electra eomt ernie fine_acoustics flaubert flava_image_model "
     "flava_multimodal_model flava_text_model florence_vision fnet fsmt fun_asr_nano_encoder "
-    "gemma4_unified_vision git git_vision_model glm_image_vision gpt-sw3 gpt2 gpt_bigcode "
+    "gemma4_unified_vision git git_vision_model glm_image_vision gpt-sw3 gpt_bigcode "
     "gpt_neo grounding-dino groupvit_text_model groupvit_vision_model hiera "
     "hunyuan_vl_vision ibert idefics2_vision idefics3_vision idefics_vision ijepa imagegpt "
     "informer instructblip_qformer instructblip_vision_model instructblipvideo_qformer "
@@ -72,7 +72,7 @@ constexpr std::string_view kRelativeNames =
     "switch_transformers t5 udop umt5 unlimited_ocr_sam_vision_model vitdet vits "
     "wav2vec2-bert wav2vec2-conformer wavlm xlnet";
 
-constexpr std::string_view kAlibiNames = "bloom mpt";
+constexpr std::string_view kAlibiNames = "mpt";
 
 constexpr std::string_view kConvolutionNames =
     "cvt data2vec-audio glpn hubert mobilevit mobilevitv2 pvt_v2 segformer sew swiftformer "
@@ -136,9 +136,9 @@ void add_names(std::string_view names, std::string_view positions, std::vector<F
 
 [[nodiscard]] std::vector<Family> all_unrotated_families() {
   std::vector<Family> all;
-  add_names(kAbsoluteNames, "absolute positions, added to the input or to queries and keys", all);
+  add_names(kAbsoluteNames, kAbsolutePositions, all);
   add_names(kRelativeNames, "relative positions in the scores", all);
-  add_names(kAlibiNames, "ALiBi, a bias by distance", all);
+  add_names(kAlibiNames, kAlibiPositions, all);
   add_names(kConvolutionNames, "positions by convolution", all);
   add_names(kNoPositionNames, "no positions", all);
   add_names(kNoAttentionNames, "no attention", all);

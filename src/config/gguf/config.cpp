@@ -405,15 +405,33 @@ class GgufConfigReader {
     if (group.softmax_scale != 0.0) group.sources.push_back({"softmax_scale", source});
   }
 
+  // Counted in the original length of YaRN, or else in the context's (llama.cpp).
+  void read_query_scale() {
+    constexpr std::string_view kScale = "attention.temperature_scale";
+    if (!architecture_.query_scale) return;
+    const double beta = keys_.number(kScale).value_or(0.0);
+    if (beta == 0.0) return;
+    constexpr std::string_view kLength = "rope.scaling.original_context_length";
+    const std::optional<std::int64_t> original = keys_.count(kLength, kMaxLength);
+    const encodings::QueryScale scale{beta, original ? *original : config_.max_position.value_or(0),
+                                      0};
+    encodings::validate(scale);
+    for (LayerGroup& group : config_.groups) {
+      group.query_scale = scale;
+      group.sources.push_back({"query_scale", keys_.path_of(kScale)});
+    }
+  }
+
   void finish_keys() {
     if (keys_.has("attention.max_alibi_bias")) {
       config_.notes.push_back(
           {keys_.path_of("attention.max_alibi_bias"), "ALiBi's slopes: a bias, not a rotation"});
       keys_.mark_understood("attention.max_alibi_bias");
     }
+    read_query_scale();
     for (const std::string_view key :
          {"attention.temperature_scale", "attention.temperature_length"}) {
-      if (!keys_.has(key)) continue;
+      if (!keys_.has(key) || architecture_.query_scale) continue;
       config_.notes.push_back(
           {keys_.path_of(key), "scales queries by their position; no part of the rotation"});
       keys_.mark_understood(key);

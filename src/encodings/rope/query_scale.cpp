@@ -15,10 +15,14 @@ void validate(const QueryScale& scale) {
     refuse(message("query_scale: offset must not be negative, got ", scale.offset));
 }
 
+double query_scale_at(const QueryScale& scale, double position) noexcept {
+  const double steps = std::floor((position + static_cast<double>(scale.offset)) /
+                                  static_cast<double>(scale.length));
+  return 1.0 + scale.beta * std::log1p(steps);
+}
+
 std::vector<double> query_scales(const QueryScale& scale, std::span<const double> positions) {
   validate(scale);
-  const auto length = static_cast<double>(scale.length);
-  const auto offset = static_cast<double>(scale.offset);
   std::vector<double> factors;
   factors.reserve(positions.size());
   for (const double position : positions) {
@@ -26,7 +30,7 @@ std::vector<double> query_scales(const QueryScale& scale, std::span<const double
       refuse(ErrorCode::out_of_range,
              message("query_scale: positions must be finite and not negative, got ", position));
     }
-    factors.push_back(1.0 + scale.beta * std::log1p(std::floor((position + offset) / length)));
+    factors.push_back(query_scale_at(scale, position));
   }
   return factors;
 }

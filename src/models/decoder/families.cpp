@@ -16,8 +16,7 @@ namespace {
 // Converting to GGUF adds the 1 of rms_from_one to the weights, orders fused rows in sections and
 // drops the keys about biases.
 [[nodiscard]] DecoderFamily gguf_decoder(const config::Family& row) {
-  DecoderFamily family{*row.decoder, row.gguf->name, WeightFormat::gguf, HeadOrder::separate};
-  if (row.attention->order != HeadOrder::separate) family.order = HeadOrder::sections;
+  DecoderFamily family{*row.decoder, row.gguf->name, WeightFormat::gguf, HeadOrder::sections};
   family.names = family.gguf_names;
   family.ties_embeddings = family.gguf_ties_embeddings;
   if (family.norm == NormKind::rms_from_one) family.norm = NormKind::rms;
@@ -26,6 +25,7 @@ namespace {
     *rule = gguf_rule(*rule);
   }
   if (family.logit_scale) family.logit_scale = 1.0;
+  family.transposed = false;
   return family;
 }
 
@@ -33,7 +33,7 @@ namespace {
   std::vector<DecoderFamily> all;
   for (const config::Family& row : config::families()) {
     if (!row.decoder) continue;
-    all.push_back({*row.decoder, row.model_type, WeightFormat::safetensors, row.attention->order});
+    all.push_back({*row.decoder, row.model_type, WeightFormat::safetensors, row.head_order()});
     if (row.decoder->gguf_names != nullptr) all.push_back(gguf_decoder(row));
   }
   return all;

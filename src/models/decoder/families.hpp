@@ -15,6 +15,7 @@ using config::Block;
 using config::FeedForward;
 using config::HeadOrder;
 using config::NormKind;
+using config::Positions;
 using config::QueryKeyNorm;
 
 enum class WeightFormat : std::uint8_t { safetensors, gguf };
@@ -22,7 +23,7 @@ enum class WeightFormat : std::uint8_t { safetensors, gguf };
 struct DecoderFamily : config::DecoderPart {
   std::string_view name;  // model_type, or the GGUF architecture
   WeightFormat format = WeightFormat::safetensors;
-  HeadOrder order = HeadOrder::separate;  // of q, k and v
+  HeadOrder order = HeadOrder::separate;  // of q, k and v; GGUF files may have either form
 };
 
 // Null when no row of the table has a decoder part for this format.

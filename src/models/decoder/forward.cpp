@@ -55,7 +55,7 @@ class Forward {
   }
 
  private:
-  // The embedding's rows, times sqrt(hidden) for Gemma.
+  // The embedding's rows, times sqrt(hidden) for Gemma, plus learned positions, normalised for BLOOM.
   void embed() {
     float* const x = sized(work_.x, tokens_ * facts_.hidden);
     const auto scale = static_cast<float>(state_.settings.embedding_scale);
@@ -67,8 +67,16 @@ class Forward {
         if (scale != 1.0F) {
           for (float& value : row) value *= scale;
         }
+        if (!state_.positions.empty()) add_position(run.had - run.skip + i, row);
       }
     }
+    if (!state_.embedding_norm.weight.empty()) normalise(state_.embedding_norm, all_rows(), x, x);
+  }
+
+  void add_position(std::int64_t position, std::span<float> row) {
+    const std::span<float> learned(sized(work_.normed, facts_.hidden), row.size());
+    state_.positions.row(position, learned);
+    add_to(row, learned.data(), state_.compute.isa);
   }
 
   void normalise(const Norm& norm, const Rows& rows, const float* x, float* out) const {
@@ -88,7 +96,11 @@ class Forward {
 
   [[nodiscard]] Rows all_rows() const { return {tokens_, facts_.hidden, facts_.hidden}; }
 
-  void add(const float* branch) {
+  void add(float* branch) {
+    const auto scale = static_cast<float>(state_.settings.residual_scale);
+    if (scale != 1.0F) {
+      for (std::int64_t i = 0; i < tokens_ * facts_.hidden; ++i) branch[i] *= scale;
+    }
     add_to({work_.x.data(), static_cast<std::size_t>(tokens_ * facts_.hidden)}, branch,
            state_.compute.isa);
   }
@@ -99,8 +111,9 @@ class Forward {
     float* const x = work_.x.data();
     float* const normed = sized(work_.normed, size);
     float* const branch = sized(work_.branch, size);
-    normalise(layer.attention_norm, all_rows(), x, normed);
-    attend(index, normed, branch);
+    const bool before = state_.settings.block != Block::after;
+    if (before) normalise(layer.attention_norm, all_rows(), x, normed);
+    attend(index, before ? normed : x, branch);
     switch (state_.settings.block) {
       case Block::sequential:
         add(branch);
@@ -118,23 +131,42 @@ class Forward {
         add(branch);
         normalise(layer.feed_forward_norm, all_rows(), x, normed);
         break;
+      case Block::after:
+        normalise(layer.after_attention, all_rows(), branch, branch);
+        add(branch);
+        break;
     }
-    feed_forward(layer, normed, branch);
-    if (state_.settings.block == Block::sandwich) {
+    feed_forward(layer, before ? normed : x, branch);
+    if (!layer.after_feed_forward.weight.empty()) {
       normalise(layer.after_feed_forward, all_rows(), branch, branch);
     }
     add(branch);
   }
 
-  // Queries and keys of each head, normalised before rotation (Qwen 3, Gemma 3, Cohere).
+  // Queries and keys, normalised before rotation: over all heads (OLMo 2) or each head (Qwen 3, Gemma 3,
+  // Cohere).
   void normalise_heads(const Norm& norm, std::int64_t heads, float* x) const {
     const std::int64_t d = facts_.head_dim;
-    if (static_cast<std::int64_t>(norm.weight.size()) == d) {
+    if (family_.query_key_norm == QueryKeyNorm::whole) {
+      return normalise(norm, {tokens_, heads * d, heads * d}, x, x);
+    }
+    if (family_.query_key_norm != QueryKeyNorm::layer_if_present) {
       return normalise(norm, {tokens_ * heads, d, d}, x, x);
     }
     for (std::int64_t head = 0; head < heads; ++head) {
       layer_norm({tokens_, d, heads * d}, x + head * d, norm.weight.data() + head * d, nullptr,
                  state_.settings.epsilon, x + head * d, state_.compute.isa);
+    }
+  }
+
+  // Queries times a factor that grows with their position (Ministral 3).
+  void scale_queries(const encodings::QueryScale& scale, const Run& run, std::int64_t first,
+                     float* query) const {
+    for (std::int64_t i = 0; i < run.count(); ++i) {
+      const auto factor =
+          static_cast<float>(encodings::query_scale_at(scale, static_cast<double>(first + i)));
+      float* const row = query + (run.first_row + i) * query_width_;
+      for (std::int64_t c = 0; c < query_width_; ++c) row[c] *= factor;
     }
   }
 
@@ -156,6 +188,9 @@ class Forward {
     options.causality = attention::Causality::bottom_right;
     options.window = group.window;
     options.soft_cap = state_.settings.attention_soft_cap;
+    if (state_.settings.scale_by_layer) {
+      options.scale = state_.settings.softmax_scale / static_cast<double>(index + 1);
+    }
     options.threads = state_.compute.threads;
     options.isa = state_.compute.isa;
     options.workspace = &work_.attention;
@@ -163,6 +198,9 @@ class Forward {
       const Run& run = runs_[at];
       attention::KVCache& cache = (*run.caches)[index];
       options.rotations = &work_.rotations[at];
+      if (group.query_scale) {
+        scale_queries(*group.query_scale, run, cache.next_position(), query);
+      }
       options.angles = run.sequence->options.angles;
       const auto rows_of_run = [&](const float* rows) {
         return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
@@ -338,160 +376,10 @@ class Forward {
   std::int64_t tokens_ = 0, query_width_ = 0, key_width_ = 0;
 };
 
-void check_step(const Decoder::State& state, std::span<const Step> steps, std::size_t index,
-                const Sequence::State* sequence) {
-  const Step& step = steps[index];
-  if (sequence->decoder != &state) {
-    refuse(message("forward: the sequence of step ", index, " belongs to another decoder"));
-  }
-  if (step.ids.empty()) {
-    refuse(message("forward: step ", index, " has no tokens; it needs at least 1"));
-  }
-  for (std::size_t other = 0; other < index; ++other) {
-    if (steps[other].sequence == step.sequence) {
-      refuse(message("forward: steps ", other, " and ", index, " have the same sequence"));
-    }
-  }
-  const std::int64_t vocabulary = state.settings.facts.vocabulary;
-  for (const std::int64_t id : step.ids) {
-    if (id < 0 || id >= vocabulary) {
-      throw Error(ErrorCode::out_of_range,
-                  message("forward: token ids must be from 0 to ", vocabulary - 1, ", got ", id));
-    }
-  }
-  const std::size_t needed = sequence->ids.size() + step.ids.size();
-  if (needed > static_cast<std::size_t>(sequence->options.capacity)) {
-    throw Error(ErrorCode::out_of_range,
-                message("forward: a sequence must hold at most its capacity of ",
-                        sequence->options.capacity, " tokens, got ", needed));
-  }
-}
-
-[[nodiscard]] bool same_rotation(const encodings::ScoreTerms& a, const encodings::ScoreTerms& b) {
-  if (a.rotation.has_value() != b.rotation.has_value()) return false;
-  if (!a.rotation) return true;
-  const core::Frequencies& left = a.rotation->frequencies;
-  const core::Frequencies& right = b.rotation->frequencies;
-  return left.amplitude() == right.amplitude() &&
-         std::equal(left.values().begin(), left.values().end(), right.values().begin(),
-                    right.values().end());
-}
-
-// Whether resolve() gives the same numbers for two contexts.
-[[nodiscard]] bool resolves_alike(const encodings::RopeSpec& rope, std::optional<std::int64_t> a,
-                                  std::int64_t b) {
-  if (!encodings::depends_on_context(rope)) return true;
-  if (a && *a == b) return true;
-  if (!encodings::depends_on_context(rope.scaling)) return false;  // xPos's centre
-  // A dynamic scaling treats all short contexts the same, LongRoPE all short and all long ones.
-  const std::int64_t original = encodings::original_length(rope.scaling).value_or(0);
-  const bool was_long = a && *a > original, is_long = b > original;
-  if (was_long != is_long || rope.xpos) return false;
-  return !is_long || std::holds_alternative<encodings::LongRopeScaling>(rope.scaling);
-}
-
-// What the context of this call changes for a sequence, if anything: see Decoder::forward. The
-// sequence stays as it is.
-void find_change(std::int64_t context, Run& run) {
-  const Sequence::State& sequence = *run.sequence;
-  const bool alike = std::all_of(sequence.rope.begin(), sequence.rope.end(), [&](const auto& rope) {
-    return !rope || resolves_alike(*rope, sequence.context, context);
-  });
-  if (alike) return;
-  ContextChange& change = run.change.emplace();
-  change.rotations = resolve_rotations(sequence.rope, sequence.decoder->config, context);
-  bool again = false;
-  for (std::size_t g = 0; g < change.rotations.terms.size(); ++g) {
-    const bool changed = !same_rotation(change.rotations.terms[g], sequence.rotations.terms[g]);
-    change.changed.push_back(changed);
-    again =
-        again ||
-        (changed && std::holds_alternative<encodings::LongRopeScaling>(sequence.rope[g]->scaling));
-  }
-  run.rotations = &change.rotations;
-  if (!again || sequence.ids.empty()) return;
-  for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer)
-    change.caches.push_back(make_cache(sequence, change.rotations, layer));
-  run.caches = &change.caches;
-  change.ids.assign(sequence.ids.begin(), sequence.ids.end());
-  change.ids.insert(change.ids.end(), run.asked.begin(), run.asked.end());
-  run.ids = change.ids;
-  run.skip = static_cast<std::int64_t>(sequence.ids.size());
-}
-
-// Rotates the keys of a dynamic scaling to the new frequencies.
-void apply_change(Run& run, int threads) {
-  if (!run.change || !run.change->caches.empty()) return;
-  ContextChange& change = *run.change;
-  for (std::size_t& layer = change.rerotated; layer < run.caches->size(); ++layer) {
-    const std::size_t group = run.sequence->decoder->layers[layer].group;
-    if (change.changed[group])
-      (*run.caches)[layer].rerotate(*change.rotations.terms[group].rotation, std::nullopt, threads);
-  }
-}
-
-void commit(Run& run, std::int64_t context) noexcept {
-  Sequence::State& sequence = *run.sequence;
-  sequence.ids.insert(sequence.ids.end(), run.asked.begin(), run.asked.end());  // has the room
-  sequence.context = context;
-  if (!run.change) return;
-  std::swap(sequence.rotations, run.change->rotations);
-  if (!run.change->caches.empty()) sequence.caches.swap(run.change->caches);
-}
-
-// Restores the sequence as it was before the call.
-void roll_back(Run& run) noexcept {
-  Sequence::State& sequence = *run.sequence;
-  for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer) {
-    attention::KVCache& cache = sequence.caches[layer];
-    const bool rerotated = run.change && layer < run.change->rerotated &&
-                           run.change->changed[sequence.decoder->layers[layer].group];
-    if (rerotated) cache.undo_rerotate();
-    if (cache.tokens() > run.had) cache.truncate(run.had);
-  }
-}
-
 }  // namespace
 
-void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options,
-                      ForwardResult& into) {
-  if (steps.empty()) refuse("forward: steps is empty; at least 1 is needed");
-  std::vector<Run>& runs = state_->work.runs;
-  runs.clear();
-  std::size_t context = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    Sequence::State* const sequence = steps[i].sequence->state_.get();
-    check_step(*state_, steps, i, sequence);
-    if (sequence->rope != steps.front().sequence->state_->rope) {
-      refuse(message("forward: the sequences of steps 0 and ", i,
-                     " have different RoPE scalings; call forward for each"));
-    }
-    Run& run = runs.emplace_back();
-    run.sequence = sequence;
-    run.caches = &sequence->caches;
-    run.rotations = &sequence->rotations;
-    run.ids = run.asked = steps[i].ids;
-    run.had = static_cast<std::int64_t>(sequence->ids.size());
-    context = std::max(context, sequence->ids.size() + steps[i].ids.size());
-  }
-  const auto length = static_cast<std::int64_t>(context);
-  try {
-    for (Run& run : runs) find_change(length, run);
-    for (Run& run : runs) apply_change(run, state_->compute.threads);
-    Forward(*state_).run(options, into);
-  } catch (...) {
-    for (Run& run : runs) roll_back(run);
-    runs.clear();
-    throw;
-  }
-  for (Run& run : runs) commit(run, length);
-  runs.clear();  // with the caches that were replaced
-}
-
-ForwardResult Decoder::forward(std::span<const Step> steps, const ForwardOptions& options) {
-  ForwardResult result;
-  forward(steps, options, result);
-  return result;
+void run_layers(Decoder::State& state, const ForwardOptions& options, ForwardResult& into) {
+  Forward(state).run(options, into);
 }
 
 }  // namespace phasor::models

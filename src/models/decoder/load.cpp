@@ -11,13 +11,19 @@ namespace {
 class Loader {
  public:
   explicit Loader(Checkpoint& checkpoint, DecoderSettings settings)
-      : read_(checkpoint), settings_(std::move(settings)), names_(*settings_.family->names) {}
+      : read_(checkpoint), settings_(std::move(settings)), names_(*settings_.family->names) {
+    find_place();
+  }
 
   [[nodiscard]] std::unique_ptr<Decoder::State> load() {
     auto state = std::make_unique<Decoder::State>();
     state->config = read_.checkpoint().config();
     const DecoderFacts& facts = settings_.facts;
     state->embedding = read_.matrix(weight(names_.embedding), facts.vocabulary, facts.hidden);
+    read_positions(*state);
+    if (!names_.embedding_norm.empty() && settings_.family->positions == Positions::alibi) {
+      state->embedding_norm = norm(std::string(names_.embedding_norm), facts.hidden);
+    }
     state->final_norm = norm(std::string(names_.final_norm), facts.hidden);
     state->head.matrix = head(state->embedding);
     if (wants_bias(settings_.family->head_bias, names_.head)) {
@@ -34,12 +40,22 @@ class Loader {
   }
 
  private:
-  [[nodiscard]] static std::string weight(std::string_view stem) {
-    return std::string(stem) + ".weight";
+  // Where the decoder is in its file: alone, without the names of its head, or as a part of a model of text
+  // and images.
+  void find_place() {
+    for (const Place& place : {Place{}, Place{names_.prefix, ""}, Place{"", "language_model."},
+                               Place{"model.", "model.language_model."}}) {
+      place_ = place;
+      if (read_.has(weight(names_.embedding))) return;
+    }
+    place_ = {};
   }
-  [[nodiscard]] static std::string bias(std::string_view stem) {
-    return std::string(stem) + ".bias";
+  [[nodiscard]] std::string placed(std::string_view stem) const {
+    if (!stem.starts_with(place_.from)) return std::string(stem);
+    return std::string(place_.to) + std::string(stem.substr(place_.from.size()));
   }
+  [[nodiscard]] std::string weight(std::string_view stem) const { return placed(stem) + ".weight"; }
+  [[nodiscard]] std::string bias(std::string_view stem) const { return placed(stem) + ".bias"; }
 
   [[nodiscard]] bool wants_bias(BiasRule rule, std::string_view stem) const {
     switch (rule) {
@@ -63,9 +79,20 @@ class Loader {
     return norm;
   }
 
+  // Rows of the learned table: the longest sequence that the model can read.
+  void read_positions(Decoder::State& state) {
+    if (settings_.family->positions != Positions::learned) return;
+    const std::string name = weight(names_.positions);
+    if (const io::Tensor* table = read_.checkpoint().find(name);
+        table != nullptr && !table->shape.empty()) {
+      settings_.facts.position_limit = table->shape.front();
+    }
+    state.positions = read_.matrix(name, settings_.facts.position_limit, settings_.facts.hidden);
+  }
+
   [[nodiscard]] Linear linear(const std::string& stem, std::int64_t rows, std::int64_t columns,
                               BiasRule rule) {
-    Linear linear{read_.matrix(weight(stem), rows, columns), {}};
+    Linear linear{matrix(stem, rows, columns, {{0, rows}}), {}};
     if (wants_bias(rule, stem)) linear.bias = read_.vector(bias(stem), rows);
     return linear;
   }
@@ -73,7 +100,7 @@ class Loader {
   // Some rows of a fused tensor, and the same rows of its bias.
   [[nodiscard]] Linear slice(const std::string& stem, std::int64_t rows, std::int64_t columns,
                              BiasRule rule, const std::vector<RowRange>& parts) {
-    Linear linear{read_.matrix(weight(stem), rows, columns, parts), {}};
+    Linear linear{matrix(stem, rows, columns, parts), {}};
     if (!wants_bias(rule, stem)) return linear;
     const std::vector<float> all = read_.vector(bias(stem), rows);
     for (const RowRange& part : parts) {
@@ -81,6 +108,12 @@ class Loader {
                          all.begin() + part.first + part.count);
     }
     return linear;
+  }
+
+  [[nodiscard]] Matrix matrix(const std::string& stem, std::int64_t rows, std::int64_t columns,
+                              const std::vector<RowRange>& parts) {
+    return settings_.family->transposed ? read_.transposed(weight(stem), rows, columns, parts)
+                                        : read_.matrix(weight(stem), rows, columns, parts);
   }
 
   [[nodiscard]] Matrix head(const Matrix& embedding) {
@@ -108,7 +141,7 @@ class Loader {
     const std::int64_t q = facts.heads * d;
     const std::int64_t k = facts.key_heads * d;
     const BiasRule rule = settings_.family->attention_bias;
-    if (settings_.family->order == HeadOrder::separate) {
+    if (!is_fused(i)) {
       layer.query = linear(numbered(names_.query, i), q, facts.hidden, rule);
       layer.key = linear(numbered(names_.key, i), k, facts.hidden, rule);
       layer.value = linear(numbered(names_.value, i), k, facts.hidden, rule);
@@ -122,11 +155,34 @@ class Loader {
     layer.output =
         linear(numbered(names_.output, i), facts.hidden, q, settings_.family->output_bias);
     if (settings_.query_key_norm) {
-      // Cohere has a weight for every feature of every head.
-      const bool wide = settings_.family->query_key_norm == QueryKeyNorm::layer_if_present;
-      layer.query_norm.weight = read_.values(weight(numbered(names_.query_norm, i)), wide ? q : d);
-      layer.key_norm.weight = read_.values(weight(numbered(names_.key_norm, i)), wide ? k : d);
+      layer.query_norm = head_norm(names_.query_norm, i, facts.heads);
+      layer.key_norm = head_norm(names_.key_norm, i, facts.key_heads);
     }
+  }
+
+  // GGUF files have one tensor or three, whatever the architecture.
+  [[nodiscard]] bool is_fused(std::int64_t i) const {
+    const DecoderFamily& family = *settings_.family;
+    return family.format == WeightFormat::gguf ? read_.has(weight(numbered(names_.fused, i)))
+                                               : family.order != HeadOrder::separate;
+  }
+
+  // One weight for all heads, a weight for every feature of every head, or a tensor for each head.
+  [[nodiscard]] Norm head_norm(std::string_view pattern, std::int64_t i, std::int64_t heads) {
+    const QueryKeyNorm kind = settings_.family->query_key_norm;
+    const std::int64_t d = settings_.facts.head_dim;
+    if (kind == QueryKeyNorm::each_head_if_present) return norm(numbered(pattern, i), d);
+    Norm all;
+    if (pattern.find("{}") == pattern.rfind("{}")) {
+      const std::int64_t width = kind == QueryKeyNorm::each_head ? d : heads * d;
+      all.weight = read_.values(weight(numbered(pattern, i)), width);
+      return all;
+    }
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const std::vector<float> one = read_.vector(weight(numbered(pattern, i, head)), d);
+      all.weight.insert(all.weight.end(), one.begin(), one.end());
+    }
+    return all;
   }
 
   [[nodiscard]] std::array<std::vector<RowRange>, 3> fused_rows(std::int64_t q,
@@ -190,11 +246,14 @@ class Loader {
   [[nodiscard]] LayerWeights layer(std::int64_t i) {
     LayerWeights layer;
     const std::int64_t hidden = settings_.facts.hidden;
-    layer.attention_norm = norm(numbered(names_.attention_norm, i), hidden);
-    if (settings_.block != Block::parallel) {
+    const Block block = settings_.block;
+    if (block != Block::after) {
+      layer.attention_norm = norm(numbered(names_.attention_norm, i), hidden);
+    }
+    if (block != Block::after && block != Block::parallel) {
       layer.feed_forward_norm = norm(numbered(names_.feed_forward_norm, i), hidden);
     }
-    if (settings_.block == Block::sandwich) {
+    if (block == Block::after || block == Block::sandwich) {
       layer.after_attention = norm(numbered(names_.after_attention_norm, i), hidden);
       layer.after_feed_forward = norm(numbered(names_.after_feed_forward_norm, i), hidden);
     }
@@ -203,7 +262,8 @@ class Loader {
     return layer;
   }
 
-  // Causal masks and frequencies that older code saved with the weights; both follow from the config.
+  // Causal masks and frequencies that older code saved with the weights, which follow from the config, and
+  // the weights of other parts.
   void skip_buffers() {
     constexpr std::array<std::string_view, 6> kSuffixes = {
         ".rotary_emb.inv_freq", ".attention.bias",   ".attention.masked_bias",
@@ -215,7 +275,10 @@ class Loader {
                                       [&](std::string_view end) { return name.ends_with(end); });
       // config_of_gguf has read these.
       const bool factor = std::find(kFactors.begin(), kFactors.end(), name) != kFactors.end();
-      if (buffer || factor) read_.skip(name);
+      // Of a model of several parts, the others.
+      const bool other = !read_.checkpoint().config().part.empty() && !place_.to.empty() &&
+                         !name.starts_with(place_.to) && !name.starts_with(names_.head);
+      if (buffer || factor || other) read_.skip(name);
     }
   }
 
@@ -236,6 +299,7 @@ class Loader {
     facts.weight_types.assign(read_.types().begin(), read_.types().end());
     facts.weight_bytes = state.embedding.bytes();
     if (!settings_.ties_embeddings) facts.weight_bytes += state.head.matrix.bytes();
+    if (!state.positions.empty()) facts.weight_bytes += state.positions.bytes();
     const auto add = [&](const Linear& linear) {
       if (!linear.matrix.empty()) facts.weight_bytes += linear.matrix.bytes();
     };
@@ -255,6 +319,9 @@ class Loader {
   WeightReader read_;
   DecoderSettings settings_;
   const config::TensorNames& names_;
+  struct Place {
+    std::string_view from = {}, to = {};  // beginnings of names: of the table, and of the file
+  } place_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "models/decoder/state.hpp"
 #include "phasor/core/cancellation.hpp"
+#include "phasor/encodings/encoding.hpp"
 
 namespace phasor::models {
 namespace {
@@ -36,6 +37,13 @@ void check_positions_can_move(const Sequence::State& state, const SequenceOption
                                                   encodings::name_of(rope->scaling), " scaling"));
     }
   }
+  for (const config::LayerGroup& group : state.decoder->config.groups) {
+    if (!group.query_scale || options.first_position == 0) continue;
+    throw Error(ErrorCode::unsupported,
+                message("sequence: ", wanted,
+                        " needs queries that are not scaled by their position, got beta ",
+                        group.query_scale->beta));
+  }
   if (!rotates) {
     throw Error(ErrorCode::unsupported,
                 message("sequence: ", wanted, " needs a model with RoPE, got ",
@@ -61,13 +69,17 @@ attention::KVCache make_cache(const Sequence::State& state, const GroupRotations
 }
 
 GroupRotations resolve_rotations(const std::vector<std::optional<encodings::RopeSpec>>& rope,
-                                 const config::ModelConfig& config,
+                                 const Decoder::State& decoder,
                                  std::optional<std::int64_t> context) {
+  const DecoderSettings& settings = decoder.settings;
   GroupRotations rotations;
   for (std::size_t g = 0; g < rope.size(); ++g) {
     encodings::ScoreTerms terms;
     if (rope[g]) terms.rotation = encodings::resolve(*rope[g], context);
-    terms.scale = config.groups[g].softmax_scale;
+    if (settings.family->positions == Positions::alibi)
+      terms.slopes = encodings::alibi_slopes(settings.facts.heads);
+    const double scale = decoder.config.groups[g].softmax_scale;
+    terms.scale = scale > 0.0 ? scale : settings.softmax_scale;
     rotations.terms.push_back(std::move(terms));
   }
   return rotations;
@@ -112,6 +124,11 @@ void Sequence::shift(std::int64_t keep, std::int64_t drop) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(keep >= 0 && keep <= count, count, "shift's kept tokens", keep);
   require(drop >= 0 && drop <= count - keep, count - keep, "shift's dropped tokens", drop);
+  if (state_->decoder->settings.family->positions == Positions::learned && drop > 0) {
+    throw Error(ErrorCode::unsupported,
+                message("sequence: a model_type ", state_->decoder->settings.facts.model_type,
+                        " cannot shift: its positions are learned rows of the input"));
+  }
   core::throw_if_cancelled();
   const core::CancellationScope finishes(nullptr);  // all layers or none
   // Only a rotation can fail, and what makes it fail (the number of threads, a pool that does not
@@ -158,8 +175,14 @@ Sequence Decoder::sequence(const SequenceOptions& options) const {
     state->rope.push_back(group.rope);
     if (group.rope && options.scaling) state->rope.back()->scaling = *options.scaling;
   }
+  if (options.scaling && state_->settings.family->positions != Positions::rotary) {
+    throw Error(ErrorCode::invalid_argument,
+                message("sequence: model_type ", state_->settings.facts.model_type,
+                        " does not rotate: it takes no scaling of RoPE, got ",
+                        encodings::name_of(*options.scaling)));
+  }
   check_positions_can_move(*state, options);
-  state->rotations = resolve_rotations(state->rope, state_->config, std::nullopt);
+  state->rotations = resolve_rotations(state->rope, *state_, std::nullopt);
   state->ids.reserve(static_cast<std::size_t>(options.capacity));
   for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {
     state->caches.push_back(make_cache(*state, state->rotations, layer));

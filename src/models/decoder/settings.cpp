@@ -1,7 +1,9 @@
 #include "models/decoder/settings.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 
 #include "phasor/config/internal/json_reader.hpp"
@@ -15,13 +17,14 @@ namespace {
 constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kWidest = std::int64_t{1} << 24;
 
-// Keys of other families that change what a layer computes.
-constexpr std::string_view kRefusedKeys[] = {"attention_multiplier",
-                                             "residual_multiplier",
-                                             "embedding_multiplier",
-                                             "logits_scaling",
-                                             "clip_qkv",
-                                             "quantization_config"};
+// Keys that change what a layer computes, and that no family reads.
+constexpr std::string_view kRefusedKeys[] = {"clip_qkv", "quantization_config"};
+// Read by the families with multipliers.
+constexpr std::string_view kMultipliers[] = {"attention_multiplier", "residual_multiplier",
+                                             "embedding_multiplier", "logits_scaling"};
+// Switches of single families that must be off.
+constexpr std::string_view kRefusedFlags[] = {"use_bidirectional_attention", "add_cross_attention",
+                                              "apply_residual_connection_post_layernorm"};
 
 [[nodiscard]] std::int64_t in_range(std::string_view key, std::int64_t value, std::int64_t most) {
   if (value >= 1 && value <= most) return value;
@@ -58,10 +61,17 @@ class HuggingFace {
     return std::nullopt;
   }
 
-  [[nodiscard]] double soft_cap(std::string_view key) const {
-    const double cap = top_.number(key).value_or(0.0);
+  // Null means none, even if the family has a default.
+  [[nodiscard]] double soft_cap(std::string_view key, double otherwise) const {
+    const double cap = top_.number(key).value_or(top_.has_even_null(key) ? 0.0 : otherwise);
     if (cap >= 0.0 && std::isfinite(cap)) return cap;
     top_.refuse(key, message("must be a positive number, got ", cap));
+  }
+
+  [[nodiscard]] double multiplier(std::string_view key) const {
+    const double value = top_.number(key).value_or(1.0);
+    if (value > 0.0 && std::isfinite(value)) return value;
+    top_.refuse(key, message("must be a positive number, got ", value));
   }
 
   [[nodiscard]] std::vector<std::int64_t> stops() const {
@@ -76,53 +86,112 @@ class HuggingFace {
   const config::ObjectReader& top_;
 };
 
+[[nodiscard]] bool always_normalises(const DecoderFamily& family) {
+  return family.query_key_norm == QueryKeyNorm::each_head ||
+         family.query_key_norm == QueryKeyNorm::whole;
+}
+
 void read_experts(DecoderFacts& facts, const HuggingFace& read) {
   facts.experts = read.integer({"num_local_experts", "num_experts"}, 4096);
   facts.experts_used = read.integer({"num_experts_per_tok"}, facts.experts);
 }
 
-void read_json(const std::string& text, DecoderSettings& settings) {
-  const config::Json object = io::parse_object(text);
-  const config::ObjectReader top(object);
-  for (const std::string_view key : kRefusedKeys) {
-    if (top.has(key)) {
-      top.refuse_as(ErrorCode::unsupported, key,
-                    message("not supported for model_type ", settings.family->name, ", got ",
-                            config::shown(top.value(key))));
+void refuse_keys(const config::ObjectReader& top, const DecoderFamily& family) {
+  const auto refuse = [&](std::string_view key) {
+    if (!top.has(key)) return;
+    top.refuse_as(ErrorCode::unsupported, key,
+                  message("not supported for model_type ", family.name, ", got ",
+                          config::shown(top.value(key))));
+  };
+  std::for_each(std::begin(kRefusedKeys), std::end(kRefusedKeys), refuse);
+  if (!family.multipliers) {
+    std::for_each(std::begin(kMultipliers), std::end(kMultipliers), refuse);
+  }
+  for (const std::string_view key : kRefusedFlags) {
+    if (!top.flag(key).value_or(false)) continue;
+    top.refuse_as(ErrorCode::unsupported, key, "must be false for a decoder, got true");
+  }
+}
+
+// Sizes that config::parse_config() leaves out for a model without rotation, and its factor on q.k.
+void read_unrotated(const config::ObjectReader& top, const HuggingFace& read,
+                    DecoderSettings& settings) {
+  DecoderFacts& facts = settings.facts;
+  facts.heads = read.integer({"num_attention_heads", "n_head"}, kWidest);
+  facts.key_heads = facts.heads;
+  if (facts.hidden % facts.heads != 0) {
+    top.refuse("n_head", message("must divide the width ", facts.hidden, ", got ", facts.heads));
+  }
+  facts.head_dim = facts.hidden / facts.heads;
+  for (const std::string_view key : {"n_positions", "max_position_embeddings", "seq_length"}) {
+    if (facts.trained_length == 0 && top.has(key)) {
+      facts.trained_length = read.integer({key}, kWidest);
     }
   }
-  if (top.flag("use_bidirectional_attention").value_or(false)) {
-    top.refuse_as(ErrorCode::unsupported, "use_bidirectional_attention",
-                  "must be false for a decoder, got true");
+  settings.scale_by_layer = top.flag("scale_attn_by_inverse_layer_idx").value_or(false);
+  settings.softmax_scale = top.flag("scale_attn_weights").value_or(true)
+                               ? 1.0 / std::sqrt(static_cast<double>(facts.head_dim))
+                               : 1.0;
+}
+
+// The part of a config that describes the decoder: "text_config", or the config itself.
+[[nodiscard]] config::ObjectReader part_of(config::ObjectReader reader, std::string_view path) {
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('.'), path.size());
+    const std::optional<config::ObjectReader> inner = reader.object(path.substr(0, end));
+    if (!inner) reader.refuse_missing(path, "expected an object");
+    reader = *inner;
+    path.remove_prefix(std::min(end + 1, path.size()));
   }
+  return reader;
+}
+
+void read_json(const Checkpoint& checkpoint, DecoderSettings& settings) {
+  const config::Json object = io::parse_object(checkpoint.config_json());
+  const config::ObjectReader whole(object);
+  const config::ObjectReader top = part_of(whole, checkpoint.config().part);
   const DecoderFamily& family = *settings.family;
+  refuse_keys(whole, family);
+  refuse_keys(top, family);
   const HuggingFace read(top);
   DecoderFacts& facts = settings.facts;
   facts.layers = read.integer({"num_hidden_layers", "n_layer"}, kMostLayers);
-  facts.hidden = read.integer({"hidden_size", "n_embd"}, kWidest);
+  facts.hidden = read.integer({"hidden_size", "n_embd", "n_embed"}, kWidest);
   facts.vocabulary = read.integer({"vocab_size"}, kWidest);
   const bool has_width = top.has("intermediate_size") || top.has("n_inner");
   facts.intermediate = family.feed_forward_multiple != 0 && !has_width
                            ? family.feed_forward_multiple * facts.hidden
                            : read.integer({"intermediate_size", "n_inner"}, kWidest);
   if (settings.feed_forward == FeedForward::experts) read_experts(facts, read);
-  facts.stops = read.stops();
+  facts.stops = (top.has("eos_token_id") ? read : HuggingFace(whole)).stops();
   settings.epsilon = read.epsilon();
   settings.activation = read.activation().value_or(family.activation);
-  settings.final_soft_cap = read.soft_cap("final_logit_softcapping");
-  settings.attention_soft_cap = read.soft_cap("attn_logit_softcapping");
-  settings.ties_embeddings = top.flag("tie_word_embeddings").value_or(family.ties_embeddings);
-  settings.query_key_norm = family.query_key_norm == QueryKeyNorm::each_head ||
-                            (family.query_key_norm == QueryKeyNorm::layer_if_present &&
-                             top.flag("use_qk_norm").value_or(false));
-  settings.attention_bias = top.flag("attention_bias").value_or(family.attention_bias_default);
+  settings.final_soft_cap = read.soft_cap("final_logit_softcapping", family.final_soft_cap);
+  settings.attention_soft_cap = read.soft_cap("attn_logit_softcapping", family.attention_soft_cap);
+  const std::string_view kTied = "tie_word_embeddings";
+  settings.ties_embeddings =
+      (top.has(kTied) ? top : whole).flag(kTied).value_or(family.ties_embeddings);
+  settings.query_key_norm =
+      always_normalises(family) ||
+      (family.query_key_norm != QueryKeyNorm::none &&
+       (top.flag("use_qk_norm").value_or(false) || top.flag("qk_layernorm").value_or(false)));
+  settings.attention_bias =
+      top.flag(family.attention_bias_key).value_or(family.attention_bias_default);
   settings.mlp_bias = top.flag("mlp_bias").value_or(false);
   if (family.logit_scale) {
     settings.logit_scale = top.number("logit_scale").value_or(*family.logit_scale);
   }
-  if (family.reads_parallel_residual && !top.flag("use_parallel_residual").value_or(true)) {
-    settings.block = Block::sequential;
+  if (family.multipliers) {
+    settings.embedding_scale = read.multiplier("embedding_multiplier");
+    settings.residual_scale = read.multiplier("residual_multiplier");
+    settings.logit_scale = 1.0 / read.multiplier("logits_scaling");
   }
+  if (family.parallel_block) {
+    const bool parallel =
+        top.flag("use_parallel_residual").value_or(family.block != Block::sequential);
+    settings.block = parallel ? *family.parallel_block : Block::sequential;
+  }
+  if (family.positions != Positions::rotary) read_unrotated(top, read, settings);
 }
 
 class Metadata {
@@ -142,6 +211,14 @@ class Metadata {
   }
   [[nodiscard]] std::optional<double> number(std::string_view key) const {
     return file_.number(prefix_ + std::string(key)).value_or_throw();
+  }
+  // 1 when it is missing or 0, as llama.cpp writes none.
+  [[nodiscard]] double factor(std::string_view key) const {
+    const double value = number(key).value_or(1.0);
+    if (value == 0.0) return 1.0;
+    if (value > 0.0 && std::isfinite(value)) return value;
+    throw Error(ErrorCode::invalid_argument,
+                message(prefix_, key, ": must be a positive number, got ", value));
   }
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const {
     return file_.flag(prefix_ + std::string(key)).value_or_throw().value_or(otherwise);
@@ -180,29 +257,42 @@ void read_metadata(const io::GgufFile& file, DecoderSettings& settings) {
                         settings.epsilon));
   }
   settings.activation = family.activation;
-  settings.final_soft_cap = read.number("final_logit_softcapping").value_or(0.0);
-  settings.attention_soft_cap = read.number("attn_logit_softcapping").value_or(0.0);
+  settings.final_soft_cap = read.number("final_logit_softcapping").value_or(family.final_soft_cap);
+  settings.attention_soft_cap =
+      read.number("attn_logit_softcapping").value_or(family.attention_soft_cap);
   settings.ties_embeddings = file.find("output.weight") == nullptr && family.ties_embeddings;
-  settings.query_key_norm = family.query_key_norm == QueryKeyNorm::each_head ||
-                            (family.query_key_norm == QueryKeyNorm::layer_if_present &&
-                             file.find("blk.0.attn_q_norm.weight") != nullptr);
+  settings.query_key_norm =
+      always_normalises(family) || (family.query_key_norm != QueryKeyNorm::none &&
+                                    file.find("blk.0.attn_q_norm.weight") != nullptr);
   if (family.logit_scale) {
     settings.logit_scale = read.number("logit_scale").value_or(*family.logit_scale);
   }
-  if (family.reads_parallel_residual && !read.flag("use_parallel_residual", true)) {
+  if (family.multipliers) {
+    settings.embedding_scale = read.factor("embedding_scale");
+    settings.residual_scale = read.factor("residual_scale");
+    settings.logit_scale = 1.0 / read.factor("logit_scale");
+  }
+  if (family.parallel_block == Block::parallel) {
+    // Converters write the key as true for every StableLM; the norm is what tells.
+    const bool parallel = file.find("blk.0.ffn_norm.weight") == nullptr;
+    settings.block = parallel ? Block::parallel : Block::sequential;
+  } else if (family.parallel_block && !read.flag("use_parallel_residual", true)) {
     settings.block = Block::sequential;
   }
 }
 
 // The config must describe the positions of all layers, and the heads must divide.
-void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
-  if (!config.heads || *config.heads < 1) {
-    throw Error(ErrorCode::invalid_argument, "missing key \"num_attention_heads\"");
+void check_layers(const config::ModelConfig& config, DecoderSettings& settings) {
+  DecoderFacts& facts = settings.facts;
+  if (facts.heads == 0) {
+    if (!config.heads || *config.heads < 1) {
+      throw Error(ErrorCode::invalid_argument, "missing key \"num_attention_heads\"");
+    }
+    facts.heads = *config.heads;
+    facts.key_heads = config.key_heads.value_or(facts.heads);
+    facts.head_dim = config.head_dim;
+    facts.trained_length = config.max_position.value_or(0);
   }
-  facts.heads = *config.heads;
-  facts.key_heads = config.key_heads.value_or(facts.heads);
-  facts.head_dim = config.head_dim;
-  facts.trained_length = config.max_position.value_or(0);
   if (facts.key_heads < 1 || facts.heads % facts.key_heads != 0 || facts.head_dim < 1) {
     throw Error(ErrorCode::invalid_argument,
                 message("num_key_value_heads: must divide num_attention_heads ", facts.heads,
@@ -215,12 +305,7 @@ void check_layers(const config::ModelConfig& config, DecoderFacts& facts) {
       throw Error(ErrorCode::unsupported,
                   "positions with several axes are not supported by the decoder of text");
     }
-    if (group.query_scale) {
-      throw Error(ErrorCode::unsupported,
-                  message("queries that are scaled by position are not supported, got beta ",
-                          group.query_scale->beta));
-    }
-    if (!(group.softmax_scale > 0.0)) {
+    if (!(group.softmax_scale > 0.0) && settings.softmax_scale == 0.0) {
       throw Error(ErrorCode::unsupported, "the config does not give the factor on q.k");
     }
   }
@@ -257,9 +342,9 @@ DecoderSettings read_settings(const Checkpoint& checkpoint) {
     if (format == WeightFormat::gguf) {
       read_metadata(*checkpoint.gguf(), settings);
     } else {
-      read_json(checkpoint.config_json(), settings);
+      read_json(checkpoint, settings);
     }
-    check_layers(config, settings.facts);
+    check_layers(config, settings);
     if (settings.family->scales_embeddings) {
       settings.embedding_scale = std::sqrt(static_cast<double>(settings.facts.hidden));
     }

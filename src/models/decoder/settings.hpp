@@ -16,7 +16,11 @@ struct DecoderSettings {
   Activation activation = Activation::silu;
   double epsilon = 0.0;
   double embedding_scale = 1.0;
+  double residual_scale = 1.0;  // of what attention and feed-forward add
   double logit_scale = 1.0;
+  // The factor on q.k when the config room does not give it; layer i's is divided by i + 1 if asked.
+  double softmax_scale = 0.0;
+  bool scale_by_layer = false;
   double final_soft_cap = 0.0, attention_soft_cap = 0.0;  // 0: none
   bool ties_embeddings = false;
   bool query_key_norm = false;

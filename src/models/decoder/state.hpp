@@ -39,7 +39,7 @@ struct Expert {
 struct LayerWeights {
   Norm attention_norm, feed_forward_norm, after_attention, after_feed_forward;
   Linear query, key, value, output;
-  Norm query_norm, key_norm;  // [head_dim], or [heads, head_dim] (Cohere)
+  Norm query_norm, key_norm;  // [head_dim], or [heads * head_dim] (Cohere, OLMo 2)
   Expert feed_forward;        // gate empty if there is none
   Linear router;
   std::vector<Expert> experts;
@@ -109,7 +109,9 @@ struct Decoder::State {
   DecoderSettings settings;
   ComputeOptions compute;
   Matrix embedding;
-  Linear head;  // the embedding if tied
+  Matrix positions;     // learned; empty: none
+  Norm embedding_norm;  // BLOOM
+  Linear head;          // the embedding if tied
   Norm final_norm;
   std::vector<LayerWeights> layers;
   Workspace work;
@@ -118,13 +120,16 @@ struct Decoder::State {
 // throws   as Decoder::load refuses
 [[nodiscard]] std::unique_ptr<Decoder::State> load_decoder(Checkpoint& checkpoint);
 
+// Runs the steps of `state.work.runs` through every layer, and appends to their caches.
+void run_layers(Decoder::State& state, const ForwardOptions& options, ForwardResult& into);
+
 // An empty cache for a layer, with its group's rotation.
 [[nodiscard]] attention::KVCache make_cache(const Sequence::State& state,
                                             const GroupRotations& rotations, std::size_t layer);
 
 // Resolves every group's rotation for a context.
 [[nodiscard]] GroupRotations resolve_rotations(
-    const std::vector<std::optional<encodings::RopeSpec>>& rope, const config::ModelConfig& config,
+    const std::vector<std::optional<encodings::RopeSpec>>& rope, const Decoder::State& decoder,
     std::optional<std::int64_t> context);
 
 }  // namespace phasor::models

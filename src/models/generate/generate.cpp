@@ -45,6 +45,17 @@ void check_prompt(std::span<const std::int64_t> prompt, std::int64_t vocabulary)
   const std::int64_t context = options.context > 0        ? options.context
                                : facts.trained_length > 0 ? facts.trained_length
                                                           : needed;
+  if (facts.position_limit > 0 && context > facts.position_limit) {
+    refuse(ErrorCode::out_of_range,
+           message("generate: the context must be at most ", facts.position_limit,
+                   ", the learned positions of model_type ", facts.model_type, ", got ", context));
+  }
+  if (facts.position_limit > 0 && options.when_full == WindowFull::shift && needed > context) {
+    refuse(ErrorCode::unsupported,
+           message("generate: ", length, " + ", options.tokens, " tokens exceed the context of ",
+                   context, ", which cannot shift: model_type ", facts.model_type,
+                   " has learned positions"));
+  }
   if (options.when_full == WindowFull::refuse) {
     if (needed > context)
       refuse(ErrorCode::out_of_range, message("generate: ", length, " + ", options.tokens,

@@ -158,7 +158,7 @@ std::unique_ptr<Tokenizer> byte_level(const Keys& keys, BpeParts parts) {
   if (!pre) {
     keys.refuse("pre",
                 message("must be a known pre-tokenizer (gpt-2, smollm, starcoder, refact, "
-                        "command-r, qwen2, llama-bpe, ...), got ",
+                        "command-r, qwen2, llama-bpe, tekken, bloom, ...), got ",
                         unicode::quoted(name)),
                 ErrorCode::unsupported);
   }

@@ -67,15 +67,16 @@ void read_split(const Json& stage, Stages& stages) {
   const std::optional<SplitRule> rule = rule_of_regex(regex);
   if (!rule) {
     refuse(ErrorCode::unsupported,
-           message("pre_tokenizer: Split supports the regular expressions of GPT-2, Qwen2 and "
-                   "Llama 3, got ",
+           message("pre_tokenizer: Split supports the regular expressions of GPT-2, Qwen2, "
+                   "Llama 3, BLOOM and Tekken, got ",
                    regex.empty() ? io::shown(stage) : "'" + io::one_line(regex, 100) + "'"));
   }
   const std::string behavior = text_member(stage, "behavior").value_or("");
   const bool inverted = flag_member(stage, "invert").value_or(false);
-  // All expressions but those of digits match all of the text, so that removing what does not match
+  // All expressions but those of digits and BLOOM match all of the text, so that removing what does not match
   // keeps every match.
-  const bool covers = *rule != SplitRule::digits && *rule != SplitRule::digit_runs;
+  const bool covers =
+      *rule != SplitRule::digits && *rule != SplitRule::digit_runs && *rule != SplitRule::bloom;
   const bool isolates = behavior == "Isolated" && (!inverted || covers);
   if (!isolates && !(behavior == "Removed" && inverted && covers)) {
     refuse(ErrorCode::unsupported,

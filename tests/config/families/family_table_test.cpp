@@ -60,7 +60,10 @@ TEST(FamilyTable, ARowHasThePartsThatItsOtherPartsNeed) {
       EXPECT_EQ(family.rotary->layout.has_value(), family.unsupported.empty());
     }
     if (family.decoder) {
-      ASSERT_TRUE(family.rotary && family.attention != nullptr);
+      const bool rotates = family.decoder->positions == Positions::rotary;
+      EXPECT_EQ(rotates, family.rotary.has_value());
+      EXPECT_EQ(rotates, family.attention != nullptr);
+      EXPECT_EQ(rotates, family.other_positions.empty());
       ASSERT_NE(family.decoder->names, nullptr);
       if (family.decoder->gguf_names != nullptr) {
         EXPECT_TRUE(family.gguf.has_value());
@@ -72,7 +75,7 @@ TEST(FamilyTable, ARowHasThePartsThatItsOtherPartsNeed) {
 // The decoder and `phasor convert` have names for the same tensors.
 TEST(FamilyTable, DecodersAndConvertFindTheSameProjections) {
   for (const Family& family : families()) {
-    if (!family.decoder) continue;
+    if (!family.decoder || family.attention == nullptr) continue;
     const AttentionNames& convert = *family.attention;
     const bool separate = convert.order == HeadOrder::separate;
     const std::string_view query =
@@ -109,25 +112,34 @@ std::string layers_text(const Family& family) {
   static const std::map<Block, std::string> kBlocks = {
       {Block::parallel, "parallel block"},
       {Block::parallel_two, "parallel block with two norms"},
-      {Block::sandwich, "norms before and after each part"}};
+      {Block::sandwich, "norms before and after each part"},
+      {Block::after, "norms after each part"}};
   static const std::map<FeedForward, std::string> kFeedForwards = {
       {FeedForward::gated, "gated "},
       {FeedForward::gated_fused, "gate and up fused, gated "},
       {FeedForward::plain, "plain "},
       {FeedForward::experts, "top experts of a router, gated "}};
   std::vector<std::string> parts = {kNorms.at(part.norm)};
+  if (part.positions == Positions::learned) parts.push_back("learned positions");
+  if (part.positions == Positions::alibi) parts.push_back("ALiBi");
   if (part.block != Block::sequential) parts.push_back(kBlocks.at(part.block));
+  if (part.block == Block::sequential && part.parallel_block)
+    parts.push_back("optional parallel block");
   if (part.query_key_norm == QueryKeyNorm::each_head)
     parts.push_back("q and k normalised per head");
-  if (part.query_key_norm == QueryKeyNorm::layer_if_present)
+  if (part.query_key_norm == QueryKeyNorm::layer_if_present ||
+      part.query_key_norm == QueryKeyNorm::each_head_if_present)
     parts.push_back("optional LayerNorm of q and k");
-  if (family.attention->order == HeadOrder::sections) parts.push_back("q, k, v fused");
-  if (family.attention->order == HeadOrder::per_head) parts.push_back("q, k, v fused by head");
+  if (part.query_key_norm == QueryKeyNorm::whole) parts.push_back("q and k normalised");
+  if (family.head_order() == HeadOrder::sections) parts.push_back("q, k, v fused");
+  if (family.head_order() == HeadOrder::per_head) parts.push_back("q, k, v fused by head");
   if (part.attention_bias == BiasRule::always) parts.push_back("bias on q, k, v");
   parts.push_back(kFeedForwards.at(part.feed_forward) + activation_text(part.activation));
   if (part.scales_embeddings) parts.push_back("embeddings times sqrt(hidden)");
   if (part.head_bias == BiasRule::always) parts.push_back("bias on the head");
   if (part.logit_scale) parts.push_back("logit scale");
+  if (part.final_soft_cap > 0.0) parts.push_back("soft caps");
+  if (part.multipliers) parts.push_back("multipliers of embedding, branches and logits");
   return joined(parts);
 }
 
@@ -178,9 +190,12 @@ std::string decoder_table() {
       "| `model_type` | layers | rotated | windows | GGUF architecture |\n|---|---|---|---|---|\n";
   for (const Family& family : families()) {
     if (!family.decoder) continue;
-    table += message("| ", family.model_type, " | ", layers_text(family), " | ",
-                     layout_text(*family.rotary), ", ", rotated_text(*family.rotary), " | ",
-                     layer_rules_text(*family.rotary), " | ", running_architecture(family), " |\n");
+    const std::string rotated =
+        family.rotary ? message(layout_text(*family.rotary), ", ", rotated_text(*family.rotary))
+                      : std::string("nothing");
+    table += message("| ", family.model_type, " | ", layers_text(family), " | ", rotated, " | ",
+                     family.rotary ? layer_rules_text(*family.rotary) : "", " | ",
+                     running_architecture(family), " |\n");
   }
   return table;
 }
@@ -195,7 +210,7 @@ std::string family_table() {
   std::string refused;
   for (const Family& family : families()) {
     if (!family.rotary) {
-      if (family.gguf) others.emplace_back(family.gguf->name);
+      if (family.model_type.empty()) others.emplace_back(family.gguf->name);
       if (!family.other_positions.empty())
         unrotated[std::string(family.other_positions)].emplace_back(family.model_type);
       if (!family.unsupported.empty())

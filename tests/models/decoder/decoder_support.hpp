@@ -19,13 +19,18 @@
 
 namespace phasor::models::testing {
 
-// One golden model of each family of decoders.
+// At least one golden model of each family of decoders.
 inline constexpr const char* kGoldenFamilies[] = {
-    "cohere_interleaved", "gemma3_local_global",       "glm_interleaved_partial",
-    "gpt_neox_partial",   "gptj_interleaved_parallel", "llama_gqa_llama3",
-    "cwm_windows_llama3", "mistral_sliding",           "mixtral_moe_top2",
-    "palm_parallel_mqa",  "phi3_longrope_partial",     "qwen2_bias_yarn",
-    "qwen3_qk_norm"};
+    "bloom_alibi",          "cohere2_windows",         "cohere_interleaved",
+    "cwm_windows_llama3",   "gemma2_soft_caps",        "gemma3_local_global",
+    "gemma_tied",           "glm_interleaved_partial", "gpt2_inverse_layer_scale",
+    "gpt2_learned",         "gpt_neox_partial",        "gptj_interleaved_parallel",
+    "granite_multipliers",  "llama_gqa_llama3",        "ministral3_query_scale",
+    "mistral_sliding",      "mixtral_moe_top2",        "olmo2_post_norms",
+    "olmo3_windows_yarn",   "palm_parallel_mqa",       "phi3_longrope_partial",
+    "phi_parallel_partial", "phi_qk_layernorm",        "qwen2_bias_yarn",
+    "qwen3_qk_norm",        "smollm3_skipped_layers",  "stablelm_parallel_qk_norm",
+    "stablelm_partial_bias"};
 
 inline std::filesystem::path golden_model(const std::string& name) {
   return std::filesystem::path(PHASOR_GOLDEN_DIR) / "models" / name / "model";

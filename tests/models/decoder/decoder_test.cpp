@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "decoder_support.hpp"
+#include "phasor/models/generate.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::models::testing {
 namespace {
@@ -49,6 +51,24 @@ TEST_P(Family, StreamsAsItRunsAtOnce) {
   }
 }
 
+TEST_P(Family, RunsAPaddedBatchAsItsReference) {
+  const std::string name = GetParam();
+  Decoder decoder = load(golden_model(name));
+  const std::string folder = "models/" + name + "/padded_";
+  const auto mask = tests::golden_array<std::int64_t>(folder + "attention_mask.npy");
+  const std::vector<float> got =
+      forward_padded(decoder, tests::golden_array<std::int64_t>(folder + "input_ids.npy"),
+                     std::vector<std::uint8_t>(mask.begin(), mask.end()), 2,
+                     {LogitsOf::every_token, HiddenStates::leave})
+          .logits;
+  const auto expected = tests::golden_array<float>(folder + "logits.npy");
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (mask[i / 97] == 0) continue;
+    ASSERT_NEAR(got[i], expected[i], 4e-5 + 1e-4 * std::abs(expected[i])) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, Family, ::testing::ValuesIn(kGoldenFamilies),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -86,26 +106,33 @@ TEST(Decoder, GoesOnFromATruncatedOrForkedSequence) {
   EXPECT_THROW(sequence.truncate(15), Error);
 }
 
+class DecoderFolder : public io::testing::TemporaryFolder {};
+
+struct Shifted {
+  const char* golden;
+  const char* layers;  // in names
+  const char* count;   // in the config
+};
+class Shift : public DecoderFolder, public ::testing::WithParamInterface<Shifted> {};
+
 // With one layer nothing of the dropped tokens is left in the others' keys and values, so that a
 // shifted sequence gives the logits of one without them.
-TEST(Decoder, ShiftsAsIfTheDroppedTokensHadNeverBeen) {
-  class Folder : public io::testing::TemporaryFolder {
-   public:
-    void TestBody() override {}
-    using TemporaryFolder::at;
-  } folder;
-  Weights weights = Weights::of("llama_gqa_llama3");
+TEST_P(Shift, IsAsIfTheDroppedTokensHadNeverBeen) {
+  const Shifted shift = GetParam();
+  Weights weights = Weights::of(shift.golden);
   for (std::size_t i = weights.tensors.size(); i-- > 0;) {
     const std::string name = weights.tensors[i].name;
-    if (name.find("layers.1.") != std::string::npos || name.find("layers.2.") != std::string::npos)
-      weights.remove(name);
+    for (const char* layer : {"1.", "2."}) {
+      if (name.find(std::string(shift.layers) + layer) != std::string::npos) weights.remove(name);
+    }
   }
-  weights.write(folder.at(""));
-  io::testing::put(folder.at("config.json"),
-                   replaced(io::testing::get(golden_model("llama_gqa_llama3") / "config.json"),
-                            "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1"));
-  Decoder decoder = load(folder.at(""));
-  const std::vector<std::int64_t> ids = golden_ids("llama_gqa_llama3");
+  weights.write(at(""));
+  const std::string key = std::string("\"") + shift.count + "\": ";
+  io::testing::put(
+      at("config.json"),
+      replaced(io::testing::get(golden_model(shift.golden) / "config.json"), key + "3", key + "1"));
+  Decoder decoder = load(at(""));
+  const std::vector<std::int64_t> ids = golden_ids(shift.golden);
   Sequence sequence = decoder.sequence({.capacity = 16});
   const Step all{&sequence, ids};
   (void)decoder.forward({&all, 1});
@@ -120,6 +147,93 @@ TEST(Decoder, ShiftsAsIfTheDroppedTokensHadNeverBeen) {
   kept.push_back(next);
   const std::vector<float> fresh = logits_of(decoder, kept);
   EXPECT_LE(largest_difference(shifted, {fresh.end() - 97, fresh.end()}), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, Shift,
+    ::testing::Values(Shifted{"llama_gqa_llama3", "layers.", "num_hidden_layers"},
+                      Shifted{"ministral3_query_scale", "layers.", "num_hidden_layers"},
+                      Shifted{"bloom_alibi", ".h.", "n_layer"}),
+    [](const auto& info) { return std::string(info.param.golden); });
+
+// A learned table of positions has an end, and its rows are in the keys and values of every layer.
+TEST(Decoder, LearnedPositionsEndAndDoNotShift) {
+  Decoder decoder = load(golden_model("gpt2_learned"));
+  EXPECT_EQ(decoder.facts().position_limit, 64);
+  EXPECT_EQ(decoder.facts().trained_length, 64);
+  EXPECT_EQ(load(golden_model("bloom_alibi")).facts().position_limit, 0);
+  Sequence sequence = decoder.sequence({.capacity = 80});
+  const std::vector<std::int64_t> ids(64, 5), one = {7};
+  const Step all{&sequence, ids}, more{&sequence, one};
+  (void)decoder.forward({&all, 1});
+  using tests::expect_error;
+  expect_error(ErrorCode::out_of_range, {"64", "65"}, [&] { return decoder.forward({&more, 1}); });
+  expect_error(ErrorCode::unsupported, {"gpt2"}, [&] {
+    sequence.shift(0, 8);
+    return 0;
+  });
+  EXPECT_EQ(sequence.ids().size(), 64U);
+  sequence.truncate(63);
+  EXPECT_EQ(decoder.forward({&more, 1}).logits.size(), 97U);
+  expect_error(ErrorCode::invalid_argument, {"gpt2"}, [&] {
+    return decoder.sequence({.capacity = 8, .scaling = encodings::LinearScaling{2.0}});
+  });
+  Generator generator(decoder);
+  expect_error(ErrorCode::out_of_range, {"64", "65"},
+               [&] { return generator.generate(one, {.tokens = 4, .context = 65}); });
+  expect_error(ErrorCode::unsupported, {"1 + 99", "gpt2"}, [&] {
+    return generator.generate(one, {.tokens = 99, .context = 64, .when_full = WindowFull::shift});
+  });
+  EXPECT_EQ(generator.generate(one, {.tokens = 4}).ids.size(), 4U);
+}
+
+// The hub's files of GPT-2 and BLOOM hold the model without its head.
+TEST_F(DecoderFolder, NamesMayLackTheirPrefix) {
+  for (const char* name : {"gpt2_learned", "bloom_alibi"}) {
+    Weights weights = Weights::of(name);
+    for (io::Tensor& tensor : weights.tensors)
+      tensor.name = replaced(tensor.name, "transformer.", "");
+    weights.write(at(""));
+    io::testing::put(at("config.json"), io::testing::get(golden_model(name) / "config.json"));
+    Decoder decoder = load(at("")), original = load(golden_model(name));
+    const std::vector<std::int64_t> ids = golden_ids(name);
+    EXPECT_EQ(largest_difference(logits_of(decoder, ids), logits_of(original, ids)), 0.0);
+  }
+}
+
+// Ministral 3 and Gemma 3 are published as the text part of a model of images, in files of two ages.
+TEST_F(DecoderFolder, RunsTheTextPartOfAModel) {
+  const std::pair<const char*, const char*> places[] = {{"model.", "language_model.model."},
+                                                        {"model.", "model.language_model."}};
+  for (const char* name : {"ministral3_query_scale", "gemma3_local_global"}) {
+    Decoder original = load(golden_model(name));
+    const std::vector<std::int64_t> ids = golden_ids(name);
+    const std::string text = io::testing::get(golden_model(name) / "config.json");
+    io::testing::put(at("config.json"),
+                     "{\"model_type\": \"mistral3\", \"eos_token_id\": [7], "
+                     "\"vision_config\": {\"model_type\": \"pixtral\"}, "
+                     "\"text_config\": " +
+                         text + "}");
+    for (const auto& [from, to] : places) {
+      Weights weights = Weights::of(name);
+      for (io::Tensor& tensor : weights.tensors) {
+        if (tensor.name == "lm_head.weight") {
+          if (std::string(to).starts_with("language"))
+            tensor.name = "language_model.lm_head.weight";
+          continue;
+        }
+        tensor.name = replaced(tensor.name, from, to);
+      }
+      weights.add("vision_tower.patch_conv.weight", {3, 4});
+      weights.write(at(""));
+      Decoder decoder = load(at(""));
+      EXPECT_EQ(largest_difference(logits_of(decoder, ids), logits_of(original, ids)), 0.0) << to;
+      EXPECT_EQ(decoder.facts().parameters, original.facts().parameters);
+      weights.add(std::string(to) + "layers.0.extra.weight", {2});
+      weights.write(at(""));
+      tests::expect_error(ErrorCode::unsupported, {"extra.weight"}, Decoder::load(at("")));
+    }
+  }
 }
 
 TEST(Decoder, KeepsSixteenBitCachesNearTheOthers) {
@@ -288,6 +402,8 @@ TEST_F(BrokenModel, SettingsThatLayersDoNotComputeAreNamed) {
   expect_refusal("quick_gelu");
   config(replaced(text, "\"hidden_size\"", "\"clip_qkv\": 8.0, \"hidden_size\""));
   expect_refusal("clip_qkv");
+  config(replaced(text, "\"hidden_size\"", "\"residual_multiplier\": 0.5, \"hidden_size\""));
+  expect_refusal("residual_multiplier");
   config(replaced(text, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"));
   expect_refusal("tie_word_embeddings");
   config(replaced(text, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 99999999"));

@@ -142,7 +142,9 @@ struct GgufArchitecture {
   bool latent = false;  // rope.dimension_count features rotate, next to the compressed key
   GgufLogMultiplier log_multiplier = GgufLogMultiplier::refused;
   bool finetuned_is_switch = false;  // rope.scaling.finetuned false: nothing rotates
-  std::int64_t alibi_layers = 0;     // the model with this many layers uses ALiBi instead
+  // attention.temperature_scale: queries grow with their position, counted in the original length.
+  bool query_scale = false;
+  std::int64_t alibi_layers = 0;  // the model with this many layers uses ALiBi instead
 };
 
 // ---- Checkpoints: where q and k are ----
@@ -187,9 +189,24 @@ enum class Block : std::uint8_t {
   parallel,      // x += A(N1 x) + F(N1 x)
   parallel_two,  // x += A(N1 x) + F(N2 x)
   sandwich,      // x += N2 A(N1 x); x += N4 F(N3 x)
+  after,         // x += N1 A(x); x += N2 F(x)
 };
 
-enum class QueryKeyNorm : std::uint8_t { none, each_head, layer_if_present };
+// Of queries and keys, before the rotation.
+enum class QueryKeyNorm : std::uint8_t {
+  none,
+  each_head,             // the family's norm over each head, one weight for all heads
+  each_head_if_present,  // the same, only with the config's qk_layernorm
+  layer_if_present,  // LayerNorm with a weight for each head, only with use_qk_norm or qk_layernorm
+  whole,             // the family's norm over all heads together
+};
+
+// How a decoder knows positions.
+enum class Positions : std::uint8_t {
+  rotary,
+  learned,  // a trained row for each position, added to the embedding
+  alibi,    // a bias by distance
+};
 
 enum class FeedForward : std::uint8_t {
   gated,        // down(f(gate x) * up x)
@@ -201,7 +218,7 @@ enum class FeedForward : std::uint8_t {
 enum class BiasRule : std::uint8_t {
   never,
   always,
-  by_attention_bias,  // the config's attention_bias
+  by_attention_bias,  // the config's attention_bias, or the key that the family has for it
   by_mlp_bias,        // the config's mlp_bias
   if_present,         // GGUF, which has no such keys
 };
@@ -216,11 +233,17 @@ struct TensorNames {
   std::string_view query_norm = {}, key_norm = {};
   std::string_view gate = {}, up = {}, down = {};
   std::string_view router = {}, expert_gate = {}, expert_up = {}, expert_down = {};
+  std::string_view positions = {}, embedding_norm = {};
+  // Files that hold the model without its head leave this out of all names (GPT-2, BLOOM).
+  std::string_view prefix = {};
 };
 
 struct DecoderPart {
   const TensorNames* names = nullptr;       // of safetensors
   const TensorNames* gguf_names = nullptr;  // null: GGUF files of this architecture are not run
+  Positions positions = Positions::rotary;
+  // Of q, k and v in a row without AttentionNames.
+  HeadOrder fused_order = HeadOrder::separate;
   NormKind norm = NormKind::rms;
   Block block = Block::sequential;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
@@ -231,14 +254,21 @@ struct DecoderPart {
   BiasRule feed_forward_bias = BiasRule::never;
   BiasRule head_bias = BiasRule::never;
   bool attention_bias_default = false;  // attention_bias, when the config has no such key
+  std::string_view attention_bias_key = "attention_bias";
   // Width of the feed-forward / hidden size when the config gives no width; 0: it must.
   std::int64_t feed_forward_multiple = 0;
   bool scales_embeddings = false;    // embeddings times sqrt(hidden)
   bool ties_embeddings = false;      // tie_word_embeddings, when the config has no such key
   bool gguf_ties_embeddings = true;  // a GGUF file without output.weight has a tied head
   std::optional<double> logit_scale = std::nullopt;  // set: logit_scale is read, with this default
-  // use_parallel_residual: false makes parallel_two sequential (GPT-NeoX).
-  bool reads_parallel_residual = false;
+  // Set: use_parallel_residual chooses this block or sequential; without the key it is `block`
+  // (GPT-NeoX, StableLM).
+  std::optional<Block> parallel_block = std::nullopt;
+  // attn_logit_softcapping and final_logit_softcapping, when the config has no such keys (Gemma 2).
+  double attention_soft_cap = 0.0, final_soft_cap = 0.0;
+  // embedding_multiplier, residual_multiplier and logits_scaling are read (Granite).
+  bool multipliers = false;
+  bool transposed = false;  // weights of layers are stored as [in, out] (GPT-2); not in GGUF
 };
 
 // ---- The row ----
@@ -262,6 +292,10 @@ struct Family {
   std::optional<DecoderPart> decoder = std::nullopt;
   bool encoder = false;  // models::RoFormer runs it
 
+  // Of q, k and v in the Hugging Face weights of a decoder.
+  [[nodiscard]] constexpr HeadOrder head_order() const noexcept {
+    return attention != nullptr ? attention->order : decoder->fused_order;
+  }
   [[nodiscard]] constexpr std::string_view architecture() const noexcept {
     return gguf ? gguf->name : gguf_as;
   }
