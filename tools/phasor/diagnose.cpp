@@ -44,13 +44,20 @@ io::NpyArray as_array(const core::Positions& positions) {
   return array;
 }
 
-std::string number_text(double value) { return fmt::format("{:.10g}", value); }
+// No more digits than the tensors' type can carry.
+std::string number_text(double value, double rounding = 0.0) {
+  if (value == 0.0 || !std::isfinite(value) || rounding <= 0.0)
+    return fmt::format("{:.10g}", value);
+  const int count = std::clamp(static_cast<int>(-std::log10(rounding)) + 1, 3, 10);
+  const double step = std::pow(10.0, std::floor(std::log10(std::abs(value))) - count + 1);
+  return fmt::format("{:.10g}", std::round(value / step) * step);
+}
 
-std::string scaling_text(const porting::FoundScaling& scaling) {
+std::string scaling_text(const porting::FoundScaling& scaling, double rounding) {
   std::string text = scaling.type;
   for (const auto& [name, value] : scaling.numbers) {
     text += name == "truncate" ? fmt::format(", truncate {}", value != 0.0)
-                               : fmt::format(", {} {}", name, number_text(value));
+                               : fmt::format(", {} {}", name, number_text(value, rounding));
   }
   return text;
 }
@@ -68,8 +75,8 @@ void print_rotation(const porting::Diagnosis& found) {
             found.layout.value_or("unknown"),
             found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
             found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
-            found.base ? number_text(*found.base) : "unknown",
-            found.scaling ? scaling_text(*found.scaling) : "unknown");
+            found.base ? number_text(*found.base, found.rounding_floor) : "unknown",
+            found.scaling ? scaling_text(*found.scaling, found.rounding_floor) : "unknown");
   print_out("direction    {}\n", !found.inverse   ? "unknown"
                                  : *found.inverse ? "inverse"
                                                   : "forward");
@@ -80,7 +87,8 @@ void print_rotation(const porting::Diagnosis& found) {
   print_out("tensors      {}{}\n", found.tensor_dtype,
             found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
   if (found.effective_base && found.base != found.effective_base) {
-    print_out("frequencies  a power law of base {}\n", number_text(*found.effective_base));
+    print_out("frequencies  a power law of base {}\n",
+              number_text(*found.effective_base, found.rounding_floor));
   }
   if (!found.frequencies.empty()) {
     print_out("frequencies  {}\n", list_text(found.frequencies));

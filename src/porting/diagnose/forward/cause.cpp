@@ -148,7 +148,7 @@ class CauseFinder {
         const bool alone = candidate.id == "asked";
         const std::string text =
             message("amplitude: ", digits(candidate.model.amplitude, 6), " in the config, ",
-                    digits(other.model.amplitude, 4), " in the data");
+                    digits(other.model.amplitude, known_digits(p_.data)), " in the data");
         other.text = alone ? text : message(candidate.text, "; and ", text);
         if (alone) other.id = "amplitude";
         other.fields.push_back({"amplitude", digits(candidate.model.amplitude, 10),

@@ -137,7 +137,7 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
           }
         }
       }
-      at(fit.value, context ? 11 : 20, 4);
+      at(fit.value, context ? 11 : 20, known_digits(problem.data));
     }
   }
   if (what == Fit::context_only) return all;
@@ -159,8 +159,9 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
       Mistake mistake;
       mistake.id = "angles_scaled";
       mistake.text =
-          message("all angles are multiplied by ", digits(value, 5),
-                  value < 1.0 ? message(", as linear scaling with factor ", digits(1.0 / value, 5))
+          message("all angles are multiplied by ", digits(value, known_digits(problem.data)),
+                  value < 1.0 ? message(", as linear scaling with factor ",
+                                        digits(1.0 / value, known_digits(problem.data)))
                               : std::string());
       for (const double frequency : like.frequencies)
         mistake.frequencies.push_back(frequency * value);
@@ -212,9 +213,10 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
     mistake.id = "frequencies";
     const std::string where = first == last ? message("pair ", first)
                                             : message(differ, " pairs from ", first, " to ", last);
-    mistake.text = message("the frequencies of ", where, " differ, for example pair ", farthest,
-                           ": ", digits(like.frequencies[farthest], 5), " in the config, ",
-                           digits(measured->value[farthest], 5), " in the data");
+    mistake.text =
+        message("the frequencies of ", where, " differ, for example pair ", farthest, ": ",
+                digits(like.frequencies[farthest], 5), " in the config, ",
+                digits(measured->value[farthest], known_digits(problem.data)), " in the data");
     mistake.field = "frequencies";
     mistake.asked = digits(like.frequencies[farthest], 10);
     mistake.found = digits(measured->value[farthest], 6);
