@@ -243,6 +243,10 @@ std::vector<PortMistake> row_mistakes() {
            std::swap(axes.sections[0], axes.sections[1]);
          });
        })},
+      {"other sections", {"sections"}, {"mrope"}, grid([](Port& port) {
+         for (std::size_t i = 0; i < port.axes.size(); ++i)
+           port.axes[i] = i < 8 ? 0 : i < 36 ? 1 : 2;
+       })},
       {"xpos missing",
        {"xpos_missing"},
        {"xpos"},

@@ -1,6 +1,7 @@
 // Mistakes in the rows of positions that the pairs read: M-RoPE and images.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 #include <variant>
@@ -27,6 +28,48 @@ std::vector<std::uint8_t> axes_in(encodings::MropeAxes::Order order,
     } else if (order == Order::alternating && (k == 1 || k == 2)) {
       for (std::size_t i = k - 1; i < std::min(pairs, 2 * length); i += 2) axes[i] = axis;
     }
+  }
+  return axes;
+}
+
+// The axis whose positions explain each pair best; a pair that several explain reads that of its
+// neighbour.
+std::vector<std::uint8_t> axes_of_pairs(const Problem& problem, int count) {
+  const Model& asked = problem.asked;
+  std::vector<std::vector<double>> worst(static_cast<std::size_t>(count),
+                                         std::vector<double>(asked.pairs.size(), 0.0));
+  std::vector<PairFactors> factors;
+  std::vector<double> out, bound;
+  for (int axis = 0; axis < count; ++axis) {
+    Model model = asked;
+    std::fill(model.axes.begin(), model.axes.end(), static_cast<std::uint8_t>(axis));
+    for (const Sample::Row& row : problem.some.rows) {
+      factors_of(model, row.b, row.t, 0, factors);
+      for (const std::int64_t h : row.heads) {
+        const std::int64_t v = problem.data.vector_at(row.b, row.t, h);
+        predict(problem.data, model, factors, v, out, bound);
+        const double* const y = problem.data.after(v);
+        for (std::size_t i = 0; i < model.pairs.size(); ++i) {
+          double& most = worst[static_cast<std::size_t>(axis)][i];
+          for (const std::int64_t j : {model.pairs[i].write_a, model.pairs[i].write_b}) {
+            const auto at = static_cast<std::size_t>(j);
+            most = std::max(most, std::abs(y[j] - out[at]) / bound[at]);
+          }
+        }
+      }
+    }
+  }
+  std::vector<std::uint8_t> axes;
+  for (std::size_t i = 0; i < asked.pairs.size(); ++i) {
+    std::uint8_t best = axes.empty() ? std::uint8_t{0} : axes.back();
+    if (worst[best][i] > 1.0) {
+      for (int axis = 0; axis < count; ++axis) {
+        if (worst[static_cast<std::size_t>(axis)][i] < worst[best][i]) {
+          best = static_cast<std::uint8_t>(axis);
+        }
+      }
+    }
+    axes.push_back(best);
   }
   return axes;
 }
@@ -132,6 +175,18 @@ std::vector<Candidate> axis_mistakes(const Problem& problem) {
                 encodings::AxialAxes{kind}, 8);
     }
   }
+  // Any other assignment of pairs to axes.
+  Model found = problem.asked;
+  found.axes = axes_of_pairs(problem, count);
+  std::vector<std::int64_t> sections(static_cast<std::size_t>(count), 0);
+  for (const std::uint8_t axis : found.axes) ++sections[axis];
+  std::string text;
+  for (const std::int64_t section : sections) text += message(text.empty() ? "" : ", ", section);
+  const bool chunked = std::is_sorted(found.axes.begin(), found.axes.end());
+  add("sections",
+      message("the pairs read other rows of positions: ", text, " pairs per row in the data",
+              chunked ? ", one section after the other" : ""),
+      std::move(found), 20);
   return all;
 }
 
