@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "config_source.hpp"
 #include "output.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
@@ -79,19 +80,35 @@ Run read_run(const std::string& path) {
   return run;
 }
 
-// The rotation of a layer by its index, unless --layer names one for all.
-std::optional<encodings::RopeSpec> spec_of(const config::ModelConfig& model,
-                                           const SpecOptions& options,
-                                           std::optional<std::int64_t> layer) {
-  const std::string selector = !options.layer.empty() ? options.layer
-                               : layer                ? std::to_string(*layer)
-                                                      : "";
-  for (const std::string& tried : {selector, std::string()}) {
-    const Result<config::LayerGroup> group = config::select_layer(model, tried);
-    if (group) return group->rope;
+// The rotation that each layer should have.
+class ExpectedRotations {
+ public:
+  // --layer and flags of a rotation hold for every layer; a config alone says it for each.
+  explicit ExpectedRotations(const SpecOptions& options) {
+    if (options.config.empty() || !options.layer.empty() || options.rope.given()) {
+      ModelSpec both = read_model_spec(options);
+      of_all_ = std::move(both.spec);
+      model_ = std::move(both.model);
+    } else {
+      model_ = read_model_config(options.config);
+    }
   }
-  return std::nullopt;
-}
+
+  [[nodiscard]] const config::ModelConfig& model() const { return model_; }
+  // None if the layer does not rotate, or if a tensor without a layer could be of several.
+  [[nodiscard]] std::optional<encodings::RopeSpec> of(std::optional<std::int64_t> layer) const {
+    if (of_all_) return of_all_;
+    for (const std::string& selector : {layer ? std::to_string(*layer) : "", std::string()}) {
+      const Result<config::LayerGroup> group = config::select_layer(model_, selector);
+      if (group) return group->rope;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  config::ModelConfig model_;
+  std::optional<encodings::RopeSpec> of_all_;
+};
 
 std::string shown(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 8;
@@ -127,6 +144,12 @@ void print_first(const porting::RunsReport& report) {
        {std::pair{"A", &report.rotation_a}, std::pair{"B", &report.rotation_b}}) {
     if (*rotation) print_out("  {}: {}\n", run, (*rotation)->text);
   }
+  // A cause that one of the two has says it already.
+  const auto has_cause = [](const std::optional<porting::RunRotation>& rotation) {
+    return rotation && rotation->check && !rotation->check->agrees;
+  };
+  if (!report.rotations.empty() && has_cause(report.rotation_a) == has_cause(report.rotation_b))
+    print_out("  A and B differ: {}\n", report.rotations);
 }
 
 void print_later(const porting::RunsReport& report) {
@@ -154,9 +177,12 @@ void print_text(const porting::RunsReport& report) {
     double largest = 0.0;
     for (std::size_t i = 0; i < equal; ++i)
       largest = std::max(largest, report.parts[i].difference.difference);
-    print_out("equal within rounding: {} tensors up to {}, largest difference {:.2g} of the size\n",
-              equal, core::visible_text(report.parts[equal - 1].name), largest);
+    print_out(
+        "equal within rounding: {} tensor{} up to {}, largest difference {:.2g} of the size\n",
+        equal, equal == 1 ? "" : "s", core::visible_text(report.parts[equal - 1].name), largest);
   }
+  if (!report.both_differ.empty())
+    print_out("note: both rotate alike, and not as the config says: {}\n", report.both_differ);
   if (!report.first) return;
   print_first(report);
   print_later(report);
@@ -167,11 +193,12 @@ void print_text(const porting::RunsReport& report) {
 int run_diagnose_runs(const std::string& a, const std::string& b, const SpecOptions& spec,
                       RunsPage page) {
   const Run run_a = read_run(a), run_b = read_run(b);
-  porting::RunsInput input{run_a.tensors, run_b.tensors, run_a.order, {}, spec.context};
-  std::optional<config::ModelConfig> model;
-  if (!spec.config.empty()) {
-    model = config::read_config(spec.config).value_or_throw();
-    input.spec = [&](std::optional<std::int64_t> layer) { return spec_of(*model, spec, layer); };
+  porting::RunsInput input{run_a.tensors, run_b.tensors, run_a.order, {}, {}};
+  if (has_spec(spec)) {
+    const auto expected = std::make_shared<const ExpectedRotations>(spec);
+    input.check = {spec.context, expected->model().heads, expected->model().key_heads,
+                   std::nullopt};
+    input.spec = [expected](std::optional<std::int64_t> layer) { return expected->of(layer); };
   }
   const porting::RunsReport report = porting::compare_runs(input);
   if (page == RunsPage::json) {

@@ -24,10 +24,21 @@ int main(int argc, char** argv) try {
          "Whole numbers may end in k (2^10), M (2^20) or G (2^30), also in lists (4k,8k) and "
          "ranges "
          "(0:128k)."},
-        {"-", "Stands for stdin or stdout where a file is read or written."}}},
+        {"-", "Stands for stdin or stdout where a file is read or written."},
+        {"CONFIG",
+         "A config.json, a folder with one, a plain spec, a GGUF file, org/name, JSON itself, or - "
+         "for JSON from stdin. --head-dim, --base, --rotary-dim, --layout and --scaling describe a "
+         "rotation without a config."},
+        {"org/name",
+         "A model in the Hugging Face cache; org/name@REVISION is another revision, org/name/FILE "
+         "one of its files. A path that exists is that path. Nothing is downloaded."}}},
       {"Environment",
-       {{"PHASOR_MODELS",
-         "A folder with downloaded model files; before phasor in XDG_CACHE_HOME or ~/.cache."}}},
+       {{"HF_HUB_CACHE, HF_HOME",
+         "The Hugging Face cache: HF_HUB_CACHE, else hub in HF_HOME, else "
+         "~/.cache/huggingface/hub."},
+        {"PHASOR_MODELS",
+         "A folder with downloaded model files; before phasor in XDG_CACHE_HOME or ~/.cache."},
+        {"NO_COLOR", "Not needed: no colours are printed."}}},
   };
   add_demo(line);
   add_freqs(line);

@@ -115,8 +115,10 @@ std::string footer_page(std::string_view footer) {
     }
     for (; at < lines.size() && !lines[at].empty() && section_at(lines, at).empty(); ++at)
       body.push_back(lines[at]);
-    const bool laid_out = std::any_of(body.begin(), body.end(),
-                                      [](std::string_view one) { return one.starts_with(' '); });
+    // Indented lines, or columns.
+    const bool laid_out = std::any_of(body.begin(), body.end(), [](std::string_view one) {
+      return one.starts_with(' ') || one.find("  ") != std::string_view::npos;
+    });
     paragraphs += ".PP\n";
     if (laid_out) {
       paragraphs += verbatim(body);
@@ -127,7 +129,23 @@ std::string footer_page(std::string_view footer) {
   return paragraphs.empty() ? sections : heading("description") + paragraphs + sections;
 }
 
-std::string flag_entry(const Flag& flag) {
+// Flags that cannot be combined with this one: those it names, and those that name it.
+std::vector<std::string> excluded_by(const Verb& verb, const Flag& flag) {
+  std::vector<std::string> excluded = flag.excluded;
+  const std::vector<std::string_view> own = flag.split_names();
+  for (const Flag& other : verb.flags) {
+    const bool names_it =
+        std::any_of(other.excluded.begin(), other.excluded.end(), [&](const std::string& name) {
+          return std::find(own.begin(), own.end(), name) != own.end();
+        });
+    const std::string name(other.split_names().back());
+    if (names_it && std::find(excluded.begin(), excluded.end(), name) == excluded.end())
+      excluded.push_back(name);
+  }
+  return excluded;
+}
+
+std::string flag_entry(const Verb& verb, const Flag& flag) {
   std::string text = ".TP\n";
   if (flag.is_argument()) {
     text +=
@@ -152,8 +170,8 @@ std::string flag_entry(const Flag& flag) {
     return joined;
   };
   if (flag.is_required) text += ".br\nRequired.\n";
-  if (!flag.excluded.empty())
-    text += fmt::format(".br\nCannot be combined with {}.\n", names_of_others(flag.excluded));
+  if (const std::vector<std::string> excluded = excluded_by(verb, flag); !excluded.empty())
+    text += fmt::format(".br\nCannot be combined with {}.\n", names_of_others(excluded));
   if (!flag.needed.empty()) text += fmt::format(".br\nNeeds {}.\n", names_of_others(flag.needed));
   return text;
 }
@@ -168,8 +186,9 @@ constexpr std::string_view kExitStatus =
 
 std::string man_page(const CommandLine& line) {
   std::string text = title(line, line.name);
-  text += fmt::format(".SH NAME\n{} \\- {}\n", roff(line.name),
-                      roff(line.summary.substr(line.summary.find(": ") + 2)));
+  std::string purpose = line.summary.substr(line.summary.find(": ") + 2);
+  if (purpose.ends_with('.')) purpose.pop_back();
+  text += fmt::format(".SH NAME\n{} \\- {}\n", roff(line.name), roff(purpose));
   text += fmt::format(".SH SYNOPSIS\n.B {0}\n.I VERB\n[\\fIflags\\fR]\n.br\n.B {0} help\n.I VERB\n",
                       roff(line.name));
   text += heading("description") + ".PP\n";
@@ -210,7 +229,8 @@ std::string man_page(const CommandLine& line, const Verb& verb) {
   }
   if (others) text += "[\\fIflags\\fR]\n";
   std::string arguments, flags;
-  for (const Flag& flag : verb.flags) (flag.is_argument() ? arguments : flags) += flag_entry(flag);
+  for (const Flag& flag : verb.flags)
+    (flag.is_argument() ? arguments : flags) += flag_entry(verb, flag);
   flags += ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nprint help and exit\n";
   const std::string footer = footer_page(verb.footer);
   const std::size_t sections = footer.find(".SH", footer.starts_with(".SH DESCRIPTION") ? 1 : 0);

@@ -50,9 +50,9 @@ struct ModelSpec {
 void add_angles_option(Verb& verb, std::string& angles);
 [[nodiscard]] core::AngleMode parse_angles(std::string_view name);
 
-// A range "A:B" (A, A + 1, ..., B - 1) or the path of a .npy file of integers or floats.
+// A range "A:B" (A, A + 1, ..., B - 1) or an array of integers or floats, as read_array() reads it.
 //
-// throws   Error: not a range, not a readable .npy, not numbers, or not finite
+// throws   Error: not a range, not a readable array, not numbers, or not finite
 [[nodiscard]] core::Positions parse_positions(const std::string& text);
 
 // The positions for a tensor of `tokens` tokens; batch: none when the tensor has no batch axis.

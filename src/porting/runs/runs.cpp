@@ -12,6 +12,8 @@
 namespace phasor::porting {
 namespace {
 
+// Bases and amplitudes closer than this are one number: 16-bit tensors carry no more.
+constexpr double kSameNumber = 2e-3;
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 // Whether a relation is a cause of its own, and not what any earlier difference may lead to.
@@ -34,6 +36,43 @@ std::string rotation_text(const Diagnosis& found) {
   return text;
 }
 
+std::string text_of(const std::optional<double>& value) {
+  return value ? digits(*value) : "unknown";
+}
+std::string text_of(const std::optional<std::int64_t>& value) {
+  return value ? message(*value) : "unknown";
+}
+bool same(const std::optional<double>& a, const std::optional<double>& b) {
+  return a.has_value() == b.has_value() && (!a || std::abs(*a - *b) <= kSameNumber * std::abs(*a));
+}
+
+// In what two diagnoses differ.
+std::string differences_of(const Diagnosis& a, const Diagnosis& b) {
+  std::string text;
+  const auto add = [&](std::string_view field, const std::string& of_a, const std::string& of_b) {
+    text += message(text.empty() ? "" : ", ", field, " ", of_a, " and ", of_b);
+  };
+  const auto add_words = [&](std::string_view field, const std::optional<std::string>& of_a,
+                             const std::optional<std::string>& of_b) {
+    if (of_a != of_b) add(field, of_a.value_or("unknown"), of_b.value_or("unknown"));
+  };
+  if (a.answer != b.answer) return "one of them rotates, the other does not";
+  add_words("layout", a.layout, b.layout);
+  if (a.rotary_dim != b.rotary_dim) add("rotary_dim", text_of(a.rotary_dim), text_of(b.rotary_dim));
+  if (!same(a.base, b.base)) add("base", text_of(a.base), text_of(b.base));
+  const auto scaling = [](const Diagnosis& found) {
+    return found.scaling ? std::optional(found.scaling->type) : std::nullopt;
+  };
+  add_words("scaling", scaling(a), scaling(b));
+  if (a.offset != b.offset) add("first position", text_of(a.offset), text_of(b.offset));
+  if (!same(a.amplitude, b.amplitude)) add("amplitude", text_of(a.amplitude), text_of(b.amplitude));
+  if (a.inverse != b.inverse)
+    add("direction", a.inverse.value_or(false) ? "inverse" : "forward",
+        b.inverse.value_or(false) ? "inverse" : "forward");
+  add_words("table", a.table_dtype, b.table_dtype);
+  return text;
+}
+
 class RunComparison {
  public:
   explicit RunComparison(const RunsInput& input) : input_(input) {}
@@ -52,7 +91,8 @@ class RunComparison {
       largest = std::max(largest, part.difference.difference);
       report_.parts.push_back(std::move(part));
     }
-    if (report_.first) explain_rotation();
+    if (report_.first) explain_rotation(*report_.first);
+    if (input_.spec && report_.rotated_from.empty()) check_first_rotation();
     return std::move(report_);
   }
 
@@ -106,14 +146,47 @@ class RunComparison {
     return kNone;
   }
 
-  void explain_rotation() {
-    const std::size_t at = *report_.first, from = before(at);
+  // A tolerance for whole tensors passes small faults of a rotation, such as frequencies in 16 bits. The
+  // config's check of one q or k finds them: if one run fails it, the runs part there.
+  void check_first_rotation() {
+    const std::size_t end = report_.first.value_or(report_.parts.size());
+    std::size_t at = 0;
+    while (at < end &&
+           (before(at) == kNone || role_of(report_.parts[at].name)->stage != RotationStage::after))
+      ++at;
+    if (at == end) return;
+    explain_rotation(at);
+    const auto fails = [](const std::optional<RunRotation>& rotation) {
+      return rotation && rotation->check && !rotation->check->agrees;
+    };
+    if (fails(report_.rotation_a) == fails(report_.rotation_b)) {
+      if (fails(report_.rotation_a)) report_.both_differ = report_.rotation_a->text;
+      report_.rotated_from.clear();
+      report_.rotations.clear();
+      report_.rotation_a = report_.rotation_b = std::nullopt;
+      return;
+    }
+    report_.parts[at].difference.text =
+        "within the rounding of whole tensors, but not of each element";
+    report_.parts[at].difference.relation = RunRelation::other;
+    report_.first = at;
+    report_.next_jump = std::nullopt;
+    report_.later = report_.parts.size() - at - 1;
+    report_.later_differing = static_cast<std::size_t>(std::count_if(
+        report_.parts.begin() + static_cast<std::ptrdiff_t>(at) + 1, report_.parts.end(),
+        [](const RunPart& part) { return part.difference.relation != RunRelation::equal; }));
+  }
+
+  void explain_rotation(std::size_t at) {
+    const std::size_t from = before(at);
     if (from == kNone) return;
     report_.rotated_from = report_.parts[from].name;
     const std::optional<std::int64_t> layer = layer_of(report_.parts[at].name);
     const std::optional<encodings::RopeSpec> spec = input_.spec ? input_.spec(layer) : std::nullopt;
     report_.rotation_a = rotation(input_.a[pairs_[from].first], input_.a[pairs_[at].first], spec);
     report_.rotation_b = rotation(input_.b[pairs_[from].second], input_.b[pairs_[at].second], spec);
+    if (report_.rotation_a && report_.rotation_b)
+      report_.rotations = differences_of(report_.rotation_a->found, report_.rotation_b->found);
   }
 
   [[nodiscard]] std::optional<RunRotation> rotation(
@@ -125,7 +198,7 @@ class RunComparison {
     try {
       const DiagnoseInput pair{&x, &y, nullptr, {}};
       if (spec) {
-        ConfigDiagnosis both = diagnose(pair, *spec, {.context = input_.context});
+        ConfigDiagnosis both = diagnose(pair, *spec, input_.check);
         made.found = std::move(both.found);
         made.check = std::move(both.check);
       } else {

@@ -241,7 +241,7 @@ Pass pass(const encodings::RopeSpec& spec, unsigned noise) {
     for (const std::string role : {"q", "k"}) {
       const NpyArray x = random_tensor({48, 2, 32}, 100 + 2 * layer + (role == "k" ? 1 : 0));
       put(start + role + "_before", x);
-      put(start + role + "_after", rotated(x, spec));
+      made.add(start + role + "_after", rotated(made.arrays.back(), spec));  // of the run's own x
     }
     put(start + "attn_out", random_tensor({48, 64}, 200 + layer));
   }
@@ -302,6 +302,45 @@ TEST(Runs, RotationsAreDescribedWithoutAConfig) {
   ASSERT_TRUE(report.first && report.rotation_a && report.rotation_b);
   EXPECT_NE(report.rotation_a->text.find("10000"), std::string::npos) << report.rotation_a->text;
   EXPECT_NE(report.rotation_b->text.find("500000"), std::string::npos) << report.rotation_b->text;
+}
+
+// The config does not say where positions start: both rotations are as it says, and they differ.
+TEST(Runs, RotationsThatAreBothRightAreCompared) {
+  const Pass a = pass(kHalf, 10);
+  Pass b = pass(kHalf, 20);
+  NpyArray& after = b["layers.3.k_after"];
+  NpyArray late = b["layers.3.k_before"];
+  const core::HeadsView view = core::heads_view(late.as<float>(), 1, 48, 2, 32);
+  const core::Rotation rotation{view, view, core::Role::key};
+  core::rotate(encodings::resolve(kHalf), core::positions_counted(7, 48), std::span(&rotation, 1),
+               {});
+  after = late;
+  const RunsReport report = compared(a, b, kHalf);
+  ASSERT_TRUE(report.first.has_value());
+  EXPECT_EQ(report.parts[*report.first].name, "layers.3.k_after");
+  EXPECT_NE(report.rotations.find("0 and 7"), std::string::npos) << report.rotations;
+  EXPECT_EQ(report.later_differing, 0U);
+}
+
+// A base that is off by 2.5 % moves q by less than the rounding of a bfloat16 run allows.
+TEST(Runs, SmallFaultsOfARotationAreFoundByTheConfig) {
+  encodings::RopeSpec other_base = kHalf;
+  other_base.base = 10250.0;  // angles are off by up to 0.04 of a radian, 0.01 on average
+  Pass a = pass(kHalf, 10), b = pass(other_base, 20);
+  for (Pass* const run : {&a, &b}) {
+    for (NpyArray& array : run->arrays) array = as_sixteen(array, NpyType::bf16);
+  }
+  EXPECT_FALSE(compared(a, b).first.has_value());
+  const RunsReport report = compared(a, b, kHalf);
+  ASSERT_TRUE(report.first.has_value());
+  EXPECT_EQ(report.parts[*report.first].name, "layers.0.k_after");
+  ASSERT_TRUE(report.rotation_a && report.rotation_b);
+  EXPECT_TRUE(report.rotation_a->check->agrees);
+  EXPECT_FALSE(report.rotation_b->check->agrees);
+  // Both alike: equal, with a note.
+  const RunsReport both = compared(b, b, kHalf);
+  EXPECT_FALSE(both.first.has_value());
+  EXPECT_FALSE(both.both_differ.empty());
 }
 
 TEST(Runs, LaterFaultsOfTheirOwn) {

@@ -40,7 +40,7 @@ struct RunsInput {
   // The rotation that a layer should have; none where it is unknown, or where layers do not rotate.
   // `layer` is the first number of a tensor's name.
   std::function<std::optional<encodings::RopeSpec>(std::optional<std::int64_t> layer)> spec = {};
-  std::optional<std::int64_t> context = std::nullopt;
+  CheckOptions check = {};  // context and heads of the model
 };
 
 // How one tensor is made from the other.
@@ -90,6 +90,9 @@ struct RunsReport {
   // When the first difference is a q or k after its rotation, and what was rotated is equal in both.
   std::optional<RunRotation> rotation_a, rotation_b;
   std::string rotated_from;  // the tensor before the rotation
+  std::string rotations;     // in what the two rotations differ: "base 10000 and 500000"
+  // How both rotate alike, and not as the config says; empty: they do not.
+  std::string both_differ;
   // After the first difference: tensors that differ, and the first that differs by far more than what
   // is before it. None: the differences follow from the first one.
   std::size_t later = 0, later_differing = 0;
