@@ -75,6 +75,7 @@ const std::vector<Case> kCases = {
     {{"audit", "IN/T.npy", "--config", "IN/spec.json", "--csv", "OUT/errors.csv"}},
     {{"diagnose", "GOLDEN/diagnose/diag_interleaved_inverse_offset/before.npy",
       "GOLDEN/diagnose/diag_interleaved_inverse_offset/after.npy"}},
+    {{"diagnose", "IN/X.npy", "IN/X.npy", "--config", "IN/spec.json", "--json"}},
     {{"diagnose", "--weights", kModel + "model/", "--json"}},
     {{"diagnose", "--runs", "ARRAYS/arrays.npz", "ARRAYS/arrays_deflated.npz"}},
     {{"diagnose", "--runs", "ARRAYS/nested.pt", "ARRAYS/protocol4.pt", "--json"}},
