@@ -95,22 +95,26 @@ io::NpyArray dense_copy(const core::ConstHeadsView& view, std::string_view where
   return copy;
 }
 
-// [tokens] or [batch, tokens] as diagnose reads them.
+// [tokens], [batch, tokens] or [axes, batch, tokens] as diagnose reads them; `axes`: of the config.
 io::NpyArray positions_copy(const core::Positions& positions, const core::ConstHeadsView& view,
-                            std::string_view where) {
-  if (positions.axes != 1) {
+                            std::string_view where, int axes) {
+  if (positions.axes != 1 && positions.axes != axes) {
     refuse(ErrorCode::unsupported,
-           message(where, ": positions must have 1 axis, got ", positions.axes));
+           message(where, ": positions must have ", axes, " axis rows, got ", positions.axes));
   }
   // Packed sequences are one row for all: diagnose takes one row or one per batch row.
   const bool packed = positions.kind == core::Positions::Kind::packed;
-  (void)core::check_positions(positions, 1, packed ? 1 : view.batch, view.tokens);
+  (void)core::check_positions(positions, positions.axes, packed ? 1 : view.batch, view.tokens);
   const std::int64_t rows = std::max<std::int64_t>(positions.batch, 1), tokens = view.tokens;
-  io::NpyArray copy = rows == 1 ? io::make_npy(io::NpyType::f64, {tokens})
-                                : io::make_npy(io::NpyType::f64, {rows, tokens});
+  std::vector<std::int64_t> shape = {tokens};
+  if (rows > 1 || positions.axes > 1) shape.insert(shape.begin(), rows);
+  if (positions.axes > 1) shape.insert(shape.begin(), positions.axes);
+  io::NpyArray copy = io::make_npy(io::NpyType::f64, shape);
   auto* to = copy.as<double>();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t token = 0; token < tokens; ++token) *to++ = positions.at(0, row, token);
+  for (int axis = 0; axis < positions.axes; ++axis) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t token = 0; token < tokens; ++token) *to++ = positions.at(axis, row, token);
+    }
   }
   return copy;
 }
@@ -221,12 +225,13 @@ phasor_status phasor_diagnose_json(const phasor_heads* before, const phasor_head
     const core::ConstHeadsView from = to_view(before, kWhere, "before");
     const io::NpyArray first = dense_copy(from, kWhere, "before");
     const io::NpyArray second = dense_copy(to_view(after, kWhere, "after"), kWhere, "after");
-    std::optional<io::NpyArray> places;
-    if (positions != nullptr) {
-      places = positions_copy(positions_of(positions, kWhere, "positions"), from, kWhere);
-    }
     std::optional<encodings::RopeSpec> spec;
     if (config != nullptr) spec = layer_spec(config->config.meaning, layer, kWhere);
+    std::optional<io::NpyArray> places;
+    if (positions != nullptr) {
+      places = positions_copy(positions_of(positions, kWhere, "positions"), from, kWhere,
+                              spec ? encodings::axis_count(spec->axes) : 1);
+    }
     const porting::DiagnoseInput input{
         &first, &second, places ? &*places : nullptr, {"batch", "tokens", "heads", "dim"}};
     if (!spec) return hand_over(porting::diagnose_json(porting::diagnose(input)), out);

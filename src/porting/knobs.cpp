@@ -16,9 +16,8 @@ using encodings::RopeSpec;
 const std::vector<double> kBasesOfModels = {1e4, 5e5,   1e6, 1e5, 1.5e5, 1.6e5, 2e6,  5e6,
                                             1e7, 2.5e4, 1e3, 100, 4e6,   8e6,   1e8,  3.2e5,
                                             6e5, 1e9,   2e5, 3e6, 5e4,   2e4,   1.1e7};
-const std::vector<double> kFactorsOfModels = {1.0,  2.0,  4.0,   8.0, 16.0, 32.0, 64.0,
-                                              1.5,  2.5,  3.0,   5.0, 6.0,  10.0, 12.0,
-                                              20.0, 40.0, 128.0, 0.5, 0.25};
+const std::vector<double> kFactorsOfModels = {2.0, 4.0, 8.0,  16.0, 32.0, 64.0, 1.5,   2.5, 3.0,
+                                              5.0, 6.0, 10.0, 12.0, 20.0, 40.0, 128.0, 0.5, 0.25};
 std::vector<double> likely_lengths() {
   std::vector<double> lengths;
   for (double length = 256.0; length <= 4194304.0; length *= 2.0) {

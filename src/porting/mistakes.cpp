@@ -80,6 +80,7 @@ class MistakeList {
   }
 
   void scalings() {
+    if (std::holds_alternative<encodings::DynamicScaling>(spec_.scaling)) context_ignored();
     RopeSpec plain_spec = spec_;
     plain_spec.scaling = encodings::DefaultScaling{};
     other("scaling_ignored", message("the ", scaling_name(), " scaling was not applied"),
@@ -92,14 +93,17 @@ class MistakeList {
              for (double& factor : s.frequency_factors) factor = 1.0 / factor;
            });
     }
-    if (encodings::depends_on_context(spec_)) {
-      other("context_ignored",
-            "the frequencies are those of the original length: the length of the context was not "
-            "used",
-            spec_, std::nullopt, "context", context_ ? message(*context_) : "unknown",
-            "the original length");
-    }
     std::visit([&](const auto& scaling) { of_scaling(scaling); }, spec_.scaling);
+    if (!std::holds_alternative<encodings::DynamicScaling>(spec_.scaling)) context_ignored();
+  }
+
+  void context_ignored() {
+    if (!encodings::depends_on_context(spec_)) return;
+    other("context_ignored",
+          "the frequencies are those of the original length: the length of the context was not "
+          "used",
+          spec_, std::nullopt, "context", context_ ? message(*context_) : "unknown",
+          "the original length");
   }
 
   void of_scaling(const encodings::DefaultScaling&) {}
@@ -107,6 +111,7 @@ class MistakeList {
   void of_scaling(const encodings::LinearScaling& s) {
     inverted(s.factor);
     twice(s.factor);
+    as_ntk(s.factor);
   }
   void of_scaling(const encodings::NtkScaling& s) {
     inverted(s.factor);
@@ -259,7 +264,10 @@ class MistakeList {
     each("ramp_missing", "every pair was scaled by the factor: the ramp is missing",
          [&](std::size_t i, double) { return plain(i) / s.factor; });
     with(
-        "yarn_ramp_ends", "the original length of the ramp is that of the extended context",
+        "yarn_ramp_ends",
+        message("original_max_position_embeddings: ", s.original_length, " in the config, ",
+                digits(static_cast<double>(s.original_length) * s.factor),
+                " in the data (the extended length)"),
         [&](RopeSpec& x) {
           auto& changed = std::get<Yarn>(x.scaling);
           changed.original_length =
@@ -322,6 +330,15 @@ class MistakeList {
           x.scaling = encodings::NtkScaling{factor, {}};
         },
         "scaling", scaling_name(), "ntk");
+    const auto width = static_cast<double>(spec_.rotary_dim);
+    with(
+        "scaling_type",
+        message("NTK scaling (a larger base) was applied instead of ", scaling_name()),
+        [&](RopeSpec& x) {
+          x.scaling = encodings::DefaultScaling{};
+          x.base *= std::pow(factor, width / (width - 2.0));
+        },
+        "scaling", scaling_name(), "ntk");
     if (!std::holds_alternative<encodings::LinearScaling>(spec_.scaling)) {
       with(
           "scaling_type", message("linear scaling was applied instead of ", scaling_name()),
@@ -338,6 +355,12 @@ class MistakeList {
     const auto power = [&](const char* id, std::string text, double exponent) {
       with(id, std::move(text), [&](RopeSpec& x) { x.base = std::pow(x.base, exponent); });
     };
+    if (spec_.head_dim != spec_.rotary_dim) {
+      power("frequencies_by_head_dim",
+            message("the exponents divide by head_dim ", spec_.head_dim, " instead of rotary_dim ",
+                    spec_.rotary_dim),
+            dim / head);
+    }
     power("exponent_halved",
           "the exponent is i/dim instead of 2i/dim, or the base is the square root of the config's "
           "(the same numbers)",
@@ -346,12 +369,6 @@ class MistakeList {
           "the exponent is 2i/(dim/2) instead of 2i/dim, or the base is the square of the config's "
           "(the same numbers)",
           2.0);
-    if (spec_.head_dim != spec_.rotary_dim) {
-      power("frequencies_by_head_dim",
-            message("the exponents divide by head_dim ", spec_.head_dim, " instead of rotary_dim ",
-                    spec_.rotary_dim),
-            dim / head);
-    }
     for (const double by : {-1.0, -2.0, 1.0, 2.0}) {
       power("exponent_dim",
             message("the exponents divide by dim ", by < 0.0 ? "- " : "+ ", std::abs(by), " = ",
@@ -364,8 +381,10 @@ class MistakeList {
             "the exponents divide by the rotated width instead of head_dim", 1.0 / share);
     }
     power("exponent_sign", "the exponent has the wrong sign: frequencies grow with the pair", -1.0);
-    power("exponent_quartered", "the exponent is a quarter of 2i/dim", 0.25);
-    power("exponent_fourfold", "the exponent is four times 2i/dim", 4.0);
+    power("exponent_quartered",
+          message("the exponents divide by ", 4.0 * dim, " instead of dim = ", dim), 0.25);
+    power("exponent_fourfold",
+          message("the exponents divide by ", dim / 4.0, " instead of dim = ", dim), 4.0);
     const double step = std::pow(spec_.base, -2.0 / dim);
     each("exponent_one_based", "the index of the pairs starts at 1: exponents 2(i+1)/dim",
          [&](std::size_t, double exact) { return exact * step; });

@@ -111,6 +111,78 @@ TEST_F(Diagnose, WhatRotateDidIsWhatTheConfigAsks) {
   EXPECT_EQ(answer["differences"][1]["found"], "10000");
 }
 
+TEST_F(Diagnose, TheCauseHasAnIdAndItsFields) {
+  const std::string config = put_text("spec.json", kPlainSpec);
+  rotate(config, {"--offset", "6"});
+  const Outcome ahead = run({"diagnose", file("X.npy"), file("Y.npy"), "--config", config,
+                             "--positions", "5:17", "--json"});
+  EXPECT_EQ(ahead.exit, 1) << ahead.err;
+  EXPECT_EQ(json::parse(ahead.out)["cause"]["id"], "positions_one_ahead");
+  const Outcome still = run({"diagnose", file("X.npy"), file("X.npy"), "--config", config,
+                             "--positions", "5:17", "--json"});
+  EXPECT_EQ(still.exit, 1) << still.err;
+  EXPECT_EQ(json::parse(still.out)["cause"]["id"], "not_rotated");
+  // At position 0 the same tensors are as the config says.
+  const std::vector<float> one(2 * 8, 1.0F);
+  const std::string x = put_array("one.npy", io::NpyType::f32, {1, 2, 8}, one);
+  const Outcome first = run({"diagnose", x, x, "--config", config, "--positions", "0:1", "--json"});
+  EXPECT_EQ(first.exit, 0) << first.out;
+  const json answer = json::parse(first.out);
+  EXPECT_EQ(answer["verdict"], "as_config");
+  EXPECT_EQ(answer["agrees_with_config"], true);
+  EXPECT_TRUE(answer["cause"].is_null());
+  EXPECT_EQ(answer["answer"], "rope");
+}
+
+TEST_F(Diagnose, SeveralRowsOfPositionsAndRoles) {
+  const std::string mrope = put_text("mrope.json", R"({"head_dim": 8, "base": 10000,
+    "layout": "half", "mrope": {"sections": [2, 1, 1]}})");
+  std::vector<std::int64_t> rows;
+  for (std::int64_t axis = 0; axis < 3; ++axis) {
+    for (std::int64_t t = 0; t < 12; ++t) {
+      rows.push_back(axis == 0 ? 3 : axis == 1 ? 3 + t / 4 : 3 + t % 4);
+    }
+  }
+  const std::string positions = put_array("P.npy", io::NpyType::i64, {3, 1, 12}, rows);
+  rotate(mrope, {"--positions", positions});
+  const std::vector<std::string> pair = {"diagnose", file("X.npy"), file("Y.npy"), "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), pair.begin(), pair.end());
+    return run(more);
+  };
+  EXPECT_EQ(with({"--config", mrope, "--positions", positions}).exit, 0);
+  const std::string flat = put_array("F.npy", io::NpyType::i64, {3, 12}, rows);
+  EXPECT_EQ(with({"--config", mrope, "--positions", flat}).exit, 0);
+  const std::string other = put_text("other.json", R"({"head_dim": 8, "base": 10000,
+    "layout": "half", "mrope": {"sections": [1, 2, 1]}})");
+  const Outcome differs = with({"--config", other, "--positions", positions});
+  EXPECT_EQ(differs.exit, 1);
+  EXPECT_EQ(json::parse(differs.out)["cause"]["id"], "sections");
+
+  const std::string xpos = put_text("xpos.json", R"({"head_dim": 8, "base": 10000,
+    "layout": "half", "xpos": {"scale_base": 8}})");
+  rotate(xpos);
+  EXPECT_EQ(with({"--config", xpos, "--positions", "0:12"}).exit, 0);
+  EXPECT_EQ(with({"--config", xpos, "--positions", "0:12", "--role", "query"}).exit, 0);
+  const Outcome side = with({"--config", xpos, "--positions", "0:12", "--role", "key"});
+  EXPECT_EQ(side.exit, 1);
+  EXPECT_EQ(json::parse(side.out)["cause"]["id"], "xpos_side");
+}
+
+TEST_F(Diagnose, VectorsThatAreNotFiniteAreNamedAndTheRestIsJudged) {
+  const std::string config = put_text("spec.json", kPlainSpec);
+  rotate(config);
+  const io::NpyArray before = io::read_npy(file("X.npy")).value_or_throw();
+  const io::NpyArray after = io::read_npy(file("Y.npy")).value_or_throw();
+  std::vector<float> values(after.as<float>(), after.as<float>() + after.size());
+  values[3 * 2 * 8 + 8] = std::nanf("");  // token 3, head 1
+  const std::string y = put_array("N.npy", io::NpyType::f32, {12, 2, 8}, values);
+  const Outcome outcome =
+      run({"diagnose", file("X.npy"), y, "--config", config, "--positions", "0:12"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.out;
+  EXPECT_NE(outcome.out.find("[3, 1]"), std::string::npos) << outcome.out;
+}
+
 TEST_F(Diagnose, RefusesWrongInput) {
   const std::string x = put_array("x.npy", io::NpyType::f32, {2, 2, 4}, std::vector<float>(16, 1));
   const std::string y = put_array("y.npy", io::NpyType::f32, {2, 2, 2}, std::vector<float>(8, 1));

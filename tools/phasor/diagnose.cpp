@@ -44,13 +44,20 @@ io::NpyArray as_array(const core::Positions& positions) {
   return array;
 }
 
-std::string number_text(double value) { return fmt::format("{:.10g}", value); }
+// No more digits than the tensors' type can carry.
+std::string number_text(double value, double rounding = 0.0) {
+  if (value == 0.0 || !std::isfinite(value) || rounding <= 0.0)
+    return fmt::format("{:.10g}", value);
+  const int count = std::clamp(static_cast<int>(-std::log10(rounding)) + 1, 3, 10);
+  const double step = std::pow(10.0, std::floor(std::log10(std::abs(value))) - count + 1);
+  return fmt::format("{:.10g}", std::round(value / step) * step);
+}
 
-std::string scaling_text(const porting::FoundScaling& scaling) {
+std::string scaling_text(const porting::FoundScaling& scaling, double rounding) {
   std::string text = scaling.type;
   for (const auto& [name, value] : scaling.numbers) {
     text += name == "truncate" ? fmt::format(", truncate {}", value != 0.0)
-                               : fmt::format(", {} {}", name, number_text(value));
+                               : fmt::format(", {} {}", name, number_text(value, rounding));
   }
   return text;
 }
@@ -68,8 +75,8 @@ void print_rotation(const porting::Diagnosis& found) {
             found.layout.value_or("unknown"),
             found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
             found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
-            found.base ? number_text(*found.base) : "unknown",
-            found.scaling ? scaling_text(*found.scaling) : "unknown");
+            found.base ? number_text(*found.base, found.rounding_floor) : "unknown",
+            found.scaling ? scaling_text(*found.scaling, found.rounding_floor) : "unknown");
   print_out("direction    {}\n", !found.inverse   ? "unknown"
                                  : *found.inverse ? "inverse"
                                                   : "forward");
@@ -80,7 +87,8 @@ void print_rotation(const porting::Diagnosis& found) {
   print_out("tensors      {}{}\n", found.tensor_dtype,
             found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
   if (found.effective_base && found.base != found.effective_base) {
-    print_out("frequencies  a power law of base {}\n", number_text(*found.effective_base));
+    print_out("frequencies  a power law of base {}\n",
+              number_text(*found.effective_base, found.rounding_floor));
   }
   if (!found.frequencies.empty()) {
     print_out("frequencies  {}\n", list_text(found.frequencies));
@@ -212,8 +220,12 @@ void add_diagnose(CommandLine& line) {
   verb.footer =
       R"(Finds the rotation that maps BEFORE to AFTER: layout, rotary_dim, base, scaling with its
 parameters, offset or positions, direction, amplitude and the precision of the table; or
-reports that there is none, and why. With --config it lists every difference from the
-config and exits with 1 if there is one.
+reports that there is none, and why.
+
+With --config it applies the config to BEFORE and compares the result with AFTER within
+rounding. If they differ it names the mistake (a sign, a layout, a table, an exponent, a
+scaling, positions, heads, a precision) with the values in the config and in the data, and
+exits with 1.
 
 With --runs it compares two dumps (.safetensors, .npz, .pt, or folders of these or .npy)
 tensor by tensor in the order of layers, names the first that differs by more than
@@ -224,7 +236,8 @@ of the two engines does not rotate as the config says. Exits with 1 if they diff
 Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],
          leading axes in any order; float16, float32, float64, bfloat16 (or its bits as
          uint16)
-         P.npy [tokens] or [batch, tokens]
+         P.npy [tokens] or [batch, tokens]; M-RoPE and images [axes, tokens] or
+         [axes, batch, tokens]
 
 )" + std::string(kArrayFiles) +
       R"(

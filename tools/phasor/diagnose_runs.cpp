@@ -181,6 +181,8 @@ void print_text(const porting::RunsReport& report) {
         "equal within rounding: {} tensor{} up to {}, largest difference {:.2g} of the size\n",
         equal, equal == 1 ? "" : "s", core::visible_text(report.parts[equal - 1].name), largest);
   }
+  if (!report.both_differ.empty())
+    print_out("note: both rotate alike, and not as the config says: {}\n", report.both_differ);
   if (!report.first) return;
   print_first(report);
   print_later(report);

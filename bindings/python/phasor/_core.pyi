@@ -446,11 +446,11 @@ def diagnose(
     config: RopeSpec | Config | None = None,
     context: int | None = None,
 ) -> dict[str, Any]:
-    """Finds the rotation between two arrays: what `phasor diagnose --json` prints; with a config, also the differences.
+    """Finds the rotation between two arrays: what `phasor diagnose --json` prints; with a config, also "verdict" and "cause".
 
     [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], leading axes in any order. Both
-    arrays are copied for the call. positions [tokens] or [batch, tokens]; None: consecutive, from an offset that is
-    searched for.
+    arrays are copied for the call. positions [tokens] or [batch, tokens], for M-RoPE and images [axes, batch, tokens];
+    None: consecutive, from an offset that is searched for.
     """
 
 def audit(

@@ -19,11 +19,11 @@ KEY_LINES = {
     "port_a_llama.py": (
         r"converted together: +largest difference \d\.\de-0[5-9]",
         r"layout forgotten: +largest difference \d\.\de[-+]0[012]",
-        r"diagnose: .*layout half",
+        r"diagnose: .*layout: half",
     ),
     "diagnose_a_broken_port.py": (
         r"^right +agrees with the config",
-        r"neighbouring features +.*layout half; .*interleaved",
+        r"neighbouring features +.*layout: half .*interleaved",
         r"never read the base +.*500000.*10000",
     ),
     "extend_a_context.py": (

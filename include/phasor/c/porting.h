@@ -46,8 +46,9 @@ PHASOR_API phasor_status phasor_plan_json(const phasor_config* config, int64_t t
                                           const char* layer, phasor_text** out);
 
 /* Finds the rotation that made `after` from `before`, two views of the same shape, only read.
- * positions: of one axis; NULL: ascending by one from an unknown offset. config: also reports how the
- * rotation differs from this layer's; NULL: no comparison. context: for scalings that depend on it; 0:
+ * positions: of one axis, or of the config's axes; NULL: ascending by one from an unknown offset. config:
+ * also whether the rotation is this layer's ("verdict") and which mistake it is if not ("cause"); NULL: no
+ * comparison. context: for scalings that depend on it; 0:
  * from the last position. */
 PHASOR_API phasor_status phasor_diagnose_json(const phasor_heads* before, const phasor_heads* after,
                                               const phasor_positions* positions,

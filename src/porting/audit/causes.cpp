@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "phasor/core/rotate.hpp"
+#include "porting/mistakes.hpp"
 #include "porting/rounding.hpp"
 
 namespace phasor::porting {
@@ -318,59 +319,45 @@ class Causes {
   [[nodiscard]] const std::vector<Hypothesis>& all() const noexcept { return all_; }
 
  private:
-  void add_frequencies(const encodings::RopeSpec& other, std::optional<std::int64_t> context,
-                       const std::string& name, const std::string& text) {
+  // The frequencies of a mistake, in exact arithmetic and in that of engines which compute in float32.
+  void add_mistake(const Mistake& mistake) {
     try {
-      core::Frequencies frequencies = encodings::resolve_frequencies(other, context);
-      if (frequencies.pairs() != exact_.pairs() ||
-          frequencies.axis_count() != exact_.axis_count() || frequencies.same_values(exact_)) {
-        return;
-      }
-      const Engine engine(spec_, std::move(frequencies));
-      all_.push_back(engine.exactly(name, text));
-      // The same mistake in an engine that computes in float32.
+      const core::Frequencies frequencies(mistake.frequencies, mistake.amplitude,
+                                          {exact_.axes().begin(), exact_.axes().end()}, {},
+                                          exact_.axis_count());
+      if (frequencies.pairs() != exact_.pairs() || frequencies.same_values(exact_)) return;
+      const Engine engine(spec_, frequencies);
+      all_.push_back(engine.exactly(mistake.id, mistake.text));
       Roundings plain = kFloat32Product;
-      plain.name = name;
-      plain.text = text;
+      plain.name = mistake.id;
+      plain.text = mistake.text;
       all_.push_back(engine.rounding(plain));
     } catch (const Error&) {
-      // A variant that is invalid for this spec is not a candidate.
+      // Numbers that no table can have.
     }
   }
 
   void add_mistakes() {
     const Engine engine(spec_, exact_);
-    if (exact_.amplitude() != 1.0) {
-      add_amplitude(1.0, "amplitude_dropped",
-                    message("the amplitude ", exact_.amplitude(), " is missing"));
-      add_amplitude(exact_.amplitude() * exact_.amplitude(), "amplitude_twice",
-                    message("the amplitude ", exact_.amplitude(), " was applied twice"));
+    for (const Mistake& mistake : frequency_mistakes(spec_, context_, exact_)) {
+      if (mistake.id.starts_with("amplitude")) {
+        add_amplitude(mistake.amplitude, mistake.id, mistake.text);
+      } else {
+        add_mistake(mistake);
+      }
     }
     if (const std::optional<double> length = common_length(table_);
         length && std::abs(*length / exact_.amplitude() - 1.0) > 1e-4) {
       add_amplitude(*length, "amplitude",
-                    message("an amplitude of ", static_cast<float>(*length), " instead of ",
-                            static_cast<float>(exact_.amplitude())));
+                    message("amplitude: ", static_cast<float>(exact_.amplitude()),
+                            " in the config, ", static_cast<float>(*length), " in the data"));
     }
-    encodings::RopeSpec plain = spec_;
-    plain.scaling = encodings::DefaultScaling{};
-    add_frequencies(plain, std::nullopt, "scaling_ignored",
-                    message("the ", encodings::name_of(spec_.scaling), " scaling is missing"));
-    encodings::RopeSpec undivided = spec_;
-    undivided.frequency_factors.clear();
-    add_frequencies(undivided, context_, "frequency_factors_ignored",
-                    "the frequencies are not divided by frequency_factors");
-    for (const double base : {1e4, 5e5, 1e6, 1e5, 1.5e5, 1.6e5, 2e6, 5e6, 1e7, 2.5e4}) {
-      encodings::RopeSpec other = spec_;
-      other.base = base;
-      add_frequencies(other, context_, "base", message("base ", base, " instead of ", spec_.base));
-      other.scaling = encodings::DefaultScaling{};
-      add_frequencies(other, std::nullopt, "base_and_scaling_ignored",
-                      message("base ", base, " without scaling instead of ", spec_.base, " with ",
-                              encodings::name_of(spec_.scaling)));
+    for (const Knob& knob : knobs_of(spec_, context_)) {
+      for (const double value : knob.likely) {
+        if (value == knob.asked || value < knob.lowest || value > knob.highest) continue;
+        if (const auto made = knob.with(value)) add_mistake(mistake_of(knob, value, *made));
+      }
     }
-    add_frequencies(spec_, std::nullopt, "context_ignored",
-                    "the frequencies of the original length instead of this context");
     all_.push_back(engine.exactly("positions_one_ahead",
                                   "each row has the cos and sin of the next position", 1.0));
     all_.push_back(engine.exactly("positions_one_behind",

@@ -1,8 +1,10 @@
 // The rotation in the data together with the verdict on a config.
 #include <algorithm>
 
+#include "phasor/core/error.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/porting/diagnose.hpp"
+#include "porting/number_text.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -33,6 +35,25 @@ void adopt(const encodings::RopeSpec& spec, const ConfigCheck& check, Diagnosis&
   found.undetermined.clear();
 }
 
+// Frequencies that no mistake explains may follow the formula of another config.
+void name_formula(const encodings::RopeSpec& spec, const Diagnosis& found, ConfigCheck& check) {
+  const bool open = check.cause && check.cause->id == "frequencies";
+  if (!open || found.answer != Answer::rope || !found.base || !found.scaling) return;
+  if (found.scaling->type == "unknown" || found.scaling->type == "longrope") return;
+  const std::string asked(encodings::name_of(spec.scaling));
+  std::string text = message("the frequencies are those of ", found.scaling->type,
+                             " scaling with base ", digits(*found.base));
+  for (const auto& [name, value] : found.scaling->numbers) {
+    text += message(", ", name, " ", digits(value, 5));
+  }
+  text += message("; the config has ", asked, " scaling");
+  if (const auto base = encodings::base_of(spec)) text += message(" with base ", digits(*base));
+  check.cause->id = found.scaling->type == asked ? "scaling_parameters" : "scaling_type";
+  check.cause->text = check.text = text;
+  check.differences = {{"scaling", asked, found.scaling->type, text}};
+  check.cause->fields = check.differences;
+}
+
 }  // namespace
 
 ConfigDiagnosis diagnose(const DiagnoseInput& input, const encodings::RopeSpec& spec,
@@ -46,6 +67,7 @@ ConfigDiagnosis diagnose(const DiagnoseInput& input, const encodings::RopeSpec& 
     both.found.notes = both.check.notes;
     adopt(spec, both.check, both.found);
   } else {
+    name_formula(spec, both.found, both.check);
     both.found.notes.insert(both.found.notes.begin(), both.check.notes.begin(),
                             both.check.notes.end());
   }

@@ -158,6 +158,7 @@ void investigate(Investigation& state) {
   found.head_dim = state.vectors.dim;
   found.tensor_dtype = type_name(state.vectors.stored);
   found.rounding_floor = rounding_floor(state.vectors.precision);
+  leave_out_not_finite(state.vectors, found.notes);
   if (auto reason = not_finite(state.vectors)) return state.none(*reason);
   const std::vector<std::uint8_t> changed = changed_features(state.vectors);
   if (auto reason = plain_reason(state.vectors, changed)) return state.none(*reason);

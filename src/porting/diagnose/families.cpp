@@ -129,7 +129,7 @@ Family fit_linear(const FamilyInput& input) {
   family.base = good ? kept_base : base;
   family.scaling.numbers = {{"factor", good ? kept_factor : factor}};
   family.frequencies = good ? rounded : power_law(pairs, shift, slope);
-  if (round_n && !round_f && *round_n > 1.0) {
+  if (round_n && !round_f && *round_n > 1.0 && *round_n < 1e5) {
     Reading reading{message("linear with factor ", factor, " and base ", base), base, {}};
     reading.scaling.type = "linear";
     reading.scaling.numbers = {{"factor", factor}};
@@ -257,6 +257,15 @@ Family as_list(const FamilyInput& input) {
 }  // namespace
 
 Family finish(Family family, const FamilyInput& input) {
+  // Numbers that no model has: a law that needs them is a coincidence.
+  constexpr double kLowestBase = 1.001, kHighestBase = 1e13, kHighestFactor = 1e5;
+  bool believed = !family.base || (*family.base > kLowestBase && *family.base < kHighestBase);
+  for (const auto& [name, value] : family.scaling.numbers) {
+    if (name == "factor") {
+      believed = believed && value > 1.0 / kHighestFactor && value < kHighestFactor;
+    }
+  }
+  if (!believed) return {};
   family.misfit = misfit_of(family.frequencies, input.value, input.error);
   family.fits = family.misfit <= kFamilyMisfit;
   family.scaling.type = family.type;

@@ -32,8 +32,7 @@ struct Vectors {
 [[nodiscard]] Vectors read_vectors(const DiagnoseInput& input, std::vector<std::string>& notes);
 // The largest relative error of one rounding: 2^-24 for f32.
 [[nodiscard]] double unit_of(core::DType type) noexcept;
-// A sentence about the first value that is not finite although the vector before was; none if there
-// is none.
+// A sentence if no vector is usable.
 [[nodiscard]] std::optional<std::string> not_finite(const Vectors& vectors);
 // Marks vectors with a value that is not finite as not usable, with a note that says which tokens.
 void leave_out_not_finite(Vectors& vectors, std::vector<std::string>& notes);

@@ -102,6 +102,21 @@ RowMatch match_row(const Gains& gains, std::int64_t row, const std::vector<doubl
   return best;
 }
 
+// The mean square error of one position.
+RowMatch row_at(const Gains& gains, std::int64_t row, const std::vector<double>& frequencies,
+                double sign, double position) {
+  double sum = 0.0, weight = 0.0;
+  for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
+    const std::size_t at = gains.at(row, pair);
+    const double length = std::abs(gains.gain[at]);
+    if (length <= 0.0) continue;
+    const double angle = sign * frequencies[static_cast<std::size_t>(pair)] * position;
+    sum += gains.weight[at] * (gains.gain[at] / length * std::polar(1.0, -angle)).real();
+    weight += gains.weight[at];
+  }
+  return {position, weight > 0.0 ? 2.0 * (1.0 - sum / weight) : 0.0};
+}
+
 }  // namespace
 
 std::vector<double> default_law(double base, std::int64_t pairs) {
@@ -238,10 +253,10 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
   // Mean square of the phase errors of one row: 2e-5 for a table in bfloat16.
   const double allowed =
       std::max({5e-5, 4.0 * unit * unit, 20.0 * gains.residual * gains.residual});
-  constexpr std::int64_t kMostRows = 512, kFewestAngles = 16;
-  if (gains.pairs < 4 || gains.rows * gains.pairs < kFewestAngles || gains.rows > kMostRows) {
-    return std::nullopt;
-  }
+  // A row is searched for when the positions next to the previous row's do not fit.
+  constexpr std::int64_t kMostSearches = 512, kFewestAngles = 16;
+  if (gains.pairs < 4 || gains.rows * gains.pairs < kFewestAngles) return std::nullopt;
+  std::int64_t searches = 0;
   const std::int64_t probes = std::min<std::int64_t>(2, gains.rows);
   for (const double base : kLikelyBases) {
     const std::vector<double> frequencies = default_law(base, gains.pairs);
@@ -255,7 +270,17 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
       if (!fits) continue;
       FoundPositions found{{}, base, inverse};
       for (std::int64_t row = 0; row < gains.rows && fits; ++row) {
-        const RowMatch match = match_row(gains, row, frequencies, sign);
+        RowMatch match;
+        if (row > 0) {
+          const double last = found.position.back();
+          for (const double guess : {last + 1.0, last, 0.0}) {
+            if (match.miss >= allowed) match = row_at(gains, row, frequencies, sign, guess);
+          }
+        }
+        if (match.miss >= allowed) {
+          if (++searches > kMostSearches) return std::nullopt;
+          match = match_row(gains, row, frequencies, sign);
+        }
         fits = match.miss < allowed;
         found.position.push_back(match.position);
       }

@@ -37,6 +37,8 @@ std::string runs_json(const RunsReport& report) {
   answer["rotation_a"] = rotation_json(report.rotation_a);
   answer["rotation_b"] = rotation_json(report.rotation_b);
   answer["rotations_differ_in"] = report.rotations;
+  answer["both_differ_from_the_config"] =
+      report.both_differ.empty() ? Json(nullptr) : Json(report.both_differ);
   answer["later"] = report.later;
   answer["later_differing"] = report.later_differing;
   answer["next_jump"] = index_json(report, report.next_jump);

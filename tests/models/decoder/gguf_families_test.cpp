@@ -2,6 +2,8 @@
 // orders, multipliers.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "gguf_support.hpp"
 
 namespace phasor::models::testing {
@@ -262,6 +264,60 @@ TEST_F(GgufFamily, Ministral3ScalesItsQueries) {
                             .number(arch + ".rope.scaling.yarn_log_multiplier", 1.0F)
                             .number(arch + ".rope.scaling.original_context_length", 4_u);
                       }});
+}
+
+TEST_F(GgufFamily, Qwen2HasBiasesAndYarn) {
+  expect_same_logits({"qwen2_bias_yarn", "qwen2", llama_name, none,
+                      [](GgufWriter& writer, const std::string& arch) {
+                        common_metadata(writer, arch, 3, 64, 112, 2, 16, 1000.0F);
+                        writer.number(arch + ".attention.layer_norm_rms_epsilon", 1e-6F)
+                            .text(arch + ".rope.scaling.type", "yarn")
+                            .number(arch + ".rope.scaling.factor", 4.0F)
+                            .number(arch + ".rope.scaling.original_context_length", 16_u);
+                      }});
+}
+
+TEST_F(GgufFamily, Phi3HasFactorsOfTwoLengths) {
+  const auto bytes = [](const std::vector<float>& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size());
+  };
+  expect_same_logits({"phi3_longrope_partial", "phi3", llama_name, none,
+                      [&](GgufWriter& writer, const std::string& arch) {
+                        writer.text("general.architecture", arch)
+                            .number(arch + ".block_count", 2_u)
+                            .number(arch + ".context_length", 160_u)
+                            .number(arch + ".embedding_length", 64_u)
+                            .number(arch + ".feed_forward_length", 96_u)
+                            .number(arch + ".attention.head_count", 4_u)
+                            .number(arch + ".attention.head_count_kv", 2_u)
+                            .number(arch + ".attention.layer_norm_rms_epsilon", 1e-5F)
+                            .number(arch + ".rope.dimension_count", 12_u)
+                            .number(arch + ".rope.freq_base", 1000.0F)
+                            .number(arch + ".rope.scaling.original_context_length", 40_u)
+                            .number(
+                                arch + ".rope.scaling.attn_factor",
+                                static_cast<float>(std::sqrt(1.0 + std::log(4.0) / std::log(40.0))))
+                            .tensor("rope_factors_long.weight", 0, {6},
+                                    bytes({1.1F, 1.7664F, 2.7409F, 3.8797F, 5.1403F, 6.5F}))
+                            .tensor("rope_factors_short.weight", 0, {6},
+                                    bytes({1.0F, 1.087F, 1.1998F, 1.325F, 1.459F, 1.6F}));
+                      }});
+}
+
+TEST_F(GgufFamily, Gemma3HasTwoBases) {
+  expect_same_logits({"gemma3_local_global", "gemma3", four_norms, add_one_to_norms,
+                      [](GgufWriter& writer, const std::string& arch) {
+                        common_metadata(writer, arch, 3, 48, 96, 2, 16, 5000.0F);
+                        writer.number(arch + ".attention.layer_norm_rms_epsilon", 1e-6F)
+                            .number(arch + ".attention.sliding_window", 5_u)
+                            .numbers(arch + ".attention.sliding_window_pattern",
+                                     std::vector<bool>{true, false, true})
+                            .number(arch + ".rope.freq_base_swa", 100.0F)
+                            .text(arch + ".rope.scaling.type", "linear")
+                            .number(arch + ".rope.scaling.factor", 4.0F);
+                      },
+                      // The architecture takes the factor on q.k from the head's width.
+                      [](io::Json& config) { config["query_pre_attn_scalar"] = 16; }});
 }
 
 TEST_F(GgufFamily, Cohere2SlidesWhereItRotates) {

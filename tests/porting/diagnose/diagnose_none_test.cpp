@@ -195,11 +195,16 @@ TEST(DiagnoseNone, RotationsThatNoPositionExplains) {
 
 TEST(DiagnoseNone, NotFinite) {
   expect_none(after_of([](Sample& sample) {
-                sample.after[5] = std::numeric_limits<double>::quiet_NaN();
-                sample.after[9] = std::numeric_limits<double>::infinity();
+                for (double& value : sample.after) value = std::numeric_limits<double>::infinity();
               }),
-              "after has 2 ");
+              "finite");
   Recipe recipe;
+  Sample holes = make(recipe);
+  holes.after[5] = std::numeric_limits<double>::quiet_NaN();                // token 0, head 0
+  holes.after[64 * (3 * 2 + 1)] = std::numeric_limits<double>::infinity();  // token 2, head 1
+  const Diagnosis rest = holes.diagnose();
+  expect_rotation(rest, recipe);
+  EXPECT_TRUE(says(rest.notes, "[0, 0, 0], [0, 2, 1]")) << page(rest);
   Sample sample = make(recipe);
   sample.before[3] = sample.after[3] = std::numeric_limits<double>::quiet_NaN();
   const Diagnosis found = sample.diagnose();

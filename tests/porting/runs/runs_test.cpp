@@ -322,6 +322,27 @@ TEST(Runs, RotationsThatAreBothRightAreCompared) {
   EXPECT_EQ(report.later_differing, 0U);
 }
 
+// A base that is off by 2.5 % moves q by less than the rounding of a bfloat16 run allows.
+TEST(Runs, SmallFaultsOfARotationAreFoundByTheConfig) {
+  encodings::RopeSpec other_base = kHalf;
+  other_base.base = 10250.0;  // angles are off by up to 0.04 of a radian, 0.01 on average
+  Pass a = pass(kHalf, 10), b = pass(other_base, 20);
+  for (Pass* const run : {&a, &b}) {
+    for (NpyArray& array : run->arrays) array = as_sixteen(array, NpyType::bf16);
+  }
+  EXPECT_FALSE(compared(a, b).first.has_value());
+  const RunsReport report = compared(a, b, kHalf);
+  ASSERT_TRUE(report.first.has_value());
+  EXPECT_EQ(report.parts[*report.first].name, "layers.0.k_after");
+  ASSERT_TRUE(report.rotation_a && report.rotation_b);
+  EXPECT_TRUE(report.rotation_a->check->agrees);
+  EXPECT_FALSE(report.rotation_b->check->agrees);
+  // Both alike: equal, with a note.
+  const RunsReport both = compared(b, b, kHalf);
+  EXPECT_FALSE(both.first.has_value());
+  EXPECT_FALSE(both.both_differ.empty());
+}
+
 TEST(Runs, LaterFaultsOfTheirOwn) {
   Pass a = pass(kHalf, 1), b = pass(kHalf, 1);
   b["layers.1.attn_out"] = noisy(b["layers.1.attn_out"], 0.01, 4);

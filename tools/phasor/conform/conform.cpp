@@ -94,6 +94,12 @@ bool matches(const std::string& filter, const Case& golden) {
   });
 }
 
+// A file that cannot be read for want of memory says nothing about its case.
+void throw_if_memory(const std::exception& error) {
+  if (std::string_view(error.what()).find("out of memory") != std::string_view::npos)
+    throw std::bad_alloc();
+}
+
 Verdict run_case(Case& golden, const Kind& kind) {
   Verdict verdict{golden.name, golden.kind, Status::fail, std::nullopt, std::nullopt, ""};
   Comparison comparison(golden);
@@ -111,6 +117,7 @@ Verdict run_case(Case& golden, const Kind& kind) {
   } catch (const std::bad_alloc&) {  // of no interest to the case
     throw;
   } catch (const std::exception& error) {
+    throw_if_memory(error);
     verdict.failure = error.what();
   }
   return verdict;
@@ -125,6 +132,7 @@ std::optional<Verdict> judge(const fs::path& directory, const std::string& filte
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
+    throw_if_memory(error);
     if (!matches(filter, golden)) return std::nullopt;
     return Verdict{golden.name,  golden.kind,  Status::fail,
                    std::nullopt, std::nullopt, error.what()};

@@ -91,6 +91,8 @@ struct RunsReport {
   std::optional<RunRotation> rotation_a, rotation_b;
   std::string rotated_from;  // the tensor before the rotation
   std::string rotations;     // in what the two rotations differ: "base 10000 and 500000"
+  // How both rotate alike, and not as the config says; empty: they do not.
+  std::string both_differ;
   // After the first difference: tensors that differ, and the first that differs by far more than what
   // is before it. None: the differences follow from the first one.
   std::size_t later = 0, later_differing = 0;

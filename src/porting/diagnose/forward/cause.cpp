@@ -14,7 +14,8 @@ constexpr double kExplained = 0.2;
 
 class CauseFinder {
  public:
-  explicit CauseFinder(Problem problem) : p_(std::move(problem)) {}
+  explicit CauseFinder(Problem problem)
+      : p_(std::move(problem)), glance_(sample_of(p_.data, 3, 2)) {}
 
   std::optional<Verdict> run() {
     const double asked = score(p_.data, p_.asked, p_.few).relative();
@@ -124,25 +125,30 @@ class CauseFinder {
       fitting_.push_back(c);
       return true;
     };
-    Score s = score(p_.data, candidate.model, p_.few);
-    if (s.fits() && keep(candidate)) return;
-    if (s.relative() < nearest_.residual) {
-      nearest_ = {candidate.id, candidate.text, s.relative(), candidate.fields};
-    }
     // Another amplitude: the part of the data along the model.
-    if (s.square > 0.0 && candidate.model.types == Types{}) {
+    const auto is_scaled = [&](const Score& s) {
       const double gain = s.gain();
-      const double left = s.left - (s.product - s.square) * (gain - 1.0);
-      const bool scaled =
-          std::abs(gain - 1.0) > 8.0 * p_.data.vectors->unit && gain > 0.05 && gain < 20.0;
-      if (scaled && left < 0.05 * s.left) {
+      return s.square > 0.0 && candidate.model.types == Types{} &&
+             std::abs(gain - 1.0) > 8.0 * p_.data.vectors->unit && gain > 0.05 && gain < 20.0 &&
+             s.left - (s.product - s.square) * (gain - 1.0) < 0.05 * s.left;
+    };
+    Score s = score(p_.data, candidate.model, glance_);
+    constexpr double kNear = 0.3;
+    if (s.fits() || s.relative() < kNear || is_scaled(s)) {
+      s = score(p_.data, candidate.model, p_.few);
+      if (s.fits() && keep(candidate)) return;
+      if (s.relative() < nearest_.residual) {
+        nearest_ = {candidate.id, candidate.text, s.relative(), candidate.fields};
+      }
+      if (is_scaled(s)) {
+        const double gain = s.gain();
         Candidate other = candidate;
         other.model.amplitude *= gain;
         other.rank += 50;
         const bool alone = candidate.id == "asked";
         const std::string text =
             message("amplitude: ", digits(candidate.model.amplitude, 6), " in the config, ",
-                    digits(other.model.amplitude, 4), " in the data");
+                    digits(other.model.amplitude, known_digits(p_.data)), " in the data");
         other.text = alone ? text : message(candidate.text, "; and ", text);
         if (alone) other.id = "amplitude";
         other.fields.push_back({"amplitude", digits(candidate.model.amplitude, 10),
@@ -191,6 +197,7 @@ class CauseFinder {
   }
 
   Problem p_;
+  Sample glance_;  // enough to reject most candidates
   std::vector<Candidate> plain_, fitting_;
   FoundCause nearest_{"", "", HUGE_VAL, {}};
 };
@@ -218,7 +225,7 @@ Verdict choose(const Problem& problem, std::vector<Candidate> fitting) {
   std::set<std::string> told = {fitting[best].id};
   std::vector<FoundCause> others;
   for (std::size_t k = 0; k < fitting.size(); ++k) {
-    if (k == best || told.count(fitting[k].id) != 0 || fitting[k].rank > fitting[best].rank + 10 ||
+    if (k == best || told.count(fitting[k].id) != 0 || fitting[k].rank > fitting[best].rank + 3 ||
         others.size() == 3) {
       continue;
     }

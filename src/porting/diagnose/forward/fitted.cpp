@@ -109,8 +109,15 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
         const auto made = knob.with(value);
         if (made) push(mistake_of(knob, value, *made, known), rank);
       };
-      int rank = knob.id == "context" ? 5 : 12;
-      for (const double value : plain_values(fit.value)) at(value, rank++, 8);
+      const bool context = knob.id == "context";
+      int rank = 12;
+      for (const double value : plain_values(fit.value)) {
+        // A length of few digits is likelier than another factor; one of many is not.
+        const double step = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
+        const bool few = std::exp2(std::round(std::log2(value))) == value ||
+                         std::round(value / step) * step == value;
+        at(value, context ? (few ? 5 : 10) : rank++, 8);
+      }
       // A power law of another base is one of another divisor of the exponents.
       if (knob.id == "base" && knob.asked > 1.0 && fit.value > 1.0) {
         const auto dim = static_cast<double>(problem.spec.rotary_dim);
@@ -130,7 +137,7 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
           }
         }
       }
-      at(fit.value, knob.id == "context" ? 6 : 20, 4);
+      at(fit.value, context ? 11 : 20, known_digits(problem.data));
     }
   }
   if (what == Fit::context_only) return all;
@@ -152,14 +159,41 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
       Mistake mistake;
       mistake.id = "angles_scaled";
       mistake.text =
-          message("all angles are multiplied by ", digits(value, 5),
-                  value < 1.0 ? message(", as linear scaling with factor ", digits(1.0 / value, 5))
+          message("all angles are multiplied by ", digits(value, known_digits(problem.data)),
+                  value < 1.0 ? message(", as linear scaling with factor ",
+                                        digits(1.0 / value, known_digits(problem.data)))
                               : std::string());
       for (const double frequency : like.frequencies)
         mistake.frequencies.push_back(frequency * value);
       mistake.amplitude = like.amplitude;
       push(mistake, rank++);
     }
+  }
+  // Frequencies that were computed in a 16-bit type: all are numbers of that type.
+  for (const core::DType type : {core::DType::bf16, core::DType::f16}) {
+    const double unit = diagnosis::unit_of(type);
+    std::vector<double> kept;
+    int near = 0, tested = 0;
+    bool close = true;
+    for (std::size_t i = 0; i < measured->value.size(); ++i) {
+      const double value = measured->value[i], grid = rounded(value, type);
+      close = close && std::abs(wrapped(value - like.frequencies[i])) <=
+                           16.0 * unit * like.frequencies[i] + 20.0 * measured->error[i];
+      kept.push_back(grid);
+      if (measured->error[i] > 0.02 * unit * std::abs(value)) {
+        kept.back() = value;
+        continue;
+      }
+      ++tested;
+      if (std::abs(value - grid) < 0.1 * unit * std::abs(value)) ++near;
+    }
+    if (!close || tested < 4 || near * 10 < tested * 9) continue;
+    Mistake mistake;
+    mistake.id = message(type_name(type), "_frequencies");
+    mistake.text = message("the frequencies were computed in ", type_name(type));
+    mistake.frequencies = std::move(kept);
+    mistake.amplitude = like.amplitude;
+    push(mistake, 13);
   }
   // The frequencies as they are.
   std::size_t farthest = 0, differ = 0, first = 0, last = 0;
@@ -179,9 +213,10 @@ std::vector<Candidate> fitted_candidates(const Problem& problem, const Model& li
     mistake.id = "frequencies";
     const std::string where = first == last ? message("pair ", first)
                                             : message(differ, " pairs from ", first, " to ", last);
-    mistake.text = message("the frequencies of ", where, " differ, for example pair ", farthest,
-                           ": ", digits(like.frequencies[farthest], 5), " in the config, ",
-                           digits(measured->value[farthest], 5), " in the data");
+    mistake.text =
+        message("the frequencies of ", where, " differ, for example pair ", farthest, ": ",
+                digits(like.frequencies[farthest], 5), " in the config, ",
+                digits(measured->value[farthest], known_digits(problem.data)), " in the data");
     mistake.field = "frequencies";
     mistake.asked = digits(like.frequencies[farthest], 10);
     mistake.found = digits(measured->value[farthest], 6);

@@ -47,6 +47,10 @@ constexpr std::array kForms = {
              "rotate_half does not exchange the halves: a cos - a sin, b cos + b sin"},
     FormName{Form::own_half_other, "rotate_half_without_swap",
              "rotate_half does not exchange the halves: a cos + a sin, b cos - b sin"},
+    FormName{Form::first_only, "half_not_rotated",
+             "only the first half of the result was computed; the second half is unchanged"},
+    FormName{Form::second_only, "half_not_rotated",
+             "only the second half of the result was computed; the first half is unchanged"},
 };
 
 ConfigDifference difference(std::string field, std::string asked, std::string found,
@@ -360,6 +364,14 @@ class FormList {
       by("axes_mixed", "each head starts at another position", 16,
          [](Index, Index t, Index h) { return t + h; });
     }
+    // The same numbers as two rotations if the positions start at 0.
+    const Positions asked = p_.asked.positions;
+    if (asked->axes == 1) {
+      by("positions_step", "the positions advance in steps of 2", 11, [&](Index b, Index t, Index) {
+        const double first = asked->at(0, b, 0, 0);
+        return static_cast<Index>(first + 2.0 * (asked->at(0, b, t, 0) - first));
+      });
+    }
     if (d.batch > 1) {
       by("angle_by_batch", "the angle follows the batch row, not the token: axes are mixed up", 8,
          [](Index b, Index, Index) { return b; });
@@ -370,130 +382,8 @@ class FormList {
   std::vector<Candidate> all_;
 };
 
-// The axis of each pair, also for sections that do not fit the order: as the loops of engines do.
-std::vector<std::uint8_t> axes_in(encodings::MropeAxes::Order order,
-                                  const std::vector<std::int64_t>& sections, std::size_t pairs) {
-  std::vector<std::uint8_t> axes(pairs, 0);
-  using Order = encodings::MropeAxes::Order;
-  std::size_t next = 0;
-  for (std::size_t k = 0; k < sections.size(); ++k) {
-    const auto length = static_cast<std::size_t>(sections[k]);
-    const auto axis = static_cast<std::uint8_t>(k);
-    if (order == Order::chunked) {
-      for (std::size_t i = 0; i < length && next < pairs; ++i) axes[next++] = axis;
-    } else if (order == Order::interleaved && k > 0) {
-      for (std::size_t i = k; i < std::min(pairs, 3 * length); i += 3) axes[i] = axis;
-    } else if (order == Order::alternating && (k == 1 || k == 2)) {
-      for (std::size_t i = k - 1; i < std::min(pairs, 2 * length); i += 2) axes[i] = axis;
-    }
-  }
-  return axes;
-}
-
 }  // namespace
 
 std::vector<Candidate> form_mistakes(const Problem& problem) { return FormList(problem).run(); }
-
-std::vector<Candidate> axis_mistakes(const Problem& problem) {
-  std::vector<Candidate> all;
-  const int count = encodings::axis_count(problem.spec.axes);
-  if (count < 2) return all;
-  const auto add = [&](const char* id, std::string text, Model model, int rank) {
-    all.push_back({id, std::move(text), {}, std::move(model), rank});
-  };
-  const bool mrope = std::holds_alternative<encodings::MropeAxes>(problem.spec.axes);
-  const std::array<std::string_view, 4> names =
-      mrope ? std::array<std::string_view, 4>{"temporal", "height", "width", "fourth"}
-            : std::array<std::string_view, 4>{"height", "width", "", ""};
-  // Axes exchanged.
-  std::vector<std::uint8_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), std::uint8_t{0});
-  while (std::next_permutation(order.begin(), order.end())) {
-    Model model = problem.asked;
-    for (std::uint8_t& axis : model.axes) axis = order[axis];
-    std::string text = "the axes of positions are exchanged:";
-    for (int axis = 0; axis < count; ++axis) {
-      const auto k = static_cast<std::size_t>(axis);
-      if (order[k] == k) continue;
-      text += message(text.back() == ':' ? " " : ", ", names[std::min<std::size_t>(order[k], 3)],
-                      " was read for ", names[std::min<std::size_t>(k, 3)]);
-    }
-    add("axes_exchanged", std::move(text), std::move(model), 6);
-  }
-  for (int axis = 0; axis < count; ++axis) {
-    Model model = problem.asked;
-    std::fill(model.axes.begin(), model.axes.end(), static_cast<std::uint8_t>(axis));
-    add("axes_alike",
-        message("every pair read the ", names[static_cast<std::size_t>(std::min(axis, 3))],
-                " positions: one row was used for all axes",
-                axis == 0 ? " (text-only positions)" : ""),
-        std::move(model), 7);
-  }
-  for (const double first : {0.0, largest_position(*problem.asked.positions)}) {
-    auto text_only = std::make_shared<PositionTable>();
-    text_only->tokens = problem.data.tokens;
-    for (std::int64_t t = 0; t < problem.data.tokens; ++t) {
-      text_only->values.push_back(static_cast<double>(t) + (first == 0.0 ? 0.0 : first));
-    }
-    Model model = problem.asked;
-    model.positions = text_only;
-    add("axes_alike", "text-only positions 0, 1, 2, ... were used for all axes", std::move(model),
-        7);
-    if (largest_position(*problem.asked.positions) == 0.0) break;
-  }
-  // Another order of the pairs.
-  const auto with_axes = [&](const char* id, std::string text, encodings::RopeAxes axes, int rank) {
-    encodings::RopeSpec other = problem.spec;
-    other.axes = std::move(axes);
-    if (other.axes == problem.spec.axes) return;
-    try {
-      add(id, std::move(text),
-          model_of(other, problem.layout, problem.context, problem.asked.positions, problem.role),
-          rank);
-    } catch (const Error&) {
-      return;
-    }
-  };
-  if (mrope) {
-    const auto& asked = std::get<encodings::MropeAxes>(problem.spec.axes);
-    for (const auto kind :
-         {encodings::MropeAxes::Order::chunked, encodings::MropeAxes::Order::interleaved,
-          encodings::MropeAxes::Order::alternating}) {
-      if (kind == asked.order) continue;
-      Model model = problem.asked;
-      model.axes = axes_in(kind, asked.sections, model.axes.size());
-      add("sections_order",
-          message("M-RoPE sections are ", encodings::name_of(asked.order), " in the config, ",
-                  encodings::name_of(kind), " in the data"),
-          std::move(model), 8);
-    }
-    std::vector<std::int64_t> sections = asked.sections;
-    std::sort(sections.begin(), sections.end());
-    do {
-      encodings::MropeAxes changed = asked;
-      changed.sections = sections;
-      std::string text;
-      for (const std::int64_t section : sections)
-        text += message(text.empty() ? "" : ", ", section);
-      std::string was;
-      for (const std::int64_t section : asked.sections)
-        was += message(was.empty() ? "" : ", ", section);
-      with_axes("sections",
-                message("M-RoPE sections: [", was, "] in the config, [", text, "] in the data"),
-                changed, 9);
-    } while (std::next_permutation(sections.begin(), sections.end()));
-  } else {
-    for (const auto kind :
-         {encodings::AxialAxes::Kind::concatenated, encodings::AxialAxes::Kind::alternating,
-          encodings::AxialAxes::Kind::per_half_head}) {
-      const auto asked = std::get<encodings::AxialAxes>(problem.spec.axes).kind;
-      with_axes("axes_order",
-                message("the axes of the pairs are ", encodings::name_of(asked), " in the config, ",
-                        encodings::name_of(kind), " in the data"),
-                encodings::AxialAxes{kind}, 8);
-    }
-  }
-  return all;
-}
 
 }  // namespace phasor::porting::forward

@@ -68,6 +68,26 @@ std::vector<Candidate> width_mistakes(const Problem& problem) {
     all.push_back({width == asked ? "rotary_offset" : "rotary_dim", std::move(text),
                    std::move(fields), std::move(model), rank});
   };
+  if (asked < head) {
+    Model zero = problem.asked;
+    zero.rest_is_zero = true;
+    all.push_back({"rest_missing",
+                   message("the ", head - asked, " features that do not rotate are 0: not copied"),
+                   {},
+                   zero,
+                   8});
+    // Pairs half a head apart instead of half of the rotated width.
+    Model wide = problem.asked;
+    for (std::int64_t i = 0; i < asked / 2 && asked / 2 + head / 2 <= head; ++i) {
+      wide.pairs[static_cast<std::size_t>(i)] = {i, i + head / 2, i, i + head / 2};
+    }
+    all.push_back({"pair_distance",
+                   message("the features of a pair are head_dim / 2 = ", head / 2,
+                           " apart, not rotary_dim / 2 = ", asked / 2),
+                   {},
+                   std::move(wide),
+                   9});
+  }
   std::vector<std::int64_t> widths;
   for (std::int64_t width = 2; width <= head; width += 2) widths.push_back(width);
   for (const std::int64_t width : widths) {
@@ -197,7 +217,7 @@ std::vector<Candidate> frequency_candidates(const Problem& problem) {
   }
   for (std::size_t k = 0; k < mistakes.size(); ++k) {
     const Mistake& mistake = mistakes[k];
-    const int rank = k < fixed ? 5 : 6;
+    const int rank = k < fixed ? 5 : 9;
     const auto add = [&](Model model, std::string text, std::vector<ConfigDifference> more,
                          int at) {
       std::vector<ConfigDifference> fields = std::move(more);

@@ -74,6 +74,10 @@ PairFactors factors(Form form, const CosSin& at_a, const CosSin& at_b) {
       return {ca - sa, 0.0, 0.0, cb + sb, 2.0 * da, 2.0 * db, 2.0};
     case Form::own_half_other:
       return {ca + sa, 0.0, 0.0, cb - sb, 2.0 * da, 2.0 * db, 2.0};
+    case Form::first_only:
+      return {ca, -sa, 0.0, 1.0, da, db, 0.0};
+    case Form::second_only:
+      return {1.0, 0.0, sb, cb, da, db, 0.0};
   }
   return {};
 }
@@ -125,6 +129,7 @@ void predict(const Data& data, const Model& model, const std::vector<PairFactors
   out.assign(x, x + dim);
   bound.resize(dim);
   for (std::size_t j = 0; j < dim; ++j) bound[j] = 1.01 * unit * std::abs(x[j]) + step;
+  if (model.rest_is_zero) std::fill(out.begin(), out.end(), 0.0);
   for (std::size_t i = 0; i < model.pairs.size(); ++i) {
     const PairPlace& at = model.pairs[i];
     const PairFactors& f = factors[i];
@@ -208,7 +213,6 @@ Score score(const Data& data, const Model& model, const Sample& sample) {
       const double* const y = data.after(v);
       double worst = 0.0;
       for (std::size_t j = 0; j < dim; ++j) {
-        if (!model.idle_rest && rotated[j] == 0) continue;
         const double off = y[j] - out[j];
         result.left += off * off;
         result.energy += y[j] * y[j];

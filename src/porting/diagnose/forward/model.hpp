@@ -67,6 +67,8 @@ enum class Form : std::uint8_t {
   partner_order,    // (a, b) written as (b', a'): b c + a s, a c - b s
   own_half,         // a c - a s, b c + b s: rotate_half does not swap the halves
   own_half_other,   // a c + a s, b c - b s
+  first_only,       // a c - b s, b
+  second_only,      // a, b c + a s
 };
 
 // Types that an engine rounds to between position and table entry.
@@ -94,7 +96,7 @@ struct Model {
   Types types;
   double roundings = 1.0;                // more than one rotation has
   std::vector<std::uint8_t> idle_heads;  // not rotated; empty: all are
-  bool idle_rest = true;  // the other features are unchanged; false: they are not compared
+  bool rest_is_zero = false;             // the features outside the window; false: unchanged
 };
 
 // The factors of one token's pairs: a' = aa a + ab b, b' = ba a + bb b; and the angle that their

@@ -116,6 +116,25 @@ std::optional<Story> story_of(const Row& found, const Row& asked, bool given) {
                          ", ", number(found[1]), ", ... instead of ", number(asked[0]), ", ",
                          number(asked[1]), ", ...")};
   }
+  // Right, but for some tokens that were not rotated.
+  std::vector<std::size_t> idle;
+  bool others_right = true;
+  for (std::size_t t = 0; t < count; ++t) {
+    if (found[t] == 0.0 && asked[t] != 0.0) {
+      idle.push_back(t);
+    } else {
+      others_right = others_right && found[t] == asked[t];
+    }
+  }
+  const bool tail = !idle.empty() && idle.size() > 1 && idle.back() == count - 1 &&
+                    idle.front() + idle.size() == count;
+  if (others_right && !idle.empty() && !tail) {
+    Row tokens(idle.begin(), idle.end());
+    return Story{"tokens_not_rotated",
+                 message(idle.size() == 1 ? "token " : message(idle.size(), " tokens: "),
+                         positions_text(tokens), " of ", count, idle.size() == 1 ? " is" : " are",
+                         " not rotated (position 0)")};
+  }
   for (double period = 2.0; period <= top; period += 1.0) {
     if (largest != period - 1.0) continue;
     if (same([&](double e, std::size_t) { return std::fmod(e, period); })) {

@@ -66,7 +66,7 @@ struct MeasuredFrequencies {
 [[nodiscard]] std::optional<MeasuredFrequencies> measured_frequencies(const Data& data,
                                                                       const Model& model);
 
-// ---- candidates (forms.cpp, search.cpp) ----------------------------------------------------------
+// ---- candidates (forms.cpp, axes.cpp, lists.cpp, fitted.cpp, places.cpp) ----------------------------------------------------------
 
 struct Candidate {
   std::string id, text;
@@ -141,6 +141,12 @@ struct Verdict {
 [[nodiscard]] std::optional<Verdict> find_cause(const Problem& problem);
 // Of candidates that fit: the simplest, unless the data lean to another.
 [[nodiscard]] Verdict choose(const Problem& problem, std::vector<Candidate> fitting);
+
+// Significant digits of a fitted number that the tensors' type can carry.
+[[nodiscard]] inline int known_digits(const Data& data) noexcept {
+  const double unit = data.vectors->unit;
+  return unit > 1e-3 ? 2 : unit > 1e-5 ? 3 : 5;
+}
 
 // "0-39, then 39-62"
 [[nodiscard]] std::string positions_text(const std::vector<double>& positions);

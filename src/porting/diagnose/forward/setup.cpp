@@ -84,13 +84,14 @@ std::vector<Reading> readings_of(const diagnosis::Vectors& vectors, const Diagno
                    spec_axes, ", tokens] or [", spec_axes, ", batch, tokens]), got ",
                    core::shape_text(input.positions->shape)));
   }
-  // The head counts of the config decide between namings, if an axis has such a length. A dump of a few
-  // heads has none.
+  // The head counts of the config decide between namings, if an axis has such a length. In the
+  // usual order a dump may hold fewer heads, and by chance as many tokens as the model has heads.
   const bool known = std::any_of(readings.begin(), readings.end(), [&](const Reading& reading) {
     return has_known_heads(reading.data, options);
   });
   for (Reading& reading : readings) {
-    reading.contradicted = known && !has_known_heads(reading.data, options);
+    const bool few = reading.usual && options.heads && reading.data.heads < *options.heads;
+    reading.contradicted = known && !has_known_heads(reading.data, options) && !few;
   }
   std::stable_sort(readings.begin(), readings.end(), [](const Reading& a, const Reading& b) {
     return !a.contradicted && b.contradicted;

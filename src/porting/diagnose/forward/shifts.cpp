@@ -49,7 +49,8 @@ std::int64_t measured_pairs(const Data& data, const Model& model, const Sample::
 // Whether cos and sin follow from the data without an angle.
 bool is_linear(const Model& model) {
   return model.form != Form::in_place && model.form != Form::cos_only &&
-         model.form != Form::sin_only;
+         model.form != Form::sin_only && model.form != Form::first_only &&
+         model.form != Form::second_only;
 }
 
 }  // namespace
