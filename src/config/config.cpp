@@ -74,6 +74,8 @@ Result<LayerGroup> select_layer(const ModelConfig& config, std::string_view sele
     if (config.groups.size() == 1) return config.groups.front();
     const auto rotates = [](const LayerGroup& group) { return group.rope.has_value(); };
     const auto first = std::find_if(config.groups.begin(), config.groups.end(), rotates);
+    // Nothing to choose: the answer is that these layers do not rotate.
+    if (first == config.groups.end() && !config.groups.empty()) return config.groups.front();
     if (first != config.groups.end() &&
         std::all_of(first, config.groups.end(), [&](const LayerGroup& group) {
           return !group.rope || *group.rope == *first->rope;

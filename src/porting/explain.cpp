@@ -34,6 +34,7 @@ using encodings::RopeSpec;
   if (!group.rope) return layer;
   const RopeSpec& rope = *group.rope;
   layer.trained_length = encodings::original_length(rope.scaling);
+  if (!layer.trained_length) layer.trained_length = config.trained_length;
   if (!layer.trained_length) layer.trained_length = config.max_position;
   const core::Frequencies frequencies = frequencies_of(rope, context);
   layer.amplitude = frequencies.amplitude();
@@ -181,11 +182,37 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["turns"] = std::move(rotations);
 }
 
+[[nodiscard]] Json value_json(const config::PositionParameter& parameter) {
+  const auto* list = std::get_if<std::vector<double>>(&parameter.value);
+  const auto is_whole = [](double value) {
+    return std::floor(value) == value && std::abs(value) < 1e15;
+  };
+  if (list != nullptr && std::all_of(list->begin(), list->end(), is_whole)) {
+    Json sizes = Json::array();
+    for (const double value : *list) sizes.push_back(static_cast<std::int64_t>(value));
+    return sizes;
+  }
+  return std::visit([](const auto& value) { return Json(value); }, parameter.value);
+}
+
+[[nodiscard]] Json position_json(const config::PositionEncoding& encoding) {
+  Json to;
+  to["encoding"] = encoding.name;
+  to["acts_on"] = encoding.acts_on;
+  to["parameters"] = Json::object();
+  to["sources"] = Json::object();
+  for (const config::PositionParameter& parameter : encoding.parameters) {
+    to["parameters"][parameter.name] = value_json(parameter);
+    to["sources"][parameter.name] = parameter.key;
+  }
+  return to;
+}
+
 [[nodiscard]] Json layer_json(const LayerExplanation& layer, const config::ModelConfig& config) {
   Json to;
   to["layers"] = layer.group.layers;
   to["layer_type"] = layer.group.layer_type;
-  to["encoding"] = !layer.group.rope ? "none" : layer.group.rope->xpos ? "xpos" : "rope";
+  to["encoding"] = encoding_name(layer.group);
   if (layer.group.rope) {
     add_rope_json(layer, to);
   } else {
@@ -197,6 +224,10 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
   to["softmax_scale"] =
       layer.group.softmax_scale == 0.0 ? Json(nullptr) : Json(layer.group.softmax_scale);
   to["window"] = json_of(layer.group.window);
+  to["chunk"] = json_of(layer.group.chunk);
+  to["positions"] = Json::array();
+  for (const config::PositionEncoding& encoding : layer.group.positions)
+    to["positions"].push_back(position_json(encoding));
   const std::optional<encodings::QueryScale>& scale = layer.group.query_scale;
   to["query_scale"] =
       !scale ? Json(nullptr)
@@ -207,6 +238,11 @@ void add_rope_json(const LayerExplanation& layer, Json& to) {
 }
 
 }  // namespace
+
+std::string encoding_name(const config::LayerGroup& group) {
+  if (group.rope) return group.rope->xpos ? "xpos" : "rope";
+  return group.positions.empty() ? "none" : group.positions.front().name;
+}
 
 Result<Explanation> explain(const ReadableConfig& config, std::optional<std::int64_t> context) {
   if (context && *context < 1) {
@@ -245,6 +281,7 @@ std::string explain_json(const Explanation& explanation) {
   to["other_positions"] =
       config.other_positions.empty() ? Json(nullptr) : Json(config.other_positions);
   to["max_position_embeddings"] = json_of(config.max_position);
+  to["trained_length"] = json_of(config.trained_length);
   to["context"] = json_of(explanation.context);
   to["heads"] = json_of(config.heads);
   to["key_heads"] = json_of(config.key_heads);
@@ -255,6 +292,7 @@ std::string explain_json(const Explanation& explanation) {
   }
   to["warnings"] = explanation.warnings;
   to["unread_keys"] = config.unread_keys;
+  to["unknown_keys"] = config.unknown_keys;
   return to.dump({.bad_utf8 = io::JsonStyle::BadUtf8::replace});
 }
 

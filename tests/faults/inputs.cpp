@@ -103,6 +103,7 @@ void make_inputs(const fs::path& folder) {
   put(folder / "four.json", R"({"head_dim": 4, "layout": "half"})");
   put(folder / "spec.json",
       R"({"head_dim": 8, "base": 10000, "layout": "interleaved", "rotary_dim": 8})");
+  put(folder / "t5.json", R"({"model_type": "t5", "num_heads": 8, "num_layers": 2})");
   put(folder / "yarn.json", R"({"model_type": "llama", "hidden_size": 64,
     "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 4096,
     "rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,

@@ -214,7 +214,9 @@ TEST(Explain, PartsAndOtherPositionsAreNamed) {
   const Json clip = Json::parse(explain_json(
       explain_text(R"({"model_type": "clip", "text_config": {"model_type": "clip_text_model"}})")));
   EXPECT_EQ(clip["part"], "text_config");
-  EXPECT_EQ(clip["layers"][0]["encoding"], "none");
+  EXPECT_EQ(clip["layers"][0]["encoding"], "learned_absolute");
+  EXPECT_EQ(clip["layers"][0]["positions"][0]["parameters"]["rows"], 77);
+  EXPECT_EQ(clip["layers"][0]["positions"][0]["acts_on"], "input");
   EXPECT_FALSE(clip["other_positions"].is_null());
   const Json llama = Json::parse(explain_json(explain_text(small_llama().dump())));
   EXPECT_EQ(llama["part"], "");

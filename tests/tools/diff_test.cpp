@@ -88,5 +88,21 @@ TEST_F(DiffCommand, Refusals) {
   expect_refusal(run({"diff", "--config", put_text("broken.json", "{")}), "diff", "broken.json");
 }
 
+TEST_F(DiffCommand, TwoConfigs) {
+  const std::string first = put_text("a.json", kStoredAmplitude);
+  const std::string second = put_text("b.json", R"({"model_type": "bloom", "hidden_size": 4096,
+      "n_head": 32, "n_layer": 4})");
+  const Outcome outcome = run({"diff", "--config", first, "--config", second});
+  EXPECT_EQ(outcome.exit, 1) << outcome.err;
+  EXPECT_NE(outcome.out.find("alibi"), std::string::npos);
+  const Outcome same = run({"diff", "--config", first, "--config", first, "--json"});
+  EXPECT_EQ(same.exit, 0) << same.err;
+  EXPECT_EQ(json::parse(same.out).at("same_layers"), 4);
+  expect_refusal(run({"diff", "--config", first, "--config", second, "--config", first}), "diff",
+                 {"--config", "3"});
+  expect_refusal(run({"diff", "--config", first, "--config", file("absent.json")}), "diff",
+                 "absent.json");
+}
+
 }  // namespace
 }  // namespace phasor::tools::testing

@@ -81,6 +81,24 @@ TEST_F(ExplainCommand, ListsAreNamedInsteadOfABase) {
   EXPECT_EQ(layer["axes"]["sections"], (std::vector<int>{1, 1, 1, 1}));
 }
 
+TEST_F(ExplainCommand, OtherEncodingsAreNamedWithTheirNumbers) {
+  const std::string t5 = put_text("t5.json", R"({"model_type": "t5", "num_heads": 8,
+      "num_layers": 6, "relative_attention_num_buckets": 32, "strange_switch": true})");
+  const Outcome page = run({"explain", t5});
+  EXPECT_EQ(page.exit, 0) << page.err;
+  for (const char* word : {"encoder", "decoder", "buckets", "bidirectional", "past_only",
+                           "relative_attention_num_buckets", "strange_switch"}) {
+    EXPECT_NE(page.out.find(word), std::string::npos) << word;
+  }
+  const Json parsed = Json::parse(run({"explain", t5, "--json"}).out);
+  EXPECT_EQ(parsed.at("layers").at(0).at("encoding"), "t5");
+  EXPECT_EQ(parsed.at("unknown_keys").at(0), "strange_switch");
+  const Outcome mamba =
+      run({"explain", put_text("mamba.json", R"({"model_type": "mamba", "num_hidden_layers": 24})"),
+           "--json"});
+  EXPECT_EQ(Json::parse(mamba.out).at("layers").at(0).at("encoding"), "none");
+}
+
 TEST_F(ExplainCommand, BadFilesGiveOneLine) {
   expect_refusal(run({"explain", file("absent.json")}), "explain", "absent.json");
   expect_refusal(run({"explain", put_text("empty.json", "")}), "explain", "empty.json");

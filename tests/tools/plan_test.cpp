@@ -26,16 +26,37 @@ TEST_F(PlanCommand, PageShowsEveryMethodWithinItsWidth) {
            "131072"});
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   for (const char* method : {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"})
-    EXPECT_NE(outcome.out.find("\n" + std::string(method) + "\n"), std::string::npos) << method;
+    EXPECT_NE(outcome.out.find("\n  " + std::string(method) + " "), std::string::npos) << method;
   EXPECT_NE(outcome.out.find("\"rope_type\": \"yarn\""), std::string::npos);
+  EXPECT_NE(outcome.out.find("--yarn-orig-ctx 32768"), std::string::npos);
   std::istringstream lines(outcome.out);
   std::string line;
-  while (std::getline(lines, line)) EXPECT_LE(line.size(), 110u) << line;
+  while (std::getline(lines, line)) {
+    // Flags are one line, to be copied.
+    if (line.find("--") != std::string::npos) continue;
+    EXPECT_LE(line.size(), 110u) << line;
+  }
+}
+
+TEST_F(PlanCommand, OneMethodOnRequest) {
+  const std::string config = golden("rope_freqs/default_qwen2_5_7b/config.new.json");
+  const Outcome linear = run({"plan", "--config", config, "--to", "131072", "--method", "linear"});
+  EXPECT_EQ(linear.exit, 0) << linear.err;
+  EXPECT_NE(linear.out.find("--rope-scaling linear --rope-scale 4"), std::string::npos);
+  const Outcome one =
+      run({"plan", "--config", config, "--to", "131072", "--method", "linear", "--json"});
+  EXPECT_EQ(json::parse(one.out).at("methods").size(), 1U);
+  // One number per pair is only in JSON.
+  const Outcome longrope =
+      run({"plan", "--config", config, "--to", "131072", "--method", "longrope"});
+  EXPECT_EQ(longrope.out.find("long_factor"), std::string::npos);
+  expect_refusal(run({"plan", "--config", config, "--to", "131072", "--method", "yam"}), "plan",
+                 "yam");
 }
 
 TEST_F(PlanCommand, JsonAndCsv) {
   const Outcome outcome = run({"plan", "--config", golden("models/qwen2_bias_yarn/model"), "--to",
-                               "256", "--json", "--csv", file("plan.csv")});
+                               "256", "--trained", "16", "--json", "--csv", file("plan.csv")});
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   const json plan = json::parse(outcome.out);
   EXPECT_EQ(plan.at("trained"), 16);

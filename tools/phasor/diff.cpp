@@ -19,8 +19,11 @@
 namespace phasor::tools {
 namespace {
 
+// Two values that fit one line.
+constexpr std::size_t kFactWidth = 60;
+
 struct DiffFlags {
-  std::string config;
+  std::vector<std::string> configs;
   RopeFlags rope;
   porting::DiffOptions options;
   bool json = false, list = false;
@@ -148,6 +151,62 @@ void print_report(const porting::DiffReport& report) {
     print_out("\nwithout rotation: {}\n", fmt::join(report.layers_without_rotation, ", "));
 }
 
+void print_config_facts(const std::vector<porting::ConfigFact>& facts) {
+  for (const porting::ConfigFact& fact : facts) {
+    const std::string lead = fmt::format("  {:<24}", fact.name);
+    if (fact.first.size() + fact.second.size() < kFactWidth) {
+      print_out("{}{}  ->  {}\n", lead, fact.first, fact.second);
+    } else {
+      print_out("{}", in_lines(lead + "A  ", fact.first));
+      print_out("{}", in_lines(fmt::format("  {:<24}B  ", ""), fact.second));
+    }
+  }
+}
+
+void print_config_diff(const porting::ConfigDiff& diff, const std::vector<std::string>& names) {
+  print_out("A  {} ({})\nB  {} ({})\n", config_name(names[0]),
+            diff.first_type.empty() ? "plain spec" : diff.first_type, config_name(names[1]),
+            diff.second_type.empty() ? "plain spec" : diff.second_type);
+  if (diff.agree) {
+    print_out("the same positions in every layer\n");
+    return;
+  }
+  if (!diff.facts.empty()) print_out("\nmodel\n");
+  print_config_facts(diff.facts);
+  for (const porting::ConfigGroupDiff& group : diff.groups) {
+    const std::string& type =
+        group.first_type == group.second_type
+            ? group.first_type
+            : fmt::format("{} -> {}", group.first_type.empty() ? "all layers" : group.first_type,
+                          group.second_type.empty() ? "all layers" : group.second_type);
+    print_out("\n{}\n", layers_text(group.layers, type));
+    print_config_facts(group.facts);
+    if (!group.rotation || !group.rotation->first_difference) continue;
+    const porting::FrequencyDifference& first = *group.rotation->first_difference;
+    const porting::FrequencyDifference& largest = *group.rotation->largest_ratio;
+    print_out("  {:<24}pair {}: {:.9g}  ->  {:.9g}, {}\n", "first frequency", first.pair,
+              first.first, first.second, ratio_text(first.ratio));
+    print_out("  {:<24}pair {}: {:.9g}  ->  {:.9g}, {}\n", "largest ratio", largest.pair,
+              largest.first, largest.second, ratio_text(largest.ratio));
+    print_out("  {:<24}{:.4g} rad at position {} (pair {})\n", "angle",
+              group.rotation->angle_difference, diff.context - 1, group.rotation->angle_pair);
+  }
+  print_out("\n{} layers are the same in both\n", diff.same_layers);
+}
+
+int compare_configs(const DiffFlags& flags) {
+  const porting::ReadableConfig first = read_readable(flags.configs[0]);
+  const porting::ReadableConfig second = read_readable(flags.configs[1]);
+  const porting::ConfigDiff diff =
+      porting::diff_configs(first, second, flags.options).value_or_throw();
+  if (flags.json) {
+    print_out("{}\n", porting::config_diff_json(diff));
+  } else {
+    print_config_diff(diff, flags.configs);
+  }
+  return diff.agree ? exit_code::done : exit_code::difference;
+}
+
 int run_diff(const DiffFlags& flags) {
   if (flags.list) {
     if (flags.json) {
@@ -157,12 +216,16 @@ int run_diff(const DiffFlags& flags) {
     }
     return exit_code::done;
   }
-  if (flags.config.empty() && !flags.rope.given())
+  if (flags.configs.empty() && !flags.rope.given())
     refuse("--config, --head-dim or --list is required");
+  if (flags.configs.size() > 2)
+    refuse(fmt::format("--config takes one or two configs, got {}", flags.configs.size()));
+  if (flags.configs.size() == 2) return compare_configs(flags);
   if (flags.options.between.size() == 1)
     refuse("--between needs at least two engines, got " + flags.options.between.front());
+  const std::string given = flags.configs.empty() ? std::string() : flags.configs[0];
   const porting::ReadableConfig config =
-      read_readable(config_or_flags(flags.config, flags.rope, "--config"));
+      read_readable(config_or_flags(given, flags.rope, "--config"));
   const porting::DiffReport report = porting::diff(config, flags.options).value_or_throw();
   if (flags.json) {
     print_out("{}\n", porting::diff_json(report));
@@ -176,8 +239,11 @@ int run_diff(const DiffFlags& flags) {
 
 void add_diff(CommandLine& line) {
   auto flags = std::make_shared<DiffFlags>();
-  Verb& verb = line.verb("diff", "compare how engines read one config");
-  verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
+  Verb& verb = line.verb("diff", "compare how engines read one config, or two configs");
+  verb.flag("--config", &flags->configs,
+            fmt::format("{}; given twice, the two are compared instead of engines", kConfigHelp))
+      .value("CONFIG")
+      .read_by(config_path);
   add_rope_flags(verb, flags->rope, "--config");
   Flag& between = verb.flag("--between", &flags->options.between,
                             "engines to compare (default hf,vllm,llama.cpp; see --list)")
@@ -201,9 +267,13 @@ void add_diff(CommandLine& line) {
 that differs, the amplitude, the softmax scale, the angle at the end of the context, a bound
 on the score error, and the rule that causes the difference, with a link if it was reported.
 
+With two configs it compares what they mean, layer by layer: encoding, layout, widths, base,
+scaling, window, heads and the angle at the end of the context.
+
 Exit     0 the engines agree within float32 rounding, 1 they differ, 2 wrong input
 
-Example  phasor diff --config model/config.json --between hf,vllm --context 32768)";
+Example  phasor diff --config model/config.json --between hf,vllm,sglang --context 32768
+         phasor diff --config base/config.json --config tuned/config.json)";
   verb.action = [flags] { return run_diff(*flags); };
 }
 

@@ -2,6 +2,7 @@
 #include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -35,7 +36,7 @@ void print_fact(std::string_view what, std::string_view value, const config::Lay
                 std::string_view source_of) {
   const auto found = std::find_if(group.sources.begin(), group.sources.end(),
                                   [&](const auto& source) { return source.what == source_of; });
-  const std::string lead = fmt::format("  {:<15}", what);
+  const std::string lead = fmt::format("  {:<15}", what) + (what.size() < 15 ? "" : " ");
   if (found == group.sources.end()) {
     print_out("{}", in_lines(lead, value));
     return;
@@ -43,8 +44,10 @@ void print_fact(std::string_view what, std::string_view value, const config::Lay
   constexpr std::size_t kValueWidth = 28;
   const bool fits = value.size() <= kValueWidth;
   if (!fits) print_out("{}", in_lines(lead, value));
+  const std::size_t left =
+      lead.size() > 17 ? kValueWidth - std::min(kValueWidth, lead.size() - 17) : kValueWidth;
   print_out("{}", in_lines(fmt::format("{:<17}{:<{}}  from ", fits ? lead : "", fits ? value : "",
-                                       kValueWidth),
+                                       fits ? left : kValueWidth),
                            found->key));
 }
 
@@ -153,15 +156,81 @@ void print_rotation(const porting::LayerExplanation& layer) {
   print_fact("amplitude", fmt::format("{}", layer.amplitude), group, "amplitude");
 }
 
-void print_layer(const porting::LayerExplanation& layer, const ExplainFlags& flags) {
+std::string value_text(const config::PositionParameter& parameter) {
+  if (const auto* flag = std::get_if<bool>(&parameter.value)) return *flag ? "yes" : "no";
+  if (const auto* integer = std::get_if<std::int64_t>(&parameter.value))
+    return fmt::format("{}", *integer);
+  if (const auto* number = std::get_if<double>(&parameter.value)) return fmt::format("{}", *number);
+  if (const auto* text = std::get_if<std::string>(&parameter.value)) return *text;
+  const auto& list = std::get<std::vector<double>>(parameter.value);
+  constexpr std::size_t kShort = 4;
+  if (list.size() <= kShort) return fmt::format("{}", fmt::join(list, ", "));
+  return fmt::format("{:.6g} to {:.6g} ({})", list.front(), list.back(), list.size());
+}
+
+// "learned absolute positions", ...: what people call it.
+std::string_view words_of(std::string_view encoding) {
+  struct Words {
+    std::string_view name, words;
+  };
+  static constexpr auto kWords = std::to_array<Words>({
+      {"rope", "rotary position embedding"},
+      {"xpos", "rotary position embedding with xPos"},
+      {"none", "no positions"},
+      {"learned_absolute", "learned absolute positions"},
+      {"sinusoidal", "sinusoidal absolute positions"},
+      {"learned_axial", "learned positions of two axes (Reformer)"},
+      {"learned_boxes", "learned positions of boxes on a page"},
+      {"alibi", "ALiBi: a bias by distance"},
+      {"t5", "a trained bias per bucket of the distance (T5)"},
+      {"bert_relative", "relative positions in the scores (BERT)"},
+      {"deberta", "disentangled relative positions (DeBERTa)"},
+      {"xlnet", "relative positions and segments (XLNet)"},
+      {"transformer_xl", "relative positions (Transformer-XL)"},
+      {"shaw", "relative positions of keys, clipped (Shaw)"},
+      {"relative_bias_2d", "a bias by the offset of two patches"},
+      {"relative_bias_boxes", "a bias by the distances of boxes on a page"},
+      {"convolution", "positions by a convolution"},
+  });
+  for (const Words& words : kWords) {
+    if (words.name == encoding) return words.words;
+  }
+  return encoding;
+}
+
+void print_positions(const config::PositionEncoding& encoding, const config::LayerGroup& group) {
+  print_fact("encoding", fmt::format("{}, on the {}", encoding.name, encoding.acts_on), group,
+             "encoding");
+  for (const config::PositionParameter& parameter : encoding.parameters) {
+    const config::LayerGroup shown{.layer_type = {},
+                                   .rope = std::nullopt,
+                                   .layers = {},
+                                   .sources = {{parameter.name, parameter.key}}};
+    print_fact(parameter.name, value_text(parameter), shown, parameter.name);
+  }
+}
+
+std::string title_of(const config::LayerGroup& group, std::string_view other_positions) {
+  const std::string name = porting::encoding_name(group);
+  if (name == "none" && !other_positions.empty()) return std::string(other_positions);
+  std::string title(words_of(name));
+  for (std::size_t i = 1; i < group.positions.size(); ++i)
+    title += "; " + std::string(words_of(group.positions[i].name));
+  return title;
+}
+
+void print_layer(const porting::LayerExplanation& layer, const config::ModelConfig& config,
+                 const ExplainFlags& flags) {
   const config::LayerGroup& group = layer.group;
   print_out("\n{}: {}\n", layers_text(group.layers, group.layer_type),
-            group.rope ? "rotary position embedding" : "no rotation");
+            title_of(group, config.other_positions));
   if (group.rope) {
     print_rotation(layer);
-  } else {
-    print_fact("encoding", "no rotation", group, "encoding");
+  } else if (group.positions.empty()) {
+    print_fact("encoding", config.other_positions.empty() ? "no positions" : "no rotation", group,
+               "encoding");
   }
+  for (const config::PositionEncoding& encoding : group.positions) print_positions(encoding, group);
   if (group.softmax_scale != 0.0) {
     print_fact("softmax scale", fmt::format("{:.9g}", group.softmax_scale), group, "softmax_scale");
   }
@@ -178,6 +247,9 @@ void print_layer(const porting::LayerExplanation& layer, const ExplainFlags& fla
              : slides     ? "unknown: no key gives it"
                           : "all keys",
              group, "window");
+  if (group.chunk)
+    print_fact("chunk", fmt::format("{} positions: a query sees its own chunk", *group.chunk),
+               group, "chunk");
   if (!group.rope) return;
   if (flags.pairs) {
     print_every_pair(layer);
@@ -200,14 +272,18 @@ void print_page(const porting::Explanation& explanation, const ExplainFlags& fla
   print_out("{}\n", title);
   if (explanation.context) print_out("resolved for a context of {}\n", *explanation.context);
   if (config.rotates_values) print_out("values are rotated too (rotary_value)\n");
-  for (const porting::LayerExplanation& layer : explanation.layers) print_layer(layer, flags);
+  for (const porting::LayerExplanation& layer : explanation.layers)
+    print_layer(layer, config, flags);
   if (!explanation.warnings.empty()) print_out("\nwarnings\n");
   for (const std::string& warning : explanation.warnings)
     print_out("{}", in_lines("  - ", warning));
-  if (!config.unread_keys.empty()) {
-    print_out("\nkeys not read{}: {} (--json lists them)\n",
-              config.other_positions.empty() ? ", because they do not affect positions" : "",
-              config.unread_keys.size());
+  if (config.unread_keys.empty()) return;
+  const std::string count = fmt::format("\nkeys not read: {}", config.unread_keys.size());
+  if (config.unknown_keys.empty()) {
+    print_out("{}, none of them about positions (--json lists them)\n", count);
+  } else {
+    print_out("{}", in_lines(count + "; not known: ",
+                             fmt::format("{}", fmt::join(config.unknown_keys, ", "))));
   }
 }
 

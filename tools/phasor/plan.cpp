@@ -10,10 +10,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "commands.hpp"
 #include "config_source.hpp"
 #include "output.hpp"
+#include "phasor/io/internal/json.hpp"
 #include "rope_flags.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
@@ -22,7 +25,7 @@ namespace phasor::tools {
 namespace {
 
 struct PlanFlags {
-  std::string config, csv;
+  std::string config, csv, method;
   RopeFlags rope;
   porting::PlanOptions options;
   bool json = false;
@@ -77,6 +80,18 @@ void print_methods(const porting::Plan& plan) {
   }
 }
 
+// Lists of one number per pair do not fit a page.
+constexpr std::size_t kLongList = 12;
+
+bool has_long_list(const io::Json& value) {
+  if (value.is_array() && value.size() > kLongList) return true;
+  if (!value.is_object()) return false;
+  for (const auto& [key, entry] : value.items()) {
+    if (has_long_list(entry)) return true;
+  }
+  return false;
+}
+
 void print_snippet(std::string_view title, const porting::PlanSnippet& snippet) {
   if (snippet.json.empty()) {
     print_out("{}", in_lines("  ", fmt::format("{}: none ({})", title, snippet.problem)));
@@ -86,6 +101,11 @@ void print_snippet(std::string_view title, const porting::PlanSnippet& snippet) 
   if (!snippet.remove.empty())
     remarks += fmt::format("; remove {}", fmt::join(snippet.remove, ", "));
   if (!snippet.problem.empty()) remarks += "; " + snippet.problem;
+  if (has_long_list(io::Json::parse(snippet.json))) {
+    print_out("{}", in_lines("  ", fmt::format("{}{}: one number per pair, --json prints it", title,
+                                               remarks)));
+    return;
+  }
   print_out("{}", in_lines("  ", fmt::format("{}{}", title, remarks)));
   std::string line;
   for (const char character : snippet.json + "\n") {
@@ -98,18 +118,35 @@ void print_snippet(std::string_view title, const porting::PlanSnippet& snippet) 
   }
 }
 
+// One line that can be pasted into a shell.
+void print_flags(std::string_view engine, const porting::EngineFlags& flags, bool too_long) {
+  if (flags.flags.empty()) {
+    print_out("{}", in_lines(fmt::format("  {:<11}", engine), flags.problem));
+  } else if (too_long) {
+    print_out("  {:<11}one number per pair, --json prints it\n", engine);
+  } else {
+    print_out("  {:<11}{}\n", engine, flags.flags);
+  }
+}
+
 void print_details(const porting::PlanMethod& method) {
   print_out("\n{}\n", method.name);
   print_out("{}", in_lines("  ", method.trade_off[0]));
   print_out("{}", in_lines("  ", method.trade_off[1]));
   print_out("{}", in_lines("  fine-tuning  ", method.fine_tuning));
   print_out("{}", in_lines("  engines      ", method.engines));
+  const bool lists = !method.rope_parameters.json.empty() &&
+                     has_long_list(io::Json::parse(method.rope_parameters.json));
+  print_out("  start an engine with\n");
+  print_flags("llama.cpp", method.llama_cpp, false);
+  print_flags("vLLM", method.vllm, lists);
+  print_flags("SGLang", method.sglang, lists);
   if (method.name == "none" || method.name == "present") return;
-  print_snippet("paste", method.rope_parameters);
+  print_snippet("or paste into config.json", method.rope_parameters);
   print_snippet("or, in the older rope_scaling form", method.rope_scaling);
 }
 
-void print_plan(const porting::Plan& plan) {
+void print_plan(const porting::Plan& plan, const std::string& only) {
   print_out("model    {}{}, base {:g}, rotary_dim {} of {}\n",
             plan.model_type.empty() ? "plain spec" : plan.model_type,
             plan.layer_type.empty() ? "" : ", layers of type " + plan.layer_type, plan.base,
@@ -125,20 +162,39 @@ void print_plan(const porting::Plan& plan) {
   }
   print_bands(plan);
   print_methods(plan);
+  if (!plan.recommended.empty())
+    print_out("\n{}", in_lines("recommended  ", plan.recommended + ": " + plan.reason));
+  const std::string& wanted = only.empty() ? plan.recommended : only;
   for (const porting::PlanMethod& method : plan.methods) {
-    if (method.problem.empty()) print_details(method);
+    if (method.name == wanted && method.problem.empty()) print_details(method);
   }
+  if (only.empty()) print_out("\n--method NAME shows another method in detail\n");
+}
+
+void check_method(const porting::Plan& plan, const std::string& name) {
+  for (const porting::PlanMethod& method : plan.methods) {
+    if (method.name != name) continue;
+    if (!method.problem.empty())
+      refuse(fmt::format("--method {} does not apply: {}", name, method.problem));
+    return;
+  }
+  refuse(fmt::format("--method {} does not apply: the config {}", name,
+                     plan.extended ? "is already extended" : "has no scaling"));
 }
 
 int run_plan(const PlanFlags& flags) {
   const porting::ReadableConfig config =
       read_readable(config_or_flags(flags.config, flags.rope, "--config"));
-  const porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
+  porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
+  if (!flags.method.empty()) check_method(plan, flags.method);
   if (!flags.csv.empty()) write_text(flags.csv, porting::plan_csv(plan));
   if (flags.json) {
+    if (!flags.method.empty()) {
+      std::erase_if(plan.methods, [&](const auto& method) { return method.name != flags.method; });
+    }
     print_out("{}\n", porting::plan_json(plan));
   } else {
-    print_plan(plan);
+    print_plan(plan, flags.method);
   }
   return exit_code::done;
 }
@@ -155,12 +211,16 @@ void add_plan(CommandLine& line) {
   verb.flag("--layer", &flags->options.layer,
             "layer index or layer type, if layers differ (default: full_attention)")
       .free_text();
+  verb.flag("--method", &flags->method, "show this method in detail, not the recommended one")
+      .one_of({"none", "present", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"});
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
       R"(Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: which
-pairs reach angles that training did not cover, how much the frequencies shrink, and the keys
-to paste into the config, each checked by parsing the config again.
+pairs reach angles that training did not cover and how much the frequencies shrink. Recommends
+one method, with its reason, the flags of llama.cpp, vLLM and SGLang, and the keys to paste into
+the config, which are checked by parsing the config again. A config that is already extended counts
+as trained at its published length; --trained plans from the unscaled frequencies instead.
 
 CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression
 

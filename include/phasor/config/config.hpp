@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "phasor/core/error.hpp"
@@ -26,6 +27,22 @@ struct Source {
   std::string key;
 };
 
+// A number, a choice or a list of an encoding that is not a rotation, and its source.
+struct PositionParameter {
+  std::string name;  // "rows", "first_row", "slopes", ...: docs/porting.md lists them
+  std::variant<bool, std::int64_t, double, std::string, std::vector<double>> value;
+  std::string key;  // as in Source
+};
+
+// Positions that layers have without a rotation.
+struct PositionEncoding {
+  // As encodings::name_of(), and "learned_absolute", "sinusoidal", "learned_boxes", "learned_axial",
+  // "relative_bias_2d", "relative_bias_boxes", "convolution".
+  std::string name;
+  std::string acts_on;  // "input", "scores", "keys", "keys and values"
+  std::vector<PositionParameter> parameters;
+};
+
 // Layers that share an encoding.
 struct LayerGroup {
   std::string layer_type;  // "full_attention", ...; empty when the config has one group
@@ -39,6 +56,11 @@ struct LayerGroup {
   std::vector<Source> sources = {};
   // The factor on each query by its position; nullopt: 1.
   std::optional<encodings::QueryScale> query_scale = std::nullopt;
+  // A query sees the keys of its own chunk of this many positions only (Llama 4); nullopt: no chunks.
+  std::optional<std::int64_t> chunk = std::nullopt;
+  // Of layers without a rotation; empty: they have no positions, or `other_positions` of the config is
+  // all that is known.
+  std::vector<PositionEncoding> positions = {};
 };
 
 // A known key that has no effect, or not the effect that its name suggests.
@@ -53,19 +75,25 @@ struct KeyNote {
 struct ModelConfig {
   std::string model_type;  // empty for a plain spec
   std::vector<LayerGroup> groups;
-  std::optional<std::int64_t> max_position;  // the trained length, as the config gives it
+  std::optional<std::int64_t> max_position;  // the largest length, as the config gives it
   std::string max_position_key;              // its key
+  // The length of training, when a key of its own gives it (nomic-bert's max_trained_positions).
+  std::optional<std::int64_t> trained_length = std::nullopt;
+  std::string trained_length_key = {};
   // Values rotate too (RoFormer's rotary_value).
   bool rotates_values = false;
   std::int64_t head_dim = 0;
   std::optional<std::int64_t> heads = std::nullopt, key_heads = std::nullopt;
   std::vector<KeyNote> notes = {};
-  // Top-level keys that were not read. None is about positions: those are refused.
+  // Top-level keys that were not read. Those whose name says that they are about positions are refused
+  // if a layer rotates.
   std::vector<std::string> unread_keys = {};
+  // Of these, the ones that are not known: they may be about positions.
+  std::vector<std::string> unknown_keys = {};
   // The part that was read, by its path ("text_config"); empty: the config itself.
   std::string part = {};
-  // Of a model that rotates nothing: the positions that it has instead ("learned positions"). Its one
-  // group has no rope.
+  // Of a model that rotates nothing: the positions that it has instead ("learned positions"). Its groups
+  // have no rope.
   std::string other_positions = {};
 };
 

@@ -150,9 +150,13 @@ struct Explanation {
 [[nodiscard]] PHASOR_API Result<Explanation> explain(
     const ReadableConfig& config, std::optional<std::int64_t> context = std::nullopt);
 
+// "rope", "xpos", the first of the group's other encodings, or "none".
+[[nodiscard]] PHASOR_API std::string encoding_name(const config::LayerGroup& group);
+
 // {"model_type", "layers": [{"layers", "layer_type", "encoding", "layout", "head_dim",
 // "rotary_dim", "base", "scaling": {"type", ...}, "amplitude", "softmax_scale", "frequencies",
-// "wavelengths", "turns", "window", "query_scale": {"beta", "length", "offset"}, "sources": {...},
+// "wavelengths", "turns", "window", "chunk", "query_scale": {"beta", "length", "offset"},
+// "positions": [{"encoding", "acts_on", "parameters": {...}, "sources": {...}}], "sources": {...},
 // ...}], "part", "other_positions", "warnings": [...], ...}
 [[nodiscard]] PHASOR_API std::string explain_json(const Explanation& explanation);
 
@@ -223,8 +227,9 @@ struct EngineComparison {
   std::vector<DifferenceCause> causes;
 };
 
+// Layers that rotate alike in every engine; groups that differ only in their window are one.
 struct GroupDiff {
-  std::string layer_type;
+  std::string layer_type;  // "full_attention, sliding_attention" of two
   std::vector<std::int64_t> layers;
   std::string scaling;  // "yarn", ...
   std::int64_t head_dim = 0, rotary_dim = 0;
@@ -253,6 +258,37 @@ struct DiffReport {
                                                  const DiffOptions& options);
 
 [[nodiscard]] PHASOR_API std::string diff_json(const DiffReport& report);
+
+// Two configs, each read as it means.
+
+// A value that the two configs do not share: "base", "window", "key_heads", ...
+struct ConfigFact {
+  std::string name, first, second;
+};
+
+// Layers that have one encoding in each of the two configs.
+struct ConfigGroupDiff {
+  std::vector<std::int64_t> layers;  // empty: the configs do not say how many
+  std::string first_type, second_type;
+  std::vector<ConfigFact> facts;  // that differ
+  // Of layers that rotate in both: first "A", second "B".
+  std::optional<EngineComparison> rotation;
+};
+
+struct ConfigDiff {
+  std::string first_type, second_type;  // model_type
+  std::int64_t context = 0;
+  std::vector<ConfigFact> facts;        // of the whole model, that differ
+  std::vector<ConfigGroupDiff> groups;  // those that differ
+  std::int64_t same_layers = 0;         // layers without any difference
+  bool agree = true;
+};
+
+// error    options.context < 1 or >= 2^40; of the options only the context is read
+[[nodiscard]] PHASOR_API Result<ConfigDiff> diff_configs(const ReadableConfig& first,
+                                                         const ReadableConfig& second,
+                                                         const DiffOptions& options);
+[[nodiscard]] PHASOR_API std::string config_diff_json(const ConfigDiff& diff);
 // dialects() as a JSON array.
 [[nodiscard]] PHASOR_API std::string dialects_json();
 
@@ -266,12 +302,13 @@ inline constexpr std::size_t kBands = kBandRotations.size() + 1;
 
 struct PlanOptions {
   std::int64_t to = 0;  // the longer context
-  // None: the original length of the config's scaling, else max_position_embeddings.
+  // The length of training of the unscaled frequencies. None: the config's own, which for one that is
+  // already extended is the length it was published for, at its scaled frequencies.
   std::optional<std::int64_t> trained = std::nullopt;
   std::string layer;  // an index or a layer type; empty: the only one, or full_attention
 };
 
-// One pair under one method. f: unscaled frequency, f': the method's, L: trained length, N: to.
+// One pair under one method. f: the frequency of training, f': the method's, L: trained length, N: to.
 struct PlanPair {
   double wavelength = 0.0;         // 2 pi / f, positions; infinite for f = 0
   double rotations_trained = 0.0;  // L f / 2 pi
@@ -305,8 +342,17 @@ struct PlanSnippet {
                         // config and parsed again, it gave these frequencies
 };
 
+// The flags that start an engine with a method.
+struct EngineFlags {
+  std::string flags;    // empty: there are none
+  std::string problem;  // why
+};
+
 struct PlanMethod {
-  std::string name;  // "none", "present", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"
+  // "none", "present", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope". Of a config that is
+  // already extended, the method that it has continues it, ntk changes its base, the others do not
+  // apply.
+  std::string name;
   std::string problem;  // why the method does not apply; empty: it applies
   encodings::RopeSpec rope;
   double amplitude = 1.0;
@@ -318,6 +364,7 @@ struct PlanMethod {
   std::string engines;
   PlanSnippet rope_parameters;  // the form of transformers 5
   PlanSnippet rope_scaling;     // the form of transformers 4
+  EngineFlags llama_cpp, vllm, sglang;
 };
 
 struct Plan {
@@ -329,10 +376,14 @@ struct Plan {
   std::string trained_source;
   std::int64_t to = 0;
   double factor = 1.0;  // to / trained
+  // The config is already extended: its scaled frequencies are those of training.
+  bool extended = false;
   std::int64_t head_dim = 0, rotary_dim = 0;
   double base = 0.0;
   std::array<PlanBand, kBands> bands;
   std::vector<PlanMethod> methods;
+  std::string recommended;  // the name of a method; empty: none applies
+  std::string reason;
 };
 
 // error    `to` not above the trained length, or >= 2^40; a trained length that is unknown or

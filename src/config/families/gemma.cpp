@@ -14,13 +14,15 @@ constexpr TensorNames with_four_norms(TensorNames names) {
 }
 constexpr TensorNames kGemmaNames = with_four_norms(kLlamaNames);
 
-constexpr RotaryFacts kGemma3Rotary = {.layout = kHalf,
-                                       .base = 1e6,
-                                       .head_dim = 256,
-                                       .layers = LayerRule::local_base,
-                                       .layer_interval = 6,
-                                       .softmax = SoftmaxRule::query_pre_attn_scalar,
-                                       .local_base = 1e4};
+constexpr RotaryFacts kGemma3Rotary = {
+    .layout = kHalf,
+    .base = 1e6,
+    .head_dim = 256,
+    .layers = LayerRule::local_base,
+    .layer_interval = 6,
+    .softmax = SoftmaxRule::query_pre_attn_scalar,
+    .local_base = 1e4,
+    .sizes = {.hidden = 2304, .heads = 8, .key_heads = 4, .layers = 26, .max_position = 131072}};
 
 // Each layer type has its own rope dictionary, and full-attention layers may have a wider head.
 constexpr RotaryFacts kGemma4Facts = {.layout = kHalf,
@@ -68,6 +70,12 @@ constexpr std::array kGemmaFamilies = {
                                   .ties_embeddings = true,
                                   .attention_soft_cap = 50.0,
                                   .final_soft_cap = 30.0}},
+    Family{.model_type = "recurrent_gemma",
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 1e4,
+                                 .partial = 0.5,
+                                 .softmax = SoftmaxRule::unknown,
+                                 .window = WindowRule::every_layer}},
     Family{.model_type = "gemma3",
            .rotary = kGemma3Rotary,
            .gguf_as = "gemma3",

@@ -69,7 +69,6 @@ constexpr auto kHalfNames = std::to_array<Named>({
     {"pocket_tts_audio_tokenizer_encoder"},
     {"qwen2_5_omni_dit"},
     {"qwen3_omni_moe_talker_code_predictor"},
-    {"recurrent_gemma"},
     {"solar_open"},
     {"step3p5"},
     {"t5_gemma_module"},

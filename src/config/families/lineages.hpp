@@ -26,10 +26,6 @@ inline constexpr auto kHalf = core::PairLayout::half;
 inline constexpr auto kInterleaved = core::PairLayout::interleaved;
 inline constexpr auto kInterleavedToHalf = core::PairLayout::interleaved_to_half;
 
-inline constexpr std::string_view kAbsolutePositions =
-    "absolute positions, added to the input or to queries and keys";
-inline constexpr std::string_view kAlibiPositions = "ALiBi, a bias by distance";
-
 // Three rows of positions, with the sections (time, height, width) of the model's code.
 constexpr RotaryFacts mrope_facts(core::PairLayout layout, encodings::MropeAxes::Order order,
                                   const std::array<std::int64_t, 3>& sections,

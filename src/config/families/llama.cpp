@@ -14,6 +14,9 @@ constexpr AttentionNames kExaoneAttention = {.before = "h.", .after = ".attn.att
 constexpr AttentionNames kBaichuanAttention = {
     .before = "layers.", .after = ".self_attn.", .order = HeadOrder::sections, .queries = "W_pack"};
 
+constexpr RotaryFacts kHunyuanVlRotary = {
+    .layout = kHalf, .base = 1e4, .mrope = encodings::MropeAxes::Order::chunked};
+
 // OLMo 2: norms after attention and feed-forward.
 constexpr TensorNames with_norms_after(TensorNames names) {
   names.attention_norm = names.feed_forward_norm = {};
@@ -31,18 +34,29 @@ constexpr DecoderPart kOlmo2Decoder = {.names = &kOlmo2Names,
                                        .gguf_ties_embeddings = false};
 
 constexpr std::array kLlamaFamilies = {
-    Family{.model_type = "llama",
-           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4},
-           .gguf = GgufArchitecture{.name = "llama", .rotation = GgufRotation::interleaved},
-           .attention = &kSelfAttention,
-           .published_attention = &kMetaAttention,
-           .decoder = DecoderPart{.names = &kLlamaNames,
-                                  .gguf_names = &kGgufNames,
-                                  .attention_bias = BiasRule::by_attention_bias,
-                                  .output_bias = BiasRule::by_attention_bias,
-                                  .feed_forward_bias = BiasRule::by_mlp_bias}},
+    Family{
+        .model_type = "llama",
+        .rotary =
+            RotaryFacts{.layout = kHalf,
+                        .base = 1e4,
+                        .sizes = {.hidden = 4096, .heads = 32, .layers = 32, .max_position = 2048}},
+        .gguf = GgufArchitecture{.name = "llama", .rotation = GgufRotation::interleaved},
+        .attention = &kSelfAttention,
+        .published_attention = &kMetaAttention,
+        .decoder = DecoderPart{.names = &kLlamaNames,
+                               .gguf_names = &kGgufNames,
+                               .attention_bias = BiasRule::by_attention_bias,
+                               .output_bias = BiasRule::by_attention_bias,
+                               .feed_forward_bias = BiasRule::by_mlp_bias}},
     Family{.model_type = "mistral",
-           .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .window = WindowRule::every_layer},
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 1e4,
+                                 .window = WindowRule::every_layer,
+                                 .sizes = {.hidden = 4096,
+                                           .heads = 32,
+                                           .key_heads = 8,
+                                           .layers = 32,
+                                           .max_position = 131072}},
            .gguf_as = "llama",
            .attention = &kSelfAttention,
            .published_attention = &kMetaAttention,
@@ -242,6 +256,11 @@ constexpr std::array kLlamaFamilies = {
                    .name = "baichuan", .rotation = GgufRotation::interleaved, .alibi_layers = 40},
            .attention = &kBaichuanAttention},
     Family{.model_type = "hunyuan", .rotary = RotaryFacts{.layout = kHalf, .base = 1e4}},
+    // The rows of positions are text, width, height and time (XD-RoPE).
+    Family{.model_type = "hunyuan_vl", .rotary = kHunyuanVlRotary},
+    Family{.model_type = "hunyuan_vl_text", .rotary = kHunyuanVlRotary},
+    Family{.model_type = "minimax_text_01",
+           .rotary = RotaryFacts{.layout = kHalf, .softmax = SoftmaxRule::unknown}},
     Family{.model_type = "hunyuan_v1_dense",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e4},
            .gguf = GgufArchitecture{.name = "hunyuan-dense", .rotation = GgufRotation::half},
@@ -277,9 +296,11 @@ constexpr std::array kLlamaFamilies = {
                                  .quirk = Quirk::ignores_rotary_dim}},
     // Attention next to, or between, recurrent layers.
     Family{.model_type = "bamba",
-           .rotary =
-               RotaryFacts{
-                   .layout = kHalf, .base = 1e4, .partial = 0.5, .quirk = Quirk::repeats_width}},
+           .rotary = RotaryFacts{.layout = kHalf,
+                                 .base = 1e4,
+                                 .partial = 0.5,
+                                 .layers = LayerRule::listed,
+                                 .quirk = Quirk::repeats_width}},
     Family{.model_type = "falcon_h1",
            .rotary = RotaryFacts{.layout = kHalf, .base = 1e4, .quirk = Quirk::repeats_width},
            .gguf_as = "falcon-h1"},

@@ -69,7 +69,7 @@ constexpr std::string_view kRelativeNames =
     "parakeet_encoder phi4_multimodal_audio pix2struct_text_model pop2piano "
     "pp_chart2table_vision pp_formulanet_vision sam_hq_vision_model sam_vision_model "
     "seamless_m4t seamless_m4t_v2 seggpt sew-d slanext_vision speecht5 swin swin2sr swinv2 "
-    "switch_transformers t5 udop umt5 unlimited_ocr_sam_vision_model vitdet vits "
+    "switch_transformers t5 transfo-xl udop umt5 unlimited_ocr_sam_vision_model vitdet vits "
     "wav2vec2-bert wav2vec2-conformer wavlm xlnet";
 
 constexpr std::string_view kAlibiNames = "mpt";
@@ -110,7 +110,6 @@ constexpr auto kOtherRotations = std::to_array<NamedRotation>({
     {"eomt_dinov3", "positions are image coordinates between -1 and 1"},
     {"esmfold2", "positions are coordinates of atoms"},
     {"gemma3n_vision", "the config does not describe the layers of the timm model"},
-    {"hunyuan_vl_text", "the rows of positions (XD-RoPE) are not those of pairs"},
     {"kimi_k25_vision", "pairs read width and height in turn"},
     {"lightglue", "the frequencies are trained"},
     {"llama4_vision_model", "pairs read width, then height, both counted from 1"},
@@ -137,7 +136,7 @@ void add_names(std::string_view names, std::string_view positions, std::vector<F
 [[nodiscard]] std::vector<Family> all_unrotated_families() {
   std::vector<Family> all;
   add_names(kAbsoluteNames, kAbsolutePositions, all);
-  add_names(kRelativeNames, "relative positions in the scores", all);
+  add_names(kRelativeNames, kRelativePositions, all);
   add_names(kAlibiNames, kAlibiPositions, all);
   add_names(kConvolutionNames, "positions by convolution", all);
   add_names(kNoPositionNames, "no positions", all);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/gguf/keys.hpp"
+#include "config/gguf/positions.hpp"
 #include "config/gguf/scaling.hpp"
 #include "config/hf/layer_plan.hpp"
 #include "phasor/config/config.hpp"
@@ -126,6 +127,7 @@ class GgufConfigReader {
     std::iota(group.layers.begin(), group.layers.end(), std::int64_t{0});
     group.sources.push_back({"layout", by_architecture()});
     set_softmax(group, 1.0);
+    group.positions = read_gguf_positions(keys_, architecture_.name, config_);
     config_.groups.push_back(std::move(group));
     for (const std::string& key : keys_.not_understood()) {
       if (!key.starts_with(keys_.path_of("rope."))) continue;

@@ -17,6 +17,7 @@ inline constexpr std::int64_t kMaxLayers = 100000;
 
 inline constexpr std::string_view kFullAttention = "full_attention";
 inline constexpr std::string_view kSlidingAttention = "sliding_attention";
+inline constexpr std::string_view kLinearAttention = "linear_attention";
 // Full-attention layers of Cohere 2 MoE that rotate: those with a dense feed-forward.
 inline constexpr std::string_view kDenseAttention = "dense_attention";
 
@@ -34,7 +35,7 @@ struct LayerPlan {
 // throws   Error(invalid_argument)
 [[nodiscard]] LayerPlan read_layer_plan(const ObjectReader& top, const RotaryFacts* family);
 
-// Layers of these types mix tokens without rotating anything.
+// Layers of these types mix tokens without rotating anything, or do not mix them.
 [[nodiscard]] bool never_rotates(std::string_view layer_type) noexcept;
 
 }  // namespace phasor::config

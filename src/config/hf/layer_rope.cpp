@@ -122,8 +122,8 @@ using encodings::RopeSpec;
         time = pairs - height - width;
       }
       if (height > 0 && time + height + width == pairs) return axes;
-      top.refuse_missing(section_key,
-                         message("model_type ", keys.model_type, " needs three integers"));
+      top.refuse_missing(section_key, message("model_type ", keys.model_type,
+                                              " needs one integer for each row of positions"));
     }
     return encodings::OneAxis{};
   }

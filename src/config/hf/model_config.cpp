@@ -6,11 +6,14 @@
 #include <string>
 #include <utility>
 
+#include "config/hf/known_keys.hpp"
 #include "config/hf/layer_plan.hpp"
 #include "config/hf/layer_rope.hpp"
 #include "config/hf/model_keys.hpp"
 #include "config/hf/parts.hpp"
+#include "config/hf/position_encodings.hpp"
 #include "config/hf/rope_dictionary.hpp"
+#include "config/hf/unrotated_model.hpp"
 #include "config/hf/windows.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
@@ -265,6 +268,33 @@ void add_types_that_never_rotate(const LayerPlan& plan, GroupBuilder& builder) {
   return builder.take();
 }
 
+// Nothing rotates: layers that attend have the positions that the keys name, or none.
+[[nodiscard]] std::vector<LayerGroup> groups_without_rotation(const ObjectReader& top,
+                                                              const ModelKeys& keys,
+                                                              const LayerPlan& plan) {
+  GroupBuilder builder(top, keys, plan);
+  std::vector<std::string> done;
+  for (const std::string& type : plan.types) {
+    if (!never_rotates(type) && std::find(done.begin(), done.end(), type) == done.end())
+      done.push_back(type);
+  }
+  if (std::none_of(plan.types.begin(), plan.types.end(),
+                   [](const std::string& type) { return never_rotates(type); })) {
+    builder.add_all(std::nullopt, keys.no_rotation);
+  } else {
+    for (const std::string& type : done) builder.add(type, std::nullopt, keys.no_rotation);
+    add_types_that_never_rotate(plan, builder);
+  }
+  std::vector<LayerGroup> groups = builder.take();
+  for (LayerGroup& group : groups) {
+    if (!keys.positions || never_rotates(group.layer_type)) continue;
+    std::optional<PositionEncoding> made =
+        read_position_encoding(top, keys.model_type, *keys.positions, PositionSide::all);
+    if (made) group.positions.push_back(*std::move(made));
+  }
+  return groups;
+}
+
 void refuse_unknown_position_keys(const ObjectReader& top) {
   for (const std::string& key : top.keys_not_understood()) {
     if (!is_about_positions(key) || top.value(key).is_null()) continue;
@@ -308,6 +338,9 @@ void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
   config.model_type = keys.model_type;
   config.max_position = keys.lengths.max_position;
   config.max_position_key = keys.length_key;
+  config.trained_length = keys.trained_length;
+  config.trained_length_key = keys.trained_length_key;
+  config.notes = keys.notes;
   config.rotates_values = keys.rotates_values;
   config.head_dim = keys.head_dim;
   config.heads = keys.heads;
@@ -315,9 +348,7 @@ void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
   config.other_positions = keys.other_positions;
   const std::optional<ObjectReader> parameters = top.object(kRopeParameters);
   if (!keys.no_rotation.empty()) {
-    GroupBuilder builder(top, keys, plan);
-    builder.add_all(std::nullopt, keys.no_rotation);
-    config.groups = builder.take();
+    config.groups = groups_without_rotation(top, keys, plan);
     for (const std::string_view key : {kRopeParameters, kRopeScaling}) top.mark_understood(key);
   } else if (parameters && is_nested(*parameters)) {
     config.groups = nested_groups(top, keys, plan, config.notes);
@@ -330,42 +361,13 @@ void check_scaled_layers(const ObjectReader& top, const LayerPlan& plan,
     config.notes.push_back({top.path_of("model_type"), std::string(row->unsupported)});
   check_scaled_layers(top, plan, config);
   apply_windows(top, keys.family, plan, config);
+  apply_chunks(top, keys.family, config);
   refuse_unknown_position_keys(top);
   config.unread_keys = top.keys_not_understood();
   return config;
 }
 
-// A model that is known to rotate nothing.
-[[nodiscard]] ModelConfig without_rotation(const ObjectReader& top, const Family& row) {
-  for (const std::string_view key : {"rope_theta", "rope_parameters", "rope_scaling", "rotary_dim",
-                                     "position_embedding_type", "position_embeddings_type"}) {
-    const Json& value = top.value(key);
-    const bool says_so = value.is_string()
-                             ? value.get<std::string>().find("rot") != std::string::npos
-                             : !value.is_null();
-    if (says_so) {
-      top.refuse_as(ErrorCode::unsupported, key,
-                    message("model_type ", row.model_type, " is known with ", row.other_positions,
-                            ", not with rotation, got ", shown(value)));
-    }
-  }
-  ModelConfig config;
-  config.model_type = row.model_type;
-  config.other_positions = row.other_positions;
-  LayerGroup group;
-  group.sources = {{"encoding", message("model_type ", row.model_type, ": ", row.other_positions)}};
-  // Some count the layers of each of their parts.
-  if (top.value("num_hidden_layers").is_number())
-    group.layers.resize(read_layer_plan(top, nullptr).types.size());
-  std::iota(group.layers.begin(), group.layers.end(), std::int64_t{0});
-  config.groups.push_back(std::move(group));
-  config.unread_keys = top.keys_not_understood();
-  return config;
-}
-
-}  // namespace
-
-ModelConfig read_model_config(const ObjectReader& top) {
+[[nodiscard]] ModelConfig read_any_model(const ObjectReader& top) {
   const std::string type = top.text("model_type").value_or("");
   top.require_name("model_type", type);
   try {
@@ -376,7 +378,7 @@ ModelConfig read_model_config(const ObjectReader& top) {
       top.refuse_as(ErrorCode::unsupported, "model_type",
                     message("\"", type, "\" is not supported: ", row->unsupported));
     }
-    if (row != nullptr && !row->other_positions.empty()) return without_rotation(top, *row);
+    if (row != nullptr && !row->other_positions.empty()) return read_unrotated_model(top, *row);
     return read_one_model(top);
   } catch (const Error& error) {
     const std::string text = error.what();
@@ -387,6 +389,19 @@ ModelConfig read_model_config(const ObjectReader& top) {
     }
     throw Error(error.code(), message(text, " (model_type ", type, ")"));
   }
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const ObjectReader& top) {
+  ModelConfig config = read_any_model(top);
+  // A part has said which of its keys are not known.
+  if (!config.part.empty()) return config;
+  config.unknown_keys = config.unread_keys;
+  std::erase_if(config.unknown_keys, [&](const std::string& key) {
+    return top.value(key).is_null() || is_known_elsewhere(key);
+  });
+  return config;
 }
 
 }  // namespace phasor::config

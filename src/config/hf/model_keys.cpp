@@ -49,14 +49,51 @@ struct NamedNumber {
   return std::nullopt;
 }
 
+// The size of a part that leaves it out, with a note; 0: not known.
+[[nodiscard]] std::int64_t class_default(const ObjectReader& top, ModelKeys& keys,
+                                         std::string_view key, std::int64_t SizeDefaults::*size) {
+  if (keys.family == nullptr || !is_part(top)) return 0;
+  const std::int64_t value = keys.family->sizes.*size;
+  if (value != 0) {
+    keys.notes.push_back({top.path_of(key),
+                          message("missing in the config; ", value, " is the ", default_of(keys))});
+  }
+  return value;
+}
+
 void read_lengths(const ObjectReader& top, ModelKeys& keys) {
   keys.lengths.max_position = first_integer(
       top, {"max_position_embeddings", "n_positions", "max_seq_len"}, &keys.length_key);
+  if (!keys.lengths.max_position && has_quirk(keys, Quirk::baichuan))
+    keys.lengths.max_position = first_integer(top, {"model_max_length"}, &keys.length_key);
   if (!keys.lengths.max_position && has_quirk(keys, Quirk::rope_ratio)) {
     keys.lengths.max_position =
         first_integer(top, {"seq_length", "max_sequence_length"}, &keys.length_key);
   }
+  if (!keys.lengths.max_position) {
+    const std::int64_t length =
+        class_default(top, keys, "max_position_embeddings", &SizeDefaults::max_position);
+    if (length != 0) {
+      keys.lengths.max_position = length;
+      keys.length_key = default_of(keys);
+    }
+  }
   keys.lengths.original = first_integer(top, {"original_max_position_embeddings"});
+  if (has_quirk(keys, Quirk::nomic)) {
+    keys.trained_length = first_integer(top, {"max_trained_positions"}, &keys.trained_length_key);
+  }
+}
+
+// Falcon: 40B and later have num_kv_heads, 7B has one key head, the small ones with ALiBi have all.
+void read_falcon_key_heads(const ObjectReader& top, ModelKeys& keys) {
+  const std::optional<std::int64_t> listed = first_integer(top, {"num_kv_heads", "n_head_kv"});
+  const bool grouped = top.flag("new_decoder_architecture").value_or(top.has("n_head_kv"));
+  const bool one = top.flag("multi_query").value_or(true);
+  if (grouped) {
+    keys.key_heads = listed ? listed : keys.heads;
+  } else {
+    keys.key_heads = one ? std::optional<std::int64_t>(1) : keys.heads;
+  }
 }
 
 // Layers with a head of their own (Gemma 4): {"05": {"head_dim": 512}}. Full-attention layers may have
@@ -97,6 +134,20 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
       top, {"num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_num_attention_heads"},
       &keys.heads_key);
   keys.key_heads = first_integer(top, {"num_key_value_heads", "multi_query_group_num"});
+  if (!keys.heads) {
+    const std::int64_t heads =
+        class_default(top, keys, "num_attention_heads", &SizeDefaults::heads);
+    if (heads != 0) {
+      keys.heads = heads;
+      keys.heads_key = default_of(keys);
+      if (!keys.key_heads) {
+        const std::int64_t key_heads =
+            class_default(top, keys, "num_key_value_heads", &SizeDefaults::key_heads);
+        if (key_heads != 0) keys.key_heads = key_heads;
+      }
+    }
+  }
+  if (has_quirk(keys, Quirk::falcon)) read_falcon_key_heads(top, keys);
   const bool latent_family = keys.family != nullptr && keys.family->softmax == SoftmaxRule::latent;
   if (latent_family || top.has("qk_rope_head_dim")) {
     const std::optional<std::int64_t> rotating =
@@ -114,7 +165,7 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
   // embed_dim first: in Qwen2-VL's vision tower, hidden_size is the width of the text model it
   // feeds.
   std::string width_key;
-  const std::optional<std::int64_t> width =
+  std::optional<std::int64_t> width =
       first_integer(top, {"embed_dim", "n_embd", "hidden_size", "d_model"}, &width_key);
   const std::optional<std::int64_t>& heads = keys.heads;
   if (!head_dim && keys.family != nullptr && keys.family->head_dim > 0) {
@@ -122,6 +173,11 @@ void read_heads(const ObjectReader& top, ModelKeys& keys) {
     keys.head_dim_key = default_of(keys);
   }
   if (!head_dim) {
+    if (!width) {
+      const std::int64_t hidden = class_default(top, keys, "hidden_size", &SizeDefaults::hidden);
+      if (hidden != 0) width = hidden;
+      width_key = "hidden_size";
+    }
     if (!width || !heads) {
       top.refuse_missing("head_dim", "expected it, or hidden_size and num_attention_heads");
     }
@@ -143,11 +199,19 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
     top.refuse_as(ErrorCode::unsupported, key,
                   message("must be ", expected, ", got ", shown(top.value(key))));
   };
-  if (top.flag("alibi").value_or(false)) unsupported("alibi", "false (ALiBi does not rotate)");
-  if (has_quirk(keys, Quirk::baichuan) && top.integer("hidden_size") == 5120) {
-    unsupported("hidden_size",
-                "that of a rotary model (the model of this type with hidden_size 5120 uses ALiBi)");
+  const auto use_alibi = [&](std::string why) {
+    keys.no_rotation = std::move(why);
+    keys.other_positions = kAlibiPositions;
+    keys.positions =
+        PositionFacts{.kind = PositionKind::alibi, .scaled_bias = has_quirk(keys, Quirk::falcon)};
+  };
+  if (top.flag("alibi").value_or(false)) {
+    if (!has_quirk(keys, Quirk::falcon)) unsupported("alibi", "false for this model_type");
+    use_alibi("alibi is true");
   }
+  // The larger model of this type does not say so.
+  if (has_quirk(keys, Quirk::baichuan) && top.integer("hidden_size") == 5120)
+    use_alibi("model_type baichuan with hidden_size 5120");
   for (const std::string_view key : {"rotary", "use_rotary_pos_emb"}) {
     if (!top.flag(key).value_or(true)) unsupported(key, "true");
   }
@@ -156,6 +220,7 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
     if (*type == "absolute" && has_quirk(keys, Quirk::learned_if_absolute)) {
       keys.no_rotation = "position_embedding_type is \"absolute\"";
       keys.other_positions = "learned positions";
+      keys.positions = PositionFacts{.kind = PositionKind::learned, .after_padding = true};
     }
     const bool stale = has_quirk(keys, Quirk::absolute_is_stale) && *type == "absolute";
     // Cohere's name for the interleaved layout.
@@ -176,7 +241,6 @@ void read_other_encodings(const ObjectReader& top, ModelKeys& keys) {
     static_cast<void>(top.integer("position_embedding_size"));
     static_cast<void>(top.integer("num_position_embeddings"));
   }
-  if (has_quirk(keys, Quirk::nomic)) static_cast<void>(top.integer("max_trained_positions"));
   keys.rotates_values = top.flag("rotary_value").value_or(false);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/hf/rope_dictionary.hpp"
+#include "phasor/config/config.hpp"
 #include "phasor/config/internal/families.hpp"
 #include "phasor/config/internal/json_reader.hpp"
 
@@ -35,10 +36,14 @@ struct ModelKeys {
   std::optional<double> query_pre_attn_scalar;
   std::optional<double> attention_multiplier;
   std::optional<std::int64_t> heads, key_heads;
+  std::optional<std::int64_t> trained_length;  // as in ModelConfig
+  std::string trained_length_key;
   bool rotates_values = false;
   // Why nothing rotates, by the key that says so; empty: layers rotate.
   std::string no_rotation;
-  std::string other_positions;  // as in ModelConfig
+  std::string other_positions;             // as in ModelConfig
+  std::optional<PositionFacts> positions;  // those that it has instead
+  std::vector<KeyNote> notes;              // sizes that the config leaves out
   // layer_rope_theta: the base of each layer, 0 for one that does not rotate; empty: not given.
   std::vector<double> layer_bases;
 };
@@ -47,6 +52,9 @@ struct ModelKeys {
 [[nodiscard]] inline std::string default_of(const ModelKeys& keys) {
   return "default of model_type " + keys.model_type;
 }
+
+// Whether `top` is a part of a config: parts may leave out sizes that equal the defaults of their class.
+[[nodiscard]] inline bool is_part(const ObjectReader& top) { return top.path_of("x") != "x"; }
 
 // throws   Error(invalid_argument | unsupported) with the key
 [[nodiscard]] ModelKeys read_model_keys(const ObjectReader& top);

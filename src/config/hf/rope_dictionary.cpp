@@ -152,9 +152,11 @@ class DictionaryReader {
   return notes;
 }
 
-// Old names: su became longrope; mrope is default frequencies read by three rows of positions.
+// Old names: su became longrope; mrope is default frequencies read by three rows of positions, and xdrope
+// those of dynamic scaling with a fixed alpha, read by four (HunYuan-VL).
 [[nodiscard]] std::string_view current_name(std::string_view name) {
   if (name == "su") return "longrope";
+  if (name == "xdrope") return "dynamic";
   return name == "mrope" ? "default" : name;
 }
 
@@ -256,6 +258,14 @@ RopeDictionary read_rope_dictionary(const ObjectReader& reader, DictionaryForm f
     dictionary.partial = reader.number("partial_rotary_factor");
     if (name != "proportional" && !dictionary.axial) {
       dictionary.mrope_sections = reader.integers("mrope_section");
+      const std::optional<std::vector<std::int64_t>> old_sections =
+          reader.integers("xdrope_section");
+      if (old_sections && dictionary.mrope_sections &&
+          *old_sections != *dictionary.mrope_sections) {
+        reader.refuse("xdrope_section", message("must be equal to mrope_section, got ",
+                                                shown(reader.value("xdrope_section"))));
+      }
+      if (old_sections) dictionary.mrope_sections = old_sections;
       dictionary.mrope_interleaved = reader.flag("mrope_interleaved");
     }
     dictionary.query_beta = reader.number("llama_4_scaling_beta");

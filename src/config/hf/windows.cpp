@@ -8,9 +8,12 @@ namespace phasor::config {
 namespace {
 
 constexpr std::string_view kWidth = "sliding_window";
-constexpr std::string_view kLocal = "local_attention";  // ModernBERT's name
+constexpr std::string_view kLocal = "local_attention";      // ModernBERT's name
+constexpr std::string_view kOwn = "attention_window_size";  // RecurrentGemma's name
 constexpr std::string_view kUse = "use_sliding_window";
 constexpr std::string_view kFirst = "max_window_layers";
+
+constexpr std::int64_t kDefaultChunk = 8192;  // of Llama 4's config class
 
 struct Width {
   std::int64_t keys = 0;
@@ -18,7 +21,7 @@ struct Width {
 };
 
 [[nodiscard]] std::optional<Width> read_width(const ObjectReader& top) {
-  for (const std::string_view key : {kWidth, kLocal}) {
+  for (const std::string_view key : {kWidth, kLocal, kOwn}) {
     // Older configs write false for no window.
     if (top.value(key).is_boolean() && !*top.flag(key)) continue;
     if (const std::optional<std::int64_t> width = top.integer(key)) {
@@ -43,6 +46,7 @@ class WindowRuleReader {
   [[nodiscard]] bool slides(const LayerGroup& group, std::optional<std::int64_t> layer) const {
     if (switched_off()) return false;
     if (group.layer_type == kSlidingAttention) return true;
+    if (never_rotates(group.layer_type)) return false;
     if (typed_) {
       return layer && plan_.types[static_cast<std::size_t>(*layer)] == kSlidingAttention;
     }
@@ -115,6 +119,22 @@ void apply_windows(const ObjectReader& top, const RotaryFacts* family, const Lay
       {width->key, rule.switched_off()
                        ? message("not used: ", kUse, " is not true, so every layer sees all keys")
                        : "not used: no layer is a sliding layer"});
+}
+
+void apply_chunks(const ObjectReader& top, const RotaryFacts* family, ModelConfig& config) {
+  constexpr std::string_view kKey = "attention_chunk_size";
+  if (family == nullptr || family->quirk != Quirk::temperature) return;
+  const std::optional<std::int64_t> given = top.integer(kKey);
+  if (given && *given < 1) top.refuse(kKey, message("must be a positive integer, got ", *given));
+  // Null means no chunks.
+  if (!given && top.has_even_null(kKey)) return;
+  for (LayerGroup& group : config.groups) {
+    if (!group.rope) continue;
+    group.chunk = given.value_or(kDefaultChunk);
+    group.sources.push_back({"chunk", given
+                                          ? top.path_of(kKey)
+                                          : message("default of model_type ", config.model_type)});
+  }
 }
 
 }  // namespace phasor::config

@@ -19,4 +19,9 @@ namespace phasor::config {
 void apply_windows(const ObjectReader& top, const RotaryFacts* family, const LayerPlan& plan,
                    ModelConfig& config);
 
+// Llama 4: a query of a layer that rotates sees the keys of its own chunk.
+//
+// throws   Error(invalid_argument) with the key
+void apply_chunks(const ObjectReader& top, const RotaryFacts* family, ModelConfig& config);
+
 }  // namespace phasor::config

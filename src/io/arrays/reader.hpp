@@ -44,7 +44,7 @@ using OpenedReader = Result<std::unique_ptr<ArrayReader>>;
 class ZipArchive;
 struct ZipMember;
 // `pickle` is the member data.pkl.
-[[nodiscard]] OpenedReader open_torch_reader(std::shared_ptr<const ZipArchive> archive,
+[[nodiscard]] OpenedReader open_torch_reader(const std::shared_ptr<const ZipArchive>& archive,
                                              const ZipMember& pickle, const std::string& name);
 
 }  // namespace phasor::io

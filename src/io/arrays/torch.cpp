@@ -285,8 +285,8 @@ class TensorCollector {
 
 }  // namespace
 
-OpenedReader open_torch_reader(std::shared_ptr<const ZipArchive> archive, const ZipMember& pickle,
-                               const std::string& name) {
+OpenedReader open_torch_reader(const std::shared_ptr<const ZipArchive>& archive,
+                               const ZipMember& pickle, const std::string& name) {
   const std::string root = pickle.name.substr(0, pickle.name.rfind('/') + 1);
   if (const Result<Done> order = check_byte_order(*archive, root, name); !order)
     return order.error();

@@ -236,6 +236,7 @@ class ZipReader {
 
   static void refuse_overlaps(const std::vector<ZipMember>& members) {
     std::vector<const ZipMember*> in_order;
+    in_order.reserve(members.size());
     for (const ZipMember& member : members) in_order.push_back(&member);
     std::sort(in_order.begin(), in_order.end(),
               [](const ZipMember* a, const ZipMember* b) { return a->data < b->data; });

@@ -110,6 +110,7 @@ CopyDifference differences_in(TableForm form, std::span<const double> values, st
 
 std::string quoted_forms(const std::vector<TableForm>& forms) {
   std::vector<std::string_view> names;
+  names.reserve(forms.size());
   for (const TableForm form : forms) names.push_back(kFormNames[form]);
   return core::list_text(names);
 }

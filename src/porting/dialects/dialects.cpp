@@ -8,8 +8,8 @@ namespace phasor::porting {
 const std::vector<DialectEntry>& dialect_entries() {
   static const std::vector<DialectEntry> entries = [] {
     std::vector<DialectEntry> all;
-    for (const auto engine : {hugging_face_dialects, vllm_dialects, llama_cpp_dialects,
-                              mlx_dialects, candle_dialects}) {
+    for (const auto engine : {hugging_face_dialects, vllm_dialects, sglang_dialects,
+                              llama_cpp_dialects, mlx_dialects, candle_dialects}) {
       for (DialectEntry& entry : engine()) all.push_back(std::move(entry));
     }
     return all;

@@ -31,9 +31,9 @@ const RuleEntry kLlamaYarnAttentionFactor = {
     [](EngineReading& reading, const Circumstances&) {
       auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
       if (yarn == nullptr || !yarn->attention_factor) return Effect{};
+      const double before = encodings::resolve_frequencies(reading.rope).amplitude();
       yarn->attention_factor.reset();
-      const double after = encodings::resolve_frequencies(reading.rope).amplitude();
-      return Effect{message("the amplitude becomes ", digits(after))};
+      return amplitude_becomes(before, encodings::resolve_frequencies(reading.rope).amplitude());
     }};
 
 const RuleEntry kLlamaYarnMscale = {

@@ -60,6 +60,7 @@ struct DialectEntry {
 // One function per engine; a new one is added to the list in dialects.cpp.
 [[nodiscard]] std::vector<DialectEntry> hugging_face_dialects();
 [[nodiscard]] std::vector<DialectEntry> vllm_dialects();
+[[nodiscard]] std::vector<DialectEntry> sglang_dialects();
 [[nodiscard]] std::vector<DialectEntry> llama_cpp_dialects();
 [[nodiscard]] std::vector<DialectEntry> mlx_dialects();
 [[nodiscard]] std::vector<DialectEntry> candle_dialects();

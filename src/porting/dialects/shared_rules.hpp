@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "porting/dialects/reading.hpp"
@@ -19,6 +21,23 @@ namespace phasor::porting {
 
 // LongRoPE: short or long factors are chosen by the length that the engine was started with.
 [[nodiscard]] Effect list_by_started_length(EngineReading& reading, const Circumstances& given);
+
+// The effect of another amplitude; none if the two are equal up to kSameRule.
+[[nodiscard]] Effect amplitude_becomes(double before, double after, const std::string& how = {});
+
+// YaRN's attention_factor, mscale and mscale_all_dim are not read.
+[[nodiscard]] Effect yarn_amplitude_from_factor(EngineReading& reading);
+
+// DeepSeek's own YaRN: it reads mscale and mscale_all_dim, not attention_factor and truncate.
+[[nodiscard]] Effect deepseek_yarn(EngineReading& reading, const Circumstances& given);
+
+// The base of dynamic scaling is fixed at load, for a length of max * factor unless `served` says
+// another; `report` is its known number.
+[[nodiscard]] Effect dynamic_at_load(EngineReading& reading, std::optional<std::int64_t> served,
+                                     std::string_view report);
+
+// Linear scaling divides the positions: the same angles.
+[[nodiscard]] Effect linear_by_positions(EngineReading& reading, const Circumstances& given);
 
 // YaRN's extrapolation_factor is not read.
 [[nodiscard]] Effect extrapolation_factor_ignored(EngineReading& reading,

@@ -5,9 +5,6 @@
 namespace phasor::porting {
 namespace {
 
-using encodings::DefaultScaling;
-using encodings::DynamicScaling;
-using encodings::LinearScaling;
 using encodings::MropeAxes;
 using encodings::YarnScaling;
 
@@ -15,14 +12,7 @@ const RuleEntry kVllmLinear = {
     {"vllm-linear-positions",
      "linear scaling divides the positions instead of the frequencies: the same angles", "",
      Evidence::read, Touches::rounding},
-    [](EngineReading& reading, const Circumstances&) {
-      const auto* linear = std::get_if<LinearScaling>(&reading.rope.scaling);
-      if (linear == nullptr) return Effect{};
-      reading.position_divisor = linear->factor;
-      reading.path = FloatPath::divided_positions;
-      reading.rope.scaling = DefaultScaling{};
-      return Effect{message("positions are divided by ", digits(reading.position_divisor)), false};
-    }};
+    linear_by_positions};
 
 const RuleEntry kVllmDynamic = {
     {"vllm-dynamic-at-load",
@@ -30,37 +20,8 @@ const RuleEntry kVllmDynamic = {
      "* factor), also for sequences within the original length",
      "vLLM #3488, #41236, #52665", Evidence::reported, Touches::frequencies},
     [](EngineReading& reading, const Circumstances& given) {
-      const auto* dynamic = std::get_if<DynamicScaling>(&reading.rope.scaling);
-      if (dynamic == nullptr || dynamic->alpha) return Effect{};
-      const auto original = static_cast<double>(dynamic->original_length);
-      const double served = given.state.max_length ? static_cast<double>(*given.state.max_length)
-                                                   : original * dynamic->factor;
-      const double growth = dynamic->factor * served / original - (dynamic->factor - 1.0);
-      if (!(growth > 0.0)) {
-        reading.refusal = message("served with ", served, " positions, fewer than the original ",
-                                  original, ", the base is a power of ", digits(growth),
-                                  " and the table is NaN (vLLM #52665)");
-        return Effect{reading.refusal};
-      }
-      // alpha is the same growth at every length.
-      reading.rope.scaling = DynamicScaling{dynamic->factor, growth, dynamic->original_length};
-      return Effect{
-          message("the base is multiplied by ", digits(growth), "^(dim/(dim-2)) at every length")};
+      return dynamic_at_load(reading, given.state.max_length, "vLLM #52665");
     }};
-
-[[nodiscard]] bool drop_yarn_amplitude(YarnScaling& yarn) {
-  const bool pair = yarn.mscale != 0.0 && yarn.mscale_all_dim != 0.0;
-  if (!yarn.attention_factor && !pair) return false;
-  yarn.attention_factor.reset();
-  yarn.mscale = yarn.mscale_all_dim = 0.0;
-  return true;
-}
-
-[[nodiscard]] Effect amplitude_from_factor(YarnScaling& yarn) {
-  if (!drop_yarn_amplitude(yarn)) return {};
-  return {message("the amplitude becomes 0.1 ln(", digits(yarn.factor),
-                  ") + 1 = ", digits(encodings::yarn_amplitude(yarn.factor, 1.0)))};
-}
 
 const RuleEntry kVllmYarnAmplitude = {
     {"vllm-yarn-amplitude",
@@ -68,9 +29,8 @@ const RuleEntry kVllmYarnAmplitude = {
      "ln(factor) + 1",
      "vLLM #48351, #48621", Evidence::reported, Touches::amplitude},
     [](EngineReading& reading, const Circumstances& given) {
-      auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
-      if (yarn == nullptr || has_latent_attention(given.config.meaning)) return Effect{};
-      return amplitude_from_factor(*yarn);
+      return has_latent_attention(given.config.meaning) ? Effect{}
+                                                        : yarn_amplitude_from_factor(reading);
     }};
 
 const RuleEntry kVllmMropeRange = {
@@ -91,27 +51,16 @@ const RuleEntry kVllmMropeAmplitude = {
      "with M-RoPE, YaRN's attention_factor, mscale and mscale_all_dim are ignored", "vLLM #48351",
      Evidence::read, Touches::amplitude},
     [](EngineReading& reading, const Circumstances&) {
-      auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
-      if (yarn == nullptr || !std::holds_alternative<MropeAxes>(reading.rope.axes)) return Effect{};
-      return amplitude_from_factor(*yarn);
+      return std::holds_alternative<MropeAxes>(reading.rope.axes)
+                 ? yarn_amplitude_from_factor(reading)
+                 : Effect{};
     }};
 
 const RuleEntry kVllmDeepseekYarn = {
     {"vllm-deepseek-yarn",
      "DeepSeek's own YaRN reads mscale and mscale_all_dim but not attention_factor and truncate",
      "", Evidence::read, Touches::everything},
-    [](EngineReading& reading, const Circumstances& given) {
-      auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
-      if (yarn == nullptr || !has_latent_attention(given.config.meaning)) return Effect{};
-      const double mscale = yarn->mscale == 0.0 ? 1.0 : yarn->mscale;
-      const double amplitude = encodings::yarn_amplitude(yarn->factor, mscale) /
-                               encodings::yarn_amplitude(yarn->factor, yarn->mscale_all_dim);
-      const double meant = encodings::resolve_frequencies(reading.rope).amplitude();
-      const bool same = amplitude == meant && yarn->truncate;
-      yarn->attention_factor = amplitude;
-      yarn->truncate = true;
-      return same ? Effect{} : Effect{message("the amplitude becomes ", digits(amplitude))};
-    }};
+    deepseek_yarn};
 
 const RuleEntry kVllmLongRopeList = {
     {"vllm-longrope-by-max-length",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "phasor/core/internal/message_text.hpp"
+#include "porting/diff/compare_views.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -83,8 +84,10 @@ void find_causes(const EngineView& first, const EngineView& second, EngineCompar
   }
 }
 
-[[nodiscard]] EngineComparison compare(const EngineView& first, const EngineView& second,
-                                       const RunState& state) {
+}  // namespace
+
+EngineComparison compare_views(const EngineView& first, const EngineView& second,
+                               const RunState& state) {
   EngineComparison compared;
   compared.first = first.dialect;
   compared.second = second.dialect;
@@ -117,6 +120,8 @@ void find_causes(const EngineView& first, const EngineView& second, EngineCompar
   find_causes(first, second, compared);
   return compared;
 }
+
+namespace {
 
 void check_names(const std::vector<std::string>& names) {
   if (names.size() < 2) {
@@ -188,9 +193,25 @@ void check_names(const std::vector<std::string>& names) {
     group.views.push_back(view_of(name, config, index, state));
   for (std::size_t a = 0; a < group.views.size(); ++a) {
     for (std::size_t b = a + 1; b < group.views.size(); ++b)
-      group.comparisons.push_back(compare(group.views[a], group.views[b], state));
+      group.comparisons.push_back(compare_views(group.views[a], group.views[b], state));
   }
   return group;
+}
+
+// Whether two groups give the same report: engines may read the legacy keys of each differently.
+[[nodiscard]] bool rotate_alike(const ReadableConfig& config, std::size_t a, std::size_t b) {
+  const auto same = [&](const config::ModelConfig& model) {
+    if (std::max(a, b) >= model.groups.size()) return false;
+    const config::LayerGroup &first = model.groups[a], &second = model.groups[b];
+    return first.rope == second.rope && first.softmax_scale == second.softmax_scale;
+  };
+  return same(config.meaning) && (!config.legacy || same(*config.legacy));
+}
+
+void join(const config::LayerGroup& layers, GroupDiff& to) {
+  if (!layers.layer_type.empty()) to.layer_type += ", " + layers.layer_type;
+  to.layers.insert(to.layers.end(), layers.layers.begin(), layers.layers.end());
+  std::sort(to.layers.begin(), to.layers.end());
 }
 
 }  // namespace
@@ -215,7 +236,17 @@ Result<DiffReport> diff(const ReadableConfig& config, const DiffOptions& options
       report.context_source = "assumed: the config has no max_position_embeddings";
     }
     const RunState state{report.context, options.max_length, options.shifts};
+    std::vector<std::size_t> leaders;  // of the groups in the report
     for (const std::size_t index : groups_of(config.meaning, options.layer)) {
+      const auto twin = std::find_if(leaders.begin(), leaders.end(), [&](std::size_t leader) {
+        return rotate_alike(config, leader, index);
+      });
+      if (twin != leaders.end()) {
+        join(config.meaning.groups[index],
+             report.groups[static_cast<std::size_t>(twin - leaders.begin())]);
+        continue;
+      }
+      leaders.push_back(index);
       report.groups.push_back(compare_group(config, index, options.between, state));
       for (const EngineComparison& compared : report.groups.back().comparisons)
         report.agree = report.agree && compared.status == ComparisonStatus::agree;

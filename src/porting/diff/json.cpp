@@ -2,6 +2,7 @@
 
 #include "phasor/core/internal/enum_names.hpp"
 #include "phasor/porting/config_reports.hpp"
+#include "porting/diff/compare_views.hpp"
 #include "porting/json_values.hpp"
 
 namespace phasor::porting {
@@ -69,7 +70,9 @@ constexpr core::EnumNames<ComparisonStatus::unreadable> kStatuses("agree", "diff
 constexpr core::EnumNames<ConfigForm::nested> kForms("plain", "legacy", "rope_parameters",
                                                      "rope_parameters_per_layer_type");
 
-[[nodiscard]] Json comparison_json(const EngineComparison& compared) {
+}  // namespace
+
+Json comparison_json(const EngineComparison& compared) {
   Json made;
   made["first"] = compared.first;
   made["second"] = compared.second;
@@ -92,8 +95,6 @@ constexpr core::EnumNames<ConfigForm::nested> kForms("plain", "legacy", "rope_pa
   }
   return made;
 }
-
-}  // namespace
 
 std::string diff_json(const DiffReport& report) {
   Json made;

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <utility>
 
 #include "phasor/porting/config_reports.hpp"
 #include "porting/json_values.hpp"
@@ -48,6 +49,12 @@ namespace {
   made["engines"] = method.engines;
   made["rope_parameters"] = snippet_json(method.rope_parameters);
   made["rope_scaling"] = snippet_json(method.rope_scaling);
+  made["flags"] = Json::object();
+  for (const auto& [engine, flags] :
+       {std::pair("llama.cpp", &method.llama_cpp), std::pair("vllm", &method.vllm),
+        std::pair("sglang", &method.sglang)}) {
+    made["flags"][engine] = flags->flags.empty() ? Json(nullptr) : Json(flags->flags);
+  }
   made["pairs"] = Json::array();
   for (std::size_t i = 0; i < method.pairs.size(); ++i)
     made["pairs"].push_back(pair_json(method.pairs[i], i));
@@ -66,6 +73,9 @@ std::string plan_json(const Plan& plan) {
   made["trained_source"] = plan.trained_source;
   made["to"] = plan.to;
   made["factor"] = plan.factor;
+  made["extended"] = plan.extended;
+  made["recommended"] = plan.recommended;
+  made["reason"] = plan.reason;
   made["head_dim"] = plan.head_dim;
   made["rotary_dim"] = plan.rotary_dim;
   made["base"] = plan.base;

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "porting/plan/flags.hpp"
 #include "porting/plan/scaling_keys.hpp"
 #include "porting/plan/snippets.hpp"
 
@@ -15,6 +16,9 @@ namespace {
 using encodings::RopeSpec;
 
 constexpr double kRotation = 2.0 * std::numbers::pi;
+
+// YaRN's authors extend by up to 8 times with little loss and little or no training.
+constexpr double kLargeFactor = 8.0;
 
 // The description of a method; its formulas are in rope_scaling.hpp.
 struct MethodText {
@@ -32,7 +36,7 @@ constexpr std::array kMethods = {
                "training at the longer length is required",
                "every engine"},
     MethodText{"present",
-               {"The scaling that the config has now, at the longer context.",
+               {"The config as it is, at the longer context.",
                 "Beyond the length it was made for, it reaches new angles like any other."},
                "as for the original model",
                "see phasor diff"},
@@ -96,14 +100,31 @@ void describe(PlanMethod& method) {
   return rope;
 }
 
+// A scaling for a longer context than the original one: the weights were published for that length.
+[[nodiscard]] bool is_extended(const config::ModelConfig& model, const RopeSpec& rope) {
+  if (!model.max_position) return false;
+  if (const auto* linear = std::get_if<encodings::LinearScaling>(&rope.scaling))
+    return linear->factor > 1.0;
+  const std::optional<std::int64_t> original = encodings::original_length(rope.scaling);
+  return original && *model.max_position > *original;
+}
+
 void find_trained(const config::ModelConfig& model, const RopeSpec& rope,
                   const PlanOptions& options, Plan& plan) {
   if (options.trained) {
     plan.trained = *options.trained;
     plan.trained_source = "as requested";
+  } else if (is_extended(model, rope)) {
+    plan.extended = true;
+    plan.trained = *model.max_position;
+    plan.trained_source = message("published length: ", model.max_position_key,
+                                  ", already extended by ", encodings::name_of(rope.scaling));
   } else if (const auto original = encodings::original_length(rope.scaling)) {
     plan.trained = *original;
     plan.trained_source = "the original length of its scaling";
+  } else if (model.trained_length) {
+    plan.trained = *model.trained_length;
+    plan.trained_source = model.trained_length_key;
   } else if (model.max_position) {
     plan.trained = *model.max_position;
     plan.trained_source = "max_position_embeddings";
@@ -190,6 +211,20 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   return slots;
 }
 
+// LongRoPE for a longer context: pairs with less than one rotation are divided by the whole factor, those
+// with 32 or more stay, with a ramp between (NTK by parts).
+void stretch_long_factors(encodings::LongRopeScaling& longrope, const RopeSpec& present,
+                          const Plan& plan) {
+  const core::Frequencies trained = encodings::resolve_frequencies(present, plan.trained);
+  for (std::size_t i = 0; i < longrope.long_factor.size(); ++i) {
+    const double rotations = static_cast<double>(plan.trained) * trained.values()[i] / kRotation;
+    const double kept = std::clamp((rotations - 1.0) / (kBandRotations.front() - 1.0), 0.0, 1.0);
+    const double stretch = 1.0 / (kept + (1.0 - kept) / plan.factor);
+    longrope.long_factor[i] = std::ceil(longrope.long_factor[i] * stretch * 1e4 - 1e-6) / 1e4;
+  }
+  longrope.factor = static_cast<double>(plan.to) / static_cast<double>(longrope.original_length);
+}
+
 // The spec of a method; throws Error with the reason if it does not apply.
 [[nodiscard]] RopeSpec spec_of(std::string_view name, const RopeSpec& plain, const Plan& plan) {
   RopeSpec rope = plain;
@@ -222,6 +257,37 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   return rope;
 }
 
+// The method of a config that is already extended: its own scaling for a longer context, or its base.
+[[nodiscard]] RopeSpec further_spec_of(std::string_view name, const RopeSpec& present,
+                                       const Plan& plan) {
+  RopeSpec rope = present;
+  const std::string_view type = encodings::name_of(present.scaling);
+  if (name == "ntk") {
+    const auto dim = static_cast<double>(rope.rotary_dim);
+    if (rope.rotary_dim <= 2)
+      refuse(ErrorCode::unsupported,
+             "requires more than one pair: the exponent is dim / (dim - 2)");
+    rope.base *= std::pow(plan.factor, dim / (dim - 2.0));
+    // The amplitude follows the length of the config.
+    if (auto* longrope = std::get_if<encodings::LongRopeScaling>(&rope.scaling))
+      longrope->factor =
+          static_cast<double>(plan.to) / static_cast<double>(longrope->original_length);
+  } else if (name != type) {
+    refuse(ErrorCode::unsupported,
+           message("the weights were trained with ", type, ", and a config has one rope_type"));
+  } else if (auto* linear = std::get_if<encodings::LinearScaling>(&rope.scaling)) {
+    linear->factor *= plan.factor;
+  } else if (auto* yarn = std::get_if<encodings::YarnScaling>(&rope.scaling)) {
+    yarn->factor *= plan.factor;
+  } else if (auto* llama3 = std::get_if<encodings::Llama3Scaling>(&rope.scaling)) {
+    llama3->factor *= plan.factor;
+  } else if (auto* longrope = std::get_if<encodings::LongRopeScaling>(&rope.scaling)) {
+    stretch_long_factors(*longrope, present, plan);
+  }
+  encodings::validate(rope);
+  return rope;
+}
+
 [[nodiscard]] std::size_t group_of(const config::ModelConfig& model, const std::string& layer) {
   std::string wanted = layer;
   const auto is_full = [](const config::LayerGroup& group) {
@@ -238,6 +304,46 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   }
   refuse(ErrorCode::unsupported,
          message("plan: layer '", wanted.empty() ? group.layer_type : wanted, "' has no rotation"));
+}
+
+[[nodiscard]] const PlanMethod* applying(const Plan& plan, std::string_view name) {
+  const auto found = std::find_if(
+      plan.methods.begin(), plan.methods.end(),
+      [&](const auto& method) { return method.name == name && method.problem.empty(); });
+  return found == plan.methods.end() ? nullptr : &*found;
+}
+
+// One method, and why.
+void recommend(Plan& plan) {
+  const PlanMethod* as_it_is = applying(plan, plan.extended ? "present" : "none");
+  if (plan.window && *plan.window <= plan.trained) {
+    plan.recommended = as_it_is->name;
+    plan.reason = message("a query of these layers sees ", *plan.window,
+                          " keys, fewer than the trained length");
+    return;
+  }
+  if (as_it_is->out_of_distribution == 0) {
+    plan.recommended = as_it_is->name;
+    plan.reason = "no pair reaches an angle that did not occur in training";
+    return;
+  }
+  std::vector<std::string_view> order = {"yarn", "linear", "ntk"};
+  if (plan.extended) order = {encodings::name_of(as_it_is->rope.scaling), "ntk"};
+  for (const std::string_view name : order) {
+    const PlanMethod* method = applying(plan, name);
+    if (method == nullptr) continue;
+    plan.recommended = name;
+    const auto unchanged =
+        std::count_if(method->pairs.begin(), method->pairs.end(),
+                      [](const PlanPair& pair) { return std::abs(pair.compression - 1.0) < 1e-9; });
+    plan.reason = message(
+        method->out_of_distribution, " of ", method->pairs.size(),
+        " pairs reach new angles, instead of ", as_it_is->out_of_distribution, ", and ", unchanged,
+        " keep the frequency of training",
+        plan.extended && name != "ntk" ? "; it continues the scaling that the weights know" : "",
+        plan.factor > kLargeFactor ? "; at this factor fine-tune, or expect a loss" : "");
+    return;
+  }
 }
 
 [[nodiscard]] Plan made(const ReadableConfig& config, const PlanOptions& options) {
@@ -272,7 +378,10 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   plan.base = present.base;
 
   const RopeSpec plain = unscaled(present);
-  const core::Frequencies frequencies = encodings::resolve_frequencies(plain);
+  // The frequencies that the weights were trained with.
+  const core::Frequencies frequencies = plan.extended
+                                            ? encodings::resolve_frequencies(present, plan.trained)
+                                            : encodings::resolve_frequencies(plain);
   for (std::size_t band = 0; band < kBands; ++band) {
     plan.bands[band].from_rotations = band < kBandRotations.size() ? kBandRotations[band] : 0.0;
     if (band > 0) plan.bands[band].to_rotations = kBandRotations[band - 1];
@@ -286,17 +395,21 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
     describe(method);
     const bool as_it_is = text.name == "none" || text.name == "present";
     if (text.name == "present" && present == plain) continue;
+    if (text.name == "none" && plan.extended) continue;
     try {
       method.rope = text.name == "none"      ? plain
                     : text.name == "present" ? present
+                    : plan.extended          ? further_spec_of(text.name, present, plan)
                                              : spec_of(text.name, plain, plan);
       measure(plan, frequencies, method);
       if (!as_it_is) write_snippets(config, index, plan.trained, plan.to, method);
+      write_flags(config, plan.to, method);
     } catch (const Error& error) {
       method.problem = error.what();
     }
     plan.methods.push_back(std::move(method));
   }
+  recommend(plan);
   return plan;
 }
 

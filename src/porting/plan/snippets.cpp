@@ -100,7 +100,8 @@ void write_lengths(Draft& draft, Json& snippet) {
   const bool dynamic = std::holds_alternative<encodings::DynamicScaling>(draft.method.rope.scaling);
   snippet[key] = dynamic ? draft.trained : draft.to;
   if (draft.has("original_max_position_embeddings"))
-    snippet["original_max_position_embeddings"] = draft.trained;
+    snippet["original_max_position_embeddings"] =
+        encodings::original_length(draft.method.rope.scaling).value_or(draft.trained);
 }
 
 [[nodiscard]] bool groups_rotate_differently(const config::ModelConfig& model) {

@@ -133,7 +133,17 @@ TEST(GgufConfig, SaysWhatDoesNotRotate) {
     EXPECT_FALSE(config.groups[0].rope) << name;
     EXPECT_EQ(config.groups[0].layers.size(), 4U) << name;
   }
+  for (const auto& [name, encoding] :
+       {std::pair("bloom", "alibi"), std::pair("mpt", "alibi"),
+        std::pair("gpt2", "learned_absolute"), std::pair("bert", "learned_absolute"),
+        std::pair("t5", "t5")}) {
+    const ModelConfig config = config_of(model(name));
+    ASSERT_EQ(config.groups[0].positions.size(), 1U) << name;
+    EXPECT_EQ(config.groups[0].positions[0].name, encoding);
+  }
+  EXPECT_TRUE(config_of(model("mamba")).groups[0].positions.empty());
   const ModelConfig large = config_of(model("baichuan", 40));
+  EXPECT_EQ(large.groups[0].positions.at(0).name, "alibi");
   EXPECT_FALSE(large.groups[0].rope);
   EXPECT_FALSE(note_on(large, "baichuan.block_count").empty());
   const ModelConfig off =

@@ -35,6 +35,50 @@ TEST(Dialects, Vllm48351_AttentionFactorIgnored) {
   EXPECT_TRUE(compare(config, {"hf", "vllm-main"}).agree);
 }
 
+// A stored amplitude that is the usual one changes nothing (OLMo 3).
+TEST(Dialects, TheUsualAmplitudeIsNoDifference) {
+  const json config = with_scaling(llama(65536), {{"type", "yarn"},
+                                                  {"factor", 8.0},
+                                                  {"attention_factor", 1.2079441541679836},
+                                                  {"original_max_position_embeddings", 8192}});
+  const DiffReport report = compare(config, {"hf", "vllm", "sglang", "llama.cpp"});
+  EXPECT_TRUE(report.agree);
+  for (const EngineView& view : report.groups[0].views) {
+    for (const RuleInForce& rule : view.rules) EXPECT_FALSE(rule.changes) << rule.rule.id;
+  }
+}
+
+TEST(Dialects, SglangReadsMscaleButNotAttentionFactor) {
+  json yarn = {{"type", "yarn"},
+               {"factor", 64.0},
+               {"attention_factor", 1.0},
+               {"original_max_position_embeddings", 4096}};
+  const DiffReport ignored = compare(with_scaling(llama(262144), yarn), {"hf", "sglang"});
+  EXPECT_NEAR(only_part(ignored).amplitude_ratio, 1.4158883, 1e-7);
+  EXPECT_EQ(cause_ids(only_part(ignored)), std::set<std::string>{"sglang-yarn-amplitude"});
+  yarn.erase("attention_factor");
+  yarn["mscale"] = 1.0;
+  yarn["mscale_all_dim"] = 0.5;
+  EXPECT_TRUE(compare(with_scaling(llama(262144), yarn), {"hf", "sglang"}).agree);
+  json sections = yarn;
+  sections["mrope_section"] = {16, 24, 24};
+  sections["mrope_interleaved"] = false;
+  json qwen = with_scaling(llama(262144), sections);
+  qwen["model_type"] = "qwen2_vl";
+  EXPECT_FALSE(compare(qwen, {"hf", "sglang"}).groups[0].views[1].refusal.empty());
+}
+
+TEST(Dialects, SglangFixesTheBaseOfDynamicScaling) {
+  const json config = with_scaling(llama(4096), {{"type", "dynamic"}, {"factor", 2.0}});
+  const DiffReport report = compare(config, {"hf", "sglang", "vllm"});
+  EXPECT_FALSE(report.agree);
+  EXPECT_EQ(report.groups[0].views[1].frequencies, report.groups[0].views[2].frequencies);
+  EXPECT_EQ(
+      compare(with_scaling(llama(4096), {{"type", "linear"}, {"factor", 2.0}}), {"hf", "sglang"})
+          .agree,
+      true);
+}
+
 TEST(Dialects, ExtrapolationFactorIsReadByVllmAlone) {
   const json config = with_scaling(llama(262144), {{"type", "yarn"},
                                                    {"factor", 64.0},

@@ -7,8 +7,11 @@
 #include <cmath>
 #include <complex>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "diff_support.hpp"
@@ -148,8 +151,8 @@ TEST(Diff, Refusals) {
   expect(options, {"engines", "got 1"});
   options.between = {"hf", "hf"};
   expect(options, {"\"hf\"", "twice"});
-  options.between = {"hf", "sglang"};
-  expect(options, {"\"sglang\"", "llama.cpp", "candle"});
+  options.between = {"hf", "tgi"};
+  expect(options, {"\"tgi\"", "sglang", "llama.cpp", "candle"});
   options = {};
   options.context = 0;
   expect(options, {"context", "2^40", "got 0"});
@@ -174,12 +177,85 @@ TEST(Diff, EveryGoldenConfigIsCompared) {
     SCOPED_TRACE(path.string());
     const Result<ReadableConfig> config = read_readable_config(path);
     ASSERT_TRUE(config.ok()) << config.error().what();
+    // GPT-2 and BLOOM have no rotation that engines could read differently.
+    if (!config->meaning.other_positions.empty()) continue;
     const Result<DiffReport> report = diff(*config, options);
     ASSERT_TRUE(report.ok()) << report.error().what();
     const json parsed = json::parse(diff_json(*report));
     EXPECT_EQ(parsed.at("agree").get<bool>(), report->agree);
     EXPECT_EQ(parsed.at("groups").size(), report->groups.size());
   }
+}
+
+// Layers that differ only in their window are compared once.
+TEST(Diff, GroupsThatRotateAlikeAreOne) {
+  json gemma2 = llama(8192);
+  gemma2["model_type"] = "gemma2";
+  gemma2["head_dim"] = 128;
+  gemma2["sliding_window"] = 4096;
+  ASSERT_EQ(parse_readable_config(gemma2.dump()).value_or_throw().meaning.groups.size(), 2U);
+  const DiffReport report = compare(gemma2, {"hf", "vllm"});
+  ASSERT_EQ(report.groups.size(), 1U);
+  EXPECT_EQ(report.groups[0].layers, (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_NE(report.groups[0].layer_type.find("sliding_attention"), std::string::npos);
+  EXPECT_EQ(compare(gemma3(), {"hf", "vllm"}).groups.size(), 2U);
+}
+
+ConfigDiff diff_of(const json& first, const json& second,
+                   std::optional<std::int64_t> context = std::nullopt) {
+  DiffOptions options;
+  options.context = context;
+  return diff_configs(parse_readable_config(first.dump()).value_or_throw(),
+                      parse_readable_config(second.dump()).value_or_throw(), options)
+      .value_or_throw();
+}
+
+TEST(DiffConfigs, NamesWhatDiffers) {
+  EXPECT_TRUE(diff_of(llama(4096), llama(4096)).agree);
+  EXPECT_EQ(diff_of(llama(4096), llama(4096)).same_layers, 4);
+  json longer = llama(8192, 5e5);
+  longer["num_key_value_heads"] = 8;
+  const ConfigDiff diff = diff_of(llama(4096), longer);
+  EXPECT_FALSE(diff.agree);
+  std::map<std::string, std::pair<std::string, std::string>> facts;
+  for (const ConfigFact& fact : diff.facts) facts[fact.name] = {fact.first, fact.second};
+  EXPECT_EQ(facts.at("key_heads"), std::pair(std::string("32"), std::string("8")));
+  EXPECT_EQ(facts.at("max_position_embeddings"),
+            std::pair(std::string("4096"), std::string("8192")));
+  ASSERT_EQ(diff.groups.size(), 1U);
+  EXPECT_EQ(diff.groups[0].layers.size(), 4U);
+  EXPECT_EQ(diff.groups[0].facts.at(0).name, "base");
+  ASSERT_TRUE(diff.groups[0].rotation.has_value());
+  EXPECT_EQ(diff.groups[0].rotation->first_difference->pair, 1);
+  EXPECT_NEAR(diff.groups[0].rotation->first_difference->ratio, std::pow(50.0, -2.0 / 128.0),
+              1e-12);
+  const json parsed = json::parse(config_diff_json(diff));
+  EXPECT_EQ(parsed.at("agree"), false);
+  EXPECT_EQ(parsed.at("groups").at(0).at("rotation").at("status"), "differ");
+}
+
+TEST(DiffConfigs, LayersAreMatchedByIndex) {
+  json bloom = {{"model_type", "bloom"}, {"hidden_size", 4096}, {"n_head", 32}, {"n_layer", 4}};
+  const ConfigDiff other = diff_of(llama(4096), bloom);
+  ASSERT_EQ(other.groups.size(), 1U);
+  EXPECT_EQ(other.groups[0].facts.at(0).name, "encoding");
+  EXPECT_EQ(other.groups[0].facts.at(0).second, "alibi");
+  EXPECT_FALSE(other.groups[0].rotation.has_value());
+  // Every second layer of one has a window.
+  json full = llama(8192), windows = llama(8192);
+  for (json* config : {&full, &windows}) (*config)["model_type"] = "gemma2";
+  windows["sliding_window"] = 4096;
+  const ConfigDiff half = diff_of(full, windows);
+  ASSERT_EQ(half.groups.size(), 1U);
+  EXPECT_EQ(half.groups[0].layers, (std::vector<std::int64_t>{0, 2}));
+  EXPECT_EQ(half.same_layers, 2);
+  tests::expect_error(ErrorCode::invalid_argument, {"context", "0"},
+                      diff_configs(parse_readable_config(full.dump()).value_or_throw(),
+                                   parse_readable_config(windows.dump()).value_or_throw(), [] {
+                                     DiffOptions options;
+                                     options.context = 0;
+                                     return options;
+                                   }()));
 }
 
 }  // namespace

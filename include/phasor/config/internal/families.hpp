@@ -9,8 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "phasor/core/rotate.hpp"
+#include "phasor/encodings/encoding.hpp"
 #include "phasor/encodings/rope.hpp"
 
 namespace phasor::config {
@@ -24,6 +26,8 @@ enum class LayerRule : std::uint8_t {
   local_base,      // sliding layers: their own base, unscaled (Gemma 3, ModernBERT, OLMo 3)
   full_unrotated,  // full-attention layers do not rotate (Cohere2, EXAONE 4)
   skip_interval,   // every n-th layer does not rotate (SmolLM3, Llama 4)
+  linear_but,      // linear attention but in every n-th layer (Qwen3-Next)
+  listed,          // attn_layer_indices lists the layers that attend (Bamba)
 };
 
 enum class SoftmaxRule : std::uint8_t {
@@ -59,6 +63,12 @@ enum class Quirk : std::uint8_t {
   ignores_rotary_dim,      // MiniMax M3: the width is head_dim * partial_rotary_factor alone
   dense_rotates,           // Cohere 2 MoE: full-attention layers with a dense feed-forward rotate
   repeats_width,           // Bamba: attn_rotary_emb repeats the width that rotates
+  falcon,                  // key heads by multi_query and new_decoder_architecture; or ALiBi
+};
+
+// Sizes of the config class of transformers, for parts that leave them out (Gemma 3, LLaVA).
+struct SizeDefaults {
+  std::int64_t hidden = 0, heads = 0, key_heads = 0, layers = 0, max_position = 0;
 };
 
 // What a model_type implies and its config.json leaves out. Layouts are those of the Hugging Face
@@ -81,7 +91,67 @@ struct RotaryFacts {
   std::optional<encodings::MropeAxes::Order> mrope = std::nullopt;  // set: sections are required
   // Sections (t, h, w) when the config has none; used only if they fill the rotary width.
   std::array<std::int64_t, 3> sections = {0, 0, 0};
+  SizeDefaults sizes = {};
 };
+
+// ---- config.json: positions that are not rotations ----
+
+enum class PositionKind : std::uint8_t {
+  learned,         // a trained row per position, added to the input
+  bert,            // the same, unless position_embedding_type names a relative encoding or ALiBi
+  patches,         // a trained row per patch of an image, added to the input
+  sinusoidal,      // RoFormer (4), added to the input
+  axial,           // trained rows of two axes, joined; or learned ones (Reformer)
+  boxes,           // trained rows of the coordinates of a box on a page (LayoutLM)
+  alibi,           // a slope per head
+  mpt,             // ALiBi, or learned positions without attn_config.alibi
+  t5,              // a trained bias per bucket of the distance
+  boxes_bias,      // a trained bias per bucket of the distances of boxes (LayoutLM v2 and v3)
+  deberta,         // content and position terms, or learned positions without relative_attention
+  xlnet,           // as transformer_xl, with segment terms
+  transformer_xl,  // (q + u).k + (q + v).R
+  conformer,       // position_embeddings_type: as transformer_xl, or Shaw's rows of keys
+  shaw,            // rows added to keys, clipped
+  window_bias,     // a trained bias per offset inside a window of an image (Swin)
+  grid_bias,       // a trained bias per offset inside an image (BEiT)
+  convolution,     // a convolution over time, added to the input
+};
+
+// The layers that have it.
+enum class PositionSide : std::uint8_t { all, encoder, decoder, both };
+
+// One encoding of a model_type that rotates nothing; a model may have several. Numbers are those of the
+// family's code, used when the config has none.
+struct PositionFacts {
+  PositionKind kind = PositionKind::learned;
+  PositionSide side = PositionSide::all;
+  std::string_view length_key = "max_position_embeddings";
+  std::int64_t length = 0;      // 0: without a limit, or not known
+  std::int64_t first_row = 0;   // the row of position 0
+  std::int64_t more_rows = 0;   // rows of the table beyond the length
+  bool after_padding = false;   // position 0 has row pad_token_id + 1
+  std::int64_t padding_id = 1;  // pad_token_id
+  encodings::Sinusoidal::Variant variant = encodings::Sinusoidal::Variant::interleaved;
+  bool cosines_first = false;  // [cos | sin]
+  encodings::SlopeOrder slopes = encodings::SlopeOrder::bloom;
+  bool scaled_bias = false;  // the bias is multiplied by the softmax scale, as q.k is
+  std::string_view buckets_key = "relative_attention_num_buckets";
+  std::int64_t buckets = 32;
+  std::string_view distance_key = "relative_attention_max_distance";
+  std::int64_t distance = 128;
+  encodings::BucketRange range = encodings::BucketRange::bidirectional;
+  bool table_per_layer = false;  // false: one table for all layers
+  encodings::Deberta::Version version = encodings::Deberta::Version::v2;
+};
+
+// Texts of `other_positions`.
+inline constexpr std::string_view kAbsolutePositions =
+    "absolute positions, added to the input or to queries and keys";
+inline constexpr std::string_view kRelativePositions = "relative positions in the scores";
+inline constexpr std::string_view kAlibiPositions = "ALiBi, a bias by distance";
+
+// In the order in which they act; empty: only `other_positions` of the family is known.
+[[nodiscard]] std::vector<PositionFacts> position_facts(std::string_view model_type);
 
 // ---- GGUF: what general.architecture implies and the metadata leave out (llama.cpp's loader) ----
 
