@@ -183,10 +183,24 @@ std::vector<Candidate> axis_mistakes(const Problem& problem) {
   std::string text;
   for (const std::int64_t section : sections) text += message(text.empty() ? "" : ", ", section);
   const bool chunked = std::is_sorted(found.axes.begin(), found.axes.end());
-  add("sections",
-      message("the pairs read other rows of positions: ", text, " pairs per row in the data",
-              chunked ? ", one section after the other" : ""),
-      std::move(found), 20);
+  std::size_t changes = 0;
+  for (std::size_t i = 1; i < found.axes.size(); ++i) {
+    changes += found.axes[i] != found.axes[i - 1] ? 1 : 0;
+  }
+  const bool mixed = 3 * changes > found.axes.size();
+  const bool asked_chunked = std::is_sorted(problem.asked.axes.begin(), problem.asked.axes.end());
+  if (mrope && (asked_chunked ? mixed : chunked)) {
+    add("sections_order",
+        message("M-RoPE sections are ", asked_chunked ? "chunked" : "interleaved",
+                " in the config, ", asked_chunked ? "interleaved" : "chunked",
+                " in the data, with ", text, " pairs"),
+        std::move(found), 20);
+  } else {
+    add("sections",
+        message("the pairs read other rows of positions: ", text, " pairs per row in the data",
+                chunked ? ", one section after the other" : ""),
+        std::move(found), 20);
+  }
   return all;
 }
 

@@ -34,8 +34,8 @@ class Checker {
     check_positions();
     const std::vector<Reading> readings = readings_of(vectors_, input_, options_, axes);
     if (std::find(vectors_.usable.begin(), vectors_.usable.end(), 1) == vectors_.usable.end()) {
-      result_.agrees = true;
-      result_.text = "no vector is finite: nothing to compare";
+      const std::string text = "no vector is finite both before and after";
+      differs(Verdict{0, FoundCause{"not_finite", text, 0.0, {}}});
       return std::move(result_);
     }
     // The config first: every reading, layout and role it allows.
