@@ -155,7 +155,9 @@ class MistakeList {
   void of_scaling(const encodings::Telechat3YarnScaling& s) { yarn(s); }
   void of_scaling(const encodings::LongRopeScaling& s) {
     with(
-        "longrope_list", "the short list was used instead of the long one, or the reverse",
+        "longrope_list",
+        uses_long(s) ? "the short list was used instead of the long one"
+                     : "the long list was used instead of the short one",
         [&](RopeSpec& x) {
           auto& list = std::get<encodings::LongRopeScaling>(x.scaling);
           std::swap(list.short_factor, list.long_factor);

@@ -154,7 +154,11 @@ struct FoundPositions {
   double base = 0.0;
   bool inverse = false;
 };
-[[nodiscard]] std::optional<FoundPositions> find_positions(const Gains& gains, double unit);
+struct PositionSearch {
+  std::optional<FoundPositions> found;
+  bool complete = true;  // false: not every row was searched for
+};
+[[nodiscard]] PositionSearch find_positions(const Gains& gains, double unit);
 // RoFormer (15): base^(-i / pairs).
 [[nodiscard]] std::vector<double> default_law(double base, std::int64_t pairs);
 

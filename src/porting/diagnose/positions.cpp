@@ -81,8 +81,7 @@ struct RowMatch {
 };
 
 RowMatch match_row(const Gains& gains, std::int64_t row, const std::vector<double>& frequencies,
-                   double sign) {
-  constexpr std::int64_t kMostPositions = std::int64_t{1} << 16;
+                   double sign, std::int64_t positions) {
   RotatingPhases left;
   double weight = 0.0;
   for (std::int64_t pair = 0; pair < gains.pairs; ++pair) {
@@ -95,7 +94,7 @@ RowMatch match_row(const Gains& gains, std::int64_t row, const std::vector<doubl
   }
   RowMatch best;
   if (weight <= 0.0) return {0.0, 0.0};
-  for (std::int64_t position = 0; position < kMostPositions; ++position) {
+  for (std::int64_t position = 0; position < positions; ++position) {
     const double miss = 2.0 * (1.0 - left.sum_and_step() / weight);
     if (miss < best.miss) best = {static_cast<double>(position), miss};
   }
@@ -249,13 +248,16 @@ std::optional<LawFit> fit_base_alone(const Gains& gains, double amplitude,
   return best;
 }
 
-std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
+PositionSearch find_positions(const Gains& gains, double unit) {
   // Mean square of the phase errors of one row: 2e-5 for a table in bfloat16.
   const double allowed =
       std::max({5e-5, 4.0 * unit * unit, 20.0 * gains.residual * gains.residual});
-  // A row is searched for when the positions next to the previous row's do not fit.
-  constexpr std::int64_t kMostSearches = 512, kFewestAngles = 16;
-  if (gains.pairs < 4 || gains.rows * gains.pairs < kFewestAngles) return std::nullopt;
+  // A row is searched for when the positions next to the previous row's do not fit: first among as
+  // many positions as there are rows, then among all.
+  constexpr std::int64_t kAllPositions = std::int64_t{1} << 16, kMostSearches = 512,
+                         kFewestAngles = 16;
+  const std::int64_t near = std::min(kAllPositions, 2 * gains.rows);
+  if (gains.pairs < 4 || gains.rows * gains.pairs < kFewestAngles) return {};
   std::int64_t searches = 0;
   const std::int64_t probes = std::min<std::int64_t>(2, gains.rows);
   for (const double base : kLikelyBases) {
@@ -264,8 +266,8 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
       const double sign = inverse ? -1.0 : 1.0;
       bool fits = true;
       for (std::int64_t k = 0; k < probes && fits; ++k) {
-        fits =
-            match_row(gains, (k + 1) * (gains.rows - 1) / probes, frequencies, sign).miss < allowed;
+        const std::int64_t row = (k + 1) * (gains.rows - 1) / probes;
+        fits = match_row(gains, row, frequencies, sign, kAllPositions).miss < allowed;
       }
       if (!fits) continue;
       FoundPositions found{{}, base, inverse};
@@ -277,17 +279,18 @@ std::optional<FoundPositions> find_positions(const Gains& gains, double unit) {
             if (match.miss >= allowed) match = row_at(gains, row, frequencies, sign, guess);
           }
         }
-        if (match.miss >= allowed) {
-          if (++searches > kMostSearches) return std::nullopt;
-          match = match_row(gains, row, frequencies, sign);
+        if (match.miss >= allowed) match = match_row(gains, row, frequencies, sign, near);
+        if (match.miss >= allowed && near < kAllPositions) {
+          if (++searches > kMostSearches) return {std::nullopt, false};
+          match = match_row(gains, row, frequencies, sign, kAllPositions);
         }
         fits = match.miss < allowed;
         found.position.push_back(match.position);
       }
-      if (fits) return found;
+      if (fits) return {std::move(found), true};
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace phasor::porting::diagnosis

@@ -52,7 +52,8 @@ class RotationSolver {
           message("pairs are rotated (", name_of(s_.window.pairing), " layout, rotary_dim ",
                   s_.window.width, "), but the angles are not multiples of ",
                   s_.given.empty() ? "contiguous positions" : "the given positions",
-                  ", nor of any positions from 0 to 65535 with a usual base")));
+                  searched_rows_ ? ", nor of any positions from 0 to 65535 with a usual base"
+                                 : "; not every token was searched for its position")));
       return false;
     }
     if (s_.positions_known) return true;
@@ -143,8 +144,9 @@ class RotationSolver {
   }
 
   bool recover_positions() {
-    const std::optional<FoundPositions> recovered =
-        find_positions(s_.gains, unit_of(s_.vectors.precision));
+    const PositionSearch search = find_positions(s_.gains, unit_of(s_.vectors.precision));
+    searched_rows_ = search.complete;
+    const std::optional<FoundPositions>& recovered = search.found;
     if (!recovered) return false;
     s_.gains.position = recovered->position;
     if (recovered->inverse) {
@@ -366,6 +368,7 @@ class RotationSolver {
   }
 
   Investigation& s_;
+  bool searched_rows_ = true;
 };
 
 }  // namespace

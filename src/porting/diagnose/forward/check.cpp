@@ -101,7 +101,8 @@ class Checker {
                           : role == core::Role::key && !spec_.xpos.has_value()) {
           continue;
         }
-        Problem problem{spec_, input_, options_, reading.data, layout, context, role, given, {}};
+        Problem problem{spec_,   input_, options_, reading.data,   layout,
+                        context, role,   given,    reading.certain};
         problem.asked = model_of(spec_, layout, context, positions, role);
         problem.few = sample_of(problem.data, 12, 3);
         problem.some = sample_of(problem.data, 64, 4);

@@ -319,9 +319,10 @@ class FormList {
     }
   }
 
-  // Positions that follow another axis than the tokens.
+  // Positions that follow another axis than the tokens: weak if that axis may hold the tokens.
   void places() {
     const Data& d = p_.data;
+    const int doubt = p_.axes_known ? 0 : kWeakRank;
     const auto by = [&](const char* id, const char* text, int rank, auto position) {
       auto table = std::make_shared<PositionTable>();
       table->batch = d.batch;
@@ -345,21 +346,22 @@ class FormList {
       const char* const alike =
           "the angle follows the head, not the token: heads and tokens are mixed up, and every "
           "token is rotated alike";
-      by("angle_by_head", alike, 7, [](Index, Index, Index h) { return h; });
+      by("angle_by_head", alike, 7 + doubt, [](Index, Index, Index h) { return h; });
       if (start != 0) {
-        by("angle_by_head", alike, 7, [=](Index, Index, Index h) { return start + h; });
+        by("angle_by_head", alike, 7 + doubt, [=](Index, Index, Index h) { return start + h; });
       }
       const char* const mixed =
           "heads and tokens are mixed up: positions were counted over a tensor of another shape";
-      by("axes_mixed", mixed, 15,
+      by("axes_mixed", mixed, 15 + doubt,
          [&](Index, Index t, Index h) { return (t * d.heads + h) % d.tokens; });
-      by("axes_mixed", mixed, 15,
+      by("axes_mixed", mixed, 15 + doubt,
          [&](Index, Index t, Index h) { return (t * d.heads + h) / d.tokens; });
-      by("axes_mixed", mixed, 15, [&](Index, Index t, Index h) { return t * d.heads + h; });
-      by("axes_mixed", mixed, 15, [&](Index, Index t, Index h) { return h * d.tokens + t; });
-      by("axes_mixed", mixed, 15,
+      by("axes_mixed", mixed, 15 + doubt, [&](Index, Index t, Index h) { return t * d.heads + h; });
+      by("axes_mixed", mixed, 15 + doubt,
+         [&](Index, Index t, Index h) { return h * d.tokens + t; });
+      by("axes_mixed", mixed, 15 + doubt,
          [&](Index, Index t, Index h) { return (h * d.tokens + t) / d.heads; });
-      by("axes_mixed", mixed, 15,
+      by("axes_mixed", mixed, 15 + doubt,
          [&](Index, Index t, Index h) { return (h * d.tokens + t) % d.heads; });
       by("axes_mixed", "each head starts at another position", 16,
          [](Index, Index t, Index h) { return t + h; });
@@ -373,8 +375,8 @@ class FormList {
       });
     }
     if (d.batch > 1) {
-      by("angle_by_batch", "the angle follows the batch row, not the token: axes are mixed up", 8,
-         [](Index b, Index, Index) { return b; });
+      by("angle_by_batch", "the angle follows the batch row, not the token: axes are mixed up",
+         8 + doubt, [](Index b, Index, Index) { return b; });
     }
   }
 

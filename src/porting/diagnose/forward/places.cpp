@@ -321,8 +321,6 @@ class PlaceFinder {
     for (const double guess : guesses) {
       if (fits_at(b, t, guess)) return guess;
     }
-    constexpr int kMostSearches = 400;
-    if (++searches_ > kMostSearches) return std::nullopt;
     Model model = p_.asked;
     auto zero = std::make_shared<PositionTable>();
     zero->values = {0.0};
@@ -331,6 +329,11 @@ class PlaceFinder {
     const Sample::Row row{b, t, row_heads()};
     const MeasuredRow measured = measured_row(d_, model, row);
     const auto near = static_cast<std::int64_t>(asked);
+    for (const double shift : likely_shifts(model, measured, row, {0, 2 * d_.tokens}, 4)) {
+      if (fits_at(b, t, shift)) return shift;
+    }
+    constexpr int kMostSearches = 400;
+    if (++searches_ > kMostSearches) return std::nullopt;
     for (const ShiftBounds bounds :
          {ShiftBounds{-2048, 1 << 16}, ShiftBounds{near - 4096, near + (1 << 16)}}) {
       for (const double shift : likely_shifts(model, measured, row, bounds, 4)) {

@@ -21,6 +21,7 @@ struct Reading {
   Data data;
   bool usual = true;          // [batch, tokens, heads, dim]
   bool contradicted = false;  // by the head counts of the config
+  bool certain = false;       // no other naming is possible
 };
 // Every naming that the axes' names, the positions and the head counts allow; the most likely first.
 //
@@ -87,7 +88,8 @@ struct Problem {
   core::PairLayout layout = core::PairLayout::half;
   std::optional<std::int64_t> context;
   core::Role role = core::Role::query;
-  bool given = false;  // positions
+  bool given = false;       // positions
+  bool axes_known = false;  // which axis holds the tokens
   Model asked = {};
   Sample few = {}, some = {}, all = {};
 };

@@ -93,6 +93,9 @@ std::vector<Reading> readings_of(const diagnosis::Vectors& vectors, const Diagno
     const bool few = reading.usual && options.heads && reading.data.heads < *options.heads;
     reading.contradicted = known && !has_known_heads(reading.data, options) && !few;
   }
+  const auto open = std::count_if(readings.begin(), readings.end(),
+                                  [](const Reading& reading) { return !reading.contradicted; });
+  for (Reading& reading : readings) reading.certain = !reading.contradicted && open == 1;
   std::stable_sort(readings.begin(), readings.end(), [](const Reading& a, const Reading& b) {
     return !a.contradicted && b.contradicted;
   });
