@@ -80,7 +80,7 @@ TEST_F(RealRun, Refusals) {
   expect_refusal(run({"run", model_, "--prompt", "a b c d e", "--context", "4"}), "run",
                  {"5", "4"});
   expect_refusal(run({"run", model_, "--chat", "--prompt", "a", "--chat-format", "x"}), "run",
-                 "'x'");
+                 "got x");
   std::ifstream whole(model_, std::ios::binary);
   std::string start(5'000'000, '\0');
   whole.read(start.data(), static_cast<std::streamsize>(start.size()));

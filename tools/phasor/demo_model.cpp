@@ -1,5 +1,7 @@
 #include "demo_model.hpp"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "phasor/core/error.hpp"
@@ -41,9 +42,15 @@ class Folder {
              message("cannot create the folder ", pattern, ": ", std::strerror(errno)));
     path_ = pattern;
   }
+  // Not by std::filesystem::remove_all(), which ends the program if memory runs out.
   ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    if (DIR* const folder = ::opendir(path_.c_str())) {
+      while (const dirent* const entry = ::readdir(folder)) {
+        ::unlinkat(::dirfd(folder), static_cast<const char*>(entry->d_name), 0);
+      }
+      ::closedir(folder);
+    }
+    ::rmdir(path_.c_str());
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;

@@ -199,7 +199,8 @@ def test_every_config_of_the_golden_cases_survives_the_plain_form(golden):
         try:
             spec = RopeSpec.from_hf(path)
         except phasor.Error as refusal:
-            assert "layer" in str(refusal), path  # layers that differ: one must be named
+            # Layers that differ: one must be named. BLOOM and GPT-2 do not rotate.
+            assert "layer" in str(refusal) or path.parts[-3].startswith(("bloom", "gpt2")), path
             continue
         seen += 1
         again = RopeSpec(**spec.to_dict())

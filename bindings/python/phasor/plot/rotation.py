@@ -120,7 +120,7 @@ def decay(specs: Specs, *, distance: int = 256, context: int | None = None, titl
     return figure
 
 
-METHODS = ("none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope")
+METHODS = ("none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "present")
 METHOD_NAMES = {
     "none": "none (plain RoPE)",
     "linear": "linear",
@@ -129,6 +129,7 @@ METHOD_NAMES = {
     "yarn": "YaRN",
     "llama3": "llama3",
     "longrope": "LongRoPE",
+    "present": "present",
 }
 
 
@@ -161,8 +162,8 @@ def wavelengths(config: Config, *, to: int, methods: Sequence[str] | None = None
     config is what phasor.plan takes: a dictionary, or a config.json, folder or GGUF file. Left: wavelengths in
     positions, with the trained length and `to` as lines: a pair whose wavelength is above the trained length
     never completed a rotation in training. Right: how far each scaling stretches a pair. methods is a choice of none,
-    linear, ntk, dynamic, yarn, llama3 and longrope; by default the first five, and the last two if the config
-    has them.
+    linear, ntk, dynamic, yarn, llama3, longrope and present; by default the first five, and llama3 and longrope if
+    the config has them. A config that is extended already has present in place of none.
     """
     plan = _core.plan(config, to=to)
     planned = {str(method["method"]): method for method in plan["methods"] if method["applies"]}
@@ -170,7 +171,9 @@ def wavelengths(config: Config, *, to: int, methods: Sequence[str] | None = None
     trained = float(plan["trained"])
     figure = new_figure(10.5, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1), sharex=True)
-    plain = _wavelengths_of(planned["none"]["pairs"])
+    # A config that is extended already starts from its present frequencies.
+    start = "present" if "present" in planned else "none"
+    plain = _wavelengths_of(planned[start]["pairs"])
     pairs = np.arange(len(plain))
     for name in chosen:
         waves = _wavelengths_of(planned[name]["pairs"])
@@ -187,7 +190,7 @@ def wavelengths(config: Config, *, to: int, methods: Sequence[str] | None = None
     low, high = right.get_ylim()
     ends = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     ticks_at(right.yaxis, [2.0**power for power in ends if low <= 2.0**power <= high])
-    right.set_ylabel("wavelength / unscaled wavelength")
+    right.set_ylabel(f"wavelength / {'unscaled' if start == 'none' else 'present'} wavelength")
     right.set_title(f"stretch of each pair (the context grows × {to / trained:g})")
     for axes in (left, right):
         axes.set_xlabel("pair, fastest first")
