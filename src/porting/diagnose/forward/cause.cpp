@@ -137,7 +137,7 @@ class CauseFinder {
     if (s.fits() || s.relative() < kNear || is_scaled(s)) {
       s = score(p_.data, candidate.model, p_.few);
       if (s.fits() && keep(candidate)) return;
-      if (s.relative() < nearest_.residual) {
+      if (candidate.rank < kWeakRank && s.relative() < nearest_.residual) {
         nearest_ = {candidate.id, candidate.text, s.relative(), candidate.fields};
       }
       if (is_scaled(s)) {

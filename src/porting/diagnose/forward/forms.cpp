@@ -363,7 +363,7 @@ class FormList {
          [&](Index, Index t, Index h) { return (h * d.tokens + t) / d.heads; });
       by("axes_mixed", mixed, 15 + doubt,
          [&](Index, Index t, Index h) { return (h * d.tokens + t) % d.heads; });
-      by("axes_mixed", "each head starts at another position", 16,
+      by("axes_mixed", "each head starts at another position", 16 + doubt,
          [](Index, Index t, Index h) { return t + h; });
     }
     // The same numbers as two rotations if the positions start at 0.
