@@ -22,7 +22,7 @@ constexpr char kEscape = '\x1b', kDelete = '\x7f';
 
 bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
 
-// The code point of the character that begins at `at`; `at` moves behind it.
+// The code point of the character that begins at `at`; `at` moves past it.
 std::uint32_t next_code(std::string_view text, std::size_t& at) {
   const auto first = static_cast<unsigned char>(text[at++]);
   std::uint32_t code = first < 0x80U   ? first

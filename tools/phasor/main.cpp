@@ -24,7 +24,7 @@ int main(int argc, char** argv) try {
          "Whole numbers may end in k (2^10), M (2^20) or G (2^30), also in lists (4k,8k) and "
          "ranges "
          "(0:128k)."},
-        {"-", "Stands for stdin or stdout where a file is read or written."},
+        {"-", "Means stdin or stdout where a file is read or written."},
         {"CONFIG",
          "A config.json, a folder with one, a plain spec, a GGUF file, org/name, JSON itself, or - "
          "for JSON from stdin. --head-dim, --base, --rotary-dim, --layout and --scaling describe a "

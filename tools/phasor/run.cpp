@@ -134,22 +134,22 @@ void print_json(const RunFlags& flags, const LoadedModel& model, io::Json answer
 }
 
 // Prompt and answer must fit the context, unless it may shift: a longer answer is cut.
-void fit_context(const RunFlags& flags, std::int64_t prompt_tokens,
+void fit_context(const RunFlags& flags, const models::Decoder& decoder, std::int64_t prompt_tokens,
                  models::GenerateOptions& options) {
   if (options.context <= 0 || prompt_tokens > options.context) return;  // generate() checks these
   if (options.when_full == models::WindowFull::shift) return;
   const std::int64_t room = options.context - prompt_tokens;
   if (options.tokens <= room) return;
+  // A learned table of positions ends, and the cache cannot shift along it.
+  const bool ends = decoder.facts().position_limit > 0;
   if (room == 0) {
     refuse(ErrorCode::out_of_range,
            message("the prompt has ", prompt_tokens, " tokens and fills the context of ",
-                   options.context, "; raise --context or use --shift"));
+                   options.context, ends ? "" : "; raise --context or use --shift"));
   }
   if (flags.tokens) {
-    print_err(
-        "phasor run: note: the context of {} has room for {} of the {} tokens; --shift "
-        "continues beyond it\n",
-        options.context, room, options.tokens);
+    print_err("phasor run: note: the context of {} has room for {} of the {} tokens{}\n",
+              options.context, room, options.tokens, ends ? "" : "; --shift continues beyond it");
   }
   options.tokens = room;
 }
@@ -162,7 +162,7 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
   std::int64_t longest = 0;
   for (const std::vector<std::int64_t>& row : batch.rows)
     longest = std::max(longest, static_cast<std::int64_t>(row.size()));
-  fit_context(flags, longest, options);
+  fit_context(flags, model.decoder, longest, options);
   const std::vector<models::GenerateResult> results =
       models::generate_batch(model.decoder, batch.rows, options);
   io::Json answer;
@@ -180,7 +180,7 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
 int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::int64_t>& prompt,
             const std::string& shown) {
   models::GenerateOptions options = generate_options(flags, model);
-  fit_context(flags, static_cast<std::int64_t>(prompt.size()), options);
+  fit_context(flags, model.decoder, static_cast<std::int64_t>(prompt.size()), options);
   models::Generator generator(model.decoder, cache_options(flags));
   const Interrupt interrupt;
   const Written written = write_answer(model, generator, prompt, flags, options, shown);

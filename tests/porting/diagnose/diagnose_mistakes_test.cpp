@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <numbers>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -167,6 +168,51 @@ TEST(DiagnoseMistakes, CorrectRotationsPass) {
   EXPECT_EQ(alarms, 0);
 }
 
+// [batch, heads, tokens, dim] with fewer heads than the config has: the axis along which the angles
+// change holds the tokens, whatever else is wrong.
+TEST(DiagnoseMistakes, TokensAreTheAxisAlongWhichAnglesChange) {
+  const SpecAt at = spec_named("llama3");
+  for (const std::int64_t heads : {1, 2, 4}) {
+    Port port(at.spec, at.context);
+    port.heads = heads;
+    port.tokens = 40;
+    port.heads_first = true;
+    port.told_heads = 32;
+    port.dtype = NpyType::bf16;
+    RopeSpec other = at.spec;
+    other.scaling = encodings::YarnScaling{8.0, 8192};
+    port.set_spec(other);
+    const ConfigCheck check = port.check();
+    EXPECT_FALSE(check.agrees);
+    if (check.cause) {
+      EXPECT_NE(check.cause->id, "angle_by_head") << heads;
+      EXPECT_NE(check.cause->id, "axes_mixed") << heads;
+    }
+    EXPECT_EQ(check.axes, (std::vector<std::string>{"batch", "heads", "tokens", "dim"})) << heads;
+  }
+}
+
+// More tokens than are searched far away, in any order.
+TEST(DiagnoseMistakes, PositionsOfManyTokensAreFound) {
+  Port port(plain_spec(64, 1e4, PairLayout::half));
+  port.tokens = 1200;
+  port.heads = 2;
+  std::vector<double> order(1200);
+  std::iota(order.begin(), order.end(), 0.0);
+  std::mt19937 random(5);
+  std::shuffle(order.begin(), order.end(), random);
+  port.position = [&](std::int64_t, std::int64_t t, std::int64_t, int) {
+    return order[static_cast<std::size_t>(t)];
+  };
+  const ConfigCheck check = port.check();
+  ASSERT_TRUE(check.cause);
+  EXPECT_EQ(check.cause->id, "positions");
+  const Port::Tensors tensors = port.run();
+  const Diagnosis blind = diagnose({&tensors.before, &tensors.after, nullptr, {}});
+  EXPECT_EQ(blind.positions, "found");
+  EXPECT_EQ(blind.found_positions, order);
+}
+
 // The bound of the header: a feature may be off by it, and no more.
 TEST(DiagnoseMistakes, TheBoundIsTheStatedOne) {
   for (const NpyType type : {NpyType::f32, NpyType::f16, NpyType::bf16}) {
@@ -191,10 +237,10 @@ TEST(DiagnoseMistakes, TheBoundIsTheStatedOne) {
       std::vector<double> y = x;
       for (std::size_t t = 0; t < 3; ++t) {
         for (std::size_t i = 0; i < 4; ++i) {
-          const double turned = static_cast<double>(t) * port.frequencies[i];
+          const double angle_of_pair = static_cast<double>(t) * port.frequencies[i];
           const std::size_t near = 8 * t + i, far = near + 4;
-          y[near] = x[near] * std::cos(turned) - x[far] * std::sin(turned);
-          y[far] = x[far] * std::cos(turned) + x[near] * std::sin(turned);
+          y[near] = x[near] * std::cos(angle_of_pair) - x[far] * std::sin(angle_of_pair);
+          y[far] = x[far] * std::cos(angle_of_pair) + x[near] * std::sin(angle_of_pair);
         }
       }
       y[at] = right + part * bound;

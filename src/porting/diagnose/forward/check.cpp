@@ -315,7 +315,19 @@ class Checker {
   }
 
   void unexplained(const std::vector<Reading>& readings) {
-    Problem problem = problems_of(readings.front()).front();
+    // The reading of the axes that comes nearest.
+    std::optional<Problem> nearest;
+    double least = HUGE_VAL;
+    for (const Reading& reading : readings) {
+      if (reading.contradicted && !readings.front().contradicted) continue;
+      for (Problem& problem : problems_of(reading)) {
+        const double left = score(problem.data, problem.asked, problem.some).relative();
+        if (nearest && !(left < least)) continue;
+        nearest.emplace(problem);
+        least = left;
+      }
+    }
+    const Problem& problem = *nearest;
     describe(problem);
     const Score whole = score(problem.data, problem.asked, problem.all);
     result_.residual = whole.relative();

@@ -8,7 +8,7 @@
 namespace phasor::porting::forward {
 namespace {
 
-// The row of the sample with the most heads, and the rows of all measured phases turned to it.
+// The row of the sample with the most heads, and the rows of all measured phases rotated to it.
 struct Reference {
   Sample::Row row;
   MeasuredRow measured;
