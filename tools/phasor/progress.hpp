@@ -17,7 +17,7 @@ class Progress {
 
   // Starts the clock of the next piece of work.
   //
-  // label        stands before the share; may be empty
+  // label        precedes the share; may be empty
   // done_before  the part that an earlier run did: it took no time in this one
   void begin(std::string_view label = "", double done_before = 0.0);
   // `done` of `all`, in any unit; `detail` follows the time left.
