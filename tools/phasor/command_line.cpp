@@ -14,6 +14,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "output.hpp"
@@ -175,6 +176,12 @@ int run_action(const CommandLine& line, const Verb& of) {
     code = of.action();
   } catch (const std::bad_alloc&) {
     return out_of_memory(line.name.c_str(), verb.c_str());
+  } catch (const std::system_error& error) {
+    // std::filesystem::canonical() reports a lack of memory as an error of the path.
+    if (error.code() == std::errc::not_enough_memory) {
+      return out_of_memory(line.name.c_str(), verb.c_str());
+    }
+    return fail(line, verb, error.what());
   } catch (const std::exception& error) {
     return fail(line, verb, error.what());
   }
