@@ -245,12 +245,8 @@ class Checker {
     return true;
   }
   void notes_of_rounding(const Problem& problem) {
-    // The bound without float32 angles.
-    Model exact = problem.asked;
-    Model float32 = problem.asked;
-    float32.types.frequency = float32.types.angle = core::DType::f32;
     if (problem.some.rows.empty()) return;
-    const double precise = score(problem.data, exact, problem.some).relative();
+    const double precise = score(problem.data, problem.asked, problem.some).relative();
     const double rough = 4.0 * vectors_.unit;
     result_.angles = "exact";
     if (precise > rough) {

@@ -58,17 +58,6 @@ ConfigDifference difference(std::string field, std::string asked, std::string fo
   return {std::move(field), std::move(asked), std::move(found), std::move(text)};
 }
 
-bool same_places(const std::vector<PairPlace>& a, const std::vector<PairPlace>& b) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].read_a != b[i].read_a || a[i].read_b != b[i].read_b || a[i].write_a != b[i].write_a ||
-        a[i].write_b != b[i].write_b) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // to_half: new[i] = x[2i], new[i + n] = x[2i + 1]; to_interleaved is its inverse.
 enum class Order : std::uint8_t { kept, to_half, to_interleaved };
 std::int64_t source_of(Order order, std::int64_t j, std::int64_t width) {
@@ -146,9 +135,9 @@ class FormList {
             at.write_b = first + target_of(after, at.write_b - first, width());
           }
           const bool known = std::any_of(all_.begin(), all_.end(), [&](const Candidate& c) {
-            return same_places(c.model.pairs, model.pairs);
+            return c.model.pairs == model.pairs;
           });
-          if (known || same_places(model.pairs, p_.asked.pairs)) continue;
+          if (known || model.pairs == p_.asked.pairs) continue;
           std::string text = "the features were permuted ";
           if (before != Order::kept) text += message(order_text(before), " before the rotation");
           if (after != Order::kept) {

@@ -80,6 +80,7 @@ struct Types {
 
 struct PairPlace {
   std::int64_t read_a, read_b, write_a, write_b;
+  bool operator==(const PairPlace&) const = default;
 };
 
 struct Model {
