@@ -7,6 +7,7 @@
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/generate.hpp"
 #include "phasor/models/roformer.hpp"
+#include "phasor/models/t5.hpp"
 #include "phasor/text/tokenizer.hpp"
 
 namespace phasor {
@@ -33,6 +34,7 @@ using models::Generation;
 using models::Generator;
 using models::RoFormer;
 using models::SamplerOptions;
+using models::T5Model;
 using text::read_tokenizer;
 using text::Tokenizer;
 

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "models/decoder/settings.hpp"
+#include "models/t5/parts.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/tensors.hpp"
 #include "phasor/models/checkpoint.hpp"
@@ -38,6 +39,14 @@ void find_runner(const Checkpoint& checkpoint, ModelDescription& out) {
     return;
   }
   try {
+    if (is_t5(checkpoint.config().model_type)) {
+      const T5Facts facts = t5_settings(checkpoint).facts;
+      out.runs_as = "encoder-decoder";
+      out.cache_bytes_per_token =
+          static_cast<std::size_t>(2 * facts.decoder_layers * facts.heads * facts.head_dim) *
+          sizeof(float);
+      return;
+    }
     const DecoderFacts facts = read_settings(checkpoint).facts;
     out.runs_as = "decoder";
     out.cache_bytes_per_token =

@@ -300,9 +300,10 @@ void print_weights(const models::ModelDescription& weights) {
   }
   print_out("{}", in_lines(fmt::format("  {:<15}", "tokenizer"), weights.tokenizer));
   print_out("{}", in_lines(fmt::format("  {:<15}", "runs"),
-                           weights.runs_as == "decoder"   ? "phasor run, logits, eval"
-                           : weights.runs_as == "encoder" ? "phasor fill, logits"
-                                                          : "no: " + weights.refusal));
+                           weights.runs_as == "decoder"           ? "phasor run, logits, eval"
+                           : weights.runs_as == "encoder"         ? "phasor fill, logits"
+                           : weights.runs_as == "encoder-decoder" ? "phasor run, logits"
+                                                                  : "no: " + weights.refusal));
 }
 
 int run_explain(const ExplainFlags& flags) {

@@ -1,6 +1,7 @@
 // phasor logits: runs a model on token ids and writes the logits.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "phasor/io/npy.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/roformer.hpp"
+#include "phasor/models/t5.hpp"
 #include "spec.hpp"
 #include "streams.hpp"
 
@@ -27,7 +29,7 @@ namespace {
 struct LogitsFlags {
   ModelOptions model;
   RopeOverride rope;
-  std::string ids, mask, token_types, output, hidden;
+  std::string ids, mask, token_types, decoder_ids, output, hidden;
   bool last = false, json = false;
 };
 
@@ -118,6 +120,62 @@ Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
   return answer;
 }
 
+// The decoder's ids, a row for each row of the input; without --decoder-ids, the start token.
+IdArray decoder_ids(const LogitsFlags& flags, const IdArray& ids, std::int64_t start_token) {
+  if (flags.decoder_ids.empty()) {
+    IdArray starts = ids;
+    starts.tokens = 1;
+    starts.values.assign(static_cast<std::size_t>(ids.batch), start_token);
+    return starts;
+  }
+  IdArray steps = read_ids(flags.decoder_ids);
+  if (steps.batch != ids.batch)
+    refuse(ErrorCode::shape_mismatch,
+           message(flags.decoder_ids, ": the decoder needs a row of ids for each of the ",
+                   ids.batch, " rows of --ids, got ", steps.batch));
+  steps.has_batch = ids.has_batch;
+  return steps;
+}
+
+Answer answer_of_t5(models::T5Model& model, const LogitsFlags& flags, const IdArray& ids) {
+  const models::T5Facts& facts = model.facts();
+  const IdArray steps = decoder_ids(flags, ids, facts.start_token);
+  const models::MaskedBatch rows = models::unpad(ids.values, read_mask(flags.mask, ids), ids.batch);
+  models::ForwardOptions options;
+  options.logits = flags.output.empty() ? models::LogitsOf::none
+                   : flags.last         ? models::LogitsOf::last_token
+                                        : models::LogitsOf::every_token;
+  if (!flags.hidden.empty()) options.hidden = models::HiddenStates::collect;
+  std::vector<float> logits, hidden;
+  const auto layer_size = static_cast<std::size_t>(steps.tokens * facts.hidden);
+  hidden.resize(flags.hidden.empty() ? 0
+                                     : static_cast<std::size_t>(facts.decoder_layers + 1) *
+                                           rows.rows.size() * layer_size);
+  for (std::size_t row = 0; row < rows.rows.size(); ++row) {
+    models::T5Sequence sequence = model.sequence(rows.rows[row], {.capacity = steps.tokens});
+    const models::ForwardResult result =
+        model.forward(sequence, steps.row(static_cast<std::int64_t>(row)), options);
+    logits.insert(logits.end(), result.logits.begin(), result.logits.end());
+    for (std::size_t layer = 0; layer * layer_size < result.hidden_states.size(); ++layer) {
+      std::copy_n(result.hidden_states.begin() + static_cast<std::ptrdiff_t>(layer * layer_size),
+                  layer_size,
+                  hidden.begin() +
+                      static_cast<std::ptrdiff_t>((layer * rows.rows.size() + row) * layer_size));
+    }
+  }
+  Answer answer{facts.model_type, std::nullopt, std::nullopt};
+  if (!flags.output.empty()) {
+    answer.logits = filled(flags.last ? zeros({}, ids, {facts.vocabulary})
+                                      : zeros({}, ids, {steps.tokens, facts.vocabulary}),
+                           logits);
+  }
+  if (!flags.hidden.empty()) {
+    answer.hidden =
+        filled(zeros({facts.decoder_layers + 1}, ids, {steps.tokens, facts.hidden}), hidden);
+  }
+  return answer;
+}
+
 int run_logits(const LogitsFlags& flags) {
   if (flags.output.empty() && flags.hidden.empty()) refuse("-o or --hidden is required");
   require_one_stdout({flags.output, flags.hidden});
@@ -125,11 +183,18 @@ int run_logits(const LogitsFlags& flags) {
   models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
   const auto start = std::chrono::steady_clock::now();
   Answer answer;
-  if (checkpoint.config().model_type == "roformer") {
+  const std::string model_type = checkpoint.config().model_type;
+  if (!flags.decoder_ids.empty() && !models::is_t5(model_type))
+    refuse(message("--decoder-ids requires an encoder-decoder, got ", model_type));
+  if (!flags.token_types.empty() && model_type != "roformer")
+    refuse(message("--token-types requires roformer, got ", model_type));
+  if (model_type == "roformer") {
     answer = answer_of_roformer(flags, ids);
+  } else if (models::is_t5(model_type)) {
+    models::T5Model model =
+        models::T5Model::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
+    answer = answer_of_t5(model, flags, ids);
   } else {
-    if (!flags.token_types.empty())
-      refuse(message("--token-types requires roformer, got ", checkpoint.config().model_type));
     models::Decoder decoder =
         models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
     answer = answer_of_decoder(decoder, flags, ids);
@@ -167,6 +232,8 @@ void add_logits(CommandLine& line) {
             "padding mask, in the shape of the ids: 0 = padding, on either side");
   verb.flag("--token-types", &flags->token_types,
             "sentence of each token, in the shape of the ids (roformer)");
+  verb.flag("--decoder-ids", &flags->decoder_ids,
+            "ids of the decoder, as --ids, start token included (t5; default: the start token)");
   add_rope_override(verb, flags->rope);
   verb.flag("--last", &flags->last, "only the last token of each row that is not padding");
   verb.flag("--hidden", &flags->hidden,
@@ -177,7 +244,8 @@ void add_logits(CommandLine& line) {
       R"(Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a batch;
          --last: [vocabulary]. A roformer that classifies rows: [labels], tokens: [tokens, labels],
          one that answers questions: [tokens, 2], start and end.
-         Padding tokens hold zeros.
+         Padding tokens hold zeros. An encoder-decoder (t5, mt5, umt5) reads --ids; logits and hidden
+         states are those of --decoder-ids.
 Hidden   first the embedding, then the output of each layer, the last one after the final norm
 
 Decoders count positions without padding; RoFormer counts padding too.

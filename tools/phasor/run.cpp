@@ -1,6 +1,5 @@
 // phasor run: generates text from a prompt.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +11,7 @@
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/core/internal/enum_names.hpp"
-#include "phasor/io/internal/json.hpp"
+#include "phasor/models/t5.hpp"
 #include "run_parts.hpp"
 #include "text_files.hpp"
 
@@ -57,6 +55,10 @@ text::ChatStyle chat_style(const RunFlags& flags, const text::Tokenizer& tokeniz
   return style;
 }
 
+std::string prompt_text(const RunFlags& flags) {
+  return flags.prompt ? *flags.prompt : read_text_or_stdin(flags.prompt_file);
+}
+
 namespace {
 
 // Everything that can be checked without reading a file.
@@ -89,18 +91,13 @@ void choose_seed(RunFlags& flags) {
   print_err("phasor run: --seed {} repeats this answer\n", *flags.seed);
 }
 
-std::string prompt_text(const RunFlags& flags) {
-  return flags.prompt ? *flags.prompt : read_text_or_stdin(flags.prompt_file);
-}
-
-LoadedModel load(const RunFlags& flags) {
+LoadedModel load(const RunFlags& flags, models::Checkpoint checkpoint) {
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (flags.ids.empty()) tokenizer = text::read_tokenizer(flags.model.model).value_or_throw();
-  LoadedModel model{models::Decoder::load(open_checkpoint(flags.model.model, flags.rope),
-                                          compute_options(flags.model))
-                        .value_or_throw(),
-                    std::move(tokenizer)};
+  LoadedModel model{
+      models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw(),
+      std::move(tokenizer)};
   model.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::int64_t trained = model.decoder.facts().trained_length;
@@ -108,29 +105,6 @@ LoadedModel load(const RunFlags& flags) {
     print_err("phasor run: note: the model was trained to {} positions, not {}\n", trained,
               *flags.context);
   return model;
-}
-
-constexpr core::EnumNames<models::StopReason::cancelled> kStopReasons("tokens", "stop_token",
-                                                                      "cancelled");
-
-io::Json json_of(const models::GenerateResult& result) {
-  io::Json row;
-  row["ids"] = result.ids;
-  row["stop"] = kStopReasons[result.reason];
-  row["prompt_tokens"] = result.prompt_tokens;
-  row["cached_tokens"] = result.cached_tokens;
-  row["shifts"] = result.shifts;
-  row["prompt_seconds"] = result.prompt_seconds;
-  row["decode_seconds"] = result.decode_seconds;
-  return row;
-}
-
-void print_json(const RunFlags& flags, const LoadedModel& model, io::Json answer) {
-  if (flags.temperature.value_or(0.0) > 0.0) answer["seed"] = flags.seed.value_or(0);
-  answer["load_seconds"] = model.load_seconds;
-  answer["weight_bytes"] = model.decoder.facts().weight_bytes;
-  answer["peak_memory_bytes"] = peak_memory();
-  print_out("{}\n", answer.dump());
 }
 
 // Prompt and answer must fit the context, unless it may shift: a longer answer is cut.
@@ -163,18 +137,8 @@ int run_batch(const RunFlags& flags, LoadedModel& model, const IdArray& ids) {
   for (const std::vector<std::int64_t>& row : batch.rows)
     longest = std::max(longest, static_cast<std::int64_t>(row.size()));
   fit_context(flags, model.decoder, longest, options);
-  const std::vector<models::GenerateResult> results =
-      models::generate_batch(model.decoder, batch.rows, options);
-  io::Json answer;
-  for (const models::GenerateResult& result : results) {
-    if (flags.json) {
-      answer["rows"].push_back(json_of(result));
-    } else {
-      print_out("{}\n", fmt::join(result.ids, " "));
-    }
-  }
-  if (flags.json) print_json(flags, model, std::move(answer));
-  return exit_code::done;
+  return print_rows(flags, cost_of(model),
+                    models::generate_batch(model.decoder, batch.rows, options));
 }
 
 int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::int64_t>& prompt,
@@ -183,39 +147,31 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
   fit_context(flags, model.decoder, static_cast<std::int64_t>(prompt.size()), options);
   models::Generator generator(model.decoder, cache_options(flags));
   const Interrupt interrupt;
-  const Written written = write_answer(model, generator, prompt, flags, options, shown);
-  const bool stopped = Interrupt::asked();
-  if (flags.json) {
-    io::Json answer = json_of(written.result);
-    if (model.tokenizer) answer["text"] = written.text;
-    print_json(flags, model, std::move(answer));
-  } else {
-    const std::string& last = written.text.empty() ? shown : written.text;
-    if (last.empty() || last.back() != '\n') write_now("\n");
-  }
-  if (flags.stats) {
-    print_load_stats(model);
-    print_stats(written.result);
-  }
-  return stopped ? Interrupt::kExitCode : exit_code::done;
+  const Written written = write_answer(
+      flags, model.tokenizer.get(),
+      [&](const auto& on_token) { return generator.generate(prompt, options, on_token); },
+      {.before = shown});
+  return finish_answer(flags, model.tokenizer.get(), cost_of(model), written, shown);
 }
 
 int run_run(RunFlags flags) {
   check_flags(flags);
   choose_seed(flags);
+  models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
+  if (models::is_t5(checkpoint.config().model_type)) return run_t5(flags, std::move(checkpoint));
   if (!flags.ids.empty()) {
     const IdArray ids = read_ids(flags.ids);
-    LoadedModel model = load(flags);
+    LoadedModel model = load(flags, std::move(checkpoint));
     if (ids.batch > 1 || !flags.mask.empty()) return run_batch(flags, model, ids);
     return run_one(flags, model, ids.values, "");
   }
   if (flags.interactive) {
-    LoadedModel model = load(flags);
+    LoadedModel model = load(flags, std::move(checkpoint));
     return run_interactive(flags, model);
   }
   const std::string text = prompt_text(flags);
   if (text.empty() && flags.chat) refuse("--prompt is empty: a chat needs a message");
-  LoadedModel model = load(flags);
+  LoadedModel model = load(flags, std::move(checkpoint));
   if (!flags.chat) return run_one(flags, model, prompt_ids(flags, *model.tokenizer, text), text);
   const text::ChatStyle style = chat_style(flags, *model.tokenizer);
   std::vector<text::ChatMessage> messages;
@@ -276,6 +232,7 @@ void add_run(CommandLine& line) {
   verb.footer =
       R"(Prints the prompt and its continuation as it is generated; a chat prints only the answer.
 Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.
+An encoder-decoder (t5, mt5, umt5) reads the prompt as its input and prints only the answer.
 
 Example  phasor run model.gguf -p "The quick brown fox" -n 32
          phasor run model.gguf --chat -p "Why is the sky blue?" --temperature 0.7

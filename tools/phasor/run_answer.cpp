@@ -1,13 +1,16 @@
 // Streaming an answer to stdout, Ctrl-C, and the statistics.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "output.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "run_parts.hpp"
 
 namespace phasor::tools {
@@ -44,29 +47,95 @@ bool Interrupt::asked() noexcept { return g_asked != 0; }
 
 bool write_now(std::string_view text) { return write_out(text) && std::fflush(stdout) == 0; }
 
-Written write_answer(LoadedModel& model, models::Generator& generator,
-                     const std::vector<std::int64_t>& prompt, const RunFlags& flags,
-                     const models::GenerateOptions& options, const std::string& before) {
+Written write_answer(const RunFlags& flags, const text::Tokenizer* tokenizer,
+                     const AnswerMaker& make, const AnswerStart& start) {
   Written written;
   text::TextStream stream;
   bool first = true, taken = true;
-  const auto give = [&](const std::string& text) {
+  const auto give = [&](std::string text) {
+    if (written.text.empty() && start.space == AnswerStart::FirstSpace::drop &&
+        text.starts_with(' ')) {
+      text.erase(0, 1);
+    }
     written.text += text;
-    if (!flags.json) taken = write_now(first ? before + text : text);
+    if (!flags.json) taken = write_now(first ? start.before + text : text);
     first = false;
   };
   const auto on_token = [&](std::int64_t id) {
     Interrupt::answering();
-    if (!model.tokenizer) {
+    if (tokenizer == nullptr) {
       give(fmt::format("{}{}", first ? "" : " ", id));
-    } else if (flags.raw || !model.tokenizer->is_special(id)) {
-      give(stream.push(model.tokenizer->piece(id)));
+    } else if (flags.raw || !tokenizer->is_special(id)) {
+      give(stream.push(tokenizer->piece(id)));
     }
     return taken && !Interrupt::asked();
   };
-  written.result = generator.generate(prompt, options, on_token);
+  written.result = make(on_token);
   give(stream.finish());
   return written;
+}
+
+namespace {
+
+constexpr core::EnumNames<models::StopReason::cancelled> kStopReasons("tokens", "stop_token",
+                                                                      "cancelled");
+
+io::Json json_of(const models::GenerateResult& result) {
+  io::Json row;
+  row["ids"] = result.ids;
+  row["stop"] = kStopReasons[result.reason];
+  row["prompt_tokens"] = result.prompt_tokens;
+  row["cached_tokens"] = result.cached_tokens;
+  row["shifts"] = result.shifts;
+  row["prompt_seconds"] = result.prompt_seconds;
+  row["decode_seconds"] = result.decode_seconds;
+  return row;
+}
+
+void print_json(const RunFlags& flags, const LoadCost& cost, io::Json answer) {
+  if (flags.temperature.value_or(0.0) > 0.0) answer["seed"] = flags.seed.value_or(0);
+  answer["load_seconds"] = cost.seconds;
+  answer["weight_bytes"] = cost.weight_bytes;
+  answer["peak_memory_bytes"] = peak_memory();
+  print_out("{}\n", answer.dump());
+}
+
+}  // namespace
+
+LoadCost cost_of(const LoadedModel& model) {
+  return {model.load_seconds, model.decoder.facts().weight_bytes};
+}
+
+int finish_answer(const RunFlags& flags, const text::Tokenizer* tokenizer, const LoadCost& cost,
+                  const Written& written, const std::string& before) {
+  const bool stopped = Interrupt::asked();
+  if (flags.json) {
+    io::Json answer = json_of(written.result);
+    if (tokenizer != nullptr) answer["text"] = written.text;
+    print_json(flags, cost, std::move(answer));
+  } else {
+    const std::string& last = written.text.empty() ? before : written.text;
+    if (last.empty() || last.back() != '\n') write_now("\n");
+  }
+  if (flags.stats) {
+    print_load_stats(cost);
+    print_stats(written.result);
+  }
+  return stopped ? Interrupt::kExitCode : exit_code::done;
+}
+
+int print_rows(const RunFlags& flags, const LoadCost& cost,
+               const std::vector<models::GenerateResult>& rows) {
+  io::Json answer;
+  for (const models::GenerateResult& row : rows) {
+    if (flags.json) {
+      answer["rows"].push_back(json_of(row));
+    } else {
+      print_out("{}\n", fmt::join(row.ids, " "));
+    }
+  }
+  if (flags.json) print_json(flags, cost, std::move(answer));
+  return exit_code::done;
 }
 
 std::int64_t peak_memory() noexcept {
@@ -75,9 +144,9 @@ std::int64_t peak_memory() noexcept {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;  // Linux counts in KiB
 }
 
-void print_load_stats(const LoadedModel& model) {
-  print_err("load    {:.2f} s, weights {:.0f} MiB\n", model.load_seconds,
-            static_cast<double>(model.decoder.facts().weight_bytes) / kMiB);
+void print_load_stats(const LoadCost& cost) {
+  print_err("load    {:.2f} s, weights {:.0f} MiB\n", cost.seconds,
+            static_cast<double>(cost.weight_bytes) / kMiB);
 }
 
 void print_stats(const models::GenerateResult& result) {

@@ -50,7 +50,9 @@ class Conversation {
       options.tokens =
           std::min(options.tokens, context() - static_cast<std::int64_t>(prompt.size()));
     const Interrupt interrupt;
-    const Written written = write_answer(model_, generator_, prompt, flags_, options);
+    const Written written = write_answer(flags_, model_.tokenizer.get(), [&](const auto& on_token) {
+      return generator_.generate(prompt, options, on_token);
+    });
     write_now("\n");
     messages_.push_back({"assistant", written.text});
     return written.result;
@@ -150,7 +152,7 @@ int run_interactive(const RunFlags& flags, LoadedModel& model) {
   Conversation conversation(flags, model);
   Commands commands(conversation);
   LineEditor editor("> ");
-  if (flags.stats) print_load_stats(model);
+  if (flags.stats) print_load_stats(cost_of(model));
   if (editor.at_terminal())
     print_err("Each line is a message; /help lists commands. Ctrl-D ends the chat.\n");
   std::optional<std::string> line = flags.prompt;

@@ -22,7 +22,7 @@ constexpr auto kUnrotated =
 
 // Without heads, or with another factor on q.k than head_dim^-1/2.
 constexpr auto kUnrotatedOtherwise = std::to_array<std::string_view>(
-    {"mamba", "mamba2", "jamba", "t5", "t5encoder", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7",
+    {"mamba", "mamba2", "jamba", "t5encoder", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7",
      "nemotron_h", "nemotron_h_moe", "kimi-linear"});
 
 constexpr std::array kOthers = {

@@ -65,11 +65,11 @@ constexpr std::string_view kRelativeNames =
     "deepseek_ocr2_sam_vision_model dinat donut-swin fastspeech2_conformer funnel "
     "gemma3n_audio gemma4_audio got_ocr2_vision granite_speech5_encoder "
     "granite_speech_encoder granite_speech_plus_encoder inkling_text layoutlmv2 layoutlmv3 "
-    "layoutxlm levit longt5 maskformer-swin mpnet mt5 nemotron_asr_streaming_encoder "
+    "layoutxlm levit longt5 maskformer-swin mpnet nemotron_asr_streaming_encoder "
     "parakeet_encoder phi4_multimodal_audio pix2struct_text_model pop2piano "
     "pp_chart2table_vision pp_formulanet_vision sam_hq_vision_model sam_vision_model "
     "seamless_m4t seamless_m4t_v2 seggpt sew-d slanext_vision speecht5 swin swin2sr swinv2 "
-    "switch_transformers t5 transfo-xl udop umt5 unlimited_ocr_sam_vision_model vitdet vits "
+    "switch_transformers transfo-xl udop unlimited_ocr_sam_vision_model vitdet vits "
     "wav2vec2-bert wav2vec2-conformer wavlm xlnet";
 
 constexpr std::string_view kAlibiNames = "mpt";

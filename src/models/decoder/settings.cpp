@@ -322,6 +322,8 @@ void check_layers(const config::ModelConfig& config, DecoderSettings& settings) 
          name.empty() ? message("missing key \"", key, "\"; expected ", decoder_names(format))
          : row != nullptr && row->encoder
              ? message(key, " ", name, " is an encoder, not a decoder: see `phasor fill`")
+         : row != nullptr && row->encoder_decoder
+             ? message(key, " ", name, " is an encoder-decoder: see `phasor run` and `logits`")
              : message("the decoder does not support ", key, " \"", io::one_line(name),
                        "\"; expected ", decoder_names(format)));
 }

@@ -60,6 +60,7 @@ Kinds all_kinds() {
   add_onnx_attention_kinds(kinds);
   add_diagnose_kinds(kinds);
   add_roformer_kinds(kinds);
+  add_t5_kinds(kinds);
   add_model_kinds(kinds);
   add_real_model_kinds(kinds);
   return kinds;

@@ -25,6 +25,7 @@ void add_linear_kinds(Kinds& kinds);
 void add_onnx_attention_kinds(Kinds& kinds);
 void add_diagnose_kinds(Kinds& kinds);
 void add_roformer_kinds(Kinds& kinds);
+void add_t5_kinds(Kinds& kinds);
 void add_model_kinds(Kinds& kinds);
 void add_real_model_kinds(Kinds& kinds);
 

@@ -341,6 +341,15 @@ struct DecoderPart {
   bool transposed = false;  // weights of layers are stored as [in, out] (GPT-2); not in GGUF
 };
 
+// ---- Encoder-decoders of the T5 family ----
+
+struct EncoderDecoderPart {
+  std::string_view feed_forward = "relu";  // feed_forward_proj, when the config has no such key
+  // The decoder's output is multiplied by hidden^-1/2 before the head if scale_decoder_outputs is true,
+  // or, without that key, tie_word_embeddings; false: never.
+  bool scales_output = true;
+};
+
 // ---- The row ----
 
 struct Family {
@@ -360,7 +369,8 @@ struct Family {
   // Latent attention: q and k have no rows that a conversion could permute.
   bool latent_attention = false;
   std::optional<DecoderPart> decoder = std::nullopt;
-  bool encoder = false;  // models::RoFormer runs it
+  bool encoder = false;                                              // models::RoFormer runs it
+  std::optional<EncoderDecoderPart> encoder_decoder = std::nullopt;  // models::T5Model runs it
 
   // Of q, k and v in the Hugging Face weights of a decoder.
   [[nodiscard]] constexpr HeadOrder head_order() const noexcept {

@@ -21,11 +21,12 @@ struct ModelDescription {
   std::vector<Type> types;  // most bytes first
   std::int64_t tensors = 0, parameters = 0;
   std::size_t bytes = 0;
-  // "decoder" or "encoder"; empty for an unsupported family, with the reason in `refusal`.
+  // "decoder", "encoder" or "encoder-decoder"; empty for an unsupported family, with the reason in `refusal`.
   std::string runs_as;
   std::string refusal;
-  std::size_t cache_bytes_per_token = 0;  // float32 keys and values of all layers; 0: not a decoder
-  std::string tokenizer;                  // "bpe/smollm, 49152 tokens", or "none: " and the reason
+  // Float32 keys and values of all layers of the decoder; 0: not a decoder.
+  std::size_t cache_bytes_per_token = 0;
+  std::string tokenizer;  // "bpe/smollm, 49152 tokens", or "none: " and the reason
 };
 
 // Counts the tensors without checking their names and shapes.
