@@ -10,6 +10,7 @@
 
 #include "phasor/core/internal/large_memory.hpp"
 #include "text/sentencepiece/model.hpp"
+#include "text/unicode/unicode.hpp"
 
 namespace phasor::text {
 namespace {
@@ -33,12 +34,27 @@ std::unique_ptr<SentencePieceProcessor> load(const std::string& bytes) {
 // same field is merged into the earlier one.
 constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
 
+std::string with_plain_spaces(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t c = unicode::next(text, at);
+    if (unicode::is_space(c)) {
+      out += ' ';
+    } else {
+      unicode::append(out, c);
+    }
+  }
+  return out;
+}
+
 class SentencePieceTokenizer final : public VocabularyTokenizer {
  public:
   SentencePieceTokenizer(const SentencePieceModel& model, std::vector<Token> tokens,
                          const TokenizerSettings& settings, std::vector<AddedToken> added)
       : VocabularyTokenizer(Vocabulary(std::move(tokens)), std::move(added)),
         adds_prefix_(model.adds_prefix),
+        any_space_(settings.any_space),
         processor_(load(model.bytes)) {
     // Models with legacy = false get a space at the start of the text only.
     if (adds_prefix_ && settings.legacy == false)
@@ -80,13 +96,15 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
     const bool bare = place == Place::later && without_prefix_ != nullptr;
     core::require_memory(text.size() * kBytesPerTextByte + kBytesAlways);
     std::vector<int> ids;
-    const auto status = (bare ? without_prefix_ : processor_)->Encode(text, &ids);
+    const std::string spaced = any_space_ ? with_plain_spaces(text) : std::string();
+    const auto status = (bare ? without_prefix_ : processor_)
+                            ->Encode(any_space_ ? std::string_view(spaced) : text, &ids);
     if (!status.ok())
       refuse(message("encode: SentencePiece failed: ", io::one_line(status.message(), 200)));
     session.ids.insert(session.ids.end(), ids.begin(), ids.end());
   }
 
-  bool adds_prefix_;
+  bool adds_prefix_, any_space_;
   std::unique_ptr<SentencePieceProcessor> processor_, without_prefix_;
 };
 

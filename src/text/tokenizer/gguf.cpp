@@ -6,6 +6,7 @@
 #include "phasor/io/internal/file_text.hpp"
 #include "phasor/io/tensors.hpp"
 #include "text/bpe/tokenizer.hpp"
+#include "text/sentencepiece/unigram.hpp"
 #include "text/unicode/unicode.hpp"
 
 namespace phasor::text {
@@ -41,6 +42,9 @@ class Keys {
     return list;
   }
 
+  [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name) const {
+    return file_.integers(path(name)).value_or_throw().value_or(std::vector<std::int64_t>{});
+  }
   // One for each token, or none.
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::size_t count) const {
     const auto list = file_.integers(path(name)).value_or_throw();
@@ -215,15 +219,43 @@ std::unique_ptr<Tokenizer> by_scores(const Keys& keys, BpeParts parts) {
   return make_character_bpe(std::move(parts), std::move(settings));
 }
 
+// SentencePiece's unigram model (T5).
+std::unique_ptr<Tokenizer> unigram(const Keys& keys, const BpeParts& parts) {
+  Unigram model;
+  model.tokens = parts.tokens;
+  if (!keys.has("scores")) keys.refuse("scores", "is missing");
+  if (!keys.has("token_type")) keys.refuse("token_type", "is missing");
+  model.scores = keys.floats("scores", parts.tokens.size());
+  model.adds_prefix = keys.flag("add_space_prefix").value_or(true);
+  model.removes_spaces = keys.flag("remove_extra_whitespaces").value_or(false);
+  for (const std::int64_t byte : keys.integers("precompiled_charsmap"))
+    model.character_map += static_cast<char>(byte);
+  TokenizerSettings settings;
+  const auto text_of = [&](const std::optional<std::int64_t>& id) -> std::optional<std::string> {
+    if (!id) return std::nullopt;
+    return parts.tokens[static_cast<std::size_t>(*id)].text;
+  };
+  settings.begin = text_of(parts.specials.begin);
+  settings.end = text_of(parts.specials.end);
+  settings.pad = text_of(parts.specials.pad);
+  settings.add_begin = keys.flag("add_bos_token").value_or(false);
+  settings.stops = parts.specials.stops;
+  settings.chat_template = parts.chat_template;
+  for (const AddedToken& token : added_tokens(parts.tokens))
+    if (!token.special) settings.added.push_back(token);
+  return tokenizer_of_sentencepiece(serialised(model), settings);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(const io::GgufFile& file) {
   const Keys keys(file);
   try {
     const std::string model = keys.text("model").value_or("");
-    if (model != "gpt2" && model != "llama") {
+    if (model != "gpt2" && model != "llama" && model != "t5") {
       keys.refuse("model",
-                  message("must be 'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE), got ",
+                  message("must be 'gpt2' (byte-level BPE), 'llama' (SentencePiece BPE) or 't5' "
+                          "(SentencePiece unigram), got ",
                           unicode::quoted(model)),
                   ErrorCode::unsupported);
     }
@@ -231,6 +263,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(const io::GgufFile& file) {
     parts.tokens = read_tokens(keys);
     parts.specials = read_specials(keys, parts.tokens.size());
     parts.chat_template = file.text("tokenizer.chat_template").value_or_throw().value_or("");
+    if (model == "t5") return unigram(keys, parts);
     return model == "gpt2" ? byte_level(keys, std::move(parts)) : by_scores(keys, std::move(parts));
   } catch (const Error& error) {
     const std::string_view text = error.what();

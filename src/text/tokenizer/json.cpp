@@ -1,7 +1,8 @@
-// tokenizer.json: a BPE model and the stages around it.
+// tokenizer.json: a BPE or Unigram model and the stages around it.
 #include <algorithm>
 #include <utility>
 
+#include "text/sentencepiece/unigram.hpp"
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 #include "text/unicode/unicode.hpp"
@@ -41,6 +42,21 @@ std::vector<AddedToken> read_added(const Json& root) {
     token.normalized = flag_member(entry, "normalized").value_or(!token.special);
   }
   return added;
+}
+
+// Ids of added tokens, where the model's vocabulary is a list.
+void read_added_ids(const Json& root, std::vector<AddedToken>& added) {
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    const Json* const id = member((*member(root, "added_tokens"))[i], "id");
+    const bool fits = id != nullptr && id->is_number_integer() && id->get<double>() >= 0.0 &&
+                      id->get<double>() < static_cast<double>(kMaxVocabulary);
+    if (!fits) {
+      refuse(message("added_tokens: the id of '", io::one_line(added[i].content),
+                     "' must be from 0 to ", kMaxVocabulary - 1, ", got ",
+                     id == nullptr ? "null" : io::shown(*id)));
+    }
+    added[i].id = id->get<std::int32_t>();
+  }
 }
 
 std::vector<Token> read_tokens(const Json& root, const Json& model,
@@ -99,7 +115,8 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) 
 void check_model(const Json& model) {
   const std::string type = text_member(model, "type").value_or("BPE");
   if (type != "BPE") {
-    refuse(ErrorCode::unsupported, message("model: type must be BPE, got ", io::one_line(type)));
+    refuse(ErrorCode::unsupported,
+           message("model: type must be BPE or Unigram, got ", io::one_line(type)));
   }
   for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_member(model, key).value_or("").empty()) {
@@ -138,6 +155,12 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,
   const Json root = io::parse_object(text);
   const Json* const model = member(root, "model");
   if (model == nullptr || !model->is_object()) refuse("\"model\" is missing or not an object");
+  if (text_member(*model, "type") == "Unigram") {
+    TokenizerSettings all = settings;
+    std::vector<AddedToken> added = read_added(root);
+    read_added_ids(root, added);
+    return tokenizer_of_sentencepiece(serialised(unigram_of_json(root, added, all)), all);
+  }
   check_model(*model);
   Stages stages = read_stages(root);
 

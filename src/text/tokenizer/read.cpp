@@ -34,8 +34,9 @@ Segmentation segmentation_of(const fs::path& folder) {
 }
 
 Made read_folder(const fs::path& folder) {
-  const fs::path json = folder / "tokenizer.json", pieces = folder / "tokenizer.model",
-                 words = folder / "vocab.txt";
+  const fs::path json = folder / "tokenizer.json", words = folder / "vocab.txt";
+  fs::path pieces = folder / "tokenizer.model";
+  if (!fs::exists(pieces)) pieces = folder / "spiece.model";  // T5's name for it
   const TokenizerSettings settings = read_settings(folder);
   const bool has_pieces = fs::exists(pieces), has_words = fs::exists(words);
   if (fs::exists(json)) {
@@ -43,7 +44,7 @@ Made read_folder(const fs::path& folder) {
     try {
       return named(json, [&] { return tokenizer_of_json(text, settings); });
     } catch (const Error& error) {
-      // tokenizer.model and vocab.txt have the same tokenizer in a form that may be supported.
+      // tokenizer.model, spiece.model and vocab.txt have the same tokenizer in a form that may be supported.
       if (error.code() != ErrorCode::unsupported || (!has_pieces && !has_words)) throw;
     }
   }
@@ -58,8 +59,10 @@ Made read_folder(const fs::path& folder) {
     return parse_wordpiece(text, io::shown(words), segmentation_of(folder), letters)
         .value_or_throw();
   }
-  throw io::file_error(io::shown(folder),
-                       "no tokenizer: tokenizer.json, tokenizer.model and vocab.txt are missing");
+  throw io::file_error(
+      io::shown(folder),
+      "no tokenizer: tokenizer.json, tokenizer.model, spiece.model and vocab.txt are "
+      "missing");
 }
 
 }  // namespace

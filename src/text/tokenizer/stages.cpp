@@ -23,26 +23,6 @@ std::string type_of(const Json& stage, std::string_view where) {
   return *type;
 }
 
-// Calls `act` for the stage, or for each one of a Sequence.
-void for_each_stage(const Json& root, const char* where, const char* list,
-                    const std::function<void(const Json&, const std::string&)>& act) {
-  const Json* const stage = member(root, where);
-  if (stage == nullptr) return;
-  const std::string type = type_of(*stage, where);
-  if (type != "Sequence") return act(*stage, type);
-  const Json* const stages = member(*stage, list);
-  if (stages == nullptr || !stages->is_array())
-    refuse(message(where, ": \"", list, "\" of a Sequence is missing or not a list"));
-  for (const Json& inner : *stages) act(inner, type_of(inner, where));
-}
-
-// {"String": ...} or {"Regex": ...}
-std::optional<std::string> pattern_of(const Json& stage, const char* kind) {
-  const Json* const pattern = member(stage, "pattern");
-  if (pattern == nullptr || !pattern->is_object()) return std::nullopt;
-  return text_member(*pattern, kind);
-}
-
 void read_normalizer(const Json& root, Stages& stages) {
   for_each_stage(root, "normalizer", "normalizers", [&](const Json& stage, const auto& type) {
     if (type == "NFC") {
@@ -86,20 +66,11 @@ void read_split(const Json& stage, Stages& stages) {
 }
 
 void read_metaspace(const Json& stage, Stages& stages) {
-  if (text_member(stage, "replacement").value_or(std::string(unicode::kVisibleSpace)) !=
-      unicode::kVisibleSpace)
-    refuse(
-        message("pre_tokenizer: replacement of Metaspace must be U+2581, got ", io::shown(stage)));
-  const bool old = flag_member(stage, "add_prefix_space").value_or(true);
-  const std::string scheme =
-      text_member(stage, "prepend_scheme").value_or(old ? "always" : "never");
+  const std::string scheme = prepend_scheme(stage);
   if (scheme == "first") {
     stages.characters.prefix = SpacePrefix::first;
   } else if (scheme == "always") {
     stages.characters.prefix = SpacePrefix::every;
-  } else if (scheme != "never") {
-    refuse(message("pre_tokenizer: prepend_scheme must be first, always or never, got '",
-                   io::one_line(scheme), "'"));
   }
   stages.visible_spaces = true;
   stages.characters.split_words = flag_member(stage, "split").value_or(true);
@@ -163,6 +134,38 @@ void read_post_processor(const Json& root, Stages& stages) {
 }
 
 }  // namespace
+
+void for_each_stage(const Json& root, const char* where, const char* list,
+                    const std::function<void(const Json&, const std::string&)>& act) {
+  const Json* const stage = member(root, where);
+  if (stage == nullptr) return;
+  const std::string type = type_of(*stage, where);
+  if (type != "Sequence") return act(*stage, type);
+  const Json* const stages = member(*stage, list);
+  if (stages == nullptr || !stages->is_array())
+    refuse(message(where, ": \"", list, "\" of a Sequence is missing or not a list"));
+  for (const Json& inner : *stages) act(inner, type_of(inner, where));
+}
+
+std::optional<std::string> pattern_of(const Json& stage, const char* kind) {
+  const Json* const pattern = member(stage, "pattern");
+  if (pattern == nullptr || !pattern->is_object()) return std::nullopt;
+  return text_member(*pattern, kind);
+}
+
+std::string prepend_scheme(const Json& stage) {
+  if (text_member(stage, "replacement").value_or(std::string(unicode::kVisibleSpace)) !=
+      unicode::kVisibleSpace)
+    refuse(
+        message("pre_tokenizer: replacement of Metaspace must be U+2581, got ", io::shown(stage)));
+  const bool old = flag_member(stage, "add_prefix_space").value_or(true);
+  std::string scheme = text_member(stage, "prepend_scheme").value_or(old ? "always" : "never");
+  if (scheme != "first" && scheme != "always" && scheme != "never") {
+    refuse(message("pre_tokenizer: prepend_scheme must be first, always or never, got '",
+                   io::one_line(scheme), "'"));
+  }
+  return scheme;
+}
 
 const Json* member(const Json& object, const char* key) {
   const auto found = object.find(key);

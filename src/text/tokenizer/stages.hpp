@@ -2,6 +2,7 @@
 // decoder.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +30,16 @@ struct Stages {
 [[nodiscard]] const io::Json* member(const io::Json& object, const char* key);
 [[nodiscard]] std::optional<std::string> text_member(const io::Json& object, const char* key);
 [[nodiscard]] std::optional<bool> flag_member(const io::Json& object, const char* key);
+
+// Calls `act` for the stage at `where` with its type, or for each one in `list` of a Sequence.
+void for_each_stage(const io::Json& root, const char* where, const char* list,
+                    const std::function<void(const io::Json&, const std::string&)>& act);
+// Of a stage: {"String": ...} or {"Regex": ...}.
+[[nodiscard]] std::optional<std::string> pattern_of(const io::Json& stage, const char* kind);
+// Where Metaspace adds a space: first, always or never.
+//
+// throws   Error(invalid_argument): another scheme, another character for spaces
+[[nodiscard]] std::string prepend_scheme(const io::Json& stage);
 
 // Content and flags of an added token, without id and `normalized`.
 //
