@@ -122,7 +122,7 @@ class AttentionBench {
   }
   // Checked before anything is allocated for a row.
   [[nodiscard]] bool wanted(const std::string& name) const {
-    return full_name(name).find(plan_.only) != std::string::npos;
+    return wants_row(plan_, full_name(name));
   }
 
   void report(const std::string& name, const std::string& against, double at_most, bool correct,
@@ -178,14 +178,15 @@ class AttentionBench {
     const Shape shape;
     const std::string name = message("none/f32/", shape_name(shape), "/threads2");
     const std::string forward = "attend/" + name, backward = "attend_backward/" + name;
-    Problem problem(Kind::none, shape);
     if (wanted(forward)) {
+      const Problem problem(Kind::none, shape);
       report(
           forward, "1 thread", kTwoThreads, agrees_with_reference(Kind::none, shape, isa_, 2),
           [&] { problem.forward(isa_, 2); }, [&] { problem.forward(isa_, 1); });
     }
     two_callers(shape);
     if (plan_.extent == Extent::brief || !wanted(backward)) return;
+    Problem problem(Kind::none, shape);
     problem.prepare_backward(isa_);
     report(
         backward, "1 thread", kTwoThreads,

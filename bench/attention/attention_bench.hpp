@@ -20,7 +20,8 @@ struct AttentionPlan {
   std::vector<core::InstructionSet> levels;
   int rounds = 15;
   Extent extent = Extent::full;
-  std::string only;  // measure the rows whose name holds this text
+  std::string only;              // measure the rows whose name holds this text
+  std::size_t* count = nullptr;  // as Plan
 };
 
 // Measures one row after the other and passes each to `done`. A share of a limit is one over the
@@ -36,6 +37,7 @@ struct MemoryRow {
 // Scratch memory of a call at 16384 tokens, for every encoding, forward and backward.
 void run_attention_memory(core::InstructionSet isa,
                           const std::function<void(const MemoryRow&)>& done);
+[[nodiscard]] std::size_t count_attention_memory() noexcept;
 
 // Time and memory against the number of tokens for every encoding, as CSV with a header:
 // encoding,n,ms,ns_per_pair,scratch_mib. A pair is a query, a key that it sees and a head; ms is the
@@ -46,5 +48,6 @@ struct CurvePlan {
 };
 void write_attention_curves(const CurvePlan& plan, std::ostream& csv,
                             const std::function<void(const std::string& line)>& done);
+[[nodiscard]] std::size_t count_attention_curves(const CurvePlan& plan) noexcept;  // lines
 
 }  // namespace phasor::bench

@@ -72,6 +72,14 @@ void run_attention_memory(core::InstructionSet isa,
   }
 }
 
+std::size_t count_attention_memory() noexcept { return 2 * std::size(kKinds); }
+
+std::size_t count_attention_curves(const CurvePlan& plan) noexcept {
+  std::size_t lengths = 0;
+  for (std::int64_t tokens = 256; tokens <= plan.largest; tokens *= 2) ++lengths;
+  return 1 + lengths * (std::size(kKinds) + 1);  // the header, then every encoding and linear_rope
+}
+
 void write_attention_curves(const CurvePlan& plan, std::ostream& csv,
                             const std::function<void(const std::string& line)>& done) {
   const auto write = [&](const std::string& line) {

@@ -27,9 +27,7 @@ class LinearPlanBench {
     return message("linear_plan/", what, "/f32/t", shape.tokens, "_h", shape.heads, "_d", shape.dim,
                    "/", core::name_of(isa_));
   }
-  [[nodiscard]] bool wanted(const std::string& name) const {
-    return name.find(plan_.only) != std::string::npos;
-  }
+  [[nodiscard]] bool wanted(const std::string& name) const { return wants_row(plan_, name); }
   [[nodiscard]] attention::LinearOptions options() const {
     return {.causality = attention::Causality::bottom_right, .threads = 1, .isa = isa_};
   }

@@ -84,10 +84,18 @@ class Bench {
     return {core::make_frequencies({kDim, kBase}), layout, kDim};
   }
 
-  void report(const std::string& name, const std::string& against, double at_most, bool correct,
-              const std::function<void()>& ours, const std::function<void()>& limit) {
-    Row row{message(name, "/", core::name_of(isa_)), against, at_most, {}, correct};
-    if (row.name.find(plan_.only) == std::string::npos) return;
+  // Of a size that is only used if rows are measured.
+  [[nodiscard]] Buffer buffer(std::size_t bytes) const {
+    return Buffer(plan_.count == nullptr ? bytes : sizeof(float));
+  }
+
+  void report(const std::string& name, const std::string& against, double at_most,
+              const std::function<bool()>& is_correct, const std::function<void()>& ours,
+              const std::function<void()>& limit) {
+    const std::string full = message(name, "/", core::name_of(isa_));
+    if (!wants_row(plan_, full)) return;
+    const bool correct = is_correct();
+    Row row{full, against, at_most, {}, correct};
     if (correct) row.contest = compare(ours, limit, plan_.rounds);
     done_(row);
   }
@@ -104,7 +112,7 @@ class Bench {
     report(
         message("rotate/", core::name_of(layout), "/", core::name_of(dtype), "/",
                 shape_name(tokens), how, "/threads", threads),
-        "in-place scale", at_most, agrees_with_reference(rotating, dtype, options),
+        "in-place scale", at_most, [&] { return agrees_with_reference(rotating, dtype, options); },
         [&] { core::rotate(rotating, core::positions_from(0), view, options); },
         [&] { scale_in_place(isa_, threads, limit_buffer.floats(), floats); });
   }
@@ -113,7 +121,7 @@ class Bench {
     const core::CosSinTable table =
         core::CosSinTable::build(core::make_frequencies({kDim, kBase}), {0, kTokens});
     const std::size_t bytes = static_cast<std::size_t>(kTokens * kHeads * kDim) * 4;
-    const Buffer x(bytes);
+    const Buffer x = buffer(bytes);
     const bool wide = isa_ == InstructionSet::x86_64_v4;
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
       for (const int threads : {1, 2}) {
@@ -125,13 +133,13 @@ class Bench {
     }
     // Sixteen-bit data seen as floats would be numbers that multiply slowly, so the limit has its
     // own buffer.
-    const Buffer limit(bytes / 2);
+    const Buffer limit = buffer(bytes / 2);
     for (const DType dtype : {DType::f16, DType::bf16}) {
       const double at_most =
           wide ? (dtype == DType::f16 ? 1.40 : 1.45) : (dtype == DType::f16 ? 1.75 : 1.90);
-      const Buffer sixteen(bytes / 2);
+      const Buffer sixteen = buffer(bytes / 2);
       const core::HeadsView view = heads(sixteen, dtype, kTokens);
-      for (std::int64_t i = 0; i < kTokens * kHeads * kDim; ++i) {
+      for (std::int64_t i = 0; plan_.count == nullptr && i < kTokens * kHeads * kDim; ++i) {
         core::set_element(view, i, static_cast<double>(i % 251) * 0.01 - 1.25);
       }
       for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
@@ -143,14 +151,15 @@ class Bench {
   void out_of_place() {
     const core::CosSinTable table =
         core::CosSinTable::build(core::make_frequencies({kDim, kBase}), {0, kTokens});
-    const Buffer from(static_cast<std::size_t>(kTokens * kHeads * kDim) * 4);
-    const Buffer to(static_cast<std::size_t>(kTokens * kHeads * kDim) * 4);
+    const Buffer from = buffer(static_cast<std::size_t>(kTokens * kHeads * kDim) * 4);
+    const Buffer to = buffer(static_cast<std::size_t>(kTokens * kHeads * kDim) * 4);
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
       const core::Rotary rotating = rotary(layout);
       const core::RotateOptions options{.table = &table, .threads = 1, .isa = isa_};
       report(
           message("rotate_out_of_place/", core::name_of(layout), "/f32/", shape_name(kTokens)),
-          "streaming-store copy", 1.20, agrees_with_reference(rotating, DType::f32, options),
+          "streaming-store copy", 1.20,
+          [&] { return agrees_with_reference(rotating, DType::f32, options); },
           [&] {
             core::rotate(rotating, core::positions_from(0), heads(from, DType::f32, kTokens),
                          heads(to, DType::f32, kTokens), options);
@@ -177,7 +186,7 @@ class Bench {
     const std::size_t pairs = static_cast<std::size_t>(frequencies.pairs());
     // Both sides use fresh memory, as a program that builds a table does.
     report(
-        "table/exact/131072x64", "std::sin and std::cos in double", 1.0 / 6.0, true,
+        "table/exact/131072x64", "std::sin and std::cos in double", 1.0 / 6.0, [] { return true; },
         [&] {
           static_cast<void>(core::CosSinTable::build(frequencies, {0, kPositions},
                                                      core::AngleMode::exact, 1, isa_));
@@ -201,7 +210,7 @@ class Bench {
     constexpr std::int64_t kMany = 32768;  // 512 MiB
     const core::CosSinTable table =
         core::CosSinTable::build(core::make_frequencies({kDim, kBase}), {0, kMany});
-    const Buffer x(static_cast<std::size_t>(kMany * kHeads * kDim) * 4);
+    const Buffer x = buffer(static_cast<std::size_t>(kMany * kHeads * kDim) * 4);
     for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
       for (const int threads : {1, 2}) {
         if (threads > core::available_threads()) continue;

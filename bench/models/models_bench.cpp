@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -132,8 +133,9 @@ class Model {
 void run_models_bench(const Plan& plan, const std::function<void(const Row&)>& done) {
   constexpr std::int64_t kPrompt = 512;
   constexpr std::size_t kLayerCalls = 4;
-  Model model;
-  const Buffer as_large(model.bytes());
+  // Made for the first row that is measured.
+  std::optional<Model> made;
+  std::optional<Buffer> as_large;
   // oneDNN keeps the instruction set of its first product, so float products are measured at
   // the highest level only.
   const core::InstructionSet highest = plan.levels.back();
@@ -144,20 +146,21 @@ void run_models_bench(const Plan& plan, const std::function<void(const Row&)>& d
       const auto measure = [&](const std::string& name, const std::string& against,
                                const std::function<void()>& ours,
                                const std::function<void()>& limit) {
-        if (name.find(plan.only) == std::string::npos) return;
-        Row row{name, against, 0.0, {}, model.correct(options)};
+        if (!wants_row(plan, name)) return;
+        if (!made) as_large.emplace(made.emplace().bytes());
+        Row row{name, against, 0.0, {}, made->correct(options)};
         if (row.correct) row.contest = compare(ours, limit, plan.rounds);
         done(row);
       };
       measure(
           "products/q4_1+q8_0/t1/" + how, "reading as many bytes",
-          [&] { model.run(model.calls(), 1, options); },
-          [&] { read_through(isa, as_large.floats(), as_large.count()); });
+          [&] { made->run(made->calls(), 1, options); },
+          [&] { read_through(isa, as_large->floats(), as_large->count()); });
       if (precision == Precision::exact && isa != highest) continue;
       measure(
           "products/q4_1/t512/one layer/" + how, "its float multiply-adds at the peak",
-          [&] { model.run(kLayerCalls, kPrompt, options); },
-          [&] { multiply_add(isa, kPrompt * model.products(kLayerCalls)); });
+          [&] { made->run(kLayerCalls, kPrompt, options); },
+          [&] { multiply_add(isa, kPrompt * made->products(kLayerCalls)); });
     }
   }
 }

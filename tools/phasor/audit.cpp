@@ -18,6 +18,7 @@
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "phasor/porting/internal/table_forms.hpp"
+#include "progress.hpp"
 #include "spec.hpp"
 #include "text_files.hpp"
 
@@ -192,8 +193,11 @@ int run_audit(const AuditOptions& options) {
                                     reading.copies ? reading.copies->count : 0};
   const double threshold = options.threshold.value_or(
       reading.stored == core::DType::bf16 ? kBfloat16Threshold : kDefaultThreshold);
-  const porting::AuditOptions asked{context, threshold};
+  Progress progress;
+  const porting::AuditOptions asked{context, threshold,
+                                    [&](double share) { progress.move(share, 1.0); }};
   const porting::Audit findings = porting::audit(spec, table, asked);
+  progress.clear();
   const Report report(findings, positions, porting::unit_name(reading.stored));
   if (!options.csv.empty()) report.write_csv(options.csv);
   if (options.json) {

@@ -98,16 +98,19 @@ class Printer {
               "ratio", "quartiles", "at most");
   }
 
-  void row(const bench::Row& row) {
-    progress_.clear();
-    show(row);
-    progress_.note(fmt::format("{} rows", ++shown_));
+  // How many rows will come.
+  void expect(std::size_t rows) {
+    expected_ = rows;
+    progress_.begin("rows");
+    move();
   }
 
-  void memory_row(const bench::MemoryRow& row) {
+  template <class AnyRow>
+  void row(const AnyRow& row) {
     progress_.clear();
     show(row);
-    progress_.note(fmt::format("{} rows", ++shown_));
+    ++shown_;
+    move();
   }
 
   [[nodiscard]] int finish() {
@@ -117,6 +120,11 @@ class Printer {
   }
 
  private:
+  void move() {
+    progress_.move(static_cast<double>(shown_), static_cast<double>(expected_),
+                   fmt::format("{} of {}", shown_, expected_));
+  }
+
   void show(const bench::Row& row) {
     correct_ = correct_ && row.correct;
     if (!row.correct) return wrong(row.name);
@@ -165,7 +173,7 @@ class Printer {
 
   bool json_;
   bool correct_ = true;
-  int shown_ = 0;
+  std::size_t shown_ = 0, expected_ = 0;
   Progress progress_;
   io::Json rows_ = io::Json::array();
 };
@@ -177,11 +185,16 @@ int run_curves(const BenchRequest& request) {
     refuse(ErrorCode::io,
            message("--curves: cannot write to ", file.string(), ": ", std::strerror(errno)));
   }
-  bench::write_attention_curves({plan_of(request).levels.back(), request.largest}, csv,
-                                [](const std::string& line) {
-                                  print_out("{}\n", line);
-                                  std::fflush(stdout);
-                                });
+  const bench::CurvePlan plan{plan_of(request).levels.back(), request.largest};
+  const auto all = static_cast<double>(bench::count_attention_curves(plan));
+  Progress progress;
+  double done = 0.0;
+  bench::write_attention_curves(plan, csv, [&](const std::string& line) {
+    progress.clear();
+    print_out("{}\n", line);
+    std::fflush(stdout);
+    progress.move(++done, all);
+  });
   if (!csv) refuse(ErrorCode::io, message("cannot write ", file.string()));
   return exit_code::done;
 }
@@ -194,8 +207,9 @@ int run_bench(const BenchRequest& request) {
   if (!request.curves.empty()) return run_curves(request);
   Printer printer(request.json);
   if (request.memory) {
+    printer.expect(bench::count_attention_memory());
     bench::run_attention_memory(plan_of(request).levels.back(),
-                                [&](const bench::MemoryRow& row) { printer.memory_row(row); });
+                                [&](const bench::MemoryRow& row) { printer.row(row); });
     return printer.finish();
   }
   const bench::Plan plan = plan_of(request);
@@ -203,9 +217,19 @@ int run_bench(const BenchRequest& request) {
   const auto print = [&](const bench::Row& row) { printer.row(row); };
   printer.header(request.suite == "attention" ? attention.rounds : plan.rounds);
   const bool all = request.suite.empty() || request.suite == "all";
-  if (all || request.suite == "rotary") bench::run_rotary_bench(plan, print);
-  if (all || request.suite == "attention") bench::run_attention_bench(attention, print);
-  if (request.suite == "all" || request.suite == "models") bench::run_models_bench(plan, print);
+  const auto run = [&](const bench::Plan& of_rows, const bench::AttentionPlan& of_attention) {
+    if (all || request.suite == "rotary") bench::run_rotary_bench(of_rows, print);
+    if (all || request.suite == "attention") bench::run_attention_bench(of_attention, print);
+    if (request.suite == "all" || request.suite == "models")
+      bench::run_models_bench(of_rows, print);
+  };
+  std::size_t rows = 0;
+  bench::Plan counted = plan;
+  bench::AttentionPlan counted_attention = attention;
+  counted.count = counted_attention.count = &rows;
+  run(counted, counted_attention);
+  printer.expect(rows);
+  run(plan, attention);
   return printer.finish();
 }
 

@@ -19,6 +19,7 @@
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/npy.hpp"
 #include "phasor/porting/diagnose.hpp"
+#include "progress.hpp"
 #include "spec.hpp"
 
 namespace phasor::tools {
@@ -167,8 +168,10 @@ int run_diagnose(const DiagnoseOptions& options) {
     }
     positions = as_array(given);
   }
+  Progress progress;
   const porting::DiagnoseInput input{&before, &after, positions ? &*positions : nullptr,
-                                     options.axes};
+                                     options.axes,
+                                     [&](double share) { progress.move(share, 1.0); }};
   porting::Diagnosis found;
   std::optional<porting::ConfigCheck> check;
   if (!has_spec(options.spec)) {
@@ -183,6 +186,7 @@ int run_diagnose(const DiagnoseOptions& options) {
     found = std::move(both.found);
     check = std::move(both.check);
   }
+  progress.clear();
   if (options.json) {
     print_out("{}\n", porting::diagnose_json(found, check ? &*check : nullptr));
   } else {

@@ -20,6 +20,7 @@
 #include "phasor/io/internal/array_file.hpp"
 #include "phasor/io/internal/folder.hpp"
 #include "phasor/porting/internal/runs.hpp"
+#include "progress.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -193,7 +194,12 @@ void print_text(const porting::RunsReport& report) {
 int run_diagnose_runs(const std::string& a, const std::string& b, const SpecOptions& spec,
                       RunsPage page) {
   const Run run_a = read_run(a), run_b = read_run(b);
-  porting::RunsInput input{run_a.tensors, run_b.tensors, run_a.order, {}, {}};
+  Progress progress;
+  porting::RunsInput input{run_a.tensors, run_b.tensors, run_a.order, {}, {}, {}};
+  input.progress = [&](std::size_t done, std::size_t all) {
+    progress.move(static_cast<double>(done), static_cast<double>(all),
+                  fmt::format("{} of {} tensors", done, all));
+  };
   if (has_spec(spec)) {
     const auto expected = std::make_shared<const ExpectedRotations>(spec);
     input.check = {spec.context, expected->model().heads, expected->model().key_heads,
@@ -201,6 +207,7 @@ int run_diagnose_runs(const std::string& a, const std::string& b, const SpecOpti
     input.spec = [expected](std::optional<std::int64_t> layer) { return expected->of(layer); };
   }
   const porting::RunsReport report = porting::compare_runs(input);
+  progress.clear();
   if (page == RunsPage::json) {
     print_out("{}\n", porting::runs_json(report));
   } else {

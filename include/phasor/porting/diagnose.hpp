@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +42,9 @@ struct DiagnoseInput {
   const io::NpyArray* positions = nullptr;
   // The name of each axis: batch, tokens (or seq), heads (or head), dim; empty: found from the data.
   std::vector<std::string> axes = {};
+  // Called now and then with the share of the call that is done, from 0 to 1, in the calling thread;
+  // what it throws ends the call.
+  std::function<void(double share)> progress = {};
 };
 
 // A scaling, its parameters named by their config keys.
@@ -278,6 +282,7 @@ struct AuditOptions {
   std::optional<std::int64_t> context = std::nullopt;
   // Radians, and relative amplitude.
   double threshold = 1e-3;
+  std::function<void(double share)> progress = {};  // as DiagnoseInput
 };
 
 struct WorstEntry {

@@ -9,6 +9,7 @@
 #include "phasor/core/positions.hpp"
 #include "phasor/core/rotate.hpp"
 #include "porting/audit/causes.hpp"
+#include "porting/share.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -90,9 +91,12 @@ Audit audit(const encodings::RopeSpec& spec, const ForeignTable& table,
   result.by_pair.resize(pairs);
   std::vector<double> exact_cos(pairs), exact_sin(pairs);
   double angle_sum = 0.0, ulp_sum = 0.0, square_sum = 0.0;
+  // The rest is the search for a cause.
+  const Share share = Share(options.progress).part(0.0, 0.9);
   for (std::size_t row = 0; row < result.by_row.size(); ++row) {
     core::throw_if_cancelled();
     const auto at = static_cast<std::int64_t>(row);
+    if (row % 1024 == 0) share.at(static_cast<double>(at) / static_cast<double>(table.rows));
     core::cos_sin(frequencies, table.positions.subspan(row * axes, axes), std::span(exact_cos),
                   std::span(exact_sin));
     RowErrors& errors = result.by_row[row];

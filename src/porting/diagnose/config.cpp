@@ -5,6 +5,7 @@
 #include "phasor/core/rotate.hpp"
 #include "phasor/porting/diagnose.hpp"
 #include "porting/number_text.hpp"
+#include "porting/share.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -58,8 +59,12 @@ void name_formula(const encodings::RopeSpec& spec, const Diagnosis& found, Confi
 
 ConfigDiagnosis diagnose(const DiagnoseInput& input, const encodings::RopeSpec& spec,
                          const CheckOptions& options) {
-  ConfigDiagnosis both{{}, check_config(input, spec, options)};
   DiagnoseInput alone = input;
+  constexpr double kCheck = 0.25;  // of the time, for tensors that are as the config says
+  const Share whole(input.progress);
+  alone.progress = [check = whole.part(0.0, kCheck)](double done) { check.at(done); };
+  ConfigDiagnosis both{{}, check_config(alone, spec, options)};
+  alone.progress = [rest = whole.part(kCheck, 1.0)](double done) { rest.at(done); };
   if (encodings::axis_count(spec.axes) > 1) alone.positions = nullptr;
   if (!both.check.axes.empty()) alone.axes = both.check.axes;
   both.found = diagnose(alone);

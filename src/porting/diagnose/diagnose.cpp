@@ -8,6 +8,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "porting/diagnose/parts.hpp"
+#include "porting/share.hpp"
 
 namespace phasor::porting {
 namespace diagnosis {
@@ -153,8 +154,10 @@ void describe_window(Investigation& state) {
 
 void investigate(Investigation& state) {
   Diagnosis& found = state.found;
+  const Share share(state.input.progress);  // by the times of 4096 tokens, 32 heads of 128
   state.given = given_positions(state.input);
   state.vectors = read_vectors(state.input, found.notes);
+  share.at(0.12);
   found.head_dim = state.vectors.dim;
   found.tensor_dtype = type_name(state.vectors.stored);
   found.rounding_floor = rounding_floor(state.vectors.precision);
@@ -162,6 +165,7 @@ void investigate(Investigation& state) {
   if (auto reason = not_finite(state.vectors)) return state.none(*reason);
   const std::vector<std::uint8_t> changed = changed_features(state.vectors);
   if (auto reason = plain_reason(state.vectors, changed)) return state.none(*reason);
+  share.at(0.19);
   state.layouts = rank_layouts(state.vectors, changed);
   const LayoutScore& best = state.layouts.front();
   // The residual of a rotation is rounding; that of a small addition is as large as the change.
@@ -173,14 +177,19 @@ void investigate(Investigation& state) {
   state.axes = find_axes(state.vectors, state.window, state.input, order);
   found.axes = state.axes.names;
   found.axes.emplace_back("dim");
+  share.at(0.32);
   measure(state);
+  share.at(0.48);
   if (state.gains.residual > kRotatedResidual) {
     return state.none(mirrored(state).value_or(rotated_apart(state)));
   }
   found.answer = Answer::rope;
   describe_window(state);
-  if (solve_rotations(state)) describe_answer(state);
+  const bool solved = solve_rotations(state);
+  share.at(0.82);
+  if (solved) describe_answer(state);
   found.notes.insert(found.notes.end(), order.begin(), order.end());
+  share.at(1.0);
 }
 
 }  // namespace

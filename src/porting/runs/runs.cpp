@@ -85,6 +85,7 @@ class RunComparison {
     pairs_ = matched.pairs;
     double largest = 0.0;  // of the tensors so far
     for (const auto& [i, j] : pairs_) {
+      if (input_.progress) input_.progress(report_.parts.size(), pairs_.size());
       RunPart part{input_.a[i].name, input_.b[j].name,
                    compare_run_tensors(input_.a[i].read(), input_.b[j].read())};
       judge(part, largest);

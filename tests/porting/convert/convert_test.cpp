@@ -89,8 +89,14 @@ TEST_P(EveryFamily, RefusesASecondTime) {
 }
 
 // No layer rotates, or the norms of q and k are one tensor per head.
-const std::set<std::string> kNotConverted = {"bloom_alibi", "gpt2_inverse_layer_scale",
-                                             "gpt2_learned", "stablelm_parallel_qk_norm"};
+const std::set<std::string> kNotConverted = {"bloom_alibi",
+                                             "gpt2_inverse_layer_scale",
+                                             "gpt2_learned",
+                                             "mt5_gated",
+                                             "stablelm_parallel_qk_norm",
+                                             "t5_gated_untied",
+                                             "t5_relu_tied",
+                                             "umt5_tables"};
 
 TEST_F(Convert, RefusesModelsThatItCannotConvert) {
   for (const std::string& name : kNotConverted) {

@@ -41,6 +41,8 @@ struct RunsInput {
   // `layer` is the first number of a tensor's name.
   std::function<std::optional<encodings::RopeSpec>(std::optional<std::int64_t> layer)> spec = {};
   CheckOptions check = {};  // context and heads of the model
+  // Called before each pair of tensors is read and compared.
+  std::function<void(std::size_t done, std::size_t all)> progress = {};
 };
 
 // How one tensor is made from the other.

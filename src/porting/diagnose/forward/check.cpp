@@ -7,6 +7,7 @@
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/forward/search.hpp"
+#include "porting/share.hpp"
 
 namespace phasor::porting {
 namespace forward {
@@ -17,11 +18,12 @@ using diagnosis::Vectors;
 class Checker {
  public:
   Checker(const DiagnoseInput& input, const encodings::RopeSpec& spec, const CheckOptions& options)
-      : input_(input), spec_(spec), options_(options) {}
+      : input_(input), spec_(spec), options_(options), share_(input.progress) {}
 
   ConfigCheck run() {
     vectors_ = diagnosis::read_vectors(input_, result_.notes);
     diagnosis::leave_out_not_finite(vectors_, result_.notes);
+    share_.at(0.4);
     if (vectors_.dim != spec_.head_dim) {
       const std::string text =
           message("head_dim: ", spec_.head_dim, " in the config, ", vectors_.dim, " in the data");
@@ -45,6 +47,7 @@ class Checker {
         if (as_asked(problem, reading)) return std::move(result_);
       }
     }
+    share_.at(kConfigTried);
     std::optional<std::pair<Verdict, Problem>> best;
     for (const Reading& reading : readings) {
       if (reading.contradicted && !readings.front().contradicted) continue;
@@ -101,8 +104,7 @@ class Checker {
                           : role == core::Role::key && !spec_.xpos.has_value()) {
           continue;
         }
-        Problem problem{spec_,   input_, options_, reading.data,   layout,
-                        context, role,   given,    reading.certain};
+        Problem problem{spec_, input_, options_, reading.data, layout, context, role, given};
         problem.asked = model_of(spec_, layout, context, positions, role);
         problem.few = sample_of(problem.data, 12, 3);
         problem.some = sample_of(problem.data, 64, 4);
@@ -336,6 +338,7 @@ class Checker {
   const DiagnoseInput& input_;
   const encodings::RopeSpec& spec_;
   const CheckOptions& options_;
+  Share share_;
   Vectors vectors_;
   ConfigCheck result_;
 };
@@ -345,7 +348,17 @@ class Checker {
 
 ConfigCheck check_config(const DiagnoseInput& input, const encodings::RopeSpec& spec,
                          const CheckOptions& options) {
-  return forward::Checker(input, spec, options).run();
+  // Several readings of the axes may search all positions: the share does not go back.
+  double most = 0.0;
+  DiagnoseInput told = input;
+  told.progress = [&](double share) {
+    if (!input.progress || share <= most) return;
+    most = share;
+    input.progress(share);
+  };
+  ConfigCheck found = forward::Checker(told, spec, options).run();
+  told.progress(1.0);
+  return found;
 }
 
 }  // namespace phasor::porting

@@ -311,7 +311,7 @@ class FormList {
   // Positions that follow another axis than the tokens: weak if that axis may hold the tokens.
   void places() {
     const Data& d = p_.data;
-    const int doubt = p_.axes_known ? 0 : kWeakRank;
+    const int doubt = d.axes_certain ? 0 : kWeakRank;
     const auto by = [&](const char* id, const char* text, int rank, auto position) {
       auto table = std::make_shared<PositionTable>();
       table->batch = d.batch;

@@ -19,6 +19,7 @@ struct Data {
   std::int64_t batch = 1, tokens = 1, heads = 1;
   std::int64_t batch_stride = 0, token_stride = 0, head_stride = 0;  // in vectors
   std::vector<std::string> axes;                                     // names, without dim
+  bool axes_certain = false;                                         // no other naming is possible
 
   [[nodiscard]] std::int64_t vector_at(std::int64_t b, std::int64_t t,
                                        std::int64_t h) const noexcept {

@@ -1,4 +1,4 @@
-// Positions that explain the data with the spec's own frequencies, and how people describe them.
+// Positions that explain the data with the spec's own frequencies.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -6,225 +6,15 @@
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "porting/diagnose/forward/search.hpp"
+#include "porting/diagnose/forward/stories.hpp"
+#include "porting/share.hpp"
 
 namespace phasor::porting::forward {
 namespace {
 
 using Row = std::vector<double>;
 
-// Runs that ascend by one.
-struct Run {
-  double first, last;
-  std::size_t start, count;
-  double step = 1.0;
-};
-
-std::vector<Run> runs_of(const Row& positions) {
-  std::vector<Run> runs;
-  for (std::size_t t = 0; t < positions.size(); ++t) {
-    if (!runs.empty()) {
-      Run& run = runs.back();
-      const double step = positions[t] - run.last;
-      const bool first_step = run.count == 1 && (step == 0.0 || step == 1.0 || step == -1.0);
-      if (first_step || (run.count > 1 && step == run.step)) {
-        run.step = step;
-        run.last = positions[t];
-        ++run.count;
-        continue;
-      }
-    }
-    runs.push_back({positions[t], positions[t], t, 1});
-  }
-  return runs;
-}
-
 std::string number(double value) { return digits(value, 10); }
-
-std::string run_text(const Run& run) {
-  if (run.count == 1) return number(run.first);
-  if (run.step == 0.0) return message(number(run.first), " (", run.count, " times)");
-  return number(run.first) + "-" + number(run.last) + (run.step < 0.0 ? " (descending)" : "");
-}
-
-bool equal_where(const Row& found, const Row& asked, auto rule) {
-  for (std::size_t t = 0; t < found.size(); ++t) {
-    if (found[t] != rule(asked[t], t)) return false;
-  }
-  return true;
-}
-
-struct Story {
-  std::string id, text;
-};
-
-// What happened to the positions of one row, if it has a name.
-std::optional<Story> story_of(const Row& found, const Row& asked, bool given) {
-  const std::size_t count = found.size();
-  const auto same = [&](auto rule) { return equal_where(found, asked, rule); };
-  const double shift = found[0] - asked[0];
-  if (count == 1) {
-    if (!given || shift == 0.0) return std::nullopt;
-  }
-  const auto constant = [&] { return same([&](double, std::size_t) { return found[0]; }); };
-  if (same([&](double e, std::size_t) { return e + shift; })) {
-    if (shift == 0.0 || !given) return std::nullopt;
-    if (shift == 1.0) {
-      return Story{"positions_one_ahead", "the positions are off by one: each is one too large"};
-    }
-    if (shift == -1.0) {
-      return Story{"positions_one_behind", "the positions are off by one: each is one too small"};
-    }
-    return Story{"positions_offset",
-                 message("the positions are off by ", number(shift), ": ", number(found[0]),
-                         " instead of ", number(asked[0]), " at the first token")};
-  }
-  if (constant()) {
-    if (found[0] == 0.0) return Story{"not_rotated", "every token is at position 0: not rotated"};
-    return Story{
-        "positions_all_equal",
-        message("every token is rotated alike, by the angles of position ", number(found[0]))};
-  }
-  const double largest = *std::max_element(found.begin(), found.end());
-  if (same([&](double e, std::size_t) { return std::min(e, largest); })) {
-    return Story{"positions_clipped",
-                 message("the positions are clipped at ", number(largest), " (largest given: ",
-                         number(*std::max_element(asked.begin(), asked.end())), ")")};
-  }
-  for (const core::DType type : {core::DType::bf16, core::DType::f16}) {
-    if (same([&](double e, std::size_t) { return rounded(e, type); })) {
-      return Story{message(type_name(type), "_positions"),
-                   message("the positions were rounded to ", type_name(type))};
-    }
-  }
-  const double top = *std::max_element(asked.begin(), asked.end());
-  const double bottom = *std::min_element(asked.begin(), asked.end());
-  if (same([&](double e, std::size_t) { return top + bottom - e; })) {
-    return Story{"positions_reversed", "the positions are in reverse order"};
-  }
-  if (same([&](double e, std::size_t) { return -e; })) {
-    return Story{"turned_backwards", "the positions are negated: rotated backwards"};
-  }
-  const double step = (found[1] - found[0]) / (asked[1] == asked[0] ? 1.0 : asked[1] - asked[0]);
-  if (step != 1.0 && step != 0.0 &&
-      same([&](double e, std::size_t) { return found[0] + step * (e - asked[0]); })) {
-    if (step == -1.0) {
-      return Story{"positions_reversed", message("the positions are in reverse order, from ",
-                                                 number(found[0]), " to ", number(found.back()))};
-    }
-    return Story{"positions_step",
-                 message("the positions advance in steps of ", number(step), ": ", number(found[0]),
-                         ", ", number(found[1]), ", ... instead of ", number(asked[0]), ", ",
-                         number(asked[1]), ", ...")};
-  }
-  // Right, but for some tokens that were not rotated.
-  std::vector<std::size_t> idle;
-  bool others_right = true;
-  for (std::size_t t = 0; t < count; ++t) {
-    if (found[t] == 0.0 && asked[t] != 0.0) {
-      idle.push_back(t);
-    } else {
-      others_right = others_right && found[t] == asked[t];
-    }
-  }
-  const bool tail = !idle.empty() && idle.size() > 1 && idle.back() == count - 1 &&
-                    idle.front() + idle.size() == count;
-  if (others_right && !idle.empty() && !tail) {
-    Row tokens(idle.begin(), idle.end());
-    return Story{"tokens_not_rotated",
-                 message(idle.size() == 1 ? "token " : message(idle.size(), " tokens: "),
-                         positions_text(tokens), " of ", count, idle.size() == 1 ? " is" : " are",
-                         " not rotated (position 0)")};
-  }
-  for (double period = 2.0; period <= top; period += 1.0) {
-    if (largest != period - 1.0) continue;
-    if (same([&](double e, std::size_t) { return std::fmod(e, period); })) {
-      return Story{"positions_restart",
-                   message("the positions restart at 0 every ", number(period), " tokens")};
-    }
-  }
-  // Padding: the first tokens share a position, then it counts.
-  const auto padded = [](const Row& row) -> std::size_t {
-    std::size_t pad = 0;
-    while (pad + 1 < row.size() && row[pad] == row[pad + 1]) ++pad;
-    const bool one_more = pad > 0 && row[pad] != 0.0 && row[pad + 1] == 0.0;
-    const std::size_t first = one_more ? pad + 1 : pad;
-    for (std::size_t t = first + 1; t < row.size(); ++t) {
-      if (row[t] != row[t - 1] + 1.0) return 0;
-    }
-    return first;
-  };
-  const auto plain = [](const Row& row) {
-    for (std::size_t t = 1; t < row.size(); ++t) {
-      if (row[t] != row[t - 1] + 1.0) return false;
-    }
-    return true;
-  };
-  if (plain(found) && padded(asked) > 0) {
-    return Story{"left_padding",
-                 message("left padding is not accounted for: the positions count from the first "
-                         "token of the row (",
-                         positions_text(found),
-                         "), not from the first real "
-                         "token (",
-                         positions_text(asked), ")")};
-  }
-  if (plain(asked) && padded(found) > 0) {
-    return Story{
-        "left_padding",
-        message("the positions count from the first real token (", positions_text(found),
-                "): left padding is not in the given positions (", positions_text(asked), ")")};
-  }
-  if (plain(asked)) {
-    // Right until a token, then something else.
-    std::size_t border = 0;
-    while (border < count && found[border] == found[0] + static_cast<double>(border)) ++border;
-    const Row rest(found.begin() + static_cast<std::ptrdiff_t>(border), found.end());
-    const double expected = found[0] + static_cast<double>(border);
-    const bool still =
-        std::all_of(rest.begin(), rest.end(), [&](double p) { return p == rest[0]; });
-    const std::string where = positions_text(found);
-    if (border > 0 && !rest.empty()) {
-      if (rest.size() > 1 && still) {
-        return Story{"decode_positions",
-                     message("all tokens from token ", border, " on are at position ",
-                             number(rest[0]), ": ", where)};
-      }
-      if (plain(rest)) {
-        if (rest[0] == expected - 1.0) {
-          return Story{"position_repeated",
-                       message(where, ": position ", number(rest[0]), " is repeated")};
-        }
-        if (rest[0] == expected + 1.0) {
-          return Story{"position_skipped",
-                       message(where, ": position ", number(expected), " is skipped")};
-        }
-        if (rest[0] == 0.0 || rest[0] == found[0]) {
-          return Story{"positions_restart",
-                       message("the positions restart at token ", border, ": ", where)};
-        }
-        return Story{"positions_jump", message(where, ": the positions jump from ",
-                                               number(expected - 1.0), " to ", number(rest[0]))};
-      }
-    }
-  }
-  const std::vector<Run> runs = runs_of(found);
-  if (runs.size() <= std::max<std::size_t>(4, count / 8)) {
-    const bool restarts = std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
-      return run.first == runs[0].first && run.step == 1.0;
-    });
-    if (restarts && runs.size() > 1) {
-      return Story{"positions_restart",
-                   message("the positions restart in each segment: ", positions_text(found))};
-    }
-    if (runs.size() == 1 && plain(found)) {
-      return Story{"positions_not_restarted",
-                   message("the positions run on (", positions_text(found),
-                           ") where the given ones restart (", positions_text(asked), ")")};
-    }
-  }
-  return Story{"positions", message("other positions were used: ", positions_text(found),
-                                    " instead of ", positions_text(asked))};
-}
 
 class PlaceFinder {
  public:
@@ -345,12 +135,14 @@ class PlaceFinder {
   }
 
   [[nodiscard]] bool find_all() {
-    const bool per_row = d_.batch > 1;
-    for (std::int64_t b = 0; b < (per_row ? d_.batch : 1); ++b) {
+    const std::int64_t rows = d_.batch;
+    const Share share = Share(p_.input.progress).part(kConfigTried, 1.0);
+    for (std::int64_t b = 0; b < rows; ++b) {
       const Row asked = asked_row(b);
       Row row;
       for (std::int64_t t = 0; t < d_.tokens; ++t) {
         core::throw_if_cancelled();
+        share.at(static_cast<double>(b * d_.tokens + t) / static_cast<double>(rows * d_.tokens));
         const auto found = position_of(b, t, asked[static_cast<std::size_t>(t)], row);
         if (!found) return false;
         row.push_back(*found);
@@ -373,7 +165,7 @@ class PlaceFinder {
     const bool asked_alike = p_.asked.positions->batch == 1;
     std::optional<Story> story;
     if (alike && (asked_alike || found_.size() == 1)) {
-      story = story_of(found_[0], asked_row(0), p_.given);
+      story = story_of({found_[0], asked_row(0), p_.given});
     } else {
       story = rows_story();
     }
@@ -392,9 +184,7 @@ class PlaceFinder {
     for (std::size_t b = 0; b < count; ++b) {
       const Row asked = asked_row(static_cast<std::int64_t>(b));
       const double by = found_[b][0] - asked[0];
-      if (equal_where(found_[b], asked, [&](double e, std::size_t) { return e + by; })) {
-        shift[b] = by;
-      }
+      if (shifted_by(found_[b], asked, by)) shift[b] = by;
     }
     bool runs_on = count > 1;
     for (std::size_t b = 1; b < count; ++b) {
@@ -441,7 +231,7 @@ class PlaceFinder {
       const Row asked = asked_row(static_cast<std::int64_t>(b));
       Row expected = asked;
       for (double& e : expected) e += p_.given ? 0.0 : usual;
-      std::optional<Story> story = story_of(found_[b], expected, true);
+      std::optional<Story> story = story_of({found_[b], expected, true});
       if (!story) continue;
       if (id.empty()) {
         id = story->id == "not_rotated" ? "batch_row_not_rotated"
@@ -465,17 +255,6 @@ class PlaceFinder {
 };
 
 }  // namespace
-
-std::string positions_text(const std::vector<double>& positions) {
-  constexpr std::size_t kShown = 6;
-  const std::vector<Run> runs = runs_of(positions);
-  std::string text;
-  for (std::size_t k = 0; k < runs.size(); ++k) {
-    if (k == kShown) return text + message(", ... (", runs.size(), " runs)");
-    text += (k == 0 ? "" : k == 1 && runs.size() == 2 ? ", then " : ", ") + run_text(runs[k]);
-  }
-  return text;
-}
 
 std::vector<Candidate> position_mistakes(const Problem& problem) {
   return PlaceFinder(problem).run();

@@ -21,7 +21,6 @@ struct Reading {
   Data data;
   bool usual = true;          // [batch, tokens, heads, dim]
   bool contradicted = false;  // by the head counts of the config
-  bool certain = false;       // no other naming is possible
 };
 // Every naming that the axes' names, the positions and the head counts allow; the most likely first.
 //
@@ -79,6 +78,9 @@ struct Candidate {
   Score whole = {};
 };
 
+// The share of a check in which the config itself is tried; the mistakes take the rest.
+inline constexpr double kConfigTried = 0.5;
+
 // What the search works on.
 struct Problem {
   const encodings::RopeSpec& spec;
@@ -88,8 +90,7 @@ struct Problem {
   core::PairLayout layout = core::PairLayout::half;
   std::optional<std::int64_t> context;
   core::Role role = core::Role::query;
-  bool given = false;       // positions
-  bool axes_known = false;  // which axis holds the tokens
+  bool given = false;  // positions
   Model asked = {};
   Sample few = {}, some = {}, all = {};
 };

@@ -95,7 +95,9 @@ std::vector<Reading> readings_of(const diagnosis::Vectors& vectors, const Diagno
   }
   const auto open = std::count_if(readings.begin(), readings.end(),
                                   [](const Reading& reading) { return !reading.contradicted; });
-  for (Reading& reading : readings) reading.certain = !reading.contradicted && open == 1;
+  for (Reading& reading : readings) {
+    reading.data.axes_certain = !reading.contradicted && open == 1;
+  }
   std::stable_sort(readings.begin(), readings.end(), [](const Reading& a, const Reading& b) {
     return !a.contradicted && b.contradicted;
   });
