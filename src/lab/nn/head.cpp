@@ -22,9 +22,9 @@ HeadOf<T>::HeadOf(const ModelSpec& spec, std::size_t words, ParameterList& param
   const std::int64_t hidden = spec.hidden;
   const Initial matrix = matrix_initial(hidden);
   if (spec.head == Head::classification) {
-    transform_ =
-        parameters.linear("classifier.", {"dense"}, hidden, hidden, Bias::own, matrix);
-    output_ = parameters.linear("classifier.", {"out_proj"}, spec.labels, hidden, Bias::own, matrix);
+    transform_ = parameters.linear("classifier.", {"dense"}, hidden, hidden, Bias::own, matrix);
+    output_ =
+        parameters.linear("classifier.", {"out_proj"}, spec.labels, hidden, Bias::own, matrix);
     return;
   }
   output_ = {.weight = words, .out = spec.vocabulary, .in = hidden};
@@ -130,9 +130,9 @@ Loss HeadOf<T>::loss(const Workers& workers, const Numbers<T>& numbers, const T*
       Loss& sum = losses[static_cast<std::size_t>(start / kRowsOfPiece)];
       for (std::int64_t row = start; row < start + rows; ++row) {
         const Target& target = chunk[static_cast<std::size_t>(row)];
-        const models::CrossEntropy got = cross_entropy<T>(
-            {logits_.data() + row * classes, static_cast<std::size_t>(classes)}, target.label,
-            options.label_smoothing, options.gradient_scale);
+        const models::CrossEntropy got =
+            cross_entropy<T>({logits_.data() + row * classes, static_cast<std::size_t>(classes)},
+                             target.label, options.label_smoothing, options.gradient_scale);
         sum += {got.smoothed, got.plain, 1, got.largest == target.label ? 1 : 0};
         if (!each.empty()) {
           each[first + static_cast<std::size_t>(row)] = static_cast<float>(got.plain);

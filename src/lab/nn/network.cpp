@@ -227,8 +227,8 @@ struct Network<T>::State {
     const std::int64_t step = spec.head == Head::language_model ? 1 : batch.tokens;
     for (std::size_t i = 0; i < batch.labels.size(); ++i) {
       if (batch.labels[i] == kNoLabel) continue;
-      targets.push_back({static_cast<std::int32_t>(static_cast<std::int64_t>(i) * step),
-                         batch.labels[i]});
+      targets.push_back(
+          {static_cast<std::int32_t>(static_cast<std::int64_t>(i) * step), batch.labels[i]});
     }
   }
 
@@ -245,8 +245,7 @@ struct Network<T>::State {
     find_targets(batch);
     const auto size = static_cast<std::size_t>(batch.rows * batch.tokens * spec.hidden);
     d_hidden.assign(size, T{0});
-    const Loss loss =
-        head->loss(workers, numbers(), hidden, targets, options, d_hidden.data(), {});
+    const Loss loss = head->loss(workers, numbers(), hidden, targets, options, d_hidden.data(), {});
     if (!decoder) {
       encoder->backward(workers, numbers(), source_input(batch, Pass::train, options),
                         d_hidden.data(), nullptr);
@@ -346,7 +345,8 @@ std::vector<T> Network<T>::logits(const Batch& batch) {
   std::vector<std::int32_t> places(
       static_cast<std::size_t>(per_token ? batch.rows * batch.tokens : batch.rows));
   for (std::size_t i = 0; i < places.size(); ++i) {
-    places[i] = static_cast<std::int32_t>(per_token ? i : i * static_cast<std::size_t>(batch.tokens));
+    places[i] =
+        static_cast<std::int32_t>(per_token ? i : i * static_cast<std::size_t>(batch.tokens));
   }
   std::vector<T> logits(places.size() * static_cast<std::size_t>(state_->head->classes()));
   state_->head->logits(state_->workers, state_->numbers(), hidden, places, logits.data());

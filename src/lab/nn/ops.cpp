@@ -70,8 +70,8 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<float>
                    core::InstructionSet::best)) {
     return;
   }
-  refuse(ErrorCode::internal, message("the GEMM library failed for a product of ", m, " x ", k,
-                                      " and ", k, " x ", n));
+  refuse(ErrorCode::internal,
+         message("the GEMM library failed for a product of ", m, " x ", k, " and ", k, " x ", n));
 }
 void product(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<double>& a,
              const Factor<double>& b, double* c, std::int64_t c_stride, Add add) {
@@ -236,8 +236,7 @@ void normalise_backward(const Workers& workers, NormKind kind, std::int64_t rows
                         const T* plus, T* d_x, T* d_weight, T* d_bias) {
   // A partial sum of each piece, added in order.
   constexpr std::int64_t kPieces = 16;
-  const std::int64_t piece =
-      std::max(rows_of_elements(width), (rows + kPieces - 1) / kPieces);
+  const std::int64_t piece = std::max(rows_of_elements(width), (rows + kPieces - 1) / kPieces);
   const std::int64_t pieces = (rows + piece - 1) / piece;
   std::vector<T> sums(static_cast<std::size_t>(2 * pieces * width));
   workers.for_pieces(pieces, [&](std::int64_t index) {
@@ -346,31 +345,31 @@ void scatter_add(const Workers& workers, std::span<const std::int32_t> ids, std:
   // Columns are shared out, not rows: each sum is in the order of the ids.
   workers.for_runs(width, kColumnsOfPiece, [&](std::int64_t first, std::int64_t count) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      add_row(d_rows + ids[i] * width + first,
-              d_out + static_cast<std::int64_t>(i) * width + first, count);
+      add_row(d_rows + ids[i] * width + first, d_out + static_cast<std::int64_t>(i) * width + first,
+              count);
     }
   });
 }
 
-#define PHASOR_LAB_OPS(T)                                                                        \
-  template void multiply(const Workers&, std::int64_t, std::int64_t, std::int64_t,              \
-                         const Factor<T>&, const Factor<T>&, T*, std::int64_t, Add, const T*);   \
-  template void add_columns(const Workers&, std::int64_t, std::int64_t, const T*, T*);          \
-  template void normalise(const Workers&, NormKind, std::int64_t, std::int64_t, const T*,       \
-                          const T*, const T*, T*);                                              \
-  template void normalise_backward(const Workers&, NormKind, std::int64_t, std::int64_t,        \
-                                   const T*, const T*, const T*, const T*, T*, T*, T*);         \
-  template void activate(const Workers&, models::Activation, Gate, std::int64_t, std::int64_t,  \
-                         const T*, T*);                                                         \
-  template void activate_backward(const Workers&, models::Activation, Gate, std::int64_t,       \
-                                  std::int64_t, const T*, const T*, T*);                        \
-  template void drop(const Workers&, const models::Dropout&, std::int64_t, const T*, const T*,  \
-                     T*);                                                                       \
-  template models::CrossEntropy cross_entropy(std::span<T>, std::int64_t, double, double);      \
-  template void gather(const Workers&, std::span<const std::int32_t>, std::int64_t, const T*,   \
-                       T*, Add);                                                                \
-  template void scatter_add(const Workers&, std::span<const std::int32_t>, std::int64_t,        \
-                            const T*, T*);
+#define PHASOR_LAB_OPS(T)                                                                          \
+  template void multiply(const Workers&, std::int64_t, std::int64_t, std::int64_t,                 \
+                         const Factor<T>&, const Factor<T>&, T*, std::int64_t, Add, const T*);     \
+  template void add_columns(const Workers&, std::int64_t, std::int64_t, const T*, T*);             \
+  template void normalise(const Workers&, NormKind, std::int64_t, std::int64_t, const T*,          \
+                          const T*, const T*, T*);                                                 \
+  template void normalise_backward(const Workers&, NormKind, std::int64_t, std::int64_t, const T*, \
+                                   const T*, const T*, const T*, T*, T*, T*);                      \
+  template void activate(const Workers&, models::Activation, Gate, std::int64_t, std::int64_t,     \
+                         const T*, T*);                                                            \
+  template void activate_backward(const Workers&, models::Activation, Gate, std::int64_t,          \
+                                  std::int64_t, const T*, const T*, T*);                           \
+  template void drop(const Workers&, const models::Dropout&, std::int64_t, const T*, const T*,     \
+                     T*);                                                                          \
+  template models::CrossEntropy cross_entropy(std::span<T>, std::int64_t, double, double);         \
+  template void gather(const Workers&, std::span<const std::int32_t>, std::int64_t, const T*, T*,  \
+                       Add);                                                                       \
+  template void scatter_add(const Workers&, std::span<const std::int32_t>, std::int64_t, const T*, \
+                            T*);
 
 PHASOR_LAB_OPS(float)
 PHASOR_LAB_OPS(double)

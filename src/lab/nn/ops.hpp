@@ -82,8 +82,8 @@ enum class Add : std::uint8_t { no, yes };  // overwrite the result, or add to i
 // throws   std::bad_alloc, Error(internal) when the GEMM library fails
 template <class T>
 void multiply(const Workers& workers, std::int64_t m, std::int64_t n, std::int64_t k,
-              const Factor<T>& a, const Factor<T>& b, T* c, std::int64_t c_stride, Add add = Add::no,
-              const T* bias = nullptr);
+              const Factor<T>& a, const Factor<T>& b, T* c, std::int64_t c_stride,
+              Add add = Add::no, const T* bias = nullptr);
 
 // sums[n] += the columns of x [rows, n].
 template <class T>

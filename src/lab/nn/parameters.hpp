@@ -45,7 +45,7 @@ class ParameterList {
     std::size_t size = 1;
     for (const std::int64_t axis : shape) size *= static_cast<std::size_t>(axis);
     const auto decay = shape.size() >= 2 && initial.deviation > 0.0 ? Parameter::Decay::decays
-                                                                     : Parameter::Decay::exempt;
+                                                                    : Parameter::Decay::exempt;
     layout_.push_back({std::move(name), std::move(shape), count_, size, decay});
     initial_.push_back(initial);
     count_ += size;

@@ -103,7 +103,9 @@ void PositionEncoding::add_recipes(ParameterList& parameters, const std::string&
   const auto projection = [&](const std::string& name) {
     return parameters.add(name + ".weight", {hidden, hidden}, matrix);
   };
-  const auto layer_prefix = [&](std::int64_t layer) { return message(prefix, "layer.", layer, "."); };
+  const auto layer_prefix = [&](std::int64_t layer) {
+    return message(prefix, "layer.", layer, ".");
+  };
   switch (encoding.name) {
     case EncodingName::shaw: {
       const std::int64_t rows = encoding.clip * (mask_ == Mask::causal ? 1 : 2) + 1;
@@ -173,8 +175,9 @@ void PositionEncoding::add_recipes(ParameterList& parameters, const std::string&
       const std::size_t table =
           parameters.add(prefix + "positions.weight", {spec_.context, hidden}, kEmbedding);
       std::vector<Recipe> recipes;
-      for (const auto& [name, term] : {std::pair{"position_queries", &ScoreTermGradients::extra_query},
-                                       std::pair{"position_keys", &ScoreTermGradients::extra_key}}) {
+      for (const auto& [name, term] :
+           {std::pair{"position_queries", &ScoreTermGradients::extra_query},
+            std::pair{"position_keys", &ScoreTermGradients::extra_key}}) {
         recipes.push_back({.kind = Recipe::Kind::projected,
                            .term = term,
                            .from = table,
@@ -185,8 +188,9 @@ void PositionEncoding::add_recipes(ParameterList& parameters, const std::string&
       recipes.push_back(copied(parameters, prefix + "relative_bias", &ScoreTermGradients::bias,
                                encoding.buckets, heads, 1, kZeros));
       if (mask_ == Mask::none) {
-        for (const auto& [name, term] : {std::pair{"first_row", &ScoreTermGradients::first_row},
-                                         std::pair{"first_column", &ScoreTermGradients::first_column}}) {
+        for (const auto& [name, term] :
+             {std::pair{"first_row", &ScoreTermGradients::first_row},
+              std::pair{"first_column", &ScoreTermGradients::first_column}}) {
           recipes.push_back(copied(parameters, prefix + name, term, 1, heads, 1, kZeros));
         }
       }
@@ -214,8 +218,9 @@ void PositionEncoding::add_recipes(ParameterList& parameters, const std::string&
 
 void PositionEncoding::replace(const EncodingSpec& encoding) {
   const auto free = [](EncodingName name) {
-    return name == EncodingName::rope || name == EncodingName::xpos || name == EncodingName::alibi ||
-           name == EncodingName::none || name == EncodingName::sinusoidal;
+    return name == EncodingName::rope || name == EncodingName::xpos ||
+           name == EncodingName::alibi || name == EncodingName::none ||
+           name == EncodingName::sinusoidal;
   };
   if (!free(encoding.name) || !free(spec_.encoding.name)) {
     refuse(ErrorCode::unsupported,
@@ -231,8 +236,8 @@ void PositionEncoding::replace(const EncodingSpec& encoding) {
 void PositionEncoding::require_tokens(std::int64_t tokens) const {
   const EncodingName name = spec_.encoding.name;
   const bool table = name == EncodingName::learned || name == EncodingName::tupe;
-  const std::int64_t most = name == EncodingName::hierarchical ? spec_.context * spec_.context
-                                                               : spec_.context;
+  const std::int64_t most =
+      name == EncodingName::hierarchical ? spec_.context * spec_.context : spec_.context;
   if ((table || name == EncodingName::hierarchical) && tokens > most) {
     refuse(ErrorCode::out_of_range, message("the ", name_of(name), " encoding has ", most,
                                             " positions, got a row of ", tokens, " tokens"));
@@ -316,7 +321,8 @@ void PositionEncoding::compute_tables(const Workers& workers, const Numbers<T>& 
       case Recipe::Kind::projected_sinusoid: {
         std::vector<T> waves;
         if (from == nullptr) waves = sinusoid<T>(tokens);
-        multiply(workers, rows, hidden, hidden, stored(from == nullptr ? waves.data() : from, hidden),
+        multiply(workers, rows, hidden, hidden,
+                 stored(from == nullptr ? waves.data() : from, hidden),
                  transposed(numbers.at(recipe.weight), hidden), table.values.data(), hidden);
         break;
       }
@@ -436,7 +442,8 @@ encodings::Encoding PositionEncoding::encoding(const TableSet<T>* tables,
       return encodings::Tupe{
           .query_positions = table(0),
           .key_positions = table(1),
-          .bias = encodings::T5{.bias = table(2), .max_distance = spec.max_distance, .range = range},
+          .bias =
+              encodings::T5{.bias = table(2), .max_distance = spec.max_distance, .range = range},
           .first_row = table(3),
           .first_column = table(4)};
     case EncodingName::deberta:
@@ -457,16 +464,18 @@ encodings::Encoding PositionEncoding::encoding(const TableSet<T>* tables,
 }
 
 template <class T>
-encodings::ScoreTerms PositionEncoding::terms(const TableSet<T>* tables, std::int64_t tokens) const {
-  encodings::ScoreTerms terms = encodings::resolve(encoding(tables, tokens),
-                                                   {.heads = spec_.heads,
+encodings::ScoreTerms PositionEncoding::terms(const TableSet<T>* tables,
+                                              std::int64_t tokens) const {
+  encodings::ScoreTerms terms =
+      encodings::resolve(encoding(tables, tokens), {.heads = spec_.heads,
                                                     .key_heads = spec_.heads,
                                                     .head_dim = spec_.head_dim(),
                                                     .value_dim = spec_.head_dim(),
                                                     .query_tokens = tokens,
                                                     .key_tokens = tokens});
   if (spec_.encoding.name == EncodingName::kerple) {
-    encodings::RelativeRows bias{.table = tables->tables[0].table()};
+    encodings::RelativeRows bias;
+    bias.table = tables->tables[0].table();
     const std::int64_t first = mask_ == Mask::causal ? 0 : 1 - tokens;
     bias.map.first = first;
     bias.map.outside = encodings::RelativeMap::Outside::refuse;
@@ -499,15 +508,15 @@ bool PositionEncoding::reads_segments() const noexcept {
 }
 
 #define PHASOR_LAB_POSITION(T)                                                                    \
-  template struct TermTable<T>;                                                                  \
-  template void PositionEncoding::add_to_input(const Workers&, const Numbers<T>&, std::int64_t,  \
-                                               std::int64_t, T*) const;                          \
-  template void PositionEncoding::add_to_input_backward(                                         \
-      const Workers&, const Numbers<T>&, std::int64_t, std::int64_t, const T*) const;            \
-  template void PositionEncoding::compute_tables(const Workers&, const Numbers<T>&, std::size_t, \
-                                                 std::int64_t, TableSet<T>&) const;              \
-  template void PositionEncoding::compute_tables_backward(                                       \
-      const Workers&, const Numbers<T>&, std::size_t, std::int64_t, const TableSet<T>&) const;   \
+  template struct TermTable<T>;                                                                   \
+  template void PositionEncoding::add_to_input(const Workers&, const Numbers<T>&, std::int64_t,   \
+                                               std::int64_t, T*) const;                           \
+  template void PositionEncoding::add_to_input_backward(                                          \
+      const Workers&, const Numbers<T>&, std::int64_t, std::int64_t, const T*) const;             \
+  template void PositionEncoding::compute_tables(const Workers&, const Numbers<T>&, std::size_t,  \
+                                                 std::int64_t, TableSet<T>&) const;               \
+  template void PositionEncoding::compute_tables_backward(                                        \
+      const Workers&, const Numbers<T>&, std::size_t, std::int64_t, const TableSet<T>&) const;    \
   template encodings::ScoreTerms PositionEncoding::terms(const TableSet<T>*, std::int64_t) const; \
   template ScoreTermGradients PositionEncoding::gradients(std::size_t, TableSet<T>&) const;
 

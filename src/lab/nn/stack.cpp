@@ -94,8 +94,7 @@ void Stack<T>::add_layer(const ModelSpec& spec, const std::string& prefix,
     layer.feed_norm = parameters.norm(prefix + "output.LayerNorm", hidden, Bias::own);
   } else {
     // What is added to the stream starts smaller, so that the sum over all branches keeps its size.
-    const Initial added{
-        0.0, matrix.deviation / std::sqrt(2.0 * static_cast<double>(spec.layers))};
+    const Initial added{0.0, matrix.deviation / std::sqrt(2.0 * static_cast<double>(spec.layers))};
     const auto linear = [&](const std::vector<std::string>& names, std::int64_t out,
                             std::int64_t in, const Initial& initial) {
       return parameters.linear(prefix, names, out, in, Bias::none, initial);
@@ -139,8 +138,8 @@ typename Stack<T>::Plans Stack<T>::make_plans(const Workers& workers, const Numb
               .pass = input.pass};
   plans.padding.assign(input.mask.begin(), input.mask.end());
   plans.memory_padding.assign(input.memory_mask.begin(), input.memory_mask.end());
-  const auto causality = mask_ == Mask::causal ? attention::Causality::bottom_right
-                                               : attention::Causality::none;
+  const auto causality =
+      mask_ == Mask::causal ? attention::Causality::bottom_right : attention::Causality::none;
   const auto passes = input.pass == Pass::train ? attention::AttentionPasses::forward_and_backward
                                                 : attention::AttentionPasses::forward;
   if (spec_.attention == AttentionKind::linear) {
@@ -204,9 +203,8 @@ typename Stack<T>::Plans Stack<T>::make_plans(const Workers& workers, const Numb
       encoding = position_.rope();
       across.query_positions = across.key_positions = core::positions_from(0);
     }
-    plans.cross.emplace(
-        encodings::resolve(encoding, attention::attention_shape(sizes, across)), sizes, across,
-        passes);
+    plans.cross.emplace(encodings::resolve(encoding, attention::attention_shape(sizes, across)),
+                        sizes, across, passes);
   }
   return plans;
 }
@@ -286,8 +284,8 @@ void Stack<T>::apply(const LinearAt& linear, std::int64_t rows, const T* x, T* y
 template <class T>
 void Stack<T>::apply_backward(const LinearAt& linear, std::int64_t rows, const T* x, const T* dy,
                               T* d_x, Add add) {
-  multiply(*workers_, linear.out, linear.in, rows, transposed(dy, linear.out),
-           stored(x, linear.in), numbers_.gradient(linear.weight), linear.in, Add::yes);
+  multiply(*workers_, linear.out, linear.in, rows, transposed(dy, linear.out), stored(x, linear.in),
+           numbers_.gradient(linear.weight), linear.in, Add::yes);
   if (linear.bias != kAbsent) {
     add_columns(*workers_, rows, linear.out, dy, numbers_.gradient(linear.bias));
   }
@@ -462,7 +460,8 @@ const T* Stack<T>::forward(const Workers& workers, const Numbers<T>& numbers,
   for (std::size_t index = 0; index < weights_.size(); ++index) {
     const LayerWeights& layer = weights_[index];
     LayerState& state = states_[index];
-    T* const next = index + 1 < states_.size() ? states_[index + 1].attention.x.data() : out_.data();
+    T* const next =
+        index + 1 < states_.size() ? states_[index + 1].attention.x.data() : out_.data();
     const bool crosses = cross_ == CrossAttention::present;
     run_branch(layer.attention_norm, state.attention, 3 * index,
                crosses ? state.cross.x.data() : state.feed.x.data(),

@@ -31,13 +31,14 @@ struct StackNames {
 template <class T>
 struct StackInput {
   std::int64_t rows = 0, tokens = 0;
-  std::span<const std::uint8_t> mask;        // [rows, tokens], or empty
-  std::span<const std::int32_t> segments;    // [rows, tokens], or empty
-  const T* memory = nullptr;                 // [rows, memory_tokens, hidden]: the encoder's output
+  std::span<const std::uint8_t> mask = {};      // [rows, tokens], or empty
+  std::span<const std::int32_t> segments = {};  // [rows, tokens], or empty
+  const T* memory = nullptr;  // [rows, memory_tokens, hidden]: the encoder's output
   std::int64_t memory_tokens = 0;
-  std::span<const std::uint8_t> memory_mask;  // [rows, memory_tokens], or empty
+  std::span<const std::uint8_t> memory_mask = {};  // [rows, memory_tokens], or empty
   Pass pass = Pass::evaluate;
-  std::uint64_t dropout_key = 0;  // of this call; each place where numbers are dropped derives its own
+  std::uint64_t dropout_key =
+      0;  // of this call; each place where numbers are dropped derives its own
 };
 
 template <class T>
@@ -82,12 +83,12 @@ class Stack {
     std::int64_t rows = 0, tokens = 0, memory_tokens = 0;
     bool masked = false, memory_masked = false;
     Pass pass = Pass::evaluate;
-    std::vector<TableSet<T>> tables;
-    std::vector<attention::AttentionPlan> softmax;  // one for each table set, or one
-    std::optional<attention::LinearPlan> linear;
-    std::optional<attention::AttentionPlan> cross;
-    std::vector<std::uint8_t> padding, memory_padding;  // copies that the plans read
-    std::vector<std::int32_t> segments;
+    std::vector<TableSet<T>> tables = {};
+    std::vector<attention::AttentionPlan> softmax = {};  // one for each table set, or one
+    std::optional<attention::LinearPlan> linear = std::nullopt;
+    std::optional<attention::AttentionPlan> cross = std::nullopt;
+    std::vector<std::uint8_t> padding = {}, memory_padding = {};  // copies that the plans read
+    std::vector<std::int32_t> segments = {};
 
     [[nodiscard]] bool fits(const StackInput<T>& input) const noexcept;
   };
@@ -103,8 +104,8 @@ class Stack {
   void attend_backward(const LayerWeights& layer, std::size_t index, LayerState& state, const T* in,
                        const T* dy, T* d_in);
   void cross_attend(const LayerWeights& layer, LayerState& state, const T* in, T* y);
-  void cross_attend_backward(const LayerWeights& layer, LayerState& state, const T* in,
-                             const T* dy, T* d_in);
+  void cross_attend_backward(const LayerWeights& layer, LayerState& state, const T* in, const T* dy,
+                             T* d_in);
   void feed(const LayerWeights& layer, LayerState& state, const T* in, T* y);
   void feed_backward(const LayerWeights& layer, LayerState& state, const T* in, const T* dy,
                      T* d_in);

@@ -118,9 +118,7 @@ struct Gelu {
 };
 
 struct Relu {
-  static Slope slope_at(Float x) {
-    return {of(x), x > Float{} ? splat(1.0F) : Float{}};
-  }
+  static Slope slope_at(Float x) { return {of(x), x > Float{} ? splat(1.0F) : Float{}}; }
   static Float of(Float x) { return x < Float{} ? Float{} : x; }
 };
 
