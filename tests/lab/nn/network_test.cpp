@@ -264,7 +264,7 @@ TEST(Network, PaddingIsIgnored) {
     batch.labels.assign(6, 3);
     const std::vector<float> alone = network.losses(batch);
     batch.tokens = 8;
-    for (auto* values : {&batch.ids, &batch.token_types}) values->resize(8, 1);
+    for (auto* values : {&batch.ids, &batch.token_types}) values->resize(8, 0);
     batch.labels.resize(8, kNoLabel);
     batch.mask.resize(8, 0);
     const std::vector<float> padded = network.losses(batch);
