@@ -413,7 +413,10 @@ TEST_F(Attend, refuses_flags_that_do_not_fit) {
   refuses({"--kind", "linear", "--feature-map", "favor"}, "--feature-count");
   refuses({"--kind", "linear", "--feature-count", "8"}, {"--feature-count", "favor"});
   refuses({"--kind", "linear", "--seed", "8"}, {"--seed", "favor"});
-  refuses({"--kind", "linear", "--feature-map", "favor", "--feature-count", "65537"},
+  refuses({"--kind", "linear", "--feature-map", "favor", "--feature-count", "6"},
+          {"--feature-count", "6", "4", "--rotates"});
+  refuses({"--kind", "linear", "--feature-map", "favor", "--feature-count", "65537", "--rotates",
+           "inputs"},
           {"feature_count", "65537"});
   refuses({"--kind", "linear", "--window", "2"}, {"--window", "--kind"});
   refuses({"--kind", "linear", "--scale", "2"}, {"--scale", "--kind"});

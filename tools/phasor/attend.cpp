@@ -406,6 +406,13 @@ int run_attend(const AttendOptions& options) {
                 loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
   }
   if (options.kind == "linear") {
+    if (spec != nullptr && options.feature_count && shape.head_dim == *options.feature_count &&
+        spec->head_dim != shape.head_dim) {
+      refuse(ErrorCode::shape_mismatch,
+             message("--rotates features needs a rope for head_dim ", shape.head_dim,
+                     " (--feature-count), got head_dim ", spec->head_dim,
+                     "; --rotates inputs rotates q and k"));
+    }
     for (const encodings::Encoding& part : loaded.parts) {
       if (!std::holds_alternative<encodings::RopeSpec>(part) &&
           !std::holds_alternative<encodings::NoEncoding>(part)) {

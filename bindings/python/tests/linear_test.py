@@ -77,9 +77,7 @@ def softmax_attention(q: Array, k: Array, v: Array) -> Array:
 def test_random_features_approach_softmax_attention_with_rope(dtype: type[np.floating[Any]]) -> None:
     q, k, v = (0.3 * normal(1, 20, 2, 16, seed=seed, dtype=dtype) for seed in range(3))
     spec = phasor.RopeSpec(16, layout="half")
-    table = phasor.cos_sin_table(spec, length=20)
-    rotated = (phasor.rotate(x, positions=np.arange(20), table=table) for x in (q, k))
-    exact = softmax_attention(*rotated, v)
+    exact = softmax_attention(*(phasor.rotate(x, spec) for x in (q, k)), v)
 
     def error(count: int) -> float:
         outs = [
