@@ -56,6 +56,15 @@ struct Case {
       }
     }
   }
+  for (const attention::Rotates rotates :
+       {attention::Rotates::features, attention::Rotates::inputs}) {
+    ModelSpec spec = small_spec(Architecture::decoder, EncodingName::rope);
+    spec.attention = AttentionKind::linear;
+    spec.features = attention::FeatureMap::favor;
+    spec.feature_count = 6;
+    spec.rotates = rotates;
+    all.push_back({message("linear_favor_rotates_", attention::name_of(rotates)), spec});
+  }
   ModelSpec classifier = small_spec(Architecture::encoder, EncodingName::rope);
   classifier.head = Head::classification;
   classifier.labels = 3;
