@@ -23,8 +23,6 @@ constexpr core::EnumNames<Split::test> kSplits("train", "valid", "test");
 constexpr core::EnumNames<text::TokenizerKind::wordpiece> kTokenizerKinds("bytes", "bpe",
                                                                           "wordpiece");
 constexpr core::EnumNames<Unit::section> kUnits("work", "section");
-// What is used for each name without downloaded corpora.
-constexpr std::string_view kExcerptStandsFor = "english";
 
 struct TokenizerChoice {
   text::TokenizerKind kind = text::TokenizerKind::bpe;
@@ -112,15 +110,6 @@ struct DataCache::State {
   }
 
   [[nodiscard]] TextCorpus read_corpus(const std::string& name, Split split) {
-    const bool is_there =
-        (!places.corpora.empty() && exists(places.corpora / name)) || exists(name);
-    if (!is_there && name == kExcerptStandsFor) {
-      notes.push_back(
-          "the corpus \"english\" is not there; the excerpt that comes with Phasor is used. "
-          "./dev corpora makes the whole one");
-      const TextCorpus excerpt = TextCorpus::of_text("excerpt", excerpt_text()).value_or_throw();
-      return part_of(excerpt, split, "excerpt");
-    }
     const fs::path place = place_of(name);
     const fs::path own = place / kSplits[split];
     if (exists(own)) return TextCorpus::read(std::span(&own, 1)).value_or_throw();
