@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "phasor/io/internal/json.hpp"
 #include "phasor/text/internal/trainer.hpp"
 #include "support/temporary_folder.hpp"
 #include "text/tokenizer_support.hpp"
@@ -175,6 +176,38 @@ TEST(TrainTokenizer, NeverMergesIntoASpecialToken) {
   for (const auto& [left, right] : trained.merges) EXPECT_NE(left + right, "ab");
   EXPECT_EQ(std::count(trained.tokens.begin(), trained.tokens.end(), "ab"), 1);
   EXPECT_NO_THROW((void)read_back(trained));
+}
+
+// Merges and ids of the package `tokenizers` (data/make_trained.py).
+class TrainedByTokenizers : public io::testing::TemporaryFolder {
+ protected:
+  static std::string data(std::string_view name) {
+    return io::testing::get(std::filesystem::path(PHASOR_TEXT_DATA_DIR) / name);
+  }
+  const std::string corpus_ = data("train.txt");
+  const io::Json expected_ = io::parse_object(data("trained.json"));
+};
+
+TEST_F(TrainedByTokenizers, BpeHasTheSameMergesAndIds) {
+  const TrainedTokenizer trained = train_tokenizer({.vocabulary = 700}, Texts{corpus_});
+  const io::Json& merges = expected_["merges"];
+  ASSERT_EQ(trained.merges.size(), merges.size());
+  for (std::size_t i = 0; i < merges.size(); ++i) {
+    EXPECT_EQ(trained.merges[i].first, merges[i][0].text()) << i;
+    EXPECT_EQ(trained.merges[i].second, merges[i][1].text()) << i;
+  }
+  EXPECT_EQ(read_back(trained)->encode(expected_["text"].text()), expected_["bpe_ids"].get<Ids>());
+}
+
+TEST_F(TrainedByTokenizers, WordPieceHasTheSameIds) {
+  const TrainedTokenizer trained = train_tokenizer(
+      {.kind = TokenizerKind::wordpiece, .vocabulary = 1200, .letters = LetterCase::lower},
+      Texts{corpus_});
+  (void)save_tokenizer(trained, at("words")).value_or_throw();
+  const auto tokenizer = read_tokenizer(at("words")).value_or_throw();
+  EXPECT_EQ(tokenizer->encode(expected_["text"].text()), expected_["wordpiece_ids"].get<Ids>());
+  EXPECT_EQ(encode_pair(*tokenizer, "The end", "of 天下").ids,
+            expected_["wordpiece_pair_ids"].get<Ids>());
 }
 
 class TrainedFiles : public io::testing::TemporaryFolder {};

@@ -108,6 +108,24 @@ std::int64_t TextCorpus::bytes() const noexcept {
   return sum;
 }
 
+TextCorpus::Parts TextCorpus::hold_out_last(std::int64_t sections) const {
+  const auto all = static_cast<std::int64_t>(texts().size());
+  if (sections < 1 || sections >= all) {
+    refuse(message("corpus: sections that are held out must be from 1 to ", all - 1, ", got ",
+                   sections));
+  }
+  Parts parts;
+  std::int64_t kept = all - sections;
+  for (const Work& work : works_) {
+    const auto count = static_cast<std::int64_t>(work.sections.size());
+    const auto middle = work.sections.begin() + std::min(kept, count);
+    if (kept > 0) parts.train.works_.push_back({work.name, {work.sections.begin(), middle}});
+    if (kept < count) parts.held_out.works_.push_back({work.name, {middle, work.sections.end()}});
+    kept = std::max<std::int64_t>(0, kept - count);
+  }
+  return parts;
+}
+
 std::string TextCorpus::hash() const {
   io::ContentHash hash;
   for (const Work& work : works_) {

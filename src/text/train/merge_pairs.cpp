@@ -36,8 +36,7 @@ class PairMerger {
     for (std::uint32_t w = 0; w < words_.size(); ++w) {
       const std::vector<std::int32_t>& symbols = words_[w].symbols;
       for (std::size_t i = 1; i < symbols.size(); ++i)
-        change(key_of(symbols[i - 1], symbols[i]), words_[w].count, w);
-      risen_.clear();
+        add(pairs_[key_of(symbols[i - 1], symbols[i])], w);
     }
     for (const auto& [key, places] : pairs_) offer(key, places);
   }
@@ -58,51 +57,78 @@ class PairMerger {
   void drop(PairKey key) { pairs_.erase(key); }
 
   void merge(PairKey key, std::int32_t result) {
-    const auto left = static_cast<std::int32_t>(key >> 32);
-    const auto right = static_cast<std::int32_t>(key & 0xffffffffU);
+    left_ = static_cast<std::int32_t>(key >> 32);
+    right_ = static_cast<std::int32_t>(key & 0xffffffffU);
+    result_ = result;
+    if (near_.size() <= static_cast<std::size_t>(result))
+      near_.resize(2 * static_cast<std::size_t>(result) + 1);
     const std::vector<std::uint32_t> holders = std::move(pairs_[key].words);
-    for (const std::uint32_t w : holders) merge_in(w, left, right, result);
+    for (const std::uint32_t w : holders) merge_in(w);
     pairs_.erase(key);
     // Pairs that became more frequent; those that became rarer are seen when they reach the top.
-    std::sort(risen_.begin(), risen_.end());
-    risen_.erase(std::unique(risen_.begin(), risen_.end()), risen_.end());
-    for (const PairKey risen : risen_)
-      if (const auto found = pairs_.find(risen); found != pairs_.end()) offer(risen, found->second);
-    risen_.clear();
+    for (const std::int32_t symbol : touched_) {
+      for (const PairKey risen : {key_of(symbol, result), key_of(result, symbol)})
+        if (const auto found = pairs_.find(risen); found != pairs_.end())
+          offer(risen, found->second);
+      near_[static_cast<std::size_t>(symbol)] = {};
+    }
+    touched_.clear();
   }
 
  private:
+  // The pairs of one symbol with the parts and with the result of the merge at hand: looked up once, not
+  // at each place.
+  struct Neighbour {
+    PairPlaces *before_left = nullptr, *before_result = nullptr;
+    PairPlaces *after_right = nullptr, *after_result = nullptr;
+  };
+
   void offer(PairKey key, const PairPlaces& places) {
     if (places.count >= settings_.min_frequency) queue_.push({places.count, key});
   }
 
-  void change(PairKey key, std::int64_t by, std::uint32_t word) {
-    PairPlaces& places = pairs_[key];
-    places.count += by;
-    if (by < 0) return;
+  void add(PairPlaces& places, std::uint32_t word) {
+    places.count += words_[word].count;
     if (places.words.empty() || places.words.back() != word) places.words.push_back(word);
-    risen_.push_back(key);
+  }
+
+  Neighbour& near(std::int32_t symbol) {
+    Neighbour& found = near_[static_cast<std::size_t>(symbol)];
+    if (found.before_left == nullptr && found.after_right == nullptr) touched_.push_back(symbol);
+    return found;
   }
 
   // From left to right, as encode() merges.
-  void merge_in(std::uint32_t w, std::int32_t left, std::int32_t right, std::int32_t result) {
+  void merge_in(std::uint32_t w) {
     std::vector<std::int32_t>& symbols = words_[w].symbols;
     const std::int64_t count = words_[w].count;
     std::size_t kept = 0;
     for (std::size_t i = 0; i < symbols.size(); ++i) {
-      if (symbols[i] != left || i + 1 == symbols.size() || symbols[i + 1] != right) {
+      if (symbols[i] != left_ || i + 1 == symbols.size() || symbols[i + 1] != right_) {
         symbols[kept++] = symbols[i];
         continue;
       }
       if (kept > 0) {
-        change(key_of(symbols[kept - 1], left), -count, w);
-        change(key_of(symbols[kept - 1], result), count, w);
+        const std::int32_t before = symbols[kept - 1];
+        Neighbour& pairs = near(before);
+        if (pairs.before_left == nullptr) {
+          pairs.before_left = &pairs_[key_of(before, left_)];
+          pairs.before_result = &pairs_[key_of(before, result_)];
+        }
+        pairs.before_left->count -= count;
+        add(*pairs.before_result, w);
       }
       if (i + 2 < symbols.size()) {
-        change(key_of(right, symbols[i + 2]), -count, w);
-        change(key_of(result, symbols[i + 2]), count, w);
+        const std::int32_t after = symbols[i + 2];
+        Neighbour& pairs = near(after);
+        if (pairs.after_right == nullptr) {
+          pairs.after_right = &pairs_[key_of(right_, after)];
+          pairs.after_result = &pairs_[key_of(result_, after)];
+        }
+        pairs.after_right->count -= count;
+        add(*pairs.after_result, w);
       }
-      symbols[kept++] = result;
+      symbols[kept++] = result_;
       ++i;
     }
     symbols.resize(kept);
@@ -110,9 +136,11 @@ class PairMerger {
 
   const MergeSettings& settings_;
   std::vector<CountedWord> words_;
-  std::unordered_map<PairKey, PairPlaces> pairs_;
+  std::unordered_map<PairKey, PairPlaces> pairs_;  // its values keep their addresses
   std::priority_queue<RankedPair> queue_;
-  std::vector<PairKey> risen_;
+  std::int32_t left_ = 0, right_ = 0, result_ = 0;  // of the merge at hand
+  std::vector<Neighbour> near_;                     // by symbol
+  std::vector<std::int32_t> touched_;               // symbols in near_
 };
 
 }  // namespace

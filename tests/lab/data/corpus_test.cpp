@@ -33,6 +33,33 @@ TEST_F(TextFiles, WorksAreFilesAndFormFeedsSeparateSections) {
             (std::vector<std::string_view>{"One.", "Two.", "Second work.", "A file."}));
 }
 
+TEST_F(TextFiles, TheLastSectionsAreHeldOut) {
+  const TextCorpus corpus = TextCorpus::read(Paths{at("train"), at("single")}).value_or_throw();
+  using Texts = std::vector<std::string_view>;
+  const Texts all = corpus.texts();
+  for (const std::int64_t count : {1, 2, 3}) {
+    const TextCorpus::Parts parts = corpus.hold_out_last(count);
+    EXPECT_EQ(parts.train.texts(), Texts(all.begin(), all.end() - count));
+    EXPECT_EQ(parts.held_out.texts(), Texts(all.end() - count, all.end()));
+    for (const TextCorpus* part : {&parts.train, &parts.held_out})
+      for (const TextCorpus::Work& work : part->works()) EXPECT_FALSE(work.sections.empty());
+  }
+  EXPECT_EQ(corpus.hold_out_last(3).held_out.works().front().name, "a.txt");
+  for (const std::int64_t count : {-1, 0, 4})
+    expect_error(kBad, {"3", std::to_string(count)}, [&] { return corpus.hold_out_last(count); });
+}
+
+// What ships: chapters of UTF-8 text, enough for windows of 1024 bytes in both parts.
+TEST(ShippedTexts, HaveChapters) {
+  for (const auto& [name, chapters] : {std::pair{"english.txt", 21U}, {"chinese.txt", 6U}}) {
+    const TextCorpus corpus =
+        TextCorpus::read(Paths{std::filesystem::path(PHASOR_LAB_TEXTS) / name}).value_or_throw();
+    ASSERT_EQ(corpus.works().size(), 1U);
+    EXPECT_EQ(corpus.works()[0].sections.size(), chapters) << name;
+    EXPECT_GT(corpus.hold_out_last(1).held_out.bytes(), 10000) << name;
+  }
+}
+
 TEST_F(TextFiles, TheHashKnowsTextsAndTheirSeparation) {
   const auto hash = [&](const Paths& paths) {
     return TextCorpus::read(paths).value_or_throw().hash();

@@ -34,11 +34,20 @@ class TextCorpus {
   // All sections, for train_tokenizer(); views into this object.
   [[nodiscard]] std::vector<std::string_view> texts() const;
   [[nodiscard]] std::int64_t bytes() const noexcept;
+  // All but the last `sections` sections, and these.
+  //
+  // throws   Error(invalid_argument), with both numbers: a part would be empty
+  struct Parts;
+  [[nodiscard]] Parts hold_out_last(std::int64_t sections) const;
   // "xxh64:...", of names and texts in their order.
   [[nodiscard]] std::string hash() const;
 
  private:
   std::vector<Work> works_;
+};
+
+struct TextCorpus::Parts {
+  TextCorpus train, held_out;
 };
 
 // A corpus as ids: all sections in their order, each followed by the tokenizer's end token (`separate`
