@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
 #include "lab.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"

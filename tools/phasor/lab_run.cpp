@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "command_line.hpp"
 #include "given_command.hpp"
 #include "lab.hpp"
 #include "model_files.hpp"

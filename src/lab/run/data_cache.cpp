@@ -13,16 +13,8 @@
 #include "phasor/lab/internal/task_data.hpp"
 
 namespace phasor::lab {
-namespace {
-
-namespace fs = std::filesystem;
-using io::Json;
 
 enum class Split : std::uint8_t { train, valid, test };
-constexpr core::EnumNames<Split::test> kSplits("train", "valid", "test");
-constexpr core::EnumNames<text::TokenizerKind::wordpiece> kTokenizerKinds("bytes", "bpe",
-                                                                          "wordpiece");
-constexpr core::EnumNames<Unit::section> kUnits("work", "section");
 
 struct TokenizerChoice {
   text::TokenizerKind kind = text::TokenizerKind::bpe;
@@ -36,6 +28,16 @@ struct MadeTokenizer {
   std::vector<text::TokenizerFile> files;
   std::string hash;
 };
+
+namespace {
+
+namespace fs = std::filesystem;
+using io::Json;
+
+constexpr core::EnumNames<Split::test> kSplits("train", "valid", "test");
+constexpr core::EnumNames<text::TokenizerKind::wordpiece> kTokenizerKinds("bytes", "bpe",
+                                                                          "wordpiece");
+constexpr core::EnumNames<Unit::section> kUnits("work", "section");
 
 [[nodiscard]] TokenizerChoice read_tokenizer_choice(const Json& json) {
   TokenizerChoice choice;
@@ -55,29 +57,37 @@ struct MadeTokenizer {
   return choice;
 }
 
-[[nodiscard]] bool exists(const fs::path& path) {
+[[nodiscard]] bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-// The last tenth of the works, or of the text if there is one work only.
+// Text without parts: the last tenth is the test, the one before it valid. Whole works if there are
+// enough of them.
 [[nodiscard]] TextCorpus part_of(const TextCorpus& all, Split split, const std::string& name) {
-  const bool is_held_out = split != Split::train;
+  const std::vector<TextCorpus::Work>& works = all.works();
+  constexpr std::size_t kTenths = 10;
+  const auto cut = [&](std::size_t size) {
+    const std::size_t first = size * (kTenths - 2) / kTenths, second = size * (kTenths - 1) / kTenths;
+    return split == Split::train   ? std::pair<std::size_t, std::size_t>{0, first}
+           : split == Split::valid ? std::pair{first, second}
+                                   : std::pair{second, size};
+  };
+  const bool whole = works.size() >= kTenths;
+  const auto [first_work, end_work] =
+      whole ? cut(works.size()) : std::pair<std::size_t, std::size_t>{0, works.size()};
   std::string text;
-  if (all.works().size() > 1) {
-    const std::size_t held_out = std::max<std::size_t>(1, all.works().size() / 10);
-    for (std::size_t i = 0; i < all.works().size(); ++i) {
-      if ((i >= all.works().size() - held_out) != is_held_out) continue;
-      for (const std::string& section : all.works()[i].sections) text += section + "\f";
-    }
-    return TextCorpus::of_text(name, text).value_or_throw();
+  for (std::size_t i = first_work; i < end_work; ++i) {
+    for (const std::string& section : works[i].sections) text += section + "\f";
   }
-  for (const std::string& section : all.works().front().sections) text += section + "\f";
-  std::size_t cut = text.size() - text.size() / 10;
-  // Between characters.
-  while (cut < text.size() && (static_cast<unsigned char>(text[cut]) & 0xc0U) == 0x80U) ++cut;
-  const std::string_view whole = text;
-  return TextCorpus::of_text(name, is_held_out ? whole.substr(cut) : whole.substr(0, cut))
+  if (whole) return TextCorpus::of_text(name, text).value_or_throw();
+  auto [first, end] = cut(text.size());
+  for (std::size_t* place : {&first, &end}) {  // between characters
+    while (*place < text.size() && (static_cast<unsigned char>(text[*place]) & 0xc0U) == 0x80U) {
+      ++*place;
+    }
+  }
+  return TextCorpus::of_text(name, std::string_view(text).substr(first, end - first))
       .value_or_throw();
 }
 
@@ -101,8 +111,8 @@ struct DataCache::State {
 
   // The folder or file of a name or path.
   [[nodiscard]] fs::path place_of(const std::string& name) const {
-    if (!places.corpora.empty() && exists(places.corpora / name)) return places.corpora / name;
-    if (exists(name)) return io::as_folder(name);
+    if (!places.corpora.empty() && is_there(places.corpora / name)) return places.corpora / name;
+    if (is_there(name)) return io::as_folder(name);
     refuse(ErrorCode::io,
            message("no corpus \"", name, "\"",
                    places.corpora.empty() ? std::string() : " in " + places.corpora.string(),
@@ -110,9 +120,18 @@ struct DataCache::State {
   }
 
   [[nodiscard]] TextCorpus read_corpus(const std::string& name, Split split) {
+    const bool is_found =
+        (!places.corpora.empty() && is_there(places.corpora / name)) || is_there(name);
+    if (const auto text = built_in_text(name); text && !is_found) {
+      const std::string note =
+          message("no corpus \"", name, "\": the excerpt that comes with Phasor (", text->size() / 1000,
+                  " kB) is used; ./dev corpora makes the whole one");
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+      return part_of(TextCorpus::of_text(name, *text).value_or_throw(), split, name);
+    }
     const fs::path place = place_of(name);
     const fs::path own = place / kSplits[split];
-    if (exists(own)) return TextCorpus::read(std::span(&own, 1)).value_or_throw();
+    if (is_there(own)) return TextCorpus::read(std::span(&own, 1)).value_or_throw();
     return part_of(TextCorpus::read(std::span(&place, 1)).value_or_throw(), split, name);
   }
 

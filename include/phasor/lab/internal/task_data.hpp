@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
@@ -38,6 +40,9 @@ struct TaskData {
   std::vector<Sentence> sentences;
 };
 
+// The excerpt that comes with Phasor in place of a corpus: english, chinese. nullopt: none.
+[[nodiscard]] std::optional<std::string_view> built_in_text(std::string_view corpus);
+
 struct DataPlaces {
   // What `./dev corpora` makes; empty: only paths and the excerpt that comes with Phasor can be read.
   std::filesystem::path corpora;
@@ -58,7 +63,7 @@ class DataCache {
   //            "longest": N (MatchingSettings); classification: {"labelled": NAME|PATH}; translation:
   //            {"pairs": NAME|PATH}. A name is a folder of `corpora`. A path is a folder with train,
   //            valid and test (folders of .txt, or .jsonl files); plain text may also be a file or a
-  //            folder of .txt, of which the last tenth is held out
+  //            folder of .txt, of which the last tenth is the test, the one before it valid
   // tokenizer  {"kind": "bytes"|"bpe"|"wordpiece", "vocabulary": N, "corpus": NAME|PATH}; without a corpus
   //            that of the data
   // throws     Error(invalid_argument | io | unsupported): unknown keys, a corpus that is absent, empty or
