@@ -122,14 +122,16 @@ lab::Experiment experiment_named(const std::string& name) {
 void add_lab(CommandLine& line) {
   auto flags = std::make_shared<LabFlags>();
   Verb& verb = line.verb("lab", "train small models and compare their position encodings");
-  verb.argument("action", &flags->action, "what to do").one_of({"run", "list", "report", "tokenizer"})
+  verb.argument("action", &flags->action, "what to do")
+      .one_of({"run", "list", "report", "tokenizer"})
       .required();
   verb.argument("names", &flags->names,
                 "run: an experiment, by name or as a JSON file; report: folders of runs; "
                 "tokenizer: text files")
       .value("NAME");
   verb.flag("-o,--out", &flags->out,
-            "run: the folder of the runs; report: of the page (default: the first DIR); tokenizer: of "
+            "run: the folder of the runs; report: of the page (default: the first DIR); tokenizer: "
+            "of "
             "its files")
       .folder();
   verb.flag("--size", &flags->size, "run: how much is trained (default quick)").free_text();
@@ -142,11 +144,13 @@ void add_lab(CommandLine& line) {
             "run: change a setting, training.steps=400; may be given several times")
       .value("KEY=VALUE")
       .free_text();
-  verb.flag("--data", &flags->data,
-            "run: the folder with corpora (default: PHASOR_CORPORA, else where `./dev corpora` puts "
-            "them)")
+  verb.flag(
+          "--data", &flags->data,
+          "run: the folder with corpora (default: PHASOR_CORPORA, else where `./dev corpora` puts "
+          "them)")
       .folder();
-  verb.flag("--threads", &flags->threads, "run: threads of one run (default: all, shared by the jobs)")
+  verb.flag("--threads", &flags->threads,
+            "run: threads of one run (default: all, shared by the jobs)")
       .at_least(0);
   verb.flag("--jobs", &flags->jobs, "run: runs at the same time").within(1, 1024).show_default();
   verb.flag("--kind", &flags->kind, "tokenizer: what it is made of")

@@ -66,9 +66,15 @@ int run_quietly(std::vector<std::string> words) {
 // The command that draws a table.
 [[nodiscard]] std::vector<std::string> drawing(const fs::path& folder, const std::string& csv) {
   const std::string stem = (folder / fs::path(csv).stem()).string();
-  return {"python3", "-m", "phasor.plot",
-          csv.ends_with("-contexts.csv") ? "lab_contexts" : "lab_table", (folder / csv).string(),
-          "-o", stem + ".svg", "-o", stem + ".png"};
+  return {"python3",
+          "-m",
+          "phasor.plot",
+          csv.ends_with("-contexts.csv") ? "lab_contexts" : "lab_table",
+          (folder / csv).string(),
+          "-o",
+          stem + ".svg",
+          "-o",
+          stem + ".png"};
 }
 
 }  // namespace

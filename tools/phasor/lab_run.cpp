@@ -136,7 +136,8 @@ class Runs {
   void work() {
     while (true) {
       const std::size_t index = next_++;
-      if (index >= plans_.size() || StopOnSignal::cancellation().requested() || disk_failed_) return;
+      if (index >= plans_.size() || StopOnSignal::cancellation().requested() || disk_failed_)
+        return;
       try {
         outcomes_[index].end = run_one(index);
       } catch (const Error& error) {
@@ -173,14 +174,16 @@ class Runs {
     for (const double part : shares_) done += part;
     if (at.validation_loss && !flags_.json) {
       progress_.clear();
-      print_out("{:18} {} {:>6}/{}  loss {:.4f}  validation {:.4f}  accuracy {:5.2f} %  {:.0f} tokens/s\n",
-                plan.name(), at.activity, at.step, at.steps, at.loss, *at.validation_loss,
-                100.0 * at.accuracy.value_or(0.0), at.tokens_per_second);
+      print_out(
+          "{:18} {} {:>6}/{}  loss {:.4f}  validation {:.4f}  accuracy {:5.2f} %  {:.0f} "
+          "tokens/s\n",
+          plan.name(), at.activity, at.step, at.steps, at.loss, *at.validation_loss,
+          100.0 * at.accuracy.value_or(0.0), at.tokens_per_second);
       std::fflush(stdout);
     }
     progress_.move(done, static_cast<double>(plans_.size()),
-                   fmt::format("{} {} {}/{}, loss {:.3f}, {:.0f} tokens/s", plan.name(), at.activity,
-                               at.step, at.steps, at.loss, at.tokens_per_second));
+                   fmt::format("{} {} {}/{}, loss {:.3f}, {:.0f} tokens/s", plan.name(),
+                               at.activity, at.step, at.steps, at.loss, at.tokens_per_second));
   }
 
   [[nodiscard]] static std::string table(const io::Json& page) {

@@ -149,8 +149,7 @@ Answer answer_of_lab(const LogitsFlags& flags, const IdArray& ids) {
     std::vector<std::int32_t> result;
     for (const std::int64_t value : values) {
       if (value < 0 || value >= count) {
-        refuse(ErrorCode::out_of_range,
-               message(what, " must be in [0, ", count, "), got ", value));
+        refuse(ErrorCode::out_of_range, message(what, " must be in [0, ", count, "), got ", value));
       }
       result.push_back(static_cast<std::int32_t>(value));
     }

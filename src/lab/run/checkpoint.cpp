@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/nn/ops.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/folder.hpp"
@@ -16,13 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kLayerNormEpsilon = 1e-12, kRmsNormEpsilon = 1e-6;
-
 [[nodiscard]] io::Json roformer_config(const ModelSpec& spec) {
   io::Json config = io::Json::object();
   const bool classifies = spec.head == Head::classification;
-  config["architectures"] = io::Json::array(
-      {classifies ? "RoFormerForSequenceClassification" : "RoFormerForMaskedLM"});
+  config["architectures"] =
+      io::Json::array({classifies ? "RoFormerForSequenceClassification" : "RoFormerForMaskedLM"});
   config["model_type"] = "roformer";
   config["vocab_size"] = spec.vocabulary;
   config["embedding_size"] = spec.hidden;
@@ -35,7 +34,7 @@ constexpr double kLayerNormEpsilon = 1e-12, kRmsNormEpsilon = 1e-6;
   config["attention_probs_dropout_prob"] = 0.0;
   config["max_position_embeddings"] = spec.context;
   config["type_vocab_size"] = spec.token_types;
-  config["layer_norm_eps"] = kLayerNormEpsilon;
+  config["layer_norm_eps"] = kNormEpsilon;
   config["rotary_value"] = false;
   config["tie_word_embeddings"] = spec.output == ModelSpec::Output::tied;
   if (classifies) {
@@ -65,7 +64,7 @@ constexpr double kLayerNormEpsilon = 1e-12, kRmsNormEpsilon = 1e-6;
   config["attention_bias"] = false;
   config["mlp_bias"] = false;
   config["max_position_embeddings"] = spec.context;
-  config["rms_norm_eps"] = kRmsNormEpsilon;
+  config["rms_norm_eps"] = kNormEpsilon;
   config["rope_theta"] = spec.encoding.base;
   config["tie_word_embeddings"] = spec.output == ModelSpec::Output::tied;
   return config;
@@ -96,8 +95,7 @@ enum class Heads : std::uint8_t { same, may_differ };
   return name.starts_with("cls.") || name.starts_with("classifier.") || name == "lm_head.weight";
 }
 
-[[nodiscard]] Result<Done> read_into(const fs::path& folder, Network<float>& network,
-                                     Heads heads) {
+[[nodiscard]] Result<Done> read_into(const fs::path& folder, Network<float>& network, Heads heads) {
   const auto is_free = [&](std::string_view name) {
     return heads == Heads::may_differ && of_head(name);
   };
@@ -139,9 +137,9 @@ enum class Heads : std::uint8_t { same, may_differ };
 }  // namespace
 
 std::string_view model_type_of(const ModelSpec& spec) noexcept {
-  const bool plain_rope =
-      spec.encoding.name == EncodingName::rope && spec.attention == AttentionKind::softmax &&
-      std::holds_alternative<encodings::DefaultScaling>(spec.encoding.scaling);
+  const bool plain_rope = spec.encoding.name == EncodingName::rope &&
+                          spec.attention == AttentionKind::softmax &&
+                          std::holds_alternative<encodings::DefaultScaling>(spec.encoding.scaling);
   if (!plain_rope) return kLabModelType;
   constexpr double kRoFormerBase = 10000.0;  // its config has no key for it
   if (spec.architecture == Architecture::encoder && spec.style == Style::roformer &&
@@ -207,12 +205,12 @@ Result<Network<float>> load_checkpoint(const fs::path& folder, const NetworkOpti
     const io::Json config = io::parse_object(*text);
     if (!config.contains("model_type") || config["model_type"] != io::Json(kLabModelType) ||
         !config.contains(kLabModelType)) {
-      return io::in_file(path.string(),
-                         Error(ErrorCode::unsupported,
-                               message("model_type must be ", kLabModelType, ", got ",
-                                       io::shown(config.contains("model_type")
-                                                     ? config["model_type"]
-                                                     : io::Json()))));
+      return io::in_file(
+          path.string(),
+          Error(ErrorCode::unsupported,
+                message(
+                    "model_type must be ", kLabModelType, ", got ",
+                    io::shown(config.contains("model_type") ? config["model_type"] : io::Json()))));
     }
     Network<float> network(parse_model_spec(config[kLabModelType]), options);
     if (auto done = read_parameters(folder, network); !done) return done.error();

@@ -68,7 +68,8 @@ constexpr core::EnumNames<Unit::section> kUnits("work", "section");
   const std::vector<TextCorpus::Work>& works = all.works();
   constexpr std::size_t kTenths = 10;
   const auto cut = [&](std::size_t size) {
-    const std::size_t first = size * (kTenths - 2) / kTenths, second = size * (kTenths - 1) / kTenths;
+    const std::size_t first = size * (kTenths - 2) / kTenths,
+                      second = size * (kTenths - 1) / kTenths;
     return split == Split::train   ? std::pair<std::size_t, std::size_t>{0, first}
            : split == Split::valid ? std::pair{first, second}
                                    : std::pair{second, size};
@@ -124,8 +125,8 @@ struct DataCache::State {
         (!places.corpora.empty() && is_there(places.corpora / name)) || is_there(name);
     if (const auto text = built_in_text(name); text && !is_found) {
       const std::string note =
-          message("no corpus \"", name, "\": the excerpt that comes with Phasor (", text->size() / 1000,
-                  " kB) is used; ./dev corpora makes the whole one");
+          message("no corpus \"", name, "\": the excerpt that comes with Phasor (",
+                  text->size() / 1000, " kB) is used; ./dev corpora makes the whole one");
       if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
       return part_of(TextCorpus::of_text(name, *text).value_or_throw(), split, name);
     }
@@ -141,8 +142,9 @@ struct DataCache::State {
         [&] { return std::make_shared<const TextCorpus>(read_corpus(name, split)); });
   }
 
-  [[nodiscard]] MadeTokenizer tokenizer(const TokenizerChoice& choice, const std::string& key,
-                                        const std::function<std::vector<std::string_view>()>& texts) {
+  [[nodiscard]] MadeTokenizer tokenizer(
+      const TokenizerChoice& choice, const std::string& key,
+      const std::function<std::vector<std::string_view>()>& texts) {
     return once<MadeTokenizer>(
         tokenizers, message(kTokenizerKinds[choice.kind], "/", choice.vocabulary, "/", key), [&] {
           text::TrainerSettings settings;
@@ -177,9 +179,8 @@ struct DataCache::State {
                                                                 Split split,
                                                                 const MadeTokenizer& made) {
     return once<std::shared_ptr<const TokenCorpus>>(
-        tokens, message(kSplits[split], "/", name, "/", made.hash), [&] {
-          return std::make_shared<const TokenCorpus>(*corpus(name, split), *made.tokenizer);
-        });
+        tokens, message(kSplits[split], "/", name, "/", made.hash),
+        [&] { return std::make_shared<const TokenCorpus>(*corpus(name, split), *made.tokenizer); });
   }
 
   [[nodiscard]] fs::path rows_file(const std::string& name, Split split) const {
@@ -237,9 +238,7 @@ void use_batches(const Stage& stage, Make make, TaskData& into) {
   into.validation = [=] {
     return make(Split::valid, batch_settings(stage, Order::sequential, kNoSeed));
   };
-  into.test = [=] {
-    return make(Split::test, batch_settings(stage, Order::sequential, kNoSeed));
-  };
+  into.test = [=] { return make(Split::test, batch_settings(stage, Order::sequential, kNoSeed)); };
 }
 
 // Makes each kind of batches once, so that what they refuse is refused before the first step.
@@ -265,9 +264,8 @@ void DataCache::State::load_text(const RunPlan& plan, const Stage& stage, TaskDa
     matching.longest_tokens = reader.integer("longest").value_or(0);
   }
   reader.refuse_rest(stage.task == Task::match ? "corpus, unit, longest" : "corpus");
-  const MadeTokenizer made = tokenizer_of(plan, "corpus/" + *name, [&] {
-    return corpus(*name, Split::train)->texts();
-  });
+  const MadeTokenizer made =
+      tokenizer_of(plan, "corpus/" + *name, [&] { return corpus(*name, Split::train)->texts(); });
   use_tokenizer(made, into);
   std::array<std::shared_ptr<const TokenCorpus>, 3> parts;
   for (const Split split : {Split::train, Split::valid, Split::test}) {
@@ -324,7 +322,8 @@ void DataCache::State::load_labelled(const RunPlan& plan, const Stage& stage, Ta
   use_batches(
       stage,
       [parts, tokenizer = made.tokenizer](Split split, const BatchSettings& settings) {
-        return classification_batches(*parts[static_cast<std::size_t>(split)], *tokenizer, settings);
+        return classification_batches(*parts[static_cast<std::size_t>(split)], *tokenizer,
+                                      settings);
       },
       into);
 }
@@ -367,8 +366,7 @@ void DataCache::State::load_pairs(const RunPlan& plan, const Stage& stage, TaskD
     TaskData::Sentence sentence;
     sentence.source_text = row.source;
     sentence.reference = row.target;
-    for (const std::int64_t id :
-         made.tokenizer->encode(row.source, text::SpecialText::as_text)) {
+    for (const std::int64_t id : made.tokenizer->encode(row.source, text::SpecialText::as_text)) {
       sentence.source.push_back(static_cast<std::int32_t>(id));
     }
     if (end) {

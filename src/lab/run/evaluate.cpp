@@ -9,7 +9,7 @@
 namespace phasor::lab {
 namespace {
 
-constexpr std::int64_t kTokensAtOnce = 4096;    // of a batch that is only evaluated
+constexpr std::int64_t kTokensAtOnce = 4096;  // of a batch that is only evaluated
 constexpr std::int64_t kSentencesAtOnce = 32;
 
 // Rows [first, first + rows) of `length` tokens, with the next token as label.
@@ -73,7 +73,8 @@ void measure(Network<float>& network, std::span<const std::int32_t> ids, std::in
     Network<float>& network, std::span<const TaskData::Sentence> sentences,
     const text::SpecialTokens& specials, std::int64_t longest) {
   // [CLS] and [SEP] stand in, as in translation_batches().
-  const auto begin = static_cast<std::int32_t>(specials.begin ? *specials.begin : *specials.classify);
+  const auto begin =
+      static_cast<std::int32_t>(specials.begin ? *specials.begin : *specials.classify);
   const auto end = static_cast<std::int32_t>(specials.end ? *specials.end : *specials.separate);
   Batch batch = source_rows(sentences, static_cast<std::int32_t>(specials.pad.value_or(end)));
   const std::size_t rows = sentences.size();
@@ -154,9 +155,9 @@ std::vector<ContextLoss> losses_by_context(
   return cells;
 }
 
-std::vector<std::string> translate(
-    Network<float>& network, const TaskData& data, const EvaluationSettings& settings,
-    const std::function<void(const std::string&, double)>& report) {
+std::vector<std::string> translate(Network<float>& network, const TaskData& data,
+                                   const EvaluationSettings& settings,
+                                   const std::function<void(const std::string&, double)>& report) {
   const text::SpecialTokens& specials = data.tokenizer->specials();
   if ((!specials.begin && !specials.classify) || (!specials.end && !specials.separate)) {
     refuse("translation needs a tokenizer with a begin and an end token");
@@ -166,9 +167,8 @@ std::vector<std::string> translate(
   for (std::size_t first = 0; first < count; first += kSentencesAtOnce) {
     report("translating", static_cast<double>(first) / static_cast<double>(count));
     const auto rows = std::min<std::size_t>(kSentencesAtOnce, count - first);
-    for (const std::vector<std::int64_t>& ids :
-         translate_rows(network, std::span(data.sentences).subspan(first, rows), specials,
-                        settings.longest)) {
+    for (const std::vector<std::int64_t>& ids : translate_rows(
+             network, std::span(data.sentences).subspan(first, rows), specials, settings.longest)) {
       std::string text = data.tokenizer->decode(ids);
       // A line of the file is a sentence.
       std::replace_if(

@@ -101,8 +101,8 @@ void read_number(const ObjectReader& reader, std::string_view key, double least,
       "epsilon, weight_decay, clip, label_smoothing, diverged_above, log_every, evaluate_every, "
       "checkpoint_every");
   if (settings.batch % settings.accumulation != 0) {
-    reader.refuse("accumulation", message("must divide batch ", settings.batch, ", got ",
-                                          settings.accumulation));
+    reader.refuse("accumulation",
+                  message("must divide batch ", settings.batch, ", got ", settings.accumulation));
   }
   return settings;
 }
@@ -167,14 +167,15 @@ void read_number(const ObjectReader& reader, std::string_view key, double least,
 // Names become folders and rows of tables.
 void require_word(const ObjectReader& reader, std::string_view key, std::string_view word) {
   const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '-' || c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
   };
   if (!word.empty() && word.size() <= 64 && word.front() != '.' &&
       std::all_of(word.begin(), word.end(), fits)) {
     return;
   }
-  reader.refuse(key, message("must be letters, digits, '-', '_' or '.', got ", io::shown(Json(word))));
+  reader.refuse(key,
+                message("must be letters, digits, '-', '_' or '.', got ", io::shown(Json(word))));
 }
 
 // "training.steps=400": the value is JSON, or else text.
@@ -409,9 +410,8 @@ std::vector<RunPlan> plan_runs(const Experiment& experiment, const PlanChoices& 
                    ", got \"", wanted, "\"", core::did_you_mean(wanted, names)));
   }
   const auto is_wanted = [&](const std::string& name) {
-    return choices.variants.empty() ||
-           std::find(choices.variants.begin(), choices.variants.end(), name) !=
-               choices.variants.end();
+    return choices.variants.empty() || std::find(choices.variants.begin(), choices.variants.end(),
+                                                 name) != choices.variants.end();
   };
   std::vector<RunPlan> plans;
   // Seeds outside: an interrupted comparison then has every variant with the first seeds.

@@ -212,10 +212,9 @@ void add_contexts(std::span<const Group> groups, std::string& page) {
         if (!nats) continue;
         any = true;
         const std::string scaling = cell["scaling"].text();
-        csv += message(run->experiment, ",", run->variant,
-                       scaling == "none" ? "" : " + " + scaling, ",",
-                       cell["context"].get<std::int64_t>(), ",", log_number(*nats), ",", run->seed,
-                       "\n");
+        csv += message(run->experiment, ",", run->variant, scaling == "none" ? "" : " + " + scaling,
+                       ",", cell["context"].get<std::int64_t>(), ",", log_number(*nats), ",",
+                       run->seed, "\n");
       }
     }
   }
@@ -223,8 +222,9 @@ void add_contexts(std::span<const Group> groups, std::string& page) {
 }
 
 [[nodiscard]] std::string results_csv(std::span<const FinishedRun> runs) {
-  constexpr std::string_view kKeys[] = {"parameters", "steps", "tokens", "validation_loss",
-                                        "validation_accuracy", "test_loss", "test_accuracy", "bleu", "chrf", "seconds"};
+  constexpr std::string_view kKeys[] = {
+      "parameters",    "steps", "tokens", "validation_loss", "validation_accuracy", "test_loss",
+      "test_accuracy", "bleu",  "chrf",   "seconds"};
   std::string csv = "experiment,variant,seed";
   for (const std::string_view key : kKeys) csv += message(",", key);
   csv += '\n';

@@ -105,7 +105,9 @@ class StageRun {
       }
       if (step > 0 && is_due(step, training().checkpoint_every, last)) checkpoint();
       if (step == last) return;
+      const Clock::time_point before = Clock::now();
       last_facts_ = trainer_.step(options_.cancellation);
+      step_seconds_ += std::chrono::duration<double>(Clock::now() - before).count();
       pending_ += last_facts_.loss;
       report({});
     }
@@ -121,8 +123,7 @@ class StageRun {
       const core::CancellationScope scope(options_.cancellation);
       validation_ = loss_of(network_, *validating_, stage_.evaluation.batches);
       row.validation_loss = share(validation_.plain_sum, validation_.labels);
-      row.validation_accuracy =
-          share(static_cast<double>(validation_.correct), validation_.labels);
+      row.validation_accuracy = share(static_cast<double>(validation_.correct), validation_.labels);
     }
     if (row.step > 0) {
       row.loss = share(pending_.plain_sum, pending_.labels);
@@ -144,10 +145,9 @@ class StageRun {
     progress.steps = training().steps;
     progress.first_step = first_step_;
     progress.loss = last_facts_.mean_loss();
-    const double elapsed = seconds();
-    if (elapsed > 0.0) {
+    if (step_seconds_ > 0.0) {
       progress.tokens_per_second =
-          static_cast<double>(trainer_.state().tokens - first_tokens_) / elapsed;
+          static_cast<double>(trainer_.state().tokens - first_tokens_) / step_seconds_;
     }
     progress.validation_loss = row.validation_loss;
     progress.accuracy = row.validation_accuracy;
@@ -190,7 +190,8 @@ class StageRun {
     {
       const core::CancellationScope scope(options_.cancellation);
       // After a stop at the very end the numbers are computed again.
-      if (validation_.labels == 0) validation_ = loss_of(network_, *validating_, stage_.evaluation.batches);
+      if (validation_.labels == 0)
+        validation_ = loss_of(network_, *validating_, stage_.evaluation.batches);
       result["validation_loss"] = number(share(validation_.plain_sum, validation_.labels));
       result["validation_accuracy"] =
           number(share(static_cast<double>(validation_.correct), validation_.labels));
@@ -223,8 +224,7 @@ class StageRun {
       }
     }
     if (stage_.task == Task::translation) {
-      const std::vector<std::string> answers =
-          translate(network_, data_, stage_.evaluation, note);
+      const std::vector<std::string> answers = translate(network_, data_, stage_.evaluation, note);
       std::string hypotheses, references, sources;
       for (std::size_t i = 0; i < answers.size(); ++i) {
         hypotheses += answers[i] + "\n";
@@ -251,7 +251,7 @@ class StageRun {
   Loss pending_, validation_;
   StepFacts last_facts_;
   std::int64_t first_step_ = 0, first_tokens_ = 0;
-  double seconds_before_ = 0.0;
+  double seconds_before_ = 0.0, step_seconds_ = 0.0;
   Clock::time_point start_;
 };
 
@@ -270,9 +270,9 @@ RunEnd run(const RunPlan& plan, const TaskData& data, const TaskData* pretrainin
     if (pretraining == nullptr) refuse(ErrorCode::internal, "run: pretraining without its data");
     const RunFolder first(files.file("pretraining"));
     if (!first.has(kResult)) {
-      const RunEnd end = StageRun(plan, *plan.pretraining, *pretraining, first.path(), options,
-                                  "pre-training")
-                             .run({});
+      const RunEnd end =
+          StageRun(plan, *plan.pretraining, *pretraining, first.path(), options, "pre-training")
+              .run({});
       if (end == RunEnd::stopped) return end;
     }
     initial = first.file("model");

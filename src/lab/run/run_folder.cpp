@@ -91,7 +91,8 @@ void remove_folder(const fs::path& folder) {
     state.gradient_norm = reader.number("gradient_norm").value_or(0.0);
     state.seconds = reader.number("seconds").value_or(0.0);
     reader.refuse_rest(
-        "step, tokens, running_loss, log_rows, pending_loss, pending_labels, gradient_norm, seconds");
+        "step, tokens, running_loss, log_rows, pending_loss, pending_labels, gradient_norm, "
+        "seconds");
     return state;
   } catch (const Error& error) {
     throw io::in_file(path.string(), error);
@@ -163,8 +164,7 @@ void RunFolder::save_checkpoint(const RunState& state, const Network<float>& net
     const std::vector<io::Tensor> moments = {
         moments_tensor("first_moments", optimiser.first_moments()),
         moments_tensor("second_moments", optimiser.second_moments())};
-    static_cast<void>(
-        io::write_safetensors(checkpoint / kOptimiser, moments).value_or_throw());
+    static_cast<void>(io::write_safetensors(checkpoint / kOptimiser, moments).value_or_throw());
     write_file(checkpoint / kState, json_of(state).dump(2) + "\n");
   } catch (...) {
     remove_folder(checkpoint);

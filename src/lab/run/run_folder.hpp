@@ -23,7 +23,7 @@ struct RunState {
   // Of the steps since the last row of the log.
   Loss pending;
   double gradient_norm = 0.0;  // of the last step
-  double seconds = 0.0;  // of all calls so far
+  double seconds = 0.0;        // of all calls so far
 };
 
 // All throw Error(io) when a file cannot be read or written.

@@ -49,8 +49,8 @@ Result<RunLog> RunLog::read(const std::filesystem::path& path, std::int64_t rows
     return io::in_file(path.string(), Error(ErrorCode::invalid_argument, what));
   };
   if (!all.starts_with(kColumns)) {
-    return fail("the first line must be \"" +
-                std::string(kColumns.substr(0, kColumns.size() - 1)) + "\"");
+    return fail("the first line must be \"" + std::string(kColumns.substr(0, kColumns.size() - 1)) +
+                "\"");
   }
   RunLog log;
   std::size_t end = kColumns.size();
@@ -61,8 +61,8 @@ Result<RunLog> RunLog::read(const std::filesystem::path& path, std::int64_t rows
     }
     const std::string_view row = all.substr(end, next - end);
     if (std::from_chars(row.data(), row.data() + row.size(), log.last_step_).ec != std::errc{}) {
-      return fail(message("row ", log.rows_ + 1, " must begin with its step, got ",
-                          io::in_quotes(row)));
+      return fail(
+          message("row ", log.rows_ + 1, " must begin with its step, got ", io::in_quotes(row)));
     }
     end = next + 1;
   }

@@ -24,7 +24,8 @@ void for_chunks(std::size_t chunks, int threads, const Task& task) {
     std::size_t chunks;
   } context{&task, chunks};
   const int most = threads > 0 ? threads : core::available_threads();
-  const int parts = std::max(1, std::min(most, static_cast<int>(std::min<std::size_t>(chunks, 1024))));
+  const int parts =
+      std::max(1, std::min(most, static_cast<int>(std::min<std::size_t>(chunks, 1024))));
   core::run_parts(
       parts,
       [](void* opaque, int part, int all) {

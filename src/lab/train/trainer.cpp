@@ -46,7 +46,8 @@ void Trainer::restore(const TrainerState& state, std::span<const float> first_mo
 void Trainer::refuse_diverged(double loss) const {
   const std::int64_t step = state_.step + 1;
   if (!std::isfinite(loss)) {
-    refuse(ErrorCode::out_of_range, message("step ", step, ": the loss must be finite, got ", loss));
+    refuse(ErrorCode::out_of_range,
+           message("step ", step, ": the loss must be finite, got ", loss));
   }
   if (step <= settings_.warmup) return;
   const ModelSpec& spec = network_.spec();
@@ -101,9 +102,9 @@ StepFacts Trainer::step(const core::Cancellation* cancellation) {
   refuse_diverged(loss);
   facts.gradient_norm = global_norm(gradients, threads_);
   if (!std::isfinite(facts.gradient_norm)) {
-    refuse(ErrorCode::out_of_range, message("step ", state_.step + 1,
-                                            ": the norm of the gradients must be finite, got ",
-                                            facts.gradient_norm, " with a loss of ", loss));
+    refuse(ErrorCode::out_of_range,
+           message("step ", state_.step + 1, ": the norm of the gradients must be finite, got ",
+                   facts.gradient_norm, " with a loss of ", loss));
   }
   const bool clips = settings_.clip > 0.0 && facts.gradient_norm > settings_.clip;
   // Not in the scope: a step is taken whole or not at all.

@@ -10,7 +10,7 @@
 namespace phasor::lab::testing {
 namespace {
 
-using tests::expect_error;
+using phasor::tests::expect_error;
 
 const std::string kSized = R"({
   "name": "sized", "task": "masked_lm", "data": {"corpus": "english"},
@@ -41,7 +41,8 @@ TEST(Experiment, variants_seeds_sizes_and_assignments_make_the_runs) {
   EXPECT_EQ(model_spec_of(full[3], full[3].stage, 99, 0).context, 24);
 
   const std::vector<RunPlan> chosen = plan_runs(
-      experiment, {"full", {7}, {"long"}, {"training.steps=5", "training.context=6", "data.corpus=mine"}});
+      experiment,
+      {"full", {7}, {"long"}, {"training.steps=5", "training.context=6", "data.corpus=mine"}});
   ASSERT_EQ(chosen.size(), 1U);
   EXPECT_EQ(chosen[0].seed, 7U);
   EXPECT_EQ(chosen[0].stage.training.steps, 5);
@@ -78,11 +79,13 @@ TEST(Experiment, refuses_what_it_does_not_know) {
   refused(with(kSized, "masked_lm", "masked"), {"task", "masked", "masked_lm"});
   refused(with(kSized, "\"sizes\"", "\"size\""), {"size", "sizes"});
   refused(with(kSized, "\"steps\": 40", "\"steps\": 0"), {"training.steps", "0"});
-  refused(with(kSized, "\"batch\": 4", "\"batch\": 4, \"accumulation\": 3"), {"accumulation", "4", "3"});
+  refused(with(kSized, "\"batch\": 4", "\"batch\": 4, \"accumulation\": 3"),
+          {"accumulation", "4", "3"});
   refused(with(kSized, "\"hidden\": 8", "\"hidden\": 9"), {"hidden", "9"});
   refused(with(kSized, "\"name\": \"long\"", "\"name\": \"t5\""), {"variants[1].name", "t5"});
   refused(with(kSized, "\"name\": \"long\"", "\"name\": \"../up\""), {"variants[1].name", "../up"});
-  refused(with(kSized, "\"name\": \"long\"", "\"name\": \"long\", \"modle\": {}"), {"modle", "model"});
+  refused(with(kSized, "\"name\": \"long\"", "\"name\": \"long\", \"modle\": {}"),
+          {"modle", "model"});
   refused(with(kSized, "\"seeds\": [1, 2]", "\"seeds\": [-1]"), {"seeds", "-1"});
   refused(with(kTiny, "\"linear\"", "\"lniear\""), {"scalings", "lniear"});
   refused("[]", {});
@@ -90,8 +93,10 @@ TEST(Experiment, refuses_what_it_does_not_know) {
 
 TEST(Experiment, refuses_choices_that_it_does_not_have) {
   const Experiment experiment = parse_experiment(kSized);
-  const auto refused = [&](const PlanChoices& choices, std::initializer_list<std::string_view> values) {
-    expect_error(ErrorCode::invalid_argument, values, [&] { return plan_runs(experiment, choices); });
+  const auto refused = [&](const PlanChoices& choices,
+                           std::initializer_list<std::string_view> values) {
+    expect_error(ErrorCode::invalid_argument, values,
+                 [&] { return plan_runs(experiment, choices); });
   };
   refused({"huge", {}, {}, {}}, {"huge", "quick", "full"});
   refused({"", {}, {"t6"}, {}}, {"t6", "t5"});

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <csignal>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using io::testing::get;
 using io::testing::put;
-using tests::expect_error;
+using phasor::tests::expect_error;
 
 class Run : public io::testing::TemporaryFolder {
  protected:
@@ -57,8 +57,8 @@ TEST_F(Run, trains_and_leaves_its_files) {
     EXPECT_EQ(cell["tokens"], io::Json(48));
     EXPECT_TRUE(cell["nats"].is_number());
   }
-  for (const char* const name : {"experiment.json", "run.json", "log.csv", "model/config.json",
-                                 "model/model.safetensors"}) {
+  for (const char* const name :
+       {"experiment.json", "run.json", "log.csv", "model/config.json", "model/model.safetensors"}) {
     EXPECT_TRUE(fs::exists(at("a") / name)) << name;
   }
   EXPECT_FALSE(fs::exists(at("a") / "checkpoints"));
@@ -144,9 +144,12 @@ TEST_F(Run, stops_with_the_step_and_the_checkpoint_when_the_loss_is_not_finite) 
 }
 
 TEST_F(Run, stops_when_the_loss_diverges) {
-  const RunPlan plan = plan_of(
-      kTiny, {"", {}, {}, {"training.learning_rate=1000", "training.schedule=constant",
-                           "training.clip=0", "training.diverged_above=1.5", "training.steps=400"}});
+  const RunPlan plan =
+      plan_of(kTiny, {"",
+                      {},
+                      {},
+                      {"training.learning_rate=1000", "training.schedule=constant",
+                       "training.clip=0", "training.diverged_above=1.5", "training.steps=400"}});
   expect_error(ErrorCode::out_of_range, {"diverged", "step"}, [&] { return go(plan, "a"); });
 }
 
@@ -201,10 +204,11 @@ TEST_F(Run, the_report_has_means_over_seeds) {
   EXPECT_EQ(std::count(by_name["results.csv"].begin(), by_name["results.csv"].end(), '\n'), 5);
   EXPECT_EQ(by_name["tiny-curves.csv"].substr(0, 35), "experiment,encoding,step,loss,seed\n");
   // rope: two lengths, two scalings; learned: one length; two seeds
-  EXPECT_EQ(std::count(by_name["tiny-contexts.csv"].begin(), by_name["tiny-contexts.csv"].end(),
-                       '\n'),
-            1 + 2 * (4 + 1));
-  expect_error(ErrorCode::invalid_argument, {"result.json"}, find_runs(at("runs") / "rope-s3" / "model"));
+  EXPECT_EQ(
+      std::count(by_name["tiny-contexts.csv"].begin(), by_name["tiny-contexts.csv"].end(), '\n'),
+      1 + 2 * (4 + 1));
+  expect_error(ErrorCode::invalid_argument, {"result.json"},
+               find_runs(at("runs") / "rope-s3" / "model"));
 }
 
 TEST(Spread, is_the_sample_deviation) {

@@ -12,7 +12,7 @@
 namespace phasor::lab {
 namespace {
 
-using tests::expect_error;
+using phasor::tests::expect_error;
 
 std::vector<float> normal_numbers(std::size_t count, std::uint64_t seed) {
   Random random(seed, Stream::sampling);
@@ -23,11 +23,7 @@ std::vector<float> normal_numbers(std::size_t count, std::uint64_t seed) {
 
 std::vector<Parameter> two_parameters(std::size_t first, std::size_t second) {
   return {{"matrix", {static_cast<std::int64_t>(first)}, 0, first, Parameter::Decay::decays},
-          {"bias",
-           {static_cast<std::int64_t>(second)},
-           first,
-           second,
-           Parameter::Decay::exempt}};
+          {"bias", {static_cast<std::int64_t>(second)}, first, second, Parameter::Decay::exempt}};
 }
 
 TEST(LearningRate, rises_then_follows_its_shape) {

@@ -33,9 +33,9 @@ struct TrainingSettings {
   // the run, after the warm-up; so does one above this multiple of ln(vocabulary).
   double diverged_above = 3.0;
   // In steps. Without the key: a hundredth, a twentieth and a quarter of all.
-  std::int64_t log_every = 10;          // a row in log.csv
-  std::int64_t evaluate_every = 0;      // 0: at the end only
-  std::int64_t checkpoint_every = 0;    // 0: at the end only
+  std::int64_t log_every = 10;        // a row in log.csv
+  std::int64_t evaluate_every = 0;    // 0: at the end only
+  std::int64_t checkpoint_every = 0;  // 0: at the end only
 
   [[nodiscard]] Schedule learning_rates() const noexcept {
     return {schedule, learning_rate, warmup, steps, floor};
@@ -103,10 +103,10 @@ struct Experiment {
 [[nodiscard]] Experiment parse_experiment(std::string_view json);
 
 struct PlanChoices {
-  std::string size;                       // empty: "quick" if the experiment has sizes
-  std::vector<std::uint64_t> seeds;       // empty: those of the experiment
-  std::vector<std::string> variants;      // empty: all
-  std::vector<std::string> assignments;   // "training.steps=400": above all else
+  std::string size;                      // empty: "quick" if the experiment has sizes
+  std::vector<std::uint64_t> seeds;      // empty: those of the experiment
+  std::vector<std::string> variants;     // empty: all
+  std::vector<std::string> assignments;  // "training.steps=400": above all else
 };
 
 // throws   Error(invalid_argument): a size, variant or key that the experiment does not have

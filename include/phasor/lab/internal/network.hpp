@@ -71,8 +71,9 @@ class Network {
   [[nodiscard]] std::span<const T> parameters() const noexcept;
   [[nodiscard]] std::span<T> gradients() noexcept;
 
-  // Normal numbers of a standard deviation of 0.02 (branches that are added to the stream: over
-  // sqrt(2 layers) in `llama`), ones for norms, zeros for biases.
+  // Normal numbers: of a standard deviation of 0.02 for embeddings, of sqrt(2 / (5 hidden)) for matrices
+  // (those that are added to the stream of `llama`: over sqrt(2 layers)); ones for norms, zeros for
+  // biases.
   void initialise(std::uint64_t seed);
 
   // The loss of a batch; its gradients are added to gradients().

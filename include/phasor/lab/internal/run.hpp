@@ -23,7 +23,7 @@ namespace phasor::lab {
 struct RunProgress {
   std::int64_t step = 0, steps = 0, first_step = 0;  // first_step: where this call began
   double loss = 0.0;                                 // of the last step
-  double tokens_per_second = 0.0;                    // of this call
+  double tokens_per_second = 0.0;  // of the steps of this call, without evaluations
   // Set when the network was just evaluated.
   std::optional<double> validation_loss, accuracy;
   std::string_view activity;  // "training", "pre-training", "evaluating at 1024", "translating"
