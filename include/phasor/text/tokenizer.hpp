@@ -66,7 +66,7 @@ class PHASOR_API Tokenizer {
   std::string chat_template_;
 };
 
-// A GGUF file, or a folder with tokenizer.json (byte-level BPE), tokenizer.model
+// A GGUF file, or a folder with tokenizer.json (BPE, WordPiece), tokenizer.model
 // (SentencePiece) or vocab.txt (WordPiece; config.json's model_type roformer adds its
 // pre-segmentation). tokenizer_config.json and generation_config.json, if present, give the special
 // tokens and the chat template.

@@ -21,7 +21,8 @@ struct TokenizerSettings {
   std::optional<bool> add_begin;
   std::optional<bool> lower_case;  // of WordPiece
   std::optional<bool> legacy;      // SentencePiece: a space is added after special tokens, too
-  std::vector<AddedToken> added;   // with their ids
+  Segmentation segmentation = Segmentation::bert;  // of WordPiece
+  std::vector<AddedToken> added;                   // with their ids
   std::vector<std::int64_t> stops;
   std::string chat_template;
 };

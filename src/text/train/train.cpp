@@ -43,7 +43,7 @@ TokenList special_list(const TrainerSettings& settings) {
   return tokens;
 }
 
-void add_letter(TokenList& tokens, std::string letter) {
+void add_letter(TokenList& tokens, const std::string& letter) {
   if (!tokens.add(letter)) {
     refuse(message("train: special token '", io::one_line(letter),
                    "' is a token of the alphabet; choose another text for it"));
@@ -81,7 +81,7 @@ TrainedTokenizer train_bpe(const TrainerSettings& settings, TokenList tokens,
     letters[byte] = to_byte_characters(single(static_cast<unsigned char>(byte)));
   std::array<std::string, 256> sorted = letters;  // UTF-8 sorts by code point
   std::sort(sorted.begin(), sorted.end());
-  for (std::string& letter : sorted) add_letter(tokens, std::move(letter));
+  for (const std::string& letter : sorted) add_letter(tokens, letter);
   check_vocabulary(settings, trained.specials, tokens.size());
 
   WordCounts counts;
