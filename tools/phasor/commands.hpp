@@ -16,6 +16,7 @@ void add_diff(CommandLine& line);
 void add_plan(CommandLine& line);
 void add_convert(CommandLine& line);
 void add_fill(CommandLine& line);
+void add_lab(CommandLine& line);
 void add_logits(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_run(CommandLine& line);

@@ -17,6 +17,7 @@
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
+#include "phasor/lab/internal/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/models/t5.hpp"
@@ -77,6 +78,18 @@ Answer answer_of_decoder(models::Decoder& decoder, const LogitsFlags& flags, con
   return answer;
 }
 
+// Empty without the flag.
+IdArray read_token_types(const LogitsFlags& flags, const IdArray& ids) {
+  IdArray types;
+  if (flags.token_types.empty()) return types;
+  types = read_ids(flags.token_types);
+  if (types.batch != ids.batch || types.tokens != ids.tokens)
+    refuse(ErrorCode::shape_mismatch,
+           message(flags.token_types, ": the shape must be that of the ids [", ids.batch, ", ",
+                   ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
+  return types;
+}
+
 Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
   if (flags.rope.base || !flags.rope.scaling.empty())
     refuse(ErrorCode::unsupported,
@@ -92,14 +105,7 @@ Answer answer_of_roformer(const LogitsFlags& flags, const IdArray& ids) {
     refuse(ErrorCode::unsupported,
            "the model has no head, so there are no logits for -o; use --hidden");
   const std::vector<std::uint8_t> mask = read_mask(flags.mask, ids);
-  IdArray types;
-  if (!flags.token_types.empty()) {
-    types = read_ids(flags.token_types);
-    if (types.batch != ids.batch || types.tokens != ids.tokens)
-      refuse(ErrorCode::shape_mismatch,
-             message(flags.token_types, ": the shape must be that of the ids [", ids.batch, ", ",
-                     ids.tokens, "], got [", types.batch, ", ", types.tokens, "]"));
-  }
+  const IdArray types = read_token_types(flags, ids);
   models::RoFormerResult result = model.forward(
       {.batch = ids.batch, .ids = ids.values, .token_types = types.values, .mask = mask},
       flags.hidden.empty() ? models::HiddenStates::leave : models::HiddenStates::collect);
@@ -176,29 +182,80 @@ Answer answer_of_t5(models::T5Model& model, const LogitsFlags& flags, const IdAr
   return answer;
 }
 
+// A network of the lab that no other model_type describes.
+Answer answer_of_lab(const LogitsFlags& flags, const IdArray& ids) {
+  const auto refuse_flag = [](std::string_view flag) {
+    refuse(ErrorCode::unsupported,
+           message(flag, " is not supported for model_type ", lab::kLabModelType));
+  };
+  if (flags.rope.base || !flags.rope.scaling.empty()) refuse_flag("--rope-base, --rope-scaling");
+  if (!flags.hidden.empty()) refuse_flag("--hidden");
+  if (flags.last) refuse_flag("--last");
+  if (flags.model.fast) refuse_flag("--fast");
+  if (!flags.decoder_ids.empty()) refuse_flag("--decoder-ids");
+  lab::Network<float> network =
+      lab::load_checkpoint(flags.model.model, {.threads = flags.model.threads}).value_or_throw();
+  const lab::ModelSpec& spec = network.spec();
+  if (spec.architecture == lab::Architecture::encoder_decoder) {
+    refuse(ErrorCode::unsupported,
+           "an encoder-decoder has no logits of one row of ids; use an encoder or a decoder");
+  }
+  lab::Batch batch;
+  batch.rows = ids.batch;
+  batch.tokens = ids.tokens;
+  const auto narrowed = [&](const std::vector<std::int64_t>& values, std::string_view what,
+                            std::int64_t count) {
+    std::vector<std::int32_t> result;
+    for (const std::int64_t value : values) {
+      if (value < 0 || value >= count) {
+        refuse(ErrorCode::out_of_range, message(what, " must be in [0, ", count, "), got ", value));
+      }
+      result.push_back(static_cast<std::int32_t>(value));
+    }
+    return result;
+  };
+  batch.ids = narrowed(ids.values, "ids", spec.vocabulary);
+  if (!flags.token_types.empty()) {
+    batch.token_types =
+        narrowed(read_token_types(flags, ids).values, "token types", spec.token_types);
+  }
+  if (!flags.mask.empty()) batch.mask = read_mask(flags.mask, ids);
+  std::vector<float> logits = network.logits(batch);
+  Answer answer{std::string(lab::kLabModelType), std::nullopt, std::nullopt};
+  const bool per_token = spec.head == lab::Head::language_model;
+  const std::int64_t columns = per_token ? spec.vocabulary : spec.labels;
+  if (per_token && !batch.mask.empty()) models::clear_padding(batch.mask, columns, logits);
+  answer.logits =
+      filled(per_token ? zeros({}, ids, {ids.tokens, columns}) : zeros({}, ids, {columns}), logits);
+  return answer;
+}
+
+// The model's logits, by its type.
+Answer answer_of(const LogitsFlags& flags, const IdArray& ids) {
+  if (lab::is_lab_checkpoint(flags.model.model)) return answer_of_lab(flags, ids);
+  models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
+  const std::string model_type = checkpoint.config().model_type;
+  if (!flags.decoder_ids.empty() && !models::is_t5(model_type))
+    refuse(message("--decoder-ids requires an encoder-decoder of the T5 family, got ", model_type));
+  if (model_type == "roformer") return answer_of_roformer(flags, ids);
+  if (!flags.token_types.empty())
+    refuse(message("--token-types requires roformer, got ", model_type));
+  if (models::is_t5(model_type)) {
+    models::T5Model model =
+        models::T5Model::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
+    return answer_of_t5(model, flags, ids);
+  }
+  models::Decoder decoder =
+      models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
+  return answer_of_decoder(decoder, flags, ids);
+}
+
 int run_logits(const LogitsFlags& flags) {
   if (flags.output.empty() && flags.hidden.empty()) refuse("-o or --hidden is required");
   require_one_stdout({flags.output, flags.hidden});
   const IdArray ids = read_ids(flags.ids);
-  models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
   const auto start = std::chrono::steady_clock::now();
-  Answer answer;
-  const std::string model_type = checkpoint.config().model_type;
-  if (!flags.decoder_ids.empty() && !models::is_t5(model_type))
-    refuse(message("--decoder-ids requires an encoder-decoder, got ", model_type));
-  if (!flags.token_types.empty() && model_type != "roformer")
-    refuse(message("--token-types requires roformer, got ", model_type));
-  if (model_type == "roformer") {
-    answer = answer_of_roformer(flags, ids);
-  } else if (models::is_t5(model_type)) {
-    models::T5Model model =
-        models::T5Model::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
-    answer = answer_of_t5(model, flags, ids);
-  } else {
-    models::Decoder decoder =
-        models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw();
-    answer = answer_of_decoder(decoder, flags, ids);
-  }
+  const Answer answer = answer_of(flags, ids);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (answer.hidden) write_array(flags.hidden, *answer.hidden);

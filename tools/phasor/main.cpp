@@ -57,6 +57,7 @@ int main(int argc, char** argv) try {
   add_run(line);
   add_tokenize(line);
   add_inspect(line);
+  add_lab(line);
   add_conform(line);
   add_bench(line);
   add_about(line);

@@ -129,7 +129,7 @@ struct AttentionOptions {
   core::AngleMode angles = core::AngleMode::exact;
   // [batch, tokens]: XLNet's segments; required if the encoding has segment_rows.
   std::span<const std::int32_t> query_segments = {}, key_segments = {};
-  int threads = 0;  // as core::RotateOptions
+  int threads = 0;  // as core::RotateOptions; results have the same bits with any number
   core::InstructionSet isa = core::InstructionSet::best;
   // Scratch of earlier calls; null: the call allocates its own. Not read by plans and backward.
   AttentionWorkspace* workspace = nullptr;

@@ -66,8 +66,9 @@ class PHASOR_API Tokenizer {
   std::string chat_template_;
 };
 
-// A GGUF file, or a folder with tokenizer.json (byte-level BPE, BPE and Unigram of SentencePiece),
-// tokenizer.model or spiece.model (SentencePiece) or vocab.txt (WordPiece; config.json's model_type roformer adds its
+// A GGUF file, or a folder with tokenizer.json (BPE, WordPiece, Unigram of SentencePiece),
+// tokenizer.model or spiece.model (SentencePiece), or vocab.txt (WordPiece; config.json's model_type
+// roformer adds its
 // pre-segmentation). tokenizer_config.json and generation_config.json, if present, give the special
 // tokens and the chat template.
 //

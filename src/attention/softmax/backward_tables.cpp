@@ -155,7 +155,7 @@ void resize_table_sums(const Call& call) {
   const PerTable<encodings::Table> tables = tables_of(call.terms);
   for_each_table(
       [&](const encodings::Table& table) {
-        if (table.given() && table.heads == 1) shared += table.rows * table.dim;
+        if (table.given() && table.heads == 1) shared += call.group * table.rows * table.dim;
       },
       tables);
   const encodings::ScoreTerms& terms = call.terms;

@@ -15,23 +15,27 @@ namespace phasor::attention {
 // The factor from a gradient of the kernels' powers of two to a natural one.
 inline constexpr float kNatural = static_cast<float>(kLn2);
 
-// Sums a table's gradient. Units finish in an order that depends on the threads; what all heads share
-// is summed in double, so that the result does not depend on it.
+// Sums a table's gradient. Units of a wave add head 0 of their groups, then head 1, and so on, and the
+// size of a wave depends on the threads. A table that all heads share therefore has one sum for each
+// head of a group: every sum is added to in the order of the units, so that the bits of the result do
+// not depend on the threads.
 class GradientSums {
  public:
   GradientSums() = default;
   // memory   zeros for the sums of a shared table; moved past what is used
-  GradientSums(const encodings::TableGradient& to, double*& memory) noexcept : to_(to) {
+  GradientSums(const encodings::TableGradient& to, std::int64_t group, double*& memory) noexcept
+      : to_(to), group_(group) {
     if (!to.given() || to.heads != 1) return;
-    shared_ = {memory, static_cast<std::size_t>(to.rows * to.dim)};
-    memory += to.rows * to.dim;
+    shared_ = {memory, static_cast<std::size_t>(group * to.rows * to.dim)};
+    memory += group * to.rows * to.dim;
   }
   [[nodiscard]] bool wanted() const noexcept { return to_.given(); }
   void add(std::int64_t head, std::int64_t row, std::int64_t element, double value) {
     if (shared_.empty()) {
       to_.row(head, row)[element] += static_cast<float>(value);
     } else {
-      shared_[static_cast<std::size_t>(row * to_.dim + element)] += value;
+      const std::int64_t at = (head % group_ * to_.rows + row) * to_.dim + element;
+      shared_[static_cast<std::size_t>(at)] += value;
     }
   }
   // A whole row: factor * values.
@@ -45,26 +49,34 @@ class GradientSums {
     for (std::int64_t e = 0; e < to_.dim; ++e) out[e] += static_cast<float>(factor) * values[e];
   }
   void finish() {
-    for (std::size_t i = 0; i < shared_.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      to_.row(0, at / to_.dim)[at % to_.dim] += static_cast<float>(shared_[i]);
+    if (shared_.empty()) return;
+    const std::int64_t size = to_.rows * to_.dim;
+    for (std::int64_t at = 0; at < size; ++at) {
+      double sum = 0.0;
+      for (std::int64_t step = 0; step < group_; ++step)
+        sum += shared_[static_cast<std::size_t>(step * size + at)];
+      to_.row(0, at / to_.dim)[at % to_.dim] += static_cast<float>(sum);
     }
   }
 
  private:
   encodings::TableGradient to_;
+  std::int64_t group_ = 1;
   std::span<double> shared_;
 };
 
 struct AllSums : PerTable<GradientSums> {
   // Sets the memory's sums to zero and uses them.
-  AllSums(const encodings::ScoreTermGradients& to, BackwardMemory& memory) noexcept {
+  AllSums(const encodings::ScoreTermGradients& to, std::int64_t group,
+          BackwardMemory& memory) noexcept {
     std::fill(memory.shared_sums.begin(), memory.shared_sums.end(), 0.0);
     double* next = memory.shared_sums.data();
     PerTable<GradientSums>& here = *this;
-    for_each_table([&](GradientSums& sums,
-                       const encodings::TableGradient& table) { sums = GradientSums(table, next); },
-                   here, to);
+    for_each_table(
+        [&](GradientSums& sums, const encodings::TableGradient& table) {
+          sums = GradientSums(table, group, next);
+        },
+        here, to);
   }
   void finish() {
     PerTable<GradientSums>& here = *this;

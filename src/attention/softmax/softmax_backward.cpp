@@ -389,7 +389,7 @@ void run_backward(Call& call, const AttentionForward& forward,
   if (!call.has_backward) prepare_backward(call);
   if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
   BackwardMemory& memory = call.memory.backward;
-  Backward backward{call, forward, gradients, AllSums(gradients.terms, memory), memory};
+  Backward backward{call, forward, gradients, AllSums(gradients.terms, call.group, memory), memory};
   const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
   const auto at_once = static_cast<std::int64_t>(backward.memory.units.size());
   for (std::int64_t first = 0; first < units; first += at_once) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "models/decoder/families.hpp"
-#include "models/matrix/layer_ops.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
 

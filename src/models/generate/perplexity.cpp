@@ -7,7 +7,7 @@
 
 #include "models/decoder/scaling_for.hpp"
 #include "models/generate/require_option.hpp"
-#include "models/matrix/layer_ops.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::models {

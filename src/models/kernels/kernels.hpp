@@ -104,6 +104,19 @@ struct LayerKernels {
                     const float* weight, const float* bias, float* out);
   // x = f(x) * by; a null `by` is 1. In the order of models::Activation.
   void (*activate[4])(float* x, const float* by, std::int64_t count);
+  // d_x = d_out * by * f'(x), d_by = d_out * f(x); without `by`, whose d_by is not written, by = 1.
+  void (*activate_backward[4])(const float* x, const float* by, const float* d_out,
+                               std::int64_t count, float* d_x, float* d_by);
+  // The gradient of `normalise`; d_weight and d_bias are added to. A null d_bias: an RMS norm, which
+  // has no mean. d_x = plus + the gradient; a null `plus` is 0, and may be d_x itself.
+  void (*normalise_backward)(const float* x, const float* d_out, std::int64_t count, double minus,
+                             double scale, const float* weight, const float* plus, float* d_x,
+                             float* d_weight, float* d_bias);
+  // x = e^(x - minus) * scale - uniform, for x <= minus.
+  void (*softmax_backward)(float* x, std::int64_t count, float minus, float scale, float uniform);
+  // out = plus + x * scale, where the hash of (key, first + i) is at least `dropped_below`; plus else.
+  void (*drop)(const float* x, const float* plus, std::int64_t count, std::uint32_t first,
+               std::uint64_t key, std::uint32_t dropped_below, float scale, float* out);
   void (*add)(float* x, const float* y, std::int64_t count);
   double (*sum_of_exponentials)(const float* x, std::int64_t count, float minus);
   bool (*all_finite)(const float* x, std::int64_t count);

@@ -1,4 +1,4 @@
-#include "models/matrix/gemm.hpp"
+#include "phasor/models/internal/gemm.hpp"
 
 #if defined(PHASOR_ONEDNN)
 #include <dnnl.h>
@@ -65,14 +65,19 @@ class OneThread {
 
 bool has_gemm() noexcept { return true; }
 
-bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
-          const float* b, std::int64_t ldb, float* c, std::int64_t ldc, core::InstructionSet isa) {
+bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand& a, const Operand& b,
+          float* c, std::int64_t c_stride, Into into, core::InstructionSet isa) {
   static const bool chosen = choose_level(isa);
   static_cast<void>(chosen);
   const OneThread one;
   static std::atomic<bool> has_code{false};
   if (!has_code.load(std::memory_order_relaxed)) core::require_memory(kFirstCallBytes);
-  const dnnl_status_t status = dnnl_sgemm('N', 'N', m, n, k, 1.0F, a, lda, b, ldb, 0.0F, c, ldc);
+  const auto order = [](const Operand& operand) {
+    return operand.order == Operand::Order::transposed ? 'T' : 'N';
+  };
+  const dnnl_status_t status =
+      dnnl_sgemm(order(a), order(b), m, n, k, 1.0F, a.data, a.stride, b.data, b.stride,
+                 into == Into::add ? 1.0F : 0.0F, c, c_stride);
   has_code.store(true, std::memory_order_relaxed);
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   return status == dnnl_success;
@@ -80,9 +85,9 @@ bool gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::i
 #else
 bool has_gemm() noexcept { return false; }
 
-bool gemm(std::int64_t /*m*/, std::int64_t /*n*/, std::int64_t /*k*/, const float* /*a*/,
-          std::int64_t /*lda*/, const float* /*b*/, std::int64_t /*ldb*/, float* /*c*/,
-          std::int64_t /*ldc*/, core::InstructionSet /*isa*/) {
+bool gemm(std::int64_t /*m*/, std::int64_t /*n*/, std::int64_t /*k*/, const Operand& /*a*/,
+          const Operand& /*b*/, float* /*c*/, std::int64_t /*c_stride*/, Into /*into*/,
+          core::InstructionSet /*isa*/) {
   return false;
 }
 #endif

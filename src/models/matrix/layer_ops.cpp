@@ -1,4 +1,4 @@
-#include "models/matrix/layer_ops.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -31,30 +31,72 @@ Activation activation_of(std::string_view name) {
                  io::one_line(name)));
 }
 
+namespace {
+
+// What a norm subtracts from a row and multiplies it by.
+struct Statistics {
+  double minus = 0.0, scale = 1.0;
+};
+enum class NormOf : std::uint8_t { squares, variance };
+
+[[nodiscard]] Statistics statistics(const kernels::LayerKernels& kernels, NormOf norm,
+                                    const float* x, std::int64_t width, double epsilon) {
+  const auto count = static_cast<double>(width);
+  const double mean = norm == NormOf::variance ? kernels.sum(x, width) / count : 0.0;
+  return {mean, 1 / std::sqrt(kernels.sum_of_squares(x, width, mean) / count + epsilon)};
+}
+
+template <class Body>
+void for_rows(const Rows& rows, const Body& body) {
+  for (std::int64_t t = 0; t < rows.tokens; ++t) {
+    if (t % kRowsPerLook == kRowsPerLook - 1) core::throw_if_cancelled();
+    body(t * rows.stride);
+  }
+}
+
+void norm_backward(NormOf norm, const Rows& rows, const float* x, const float* weight,
+                   double epsilon, const float* d_out, const float* plus, float* d_x,
+                   float* d_weight, float* d_bias, core::InstructionSet isa) {
+  const kernels::LayerKernels& kernels = kernels_for(isa).layer;
+  for_rows(rows, [&](std::int64_t at) {
+    const Statistics row = statistics(kernels, norm, x + at, rows.width, epsilon);
+    kernels.normalise_backward(x + at, d_out + at, rows.width, row.minus, row.scale, weight,
+                               plus == nullptr ? nullptr : plus + at, d_x + at, d_weight, d_bias);
+  });
+}
+
+}  // namespace
+
 void rms_norm(const Rows& rows, const float* x, const float* weight, float offset, double epsilon,
               float* out, core::InstructionSet isa) {
   const kernels::LayerKernels& kernels = kernels_for(isa).layer;
-  for (std::int64_t t = 0; t < rows.tokens; ++t) {
-    if (t % kRowsPerLook == kRowsPerLook - 1) core::throw_if_cancelled();
-    const float* const in = x + t * rows.stride;
-    const double mean = kernels.sum_of_squares(in, rows.width, 0) / static_cast<double>(rows.width);
-    kernels.normalise(in, rows.width, 0, 1 / std::sqrt(mean + epsilon), offset, weight, nullptr,
-                      out + t * rows.stride);
-  }
+  for_rows(rows, [&](std::int64_t at) {
+    const Statistics row = statistics(kernels, NormOf::squares, x + at, rows.width, epsilon);
+    kernels.normalise(x + at, rows.width, 0, row.scale, offset, weight, nullptr, out + at);
+  });
 }
 
 void layer_norm(const Rows& rows, const float* x, const float* weight, const float* bias,
                 double epsilon, float* out, core::InstructionSet isa) {
   const kernels::LayerKernels& kernels = kernels_for(isa).layer;
-  const auto width = static_cast<double>(rows.width);
-  for (std::int64_t t = 0; t < rows.tokens; ++t) {
-    if (t % kRowsPerLook == kRowsPerLook - 1) core::throw_if_cancelled();
-    const float* const in = x + t * rows.stride;
-    const double mean = kernels.sum(in, rows.width) / width;
-    const double variance = kernels.sum_of_squares(in, rows.width, mean) / width;
-    kernels.normalise(in, rows.width, mean, 1 / std::sqrt(variance + epsilon), 0.0F, weight, bias,
-                      out + t * rows.stride);
-  }
+  for_rows(rows, [&](std::int64_t at) {
+    const Statistics row = statistics(kernels, NormOf::variance, x + at, rows.width, epsilon);
+    kernels.normalise(x + at, rows.width, row.minus, row.scale, 0.0F, weight, bias, out + at);
+  });
+}
+
+void rms_norm_backward(const Rows& rows, const float* x, const float* weight, double epsilon,
+                       const float* d_out, const float* plus, float* d_x, float* d_weight,
+                       core::InstructionSet isa) {
+  norm_backward(NormOf::squares, rows, x, weight, epsilon, d_out, plus, d_x, d_weight, nullptr,
+                isa);
+}
+
+void layer_norm_backward(const Rows& rows, const float* x, const float* weight, double epsilon,
+                         const float* d_out, const float* plus, float* d_x, float* d_weight,
+                         float* d_bias, core::InstructionSet isa) {
+  norm_backward(NormOf::variance, rows, x, weight, epsilon, d_out, plus, d_x, d_weight, d_bias,
+                isa);
 }
 
 void activate(Activation f, std::span<float> x, core::InstructionSet isa) {
@@ -69,6 +111,48 @@ void activate_gate(Activation f, std::span<float> gate, const float* up, core::I
     kernel(gate.data() + first, up == nullptr ? nullptr : up + first,
            std::min(kElementsPerLook, all - first));
   }
+}
+
+void activate_backward(Activation f, std::span<const float> x, const float* d_out, float* d_x,
+                       core::InstructionSet isa) {
+  activate_gate_backward(f, x, nullptr, d_out, d_x, nullptr, isa);
+}
+
+void activate_gate_backward(Activation f, std::span<const float> gate, const float* up,
+                            const float* d_out, float* d_gate, float* d_up,
+                            core::InstructionSet isa) {
+  kernels_for(isa).layer.activate_backward[static_cast<std::size_t>(f)](
+      gate.data(), up, d_out, static_cast<std::int64_t>(gate.size()), d_gate, d_up);
+}
+
+void drop(const Dropout& dropout, std::span<const float> x, std::int64_t first, const float* plus,
+          float* out, core::InstructionSet isa) {
+  kernels_for(isa).layer.drop(x.data(), plus, static_cast<std::int64_t>(x.size()),
+                              static_cast<std::uint32_t>(first), dropout.key,
+                              static_cast<std::uint32_t>(std::ldexp(dropout.rate, 32)),
+                              static_cast<float>(1.0 / (1.0 - dropout.rate)), out);
+}
+
+CrossEntropy cross_entropy(std::span<float> logits, std::int64_t label, double smoothing,
+                           double scale, core::InstructionSet isa) {
+  const kernels::LayerKernels& kernels = kernels_for(isa).layer;
+  const auto count = static_cast<std::int64_t>(logits.size());
+  const auto highest = std::max_element(logits.begin(), logits.end());
+  const double total = kernels.sum_of_exponentials(logits.data(), count, *highest);
+  const double normaliser = static_cast<double>(*highest) + std::log(total);
+  float& at_label = logits[static_cast<std::size_t>(label)];
+  CrossEntropy result{.plain = normaliser - static_cast<double>(at_label),
+                      .largest = highest - logits.begin()};
+  result.smoothed = result.plain;
+  if (smoothing > 0.0) {
+    const double mean = kernels.sum(logits.data(), count) / static_cast<double>(count);
+    result.smoothed = (1.0 - smoothing) * result.plain + smoothing * (normaliser - mean);
+  }
+  // e^(x - highest) / total, so that no exponential is above 1.
+  kernels.softmax_backward(logits.data(), count, *highest, static_cast<float>(scale / total),
+                           static_cast<float>(scale * smoothing / static_cast<double>(count)));
+  at_label -= static_cast<float>(scale * (1.0 - smoothing));
+  return result;
 }
 
 void add_to(std::span<float> x, const float* y, core::InstructionSet isa) {

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "models/matrix/dispatch.hpp"
-#include "models/matrix/gemm.hpp"
 #include "models/matrix/packed.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/large_memory.hpp"
 #include "phasor/core/rotate.hpp"
+#include "phasor/models/internal/gemm.hpp"
 
 namespace phasor::models {
 namespace {
@@ -242,8 +242,9 @@ class Call {
       const std::int64_t rows = std::min(width, results.rows);
       for (std::int64_t t = 0; t < tokens_; t += kGemmTokens) {
         core::throw_if_cancelled();
-        if (!gemm(std::min(kGemmTokens, tokens_ - t), rows, columns_, x_ + t * x_stride_, x_stride_,
-                  panel, width, results.out + t * results.stride, results.stride, options_.isa)) {
+        if (!gemm(std::min(kGemmTokens, tokens_ - t), rows, columns_,
+                  {x_ + t * x_stride_, x_stride_}, {panel, width}, results.out + t * results.stride,
+                  results.stride, Into::overwrite, options_.isa)) {
           failed_ = true;
         }
       }

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <utility>
 
-#include "models/matrix/layer_ops.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/models/roformer.hpp"
 #include "phasor/text/tokenizer.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/matrix/layer_ops.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/models/checkpoint.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "models/matrix/layer_ops.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/softmax.hpp"

@@ -1,4 +1,4 @@
-// tokenizer.json: a BPE or Unigram model and the stages around it.
+// tokenizer.json: a BPE, WordPiece or Unigram model and the stages around it.
 #include <algorithm>
 #include <utility>
 
@@ -6,6 +6,7 @@
 #include "text/tokenizer/settings.hpp"
 #include "text/tokenizer/stages.hpp"
 #include "text/unicode/unicode.hpp"
+#include "text/wordpiece/wordpiece.hpp"
 
 namespace phasor::text {
 namespace {
@@ -116,7 +117,7 @@ void check_model(const Json& model) {
   const std::string type = text_member(model, "type").value_or("BPE");
   if (type != "BPE") {
     refuse(ErrorCode::unsupported,
-           message("model: type must be BPE or Unigram, got ", io::one_line(type)));
+           message("model: type must be BPE, WordPiece or Unigram, got ", io::one_line(type)));
   }
   for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_member(model, key).value_or("").empty()) {
@@ -129,6 +130,48 @@ void check_model(const Json& model) {
     refuse(ErrorCode::unsupported,
            message("model: dropout must be null, got ", io::shown(*dropout)));
   }
+}
+
+// BERT's form: its normalizer, its pre_tokenizer, "##".
+std::unique_ptr<Tokenizer> wordpiece_of_json(const Json& root, const Json& model,
+                                             Segmentation segmentation) {
+  const Json* const normalizer = member(root, "normalizer");
+  const Json* const words = member(root, "pre_tokenizer");
+  const auto type_of = [](const Json* stage) {
+    return stage == nullptr || !stage->is_object() ? std::string("none")
+                                                   : text_member(*stage, "type").value_or("none");
+  };
+  const auto need = [](std::string_view key, const std::string& wanted, const std::string& got) {
+    if (wanted == got) return;
+    refuse(ErrorCode::unsupported,
+           message("WordPiece: ", key, " must be ", wanted, ", got ", io::one_line(got)));
+  };
+  need("normalizer", "BertNormalizer", type_of(normalizer));
+  need("pre_tokenizer", "BertPreTokenizer", type_of(words));
+  need("unk_token", "[UNK]", text_member(model, "unk_token").value_or("[UNK]"));
+  need("continuing_subword_prefix", "##",
+       text_member(model, "continuing_subword_prefix").value_or("##"));
+  const Json* const longest = member(model, "max_input_chars_per_word");
+  need("max_input_chars_per_word", "100", longest == nullptr ? "100" : io::shown(*longest));
+  const bool lower = flag_member(*normalizer, "lowercase").value_or(true);
+  const auto flag = [&](const char* key, bool wanted) {
+    const bool got = flag_member(*normalizer, key).value_or(wanted);
+    need(key, wanted ? "true" : "false", got ? "true" : "false");
+  };
+  flag("clean_text", true);
+  flag("handle_chinese_chars", true);
+  flag("strip_accents", lower);  // null: as lowercase
+
+  std::vector<AddedToken> added = read_added(root);
+  std::vector<std::string> tokens;
+  for (Token& token : read_tokens(root, model, added)) {
+    if (token.text.empty()) refuse(message("WordPiece: id ", tokens.size(), " has no token"));
+    tokens.push_back(std::move(token.text));
+  }
+  if (std::find(tokens.begin(), tokens.end(), "[UNK]") == tokens.end())
+    refuse(message("WordPiece: the vocabulary of ", tokens.size(), " tokens has no [UNK]"));
+  return std::make_unique<WordPiece>(std::move(tokens), segmentation,
+                                     lower ? LetterCase::lower : LetterCase::keep);
 }
 
 void set_specials(const Json& model, const Stages& stages, const TokenizerSettings& settings,
@@ -155,6 +198,8 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(std::string_view text,
   const Json root = io::parse_object(text);
   const Json* const model = member(root, "model");
   if (model == nullptr || !model->is_object()) refuse("\"model\" is missing or not an object");
+  if (text_member(*model, "type") == "WordPiece")
+    return wordpiece_of_json(root, *model, settings.segmentation);
   if (text_member(*model, "type") == "Unigram") {
     TokenizerSettings all = settings;
     std::vector<AddedToken> added = read_added(root);

@@ -37,12 +37,15 @@ Made read_folder(const fs::path& folder) {
   const fs::path json = folder / "tokenizer.json", words = folder / "vocab.txt";
   fs::path pieces = folder / "tokenizer.model";
   if (!fs::exists(pieces)) pieces = folder / "spiece.model";  // T5's name for it
-  const TokenizerSettings settings = read_settings(folder);
+  TokenizerSettings settings = read_settings(folder);
   const bool has_pieces = fs::exists(pieces), has_words = fs::exists(words);
   if (fs::exists(json)) {
     const std::string text = io::read_text(json).value_or_throw();
+    const bool names_words = text.find("\"WordPiece\"") != std::string::npos;
     try {
-      return named(json, [&] { return tokenizer_of_json(text, settings); });
+      if (names_words && !has_words) settings.segmentation = segmentation_of(folder);
+      if (!names_words || !has_words)  // vocab.txt has the same words
+        return named(json, [&] { return tokenizer_of_json(text, settings); });
     } catch (const Error& error) {
       // tokenizer.model, spiece.model and vocab.txt have the same tokenizer in a form that may be supported.
       if (error.code() != ErrorCode::unsupported || (!has_pieces && !has_words)) throw;

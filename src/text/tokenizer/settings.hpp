@@ -22,7 +22,8 @@ struct TokenizerSettings {
   std::optional<bool> lower_case;  // of WordPiece
   std::optional<bool> legacy;      // SentencePiece: a space is added after special tokens, too
   bool any_space = false;          // SentencePiece: every white space counts as a space
-  std::vector<AddedToken> added;   // with their ids
+  Segmentation segmentation = Segmentation::bert;  // of WordPiece
+  std::vector<AddedToken> added;                   // with their ids
   std::vector<std::int64_t> stops;
   std::string chat_template;
 };

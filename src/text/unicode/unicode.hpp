@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "phasor/text/internal/utf8.hpp"
+
 namespace phasor::text::unicode {
 
 // U+2581, which SentencePiece writes for a space.
@@ -55,8 +57,6 @@ enum class Category : std::uint8_t {
 // The byte where text stops being UTF-8 (overlong forms, surrogates and code points above
 // U+10FFFF are not UTF-8); npos: nowhere.
 [[nodiscard]] std::size_t find_invalid(std::string_view text) noexcept;
-// throws   Error(invalid_argument): "<where>: text must be UTF-8, got byte 0xff at offset 3"
-void require_utf8(std::string_view text, std::string_view where);
 // The character at `offset`, which is advanced past it.
 //
 // precondition  text is UTF-8, offset is at the start of a character

@@ -131,7 +131,7 @@ std::vector<std::int64_t> WordPiece::encode(std::string_view text, SpecialText s
   return out;
 }
 
-std::string WordPiece::normalised(std::string_view text) const {
+std::string bert_normalised(std::string_view text, LetterCase letters) {
   std::string clean;
   clean.reserve(text.size());
   for (std::size_t offset = 0; offset < text.size();) {
@@ -139,7 +139,7 @@ std::string WordPiece::normalised(std::string_view text) const {
     if (is_dropped(c)) continue;
     unicode::append(clean, unicode::is_space(c) ? U' ' : c);
   }
-  if (letters_ == LetterCase::keep) return clean;
+  if (letters == LetterCase::keep) return clean;
   const std::string decomposed = unicode::to_nfd(clean);
   std::string lower;
   lower.reserve(decomposed.size());
@@ -151,32 +151,42 @@ std::string WordPiece::normalised(std::string_view text) const {
   return lower;
 }
 
-void WordPiece::encode_text(std::string_view text, Ids& out) const {
-  const std::string words = normalised(text);
-  const std::string_view all = words;
-  enum class Kind : std::uint8_t { nothing, word, ideographs };
-  Kind open = Kind::nothing;
-  std::size_t start = 0;
-  const auto close = [&](std::size_t end) {
-    if (open == Kind::word) encode_word(all.substr(start, end - start), out);
-    if (open == Kind::ideographs) encode_run(all.substr(start, end - start), out);
-    open = Kind::nothing;
+void split_bert_words(std::string_view all,
+                      const std::function<void(std::string_view, BertWord)>& take) {
+  BertWord open = BertWord::word;
+  std::size_t start = 0, end = 0;  // of the open word; empty: none
+  const auto close = [&] {
+    if (start != end) take(all.substr(start, end - start), open);
+    start = end;
   };
   for (std::size_t offset = 0; offset < all.size();) {
     const std::size_t at = offset;
     const char32_t c = unicode::next(all, offset);
-    const bool alone = is_punctuation(c);
-    const Kind kind = c == U' ' || alone ? Kind::nothing
-                      : is_ideograph(c)  ? Kind::ideographs
-                                         : Kind::word;
-    if (kind != open) close(at);
-    if (alone) encode_word(all.substr(at, offset - at), out);
-    if (kind != open) {
+    if (c == U' ') {
+      close();
+      continue;
+    }
+    const BertWord kind = is_punctuation(c) ? BertWord::punctuation
+                          : is_ideograph(c) ? BertWord::ideographs
+                                            : BertWord::word;
+    if (at != end || kind != open || kind == BertWord::punctuation) {
+      close();
       open = kind;
       start = at;
     }
+    end = offset;
   }
-  close(all.size());
+  close();
+}
+
+void WordPiece::encode_text(std::string_view text, Ids& out) const {
+  split_bert_words(bert_normalised(text, letters_), [&](std::string_view word, BertWord kind) {
+    if (kind == BertWord::ideographs) {
+      encode_run(word, out);
+    } else {
+      encode_word(word, out);
+    }
+  });
 }
 
 // The longest matching piece first, then the longest that continues from there; [UNK] for the whole

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +15,21 @@ namespace phasor::text {
 
 // A longer word is [UNK], as in BERT; also the longest Chinese word that is searched for.
 inline constexpr std::size_t kMaxWordCharacters = 100;
+
+// Text as BERT reads it before it looks for words: control characters removed, every space U+0020; with
+// LetterCase::lower also without accents and in lower case.
+//
+// precondition  text is UTF-8
+[[nodiscard]] std::string bert_normalised(std::string_view text, LetterCase letters);
+
+enum class BertWord : std::uint8_t {
+  word,        // between spaces, punctuation and ideographs
+  ideographs,  // a run of them; BERT makes each a word
+  punctuation,
+};
+// Passes the words of normalised text to `take` in order.
+void split_bert_words(std::string_view normalised,
+                      const std::function<void(std::string_view, BertWord)>& take);
 
 class WordPiece final : public Tokenizer {
  public:
@@ -33,7 +49,6 @@ class WordPiece final : public Tokenizer {
 
  private:
   using Ids = std::vector<std::int64_t>;
-  [[nodiscard]] std::string normalised(std::string_view text) const;
   void encode_text(std::string_view text, Ids& out) const;
   void encode_word(std::string_view word, Ids& out) const;
   void encode_run(std::string_view run, Ids& out) const;

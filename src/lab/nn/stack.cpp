@@ -1,0 +1,528 @@
+#include "lab/nn/stack.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "phasor/core/cancellation.hpp"
+#include "phasor/lab/internal/random.hpp"
+
+namespace phasor::lab {
+namespace {
+
+// Plans of so many sizes are kept: batches of sentences come in a few.
+constexpr std::size_t kKeptPlans = 6;
+
+template <class T>
+T* sized(std::vector<T>& memory, std::int64_t count) {
+  memory.resize(static_cast<std::size_t>(count));
+  return memory.data();
+}
+
+// Head h of part `part` of rows that hold `parts` vectors of `hidden` numbers.
+template <class T>
+[[nodiscard]] core::HeadsView heads_of(T* data, const ModelSpec& spec, std::int64_t rows,
+                                       std::int64_t tokens, std::int64_t part, std::int64_t parts) {
+  core::HeadsView view =
+      core::heads_view(data + part * spec.hidden, rows, tokens, spec.heads, spec.head_dim());
+  view.token_stride = parts * spec.hidden;
+  view.batch_stride = tokens * view.token_stride;
+  return view;
+}
+
+template <class T>
+[[nodiscard]] attention::AttentionExtras extras_of(std::vector<T>& log_sums) {
+  attention::AttentionExtras extras;
+  if constexpr (std::is_same_v<T, float>) {
+    extras.log_sum_exp = log_sums.data();
+  } else {
+    extras.wide_log_sum_exp = log_sums.data();
+  }
+  return extras;
+}
+
+template <class T>
+[[nodiscard]] attention::AttentionForward forward_of(core::ConstHeadsView out,
+                                                     core::ConstHeadsView d_out,
+                                                     const std::vector<T>& log_sums) {
+  attention::AttentionForward forward{.out = out, .d_out = d_out};
+  if constexpr (std::is_same_v<T, float>) {
+    forward.log_sum_exp = log_sums.data();
+  } else {
+    forward.wide_log_sum_exp = log_sums.data();
+  }
+  return forward;
+}
+
+}  // namespace
+
+template <class T>
+Stack<T>::Stack(const ModelSpec& spec, Mask mask, CrossAttention cross, const StackNames& names,
+                ParameterList& parameters)
+    : spec_(spec),
+      mask_(mask),
+      cross_(cross),
+      norm_kind_(spec.style == Style::roformer ? NormKind::layer : NormKind::rms),
+      norm_first_(spec.style == Style::llama),
+      position_(spec, mask, names.encoding, parameters) {
+  for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+    add_layer(spec, message(names.layers, layer, "."), parameters);
+  }
+  if (norm_first_) final_norm_ = parameters.norm(names.final_norm, spec.hidden, Bias::none);
+  states_.resize(weights_.size());
+}
+
+template <class T>
+void Stack<T>::add_layer(const ModelSpec& spec, const std::string& prefix,
+                         ParameterList& parameters) {
+  const std::int64_t hidden = spec.hidden, inner = spec.intermediate;
+  const Initial matrix = matrix_initial(hidden);
+  LayerWeights layer;
+  if (spec.style == Style::roformer) {
+    const auto linear = [&](const std::vector<std::string>& names, std::int64_t out,
+                            std::int64_t in) {
+      return parameters.linear(prefix, names, out, in, Bias::own, matrix);
+    };
+    layer.qkv = linear({"attention.self.query", "attention.self.key", "attention.self.value"},
+                       hidden, hidden);
+    layer.attention_out = linear({"attention.output.dense"}, hidden, hidden);
+    layer.attention_norm =
+        parameters.norm(prefix + "attention.output.LayerNorm", hidden, Bias::own);
+    layer.feed_in = linear({"intermediate.dense"}, inner, hidden);
+    layer.feed_out = linear({"output.dense"}, hidden, inner);
+    layer.feed_norm = parameters.norm(prefix + "output.LayerNorm", hidden, Bias::own);
+  } else {
+    // What is added to the stream starts smaller, so that the sum over all branches keeps its size.
+    const Initial added{0.0, matrix.deviation / std::sqrt(2.0 * static_cast<double>(spec.layers))};
+    const auto linear = [&](const std::vector<std::string>& names, std::int64_t out,
+                            std::int64_t in, const Initial& initial) {
+      return parameters.linear(prefix, names, out, in, Bias::none, initial);
+    };
+    const auto norm = [&](const char* name) {
+      return parameters.norm(prefix + name, hidden, Bias::none);
+    };
+    layer.attention_norm = norm("input_layernorm");
+    layer.qkv = linear({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, hidden, hidden,
+                       matrix);
+    layer.attention_out = linear({"self_attn.o_proj"}, hidden, hidden, added);
+    if (cross_ == CrossAttention::present) {
+      layer.cross_norm = norm("cross_attention_layernorm");
+      layer.cross_query = linear({"cross_attn.q_proj"}, hidden, hidden, matrix);
+      layer.cross_key_value =
+          linear({"cross_attn.k_proj", "cross_attn.v_proj"}, hidden, hidden, matrix);
+      layer.cross_out = linear({"cross_attn.o_proj"}, hidden, hidden, added);
+    }
+    layer.feed_norm = norm("post_attention_layernorm");
+    layer.feed_in = linear({"mlp.gate_proj", "mlp.up_proj"}, inner, hidden, matrix);
+    layer.feed_out = linear({"mlp.down_proj"}, hidden, inner, added);
+  }
+  weights_.push_back(layer);
+}
+
+template <class T>
+bool Stack<T>::Plans::fits(const StackInput<T>& input) const noexcept {
+  return rows == input.rows && tokens == input.tokens && memory_tokens == input.memory_tokens &&
+         masked == !input.mask.empty() && memory_masked == !input.memory_mask.empty() &&
+         (pass == input.pass || pass == Pass::train);
+}
+
+template <class T>
+typename Stack<T>::Plans Stack<T>::make_plans(const Workers& workers, const Numbers<T>& numbers,
+                                              const StackInput<T>& input) const {
+  Plans plans{.rows = input.rows,
+              .tokens = input.tokens,
+              .memory_tokens = input.memory_tokens,
+              .masked = !input.mask.empty(),
+              .memory_masked = !input.memory_mask.empty(),
+              .pass = input.pass};
+  plans.padding.assign(input.mask.begin(), input.mask.end());
+  plans.memory_padding.assign(input.memory_mask.begin(), input.memory_mask.end());
+  const auto causality =
+      mask_ == Mask::causal ? attention::Causality::bottom_right : attention::Causality::none;
+  const auto passes = input.pass == Pass::train ? attention::AttentionPasses::forward_and_backward
+                                                : attention::AttentionPasses::forward;
+  if (spec_.attention == AttentionKind::linear) {
+    std::optional<core::Rotary> rotary;
+    if (spec_.encoding.name == EncodingName::rope) {
+      encodings::RopeSpec rope = position_.rope();
+      // RoFormer (19) rotates the features, of which a random map has its own number.
+      if (spec_.features == attention::FeatureMap::favor &&
+          spec_.rotates == attention::Rotates::features) {
+        rope.head_dim = rope.rotary_dim = spec_.feature_count;
+      }
+      rotary = encodings::resolve(rope, input.tokens);
+    }
+    attention::LinearOptions options;
+    options.causality = causality;
+    options.features = spec_.features;
+    options.feature_count = spec_.feature_count;
+    options.seed = spec_.feature_seed;
+    options.rotates = spec_.rotates;
+    options.key_padding = plans.padding;
+    options.threads = workers.threads();
+    plans.linear.emplace(
+        rotary,
+        attention::LinearSizes{.batch = input.rows,
+                               .queries = input.tokens,
+                               .keys = input.tokens,
+                               .heads = spec_.heads,
+                               .key_heads = spec_.heads,
+                               .head_dim = spec_.head_dim(),
+                               .value_dim = spec_.head_dim(),
+                               .dtype = core::dtype_of<T>()},
+        options,
+        input.pass == Pass::train ? attention::LinearUse::training : attention::LinearUse::forward);
+    return plans;
+  }
+  attention::AttentionSizes sizes{.batch = input.rows,
+                                  .queries = input.tokens,
+                                  .keys = input.tokens,
+                                  .heads = spec_.heads,
+                                  .key_heads = spec_.heads,
+                                  .head_dim = spec_.head_dim(),
+                                  .value_dim = spec_.head_dim(),
+                                  .arithmetic = core::dtype_of<T>()};
+  attention::AttentionOptions options;
+  options.causality = causality;
+  options.scale = position_.scale();
+  options.key_padding = plans.padding;
+  options.threads = workers.threads();
+  if (position_.reads_segments()) {
+    plans.segments.resize(static_cast<std::size_t>(input.rows * input.tokens));
+    options.query_segments = options.key_segments = plans.segments;
+  }
+  plans.tables.resize(position_.table_sets());
+  for (std::size_t set = 0; set < plans.tables.size(); ++set) {
+    position_.compute_tables(workers, numbers, set, input.tokens, plans.tables[set]);
+    plans.softmax.emplace_back(position_.terms(&plans.tables[set], input.tokens), sizes, options,
+                               passes);
+  }
+  if (plans.tables.empty()) {
+    plans.softmax.emplace_back(position_.terms<T>(nullptr, input.tokens), sizes, options, passes);
+  }
+  if (cross_ == CrossAttention::present) {
+    sizes.keys = input.memory_tokens;
+    attention::AttentionOptions across;
+    across.key_padding = plans.memory_padding;
+    across.threads = workers.threads();
+    encodings::Encoding encoding = encodings::NoEncoding{};
+    if (spec_.cross == ModelSpec::Cross::rope) {
+      // Both sides count their own tokens from 0.
+      encoding = position_.rope();
+      across.query_positions = across.key_positions = core::positions_from(0);
+    }
+    plans.cross.emplace(encodings::resolve(encoding, attention::attention_shape(sizes, across)),
+                        sizes, across, passes);
+  }
+  return plans;
+}
+
+template <class T>
+typename Stack<T>::Plans& Stack<T>::plans_for(const Workers& workers, const Numbers<T>& numbers,
+                                              const StackInput<T>& input) {
+  const auto found = std::find_if(plans_.begin(), plans_.end(),
+                                  [&](const Plans& plans) { return plans.fits(input); });
+  if (found == plans_.end()) {
+    plans_.push_front(make_plans(workers, numbers, input));
+    if (plans_.size() > kKeptPlans) plans_.pop_back();
+  } else {
+    plans_.splice(plans_.begin(), plans_, found);
+    Plans& plans = plans_.front();
+    for (std::size_t set = 0; set < plans.tables.size(); ++set) {
+      position_.compute_tables(workers, numbers, set, input.tokens, plans.tables[set]);
+      plans.softmax[set].update_tables();
+    }
+  }
+  Plans& plans = plans_.front();
+  std::copy(input.mask.begin(), input.mask.end(), plans.padding.begin());
+  std::copy(input.memory_mask.begin(), input.memory_mask.end(), plans.memory_padding.begin());
+  if (!plans.segments.empty()) {
+    std::fill(plans.segments.begin(), plans.segments.end(), 0);
+    std::copy(input.segments.begin(), input.segments.end(), plans.segments.begin());
+  }
+  return plans;
+}
+
+template <class T>
+void Stack<T>::resize(const StackInput<T>& input) {
+  const std::int64_t hidden = spec_.hidden, inner = spec_.intermediate;
+  const std::int64_t wide = norm_first_ ? 2 * inner : inner;
+  const std::int64_t memory = input.rows * input.memory_tokens;
+  for (LayerState& state : states_) {
+    for (BranchState* branch : {&state.attention, &state.cross, &state.feed}) {
+      if (branch == &state.cross && cross_ == CrossAttention::none) continue;
+      sized(branch->x, count_ * hidden);
+      sized(branch->normed, count_ * hidden);
+    }
+    sized(state.qkv, count_ * 3 * hidden);
+    sized(state.context, count_ * hidden);
+    sized(state.log_sums, count_ * spec_.heads);
+    if (cross_ == CrossAttention::present) {
+      sized(state.cross_query, count_ * hidden);
+      sized(state.cross_key_value, memory * 2 * hidden);
+      sized(state.cross_context, count_ * hidden);
+      sized(state.cross_log_sums, count_ * spec_.heads);
+    }
+    sized(state.feed_in, count_ * wide);
+    sized(state.activated, count_ * inner);
+  }
+  sized(out_, count_ * hidden);
+  sized(normed_out_, norm_first_ ? count_ * hidden : 0);
+  sized(y_, count_ * hidden);
+  if (input.pass == Pass::evaluate) return;
+  sized(d_branch_, count_ * hidden);
+  sized(d_normed_, count_ * hidden);
+  sized(d_wide_, std::max({count_ * wide, count_ * 3 * hidden, memory * 2 * hidden}));
+  sized(d_wider_, count_ * std::max(inner, hidden));
+}
+
+template <class T>
+models::Dropout Stack<T>::dropout(std::uint64_t place) const {
+  if (input_.pass == Pass::evaluate) return {};
+  return {spec_.dropout, mix(input_.dropout_key + place)};
+}
+
+template <class T>
+void Stack<T>::apply(const LinearAt& linear, std::int64_t rows, const T* x, T* y) {
+  multiply(*workers_, rows, linear.out, linear.in, stored(x, linear.in),
+           transposed(numbers_.at(linear.weight), linear.in), y, linear.out, Add::no,
+           numbers_.at(linear.bias));
+}
+
+template <class T>
+void Stack<T>::apply_backward(const LinearAt& linear, std::int64_t rows, const T* x, const T* dy,
+                              T* d_x, Add add) {
+  multiply(*workers_, linear.out, linear.in, rows, transposed(dy, linear.out), stored(x, linear.in),
+           numbers_.gradient(linear.weight), linear.in, Add::yes);
+  if (linear.bias != kAbsent) {
+    add_columns(*workers_, rows, linear.out, dy, numbers_.gradient(linear.bias));
+  }
+  if (d_x == nullptr) return;
+  multiply(*workers_, rows, linear.in, linear.out, stored(dy, linear.out),
+           stored(numbers_.at(linear.weight), linear.in), d_x, linear.in, add);
+}
+
+template <class T>
+void Stack<T>::attend(const LayerWeights& layer, std::size_t index, LayerState& state, const T* in,
+                      T* y) {
+  apply(layer.qkv, count_, in, state.qkv.data());
+  const auto part = [&](std::int64_t which) {
+    return heads_of(state.qkv.data(), spec_, input_.rows, input_.tokens, which, 3);
+  };
+  const core::HeadsView out =
+      heads_of(state.context.data(), spec_, input_.rows, input_.tokens, 0, 1);
+  if (plan_->linear) {
+    plan_->linear->run(part(0), part(1), part(2), out);
+  } else {
+    plan_->softmax[plan_->softmax.size() == 1 ? 0 : index].run(part(0), part(1), part(2), out,
+                                                               extras_of(state.log_sums));
+  }
+  apply(layer.attention_out, count_, state.context.data(), y);
+}
+
+template <class T>
+void Stack<T>::attend_backward(const LayerWeights& layer, std::size_t index, LayerState& state,
+                               const T* in, const T* dy, T* d_in) {
+  T* const d_context = d_wider_.data();
+  T* const d_qkv = d_wide_.data();
+  apply_backward(layer.attention_out, count_, state.context.data(), dy, d_context);
+  const auto view = [&](T* data, std::int64_t which, std::int64_t parts) {
+    return heads_of(data, spec_, input_.rows, input_.tokens, which, parts);
+  };
+  T* const qkv = state.qkv.data();
+  if (plan_->linear) {
+    plan_->linear->run_backward(view(qkv, 0, 3), view(qkv, 1, 3), view(qkv, 2, 3),
+                                view(d_context, 0, 1), view(d_qkv, 0, 3), view(d_qkv, 1, 3),
+                                view(d_qkv, 2, 3));
+  } else {
+    const std::size_t set = plan_->softmax.size() == 1 ? 0 : index;
+    attention::AttentionGradients gradients{
+        view(d_qkv, 0, 3), view(d_qkv, 1, 3), view(d_qkv, 2, 3), {}};
+    if (!plan_->tables.empty()) {
+      gradients.terms = position_.gradients(set, plan_->tables[set]);
+    }
+    plan_->softmax[set].run_backward(
+        view(qkv, 0, 3), view(qkv, 1, 3), view(qkv, 2, 3),
+        forward_of(view(state.context.data(), 0, 1), view(d_context, 0, 1), state.log_sums),
+        gradients);
+  }
+  apply_backward(layer.qkv, count_, in, d_qkv, d_in);
+}
+
+template <class T>
+void Stack<T>::cross_attend(const LayerWeights& layer, LayerState& state, const T* in, T* y) {
+  const std::int64_t memory = input_.rows * input_.memory_tokens;
+  apply(layer.cross_query, count_, in, state.cross_query.data());
+  apply(layer.cross_key_value, memory, input_.memory, state.cross_key_value.data());
+  const auto side = [&](std::int64_t which) {
+    return heads_of(state.cross_key_value.data(), spec_, input_.rows, input_.memory_tokens, which,
+                    2);
+  };
+  plan_->cross->run(heads_of(state.cross_query.data(), spec_, input_.rows, input_.tokens, 0, 1),
+                    side(0), side(1),
+                    heads_of(state.cross_context.data(), spec_, input_.rows, input_.tokens, 0, 1),
+                    extras_of(state.cross_log_sums));
+  apply(layer.cross_out, count_, state.cross_context.data(), y);
+}
+
+template <class T>
+void Stack<T>::cross_attend_backward(const LayerWeights& layer, LayerState& state, const T* in,
+                                     const T* dy, T* d_in) {
+  const std::int64_t memory = input_.rows * input_.memory_tokens;
+  T* const d_context = d_wider_.data();
+  T* const d_key_value = d_wide_.data();
+  apply_backward(layer.cross_out, count_, state.cross_context.data(), dy, d_context);
+  const auto queries = [&](T* data) {
+    return heads_of(data, spec_, input_.rows, input_.tokens, 0, 1);
+  };
+  const auto side = [&](T* data, std::int64_t which) {
+    return heads_of(data, spec_, input_.rows, input_.memory_tokens, which, 2);
+  };
+  T* const d_query = d_in;  // free until the last product
+  plan_->cross->run_backward(
+      queries(state.cross_query.data()), side(state.cross_key_value.data(), 0),
+      side(state.cross_key_value.data(), 1),
+      forward_of(queries(state.cross_context.data()), queries(d_context), state.cross_log_sums),
+      {queries(d_query), side(d_key_value, 0), side(d_key_value, 1), {}});
+  apply_backward(layer.cross_key_value, memory, input_.memory, d_key_value, d_memory_, Add::yes);
+  std::copy(d_query, d_query + count_ * spec_.hidden, d_context);
+  apply_backward(layer.cross_query, count_, in, d_context, d_in);
+}
+
+template <class T>
+void Stack<T>::feed(const LayerWeights& layer, LayerState& state, const T* in, T* y) {
+  apply(layer.feed_in, count_, in, state.feed_in.data());
+  activate(*workers_, norm_first_ ? models::Activation::silu : models::Activation::gelu,
+           norm_first_ ? Gate::half : Gate::none, count_, spec_.intermediate, state.feed_in.data(),
+           state.activated.data());
+  apply(layer.feed_out, count_, state.activated.data(), y);
+}
+
+template <class T>
+void Stack<T>::feed_backward(const LayerWeights& layer, LayerState& state, const T* in, const T* dy,
+                             T* d_in) {
+  T* const d_activated = d_wider_.data();
+  T* const d_feed = d_wide_.data();
+  apply_backward(layer.feed_out, count_, state.activated.data(), dy, d_activated);
+  activate_backward(*workers_, norm_first_ ? models::Activation::silu : models::Activation::gelu,
+                    norm_first_ ? Gate::half : Gate::none, count_, spec_.intermediate,
+                    state.feed_in.data(), d_activated, d_feed);
+  apply_backward(layer.feed_in, count_, in, d_feed, d_in);
+}
+
+template <class T>
+template <class Body>
+void Stack<T>::run_branch(const NormAt& norm, BranchState& state, std::uint64_t place, T* out,
+                          const Body& body) {
+  core::throw_if_cancelled();
+  const std::int64_t hidden = spec_.hidden;
+  const T* const x = state.x.data();
+  T* const normed = state.normed.data();
+  const auto normalise_to = [&](const T* from, T* to) {
+    normalise(*workers_, norm_kind_, count_, hidden, from, numbers_.at(norm.weight),
+              numbers_.at(norm.bias), to);
+  };
+  if (norm_first_) normalise_to(x, normed);
+  body(norm_first_ ? normed : x, y_.data());
+  T* const sum = norm_first_ ? out : normed;
+  drop(*workers_, dropout(place), count_ * hidden, y_.data(), x, sum);
+  if (!norm_first_) normalise_to(sum, out);
+}
+
+template <class T>
+template <class Body>
+void Stack<T>::run_branch_backward(const NormAt& norm, BranchState& state, std::uint64_t place,
+                                   T* d, const Body& body) {
+  core::throw_if_cancelled();
+  const std::int64_t hidden = spec_.hidden;
+  const T* const x = state.x.data();
+  const T* const normed = state.normed.data();
+  const auto norm_backward = [&](const T* from, const T* d_out, const T* plus) {
+    normalise_backward(*workers_, norm_kind_, count_, hidden, from, numbers_.at(norm.weight), d_out,
+                       plus, d, numbers_.gradient(norm.weight), numbers_.gradient(norm.bias));
+  };
+  if (!norm_first_) norm_backward(normed, d, nullptr);
+  const T* dy = d;
+  if (const models::Dropout dropped = dropout(place); dropped.rate > 0.0) {
+    drop<T>(*workers_, dropped, count_ * hidden, d, nullptr, d_branch_.data());
+    dy = d_branch_.data();
+  }
+  body(norm_first_ ? normed : x, dy, d_normed_.data());
+  if (norm_first_) {
+    norm_backward(x, d_normed_.data(), d);
+  } else {
+    drop<T>(*workers_, {}, count_ * hidden, d_normed_.data(), d, d);
+  }
+}
+
+template <class T>
+const T* Stack<T>::forward(const Workers& workers, const Numbers<T>& numbers,
+                           const StackInput<T>& input, const T* x) {
+  workers_ = &workers;
+  numbers_ = numbers;
+  input_ = input;
+  count_ = input.rows * input.tokens;
+  plan_ = &plans_for(workers, numbers, input);
+  resize(input);
+  std::copy(x, x + count_ * spec_.hidden, states_.front().attention.x.data());
+  for (std::size_t index = 0; index < weights_.size(); ++index) {
+    const LayerWeights& layer = weights_[index];
+    LayerState& state = states_[index];
+    T* const next =
+        index + 1 < states_.size() ? states_[index + 1].attention.x.data() : out_.data();
+    const bool crosses = cross_ == CrossAttention::present;
+    run_branch(layer.attention_norm, state.attention, 3 * index,
+               crosses ? state.cross.x.data() : state.feed.x.data(),
+               [&](const T* in, T* y) { attend(layer, index, state, in, y); });
+    if (crosses) {
+      run_branch(layer.cross_norm, state.cross, 3 * index + 1, state.feed.x.data(),
+                 [&](const T* in, T* y) { cross_attend(layer, state, in, y); });
+    }
+    run_branch(layer.feed_norm, state.feed, 3 * index + 2, next,
+               [&](const T* in, T* y) { feed(layer, state, in, y); });
+  }
+  if (!norm_first_) return out_.data();
+  normalise<T>(workers, norm_kind_, count_, spec_.hidden, out_.data(),
+               numbers.at(final_norm_.weight), nullptr, normed_out_.data());
+  return normed_out_.data();
+}
+
+template <class T>
+void Stack<T>::backward(const Workers& workers, const Numbers<T>& numbers,
+                        const StackInput<T>& input, T* d, T* d_memory) {
+  workers_ = &workers;
+  numbers_ = numbers;
+  input_ = input;
+  d_memory_ = d_memory;
+  if (norm_first_) {
+    normalise_backward<T>(workers, norm_kind_, count_, spec_.hidden, out_.data(),
+                          numbers.at(final_norm_.weight), d, nullptr, d,
+                          numbers.gradient(final_norm_.weight), nullptr);
+  }
+  for (std::size_t index = weights_.size(); index-- > 0;) {
+    const LayerWeights& layer = weights_[index];
+    LayerState& state = states_[index];
+    run_branch_backward(
+        layer.feed_norm, state.feed, 3 * index + 2, d,
+        [&](const T* in, const T* dy, T* d_in) { feed_backward(layer, state, in, dy, d_in); });
+    if (cross_ == CrossAttention::present) {
+      run_branch_backward(layer.cross_norm, state.cross, 3 * index + 1, d,
+                          [&](const T* in, const T* dy, T* d_in) {
+                            cross_attend_backward(layer, state, in, dy, d_in);
+                          });
+    }
+    run_branch_backward(layer.attention_norm, state.attention, 3 * index, d,
+                        [&](const T* in, const T* dy, T* d_in) {
+                          attend_backward(layer, index, state, in, dy, d_in);
+                        });
+  }
+  for (std::size_t set = 0; set < plan_->tables.size(); ++set) {
+    position_.compute_tables_backward(workers, numbers, set, input.tokens, plan_->tables[set]);
+  }
+}
+
+template class Stack<float>;
+template class Stack<double>;
+
+}  // namespace phasor::lab
