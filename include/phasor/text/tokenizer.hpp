@@ -68,9 +68,8 @@ class PHASOR_API Tokenizer {
 
 // A GGUF file, or a folder with tokenizer.json (BPE, WordPiece, Unigram of SentencePiece),
 // tokenizer.model or spiece.model (SentencePiece), or vocab.txt (WordPiece; config.json's model_type
-// roformer adds its
-// pre-segmentation). tokenizer_config.json and generation_config.json, if present, give the special
-// tokens and the chat template.
+// roformer adds its pre-segmentation). tokenizer_config.json and generation_config.json, if present,
+// give the special tokens and the chat template.
 //
 // error    Error(unsupported), with its name: an unknown pre-tokenizer, normaliser or model
 [[nodiscard]] PHASOR_API Result<std::unique_ptr<Tokenizer>> read_tokenizer(

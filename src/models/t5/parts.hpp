@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "models/decoder/state.hpp"
-#include "models/matrix/layer_ops.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/encodings/score_terms.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/models/t5.hpp"
 
 namespace phasor::models {
