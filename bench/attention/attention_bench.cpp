@@ -17,6 +17,7 @@ namespace phasor::bench {
 namespace {
 
 using attention::Causality;
+using attention::FeatureMap;
 using core::InstructionSet;
 using Extent = AttentionPlan::Extent;
 
@@ -92,8 +93,10 @@ class AttentionBench {
       }
       threads();
       for (const Causality causality : {Causality::bottom_right, Causality::none}) {
-        linear(8192, causality);
-        if (full) linear(131072, causality);
+        for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::favor}) {
+          linear(8192, causality, features);
+          if (full) linear(131072, causality, features);
+        }
       }
       plan({.tokens = 64}, Kind::rope);
       plan({.tokens = 64}, Kind::transformer_xl);
@@ -213,29 +216,42 @@ class AttentionBench {
   }
 
   // One long sequence against as many tokens in sequences of 1024: 1 if the time per token
-  // does not depend on the length of its sequence.
-  void linear(std::int64_t tokens, Causality causality) {
+  // does not depend on the length of its sequence. favor: twice as many features as head_dim.
+  void linear(std::int64_t tokens, Causality causality, FeatureMap features) {
     const Shape shape{.tokens = tokens, .causality = causality};
-    const std::string name = message("linear_attend/rope/f32/", shape_name(shape));
+    const std::string name =
+        message("linear_attend/", features == FeatureMap::favor ? "favor" : "rope", "/f32/",
+                shape_name(shape));
     if (!wanted(name)) return;
     const Problem large(Kind::rope, shape);
     const Problem small(Kind::rope, {.tokens = kShort, .causality = causality});
-    const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
+    const attention::LinearOptions options = linear_options(shape, features);
     const auto attend = [&options](const Problem& problem) {
       attention::linear_attend(problem.terms().rotation, problem.q(), problem.k(), problem.v(),
                                problem.out(), options);
     };
     report(
-        name, "as many tokens, 1024 at a time", kFlat, linear_agrees(causality),
+        name, "as many tokens, 1024 at a time", kFlat, linear_agrees(causality, features),
         [&] { attend(large); },
         [&] {
           for (std::int64_t done = 0; done < tokens; done += kShort) attend(small);
         });
   }
 
-  [[nodiscard]] bool linear_agrees(Causality causality) const {
+  [[nodiscard]] attention::LinearOptions linear_options(const Shape& shape,
+                                                        FeatureMap features) const {
+    attention::LinearOptions options{
+        .causality = shape.causality, .features = features, .threads = 1, .isa = isa_};
+    if (features == FeatureMap::favor) {
+      options.feature_count = 2 * shape.dim;
+      options.rotates = attention::Rotates::inputs;
+    }
+    return options;
+  }
+
+  [[nodiscard]] bool linear_agrees(Causality causality, FeatureMap features) const {
     const Problem problem(Kind::rope, {.tokens = 203, .causality = causality});
-    const attention::LinearOptions options{.causality = causality, .threads = 1, .isa = isa_};
+    const attention::LinearOptions options = linear_options(problem.shape(), features);
     attention::linear_attend(problem.terms().rotation, problem.q(), problem.k(), problem.v(),
                              problem.out(), options);
     const Wide q(problem.q()), k(problem.k()), v(problem.v()), expected(problem.out());

@@ -41,16 +41,17 @@ using config::read_encoding;
 using attention::additive_mask;
 using attention::attend;
 using attention::attend_backward;
+using attention::attention_shape;
 using attention::AttentionExtras;
 using attention::AttentionForward;
 using attention::AttentionGradients;
 using attention::AttentionOptions;
 using attention::AttentionPasses;
 using attention::AttentionPlan;
-using attention::attention_shape;
 using attention::AttentionSizes;
 using attention::boolean_mask;
 using attention::Causality;
+using attention::favor_weights;
 using attention::FeatureMap;
 using attention::KeyState;
 using attention::linear_attend;
@@ -58,6 +59,7 @@ using attention::linear_attend_backward;
 using attention::LinearOptions;
 using attention::LinearState;
 using attention::Mask;
+using attention::Rotates;
 
 // Keys and values of earlier tokens.
 using attention::CacheMode;

@@ -21,9 +21,15 @@ attention::LinearOptions to_linear_options(const phasor_linear_options* given,
   const phasor_linear_options from = take_options(given, phasor_linear_options{}, where);
   static_assert(static_cast<int>(attention::FeatureMap::elu_plus_one) == PHASOR_ELU_PLUS_ONE);
   static_assert(static_cast<int>(attention::FeatureMap::softmax_exp) == PHASOR_SOFTMAX_EXP);
+  static_assert(static_cast<int>(attention::FeatureMap::favor) == PHASOR_FAVOR);
+  static_assert(static_cast<int>(attention::Rotates::features) == PHASOR_ROTATES_FEATURES);
+  static_assert(static_cast<int>(attention::Rotates::inputs) == PHASOR_ROTATES_INPUTS);
   attention::LinearOptions options;
   options.causality = to_causality(from.causality, where);
-  options.features = choice(from.features, attention::FeatureMap::softmax_exp, where, "features");
+  options.features = choice(from.features, attention::FeatureMap::favor, where, "features");
+  options.feature_count = from.feature_count;
+  options.seed = from.seed;
+  options.rotates = choice(from.rotates, attention::Rotates::inputs, where, "rotates");
   options.threads = to_threads(from.threads, where);
   options.isa = to_isa(from.isa, where);
   options.query_positions = optional_positions_of(from.query_positions, where, "query_positions");

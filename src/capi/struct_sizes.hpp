@@ -4,7 +4,8 @@
 // member goes to the end of its struct, and its line here is not edited. Beware: a struct whose
 // first version ends with padding (phasor_rotate_options: 28 bytes of members in 32, phasor_cache_spec:
 // 60 in 64) must not have a new member inside that padding, which old callers leave unset; add an
-// explicit reserved member of that width first.
+// explicit reserved member of that width first. The same holds for phasor_linear_options after
+// `rotates`: 76 in 80.
 #pragma once
 
 #include <cstddef>

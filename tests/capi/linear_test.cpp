@@ -115,6 +115,34 @@ TEST_F(CapiLinear, PositionsAndPadding) {
   EXPECT_EQ(out_.values, expected_.values);
 }
 
+TEST_F(CapiLinear, RandomFeatures) {
+  constexpr std::int64_t kFeatures = 12;
+  options_.features = PHASOR_FAVOR;
+  options_.feature_count = kFeatures;
+  options_.seed = std::uint64_t{1} << 63;
+  cpp_options_.features = attention::FeatureMap::favor;
+  cpp_options_.feature_count = kFeatures;
+  cpp_options_.seed = options_.seed;
+  const auto compare = [&](const Rope& rope, const core::Rotary& rotary) {
+    ASSERT_EQ(phasor_linear_attend(rope.get(), &q_.c, &k_.c, &v_.c, &out_.c, &options_), PHASOR_OK)
+        << phasor_last_error();
+    attention::linear_attend(rotary, q_.cpp, k_.cpp, v_.cpp, expected_.cpp, cpp_options_);
+    EXPECT_EQ(out_.values, expected_.values);
+  };
+  const core::Rotary wide{core::make_frequencies({kFeatures}), core::PairLayout::half, kFeatures};
+  compare(make_rope(kFeatures), wide);
+  expect_status(phasor_linear_attend(rope_.get(), &q_.c, &k_.c, &v_.c, &out_.c, &options_),
+                PHASOR_SHAPE_MISMATCH, {"feature_count", "12", "8"});
+  options_.rotates = PHASOR_ROTATES_INPUTS;
+  cpp_options_.rotates = attention::Rotates::inputs;
+  compare(rope_, rotary());
+  expect_status(continue_with(0, 3), PHASOR_SHAPE_MISMATCH, {"feature_count", "12", "8"});
+  options_.rotates = 2;
+  expect_status(phasor_linear_attend(rope_.get(), &q_.c, &k_.c, &v_.c, &out_.c, &options_),
+                PHASOR_INVALID_ARGUMENT, {"rotates", "2"});
+  EXPECT_EQ(out_.values, expected_.values);
+}
+
 TEST_F(CapiLinear, BackwardGivesTheRoomsOwnBits) {
   const Tensor d_out(kTokens, kHeads, 0.6F);
   const Tensor d_q(kTokens, kHeads, 0.0F), d_k(kTokens, kKeyHeads, 0.0F),

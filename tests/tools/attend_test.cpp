@@ -320,6 +320,38 @@ TEST_F(Attend, linear) {
   compare(std::nullopt, options);
 }
 
+TEST_F(Attend, random_features) {
+  std::vector<float> out(q_.size());
+  attention::LinearOptions options;
+  options.features = attention::FeatureMap::favor;
+  options.feature_count = 6;
+  options.seed = 3;
+  const auto compare = [&](std::int64_t width) {
+    const core::Rotary rotary{core::make_frequencies({width}), core::PairLayout::half, width};
+    attention::linear_attend(rotary, view(q_), view(k_), view(v_),
+                             core::heads_view(out.data(), kBatch, kTokens, kHeads, kDim), options);
+    EXPECT_EQ(output(), out);
+  };
+  const std::string rope = R"({"encoding": "rope", "layout": "half"})";
+  const std::vector<std::string> favor = {"--kind",          "linear", "--feature-map", "favor",
+                                          "--feature-count", "6",      "--seed",        "3"};
+  std::vector<std::string> flags = favor;
+  flags.push_back("--json");
+  const Outcome outcome = attend(rope, flags);
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  compare(6);
+  const io::Json summary = io::Json::parse(outcome.out);
+  EXPECT_EQ(summary["feature_map"], "favor");
+  EXPECT_EQ(summary["feature_count"], 6);
+  EXPECT_EQ(summary["seed"], 3);
+  EXPECT_EQ(summary["rotates"], "features");
+  flags = favor;
+  flags.insert(flags.end(), {"--rotates", "inputs"});
+  expect_done(attend(rope, flags));
+  options.rotates = attention::Rotates::inputs;
+  compare(kDim);
+}
+
 TEST_F(Attend, json_says_what_was_done) {
   const Outcome outcome = attend(rope_, {"--json", "--causal", "--window", "2"});
   ASSERT_EQ(outcome.exit, 0) << outcome.err;
@@ -377,6 +409,15 @@ TEST_F(Attend, refuses_flags_that_do_not_fit) {
   refuses({"--soft-cap", "0"}, "--soft-cap");
   refuses({"--kind", "quadratic"}, "--kind");
   refuses({"--feature-map", "elu+1"}, "--kind linear");
+  refuses({"--rotates", "inputs"}, {"--rotates", "--kind linear"});
+  refuses({"--kind", "linear", "--feature-map", "favor"}, "--feature-count");
+  refuses({"--kind", "linear", "--feature-count", "8"}, {"--feature-count", "favor"});
+  refuses({"--kind", "linear", "--seed", "8"}, {"--seed", "favor"});
+  refuses({"--kind", "linear", "--feature-map", "favor", "--feature-count", "6"},
+          {"--feature-count", "6", "4", "--rotates"});
+  refuses({"--kind", "linear", "--feature-map", "favor", "--feature-count", "65537", "--rotates",
+           "inputs"},
+          {"feature_count", "65537"});
   refuses({"--kind", "linear", "--window", "2"}, {"--window", "--kind"});
   refuses({"--kind", "linear", "--scale", "2"}, {"--scale", "--kind"});
   refuses({"--kind", "linear", "--probabilities", file("P.npy")}, "--probabilities");

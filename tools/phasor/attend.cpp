@@ -32,10 +32,10 @@ struct AttendOptions {
   std::string encoding, layer;
   RopeFlags rope;
   std::string q, k, v, output;
-  std::string kind = "softmax", feature_map, angles = "exact";
+  std::string kind = "softmax", feature_map, rotates, angles = "exact";
   std::string mask, key_padding, key_lengths, segments, positions, query_positions;
   std::string probabilities, log_sum_exp;
-  std::optional<std::int64_t> window, offset, context;
+  std::optional<std::int64_t> window, offset, context, feature_count, seed;
   std::optional<double> scale, soft_cap;
   bool causal = false, json = false;
   int threads = 0;
@@ -64,11 +64,22 @@ void check_flags(const AttendOptions& options) {
     refuse(message("--soft-cap must be finite and positive, got ", *options.soft_cap));
   }
   if (options.kind != "linear") {
-    if (!options.feature_map.empty()) {
-      refuse("--feature-map requires --kind linear");
+    const std::vector<std::pair<const char*, bool>> linear_only = {
+        {"--feature-map", !options.feature_map.empty()},
+        {"--feature-count", options.feature_count.has_value()},
+        {"--seed", options.seed.has_value()},
+        {"--rotates", !options.rotates.empty()}};
+    for (const auto& [flag, given] : linear_only) {
+      if (given) refuse(message(flag, " requires --kind linear"));
     }
     return;
   }
+  const bool is_favor = options.feature_map == "favor";
+  if (is_favor != options.feature_count.has_value()) {
+    refuse(is_favor ? "--feature-map favor requires --feature-count"
+                    : "--feature-count requires --feature-map favor");
+  }
+  if (options.seed && !is_favor) refuse("--seed requires --feature-map favor");
   const std::vector<std::pair<const char*, bool>> softmax_only = {
       {"--window", options.window.has_value()},
       {"--scale", options.scale.has_value()},
@@ -285,13 +296,21 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
                     output_view(inputs, answer.output), call, extras);
 }
 
+attention::FeatureMap feature_map_of(const AttendOptions& options) {
+  if (options.feature_map == "favor") return attention::FeatureMap::favor;
+  return options.feature_map == "softmax_exp" ? attention::FeatureMap::softmax_exp
+                                              : attention::FeatureMap::elu_plus_one;
+}
+
 void attend_linear(const AttendOptions& options, const Inputs& inputs,
                    const encodings::ScoreTerms& terms, const TokenPositions& positions,
                    Answer& answer) {
   attention::LinearOptions call;
   call.causality = options.causal ? attention::Causality::bottom_right : attention::Causality::none;
-  call.features = options.feature_map == "softmax_exp" ? attention::FeatureMap::softmax_exp
-                                                       : attention::FeatureMap::elu_plus_one;
+  call.features = feature_map_of(options);
+  call.feature_count = options.feature_count.value_or(0);
+  call.seed = static_cast<std::uint64_t>(options.seed.value_or(0));
+  if (options.rotates == "inputs") call.rotates = attention::Rotates::inputs;
   call.threads = options.threads;
   call.query_positions = positions.queries;
   call.key_positions = positions.keys;
@@ -316,18 +335,27 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
     summary["encoding"].push_back(encodings::name_of(part));
   summary["causal"] = options.causal;
   summary["window"] = options.window ? io::Json(*options.window) : nullptr;
-  if (options.kind == "softmax") summary["scale"] = answer.scale;
+  if (options.kind == "softmax") {
+    summary["scale"] = answer.scale;
+  } else {
+    summary["feature_map"] = attention::name_of(feature_map_of(options));
+    if (options.feature_count) {
+      summary["feature_count"] = *options.feature_count;
+      summary["seed"] = options.seed.value_or(0);
+    }
+    summary["rotates"] = options.rotates.empty() ? "features" : options.rotates;
+  }
   print_out("{}\n", summary.dump());
 }
 
-// The encoding of --encoding, or a rope of the flags, as wide as a head.
-config::LoadedEncoding read_encoding(const AttendOptions& options, const Inputs& inputs,
+// The encoding of --encoding, or a rope of the flags, as wide as what it rotates.
+config::LoadedEncoding read_encoding(const AttendOptions& options,
                                      const config::EncodingRequest& request) {
   const std::string& given = options.encoding;
   if (given.empty()) {
     if (!options.rope.given()) refuse("--encoding is required, or --base or --layout for a rope");
     RopeFlags rope = options.rope;
-    if (!rope.head_dim) rope.head_dim = inputs.q.view.head_dim;
+    if (!rope.head_dim) rope.head_dim = request.shape->head_dim;
     return config::parse_encoding(spec_json(rope), ".", "the flags", request).value_or_throw();
   }
   if (given != "-" && !is_json_text(given))
@@ -348,10 +376,12 @@ int run_attend(const AttendOptions& options) {
   }
   encodings::AttentionShape shape =
       attention::attention_shape(inputs.q.view, inputs.k.view, inputs.v.view, at_positions);
+  // Random features are rotated, not the heads that they are made from.
+  if (options.feature_count && options.rotates != "inputs") shape.head_dim = *options.feature_count;
   config::EncodingRequest request;
   request.shape = shape;
   request.layer = options.layer;
-  config::LoadedEncoding loaded = read_encoding(options, inputs, request);
+  config::LoadedEncoding loaded = read_encoding(options, request);
 
   encodings::RopeSpec* const spec = rope_of(loaded);
   const auto is_none = [](const encodings::Encoding& part) {
@@ -376,6 +406,13 @@ int run_attend(const AttendOptions& options) {
                 loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
   }
   if (options.kind == "linear") {
+    if (spec != nullptr && options.feature_count && shape.head_dim == *options.feature_count &&
+        spec->head_dim != shape.head_dim) {
+      refuse(ErrorCode::shape_mismatch,
+             message("--rotates features needs a rope for head_dim ", shape.head_dim,
+                     " (--feature-count), got head_dim ", spec->head_dim,
+                     "; --rotates inputs rotates q and k"));
+    }
     for (const encodings::Encoding& part : loaded.parts) {
       if (!std::holds_alternative<encodings::RopeSpec>(part) &&
           !std::holds_alternative<encodings::NoEncoding>(part)) {
@@ -447,8 +484,18 @@ void add_attend(CommandLine& line) {
   verb.flag("--layer", &options->layer, "layer index or layer type, if layers differ").free_text();
   add_rope_flags(verb, options->rope);
   add_angles_option(verb, options->angles);
-  verb.flag("--feature-map", &options->feature_map, "linear: elu+1 (default) or softmax_exp")
-      .one_of({"elu+1", "softmax_exp"});
+  verb.flag("--feature-map", &options->feature_map,
+            "linear: elu+1 (default), softmax_exp or favor (Performer's random features)")
+      .one_of({"elu+1", "softmax_exp", "favor"});
+  verb.flag("--feature-count", &options->feature_count, "favor: the number of features")
+      .at_least(1);
+  verb.flag("--seed", &options->seed, "favor: the seed of the random features (default 0)")
+      .at_least(0);
+  verb.flag(
+          "--rotates", &options->rotates,
+          "linear: what the rope rotates: features (default, RoFormer (19)) or inputs, before the "
+          "map")
+      .one_of({"features", "inputs"});
   verb.flag("--probabilities", &options->probabilities,
             "also write [batch, heads, queries, keys] float32");
   verb.flag("--log-sum-exp", &options->log_sum_exp,

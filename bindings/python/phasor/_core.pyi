@@ -329,7 +329,10 @@ def linear_attention(
     *,
     encoding: RopeSpec | Config | None = None,
     causal: bool = False,
-    features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
+    features: Literal["elu_plus_one", "softmax_exp", "favor"] = "elu_plus_one",
+    feature_count: int = 0,
+    seed: int = 0,
+    rotates: Literal["features", "inputs"] = "features",
     key_padding: object = None,
     query_positions: object = None,
     key_positions: object = None,
@@ -339,7 +342,12 @@ def linear_attention(
     state: LinearState | None = None,
     out: _Array | None = None,
 ) -> _Array:
-    """Linear attention with rotation, RoFormer (19)."""
+    """Linear attention with rotation, RoFormer (19).
+
+    features "favor" (Performer's FAVOR+) has feature_count random features, which depend on the seed alone; a state then
+    has head_dim=feature_count. rotates "inputs" rotates q and k before the map instead of the features after it: encoding
+    is for head_dim then, and for feature_count with rotated features of "favor".
+    """
 
 def linear_attention_backward(
     q: object,
@@ -352,7 +360,10 @@ def linear_attention_backward(
     d_v: object,
     encoding: RopeSpec | Config | None = None,
     causal: bool = False,
-    features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
+    features: Literal["elu_plus_one", "softmax_exp", "favor"] = "elu_plus_one",
+    feature_count: int = 0,
+    seed: int = 0,
+    rotates: Literal["features", "inputs"] = "features",
     key_padding: object = None,
     query_positions: object = None,
     key_positions: object = None,

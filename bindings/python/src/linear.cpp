@@ -24,6 +24,7 @@ namespace {
 
 using namespace nb::literals;  // NOLINT(google-build-using-namespace)
 using attention::FeatureMap;
+using attention::Rotates;
 using encodings::Sinusoidal;
 
 struct PyLinearState {
@@ -34,17 +35,33 @@ struct PyLinearState {
 };
 
 [[nodiscard]] FeatureMap features_of(std::string_view name) {
-  for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+  for (const FeatureMap features :
+       {FeatureMap::elu_plus_one, FeatureMap::softmax_exp, FeatureMap::favor}) {
     if (attention::name_of(features) == name) return features;
   }
-  refuse(message("linear_attention: features must be elu_plus_one or softmax_exp, got ", name));
+  refuse(
+      message("linear_attention: features must be elu_plus_one, softmax_exp or favor, got ", name));
 }
+[[nodiscard]] Rotates rotates_of(std::string_view name) {
+  for (const Rotates rotates : {Rotates::features, Rotates::inputs}) {
+    if (attention::name_of(rotates) == name) return rotates;
+  }
+  refuse(message("linear_attention: rotates must be features or inputs, got ", name));
+}
+
+// phi and what is rotated, as keywords.
+struct Mapping {
+  std::string_view features;
+  std::int64_t feature_count;
+  std::uint64_t seed;
+  std::string_view rotates;
+};
 
 // The tensors and options that both directions read.
 class LinearCall {
  public:
   LinearCall(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding, bool causal,
-             std::string_view features, nb::handle key_padding, nb::handle query_positions,
+             const Mapping& mapping, nb::handle key_padding, nb::handle query_positions,
              nb::handle key_positions, std::optional<std::int64_t> context, Order order,
              int threads, std::int64_t past)
       : q(q, "linear_attention: q"),
@@ -56,7 +73,10 @@ class LinearCall {
         key_padding_(key_padding, "linear_attention: key_padding") {
     require_rows(key_padding_, "linear_attention: key_padding", k_view.batch, k_view.tokens);
     options.causality = causal ? attention::Causality::bottom_right : attention::Causality::none;
-    options.features = features_of(features);
+    options.features = features_of(mapping.features);
+    options.feature_count = mapping.feature_count;
+    options.seed = mapping.seed;
+    options.rotates = rotates_of(mapping.rotates);
     options.query_positions = positions_of(query_positions, "linear_attention: query_positions");
     options.key_positions = positions_of(key_positions, "linear_attention: key_positions");
     options.key_padding = key_padding_.get();
@@ -81,14 +101,15 @@ class LinearCall {
 
 [[nodiscard]] nb::object linear_attend(nb::handle q, nb::handle k, nb::handle v,
                                        nb::handle encoding, bool causal, std::string_view features,
-                                       nb::handle key_padding, nb::handle query_positions,
-                                       nb::handle key_positions,
+                                       std::int64_t feature_count, std::uint64_t seed,
+                                       std::string_view rotates, nb::handle key_padding,
+                                       nb::handle query_positions, nb::handle key_positions,
                                        std::optional<std::int64_t> context,
                                        std::string_view order_name, int threads,
                                        PyLinearState* state, nb::handle out) {
   const Order order = order_of(order_name);
-  const LinearCall call(q, k, v, encoding, causal, features, key_padding, query_positions,
-                        key_positions, context, order, threads,
+  const LinearCall call(q, k, v, encoding, causal, {features, feature_count, seed, rotates},
+                        key_padding, query_positions, key_positions, context, order, threads,
                         state == nullptr ? 0 : state->value.tokens());
   Output output(out, call.q, output_shape(call.q, call.v_view.head_dim), "linear_attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
@@ -104,13 +125,14 @@ class LinearCall {
 
 void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle d_out,
                             nb::handle d_q, nb::handle d_k, nb::handle d_v, nb::handle encoding,
-                            bool causal, std::string_view features, nb::handle key_padding,
+                            bool causal, std::string_view features, std::int64_t feature_count,
+                            std::uint64_t seed, std::string_view rotates, nb::handle key_padding,
                             nb::handle query_positions, nb::handle key_positions,
                             std::optional<std::int64_t> context, std::string_view order_name,
                             int threads) {
   const Order order = order_of(order_name);
-  const LinearCall call(q, k, v, encoding, causal, features, key_padding, query_positions,
-                        key_positions, context, order, threads, 0);
+  const LinearCall call(q, k, v, encoding, causal, {features, feature_count, seed, rotates},
+                        key_padding, query_positions, key_positions, context, order, threads, 0);
   const Array from(d_out, "linear_attention_backward: d_out");
   const Array to_q(d_q, "linear_attention_backward: d_q", Access::write);
   const Array to_k(d_k, "linear_attention_backward: d_k", Access::write);
@@ -207,17 +229,18 @@ void add_state(nb::module_& module) {
 
 void add_linear(nb::module_& module) {
   add_state(module);
-  module.def("linear_attention", &linear_attend, "q"_a.none(), "k"_a.none(), "v"_a.none(),
-             nb::kw_only(), "encoding"_a = nb::none(), "causal"_a = false,
-             "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
-             "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
-             "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,
-             "state"_a.none() = nb::none(), "out"_a = nb::none(),
-             "Linear attention with rotation, RoFormer (19).");
+  module.def(
+      "linear_attention", &linear_attend, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
+      "encoding"_a = nb::none(), "causal"_a = false, "features"_a = "elu_plus_one",
+      "feature_count"_a = 0, "seed"_a = 0, "rotates"_a = "features", "key_padding"_a = nb::none(),
+      "query_positions"_a = nb::none(), "key_positions"_a = nb::none(), "context"_a = nb::none(),
+      "order"_a = "tokens_first", "threads"_a = 0, "state"_a.none() = nb::none(),
+      "out"_a = nb::none(), "Linear attention with rotation, RoFormer (19).");
   module.def("linear_attention_backward", &linear_attend_backward, "q"_a.none(), "k"_a.none(),
              "v"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(), "d_k"_a.none(),
              "d_v"_a.none(), "encoding"_a = nb::none(), "causal"_a = false,
-             "features"_a = "elu_plus_one", "key_padding"_a = nb::none(),
+             "features"_a = "elu_plus_one", "feature_count"_a = 0, "seed"_a = 0,
+             "rotates"_a = "features", "key_padding"_a = nb::none(),
              "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "threads"_a = 0,
              "The gradient of sum(out * d_out), written to d_q, d_k and d_v.");

@@ -67,12 +67,48 @@ def test_without_rotation_it_is_the_quotient_of_two_sums() -> None:
     np.testing.assert_allclose(half, expected, atol=5e-3)
 
 
-@pytest.mark.parametrize("features", ["elu_plus_one", "softmax_exp"])
-def test_streaming_equals_the_whole(features: Any) -> None:
+def softmax_attention(q: Array, k: Array, v: Array) -> Array:
+    scores = np.einsum("bmhd,bnhd->bhmn", q, k) / np.sqrt(q.shape[-1])
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(np.einsum("bhmn,bnhd->bmhd", weights / weights.sum(-1, keepdims=True), v))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_random_features_approach_softmax_attention_with_rope(dtype: type[np.floating[Any]]) -> None:
+    q, k, v = (0.3 * normal(1, 20, 2, 16, seed=seed, dtype=dtype) for seed in range(3))
+    spec = phasor.RopeSpec(16, layout="half")
+    exact = softmax_attention(*(phasor.rotate(x, spec) for x in (q, k)), v)
+
+    def error(count: int) -> float:
+        outs = [
+            phasor.linear_attention(
+                q, k, v, encoding=spec, features="favor", feature_count=count, seed=seed, rotates="inputs"
+            )
+            for seed in range(20)
+        ]
+        return float(np.sqrt(np.mean([(out - exact) ** 2 for out in outs])))
+
+    assert 0.4 < error(1024) / error(256) < 0.6
+
+
+def test_a_seed_is_a_result() -> None:
+    x = normal(1, 5, 2, 8)
+    favor: dict[str, Any] = {"features": "favor", "feature_count": 12}
+    once = phasor.linear_attention(x, x, x, **favor, seed=2**64 - 1)
+    np.testing.assert_array_equal(once, phasor.linear_attention(x, x, x, **favor, seed=2**64 - 1))
+    assert (once != phasor.linear_attention(x, x, x, **favor)).any()
+    wide = phasor.RopeSpec(12, layout="half")  # rotated features: as wide as they are
+    assert (phasor.linear_attention(x, x, x, **favor, encoding=wide) != phasor.linear_attention(x, x, x, **favor)).any()
+
+
+@pytest.mark.parametrize("choice", ["elu_plus_one", "softmax_exp", "favor"])
+def test_streaming_equals_the_whole(choice: Any) -> None:
     q, k, v = normal(2, 23, 4, 8), normal(2, 23, 2, 8), normal(2, 23, 2, 6)
-    spec = phasor.RopeSpec(8, layout="half")
-    whole = phasor.linear_attention(q, k, v, encoding=spec, causal=True, features=features)
-    state = phasor.LinearState(2, 2, 8, 6)
+    features: Any = {"features": choice} | ({"feature_count": 20, "seed": 4} if choice == "favor" else {})
+    width = features.get("feature_count", 8)
+    spec = phasor.RopeSpec(width, layout="half")
+    whole = phasor.linear_attention(q, k, v, encoding=spec, causal=True, **features)
+    state = phasor.LinearState(2, 2, width, 6)
     size = state.nbytes
     parts = []
     for first, last in [(0, 1), (1, 9), (9, 10), (10, 23)]:
@@ -80,7 +116,7 @@ def test_streaming_equals_the_whole(features: Any) -> None:
         part = slice(first, last)
         parts.append(
             phasor.linear_attention(
-                q[:, part], k[:, part], v[:, part], encoding=spec, causal=True, features=features, state=state
+                q[:, part], k[:, part], v[:, part], encoding=spec, causal=True, **features, state=state
             )
         )
         if first == 1:
@@ -88,7 +124,7 @@ def test_streaming_equals_the_whole(features: Any) -> None:
     np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=2e-5)
     assert state.tokens == 23 and state.nbytes == size and forked.tokens == 9
     again = phasor.linear_attention(
-        q[:, 9:10], k[:, 9:10], v[:, 9:10], encoding=spec, causal=True, features=features, state=forked
+        q[:, 9:10], k[:, 9:10], v[:, 9:10], encoding=spec, causal=True, **features, state=forked
     )
     np.testing.assert_array_equal(again, parts[2])
     state.reset()
@@ -100,6 +136,10 @@ def test_streaming_equals_the_whole(features: Any) -> None:
     ("changes", "match"),
     [
         ({"features": "relu"}, "features .*relu"),
+        ({"features": "favor"}, "feature_count .*0"),
+        ({"feature_count": 4}, "elu_plus_one.*feature_count.*4"),
+        ({"rotates": "keys"}, "rotates .*keys"),
+        ({"state": phasor.LinearState(1, 2, 8, 8), "features": "favor", "feature_count": 9}, "feature_count 9"),
         ({"encoding": phasor.RopeSpec(4, layout="half")}, "head_dim"),
         ({"k": normal(1, 6, 3, 8)}, r"\[1, 6, 4, 8\].*\[1, 6, 3, 8\]"),
         ({"key_padding": np.ones((2, 6), bool)}, r"key_padding .*\[1, 6\].*\[2, 6\]"),

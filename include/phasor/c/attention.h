@@ -144,6 +144,15 @@ typedef int32_t phasor_feature_map;
 enum {
   PHASOR_ELU_PLUS_ONE = 0, /* elu(x) + 1, for queries and keys */
   PHASOR_SOFTMAX_EXP = 1,  /* queries: softmax over the features; keys: exp */
+  /* Performer's positive orthogonal random features (FAVOR+): feature_count numbers whose products
+   * approximate exp(q . k / sqrt(head_dim)). docs/attention.md has the formula. */
+  PHASOR_FAVOR = 2,
+};
+
+typedef int32_t phasor_rotates;
+enum {
+  PHASOR_ROTATES_FEATURES = 0, /* phi(q) and phi(k), in the numerator: RoFormer (19) */
+  PHASOR_ROTATES_INPUTS = 1,   /* q and k before the map, in numerator and denominator */
 };
 
 /* All zeros except struct_size: not causal, elu + 1, threads as useful, positions 0, 1, ... */
@@ -159,9 +168,15 @@ typedef struct {
   /* [batch, Nk]: 0 leaves the key out of both sums; positions do not change. */
   const uint8_t* key_padding;
   size_t key_padding_count;
+  /* PHASOR_FAVOR: the number of features, 1 to 65536, and the seed of their matrix. Other maps: 0. */
+  int64_t feature_count;
+  uint64_t seed;
+  phasor_rotates rotates;
 } phasor_linear_options;
 
-/* RoFormer (19): the numerator is rotated by `rope` (NULL: (18), no rotation), the denominator is not.
+/* RoFormer (19): the numerator is rotated by `rope` (NULL: (18), no rotation), the denominator is not;
+ * PHASOR_ROTATES_INPUTS rotates q and k instead. The rope's head_dim is the width of what it rotates:
+ * feature_count for the features of PHASOR_FAVOR, else head_dim.
  * Shapes and types as phasor_attend. A query that sees no key gives zeros. */
 PHASOR_API phasor_status phasor_linear_attend(const phasor_rope* rope, const phasor_heads* q,
                                               const phasor_heads* k, const phasor_heads* v,
@@ -175,7 +190,7 @@ PHASOR_API phasor_status phasor_linear_attend_backward(
     const phasor_heads* d_v, const phasor_linear_options* options);
 
 /* The sums over the keys so far, float32: all that linear attention needs of earlier tokens. Its size
- * does not depend on their number. */
+ * does not depend on their number. PHASOR_FAVOR: head_dim is feature_count. */
 typedef struct phasor_linear_state phasor_linear_state;
 PHASOR_API phasor_status phasor_linear_state_create(int64_t batch, int64_t key_heads,
                                                     int64_t head_dim, int64_t value_dim,
@@ -189,8 +204,8 @@ PHASOR_API phasor_status phasor_linear_state_reset(phasor_linear_state* state);
 PHASOR_API int64_t phasor_linear_state_tokens(const phasor_linear_state* state);
 PHASOR_API void phasor_linear_state_destroy(phasor_linear_state* state); /* NULL: does nothing */
 /* phasor_linear_attend for the next tokens: queries see the keys of earlier calls too, and the new keys
- * are added to the state. options must have PHASOR_CAUSAL; q has as many tokens as k; rope, sizes and
- * features as in earlier calls; not f64. On failure the state is unchanged. */
+ * are added to the state. options must have PHASOR_CAUSAL; q has as many tokens as k; rope, sizes,
+ * features, seed and rotates as in earlier calls; not f64. On failure the state is unchanged. */
 PHASOR_API phasor_status phasor_linear_continue(phasor_linear_state* state, const phasor_rope* rope,
                                                 const phasor_heads* q, const phasor_heads* k,
                                                 const phasor_heads* v, const phasor_heads* out,

@@ -11,12 +11,20 @@
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/internal/extent.hpp"
 
 namespace phasor::attention {
 
 std::string_view name_of(FeatureMap features) noexcept {
-  return features == FeatureMap::elu_plus_one ? "elu_plus_one" : "softmax_exp";
+  static constexpr core::EnumNames<FeatureMap::favor> kNames("elu_plus_one", "softmax_exp",
+                                                             "favor");
+  return kNames[features];
+}
+
+std::string_view name_of(Rotates rotates) noexcept {
+  static constexpr core::EnumNames<Rotates::inputs> kNames("features", "inputs");
+  return kNames[rotates];
 }
 
 LinearState::LinearState(std::int64_t batch, std::int64_t key_heads, std::int64_t head_dim,
@@ -153,7 +161,7 @@ void LinearForward::begin(const LinearUnit& unit) const {
 // Keys that every later query sees.
 void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
                              LinearWorkspace& work) const {
-  read_keys(call, unit.b, unit.key_head, first, count, work.keys);
+  read_keys(call, unit.b, unit.key_head, first, count, work.key_rows, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
   change_exponent(call, ScaleOf::keys, exponent, unit.sums);
   map_keys(call, unit.b, exponent, work.key_rows, work.keys);
@@ -167,7 +175,7 @@ void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, st
                                   LinearWorkspace& work) const {
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
-    read_keys(call, unit.b, unit.key_head, at, end - at, work.keys);
+    read_keys(call, unit.b, unit.key_head, at, end - at, work.key_rows, work.keys);
     work.keys.count = shared_chunk(call, work.keys, *unit.sums.exponent);
     const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
     change_exponent(call, ScaleOf::keys, exponent, unit.sums);
@@ -380,7 +388,7 @@ void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
     std::copy(memory.next_exponents.begin(), memory.next_exponents.end(),
               LinearStateAccess::exponents(*state));
   }
-  LinearStateAccess::advance(*state, call.k.tokens, call.options.features);
+  LinearStateAccess::advance(*state, call.k.tokens, call.options, call.k.head_dim);
 }
 
 void linear_attend(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,

@@ -24,11 +24,12 @@ struct LinearBackwardWorkspace {
   float* inverses;        // [chunk]: 1 / denominator
   float* flipped;         // products of sums, transposed
   float* d_features;      // [chunk][width]
-  float* d_values;        // [chunk][value_width]
-  float* weighted;        // [chunk][width]: -D phi(q), summed over the group
-  float* key_sums;        // a state for each key head of the thread
-  float* query_sums;      // and its mirror: sum g (R phi(q))^T and sum -D phi(q)
-  float* exponents;       // of both
+  InputGradients to_inputs;
+  float* d_values;    // [chunk][value_width]
+  float* weighted;    // [chunk][width]: -D phi(q), summed over the group
+  float* key_sums;    // a state for each key head of the thread
+  float* query_sums;  // and its mirror: sum g (R phi(q))^T and sum -D phi(q)
+  float* exponents;   // of both
 
   LinearBackwardWorkspace(const LinearCall& call, std::int64_t slots, Carver& carver)
       : keys(carve_keys(call, carver)),
@@ -50,6 +51,7 @@ struct LinearBackwardWorkspace {
     inverses = carver.take(rows);
     flipped = carver.take(call.width * call.value_width);
     d_features = carver.take(rows * call.width);
+    to_inputs = carve_input_gradients(call, d_features, carver);
     d_values = carver.take(rows * call.value_width);
     weighted = carver.take(rows * call.width);
     key_sums = carver.take(slots * call.sum_floats());
@@ -144,7 +146,7 @@ void LinearBackward::begin(const LinearBackwardUnit& unit) const {
 
 void LinearBackward::rotate_back(const ChunkRows& rows, std::int64_t first, std::int64_t count,
                                  float* gradient) const {
-  if (!call.rotations) return;
+  if (!call.rotates(Rotates::features)) return;
   call.rotations->rotate(rows.transposed + (first - rows.first) * call.rotations->row_floats(),
                          gradient, gradient, call.width, count);
 }
@@ -159,7 +161,7 @@ void LinearBackward::flip_keys(LinearBackwardWorkspace& work) const {
 
 void LinearBackward::add_keys(const LinearBackwardUnit& unit, std::int64_t first,
                               std::int64_t count, LinearBackwardWorkspace& work) const {
-  read_keys(call, unit.b, unit.key_head, first, count, work.keys);
+  read_keys(call, unit.b, unit.key_head, first, count, work.key_rows, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
   change_exponent(call, ScaleOf::keys, exponent, unit.keys);
   map_keys(call, unit.b, exponent, work.key_rows, work.keys);
@@ -214,8 +216,9 @@ void LinearBackward::query_gradient(const LinearBackwardUnit& unit, std::int64_t
   rotate_back(work.query_rows, first, count, work.d_features);
   kernels.scaled_rows(key_sums, key_sum_stride, work.d_denominators, 1, count, width,
                       work.d_features, width, 1);
-  unmap(call, work.queries.features, work.d_features, count);
-  write_tokens(call, work.d_features, width, count, d_q, unit.b, h, first);
+  unmap(call, work.queries.features, nullptr, work.query_rows, first, count, work.d_features,
+        work.to_inputs);
+  write_tokens(call, work.to_inputs.d_inputs, call.input_width, count, d_q, unit.b, h, first);
 }
 
 // Keys [first, first + count) and the queries at their positions.
@@ -224,7 +227,7 @@ void LinearBackward::causal_queries(const LinearBackwardUnit& unit, std::int64_t
   const kernels::LinearKernels& kernels = call.kernels.linear;
   const std::int64_t end = first + count;
   for (std::int64_t at = first; at < end; at += work.keys.count) {
-    read_keys(call, unit.b, unit.key_head, at, end - at, work.keys);
+    read_keys(call, unit.b, unit.key_head, at, end - at, work.key_rows, work.keys);
     work.keys.count = shared_chunk(call, work.keys, *unit.keys.exponent);
     const float exponent = exponent_for(call, work.keys, *unit.keys.exponent);
     change_exponent(call, ScaleOf::keys, exponent, unit.keys);
@@ -332,8 +335,9 @@ void LinearBackward::end_keys(const LinearBackwardUnit& unit, LinearBackwardWork
   rotate_back(work.key_rows, work.keys.first, count, work.d_features);
   kernels.scaled_rows(work.vector_sums, call.width, &one, 0, count, call.width, work.d_features,
                       call.width, 1);
-  unmap(call, work.keys.features, work.d_features, count);
-  write_tokens(call, work.d_features, call.width, count, d_k, unit.b, unit.key_head,
+  unmap(call, work.keys.features, work.keys.inputs, work.key_rows, work.keys.first, count,
+        work.d_features, work.to_inputs);
+  write_tokens(call, work.to_inputs.d_inputs, call.input_width, count, d_k, unit.b, unit.key_head,
                work.keys.first);
   write_tokens(call, work.d_values, call.value_width, count, d_v, unit.b, unit.key_head,
                work.keys.first);
@@ -343,7 +347,7 @@ void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t fi
                                  std::int64_t count, LinearBackwardWorkspace& work) const {
   for (std::int64_t end = first + count; end > first; end -= work.keys.count) {
     const LinearCut cut = unit.cuts[--*unit.cut_count];
-    read_keys(call, unit.b, unit.key_head, end - cut.count, cut.count, work.keys);
+    read_keys(call, unit.b, unit.key_head, end - cut.count, cut.count, work.key_rows, work.keys);
     begin_keys(unit, cut.exponent, work);
     if (work.keys.first >= call.offset) {
       flip_keys(work);
@@ -357,7 +361,7 @@ void LinearBackward::causal_keys(const LinearBackwardUnit& unit, std::int64_t fi
 
 void LinearBackward::all_keys(const LinearBackwardUnit& unit, std::int64_t first,
                               std::int64_t count, LinearBackwardWorkspace& work) const {
-  read_keys(call, unit.b, unit.key_head, first, count, work.keys);
+  read_keys(call, unit.b, unit.key_head, first, count, work.key_rows, work.keys);
   begin_keys(unit, *unit.queries.exponent, work);
   end_keys(unit, work);
 }
@@ -417,12 +421,12 @@ void LinearBackward::run_row(std::int64_t first, std::int64_t last, std::int64_t
     for_each_unit([&](const LinearBackwardUnit& u) { causal_keys(u, at, count, work); });
   });
   // More queries than keys: the first see none.
-  std::fill_n(work.d_features, room_for(call.chunk) * call.width, 0.0F);
+  std::fill_n(work.to_inputs.d_inputs, room_for(call.chunk) * call.input_width, 0.0F);
   for (std::int64_t at = 0; at < -call.offset; at += call.chunk) {
     for (std::int64_t h = first % call.k.heads * call.group;
          h < ((last - 1) % call.k.heads + 1) * call.group; ++h) {
-      write_tokens(call, work.d_features, call.width, std::min(call.chunk, -call.offset - at), d_q,
-                   b, h, at);
+      write_tokens(call, work.to_inputs.d_inputs, call.input_width,
+                   std::min(call.chunk, -call.offset - at), d_q, b, h, at);
     }
   }
 }

@@ -18,11 +18,6 @@ namespace {
 
 using core::ConstHeadsView;
 
-constexpr float kToPowersOfTwo = static_cast<float>(kLog2e);
-// Bits by which exponents may grow inside a chunk: its first query loses this much of the range.
-constexpr float kExponentGrowth = 20.0F;
-// Larger keys count as this one, so that the exponent is exact in float32.
-constexpr float kLargestKey = 1e6F;
 // Multiplications that make another thread worth its cost.
 constexpr std::int64_t kThreadWork = std::int64_t{1} << 19;
 
@@ -52,6 +47,19 @@ void check_linear_sizes(const LinearSizes& sizes) {
            message("q has ", sizes.heads, " heads, k has ", sizes.key_heads,
                    ": heads must be a multiple of key heads"));
   }
+}
+
+void check_feature_count(const LinearOptions& options) {
+  if (options.features == FeatureMap::favor) {
+    if (options.feature_count >= 1 && options.feature_count <= kMaxFeatureCount) return;
+    refuse(ErrorCode::out_of_range, kLinearWhere,
+           message("favor needs a feature_count of 1 to ", kMaxFeatureCount, ", got ",
+                   options.feature_count));
+  }
+  if (options.feature_count == 0) return;
+  refuse(ErrorCode::invalid_argument, kLinearWhere,
+         message(name_of(options.features), " has head_dim features: feature_count must be 0, got ",
+                 options.feature_count));
 }
 
 core::Positions checked_positions(const core::Rotary& rotary,
@@ -156,6 +164,21 @@ void check_linear_output(const char* name, const core::HeadsView& view,
   }
 }
 
+namespace {
+
+void rotate_call(const core::Rotary& rotary, LinearCall& call) {
+  const LinearOptions& options = call.options;
+  call.query_positions = checked_positions(rotary, options.query_positions, call.offset, call.q);
+  call.key_positions = checked_positions(rotary, options.key_positions, 0, call.k);
+  call.rotations = RotationRows(rotary, core::kernels_for(options.isa));
+  call.rows_are_shared =
+      call.is_causal() && !rotary.growth &&
+      ((!options.query_positions && !options.key_positions) ||
+       (call.offset == 0 && same_positions(call.query_positions, call.key_positions)));
+}
+
+}  // namespace
+
 LinearCall checked_linear_call(const std::optional<core::Rotary>& rotary, const LinearSizes& sizes,
                                const LinearOptions& options) {
   check_linear_sizes(sizes);
@@ -169,6 +192,9 @@ LinearCall checked_linear_call(const std::optional<core::Rotary>& rotary, const 
     refuse(ErrorCode::invalid_argument, kLinearWhere,
            message("threads must not be negative, got ", options.threads));
   }
+  check_feature_count(options);
+  const bool is_favor = options.features == FeatureMap::favor;
+  const std::int64_t dim = is_favor ? options.feature_count : sizes.head_dim;
   const auto view = [&](std::int64_t tokens, std::int64_t heads, std::int64_t dim) {
     ConstHeadsView empty;
     empty.dtype = sizes.dtype;
@@ -183,6 +209,7 @@ LinearCall checked_linear_call(const std::optional<core::Rotary>& rotary, const 
                   .v = view(sizes.keys, sizes.key_heads, sizes.value_dim),
                   .options = options,
                   .kernels = attention::kernels_for(options.isa),
+                  .random = nullptr,
                   .rotations = std::nullopt,
                   .query_positions = {},
                   .key_positions = {},
@@ -191,25 +218,24 @@ LinearCall checked_linear_call(const std::optional<core::Rotary>& rotary, const 
                   .rows_are_shared = false,
                   .group = sizes.heads / sizes.key_heads,
                   .offset = sizes.keys - sizes.queries,
-                  .dim = sizes.head_dim,
+                  .dim = dim,
                   .value_dim = sizes.value_dim,
-                  .width = kernels::rounded_up(sizes.head_dim, kernels::kWidest),
+                  .width = kernels::rounded_up(dim, kernels::kWidest),
                   .value_width = kernels::rounded_up(sizes.value_dim, kernels::kWidest),
+                  .input_width = kernels::rounded_up(sizes.head_dim, kernels::kWidest),
                   .chunk = std::min(std::max(sizes.queries, sizes.keys), kChunk)};
-  if (!rotary) return call;
-  core::validate(*rotary);
-  if (rotary->head_dim != sizes.head_dim) {
-    refuse(ErrorCode::shape_mismatch, kLinearWhere,
-           message("the rotary is for head_dim ", rotary->head_dim, ", got head_dim ",
-                   sizes.head_dim));
+  if (rotary) {
+    core::validate(*rotary);
+    const bool rotates_inputs = options.rotates == Rotates::inputs;
+    const std::int64_t rotated = rotates_inputs ? sizes.head_dim : dim;
+    if (rotary->head_dim != rotated) {
+      refuse(ErrorCode::shape_mismatch, kLinearWhere,
+             message("the rotary is for head_dim ", rotary->head_dim, ", got ",
+                     is_favor && !rotates_inputs ? "feature_count " : "head_dim ", rotated));
+    }
+    rotate_call(*rotary, call);
   }
-  call.query_positions = checked_positions(*rotary, options.query_positions, call.offset, call.q);
-  call.key_positions = checked_positions(*rotary, options.key_positions, 0, call.k);
-  call.rotations = RotationRows(*rotary, core::kernels_for(options.isa));
-  call.rows_are_shared =
-      call.is_causal() && !rotary->growth &&
-      ((!options.query_positions && !options.key_positions) ||
-       (call.offset == 0 && same_positions(call.query_positions, call.key_positions)));
+  if (is_favor) call.random = random_features(dim, sizes.head_dim, options.seed);
   return call;
 }
 
@@ -221,206 +247,6 @@ int linear_threads(const LinearCall& call, std::int64_t units) {
   if (useful <= 1) return 1;
   const int wanted = call.options.threads > 0 ? call.options.threads : core::available_threads();
   return static_cast<int>(std::min<std::int64_t>(wanted, useful));
-}
-
-namespace {
-
-void make_rows(const LinearCall& call, const KeptRows& kept, const core::Positions& positions,
-               std::int64_t tokens, core::Role role, std::int64_t b, std::int64_t first,
-               std::int64_t count, ChunkRows& rows) {
-  rows.first = first;
-  if (!call.rotations) return;
-  if (kept.forward != nullptr) {
-    const std::int64_t at =
-        ((kept.per_batch_row ? b * tokens : 0) + first) * call.rotations->row_floats();
-    rows.forward = kept.forward + at;
-    rows.transposed = kept.transposed == nullptr ? nullptr : kept.transposed + at;
-    return;
-  }
-  call.rotations->make(positions, tokens, b, first, count, role, rows.memory);
-  rows.forward = rows.memory;
-  if (rows.transposed_memory == nullptr) return;
-  call.rotations->transpose(rows.memory, count, rows.transposed_memory);
-  rows.transposed = rows.transposed_memory;
-}
-
-}  // namespace
-
-void make_key_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
-                   ChunkRows& rows) {
-  make_rows(call, call.kept_keys, call.key_positions, call.k.tokens, core::Role::key, b, first,
-            count, rows);
-}
-void make_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first, std::int64_t count,
-                     ChunkRows& rows) {
-  make_rows(call, call.kept_queries, call.query_positions, call.q.tokens, core::Role::query, b,
-            first, count, rows);
-}
-
-void make_aligned_query_rows(const LinearCall& call, std::int64_t b, std::int64_t first,
-                             std::int64_t count, const ChunkRows& key_rows, ChunkRows& query_rows) {
-  if (!call.rows_are_shared) {
-    return make_query_rows(call, b, first - call.offset, count, query_rows);
-  }
-  query_rows = key_rows;
-  query_rows.first -= call.offset;
-}
-
-void read_tokens(const LinearCall& call, const ConstHeadsView& view, std::int64_t b, std::int64_t h,
-                 std::int64_t first, std::int64_t count, float* out, std::int64_t stride) {
-  call.kernels.read_rows(rows_of(view, b, h, first), count, view.head_dim, out, stride);
-  if (view.head_dim == stride) return;
-  for (std::int64_t t = 0; t < count; ++t) {
-    std::fill(out + t * stride + view.head_dim, out + (t + 1) * stride, 0.0F);
-  }
-}
-
-void write_tokens(const LinearCall& call, const float* in, std::int64_t stride, std::int64_t count,
-                  const core::HeadsView& view, std::int64_t b, std::int64_t h, std::int64_t first) {
-  const kernels::Rows rows = rows_of(view, b, h, first);
-  call.kernels.write_rows(in, stride, count, view.head_dim, rows.storage,
-                          const_cast<void*>(rows.data), rows.stride);
-}
-
-KeyChunk carve_keys(const LinearCall& call, Carver& carver) {
-  const std::int64_t rows = room_for(call.chunk);
-  KeyChunk keys;
-  keys.features = carver.take(rows * call.width);
-  keys.rotated = call.rotations ? carver.take(rows * call.width) : keys.features;
-  keys.values = carver.take(rows * call.value_width);
-  keys.largest = carver.take(rows);
-  return keys;
-}
-
-void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int64_t first,
-               std::int64_t count, KeyChunk& keys) {
-  keys.first = first;
-  keys.count = count;
-  read_tokens(call, call.k, b, g, first, count, keys.features, call.width);
-  read_tokens(call, call.v, b, g, first, count, keys.values, call.value_width);
-  if (!call.options.key_padding.empty()) {
-    for (std::int64_t t = 0; t < count; ++t) {
-      if (!call.is_padding(b, first + t)) continue;
-      std::fill_n(keys.features + t * call.width, call.width, 0.0F);
-      std::fill_n(keys.values + t * call.value_width, call.value_width, 0.0F);
-    }
-  }
-  if (!call.is_exp()) return;
-  call.kernels.linear.largest(keys.features, call.width, count, call.dim, keys.largest);
-  for (std::int64_t t = 0; t < count; ++t) {
-    if (call.is_padding(b, first + t)) keys.largest[t] = kNoExponent;
-  }
-}
-
-std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys, float exponent) {
-  const kernels::LinearKernels& kernels = call.kernels.linear;
-  std::int64_t count = keys.count;
-  const auto finite = [&](std::int64_t from, std::int64_t tokens) {
-    return kernels.all_finite(keys.features + from * call.width, call.width, tokens) != 0 &&
-           kernels.all_finite(keys.values + from * call.value_width, call.value_width, tokens) != 0;
-  };
-  if (!finite(0, count)) {
-    std::int64_t first = 0;
-    while (first < count && finite(first, 1)) ++first;
-    count = std::max<std::int64_t>(first, 1);
-  }
-  if (!call.is_exp()) return count;
-  float start = std::max(exponent, keys.largest[0] * kToPowersOfTwo);
-  for (std::int64_t t = 1; t < count; ++t) {
-    const float here = keys.largest[t] * kToPowersOfTwo;
-    if (start <= kNoExponent) start = here;  // only padding so far
-    if (here > start + kExponentGrowth) return t;
-  }
-  return count;
-}
-
-float exponent_for(const LinearCall& call, const KeyChunk& keys, float before) {
-  if (!call.is_exp()) return 0.0F;
-  const float largest = *std::max_element(keys.largest, keys.largest + keys.count);
-  if (largest <= kNoExponent) return before;
-  return std::max(before,
-                  std::ceil(std::clamp(largest, -kLargestKey, kLargestKey) * kToPowersOfTwo));
-}
-
-void map_keys(const LinearCall& call, std::int64_t b, float exponent, const ChunkRows& rows,
-              KeyChunk& keys) {
-  const kernels::LinearKernels& kernels = call.kernels.linear;
-  keys.exponent = exponent;
-  if (call.is_exp()) {
-    const float units = exponent <= kNoExponent ? 0.0F : exponent;
-    kernels.exp_scaled(keys.features, call.width, keys.count, call.dim, &units, 0);
-  } else {
-    kernels.elu_plus_one(keys.features, call.width, keys.count, call.dim);
-  }
-  for (std::int64_t t = 0; t < keys.count && !call.options.key_padding.empty(); ++t) {
-    if (call.is_padding(b, keys.first + t))
-      std::fill_n(keys.features + t * call.width, call.width, 0.0F);
-  }
-  if (call.rotations) {
-    call.rotations->rotate(rows.forward + (keys.first - rows.first) * call.rotations->row_floats(),
-                           keys.features, keys.rotated, call.width, keys.count);
-  }
-}
-
-void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, const Sums& sums) {
-  const float before = *sums.exponent;
-  *sums.exponent = exponent;
-  if (before == exponent || before <= kNoExponent || exponent <= kNoExponent) return;
-  const float bits = scale == ScaleOf::keys ? before - exponent : exponent - before;
-  // Powers of two: nothing is rounded. Sums scaled below 2^-100 are negligible.
-  const float factor = bits < -100.0F ? 0.0F : std::ldexp(1.0F, static_cast<int>(bits));
-  call.kernels.linear.scaled_rows(sums.products, 0, &factor, 0, 1, sums.floats, sums.products, 0,
-                                  0);
-}
-
-void add_keys_to_sums(const LinearCall& call, const KeyChunk& keys, const float* total,
-                      const Sums& sums) {
-  const kernels::LinearKernels& kernels = call.kernels.linear;
-  kernels.add_product({keys.rotated, 1, call.width}, {keys.values, call.value_width, 1},
-                      {sums.products, sums.columns, 1}, sums.products_carry, call.dim, keys.count,
-                      call.value_width);
-  kernels.add_carried(total, call.width, sums.vectors, sums.vectors_carry);
-}
-
-QueryChunk carve_queries(const LinearCall& call, Carver& carver) {
-  const std::int64_t rows = room_for(call.chunk);
-  QueryChunk queries;
-  queries.features = carver.take(rows * call.width);
-  queries.rotated = call.rotations ? carver.take(rows * call.width) : queries.features;
-  queries.exponents = carver.take(rows);
-  return queries;
-}
-
-void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::int64_t first,
-                  std::int64_t count, const ChunkRows& rows, QueryChunk& queries) {
-  const kernels::LinearKernels& kernels = call.kernels.linear;
-  read_tokens(call, call.q, b, h, first, count, queries.features, call.width);
-  if (call.is_exp()) {
-    // softmax over the features: its own denominator cancels in (19), as any factor of a query
-    // does.
-    kernels.largest(queries.features, call.width, count, call.dim, queries.exponents);
-    for (std::int64_t t = 0; t < count; ++t) {
-      queries.exponents[t] =
-          std::ceil(std::clamp(queries.exponents[t], -kLargestKey, kLargestKey) * kToPowersOfTwo);
-    }
-    kernels.exp_scaled(queries.features, call.width, count, call.dim, queries.exponents, 1);
-  } else {
-    kernels.elu_plus_one(queries.features, call.width, count, call.dim);
-  }
-  if (call.rotations) {
-    call.rotations->rotate(rows.forward + (first - rows.first) * call.rotations->row_floats(),
-                           queries.features, queries.rotated, call.width, count);
-  }
-}
-
-void unmap(const LinearCall& call, const float* features, float* gradient, std::int64_t count) {
-  const kernels::LinearKernels& kernels = call.kernels.linear;
-  call.is_exp() ? kernels.times_exp_slope(features, gradient, count * call.width)
-                : kernels.times_elu_slope(features, gradient, count * call.width);
-}
-
-void invert(float* x, std::int64_t count) noexcept {
-  for (std::int64_t i = 0; i < count; ++i) x[i] = x[i] == 0.0F ? 0.0F : 1.0F / x[i];
 }
 
 }  // namespace phasor::attention

@@ -1,13 +1,16 @@
-// What the passes of linear attention share: the sizes and views of a run, scratch, the running sums,
-// and chunks of keys and queries in scratch.
+// What the passes of linear attention share: the sizes and views of a run, the running sums, and chunks
+// of keys and queries in scratch.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "attention/kernels/kernels.hpp"
+#include "attention/linear/random_features.hpp"
+#include "attention/linear/scratch.hpp"
 #include "attention/rotation_rows.hpp"
 #include "phasor/attention/linear.hpp"
 
@@ -18,42 +21,6 @@ namespace phasor::attention {
 // chunk begins, while the tokens' other heads are still in the cache.
 inline constexpr std::int64_t kChunk = 64;
 
-// Rows of scratch for a matrix of n: products work on whole panels, transposes on whole vectors.
-[[nodiscard]] constexpr std::int64_t room_for(std::int64_t n) noexcept {
-  const std::int64_t panels = kernels::rounded_up(n, kernels::kPanelRows);
-  const std::int64_t vectors = kernels::rounded_up(n, kernels::kWidest);
-  return panels > vectors ? panels : vectors;
-}
-
-// Cuts one allocation into aligned pieces; without memory it only counts.
-class Carver {
- public:
-  explicit Carver(float* memory = nullptr) noexcept : memory_(memory) {}
-  [[nodiscard]] float* take(std::int64_t floats) noexcept {
-    const std::int64_t at = used_;
-    used_ += kernels::rounded_up(floats, kernels::kWidest);
-    return memory_ == nullptr ? nullptr : memory_ + at;
-  }
-  [[nodiscard]] std::int64_t used() const noexcept { return used_; }
-
- private:
-  float* memory_;
-  std::int64_t used_ = 0;
-};
-
-// `parts` pieces of zeros, each aligned to a cache line.
-class Scratch {
- public:
-  Scratch() = default;
-  Scratch(std::int64_t parts, std::int64_t floats);
-  [[nodiscard]] Carver part(std::int64_t index) noexcept;
-  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size() * sizeof(float); }
-
- private:
-  std::int64_t floats_ = 0;
-  std::vector<float> memory_;
-};
-
 // One head's sum of outer products a b^T [rows, columns] and of vectors [width], with their Kahan
 // corrections: four arrays, one after the other, from `products` on.
 struct Sums {
@@ -61,7 +28,7 @@ struct Sums {
   float* products_carry = nullptr;
   float* vectors = nullptr;
   float* vectors_carry = nullptr;
-  float* exponent = nullptr;  // softmax_exp: keys are in units of 2^e
+  float* exponent = nullptr;  // exponentials: keys are in units of 2^e
   std::int64_t columns = 0;   // floats of a row of products
   std::int64_t floats = 0;    // of all four
 
@@ -80,9 +47,33 @@ struct LinearStateAccess {
                                  std::int64_t head) noexcept;
   static float* memory(LinearState& state) noexcept { return state.sums_.data(); }
   static float* exponents(LinearState& state) noexcept { return state.exponents_.data(); }
-  static void advance(LinearState& state, std::int64_t tokens, FeatureMap features) noexcept {
+  // The map of the keys: that of the earlier calls, or `call`'s if there were none.
+  [[nodiscard]] static bool has_map_of(const LinearState& state, const LinearOptions& options,
+                                       std::int64_t input_dim) noexcept {
+    return !state.features_ ||
+           (state.features_ == options.features && state.input_dim_ == input_dim &&
+            state.seed_ == seed_of(options) && state.rotates_ == options.rotates);
+  }
+  [[nodiscard]] static LinearOptions map_of(const LinearState& state) noexcept {
+    LinearOptions options;
+    options.features = state.features_.value_or(options.features);
+    options.seed = state.seed_;
+    options.rotates = state.rotates_;
+    return options;
+  }
+  static void advance(LinearState& state, std::int64_t tokens, const LinearOptions& options,
+                      std::int64_t input_dim) noexcept {
     state.tokens_ += tokens;
-    state.features_ = features;
+    state.features_ = options.features;
+    state.input_dim_ = input_dim;
+    state.seed_ = seed_of(options);
+    state.rotates_ = options.rotates;
+  }
+
+ private:
+  // Other maps have no seed.
+  [[nodiscard]] static std::uint64_t seed_of(const LinearOptions& options) noexcept {
+    return options.features == FeatureMap::favor ? options.seed : 0;
   }
 };
 
@@ -99,14 +90,16 @@ struct LinearCall {
   core::ConstHeadsView q, k, v;  // without data until the run
   const LinearOptions& options;
   const kernels::Kernels& kernels;
+  std::shared_ptr<const RandomFeatures> random;  // FeatureMap::favor only
   std::optional<RotationRows> rotations;
   core::Positions query_positions, key_positions;
   KeptRows kept_queries, kept_keys;
-  bool rows_are_shared;  // one row of cos and sin serves a token's query and its key
-  std::int64_t group;    // query heads of a key head
-  std::int64_t offset;   // query i is at the position of key offset + i
-  std::int64_t dim, value_dim;
+  bool rows_are_shared;             // one row of cos and sin serves a token's query and its key
+  std::int64_t group;               // query heads of a key head
+  std::int64_t offset;              // query i is at the position of key offset + i
+  std::int64_t dim, value_dim;      // of phi and of v
   std::int64_t width, value_width;  // floats of a row of scratch
+  std::int64_t input_width;         // of a row of q or k before the map
   std::int64_t chunk;               // the most tokens of a chunk
 
   // Float64 views: wide_linear.hpp, not the kernels.
@@ -117,7 +110,14 @@ struct LinearCall {
   [[nodiscard]] bool is_causal() const noexcept {
     return options.causality == Causality::bottom_right;
   }
-  [[nodiscard]] bool is_exp() const noexcept { return options.features == FeatureMap::softmax_exp; }
+  [[nodiscard]] bool is_favor() const noexcept { return random != nullptr; }
+  // Features are exponentials, of x or of W x.
+  [[nodiscard]] bool is_exp() const noexcept {
+    return options.features == FeatureMap::softmax_exp || is_favor();
+  }
+  [[nodiscard]] bool rotates(Rotates what) const noexcept {
+    return rotations.has_value() && options.rotates == what;
+  }
   [[nodiscard]] std::int64_t sum_floats() const noexcept {
     return Sums::floats_for(dim, value_width, width);
   }
@@ -167,17 +167,23 @@ void make_aligned_query_rows(const LinearCall& call, std::int64_t b, std::int64_
 
 // A chunk of keys and values in scratch, rows of call.width and call.value_width.
 struct KeyChunk {
+  float* inputs = nullptr;  // favor: k, rows of call.input_width; else the same memory as features
   float* features = nullptr;  // phi(k)
-  float* rotated = nullptr;   // R phi(k); the same memory without a rotation
+  float* rotated = nullptr;   // R phi(k); the same memory if features are not rotated
   float* values = nullptr;
-  float* largest = nullptr;  // of each row
+  float* largest = nullptr;  // of each row: exponents before the map
+  // favor, of each row: e^(-|k'|^2 / 2) = factors 2^-wholes, and room for exponents.
+  float* wholes = nullptr;
+  float* factors = nullptr;
+  float* exponents = nullptr;
   std::int64_t first = 0, count = 0;
   float exponent = 0.0F;
 };
 [[nodiscard]] KeyChunk carve_keys(const LinearCall& call, Carver& carver);
-// Reads keys and values [first, first + count) of key head g; features are not mapped yet.
+// Reads keys and values [first, first + count) of key head g. Features are what map_keys() takes the
+// exponential or elu of.
 void read_keys(const LinearCall& call, std::int64_t b, std::int64_t g, std::int64_t first,
-               std::int64_t count, KeyChunk& keys);
+               std::int64_t count, const ChunkRows& rows, KeyChunk& keys);
 // How many of the keys that were read may share a chunk without an effect on queries that do not see
 // them: a key that is not finite gets its own chunk, and exponents grow by kExponentGrowth at most.
 [[nodiscard]] std::int64_t shared_chunk(const LinearCall& call, const KeyChunk& keys,
@@ -197,6 +203,7 @@ void add_keys_to_sums(const LinearCall& call, const KeyChunk& keys, const float*
                       const Sums& sums);
 
 struct QueryChunk {
+  float* inputs = nullptr;  // as of KeyChunk
   float* features = nullptr;
   float* rotated = nullptr;
   float* exponents = nullptr;  // of each row; cancels in (19)
@@ -205,8 +212,19 @@ struct QueryChunk {
 void load_queries(const LinearCall& call, std::int64_t b, std::int64_t h, std::int64_t first,
                   std::int64_t count, const ChunkRows& rows, QueryChunk& queries);
 
-// d x from d phi(x), in place.
-void unmap(const LinearCall& call, const float* features, float* gradient, std::int64_t count);
+// d x from d phi(x), both in scratch.
+struct InputGradients {
+  float* d_inputs = nullptr;  // [chunk][call.input_width]; the memory of d phi unless favor
+  float* sums = nullptr;      // favor: [chunk]
+};
+[[nodiscard]] InputGradients carve_input_gradients(const LinearCall& call, float* d_features,
+                                                   Carver& carver);
+// Overwrites d phi(x) of `count` tokens from token `first` on.
+//
+// inputs   favor: the keys; null for queries, where the part of |x'|^2 is zero
+void unmap(const LinearCall& call, const float* features, const float* inputs,
+           const ChunkRows& rows, std::int64_t first, std::int64_t count, float* d_features,
+           const InputGradients& to);
 
 // Rows of `stride` floats, zeros after the last feature.
 void read_tokens(const LinearCall& call, const core::ConstHeadsView& view, std::int64_t b,

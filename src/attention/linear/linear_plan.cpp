@@ -102,14 +102,18 @@ void check_state(const LinearCall& call, const LinearState& state) {
       state.head_dim() != call.dim || state.value_dim() != call.value_dim) {
     refuse(ErrorCode::shape_mismatch, kLinearWhere,
            message("the call needs a state of batch ", call.k.batch, ", key_heads ", call.k.heads,
-                   ", head_dim ", call.dim, ", value_dim ", call.value_dim, ", got ", state.batch(),
-                   ", ", state.key_heads(), ", ", state.head_dim(), ", ", state.value_dim()));
+                   call.is_favor() ? ", feature_count " : ", head_dim ", call.dim, ", value_dim ",
+                   call.value_dim, ", got ", state.batch(), ", ", state.key_heads(), ", ",
+                   state.head_dim(), ", ", state.value_dim()));
   }
-  if (state.features().value_or(call.options.features) != call.options.features) {
-    refuse(ErrorCode::invalid_argument, kLinearWhere,
-           message("the keys of the state were mapped by ", name_of(*state.features()), ", got ",
-                   name_of(call.options.features)));
-  }
+  if (LinearStateAccess::has_map_of(state, call.options, call.k.head_dim)) return;
+  const auto text = [](const LinearOptions& options) {
+    return message(name_of(options.features), " of seed ", options.seed, ", rotating ",
+                   name_of(options.rotates));
+  };
+  refuse(ErrorCode::invalid_argument, kLinearWhere,
+         message("the keys of the state were mapped by ", text(LinearStateAccess::map_of(state)),
+                 ", got ", text(call.options)));
 }
 
 void check_use(LinearUse use, bool is_included, const char* what) {
@@ -130,6 +134,17 @@ void move_positions(LinearPlanParts& parts, std::int64_t tokens) {
   if (!parts.options.key_positions) parts.call.key_positions = positions;
 }
 
+// The order of rotated inputs does not matter to (19), but W reads it: float64, which rotates with
+// core::rotate, must not change it either.
+std::optional<core::Rotary> rotary_for(std::optional<core::Rotary> rotary,
+                                       const LinearOptions& options) {
+  if (rotary && options.rotates == Rotates::inputs &&
+      rotary->layout == core::PairLayout::interleaved_to_half) {
+    rotary->layout = core::PairLayout::interleaved;
+  }
+  return rotary;
+}
+
 template <class T>
 std::size_t bytes_of(const std::vector<T>& values) noexcept {
   return values.size() * sizeof(T);
@@ -146,7 +161,7 @@ std::string_view name_of(LinearUse use) noexcept {
 LinearPlanParts::LinearPlanParts(const std::optional<core::Rotary>& rotary_,
                                  const LinearSizes& sizes_, const LinearOptions& options_,
                                  LinearUse use_)
-    : rotary(rotary_),
+    : rotary(rotary_for(rotary_, options_)),
       sizes(sizes_),
       options(options_),
       use(use_),
@@ -160,7 +175,7 @@ LinearPlanParts::LinearPlanParts(const std::optional<core::Rotary>& rotary_,
   if (call.is_empty()) return;
   if (call.is_wide()) {
     wide = std::make_unique<WideLinearMemory>(
-        call, rotary.has_value(), has_backward(use) ? WidePasses::both : WidePasses::forward);
+        call, has_backward(use) ? WidePasses::both : WidePasses::forward);
     return;
   }
   keep_rows(*this);
@@ -199,7 +214,8 @@ std::int64_t LinearPlan::bytes() const noexcept {
       bytes_of(p.forward.next_exponents) + p.backward.scratch.bytes() +
       bytes_of(p.backward.inverses) + bytes_of(p.backward.d_denominators) +
       static_cast<std::size_t>(p.backward.cut_room) * sizeof(LinearCut) +
-      bytes_of(p.backward.cut_counts) + (p.wide == nullptr ? 0 : p.wide->bytes());
+      bytes_of(p.backward.cut_counts) + (p.wide == nullptr ? 0 : p.wide->bytes()) +
+      (p.call.random == nullptr ? 0 : p.call.random->bytes());
   return static_cast<std::int64_t>(bytes);
 }
 

@@ -9,8 +9,20 @@ namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
-void map_query(FeatureMap features, double* row, std::int64_t dim) {
-  if (features == FeatureMap::elu_plus_one) {
+// w_i . x' - |x'|^2 / 2
+void project(const RandomFeatures& random, const WideHeads& inputs, const WideHeads& features) {
+  inputs.for_each_row([&](std::int64_t b, std::int64_t t, std::int64_t h, const double* x) {
+    const double half = 0.5 * random.scale * wide_dot(x, x, random.head_dim);
+    double* const row = wide_row(features.view(), b, t, h);
+    for (std::int64_t i = 0; i < random.count; ++i) {
+      row[i] = wide_dot(random.row(i), x, random.head_dim) - half;
+    }
+  });
+}
+
+void map_query(const LinearCall& call, double* row) {
+  const std::int64_t dim = call.dim;
+  if (!call.is_exp()) {
     for (std::int64_t i = 0; i < dim; ++i) row[i] = row[i] > 0.0 ? row[i] + 1.0 : std::exp(row[i]);
     return;
   }
@@ -51,27 +63,40 @@ void run_wide_linear_part(void* context, int part, int parts) {
 
 }  // namespace
 
-WideFeatures::WideFeatures(const LinearCall& call, bool rotates)
-    : q_(call.q),
-      k_(call.k),
+WideFeatures::WideFeatures(const LinearCall& call)
+    : q_(features_like(call.q, call)),
+      k_(features_like(call.k, call)),
       exponents_(static_cast<std::size_t>(call.k.batch * call.k.heads * call.k.tokens)),
-      rotates_(rotates) {
+      rotates_(call.rotates(Rotates::features)) {
+  if (call.is_favor()) {
+    inputs_q_ = WideHeads(call.q);
+    inputs_k_ = WideHeads(call.k);
+  }
   if (!rotates_) return;
-  rotated_q_ = WideHeads(call.q);
-  rotated_k_ = WideHeads(call.k);
+  rotated_q_ = WideHeads(features_like(call.q, call));
+  rotated_k_ = WideHeads(features_like(call.k, call));
 }
 
 std::size_t WideFeatures::bytes() const noexcept {
-  return q_.bytes() + k_.bytes() + rotated_q_.bytes() + rotated_k_.bytes() +
-         exponents_.size() * sizeof(double);
+  return q_.bytes() + k_.bytes() + rotated_q_.bytes() + rotated_k_.bytes() + inputs_q_.bytes() +
+         inputs_k_.bytes() + exponents_.size() * sizeof(double);
 }
 
 void WideFeatures::load(const std::optional<core::Rotary>& rotary, const LinearCall& call) {
-  q_.assign(call.q);
-  k_.assign(call.k);
-  q_.for_each_row([&](std::int64_t, std::int64_t, std::int64_t, double* row) {
-    map_query(call.options.features, row, call.dim);
-  });
+  WideHeads& inputs_q = call.is_favor() ? inputs_q_ : q_;
+  WideHeads& inputs_k = call.is_favor() ? inputs_k_ : k_;
+  inputs_q.assign(call.q);
+  inputs_k.assign(call.k);
+  if (call.rotates(Rotates::inputs)) {
+    rotate_wide(*rotary, call, core::Role::query, core::Direction::forward, inputs_q.view());
+    rotate_wide(*rotary, call, core::Role::key, core::Direction::forward, inputs_k.view());
+  }
+  if (call.is_favor()) {
+    project(*call.random, inputs_q_, q_);
+    project(*call.random, inputs_k_, k_);
+  }
+  q_.for_each_row(
+      [&](std::int64_t, std::int64_t, std::int64_t, double* row) { map_query(call, row); });
   for (std::int64_t b = 0; b < call.k.batch; ++b) {
     for (std::int64_t g = 0; g < call.k.heads; ++g) map_keys(call, b, g);
   }
@@ -118,13 +143,17 @@ void rotate_wide(const core::Rotary& rotary, const LinearCall& call, core::Role 
                 .isa = call.options.isa});
 }
 
-WideLinearMemory::WideLinearMemory(const LinearCall& call, bool rotates, WidePasses passes)
-    : features(call, rotates),
+WideLinearMemory::WideLinearMemory(const LinearCall& call, WidePasses passes)
+    : features(call),
       threads(static_cast<std::size_t>(linear_threads(call, call.k.batch * call.k.heads)),
               WideLinearThread(call)) {
   if (passes == WidePasses::forward) return;
-  below_q = WideHeads(call.q);
-  below_k = WideHeads(call.k);
+  below_q = WideHeads(features_like(call.q, call));
+  below_k = WideHeads(features_like(call.k, call));
+  if (call.is_favor()) {
+    d_phi_q = WideHeads(features_like(call.q, call));
+    d_phi_k = WideHeads(features_like(call.k, call));
+  }
   inverses.resize(static_cast<std::size_t>(call.q.batch * call.q.heads * call.q.tokens));
   means.resize(inverses.size());
 }
@@ -134,7 +163,8 @@ std::size_t WideLinearMemory::bytes() const noexcept {
   for (const WideLinearThread& thread : threads) {
     doubles += thread.sums.products.size() + thread.sums.vectors.size() + thread.out.size();
   }
-  return features.bytes() + below_q.bytes() + below_k.bytes() + doubles * sizeof(double);
+  return features.bytes() + below_q.bytes() + below_k.bytes() + d_phi_q.bytes() + d_phi_k.bytes() +
+         doubles * sizeof(double);
 }
 
 void run_wide_linear_forward(const std::optional<core::Rotary>& rotary, const LinearCall& call,

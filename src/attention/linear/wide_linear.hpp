@@ -15,11 +15,11 @@
 namespace phasor::attention {
 
 // phi(q), phi(k), and both rotated. Keys of FeatureMap::softmax_exp are kept as exp(k_n - e_n), e_n
-// being the largest feature of keys 0 to n: it cancels in (19), no key overflows, and no query
+// being the largest feature of keys 0 to n, and those of favor alike: it cancels in (19), no key overflows, and no query
 // depends on keys that it does not see. Padding is zero.
 class WideFeatures {
  public:
-  WideFeatures(const LinearCall& call, bool rotates);
+  explicit WideFeatures(const LinearCall& call);
   // Computes the features of the call's present views. Allocates nothing.
   void load(const std::optional<core::Rotary>& rotary, const LinearCall& call);
   [[nodiscard]] std::size_t bytes() const noexcept;
@@ -38,6 +38,11 @@ class WideFeatures {
                                           std::int64_t g) const noexcept {
     return wide_row(rotates_ ? rotated_k_.view() : k_.view(), b, t, g);
   }
+  // favor: k, or R k.
+  [[nodiscard]] const double* input_key(std::int64_t b, std::int64_t t,
+                                        std::int64_t g) const noexcept {
+    return wide_row(inputs_k_.view(), b, t, g);
+  }
   // e_n; 0 for FeatureMap::elu_plus_one.
   [[nodiscard]] double exponent(std::int64_t b, std::int64_t n, std::int64_t g) const noexcept {
     return exponents_[static_cast<std::size_t>((b * k_.view().heads + g) * k_.view().tokens + n)];
@@ -47,11 +52,19 @@ class WideFeatures {
   void map_keys(const LinearCall& call, std::int64_t b, std::int64_t g);
 
   WideHeads q_, k_, rotated_q_, rotated_k_;
+  WideHeads inputs_q_, inputs_k_;  // favor only
   std::vector<double> exponents_;
   bool rotates_;
 };
 
-// Rotates phi, or gradients of it, in place at the call's positions.
+// A view of the call's phi, without data.
+[[nodiscard]] inline core::ConstHeadsView features_like(core::ConstHeadsView x,
+                                                        const LinearCall& call) noexcept {
+  x.head_dim = call.dim;
+  return x;
+}
+
+// Rotates phi or inputs, or gradients of them, in place at the call's positions.
 void rotate_wide(const core::Rotary& rotary, const LinearCall& call, core::Role role,
                  core::Direction direction, const core::HeadsView& x);
 
@@ -133,7 +146,7 @@ enum class WidePasses : std::uint8_t { forward, both };
 
 // What a plan owns for f64 views.
 struct WideLinearMemory {
-  WideLinearMemory(const LinearCall& call, bool rotates, WidePasses passes);
+  WideLinearMemory(const LinearCall& call, WidePasses passes);
   [[nodiscard]] std::size_t bytes() const noexcept;
 
   WideFeatures features;
@@ -141,6 +154,7 @@ struct WideLinearMemory {
   // Backward: the denominator's part of d phi, which is not rotated, and 1 / denominator and D_m,
   // [batch, heads, queries], 0 if no key counts.
   WideHeads below_q, below_k;
+  WideHeads d_phi_q, d_phi_k;  // favor only: d_q and d_k are as wide as phi otherwise
   std::vector<double> inverses, means;
 };
 

@@ -14,7 +14,7 @@ struct WideLinearBackward {
   const LinearCall& call;
   const WideFeatures& features;
   core::ConstHeadsView d_out;
-  core::HeadsView d_q, d_k, d_v;
+  core::HeadsView d_q, d_k, d_v;  // of phi(q), phi(k) and v
   core::HeadsView below_q, below_k;
   std::vector<double>&inverses, &means;
   std::vector<WideLinearThread>& threads;
@@ -103,14 +103,27 @@ void unmap(const double* phi, bool is_exp, std::int64_t dim, double* d) {
   for (std::int64_t i = 0; i < dim; ++i) d[i] *= is_exp ? phi[i] : std::min(phi[i], 1.0);
 }
 
+// d x' = sum_i d phi_i phi_i (w_i - x'); without x' for a query, as p . d = 0.
+void unproject(const RandomFeatures& random, const double* g, const double* input, double* d) {
+  double sum = 0.0;
+  std::fill_n(d, random.head_dim, 0.0);
+  for (std::int64_t i = 0; i < random.count; ++i) {
+    wide_add(d, g[i], random.row(i), random.head_dim);
+    sum += g[i];
+  }
+  if (input != nullptr) wide_add(d, -random.scale * sum, input, random.head_dim);
+}
+
 }  // namespace
 
 void run_wide_linear_backward(const std::optional<core::Rotary>& rotary, const LinearCall& call,
                               WideLinearMemory& memory, const core::ConstHeadsView& d_out,
                               const core::HeadsView& d_q, const core::HeadsView& d_k,
                               const core::HeadsView& d_v) {
-  clear_view(d_q);
-  clear_view(d_k);
+  const core::HeadsView& d_phi_q = call.is_favor() ? memory.d_phi_q.view() : d_q;
+  const core::HeadsView& d_phi_k = call.is_favor() ? memory.d_phi_k.view() : d_k;
+  clear_view(d_phi_q);
+  clear_view(d_phi_k);
   clear_view(d_v);
   memory.below_q.clear();
   memory.below_k.clear();
@@ -120,8 +133,8 @@ void run_wide_linear_backward(const std::optional<core::Rotary>& rotary, const L
   WideLinearBackward backward{call,
                               features,
                               d_out,
-                              d_q,
-                              d_k,
+                              d_phi_q,
+                              d_phi_k,
                               d_v,
                               memory.below_q.view(),
                               memory.below_k.view(),
@@ -130,22 +143,29 @@ void run_wide_linear_backward(const std::optional<core::Rotary>& rotary, const L
                               memory.threads};
   core::run_parts(static_cast<int>(memory.threads.size()), run_wide_linear_backward_part,
                   &backward);
-  if (rotary) {
-    rotate_wide(*rotary, call, core::Role::query, core::Direction::transpose, d_q);
-    rotate_wide(*rotary, call, core::Role::key, core::Direction::transpose, d_k);
-  }
+  const auto rotate_back = [&](Rotates what, const core::HeadsView& q, const core::HeadsView& k) {
+    if (!call.rotates(what)) return;
+    rotate_wide(*rotary, call, core::Role::query, core::Direction::transpose, q);
+    rotate_wide(*rotary, call, core::Role::key, core::Direction::transpose, k);
+  };
+  rotate_back(Rotates::features, d_phi_q, d_phi_k);
   memory.below_q.for_each_row(
       [&](std::int64_t b, std::int64_t t, std::int64_t h, const double* below) {
-        double* const d = wide_row(d_q, b, t, h);
+        double* const d = wide_row(d_phi_q, b, t, h);
         wide_add(d, 1.0, below, call.dim);
         unmap(features.query(b, t, h), call.is_exp(), call.dim, d);
+        if (call.is_favor()) unproject(*call.random, d, nullptr, wide_row(d_q, b, t, h));
       });
   memory.below_k.for_each_row(
       [&](std::int64_t b, std::int64_t t, std::int64_t g, const double* below) {
-        double* const d = wide_row(d_k, b, t, g);
+        double* const d = wide_row(d_phi_k, b, t, g);
         wide_add(d, 1.0, below, call.dim);
         unmap(features.key(b, t, g), call.is_exp(), call.dim, d);
+        if (call.is_favor()) {
+          unproject(*call.random, d, features.input_key(b, t, g), wide_row(d_k, b, t, g));
+        }
       });
+  rotate_back(Rotates::inputs, d_q, d_k);
 }
 
 }  // namespace phasor::attention

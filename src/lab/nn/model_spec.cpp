@@ -24,7 +24,7 @@ constexpr core::EnumNames<Head::classification> kHeads("language_model", "classi
 constexpr core::EnumNames<AttentionKind::linear> kKinds("softmax", "linear");
 constexpr core::EnumNames<ModelSpec::Cross::rope> kCross("none", "rope");
 constexpr core::EnumNames<ModelSpec::Output::own> kOutputs("tied", "own");
-constexpr core::EnumNames<attention::FeatureMap::softmax_exp> kFeatures("elu", "softmax");
+constexpr core::EnumNames<attention::FeatureMap::favor> kFeatures("elu", "softmax", "favor");
 
 template <auto kLast>
 void read_choice(const config::ObjectReader& reader, std::string_view key,

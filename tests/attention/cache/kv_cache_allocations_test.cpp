@@ -236,7 +236,7 @@ TEST(KVCacheFailures, AttendLeavesTheWorkspaceFit) {
 // nothing.
 TEST(KVCacheFailures, StepsThatShareRows) {
   for (const auto& named : {rotaries(kDim)[0], rotaries(kDim)[6]}) {  // one axis, and more
-    CacheTensor k = random_keys(1), v = random_values(1);
+    CacheTensor k = random_keys(9), v = random_values(9);
     CacheTensor q = CacheTensor::random(DType::f32, kBatch, 1, kHeads, kDim, 5);
     CacheTensor out(DType::f32, kBatch, 1, kHeads, kValueDim);
     KVCache cache = filled({named, CacheMode::compact, DType::f16}, k, v);
@@ -245,7 +245,7 @@ TEST(KVCacheFailures, StepsThatShareRows) {
     AttentionWorkspace workspace;
     StepRotations rotations;
     const auto step = [&] {
-      cache.append(k.view(), v.view(), std::nullopt, 1, &rotations);
+      cache.append(k.tokens(0, 1), v.tokens(0, 1), std::nullopt, 1, &rotations);
       cache.attend(terms, q.view(), out.view(),
                    {.threads = 1, .workspace = &workspace, .rotations = &rotations});
     };
@@ -270,13 +270,16 @@ TEST(KVCacheFailures, StepsThatShareRows) {
 // The sums that linear attention carries along.
 TEST(LinearStateFailures, ACallLeavesTheStateAsItWas) {
   const Rotary rotary = rotaries(kDim)[0].rotary;
-  for (const FeatureMap features : {FeatureMap::elu_plus_one, FeatureMap::softmax_exp}) {
+  for (const FeatureMap features :
+       {FeatureMap::elu_plus_one, FeatureMap::softmax_exp, FeatureMap::favor}) {
     CacheTensor k = random_keys(6), v = random_values(6);
     CacheTensor q = CacheTensor::random(DType::f32, kBatch, 6, 2 * kHeads, kDim, 5);
     CacheTensor out(DType::f32, kBatch, 3, 2 * kHeads, kValueDim);
     CacheTensor expected(DType::f32, kBatch, 3, 2 * kHeads, kValueDim);
-    const LinearOptions options{
-        .causality = Causality::bottom_right, .features = features, .threads = 1};
+    const LinearOptions options{.causality = Causality::bottom_right,
+                                .features = features,
+                                .threads = 1,
+                                .feature_count = features == FeatureMap::favor ? kDim : 0};
     LinearState state(kBatch, kHeads, kDim, kValueDim);
     linear_attend(rotary, q.tokens(0, 3), k.tokens(0, 3), v.tokens(0, 3), out.view(), options,
                   &state);

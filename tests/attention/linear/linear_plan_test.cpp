@@ -117,7 +117,7 @@ TEST(LinearPlan, StepsAStateLikeCalls) {
                          .head_dim = 48,
                          .value_dim = 64};
       LinearOptions options;
-      LinearState planned(2, 1, 48, 64), called = planned;
+      LinearState planned(2, 1, c.features_wide(), 64), called = planned;
       std::optional<LinearPlan> plan;
       for (std::uint64_t step = 1; step <= 5; ++step) {
         LinearCase now = c;

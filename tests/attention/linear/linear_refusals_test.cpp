@@ -134,6 +134,37 @@ const std::vector<LinearRefusal>& shared_refusals() {
        [](Arguments& a) { a.options.threads = -1; },
        ErrorCode::invalid_argument,
        {"threads", "-1"}},
+      {"favor without a number of features",
+       [](Arguments& a) { a.options.features = FeatureMap::favor; },
+       ErrorCode::out_of_range,
+       {"feature_count", "65536", "0"}},
+      {"favor with too many features",
+       [](Arguments& a) {
+         a.options.features = FeatureMap::favor;
+         a.options.feature_count = kMaxFeatureCount + 1;
+       },
+       ErrorCode::out_of_range,
+       {"feature_count", "65537"}},
+      {"a number of features that the map does not have",
+       [](Arguments& a) { a.options.feature_count = 16; },
+       ErrorCode::invalid_argument,
+       {"elu_plus_one", "feature_count", "16"}},
+      {"a rotary of q for random features",
+       [](Arguments& a) {
+         a.options.features = FeatureMap::favor;
+         a.options.feature_count = 12;
+       },
+       ErrorCode::shape_mismatch,
+       {"head_dim 8", "feature_count 12"}},
+      {"a rotary of random features for q",
+       [](Arguments& a) {
+         a.options.features = FeatureMap::favor;
+         a.options.feature_count = 12;
+         a.options.rotates = Rotates::inputs;
+         a.rotary = tests::rotary_for(Rotating::half, 12);
+       },
+       ErrorCode::shape_mismatch,
+       {"head_dim 12", "head_dim 8"}},
   };
   return kRefusals;
 }
@@ -187,6 +218,34 @@ TEST(LinearRefusals, Forward) {
             },
             ErrorCode::invalid_argument,
             {"elu_plus_one", "softmax_exp"}},
+           {"a state that rotated something else",
+            [](Arguments& a) {
+              a.used = &a.state;
+              a.forward();
+              a.options.rotates = Rotates::inputs;
+            },
+            ErrorCode::invalid_argument,
+            {"features", "inputs"}},
+           {"a state of another seed",
+            [](Arguments& a) {
+              a.options.features = FeatureMap::favor;
+              a.options.feature_count = 8;
+              a.options.seed = 3;
+              a.used = &a.state;
+              a.forward();
+              a.options.seed = 4;
+            },
+            ErrorCode::invalid_argument,
+            {"seed 3", "seed 4"}},
+           {"a state as wide as q",
+            [](Arguments& a) {
+              a.options.features = FeatureMap::favor;
+              a.options.feature_count = 12;
+              a.rotary.reset();
+              a.used = &a.state;
+            },
+            ErrorCode::shape_mismatch,
+            {"feature_count 12", "2, 2, 8, 6"}},
        }) {
     expect_refusal(refusal, &Arguments::forward);
   }

@@ -48,6 +48,15 @@ struct LinearCase {
   Padding padding = Padding::none;
   Ids ids = Ids::by_default;
   std::uint64_t seed = 1;
+  Rotates rotates = Rotates::features;
+  std::int64_t feature_count = 0;  // favor; 0: some and a half times head_dim, the last block cut
+
+  // The width of phi.
+  [[nodiscard]] std::int64_t features_wide() const {
+    return features != FeatureMap::favor ? head_dim
+           : feature_count != 0          ? feature_count
+                                         : head_dim / 2 * 3 + 2;
+  }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
@@ -66,7 +75,8 @@ inline std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
              << ", .strides = Strides::" << kStrides[static_cast<std::size_t>(c.strides)]
              << ", .padding = Padding::" << kPaddings[static_cast<std::size_t>(c.padding)]
              << ", .ids = Ids::" << (c.ids == Ids::by_default ? "by_default" : "scattered")
-             << ", .seed = " << c.seed << "}";
+             << ", .seed = " << c.seed << ", .rotates = Rotates::" << name_of(c.rotates)
+             << ", .feature_count = " << c.feature_count << "}";
 }
 
 inline std::optional<core::Rotary> rotary_for(Rotating rotating, std::int64_t dim) {
@@ -113,10 +123,16 @@ class LinearProblem {
         k(c.key_dtype, {c.batch, c.keys, c.key_heads, c.head_dim}, c.strides, 4 * c.seed + 1),
         v(c.key_dtype, {c.batch, c.keys, c.key_heads, c.value_dim}, c.strides, 4 * c.seed + 2),
         d_out(c.dtype, {c.batch, c.queries, c.heads, c.value_dim}, c.strides, 4 * c.seed + 3),
-        rotary(rotary_for(c.rotating, c.head_dim)) {
+        rotary(
+            rotary_for(c.rotating, c.rotates == Rotates::inputs ? c.head_dim : c.features_wide())) {
     std::mt19937_64 random(c.seed);
     options.causality = c.causality;
     options.features = c.features;
+    options.rotates = c.rotates;
+    if (c.features == FeatureMap::favor) {
+      options.feature_count = c.features_wide();
+      options.seed = 7;
+    }
     if (c.padding != Padding::none) {
       for (std::int64_t b = 0; b < c.batch; ++b) {
         for (std::int64_t n = 0; n < c.keys; ++n) {
@@ -197,7 +213,9 @@ inline void expect_gaps_untouched(Tensor fresh, const Tensor& got) {
   EXPECT_EQ(fresh.bytes(), after.bytes()) << "written between the elements";
 }
 
-inline constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp};
+inline constexpr std::array kMaps = {FeatureMap::elu_plus_one, FeatureMap::softmax_exp,
+                                     FeatureMap::favor};
+inline constexpr std::array kRotates = {Rotates::features, Rotates::inputs};
 inline constexpr std::array kCausalities = {Causality::none, Causality::bottom_right};
 inline constexpr std::array kRotations = {
     Rotating::none,    Rotating::interleaved, Rotating::half, Rotating::crossing,
@@ -254,14 +272,15 @@ inline LinearCase half_precision_case(Causality causality, DType dtype, DType ke
 inline LinearCase chunked_case(std::uint64_t seed, Causality causality, std::int64_t tokens,
                                std::int64_t head_dim, std::int64_t value_dim) {
   return {.rotating = seed % 2 == 0 ? Rotating::half : Rotating::interleaved,
-          .features = kMaps[seed / 2 % 2],
+          .features = kMaps[seed / 2 % kMaps.size()],
           .causality = causality,
           .queries = tokens,
           .keys = tokens,
           .head_dim = head_dim,
           .value_dim = value_dim,
           .strides = static_cast<Strides>(seed % 3),
-          .seed = seed};
+          .seed = seed,
+          .rotates = kRotates[seed / 3 % 2]};
 }
 
 inline LinearCase large_keys_case(Causality causality) {

@@ -61,8 +61,11 @@ TEST_P(LinearAtEveryLevel, EveryRotationAndNone) {
   for (const Rotating rotating : tests::kRotations) {
     tests::for_each_kind(tests::rotated_case(rotating), [&](LinearCase c) {
       for (const Ids ids : {Ids::by_default, Ids::scattered}) {
-        c.ids = ids;
-        expect_reference(c, GetParam());
+        for (const Rotates rotates : tests::kRotates) {
+          c.ids = ids;
+          c.rotates = rotates;
+          expect_reference(c, GetParam());
+        }
       }
     });
   }
@@ -192,7 +195,7 @@ TEST(LinearState, StreamingIsTheBatch) {
       for (const std::vector<std::int64_t>& pieces :
            std::vector<std::vector<std::int64_t>>{{1}, {210}, {64}, {65, 1, 2, 63}, {150, 60}}) {
         for (const int threads : {1, 3}) {
-          LinearState state(c.batch, c.key_heads, c.head_dim, c.value_dim);
+          LinearState state(c.batch, c.key_heads, c.features_wide(), c.value_dim);
           const std::vector<double> got = in_pieces(p, pieces, threads, state);
           expect_within_bound(expected, p.new_out(), got);
         }

@@ -47,6 +47,8 @@ TEST(WideLinear, IsTheFullMatrix) {
     for_each_kind(base, [&](LinearCase c) {
       c.seed = ++seed;
       expect_wide_linear(c);
+      c.rotates = Rotates::inputs;
+      expect_wide_linear(c);
       c.queries = 20;  // the first see no key
       c.padding = Padding::left;
       c.ids = Ids::scattered;

@@ -28,6 +28,30 @@ void map_features(FeatureMap features, core::Role role, Tokens<T>& x) {
   }
 }
 
+// phi(x)_i = exp((|w_i|^2 - |w_i - x'|^2) / 2) / sqrt(M): the square that w_i . x' - |x'|^2 / 2 is part
+// of.
+template <class T>
+void map_to_random_features(const LinearOptions& options, Tokens<T>& x) {
+  using std::exp;
+  const std::int64_t count = options.feature_count;
+  const std::vector<float> w = favor_weights(count, x.dim, options.seed);
+  const double root = std::pow(static_cast<double>(x.dim), -0.25);
+  std::vector<T> features;
+  for (std::size_t first = 0; first < x.values.size(); first += static_cast<std::size_t>(x.dim)) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      T exponent = 0.0;
+      for (std::int64_t e = 0; e < x.dim; ++e) {
+        const T wide = static_cast<double>(w[static_cast<std::size_t>(i * x.dim + e)]);
+        const T apart = wide - x.values[first + static_cast<std::size_t>(e)] * T(root);
+        exponent += T(0.5) * (wide * wide - apart * apart);
+      }
+      features.push_back(exp(exponent) / T(std::sqrt(static_cast<double>(count))));
+    }
+  }
+  x.values = std::move(features);
+  x.dim = count;
+}
+
 template <class T>
 class KernelMatrix {
  public:
@@ -35,8 +59,6 @@ class KernelMatrix {
                const ConstHeadsView& k, const ConstHeadsView& v, const LinearOptions& options,
                const Direction& direction)
       : options_(options), q_(q, direction), k_(k, direction), v_(v, direction) {
-    map_features(options.features, core::Role::query, q_);
-    map_features(options.features, core::Role::key, k_);
     if (rotary) {
       rotation_.emplace(*rotary);
       const int axes = rotary->frequencies.axis_count();
@@ -44,7 +66,10 @@ class KernelMatrix {
       query_ids_ = ids_of(options.query_positions.value_or(from), axes, q_.batch, q_.tokens);
       key_ids_ = ids_of(options.key_positions.value_or(core::positions_from(0)), axes, k_.batch,
                         k_.tokens);
+      if (options.rotates == Rotates::inputs) rotate_inputs();
     }
+    map(core::Role::query, q_);
+    map(core::Role::key, k_);
     find_key_lengths();
     out.assign(static_cast<std::size_t>(q_.batch * q_.tokens * q_.heads * v_.dim), T(0.0));
     for (std::int64_t b = 0; b < q_.batch; ++b) {
@@ -58,6 +83,26 @@ class KernelMatrix {
   std::vector<double> magnitude;
 
  private:
+  void map(core::Role role, Tokens<T>& x) {
+    options_.features == FeatureMap::favor ? map_to_random_features(options_, x)
+                                           : map_features(options_.features, role, x);
+  }
+  // Then there is nothing left to rotate.
+  void rotate_inputs() {
+    const auto rotate = [&](core::Role role, const std::vector<std::vector<double>>& ids,
+                            Tokens<T>& x) {
+      for (std::int64_t t = 0; t < x.batch * x.tokens; ++t) {
+        const std::vector<double>& id = ids[static_cast<std::size_t>(t)];
+        const Phases phases =
+            role == core::Role::query ? rotation_->of_query(id) : rotation_->of_key(id);
+        for (std::int64_t h = 0; h < x.heads; ++h)
+          rotation_->rotate(phases, role, x.values.data() + (t * x.heads + h) * x.dim);
+      }
+    };
+    rotate(core::Role::query, query_ids_, q_);
+    rotate(core::Role::key, key_ids_, k_);
+    rotation_.reset();
+  }
   [[nodiscard]] bool sees(std::int64_t b, std::int64_t m, std::int64_t n) const {
     if (options_.causality == Causality::bottom_right && n > k_.tokens - q_.tokens + m) {
       return false;
@@ -144,7 +189,25 @@ LinearReference linear_attend_reference(const std::optional<core::Rotary>& rotar
                                         const ConstHeadsView& q, const ConstHeadsView& k,
                                         const ConstHeadsView& v, const LinearOptions& options) {
   KernelMatrix<double> matrix(rotary, q, k, v, options, {});
+  const double a = favor_exponent(q, k, options);
+  for (double& x : matrix.magnitude) x *= 1.0 + a;
   return {std::move(matrix.out), std::move(matrix.magnitude)};
+}
+
+double favor_exponent(const ConstHeadsView& q, const ConstHeadsView& k,
+                      const LinearOptions& options) {
+  if (options.features != FeatureMap::favor) return 0.0;
+  const auto longest = [](const std::vector<double>& values, std::int64_t dim) {
+    double most = 0.0;
+    for (std::size_t i = 0; i < values.size(); i += static_cast<std::size_t>(dim))
+      most = std::max(most, dot(values.data() + i, values.data() + i, dim));
+    return std::sqrt(most);
+  };
+  const std::vector<float> w = favor_weights(options.feature_count, q.head_dim, options.seed);
+  const double x = std::max(longest(Tokens<double>(q, {}).values, q.head_dim),
+                            longest(Tokens<double>(k, {}).values, q.head_dim)) *
+                   std::pow(static_cast<double>(q.head_dim), -0.25);
+  return longest({w.begin(), w.end()}, q.head_dim) * x + 0.5 * x * x;
 }
 
 double linear_attend_reference_slope(const std::optional<core::Rotary>& rotary,

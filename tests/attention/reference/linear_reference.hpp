@@ -14,7 +14,7 @@ namespace phasor::attention::tests {
 
 // As linear_attend() without a state, in float64: out [batch, Nq, heads, dv], dense. `magnitude` is
 // the unit of kLinearError: sum_n |R_m phi(q_m)| |R_n phi(k_n)| |v_n| / denominator, one value per
-// (batch, query, head).
+// (batch, query, head); favor: times 1 + a.
 struct LinearReference {
   std::vector<double> out, magnitude;
 };
@@ -23,6 +23,10 @@ struct LinearReference {
                                                       const core::ConstHeadsView& k,
                                                       const core::ConstHeadsView& v,
                                                       const LinearOptions& options = {});
+
+// The a of linear.hpp: the largest |w_i| |x'| + |x'|^2 / 2 of a query or key; 0 unless favor.
+[[nodiscard]] double favor_exponent(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                                    const LinearOptions& options);
 
 // The derivative of sum(out * d_out) along a direction of q, k or v.
 [[nodiscard]] double linear_attend_reference_slope(

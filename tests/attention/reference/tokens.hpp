@@ -98,6 +98,19 @@ class RelativeRotation {
     return sum;
   }
 
+  // R_m q, or R_n k, in the order read, of the phases of_query() or of_key().
+  template <class T>
+  void rotate(const Phases& phases, core::Role role, T* x) const {
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      const auto [a, b] = pair(static_cast<std::int64_t>(i), Side::raw);
+      const T cos = phases[i].real(),
+              sin = role == core::Role::query ? phases[i].imag() : -phases[i].imag();
+      const T xa = x[a], xb = x[b];
+      x[a] = xa * cos - xb * sin;
+      x[b] = xb * cos + xa * sin;
+    }
+  }
+
  private:
   struct Pair {
     std::int64_t a, b;

@@ -134,7 +134,10 @@ def linear_attention(
     *,
     encoding: RopeSpec | None = None,
     causal: bool = False,
-    features: Literal["elu_plus_one", "softmax_exp"] = "elu_plus_one",
+    features: Literal["elu_plus_one", "softmax_exp", "favor"] = "elu_plus_one",
+    feature_count: int = 0,
+    seed: int = 0,
+    rotates: Literal["features", "inputs"] = "features",
     key_padding: Tensor | None = None,
     query_positions: Tensor | int | None = None,
     key_positions: Tensor | int | None = None,
@@ -143,6 +146,7 @@ def linear_attention(
     threads: int = 0,
 ) -> Tensor:
     """Linear attention with rotation, RoFormer (19), with gradients for q, k and v; shapes as attention().
+    feature_count, seed (below 2**63) and rotates as phasor.linear_attention.
 
     First derivatives only: second derivatives are not supported. For decoding with a state use phasor.linear_attention.
     """
@@ -154,6 +158,9 @@ def linear_attention(
             encoding=encoding,
             causal=causal,
             features=features,
+            feature_count=feature_count,
+            seed=seed,
+            rotates=rotates,
             key_padding=key_padding,
             query_positions=query_positions,
             key_positions=key_positions,
@@ -175,6 +182,9 @@ def linear_attention(
         None if encoding is None else spec_text(encoding),
         causal,
         features,
+        feature_count,
+        seed,
+        rotates,
         context,
         order,
         threads,

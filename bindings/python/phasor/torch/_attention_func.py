@@ -96,7 +96,7 @@ class _Linear(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         q, k, v, *arrays = ctx.saved_tensors
-        return (*applied(_LinearBackward, q, k, v, grads[0], *arrays, *ctx.choices), *(None,) * 9)
+        return (*applied(_LinearBackward, q, k, v, grads[0], *arrays, *ctx.choices), *(None,) * 12)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> Any:

@@ -227,24 +227,30 @@ def linear_attention_op(
     spec: str | None,
     causal: bool,
     features: str,
+    feature_count: int,
+    seed: int,
+    rotates: str,
     context: int | None,
     order: str,
     threads: int,
 ) -> Tensor:
     out, _ = _attention_room(q, v, order)
     arrays = (key_padding, query_positions, key_positions)
-    choices = (spec, causal, features, context, order, threads)
+    choices = (spec, causal, features, feature_count, seed, rotates, context, order, threads)
     _core.linear_attention(bare(q), bare(k), bare(v), out=out, **_linear_keywords(arrays, choices))
     return out
 
 
 def _linear_keywords(arrays: tuple[Tensor | None, ...], choices: tuple[Any, ...]) -> dict[str, Any]:
-    spec, causal, features, context, order, threads = choices
+    spec, causal, features, feature_count, seed, rotates, context, order, threads = choices
     padding, queries, keys = (None if array is None else array.detach() for array in arrays)
     return {
         "encoding": None if spec is None else spec_of(spec),
         "causal": causal,
         "features": features,
+        "feature_count": feature_count,
+        "seed": seed,
+        "rotates": rotates,
         "key_padding": padding,
         "query_positions": queries,
         "key_positions": keys,
@@ -271,13 +277,16 @@ def linear_attention_backward_op(
     spec: str | None,
     causal: bool,
     features: str,
+    feature_count: int,
+    seed: int,
+    rotates: str,
     context: int | None,
     order: str,
     threads: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     d_q, d_k, d_v = (torch.empty(x.shape, dtype=x.dtype) for x in (q, k, v))
     arrays = (key_padding, query_positions, key_positions)
-    choices = (spec, causal, features, context, order, threads)
+    choices = (spec, causal, features, feature_count, seed, rotates, context, order, threads)
     _core.linear_attention_backward(
         bare(q), bare(k), bare(v), bare(d_out), d_q=d_q, d_k=d_k, d_v=d_v, **_linear_keywords(arrays, choices)
     )
@@ -301,7 +310,7 @@ def _linear_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _linear_backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
     q, k, v, *arrays = ctx.saved_tensors
     gradients = linear_attention_backward_op(q, k, v, d_out, *arrays, *ctx.choices)
-    return (*gradients, *(None,) * 9)
+    return (*gradients, *(None,) * 12)
 
 
 linear_attention_op.register_autograd(_linear_backward, setup_context=_linear_keep)

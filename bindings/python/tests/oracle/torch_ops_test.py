@@ -306,15 +306,28 @@ def test_the_tables_of_an_encoding_object_get_their_gradient() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-@pytest.mark.parametrize("features", ["elu_plus_one", "softmax_exp"])
+@pytest.mark.parametrize("features", ["elu_plus_one", "softmax_exp", "favor"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("spec", [None, RopeSpec(D, layout="interleaved")], ids=["plain", "rotated"])
-def test_linear_attention(spec: RopeSpec | None, causal: bool, features: Any) -> None:
+@pytest.mark.parametrize("rotates", [None, "features", "inputs"])
+def test_linear_attention(rotates: Any, causal: bool, features: Any) -> None:
+    count = 2 * D + 2 if features == "favor" else 0
+    spec = RopeSpec(count if count and rotates == "features" else D, layout="interleaved") if rotates else None
     q, k, v = randn(BATCH, N, 4, D), randn(BATCH, N, 2, D, seed=1), randn(BATCH, N, 2, 3, seed=2)
     padding = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return pt.linear_attention(q, k, v, encoding=spec, causal=causal, features=features, key_padding=padding)
+        return pt.linear_attention(
+            q,
+            k,
+            v,
+            encoding=spec,
+            causal=causal,
+            features=features,
+            feature_count=count,
+            seed=5,
+            rotates=rotates or "features",
+            key_padding=padding,
+        )
 
     assert gradcheck(attend, (q, k, v), atol=1e-6)
     direct = attend(q.detach(), k.detach(), v.detach())
@@ -340,7 +353,10 @@ def test_ops_keep_the_rules_of_custom_ops() -> None:
         (ops.rotate_by, (x, cos, sin, "half", False, 0, "tokens_first", 0)),
         (ops.cos_sin, (rows, None, spec, "halves", torch.float32)),
         (ops.attention, (q, k, v, [bias], text, "", *nothing, True, None, None, 0.0, None, "tokens_first", "exact", 0)),
-        (ops.linear_attention, (q, k, v, None, None, None, None, True, "elu_plus_one", None, "tokens_first", 0)),
+        (
+            ops.linear_attention,
+            (q, k, v, None, None, None, None, True, "favor", 10, 3, "features", None, "tokens_first", 0),
+        ),
     ]
     for op, arguments in cases:
         torch.library.opcheck(op, arguments)
