@@ -144,6 +144,19 @@ void require_multiple(std::string_view key, std::int64_t value, std::string_view
          name == EncodingName::hierarchical;
 }
 
+void validate_features(const ModelSpec& spec) {
+  const bool has_own =
+      spec.attention == AttentionKind::linear && spec.features == attention::FeatureMap::favor;
+  if (!has_own) return;
+  if (spec.feature_count < 1 || spec.feature_count > attention::kMaxFeatureCount) {
+    refuse(message("model: feature_count of favor must be from 1 to ", attention::kMaxFeatureCount,
+                   ", got ", spec.feature_count));
+  }
+  if (spec.encoding.name == EncodingName::rope && spec.feature_count % 2 != 0) {
+    refuse(message("model: feature_count must be even for rope, got ", spec.feature_count));
+  }
+}
+
 void validate_combinations(const ModelSpec& spec) {
   const EncodingName name = spec.encoding.name;
   if (spec.attention == AttentionKind::linear && !adds_to_input(name) &&
@@ -230,6 +243,7 @@ void validate(const ModelSpec& spec) {
                            : encodings::BucketRange::bidirectional;
     static_cast<void>(encodings::t5_bucket(-1, encoding.buckets, encoding.max_distance, range));
   }
+  validate_features(spec);
   validate_combinations(spec);
 }
 
@@ -286,6 +300,10 @@ io::Json json_of(const ModelSpec& spec) {
   json["attention"] = name_of(spec.attention);
   if (spec.attention == AttentionKind::linear) {
     json["features"] = kFeatures[spec.features];
+    if (spec.features == attention::FeatureMap::favor) {
+      json["feature_count"] = spec.feature_count;
+      json["feature_seed"] = spec.feature_seed;
+    }
   }
   json["dropout"] = spec.dropout;
   json["output"] = kOutputs[spec.output];

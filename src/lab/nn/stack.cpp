@@ -145,9 +145,16 @@ typename Stack<T>::Plans Stack<T>::make_plans(const Workers& workers, const Numb
   if (spec_.attention == AttentionKind::linear) {
     std::optional<core::Rotary> rotary;
     if (spec_.encoding.name == EncodingName::rope) {
-      rotary = encodings::resolve(position_.rope(), input.tokens);
+      encodings::RopeSpec rope = position_.rope();
+      // RoFormer (19) rotates the features, of which FAVOR+ has a number of its own.
+      if (spec_.features == attention::FeatureMap::favor) {
+        rope.head_dim = rope.rotary_dim = spec_.feature_count;
+      }
+      rotary = encodings::resolve(rope, input.tokens);
     }
     attention::LinearOptions options;
+    options.feature_count = spec_.feature_count;
+    options.seed = spec_.feature_seed;
     options.causality = causality;
     options.features = spec_.features;
     options.key_padding = plans.padding;

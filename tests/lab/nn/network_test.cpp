@@ -46,10 +46,12 @@ struct Case {
     for (const EncodingName encoding : {EncodingName::rope, EncodingName::none}) {
       for (const auto& [features, name] :
            {std::pair{attention::FeatureMap::elu_plus_one, "elu"},
-            std::pair{attention::FeatureMap::softmax_exp, "softmax_features"}}) {
+            std::pair{attention::FeatureMap::softmax_exp, "softmax_features"},
+            std::pair{attention::FeatureMap::favor, "favor"}}) {
         ModelSpec spec = small_spec(architecture, encoding);
         spec.attention = AttentionKind::linear;
         spec.features = features;
+        if (features == attention::FeatureMap::favor) spec.feature_count = 10;
         all.push_back(
             {message("linear_", name, "_", plain(name_of(architecture)), "_", name_of(encoding)),
              spec});
