@@ -25,6 +25,7 @@ constexpr core::EnumNames<AttentionKind::linear> kKinds("softmax", "linear");
 constexpr core::EnumNames<ModelSpec::Cross::rope> kCross("none", "rope");
 constexpr core::EnumNames<ModelSpec::Output::own> kOutputs("tied", "own");
 constexpr core::EnumNames<attention::FeatureMap::favor> kFeatures("elu", "softmax", "favor");
+constexpr core::EnumNames<attention::Rotates::inputs> kRotates("features", "inputs");
 
 template <auto kLast>
 void read_choice(const config::ObjectReader& reader, std::string_view key,
@@ -144,19 +145,6 @@ void require_multiple(std::string_view key, std::int64_t value, std::string_view
          name == EncodingName::hierarchical;
 }
 
-void validate_features(const ModelSpec& spec) {
-  const bool has_own =
-      spec.attention == AttentionKind::linear && spec.features == attention::FeatureMap::favor;
-  if (!has_own) return;
-  if (spec.feature_count < 1 || spec.feature_count > attention::kMaxFeatureCount) {
-    refuse(message("model: feature_count of favor must be from 1 to ", attention::kMaxFeatureCount,
-                   ", got ", spec.feature_count));
-  }
-  if (spec.encoding.name == EncodingName::rope && spec.feature_count % 2 != 0) {
-    refuse(message("model: feature_count must be even for rope, got ", spec.feature_count));
-  }
-}
-
 void validate_combinations(const ModelSpec& spec) {
   const EncodingName name = spec.encoding.name;
   if (spec.attention == AttentionKind::linear && !adds_to_input(name) &&
@@ -169,6 +157,17 @@ void validate_combinations(const ModelSpec& spec) {
   if (spec.attention == AttentionKind::linear &&
       spec.architecture == Architecture::encoder_decoder) {
     refuse(ErrorCode::unsupported, "model: an encoder-decoder has softmax attention, got linear");
+  }
+  const bool counted =
+      spec.attention == AttentionKind::linear && spec.features == attention::FeatureMap::favor;
+  if (counted && (spec.feature_count < 2 || spec.feature_count % 2 != 0 ||
+                  spec.feature_count > attention::kMaxFeatureCount)) {
+    refuse(message("model: feature_count of favor must be even, from 2 to ",
+                   attention::kMaxFeatureCount, ", got ", spec.feature_count));
+  }
+  if (!counted && spec.feature_count != 0) {
+    refuse(message("model: feature_count is for linear attention with favor, got ",
+                   spec.feature_count));
   }
   if (spec.head == Head::classification) {
     require_positive("labels", spec.labels);
@@ -243,7 +242,6 @@ void validate(const ModelSpec& spec) {
                            : encodings::BucketRange::bidirectional;
     static_cast<void>(encodings::t5_bucket(-1, encoding.buckets, encoding.max_distance, range));
   }
-  validate_features(spec);
   validate_combinations(spec);
 }
 
@@ -271,13 +269,14 @@ ModelSpec parse_model_spec(const io::Json& json) {
   read_choice(reader, "cross", kCross, spec.cross);
   read_choice(reader, "attention", kKinds, spec.attention);
   read_choice(reader, "features", kFeatures, spec.features);
+  read_choice(reader, "rotates", kRotates, spec.rotates);
   read_choice(reader, "output", kOutputs, spec.output);
   if (const auto dropout = reader.number("dropout")) spec.dropout = *dropout;
   spec.encoding = read_encoding(reader, spec.head_dim());
   reader.refuse_rest(
       "architecture, style, head, vocabulary, hidden, layers, heads, intermediate, context, "
       "token_types, labels, encoding, cross, attention, features, feature_count, feature_seed, "
-      "dropout, output");
+      "rotates, dropout, output");
   validate(spec);
   return spec;
 }
@@ -300,9 +299,10 @@ io::Json json_of(const ModelSpec& spec) {
   json["attention"] = name_of(spec.attention);
   if (spec.attention == AttentionKind::linear) {
     json["features"] = kFeatures[spec.features];
+    json["rotates"] = kRotates[spec.rotates];
     if (spec.features == attention::FeatureMap::favor) {
       json["feature_count"] = spec.feature_count;
-      json["feature_seed"] = spec.feature_seed;
+      json["feature_seed"] = static_cast<std::int64_t>(spec.feature_seed);
     }
   }
   json["dropout"] = spec.dropout;

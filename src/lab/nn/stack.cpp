@@ -146,17 +146,19 @@ typename Stack<T>::Plans Stack<T>::make_plans(const Workers& workers, const Numb
     std::optional<core::Rotary> rotary;
     if (spec_.encoding.name == EncodingName::rope) {
       encodings::RopeSpec rope = position_.rope();
-      // RoFormer (19) rotates the features, of which FAVOR+ has a number of its own.
-      if (spec_.features == attention::FeatureMap::favor) {
+      // RoFormer (19) rotates the features, of which a random map has its own number.
+      if (spec_.features == attention::FeatureMap::favor &&
+          spec_.rotates == attention::Rotates::features) {
         rope.head_dim = rope.rotary_dim = spec_.feature_count;
       }
       rotary = encodings::resolve(rope, input.tokens);
     }
     attention::LinearOptions options;
-    options.feature_count = spec_.feature_count;
-    options.seed = spec_.feature_seed;
     options.causality = causality;
     options.features = spec_.features;
+    options.feature_count = spec_.feature_count;
+    options.seed = spec_.feature_seed;
+    options.rotates = spec_.rotates;
     options.key_padding = plans.padding;
     options.threads = workers.threads();
     plans.linear.emplace(

@@ -42,6 +42,7 @@ TEST(ModelSpec, RefusesWhatDoesNotFit) {
   refused("encoding", R"({"name": "t5", "clip": 3})", ErrorCode::invalid_argument, {"clip"});
   refused("style", R"("roformer")", ErrorCode::unsupported, {"decoder", "roformer"});
   refused("head", R"("classification")", ErrorCode::invalid_argument, {"labels"});
+  refused("feature_count", "8", ErrorCode::invalid_argument, {"feature_count", "8"});
   io::Json linear = decoder_json();
   linear["attention"] = "linear";
   linear["encoding"] = "t5";

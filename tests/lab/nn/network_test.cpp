@@ -46,17 +46,24 @@ struct Case {
     for (const EncodingName encoding : {EncodingName::rope, EncodingName::none}) {
       for (const auto& [features, name] :
            {std::pair{attention::FeatureMap::elu_plus_one, "elu"},
-            std::pair{attention::FeatureMap::softmax_exp, "softmax_features"},
-            std::pair{attention::FeatureMap::favor, "favor"}}) {
+            std::pair{attention::FeatureMap::softmax_exp, "softmax_features"}}) {
         ModelSpec spec = small_spec(architecture, encoding);
         spec.attention = AttentionKind::linear;
         spec.features = features;
-        if (features == attention::FeatureMap::favor) spec.feature_count = 10;
         all.push_back(
             {message("linear_", name, "_", plain(name_of(architecture)), "_", name_of(encoding)),
              spec});
       }
     }
+  }
+  for (const attention::Rotates rotates :
+       {attention::Rotates::features, attention::Rotates::inputs}) {
+    ModelSpec spec = small_spec(Architecture::decoder, EncodingName::rope);
+    spec.attention = AttentionKind::linear;
+    spec.features = attention::FeatureMap::favor;
+    spec.feature_count = 6;
+    spec.rotates = rotates;
+    all.push_back({message("linear_favor_rotates_", attention::name_of(rotates)), spec});
   }
   ModelSpec classifier = small_spec(Architecture::encoder, EncodingName::rope);
   classifier.head = Head::classification;

@@ -74,9 +74,10 @@ struct ModelSpec {
   Cross cross = Cross::none;
   AttentionKind attention = AttentionKind::softmax;
   attention::FeatureMap features = attention::FeatureMap::elu_plus_one;  // linear
-  std::int64_t feature_count = 0;                                        // of random features
+  std::int64_t feature_count = 0;                                        // favor: M
   std::uint64_t feature_seed = 0;
-  double dropout = 0.0;  // of embeddings and of each branch
+  attention::Rotates rotates = attention::Rotates::features;  // linear: RoFormer (19), or q and k
+  double dropout = 0.0;                                       // of embeddings and of each branch
   enum class Output : std::uint8_t { tied, own };
   Output output =
       Output::tied;  // the head of a language model is the embedding, or has its own weights
