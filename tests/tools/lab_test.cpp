@@ -143,7 +143,7 @@ TEST_F(LabCommand, every_built_in_experiment_runs) {
 TEST_F(LabCommand, a_run_that_was_killed_goes_on_to_the_same_curve) {
   const Words settings = {"--variants", "rope",
                           "--set",      "tokenizer.vocabulary=120",
-                          "--set",      "training.steps=600",
+                          "--set",      "training.steps=150",
                           "--set",      "training.checkpoint_every=3"};
   const auto words = [&](const std::string& out, const Words& more) {
     Words all = lab_run("mlm-convergence", out, settings);
