@@ -100,6 +100,7 @@ std::string quantised_model() {
 }
 
 void make_inputs(const fs::path& folder) {
+  put(folder / "text.txt", "the cat and the hat\n");
   put(folder / "four.json", R"({"head_dim": 4, "layout": "half"})");
   put(folder / "spec.json",
       R"({"head_dim": 8, "base": 10000, "layout": "interleaved", "rotary_dim": 8})");

@@ -38,6 +38,7 @@ struct Case {
 };
 
 const std::string kModel = "GOLDEN/models/llama_gqa_llama3/";
+const std::string kT5 = "GOLDEN/models/t5_relu_tied/";
 
 const std::vector<Case> kCases = {
     {{"--version"}},
@@ -91,6 +92,8 @@ const std::vector<Case> kCases = {
     {{"logits", kModel + "model", "--ids", kModel + "input_ids.npy", "-o", "OUT/L.npy"}},
     {{"logits", kModel + "model", "--ids", "IN/ids.npy", "--last", "-o", "OUT/L.npy", "--threads",
       "2"}},
+    {{"logits", kT5 + "model", "--ids", kT5 + "input_ids.npy", "--decoder-ids",
+      kT5 + "decoder_input_ids.npy", "-o", "OUT/L.npy"}},
     {{"eval", kModel + "model", "--ids", "IN/ids.npy", "--contexts", "32", "--scaling", "none,yarn",
       "--json"},
      Density::dense,
@@ -110,12 +113,18 @@ const std::vector<Case> kCases = {
       kModel + "padded_attention_mask.npy", "--tokens", "4", "--temperature", "0.7", "--json"},
      Density::dense,
      Compare::code},  // it prints times
+    {{"run", kT5 + "model", "--ids", kT5 + "input_ids.npy", "--tokens", "3"}},
     {{"run", kModel + "model", "--ids", kModel + "input_ids.npy", "--tokens", "2", "--rope-base",
       "500", "--rope-scaling", "linear:factor=2"}},
     {{"tokenize", "IN/words/", "--text", "the quick foxes", "--json"}},
     {{"tokenize", "IN/bytes", "--text", "abba", "-o", "OUT/ids.npy"}},
     {{"tokenize", "IN/unigram", "--text", "hello world", "--pieces"}},
     {{"tokenize", "IN/bpe", "--text", "hello world"}},
+    {{"lab", "list", "--json"}, Density::sparse},
+    {{"lab", "tokenizer", "IN/text.txt", "--kind", "bytes", "--out", "OUT/tokenizer"},
+     Density::sparse,
+     Compare::files,
+     Leaves::resumable},
     {{"inspect", kModel + "model/"}},
     {{"inspect", "IN/tiny.gguf", "--json"}},
     {{"inspect", "ARRAYS/arrays_deflated.npz"}},

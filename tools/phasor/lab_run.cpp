@@ -115,9 +115,9 @@ class Runs {
         page.push_back(lab::read_result(folder_of(plans_[i])).value_or_throw());
       }
     }
-    if (flags_.json) {
+    if (flags_.json && (!failed || !page.empty())) {
       print_out("{}\n", page.dump());
-    } else {
+    } else if (!flags_.json && !page.empty()) {
       print_out("{}", table(page));
       if (!failed) print_out("\nphasor lab report {} makes the page\n", flags_.out);
     }

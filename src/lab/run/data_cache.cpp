@@ -19,7 +19,8 @@ enum class Split : std::uint8_t { train, valid, test };
 struct TokenizerChoice {
   text::TokenizerKind kind = text::TokenizerKind::bpe;
   std::int64_t vocabulary = 4096;
-  std::string corpus;  // empty: the data's own texts
+  std::int64_t min_character_frequency = 1;  // wordpiece
+  std::string corpus;                        // empty: the data's own texts
 };
 
 // A tokenizer and its files.
@@ -52,8 +53,11 @@ constexpr core::EnumNames<Unit::section> kUnits("work", "section");
     choice.kind = *found;
   }
   if (const auto size = reader.integer("vocabulary")) choice.vocabulary = *size;
+  if (const auto least = reader.integer("min_character_frequency")) {
+    choice.min_character_frequency = *least;
+  }
   choice.corpus = reader.text("corpus").value_or("");
-  reader.refuse_rest("kind, vocabulary, corpus");
+  reader.refuse_rest("kind, vocabulary, min_character_frequency, corpus");
   return choice;
 }
 
@@ -146,10 +150,14 @@ struct DataCache::State {
       const TokenizerChoice& choice, const std::string& key,
       const std::function<std::vector<std::string_view>()>& texts) {
     return once<MadeTokenizer>(
-        tokenizers, message(kTokenizerKinds[choice.kind], "/", choice.vocabulary, "/", key), [&] {
+        tokenizers,
+        message(kTokenizerKinds[choice.kind], "/", choice.vocabulary, "/",
+                choice.min_character_frequency, "/", key),
+        [&] {
           text::TrainerSettings settings;
           settings.kind = choice.kind;
           settings.vocabulary = choice.vocabulary;
+          settings.min_character_frequency = choice.min_character_frequency;
           const text::TrainedTokenizer trained = text::train_tokenizer(settings, texts());
           MadeTokenizer made;
           made.files = text::tokenizer_files(trained);

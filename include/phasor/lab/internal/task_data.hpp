@@ -64,8 +64,8 @@ class DataCache {
   //            {"pairs": NAME|PATH}. A name is a folder of `corpora`. A path is a folder with train,
   //            valid and test (folders of .txt, or .jsonl files); plain text may also be a file or a
   //            folder of .txt, of which the last tenth is the test, the one before it valid
-  // tokenizer  {"kind": "bytes"|"bpe"|"wordpiece", "vocabulary": N, "corpus": NAME|PATH}; without a corpus
-  //            that of the data
+  // tokenizer  {"kind": "bytes"|"bpe"|"wordpiece", "vocabulary": N, "min_character_frequency": N,
+  //            "corpus": NAME|PATH}; without a corpus that of the data
   // throws     Error(invalid_argument | io | unsupported): unknown keys, a corpus that is absent, empty or
   //            not UTF-8; a text or sentence that does not fit the context
   [[nodiscard]] std::shared_ptr<const TaskData> load(const RunPlan& plan, const Stage& stage);
