@@ -89,7 +89,6 @@ class PHASOR_API T5Model {
   T5Model& operator=(T5Model&&) noexcept;
 
   [[nodiscard]] const T5Facts& facts() const noexcept;
-  [[nodiscard]] const config::ModelConfig& config() const noexcept;
 
   // Runs the encoder.
   //

@@ -71,7 +71,6 @@ struct T5Work {
 };
 
 struct T5Model::State {
-  config::ModelConfig config;
   T5Settings settings;
   T5Weights weights;
   ComputeOptions compute;

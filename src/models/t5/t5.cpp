@@ -271,7 +271,6 @@ Result<T5Model> T5Model::load(Checkpoint checkpoint, const ComputeOptions& optio
     state->settings = t5_settings(checkpoint);
     state->weights = t5_weights(checkpoint, state->settings);
     checkpoint.check_unchanged();
-    state->config = checkpoint.config();
     state->compute = options;
     return T5Model(std::move(state));
   } catch (const Error& error) {
@@ -280,7 +279,6 @@ Result<T5Model> T5Model::load(Checkpoint checkpoint, const ComputeOptions& optio
 }
 
 const T5Facts& T5Model::facts() const noexcept { return state_->settings.facts; }
-const config::ModelConfig& T5Model::config() const noexcept { return state_->config; }
 
 T5Encoded T5Model::encode(std::span<const std::int64_t> input, HiddenStates hidden) {
   check_t5_ids("the input", input, facts().vocabulary);
