@@ -92,6 +92,7 @@ const std::vector<Case> kCases = {
     {{"logits", kModel + "model", "--ids", kModel + "input_ids.npy", "-o", "OUT/L.npy"}},
     {{"logits", kModel + "model", "--ids", "IN/ids.npy", "--last", "-o", "OUT/L.npy", "--threads",
       "2"}},
+    {{"logits", "GOLDEN/models/bloom_alibi/model", "--ids", "3,4,5", "-o", "OUT/L.npy"}},
     {{"logits", kT5 + "model", "--ids", kT5 + "input_ids.npy", "--decoder-ids",
       kT5 + "decoder_input_ids.npy", "-o", "OUT/L.npy"}},
     {{"eval", kModel + "model", "--ids", "IN/ids.npy", "--contexts", "32", "--scaling", "none,yarn",

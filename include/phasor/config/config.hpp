@@ -27,10 +27,23 @@ struct Source {
   std::string key;
 };
 
+// A copy that has no memory throws. libstdc++ 12 crashes instead when it copy-constructs a variant whose
+// types it takes for never valueless (strings, vectors), but not when it assigns one.
+struct PositionValue : std::variant<bool, std::int64_t, double, std::string, std::vector<double>> {
+  using variant::variant;
+  PositionValue() = default;
+  PositionValue(const PositionValue& other) : variant() {
+    variant::operator=(static_cast<const variant&>(other));
+  }
+  PositionValue(PositionValue&&) noexcept = default;
+  PositionValue& operator=(const PositionValue&) = default;
+  PositionValue& operator=(PositionValue&&) noexcept = default;
+};
+
 // A number, a choice or a list of an encoding that is not a rotation, and its source.
 struct PositionParameter {
   std::string name;  // "rows", "first_row", "slopes", ...: docs/porting.md lists them
-  std::variant<bool, std::int64_t, double, std::string, std::vector<double>> value;
+  PositionValue value;
   std::string key;  // as in Source
 };
 
