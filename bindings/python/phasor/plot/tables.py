@@ -7,6 +7,8 @@ import math
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from .._core import Error
 from .rotation import METHOD_NAMES, METHODS
 from .style import DASHES, GREY, MARKERS, PALETTE, new_figure, styled, ticks_at, with_grid
@@ -238,7 +240,8 @@ def _lab_figure(
                 least, most = [min(points[place]) for place in places], [max(points[place]) for place in places]
                 axes.fill_between(places, least, most, color=colour, alpha=0.15, linewidth=0)
             mean = [math.fsum(points[place]) / len(points[place]) for place in places]
-            axes.plot(places, mean, color=colour, linestyle=dashes, label=name)
+            alone = MARKERS[order % len(MARKERS)] if len(places) == 1 else None
+            axes.plot(places, mean, color=colour, linestyle=dashes, marker=alone, label=name)
         axes.set_title(experiment)
         axes.set_xlabel(label)
         axes.set_ylabel("loss, nats per token")
@@ -259,8 +262,8 @@ def lab_table(csv_file: str | os.PathLike[str], *, title: str | None = None) -> 
     figure, panels, _ = _lab_figure(csv_file, "step", "lab_table", title or "Loss by encoding", "step")
     for axes in panels:
         # The first tenth falls from the loss of a guess: drawn whole, it would flatten what follows.
-        points = [(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata())]
-        late = [y for x, y in points if x >= 0.1 * max(x for x, _ in points)]
+        points = np.concatenate([np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines])
+        late = points[points[:, 0] >= 0.1 * points[:, 0].max(), 1].tolist()
         if len(late) > 4 * len(axes.lines):
             margin = 0.05 * (max(late) - min(late))
             axes.set_ylim(min(late) - margin, max(late) + margin)
