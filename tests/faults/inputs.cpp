@@ -100,7 +100,15 @@ std::string quantised_model() {
 }
 
 void make_inputs(const fs::path& folder) {
-  put(folder / "text.txt", "the cat and the hat\n");
+  std::string text;
+  for (int line = 0; line < 40; ++line) text += "the cat and the hat\n";
+  put(folder / "text.txt", text);
+  put(folder / "experiment.json", R"({"name": "tiny", "task": "causal_lm",
+    "data": {"corpus": ")" + (folder / "text.txt").string() +
+                                      R"("}, "tokenizer": {"kind": "bytes"},
+    "model": {"hidden": 8, "layers": 1, "heads": 2, "intermediate": 8},
+    "training": {"steps": 2, "batch": 2, "context": 8},
+    "evaluation": {"batches": 1, "test_batches": 1, "contexts": [16], "tokens": 32}})");
   put(folder / "four.json", R"({"head_dim": 4, "layout": "half"})");
   put(folder / "spec.json",
       R"({"head_dim": 8, "base": 10000, "layout": "interleaved", "rotary_dim": 8})");

@@ -126,6 +126,10 @@ const std::vector<Case> kCases = {
      Density::sparse,
      Compare::files,
      Leaves::resumable},
+    {{"lab", "run", "IN/experiment.json", "--out", "OUT/runs", "--threads", "1", "--json"},
+     Density::sparse,
+     Compare::code,  // it prints times
+     Leaves::resumable},
     {{"inspect", kModel + "model/"}},
     {{"inspect", "IN/tiny.gguf", "--json"}},
     {{"inspect", "ARRAYS/arrays_deflated.npz"}},

@@ -56,7 +56,7 @@ int lab_list(const LabFlags& flags) {
   if (flags.json) {
     print_out("{}\n", page.dump());
   } else {
-    print_out("Times are of one core. `phasor lab run NAME --out DIR` runs one.\n");
+    print_out("Times are estimates for one core. `phasor lab run NAME --out DIR` runs one.\n");
   }
   return exit_code::done;
 }

@@ -32,7 +32,8 @@ def _lines(path: Path) -> list[str]:
 def score(folder: Path) -> dict[str, object]:
     """The scores of one run."""
     try:
-        from sacrebleu.metrics import BLEU, CHRF
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
     except ModuleNotFoundError as missing:
         raise ScoreError(f"missing module {missing.name}; run: pip install sacrebleu") from missing
     hypotheses, references = _lines(folder / "hypotheses.txt"), _lines(folder / "references.txt")

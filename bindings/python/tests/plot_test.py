@@ -289,6 +289,20 @@ def test_lab_table_draws_means_by_encoding(tmp_path: Path) -> None:
     assert panels[0].lines[0].get_color() != panels[1].lines[0].get_color()
 
 
+def test_lab_contexts_draws_lengths_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    rows = [("longer", f"e{name}", context, 2.0 + name) for name in range(14) for context in (256, 1024)]
+    path = write_csv(tmp_path / "lab.csv", "experiment,encoding,context,loss", *rows)
+    figure = plot.lab_contexts(path)
+    (axes,) = [axes for axes in figure.axes if axes.lines]
+    assert axes.get_xscale() == "log" and list(axes.get_xticks()) == [256, 1024]
+    np.testing.assert_allclose(lines(axes)["e13"], [15.0, 15.0])
+    # A colour that comes back has other dashes.
+    assert len({(line.get_color(), str(line._dash_pattern)) for line in axes.lines}) == 14  # type: ignore[attr-defined]
+    bad = write_csv(tmp_path / "bad.csv", "experiment,encoding,context,loss", ("longer", "rope", 0, 1.0))
+    with pytest.raises(phasor.Error, match="context .*0"):
+        plot.lab_contexts(bad)
+
+
 def test_tables_refuse_other_columns(tmp_path: Path) -> None:
     lab = "experiment,encoding,step,loss"
     cases = (

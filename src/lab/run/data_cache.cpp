@@ -394,21 +394,27 @@ std::shared_ptr<const TaskData> DataCache::load(const RunPlan& plan, const Stage
   auto data = std::make_shared<TaskData>();
   const Json& given = stage.data;
   if (given.is_null()) refuse("missing key \"data\": expected an object");
-  switch (stage.task) {
-    case Task::masked_lm:
-    case Task::causal_lm:
-    case Task::match:
-      state_->load_text(plan, stage, *data);
-      break;
-    case Task::classification:
-      state_->load_labelled(plan, stage, *data);
-      break;
-    case Task::translation:
-      state_->load_pairs(plan, stage, *data);
-      break;
+  try {
+    switch (stage.task) {
+      case Task::masked_lm:
+      case Task::causal_lm:
+      case Task::match:
+        state_->load_text(plan, stage, *data);
+        break;
+      case Task::classification:
+        state_->load_labelled(plan, stage, *data);
+        break;
+      case Task::translation:
+        state_->load_pairs(plan, stage, *data);
+        break;
+    }
+    try_batches(stage, *data);
+  } catch (const Error& error) {
+    // What an excerpt is too short for, the whole corpus may have.
+    if (state_->notes.empty()) throw;
+    throw Error(error.code(), message(error.what(), "; ", state_->notes.back()));
   }
   data->notes = state_->notes;
-  try_batches(stage, *data);
   return data;
 }
 

@@ -49,6 +49,8 @@ using io::Json;
     run.experiment = reader.text("experiment").value_or("");
     run.variant = reader.text("variant").value_or("");
     run.seed = static_cast<std::uint64_t>(reader.required_integer("seed"));
+    run.settings = io::parse_object(io::read_text(folder / "experiment.json").value_or_throw());
+    run.settings.erase("seed");
     std::error_code ignored;
     if (fs::exists(folder / "bleu.json", ignored)) {
       const Json bleu = io::parse_object(io::read_text(folder / "bleu.json").value_or_throw());
@@ -88,6 +90,15 @@ struct Group {
       groups.push_back({run.variant, {&run}});
     } else {
       same->runs.push_back(&run);
+    }
+  }
+  for (const Group& group : groups) {
+    for (const FinishedRun* run : group.runs) {
+      const FinishedRun& first = *group.runs.front();
+      const std::string difference = difference_of(first.settings, run->settings);
+      if (difference.empty()) continue;
+      refuse(message("report: ", first.folder.string(), " and ", run->folder.string(),
+                     " have other settings and no common mean: ", difference));
     }
   }
   // The order of the experiment, if it is a known one.
@@ -193,6 +204,7 @@ void add_contexts(std::span<const Group> groups, std::string& page) {
     for (const FinishedRun* run : group.runs) {
       for (const auto& [step, loss] :
            read_validation_curve(run->folder / "log.csv").value_or_throw()) {
+        if (step == 0) continue;  // the loss of a guess, which would flatten all curves
         csv += message(run->experiment, ",", run->variant, ",", step, ",", log_number(loss), ",",
                        run->seed, "\n");
       }

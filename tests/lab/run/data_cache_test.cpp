@@ -64,6 +64,9 @@ TEST_F(Data, a_corpus_that_is_absent_is_the_excerpt_with_a_note_or_refused) {
   const auto data = load(plan("masked_lm", R"({"corpus": "english"})"));
   ASSERT_EQ(data->notes.size(), 1U);
   EXPECT_NE(data->notes.front().find("./dev corpora"), std::string::npos);
+  // One work: nothing to match with.
+  expect_error(ErrorCode::invalid_argument, {"./dev corpora"},
+               [&] { return load(plan("match", R"({"corpus": "english"})")); });
   expect_error(ErrorCode::io, {"klingon", "./dev corpora"},
                [&] { return load(plan("masked_lm", R"({"corpus": "klingon"})")); });
   expect_error(ErrorCode::io, {"english-german", "./dev corpora"},

@@ -56,10 +56,12 @@ TEST(Experiment, every_built_in_one_can_be_planned) {
     const Experiment experiment = parse_experiment(*built_in_experiment(name));
     EXPECT_EQ(experiment.name, name);
     EXPECT_FALSE(experiment.description.empty() || experiment.paper.empty()) << name;
-    EXPECT_EQ(experiment.sizes(), (std::vector<std::string>{"quick", "full"})) << name;
     for (const std::string& size : experiment.sizes()) {
-      EXPECT_FALSE(plan_runs(experiment, {size, {}, {}, {}}).empty());
-      EXPECT_FALSE(experiment.time_of(size).empty()) << name;
+      EXPECT_FALSE(plan_runs(experiment, {size, {}, {}, {}}).empty()) << name << " " << size;
+    }
+    for (const char* const size : {"quick", "full"}) {
+      EXPECT_FALSE(plan_runs(experiment, {size, {}, {}, {}}).empty()) << name << " " << size;
+      EXPECT_FALSE(experiment.time_of(size).empty()) << name << " " << size;
     }
   }
   EXPECT_FALSE(built_in_experiment("mlm").has_value());

@@ -211,6 +211,14 @@ TEST_F(Run, the_report_has_means_over_seeds) {
                find_runs(at("runs") / "rope-s3" / "model"));
 }
 
+TEST_F(Run, the_report_refuses_a_mean_of_different_settings) {
+  ASSERT_EQ(go(plan_of(kTiny), "runs/a"), RunEnd::finished);
+  ASSERT_EQ(go(plan_of(kTiny, {"", {4}, {}, {"training.steps=5"}}), "runs/b"), RunEnd::finished);
+  const std::vector<FinishedRun> runs = find_runs(at("runs")).value_or_throw();
+  expect_error(ErrorCode::invalid_argument, {"training.steps", "24", "5"},
+               [&] { return make_report(runs, Figures::none); });
+}
+
 TEST(Spread, is_the_sample_deviation) {
   const std::vector<double> values = {1.0, 2.0, 4.0};
   EXPECT_DOUBLE_EQ(spread_of(values).mean, 7.0 / 3.0);

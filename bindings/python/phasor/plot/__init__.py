@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .maps import attention_maps, inner_products
     from .rotation import cos_sin_tables, decay, float32_error, wavelengths
     from .style import PALETTE, save
-    from .tables import eval_table, lab_table, offset_table
+    from .tables import eval_table, lab_contexts, lab_table, offset_table
 
 __all__ = [
     "PALETTE",
@@ -27,6 +27,7 @@ __all__ = [
     "eval_table",
     "float32_error",
     "inner_products",
+    "lab_contexts",
     "lab_table",
     "offset_table",
     "save",
@@ -37,7 +38,7 @@ _HOMES = {
     "maps": ("attention_maps", "inner_products"),
     "rotation": ("cos_sin_tables", "decay", "float32_error", "wavelengths"),
     "style": ("PALETTE", "save"),
-    "tables": ("eval_table", "lab_table", "offset_table"),
+    "tables": ("eval_table", "lab_contexts", "lab_table", "offset_table"),
 }
 
 

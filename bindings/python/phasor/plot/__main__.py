@@ -131,6 +131,12 @@ def _lab_table(options: argparse.Namespace) -> Figure:
     return lab_table(options.csv, title=options.title)
 
 
+def _lab_contexts(options: argparse.Namespace) -> Figure:
+    from . import lab_contexts
+
+    return lab_contexts(options.csv, title=options.title)
+
+
 _FIGURES: dict[str, tuple[Callable[[argparse.Namespace], Figure], str]] = {
     "decay": (_decay, "the bound on a score by distance, figure 2 of the RoFormer paper, a line per config"),
     "inner_products": (_inner_products, "inner products of sinusoidal and rotary positions as heat maps"),
@@ -141,8 +147,9 @@ _FIGURES: dict[str, tuple[Callable[[argparse.Namespace], Figure], str]] = {
     "eval_table": (_eval_table, "perplexity by context and scaling, from the CSV file of `phasor eval --csv`"),
     "offset_table": (_offset_table, "perplexity by offset and angles, from `phasor eval --offset --angles --csv`"),
     "lab_table": (_lab_table, "loss by step and encoding, from a CSV file: experiment, encoding, step, loss[, seed]"),
+    "lab_contexts": (_lab_contexts, "loss by length and encoding: experiment, encoding, context, loss[, seed]"),
 }
-_FROM_CSV = ("eval_table", "offset_table", "lab_table")
+_FROM_CSV = ("eval_table", "offset_table", "lab_table", "lab_contexts")
 
 
 def _add_options(parser: argparse.ArgumentParser, figure: str) -> None:

@@ -7,6 +7,8 @@ import math
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from .._core import Error
 from .rotation import METHOD_NAMES, METHODS
 from .style import DASHES, GREY, MARKERS, PALETTE, new_figure, styled, ticks_at, with_grid
@@ -26,7 +28,6 @@ ANGLES = {
     "float16": "angles in float16",
     "bfloat16": "angles in bfloat16",
 }
-LAB_COLUMNS = ("experiment", "encoding", "step", "loss")
 LAB_OPTIONAL = ("seed",)
 
 Row = dict[str, str]
@@ -210,6 +211,47 @@ def offset_table(csv_file: str | os.PathLike[str], *, title: str | None = None) 
     return figure
 
 
+def _lab_figure(
+    csv_file: str | os.PathLike[str], column: str, where: str, title: str, label: str
+) -> tuple[Figure, list[Axes], list[float]]:
+    """Loss against `column`, one line per encoding, one panel per experiment; means over seeds with their range."""
+    rows = _rows(csv_file, ("experiment", "encoding", column, "loss"), where, allowed=LAB_OPTIONAL)
+    losses: dict[str, dict[str, dict[float, list[float]]]] = {}
+    for line, row in enumerate(rows, start=1):
+        points = losses.setdefault(row["experiment"], {}).setdefault(row["encoding"], {})
+        points.setdefault(_number(row, column, line, where), []).append(_number(row, "loss", line, where))
+    encodings = list(dict.fromkeys(row["encoding"] for row in rows))
+    if len(encodings) > len(PALETTE) * len(DASHES):
+        raise Error(f"{where}: encodings must be at most {len(PALETTE) * len(DASHES)}, got {len(encodings)}")
+    columns = min(3, len(losses))
+    lines = math.ceil(len(losses) / columns)
+    legend = math.ceil(len(encodings) / 4)
+    figure = new_figure(max(8.0, 4.6 * columns), 3.6 * lines + 0.6 + 0.3 * legend, title)
+    panels = figure.subplots(lines, columns, squeeze=False)
+    for axes in panels.flat[len(losses) :]:
+        axes.set_axis_off()
+    for axes, (experiment, curves) in zip(panels.flat, losses.items()):
+        for name, points in curves.items():
+            order = encodings.index(name)
+            # Beyond the palette, a colour comes back with other dashes.
+            colour, dashes = PALETTE[order % len(PALETTE)], DASHES[(order + order // len(PALETTE)) % len(DASHES)]
+            places = sorted(points)
+            if any(len(points[place]) > 1 for place in places):
+                least, most = [min(points[place]) for place in places], [max(points[place]) for place in places]
+                axes.fill_between(places, least, most, color=colour, alpha=0.15, linewidth=0)
+            mean = [math.fsum(points[place]) / len(points[place]) for place in places]
+            alone = MARKERS[order % len(MARKERS)] if len(places) == 1 else None
+            axes.plot(places, mean, color=colour, linestyle=dashes, marker=alone, label=name)
+        axes.set_title(experiment)
+        axes.set_xlabel(label)
+        axes.set_ylabel("loss, nats per token")
+        with_grid(axes)
+    handles = {text: handle for axes in panels.flat for handle, text in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+    used = sorted({place for curves in losses.values() for points in curves.values() for place in points})
+    return figure, list(panels.flat[: len(losses)]), used
+
+
 @styled
 def lab_table(csv_file: str | os.PathLike[str], *, title: str | None = None) -> Figure:
     """Loss against training step, one line per encoding, one panel per experiment.
@@ -217,33 +259,29 @@ def lab_table(csv_file: str | os.PathLike[str], *, title: str | None = None) -> 
     The file has a header and the columns experiment, encoding, step and loss (nats per token), and may have seed; other
     columns are refused. Rows of several seeds are drawn as their mean and the band from least to most.
     """
-    rows = _rows(csv_file, LAB_COLUMNS, "lab_table", allowed=LAB_OPTIONAL)
-    losses: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for line, row in enumerate(rows, start=1):
-        steps = losses.setdefault(row["experiment"], {}).setdefault(row["encoding"], {})
-        steps.setdefault(_number(row, "step", line, "lab_table"), []).append(_number(row, "loss", line, "lab_table"))
-    encodings = list(dict.fromkeys(row["encoding"] for row in rows))
-    if len(encodings) > len(PALETTE):
-        raise Error(f"lab_table: encodings must be at most {len(PALETTE)}, got {len(encodings)}")
-    columns = min(3, len(losses))
-    lines = math.ceil(len(losses) / columns)
-    figure = new_figure(max(8.0, 4.6 * columns), 3.6 * lines + 0.9, title or "Loss by encoding")
-    panels = figure.subplots(lines, columns, squeeze=False)
-    for axes in panels.flat[len(losses) :]:
-        axes.set_axis_off()
-    for axes, (experiment, curves) in zip(panels.flat, losses.items()):
-        for name, points in curves.items():
-            style = encodings.index(name)
-            places = sorted(points)
-            if any(len(points[step]) > 1 for step in places):
-                least, most = [min(points[step]) for step in places], [max(points[step]) for step in places]
-                axes.fill_between(places, least, most, color=PALETTE[style], alpha=0.15, linewidth=0)
-            mean = [math.fsum(points[step]) / len(points[step]) for step in places]
-            axes.plot(places, mean, color=PALETTE[style], linestyle=DASHES[style], label=name)
-        axes.set_title(experiment)
-        axes.set_xlabel("step")
-        axes.set_ylabel("loss, nats per token")
-        with_grid(axes)
-    handles = {text: handle for axes in panels.flat for handle, text in zip(*axes.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+    figure, panels, _ = _lab_figure(csv_file, "step", "lab_table", title or "Loss by encoding", "step")
+    for axes in panels:
+        # The first tenth falls from the loss of a guess: drawn whole, it would flatten what follows.
+        points = np.concatenate([np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines])
+        late = points[points[:, 0] >= 0.1 * points[:, 0].max(), 1].tolist()
+        if len(late) > 4 * len(axes.lines):
+            margin = 0.05 * (max(late) - min(late))
+            axes.set_ylim(min(late) - margin, max(late) + margin)
+    return figure
+
+
+@styled
+def lab_contexts(csv_file: str | os.PathLike[str], *, title: str | None = None) -> Figure:
+    """Loss against the length of the rows, one line per encoding, from columns experiment, encoding, context, loss[, seed].
+
+    As lab_table otherwise.
+    """
+    figure, panels, contexts = _lab_figure(
+        csv_file, "context", "lab_contexts", title or "Loss beyond the trained length", "tokens of a row"
+    )
+    if contexts[0] <= 0:
+        raise Error(f"lab_contexts: context must be positive, got {contexts[0]:g}")
+    for axes in panels:
+        axes.set_xscale("log", base=2)
+        ticks_at(axes.xaxis, contexts)
     return figure

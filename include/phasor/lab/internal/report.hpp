@@ -17,7 +17,8 @@ struct FinishedRun {
   std::filesystem::path folder;
   std::string experiment, variant;
   std::uint64_t seed = 0;
-  io::Json result;  // result.json, with "bleu" and "chrf" of bleu.json if it is there
+  io::Json settings;  // experiment.json without the seed
+  io::Json result;    // result.json, with "bleu" and "chrf" of bleu.json if it is there
 };
 
 // Every folder with a result.json at or below `folder`, sorted by path; stages of pre-training are parts
@@ -41,7 +42,8 @@ struct ReportFile {
 // them, EXPERIMENT-contexts.csv (experiment, encoding, context, loss, seed).
 //
 // figures   the page shows EXPERIMENT-curves.svg and EXPERIMENT-contexts.svg
-// throws    Error(io | invalid_argument): a log that cannot be read
+// throws    Error(io | invalid_argument): a log that cannot be read; runs of one variant whose settings
+//           differ in more than the seed, with the difference
 enum class Figures : std::uint8_t { none, shown };
 [[nodiscard]] std::vector<ReportFile> make_report(std::span<const FinishedRun> runs,
                                                   Figures figures);
