@@ -139,13 +139,19 @@ def is_chapter(line: str) -> bool:
     return re.fullmatch(r"(?i)chapter (\d+|[ivxlc]+)\.?", line) is not None
 
 
-def english(packages: Packages) -> dict[str, str]:
-    """Jane Austen's novels, and essays: the sections of An Anarchist FAQ."""
+def novels(packages: Packages) -> dict[str, str]:
+    """Jane Austen's six novels: public domain alone."""
     out = {}
     data = packages.debian("r-cran-janeaustenr", "public domain (package: MIT)", r"/janeaustenr/data/Rdata\.rd[bx]$")
     index, values = (next(data[name] for name in data if name.endswith(end)) for end in (".rdx", ".rdb"))
     for name, lines in corpus_readers.read_lazy_data(index, values).items():
         out[f"{HELD_OUT_NOVELS.get(name, 'train')}/austen-{name}.txt"] = corpus_readers.unwrap(lines, is_chapter)
+    return out
+
+
+def english(packages: Packages) -> dict[str, str]:
+    """Jane Austen's novels, and essays: the sections of An Anarchist FAQ."""
+    out = novels(packages)
     pages = packages.debian("anarchism", "GPL-2+", r"/html/(sec[A-J]\d+|append\d+|intro)\.html$")
     for path, page in pages.items():
         name = pathlib.PurePath(path).stem
@@ -254,7 +260,8 @@ def english_german(packages: Packages) -> dict[str, str]:
     return {f"{split}.jsonl": jsonl(rows[split]) for split in SPLITS}
 
 
-SETS = {"english": english, "chinese": chinese, "chinese-sentiment": chinese_sentiment, "english-german": english_german}
+SETS = {"english": english, "novels": novels, "chinese": chinese, "chinese-sentiment": chinese_sentiment,
+        "english-german": english_german}
 
 
 # --- folders ------------------------------------------------------------------------------------------------------------

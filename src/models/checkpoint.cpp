@@ -85,6 +85,21 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& given) {
   return Checkpoint(std::move(state));
 }
 
+Result<Checkpoint> Checkpoint::parse(std::string_view config_json,
+                                     std::span<const std::byte> safetensors,
+                                     std::string_view name) {
+  auto state = std::make_unique<State>();
+  state->name = name;
+  state->config_json = config_json;
+  Result<config::ModelConfig> config = config::parse_config(config_json, name);
+  if (!config) return config.error();
+  Result<io::SafetensorsCheckpoint> tensors = io::SafetensorsCheckpoint::parse(safetensors, name);
+  if (!tensors) return tensors.error();
+  state->config = std::move(config).value();
+  state->safetensors = std::move(tensors).value();
+  return Checkpoint(std::move(state));
+}
+
 const config::ModelConfig& Checkpoint::config() const noexcept { return state_->config; }
 
 void Checkpoint::change_rope(const RopeChange& change) {

@@ -34,7 +34,7 @@ class LabCommand : public Phasor {
       for (int line = 0; line < 60; ++line) {
         text += "The work " + std::to_string(work) + " has a line " + std::to_string(line) + ".\n";
       }
-      for (const char* const corpus : {"english", "chinese"}) {
+      for (const char* const corpus : {"english", "novels", "chinese"}) {
         for (const char* const part : {"train", "valid", "test"}) {
           put("corpora/" + std::string(corpus) + "/" + part + "/" + std::to_string(work) + ".txt",
               text);
@@ -134,6 +134,9 @@ TEST_F(LabCommand, every_built_in_experiment_runs) {
   const Outcome report =
       run({"lab", "report", file("extrapolation"), file("translation"), "-o", file("page")});
   EXPECT_EQ(report.exit, 0) << report.err;
+  const Outcome as_json =
+      run({"lab", "report", file("extrapolation"), "-o", file("json"), "--json"});
+  EXPECT_FALSE(io::Json::parse(as_json.out)["runs"].empty());
   const std::string page = io::testing::get(at("page/report.md"));
   EXPECT_NE(page.find("## extrapolation"), std::string::npos);
   EXPECT_NE(page.find("| rope + yarn |"), std::string::npos);
@@ -203,6 +206,37 @@ TEST_F(LabCommand, makes_tokenizers) {
     const Outcome ids = run({"tokenize", file(kind), "--text", "the cat"});
     EXPECT_EQ(ids.exit, 0) << ids.err;
   }
+}
+
+TEST_F(LabCommand, measures_speed) {
+  put("model.json",
+      R"({"vocabulary": 30, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 20})");
+  const Words command = {"lab",     "speed", file("model.json"), "--rows", "2", "--tokens", "8",
+                         "--steps", "2",     "--threads",        "1"};
+  Words with_json = command;
+  with_json.insert(with_json.end(), {"--set", "encoding=t5", "--json"});
+  const Outcome outcome = run(with_json);
+  ASSERT_EQ(outcome.exit, 0) << outcome.err;
+  const json page = json::parse(outcome.out);
+  EXPECT_EQ(page["model"]["encoding"]["name"], json("t5"));
+  EXPECT_EQ(page["model"]["context"], json(8));
+  EXPECT_EQ(page["step_seconds"].size(), 2U);
+  EXPECT_GT(page["tokens_per_second"].get<double>(), 0.0);
+  EXPECT_GT(page["peak_bytes"].get<double>(), 0.0);
+  double sum = 0.0;
+  for (const auto& [name, share] : page["parts"].items()) sum += share.get<double>();
+  EXPECT_NEAR(sum, 1.0, 1e-9);
+
+  const Outcome text = run(command);
+  EXPECT_EQ(text.exit, 0) << text.err;
+  for (const char* const part : {"tokens/s", "MiB", "products", "attention", "optimiser"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part;
+  }
+  Words wrong = command;
+  wrong.insert(wrong.end(), {"--set", "encodng=t5"});
+  const Outcome refused = run(wrong);
+  EXPECT_NE(refused.exit, 0);
+  EXPECT_NE(refused.err.find("encodng"), std::string::npos) << refused.err;
 }
 
 TEST_F(LabCommand, an_experiment_is_a_file_too) {

@@ -46,6 +46,23 @@ TEST_F(RunCommand, GreedyIdsOfTheReference) {
   EXPECT_NE(outcome.err.find("memory"), std::string::npos);
 }
 
+TEST_F(RunCommand, TheEmbeddedModel) {
+  const Outcome outcome =
+      run({"run", "--embedded", "-p", "It is a truth", "-n", "60", "--json", "--threads", "1"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  const json answer = json::parse(outcome.out);
+  EXPECT_EQ(answer["ids"].size(), 60U);
+  // A byte-level model of English: its text is words and spaces.
+  const std::string text = answer["text"].get<std::string>();
+  EXPECT_NE(text.find(" the "), std::string::npos) << text;
+  const Outcome both = run({"run", golden("model"), "--embedded", "-p", "x"});
+  EXPECT_EQ(both.exit, 2);
+  EXPECT_NE(both.err.find("--embedded"), std::string::npos) << both.err;
+  const Outcome neither = run({"run", "-p", "x"});
+  EXPECT_EQ(neither.exit, 2);
+  EXPECT_NE(neither.err.find("MODEL"), std::string::npos) << neither.err;
+}
+
 TEST_F(RunCommand, PaddedBatch) {
   const Outcome outcome = run({"run", golden("model"), "--ids", golden("padded_input_ids.npy"),
                                "--mask", golden("padded_attention_mask.npy"), "--tokens", "16"});

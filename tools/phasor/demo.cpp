@@ -15,13 +15,18 @@
 #include "core/limits.hpp"
 #include "core/timing.hpp"
 #include "demo_model.hpp"
+#include "embedded_model.hpp"
 #include "output.hpp"
 #include "phasor/attention/decay.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "phasor/models/decoder.hpp"
+#include "phasor/models/generate.hpp"
+#include "phasor/text/tokenizer.hpp"
 #include "terminal_plot.hpp"
+#include "text_lines.hpp"
 #include "worked_example.hpp"
 
 namespace phasor::tools {
@@ -45,6 +50,7 @@ class Demo {
     decay();
     accuracy();
     model();
+    text();
     speed();
     out("\n{}\n", failures_ == 0 ? "All checks passed."
                                  : fmt::format("{} of the checks above FAILED.", failures_));
@@ -215,8 +221,34 @@ class Demo {
           fmt::format(
               "after dropping the first 40 tokens and re-rotating the cached keys: equal to {:.0e}",
               tiny.shifted));
-    out("   `phasor run MODEL --prompt TEXT` runs real models; `./dev model` downloads one (93 "
-        "MB).\n");
+  }
+
+  // The sampler is seeded: the same text on every machine that computes the same logits.
+  void text() {
+    title("A trained model inside this command: English, byte by byte, with RoPE");
+    models::Decoder decoder =
+        models::Decoder::load(embedded_checkpoint(), {.threads = 1}).value_or_throw();
+    const std::unique_ptr<text::Tokenizer> tokenizer = embedded_tokenizer();
+    constexpr std::string_view kPrompt = "It is a truth";
+    models::GenerateOptions options;
+    options.tokens = 180;
+    options.context = decoder.facts().trained_length;
+    options.sampler.temperature = 0.5;
+    options.sampler.seed = 1;
+    models::Generator generator(decoder);
+    const models::GenerateResult result =
+        generator.generate(text::prompt_ids(*tokenizer, kPrompt), options);
+    std::string answer = std::string(kPrompt) + tokenizer->decode(result.ids);
+    answer_["text"] = answer;
+    out("   {} parameters, {:.0f} tokens/s\n\n", decoder.facts().parameters,
+        static_cast<double>(result.ids.size()) / result.decode_seconds);
+    std::replace(answer.begin(), answer.end(), '\n', ' ');
+    out("{}", in_lines("   ", answer));
+    out("\n   `phasor run --embedded -p TEXT` continues yours, `phasor run MODEL -p TEXT` runs "
+        "real "
+        "models;\n   `./dev model` downloads one (93 MB), `phasor lab run worked-model` trains "
+        "this "
+        "one again.\n");
   }
 
   void speed() {
@@ -274,8 +306,8 @@ void add_demo(CommandLine& line) {
   verb.flag("--json", json.get(), "print checks and speed as one JSON object");
   verb.footer =
       R"(Rotates a worked example and checks every value, then shows that scores depend only on the
-distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, and the
-speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, not
+distance, the two layouts, the decay curve, the error of float32 angles, a tiny model, text
+of a trained one, and the speed compared with memory speed. Needs no file. Exit 1 if a check fails; speed is shown, not
 checked.
 
 Example  phasor demo)";

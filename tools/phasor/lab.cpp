@@ -98,6 +98,7 @@ int lab_action(LabFlags flags) {
   if (flags.action == "list") return lab_list(flags);
   if (flags.action == "tokenizer") return lab_tokenizer(flags);
   if (flags.action == "report") return lab_report(flags);
+  if (flags.action == "speed") return lab_speed(flags);
   return lab_run(flags);
 }
 
@@ -123,11 +124,11 @@ void add_lab(CommandLine& line) {
   auto flags = std::make_shared<LabFlags>();
   Verb& verb = line.verb("lab", "train small models and compare their position encodings");
   verb.argument("action", &flags->action, "what to do")
-      .one_of({"run", "list", "report", "tokenizer"})
+      .one_of({"run", "list", "report", "tokenizer", "speed"})
       .required();
   verb.argument("names", &flags->names,
                 "run: an experiment, by name or as a JSON file; report: folders of runs; "
-                "tokenizer: text files")
+                "tokenizer: text files; speed: a model as a JSON file")
       .value("NAME");
   verb.flag("-o,--out", &flags->out,
             "run: the folder of the runs; report: of the page (default: the first DIR); tokenizer: "
@@ -141,7 +142,8 @@ void add_lab(CommandLine& line) {
       .separated_by(',')
       .free_text();
   verb.flag("--set", &flags->assignments,
-            "run: change a setting, training.steps=400; may be given several times")
+            "run: change a setting, training.steps=400; speed: of the model, encoding=t5; may be "
+            "given several times")
       .value("KEY=VALUE")
       .free_text();
   verb.flag(
@@ -150,7 +152,7 @@ void add_lab(CommandLine& line) {
           "them)")
       .folder();
   verb.flag("--threads", &flags->threads,
-            "run: threads of one run (default: all, shared by the jobs)")
+            "run: threads of one run (default: all, shared by the jobs); speed: threads")
       .at_least(0);
   verb.flag("--jobs", &flags->jobs, "run: runs at the same time").within(1, 1024).show_default();
   verb.flag("--kind", &flags->kind, "tokenizer: what it is made of")
@@ -159,7 +161,12 @@ void add_lab(CommandLine& line) {
   verb.flag("--vocabulary", &flags->vocabulary, "tokenizer: tokens, special ones included")
       .at_least(1)
       .show_default();
-  verb.flag("--json", &flags->json, "list, run, report, tokenizer: print the answer as JSON");
+  verb.flag("--rows", &flags->speed.rows, "speed: rows of a batch").at_least(1).show_default();
+  verb.flag("--tokens", &flags->speed.tokens, "speed: tokens of a row").at_least(1).show_default();
+  verb.flag("--steps", &flags->speed.steps, "speed: steps that are timed, after one that is not")
+      .at_least(1)
+      .show_default();
+  verb.flag("--json", &flags->json, "print the answer as JSON");
   verb.footer =
       R"(run        trains every variant with every seed, each in DIR/VARIANT-sSEED: experiment.json (all
            settings), run.json (version, data, sizes), log.csv (curves), checkpoints, model/
@@ -169,13 +176,16 @@ list       the experiments that come with Phasor: what the paper found, how long
 report     report.md with tables (mean and standard deviation over seeds) and CSV files; curves as
            SVG and PNG if the Python package is installed
 tokenizer  makes tokenizer.json from texts
+speed      times steps of training on random tokens: tokens/s, peak memory, the share of each part.
+           Without a model: a decoder of 4 layers, 256 wide, 4 heads, RoPE
 
 A model with RoPE and softmax attention is a Hugging Face checkpoint (roformer or llama):
 `phasor run`, `fill`, `eval` and `logits` open it. `phasor logits` opens all others.
 
 Example  phasor lab run mlm-convergence --out runs/mlm --variants rope,learned --jobs 2
          phasor lab run extrapolation --size full --set training.steps=400 --out runs/length
-         phasor lab report runs/mlm runs/length -o report)";
+         phasor lab report runs/mlm runs/length -o report
+         phasor lab speed --threads 1 --set encoding=t5)";
   verb.action = [flags] { return lab_action(*flags); };
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "phasor/lab/internal/experiment.hpp"
+#include "phasor/lab/internal/speed.hpp"
 
 namespace phasor::tools {
 
@@ -19,6 +20,7 @@ struct LabFlags {
   std::vector<std::string> variants, assignments;
   int threads = 0, jobs = 1;
   std::int64_t vocabulary = 4096;
+  lab::SpeedSettings speed;
   bool json = false;
 };
 
@@ -29,5 +31,6 @@ struct LabFlags {
 
 int lab_run(const LabFlags& flags);
 int lab_report(const LabFlags& flags);
+int lab_speed(const LabFlags& flags);
 
 }  // namespace phasor::tools

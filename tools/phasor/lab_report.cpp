@@ -105,6 +105,15 @@ int lab_report(const LabFlags& flags) {
       commands.push_back(fmt::format("{}", fmt::join(command, " ")));
     }
   }
+  if (flags.json) {
+    io::Json answer = io::Json::object();
+    answer["page"] = (folder / "report.md").string();
+    answer["runs"] = io::Json::array();
+    for (const lab::FinishedRun& run : runs) answer["runs"].push_back(run.result);
+    answer["commands_not_run"] = commands;
+    print_out("{}\n", answer.dump());
+    return exit_code::done;
+  }
   print_out("{} runs -> {}\n", runs.size(), (folder / "report.md").string());
   for (const std::string& run : translations_without_score(runs)) {
     print_out("BLEU needs sacrebleu: python3 -m phasor.lab_bleu {}\n", run);

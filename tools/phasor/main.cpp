@@ -39,7 +39,8 @@ int main(int argc, char** argv) try {
         {"PHASOR_MODELS",
          "A folder with downloaded model files; before phasor in XDG_CACHE_HOME or ~/.cache."},
         {"PHASOR_CORPORA",
-         "The folder of `./dev corpora`, for `lab run`; else corpora in the folders of PHASOR_MODELS."},
+         "The folder of `./dev corpora`, for `lab run`; else corpora in the folders of "
+         "PHASOR_MODELS."},
         {"NO_COLOR", "Not needed: no colours are printed."}}},
   };
   add_demo(line);

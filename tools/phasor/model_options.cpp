@@ -18,14 +18,14 @@
 
 namespace phasor::tools {
 
-void add_model_options(Verb& verb, ModelOptions& options) {
+void add_model_options(Verb& verb, ModelOptions& options, ModelArgument argument) {
   verb.argument(
           "model", &options.model,
           "a folder of config.json and safetensors, a GGUF file, or org/name from the Hugging "
           "Face cache")
       .value("MODEL")
       .read_by(model_path)
-      .required();
+      .is_required = argument == ModelArgument::required;
   verb.flag("--fast", &options.fast,
             "round activations to 8 bits per block when weights are quantised");
   verb.flag("--threads", &options.threads, "use at most N threads; 0: choose automatically")
@@ -48,7 +48,10 @@ void add_rope_override(Verb& verb, RopeOverride& rope) {
 }
 
 models::Checkpoint open_checkpoint(const std::string& model, const RopeOverride& rope) {
-  models::Checkpoint checkpoint = models::Checkpoint::open(model).value_or_throw();
+  return with_rope(models::Checkpoint::open(model).value_or_throw(), rope);
+}
+
+models::Checkpoint with_rope(models::Checkpoint checkpoint, const RopeOverride& rope) {
   models::RopeChange change;
   change.base = rope.base;
   const std::vector<config::LayerGroup>& groups = checkpoint.config().groups;

@@ -18,7 +18,9 @@ struct ModelOptions {
   int threads = 0;
 };
 // MODEL, --fast, --threads
-void add_model_options(Verb& verb, ModelOptions& options);
+enum class ModelArgument : std::uint8_t { required, optional };
+void add_model_options(Verb& verb, ModelOptions& options,
+                       ModelArgument argument = ModelArgument::required);
 [[nodiscard]] models::ComputeOptions compute_options(const ModelOptions& options);
 
 // Numbers of a rotation in place of the model's.
@@ -28,9 +30,13 @@ struct RopeOverride {
 };
 // --rope-base, --rope-scaling
 void add_rope_override(Verb& verb, RopeOverride& rope);
-// Opens the model with these numbers; a change is noted on stderr.
+// The model with these numbers.
 //
-// throws   Error as Checkpoint::open() and change_rope(); a scaling that does not fit
+// throws   Error as Checkpoint::change_rope(); a scaling that does not fit
+[[nodiscard]] models::Checkpoint with_rope(models::Checkpoint checkpoint, const RopeOverride& rope);
+// The same for the model of a path.
+//
+// throws   also as Checkpoint::open()
 [[nodiscard]] models::Checkpoint open_checkpoint(const std::string& model,
                                                  const RopeOverride& rope);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "embedded_model.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/models/t5.hpp"
@@ -68,6 +69,10 @@ void check_flags(const RunFlags& flags) {
   if (sources > 1 || (sources == 0 && !flags.interactive))
     refuse(sources == 0 ? "the prompt is missing: give --prompt, --prompt-file or --ids"
                         : "--prompt, --prompt-file and --ids cannot be combined");
+  if (flags.embedded && !flags.model.model.empty())
+    refuse(message("--embedded and a MODEL cannot be combined, got ", flags.model.model));
+  if (!flags.embedded && flags.model.model.empty())
+    refuse("the MODEL is missing: give a folder, a GGUF file or org/name, or --embedded");
   if (!flags.ids.empty() && (flags.chat || flags.interactive || flags.raw))
     refuse("--ids cannot be combined with --chat, --interactive or --raw");
   if (!flags.chat && !flags.interactive && (flags.system || flags.chat_format))
@@ -94,7 +99,10 @@ void choose_seed(RunFlags& flags) {
 LoadedModel load(const RunFlags& flags, models::Checkpoint checkpoint) {
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<text::Tokenizer> tokenizer;
-  if (flags.ids.empty()) tokenizer = text::read_tokenizer(flags.model.model).value_or_throw();
+  if (flags.ids.empty()) {
+    tokenizer = flags.embedded ? embedded_tokenizer()
+                               : text::read_tokenizer(flags.model.model).value_or_throw();
+  }
   LoadedModel model{
       models::Decoder::load(std::move(checkpoint), compute_options(flags.model)).value_or_throw(),
       std::move(tokenizer)};
@@ -157,7 +165,8 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
 int run_run(RunFlags flags) {
   check_flags(flags);
   choose_seed(flags);
-  models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
+  models::Checkpoint checkpoint = flags.embedded ? with_rope(embedded_checkpoint(), flags.rope)
+                                                 : open_checkpoint(flags.model.model, flags.rope);
   if (models::is_t5(checkpoint.config().model_type)) return run_t5(flags, std::move(checkpoint));
   if (!flags.ids.empty()) {
     const IdArray ids = read_ids(flags.ids);
@@ -187,7 +196,9 @@ void add_run(CommandLine& line) {
   auto flags = std::make_shared<RunFlags>();
   models::SamplerOptions& sampler = flags->sampler;
   Verb& verb = line.verb("run", "generate text with a model");
-  add_model_options(verb, flags->model);
+  add_model_options(verb, flags->model, ModelArgument::optional);
+  verb.flag("--embedded", &flags->embedded,
+            "the small model inside this command: English of 1.2 million parameters, byte by byte");
   verb.flag("-p,--prompt", &flags->prompt, "the text to continue").free_text();
   verb.flag("--prompt-file", &flags->prompt_file, "a file that holds the prompt; -: stdin");
   verb.flag(
@@ -234,7 +245,8 @@ void add_run(CommandLine& line) {
 Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.
 An encoder-decoder (t5, mt5, umt5) reads the prompt as its input and prints only the answer.
 
-Example  phasor run model.gguf -p "The quick brown fox" -n 32
+Example  phasor run --embedded -p "It is a truth" --temperature 0.6
+         phasor run model.gguf -p "The quick brown fox" -n 32
          phasor run model.gguf --chat -p "Why is the sky blue?" --temperature 0.7
          phasor run model.gguf --interactive --shift
          phasor run model.gguf -p "..." --rope-scaling yarn:factor=4 --context 8k)";

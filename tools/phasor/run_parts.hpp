@@ -27,7 +27,8 @@ struct RunFlags {
   std::optional<std::uint64_t> seed;
   models::SamplerOptions sampler;
   std::int64_t keep = models::GenerateOptions{}.keep;
-  bool shift = false, chat = false, interactive = false, raw = false, stats = false, json = false;
+  bool embedded = false, shift = false, chat = false, interactive = false, raw = false,
+       stats = false, json = false;
 };
 
 struct LoadedModel {

@@ -129,6 +129,9 @@ class PHASOR_API SafetensorsCheckpoint {
   //          not in the index, or is in two shards; an index with other keys than weight_map and
   //          metadata
   [[nodiscard]] static Result<SafetensorsCheckpoint> open(const std::filesystem::path& path);
+  // One file whose bytes the caller keeps alive; `name` is its name in messages.
+  [[nodiscard]] static Result<SafetensorsCheckpoint> parse(std::span<const std::byte> bytes,
+                                                           std::string_view name);
 
   struct Shard {
     std::string name;  // of the file, inside the folder

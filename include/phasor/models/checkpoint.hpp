@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,13 @@ class PHASOR_API Checkpoint {
   // error    as SafetensorsCheckpoint, GgufFile and read_config; Error(io): nothing at this path, no
   //          config.json; Error(unsupported): a GGUF file with tensors of unsupported types
   [[nodiscard]] static Result<Checkpoint> open(const std::filesystem::path& path);
+  // A config.json and a safetensors file in memory, which the caller keeps alive; `name` is that of the
+  // model in messages.
+  //
+  // error    as open()
+  [[nodiscard]] static Result<Checkpoint> parse(std::string_view config_json,
+                                                std::span<const std::byte> safetensors,
+                                                std::string_view name);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

@@ -165,6 +165,15 @@ Result<SafetensorsCheckpoint> SafetensorsCheckpoint::open(const fs::path& given)
   return checkpoint;
 }
 
+Result<SafetensorsCheckpoint> SafetensorsCheckpoint::parse(std::span<const std::byte> bytes,
+                                                           std::string_view name) {
+  Result<SafetensorsFile> file = SafetensorsFile::parse(bytes, name);
+  if (!file) return file.error();
+  SafetensorsCheckpoint checkpoint;
+  checkpoint.shards_.push_back({std::string(name), std::move(file).value()});
+  return checkpoint;
+}
+
 const Tensor* SafetensorsCheckpoint::find(std::string_view name) const noexcept {
   for (const Shard& shard : shards_) {
     if (const Tensor* const tensor = shard.file.find(name)) return tensor;

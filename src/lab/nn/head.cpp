@@ -5,13 +5,21 @@
 namespace phasor::lab {
 namespace {
 
-// Logits of so many numbers at a time: they stay in the cache that the products share.
-constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 19;
+// Logits of so many numbers at a time: the gradient of the output's weights is read and written once for
+// each, and products of few rows are slow.
+constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 22;
 constexpr std::int64_t kRowsAtOnce = 1024;
 constexpr std::int64_t kRowsOfPiece = 16;
 
 [[nodiscard]] std::int64_t rows_at_once(std::int64_t classes) {
   return std::clamp<std::int64_t>(kLogitsAtOnce / classes, 64, kRowsAtOnce);
+}
+
+// Rows of logits are not a multiple of a page apart: their columns, which the gradient of the weights
+// reads, would share a few sets of the cache.
+[[nodiscard]] std::int64_t stride_of(std::int64_t classes) {
+  constexpr std::int64_t kPage = 1024, kLine = 16;
+  return classes % kPage == 0 ? classes + kLine : classes;
 }
 
 }  // namespace
@@ -45,7 +53,7 @@ HeadOf<T>::HeadOf(const ModelSpec& spec, std::size_t words, ParameterList& param
 
 template <class T>
 void HeadOf<T>::forward(const Workers& workers, const Numbers<T>& numbers, const T* hidden,
-                        std::span<const std::int32_t> places, T* logits) {
+                        std::span<const std::int32_t> places, T* logits, std::int64_t stride) {
   const auto count = static_cast<std::int64_t>(places.size());
   const std::int64_t width = spec_.hidden;
   const auto size = static_cast<std::size_t>(count * width);
@@ -69,7 +77,7 @@ void HeadOf<T>::forward(const Workers& workers, const Numbers<T>& numbers, const
     x = normed_.data();
   }
   multiply(workers, count, output_.out, width, stored(x, width),
-           transposed(numbers.at(output_.weight), width), logits, output_.out, Add::no,
+           transposed(numbers.at(output_.weight), width), logits, stride, Add::no,
            numbers.at(output_.bias));
 }
 
@@ -77,18 +85,18 @@ template <class T>
 void HeadOf<T>::backward(const Workers& workers, const Numbers<T>& numbers,
                          std::span<const std::int32_t> places, T* d_hidden) {
   const auto count = static_cast<std::int64_t>(places.size());
-  const std::int64_t width = spec_.hidden, classes = output_.out;
+  const std::int64_t width = spec_.hidden, classes = output_.out, stride = stride_of(classes);
   const auto size = static_cast<std::size_t>(count * width);
   const T* const x = norm_ ? normed_.data() : transform_ ? active_.data() : rows_.data();
   d_rows_.resize(size);
   d_more_.resize(size);
   const T* const d_logits = logits_.data();
-  multiply(workers, classes, width, count, transposed(d_logits, classes), stored(x, width),
+  multiply(workers, classes, width, count, transposed(d_logits, stride), stored(x, width),
            numbers.gradient(output_.weight), width, Add::yes);
   if (output_.bias != kAbsent) {
-    add_columns(workers, count, classes, d_logits, numbers.gradient(output_.bias));
+    add_columns(workers, count, classes, d_logits, stride, numbers.gradient(output_.bias));
   }
-  multiply(workers, count, width, classes, stored(d_logits, classes),
+  multiply(workers, count, width, classes, stored(d_logits, stride),
            stored(numbers.at(output_.weight), width), d_rows_.data(), width);
   if (norm_) {
     normalise_backward<T>(workers, NormKind::layer, count, width, active_.data(),
@@ -100,7 +108,7 @@ void HeadOf<T>::backward(const Workers& workers, const Numbers<T>& numbers,
                       d_rows_.data(), d_more_.data());
     multiply(workers, width, width, count, transposed(d_more_.data(), width),
              stored(rows_.data(), width), numbers.gradient(transform_->weight), width, Add::yes);
-    add_columns(workers, count, width, d_more_.data(), numbers.gradient(transform_->bias));
+    add_columns(workers, count, width, d_more_.data(), width, numbers.gradient(transform_->bias));
     multiply(workers, count, width, width, stored(d_more_.data(), width),
              stored(numbers.at(transform_->weight), width), d_rows_.data(), width);
   }
@@ -115,30 +123,33 @@ Loss HeadOf<T>::loss(const Workers& workers, const Numbers<T>& numbers, const T*
                      std::span<const Target> targets, const TrainOptions& options, T* d_hidden,
                      std::span<float> each) {
   Loss total;
-  const std::int64_t classes = output_.out;
+  const std::int64_t classes = output_.out, stride = stride_of(classes);
   const auto group = static_cast<std::size_t>(rows_at_once(classes));
   std::vector<std::int32_t> places;
   for (std::size_t first = 0; first < targets.size(); first += group) {
     const auto chunk = targets.subspan(first, std::min(group, targets.size() - first));
     places.clear();
     for (const Target& target : chunk) places.push_back(target.place);
-    logits_.resize(chunk.size() * static_cast<std::size_t>(classes));
-    forward(workers, numbers, hidden, places, logits_.data());
+    logits_.resize(chunk.size() * static_cast<std::size_t>(stride));
+    forward(workers, numbers, hidden, places, logits_.data(), stride);
     const auto count = static_cast<std::int64_t>(chunk.size());
     std::vector<Loss> losses(static_cast<std::size_t>((count + kRowsOfPiece - 1) / kRowsOfPiece));
-    workers.for_runs(count, kRowsOfPiece, [&](std::int64_t start, std::int64_t rows) {
-      Loss& sum = losses[static_cast<std::size_t>(start / kRowsOfPiece)];
-      for (std::int64_t row = start; row < start + rows; ++row) {
-        const Target& target = chunk[static_cast<std::size_t>(row)];
-        const models::CrossEntropy got =
-            cross_entropy<T>({logits_.data() + row * classes, static_cast<std::size_t>(classes)},
-                             target.label, options.label_smoothing, options.gradient_scale);
-        sum += {got.smoothed, got.plain, 1, got.largest == target.label ? 1 : 0};
-        if (!each.empty()) {
-          each[first + static_cast<std::size_t>(row)] = static_cast<float>(got.plain);
+    {
+      const TimedPart timed = workers.timed(Part::loss);
+      workers.for_runs(count, kRowsOfPiece, [&](std::int64_t start, std::int64_t rows) {
+        Loss& sum = losses[static_cast<std::size_t>(start / kRowsOfPiece)];
+        for (std::int64_t row = start; row < start + rows; ++row) {
+          const Target& target = chunk[static_cast<std::size_t>(row)];
+          const models::CrossEntropy got =
+              cross_entropy<T>({logits_.data() + row * stride, static_cast<std::size_t>(classes)},
+                               target.label, options.label_smoothing, options.gradient_scale);
+          sum += {got.smoothed, got.plain, 1, got.largest == target.label ? 1 : 0};
+          if (!each.empty()) {
+            each[first + static_cast<std::size_t>(row)] = static_cast<float>(got.plain);
+          }
         }
-      }
-    });
+      });
+    }
     for (const Loss& loss : losses) total += loss;
     if (d_hidden != nullptr) backward(workers, numbers, places, d_hidden);
   }
@@ -151,7 +162,7 @@ void HeadOf<T>::logits(const Workers& workers, const Numbers<T>& numbers, const 
   const auto group = static_cast<std::size_t>(rows_at_once(output_.out));
   for (std::size_t first = 0; first < places.size(); first += group) {
     forward(workers, numbers, hidden, places.subspan(first, std::min(group, places.size() - first)),
-            out + static_cast<std::int64_t>(first) * output_.out);
+            out + static_cast<std::int64_t>(first) * output_.out, output_.out);
   }
 }
 

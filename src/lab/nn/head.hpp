@@ -36,7 +36,7 @@ class HeadOf {
 
  private:
   void forward(const Workers& workers, const Numbers<T>& numbers, const T* hidden,
-               std::span<const std::int32_t> places, T* logits);
+               std::span<const std::int32_t> places, T* logits, std::int64_t stride);
   void backward(const Workers& workers, const Numbers<T>& numbers,
                 std::span<const std::int32_t> places, T* d_hidden);
 

@@ -47,7 +47,7 @@ struct Network<T>::State {
   std::vector<Target> targets;
 
   explicit State(const ModelSpec& model, const NetworkOptions& options)
-      : spec(model), workers(options.threads) {
+      : spec(model), workers(options.threads, options.times) {
     validate(spec);
     add_parameters();
     values.assign(list.count(), T{0});

@@ -24,6 +24,7 @@ constexpr bool kIsFloat = std::is_same_v<T, float>;
   return ((rows + even - 1) / even + 15) / 16 * 16;
 }
 
+constexpr std::int64_t kReadWhole = 512;
 constexpr std::int64_t kColumnsOfPiece = 64;
 constexpr std::int64_t kElementsOfPiece = std::int64_t{1} << 15;
 
@@ -35,6 +36,12 @@ constexpr std::int64_t kElementsOfPiece = std::int64_t{1} << 15;
 template <class T>
 [[nodiscard]] const T* rows_from(const Factor<T>& a, std::int64_t first) {
   return a.data + (a.order == Factor<T>::Order::transposed ? first : first * a.stride);
+}
+
+// Where the columns [first, ..) of its right factor begin.
+template <class T>
+[[nodiscard]] const T* columns_from(const Factor<T>& b, std::int64_t first) {
+  return b.data + (b.order == Factor<T>::Order::transposed ? first * b.stride : first);
 }
 
 template <class T>
@@ -204,6 +211,16 @@ template <class T>
 void multiply(const Workers& workers, std::int64_t m, std::int64_t n, std::int64_t k,
               const Factor<T>& a, const Factor<T>& b, T* c, std::int64_t c_stride, Add add,
               const T* bias) {
+  const TimedPart timed = workers.timed(Part::products);
+  // A transposed left factor of few columns is read whole: a part of its columns would be read from a
+  // few sets of the cache.
+  if (a.order == Factor<T>::Order::transposed && m <= kReadWhole && bias == nullptr) {
+    return workers.for_runs(n, rows_of_piece(n), [&](std::int64_t first, std::int64_t count) {
+      core::throw_if_cancelled();
+      const Factor<T> right{columns_from(b, first), b.stride, b.order};
+      product(m, count, k, a, right, c + first, c_stride, add);
+    });
+  }
   workers.for_runs(m, rows_of_piece(m), [&](std::int64_t first, std::int64_t count) {
     core::throw_if_cancelled();
     const Factor<T> left{rows_from(a, first), a.stride, a.order};
@@ -216,15 +233,19 @@ void multiply(const Workers& workers, std::int64_t m, std::int64_t n, std::int64
 }
 
 template <class T>
-void add_columns(const Workers& workers, std::int64_t rows, std::int64_t n, const T* x, T* sums) {
+void add_columns(const Workers& workers, std::int64_t rows, std::int64_t n, const T* x,
+                 std::int64_t stride, T* sums) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   workers.for_runs(n, kColumnsOfPiece, [&](std::int64_t first, std::int64_t count) {
-    for (std::int64_t row = 0; row < rows; ++row) add_row(sums + first, x + row * n + first, count);
+    for (std::int64_t row = 0; row < rows; ++row)
+      add_row(sums + first, x + row * stride + first, count);
   });
 }
 
 template <class T>
 void normalise(const Workers& workers, NormKind kind, std::int64_t rows, std::int64_t width,
                const T* x, const T* weight, const T* bias, T* out) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   workers.for_runs(rows, rows_of_elements(width), [&](std::int64_t first, std::int64_t count) {
     normalise_rows(kind, count, width, x + first * width, weight, bias, out + first * width);
   });
@@ -234,6 +255,7 @@ template <class T>
 void normalise_backward(const Workers& workers, NormKind kind, std::int64_t rows,
                         std::int64_t width, const T* x, const T* weight, const T* d_out,
                         const T* plus, T* d_x, T* d_weight, T* d_bias) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   // A partial sum of each piece, added in order.
   constexpr std::int64_t kPieces = 16;
   const std::int64_t piece = std::max(rows_of_elements(width), (rows + kPieces - 1) / kPieces);
@@ -256,6 +278,7 @@ void normalise_backward(const Workers& workers, NormKind kind, std::int64_t rows
 template <class T>
 void activate(const Workers& workers, models::Activation f, Gate gate, std::int64_t rows,
               std::int64_t width, const T* x, T* out) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   const std::int64_t stride = gate == Gate::half ? 2 * width : width;
   workers.for_runs(rows, rows_of_elements(stride), [&](std::int64_t first, std::int64_t count) {
     for (std::int64_t row = first; row < first + count; ++row) {
@@ -268,6 +291,7 @@ void activate(const Workers& workers, models::Activation f, Gate gate, std::int6
 template <class T>
 void activate_backward(const Workers& workers, models::Activation f, Gate gate, std::int64_t rows,
                        std::int64_t width, const T* x, const T* d_out, T* d_x) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   const std::int64_t stride = gate == Gate::half ? 2 * width : width;
   workers.for_runs(rows, rows_of_elements(stride), [&](std::int64_t first, std::int64_t count) {
     for (std::int64_t row = first; row < first + count; ++row) {
@@ -283,6 +307,7 @@ void activate_backward(const Workers& workers, models::Activation f, Gate gate, 
 template <class T>
 void drop(const Workers& workers, const models::Dropout& dropout, std::int64_t count, const T* x,
           const T* plus, T* out) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   workers.for_runs(count, kElementsOfPiece, [&](std::int64_t first, std::int64_t size) {
     if constexpr (kIsFloat<T>) {
       models::drop(dropout, {x + first, static_cast<std::size_t>(size)}, first,
@@ -326,6 +351,7 @@ models::CrossEntropy cross_entropy(std::span<T> logits, std::int64_t label, doub
 template <class T>
 void gather(const Workers& workers, std::span<const std::int32_t> ids, std::int64_t width,
             const T* rows, T* out, Add add) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   const auto count = static_cast<std::int64_t>(ids.size());
   workers.for_runs(count, rows_of_elements(width), [&](std::int64_t first, std::int64_t size) {
     for (std::int64_t i = first; i < first + size; ++i) {
@@ -342,6 +368,7 @@ void gather(const Workers& workers, std::span<const std::int32_t> ids, std::int6
 template <class T>
 void scatter_add(const Workers& workers, std::span<const std::int32_t> ids, std::int64_t width,
                  const T* d_out, T* d_rows) {
+  const TimedPart timed = workers.timed(Part::elementwise);
   // Columns are shared out, not rows: each sum is in the order of the ids.
   workers.for_runs(width, kColumnsOfPiece, [&](std::int64_t first, std::int64_t count) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -354,7 +381,8 @@ void scatter_add(const Workers& workers, std::span<const std::int32_t> ids, std:
 #define PHASOR_LAB_OPS(T)                                                                          \
   template void multiply(const Workers&, std::int64_t, std::int64_t, std::int64_t,                 \
                          const Factor<T>&, const Factor<T>&, T*, std::int64_t, Add, const T*);     \
-  template void add_columns(const Workers&, std::int64_t, std::int64_t, const T*, T*);             \
+  template void add_columns(const Workers&, std::int64_t, std::int64_t, const T*, std::int64_t,    \
+                            T*);                                                                   \
   template void normalise(const Workers&, NormKind, std::int64_t, std::int64_t, const T*,          \
                           const T*, const T*, T*);                                                 \
   template void normalise_backward(const Workers&, NormKind, std::int64_t, std::int64_t, const T*, \

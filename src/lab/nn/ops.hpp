@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "phasor/core/cpu.hpp"
+#include "phasor/lab/internal/part_times.hpp"
 #include "phasor/models/internal/layer_ops.hpp"
 
 namespace phasor::lab {
@@ -19,9 +20,11 @@ namespace phasor::lab {
 // Threads that share the pieces of an operation.
 class Workers {
  public:
-  explicit Workers(int threads = 0) noexcept
-      : threads_(threads > 0 ? threads : core::available_threads()) {}
+  explicit Workers(int threads = 0, PartTimes* times = nullptr) noexcept
+      : threads_(threads > 0 ? threads : core::available_threads()), times_(times) {}
   [[nodiscard]] int threads() const noexcept { return threads_; }
+  // The time until the result is destroyed belongs to `part`.
+  [[nodiscard]] TimedPart timed(Part part) const noexcept { return {times_, part}; }
 
   // Calls body(piece) once for each piece in [0, pieces).
   template <class Body>
@@ -57,6 +60,7 @@ class Workers {
 
  private:
   int threads_;
+  PartTimes* times_;
 };
 
 // A row-major matrix in a product.
@@ -85,9 +89,10 @@ void multiply(const Workers& workers, std::int64_t m, std::int64_t n, std::int64
               const Factor<T>& a, const Factor<T>& b, T* c, std::int64_t c_stride,
               Add add = Add::no, const T* bias = nullptr);
 
-// sums[n] += the columns of x [rows, n].
+// sums[n] += the columns of x [rows, n], rows `stride` apart.
 template <class T>
-void add_columns(const Workers& workers, std::int64_t rows, std::int64_t n, const T* x, T* sums);
+void add_columns(const Workers& workers, std::int64_t rows, std::int64_t n, const T* x,
+                 std::int64_t stride, T* sums);
 
 enum class NormKind : std::uint8_t { layer, rms };  // with a bias; without mean and bias
 inline constexpr double kNormEpsilon = 1e-5;

@@ -15,6 +15,16 @@ namespace phasor::lab {
 
 enum class Mask : std::uint8_t { none, causal };
 
+// first, first + step, ...
+[[nodiscard]] inline std::vector<std::int64_t> counting(std::int64_t first, std::int64_t count,
+                                                        std::int64_t step = 1) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    numbers[static_cast<std::size_t>(i)] = first + i * step;
+  }
+  return numbers;
+}
+
 // A table [rows, heads, dim] of a term of the scores, and its gradient.
 template <class T>
 struct TermTable {

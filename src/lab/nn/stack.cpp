@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 #include <utility>
 
+#include "lab/nn/heads.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/lab/internal/random.hpp"
 
@@ -18,41 +18,6 @@ template <class T>
 T* sized(std::vector<T>& memory, std::int64_t count) {
   memory.resize(static_cast<std::size_t>(count));
   return memory.data();
-}
-
-// Head h of part `part` of rows that hold `parts` vectors of `hidden` numbers.
-template <class T>
-[[nodiscard]] core::HeadsView heads_of(T* data, const ModelSpec& spec, std::int64_t rows,
-                                       std::int64_t tokens, std::int64_t part, std::int64_t parts) {
-  core::HeadsView view =
-      core::heads_view(data + part * spec.hidden, rows, tokens, spec.heads, spec.head_dim());
-  view.token_stride = parts * spec.hidden;
-  view.batch_stride = tokens * view.token_stride;
-  return view;
-}
-
-template <class T>
-[[nodiscard]] attention::AttentionExtras extras_of(std::vector<T>& log_sums) {
-  attention::AttentionExtras extras;
-  if constexpr (std::is_same_v<T, float>) {
-    extras.log_sum_exp = log_sums.data();
-  } else {
-    extras.wide_log_sum_exp = log_sums.data();
-  }
-  return extras;
-}
-
-template <class T>
-[[nodiscard]] attention::AttentionForward forward_of(core::ConstHeadsView out,
-                                                     core::ConstHeadsView d_out,
-                                                     const std::vector<T>& log_sums) {
-  attention::AttentionForward forward{.out = out, .d_out = d_out};
-  if constexpr (std::is_same_v<T, float>) {
-    forward.log_sum_exp = log_sums.data();
-  } else {
-    forward.wide_log_sum_exp = log_sums.data();
-  }
-  return forward;
 }
 
 }  // namespace
@@ -296,7 +261,7 @@ void Stack<T>::apply_backward(const LinearAt& linear, std::int64_t rows, const T
   multiply(*workers_, linear.out, linear.in, rows, transposed(dy, linear.out), stored(x, linear.in),
            numbers_.gradient(linear.weight), linear.in, Add::yes);
   if (linear.bias != kAbsent) {
-    add_columns(*workers_, rows, linear.out, dy, numbers_.gradient(linear.bias));
+    add_columns(*workers_, rows, linear.out, dy, linear.out, numbers_.gradient(linear.bias));
   }
   if (d_x == nullptr) return;
   multiply(*workers_, rows, linear.in, linear.out, stored(dy, linear.out),
@@ -312,11 +277,14 @@ void Stack<T>::attend(const LayerWeights& layer, std::size_t index, LayerState& 
   };
   const core::HeadsView out =
       heads_of(state.context.data(), spec_, input_.rows, input_.tokens, 0, 1);
-  if (plan_->linear) {
-    plan_->linear->run(part(0), part(1), part(2), out);
-  } else {
-    plan_->softmax[plan_->softmax.size() == 1 ? 0 : index].run(part(0), part(1), part(2), out,
-                                                               extras_of(state.log_sums));
+  {
+    const TimedPart timed = workers_->timed(Part::attention);
+    if (plan_->linear) {
+      plan_->linear->run(part(0), part(1), part(2), out);
+    } else {
+      plan_->softmax[plan_->softmax.size() == 1 ? 0 : index].run(part(0), part(1), part(2), out,
+                                                                 extras_of(state.log_sums));
+    }
   }
   apply(layer.attention_out, count_, state.context.data(), y);
 }
@@ -331,21 +299,24 @@ void Stack<T>::attend_backward(const LayerWeights& layer, std::size_t index, Lay
     return heads_of(data, spec_, input_.rows, input_.tokens, which, parts);
   };
   T* const qkv = state.qkv.data();
-  if (plan_->linear) {
-    plan_->linear->run_backward(view(qkv, 0, 3), view(qkv, 1, 3), view(qkv, 2, 3),
-                                view(d_context, 0, 1), view(d_qkv, 0, 3), view(d_qkv, 1, 3),
-                                view(d_qkv, 2, 3));
-  } else {
-    const std::size_t set = plan_->softmax.size() == 1 ? 0 : index;
-    attention::AttentionGradients gradients{
-        view(d_qkv, 0, 3), view(d_qkv, 1, 3), view(d_qkv, 2, 3), {}};
-    if (!plan_->tables.empty()) {
-      gradients.terms = position_.gradients(set, plan_->tables[set]);
+  {
+    const TimedPart timed = workers_->timed(Part::attention);
+    if (plan_->linear) {
+      plan_->linear->run_backward(view(qkv, 0, 3), view(qkv, 1, 3), view(qkv, 2, 3),
+                                  view(d_context, 0, 1), view(d_qkv, 0, 3), view(d_qkv, 1, 3),
+                                  view(d_qkv, 2, 3));
+    } else {
+      const std::size_t set = plan_->softmax.size() == 1 ? 0 : index;
+      attention::AttentionGradients gradients{
+          view(d_qkv, 0, 3), view(d_qkv, 1, 3), view(d_qkv, 2, 3), {}};
+      if (!plan_->tables.empty()) {
+        gradients.terms = position_.gradients(set, plan_->tables[set]);
+      }
+      plan_->softmax[set].run_backward(
+          view(qkv, 0, 3), view(qkv, 1, 3), view(qkv, 2, 3),
+          forward_of(view(state.context.data(), 0, 1), view(d_context, 0, 1), state.log_sums),
+          gradients);
     }
-    plan_->softmax[set].run_backward(
-        view(qkv, 0, 3), view(qkv, 1, 3), view(qkv, 2, 3),
-        forward_of(view(state.context.data(), 0, 1), view(d_context, 0, 1), state.log_sums),
-        gradients);
   }
   apply_backward(layer.qkv, count_, in, d_qkv, d_in);
 }
@@ -359,10 +330,13 @@ void Stack<T>::cross_attend(const LayerWeights& layer, LayerState& state, const 
     return heads_of(state.cross_key_value.data(), spec_, input_.rows, input_.memory_tokens, which,
                     2);
   };
-  plan_->cross->run(heads_of(state.cross_query.data(), spec_, input_.rows, input_.tokens, 0, 1),
-                    side(0), side(1),
-                    heads_of(state.cross_context.data(), spec_, input_.rows, input_.tokens, 0, 1),
-                    extras_of(state.cross_log_sums));
+  {
+    const TimedPart timed = workers_->timed(Part::attention);
+    plan_->cross->run(heads_of(state.cross_query.data(), spec_, input_.rows, input_.tokens, 0, 1),
+                      side(0), side(1),
+                      heads_of(state.cross_context.data(), spec_, input_.rows, input_.tokens, 0, 1),
+                      extras_of(state.cross_log_sums));
+  }
   apply(layer.cross_out, count_, state.cross_context.data(), y);
 }
 
@@ -380,11 +354,14 @@ void Stack<T>::cross_attend_backward(const LayerWeights& layer, LayerState& stat
     return heads_of(data, spec_, input_.rows, input_.memory_tokens, which, 2);
   };
   T* const d_query = d_in;  // free until the last product
-  plan_->cross->run_backward(
-      queries(state.cross_query.data()), side(state.cross_key_value.data(), 0),
-      side(state.cross_key_value.data(), 1),
-      forward_of(queries(state.cross_context.data()), queries(d_context), state.cross_log_sums),
-      {queries(d_query), side(d_key_value, 0), side(d_key_value, 1), {}});
+  {
+    const TimedPart timed = workers_->timed(Part::attention);
+    plan_->cross->run_backward(
+        queries(state.cross_query.data()), side(state.cross_key_value.data(), 0),
+        side(state.cross_key_value.data(), 1),
+        forward_of(queries(state.cross_context.data()), queries(d_context), state.cross_log_sums),
+        {queries(d_query), side(d_key_value, 0), side(d_key_value, 1), {}});
+  }
   apply_backward(layer.cross_key_value, memory, input_.memory, d_key_value, d_memory_, Add::yes);
   std::copy(d_query, d_query + count_ * spec_.hidden, d_context);
   apply_backward(layer.cross_query, count_, in, d_context, d_in);

@@ -151,13 +151,18 @@ std::string_view model_type_of(const ModelSpec& spec) noexcept {
 }
 
 Result<Done> save_checkpoint(const Network<float>& network,
-                             std::span<const text::TokenizerFile> tokenizer,
-                             const fs::path& folder) {
+                             std::span<const text::TokenizerFile> tokenizer, const fs::path& folder,
+                             core::DType weights) {
   const fs::path into = io::as_folder(folder);
   std::error_code failed;
   fs::create_directories(into, failed);
   if (failed) {
     return Error(ErrorCode::io, message("cannot create ", into.string(), ": ", failed.message()));
+  }
+  std::vector<core::Half> halves;
+  if (weights == core::DType::f16) {
+    halves.reserve(network.parameters().size());
+    for (const float value : network.parameters()) halves.push_back(core::to_half(value));
   }
   std::vector<io::Tensor> tensors;
   tensors.reserve(network.layout().size());
@@ -166,6 +171,10 @@ Result<Done> save_checkpoint(const Network<float>& network,
     tensor.name = parameter.name;
     tensor.shape = parameter.shape;
     tensor.bytes = std::as_bytes(network.parameters().subspan(parameter.first, parameter.count));
+    if (weights == core::DType::f16) {
+      tensor.type = io::TensorType::f16;
+      tensor.bytes = std::as_bytes(std::span(halves).subspan(parameter.first, parameter.count));
+    }
     tensors.push_back(std::move(tensor));
   }
   if (auto done = io::write_safetensors(into / "model.safetensors", tensors, {{"format", "pt"}});
@@ -175,7 +184,9 @@ Result<Done> save_checkpoint(const Network<float>& network,
   for (const text::TokenizerFile& file : tokenizer) {
     if (auto done = write_text(into / file.name, file.content); !done) return done;
   }
-  return write_text(into / "config.json", config_of(network.spec()).dump(2) + "\n");
+  io::Json config = config_of(network.spec());
+  if (weights == core::DType::f16) config["dtype"] = "float16";
+  return write_text(into / "config.json", config.dump(2) + "\n");
 }
 
 Result<Done> read_parameters(const fs::path& folder, Network<float>& network) {

@@ -96,10 +96,16 @@ void read_number(const ObjectReader& reader, std::string_view key, double least,
   read_at_least(reader, "log_every", 1, settings.log_every);
   read_at_least(reader, "evaluate_every", 0, settings.evaluate_every);
   read_at_least(reader, "checkpoint_every", 0, settings.checkpoint_every);
+  if (const auto weights = reader.text("weights")) {
+    if (*weights != "f32" && *weights != "f16") {
+      reader.refuse("weights", message("must be f32 or f16, got \"", *weights, "\""));
+    }
+    if (*weights == "f16") settings.weights = core::DType::f16;
+  }
   reader.refuse_rest(
       "steps, batch, accumulation, context, learning_rate, warmup, schedule, floor, beta1, beta2, "
       "epsilon, weight_decay, clip, label_smoothing, diverged_above, log_every, evaluate_every, "
-      "checkpoint_every");
+      "checkpoint_every, weights");
   if (settings.batch % settings.accumulation != 0) {
     reader.refuse("accumulation",
                   message("must divide batch ", settings.batch, ", got ", settings.accumulation));
@@ -176,33 +182,6 @@ void require_word(const ObjectReader& reader, std::string_view key, std::string_
   }
   reader.refuse(key,
                 message("must be letters, digits, '-', '_' or '.', got ", io::shown(Json(word))));
-}
-
-// "training.steps=400": the value is JSON, or else text.
-void assign(Json& document, std::string_view assignment) {
-  const std::size_t equals = assignment.find('=');
-  if (equals == std::string_view::npos || equals == 0) {
-    refuse(message("--set must be KEY=VALUE, got \"", assignment, "\""));
-  }
-  std::string_view path = assignment.substr(0, equals);
-  const std::string text(assignment.substr(equals + 1));
-  Json value;
-  try {
-    value = Json::parse(text);
-  } catch (const Error&) {
-    value = text;
-  }
-  Json* at = &document;
-  while (true) {
-    const std::size_t dot = path.find('.');
-    const std::string_view key = path.substr(0, dot);
-    if (key.empty()) refuse(message("--set: empty key in \"", assignment, "\""));
-    if (!at->is_object()) *at = Json::object();
-    at = &(*at)[key];
-    if (dot == std::string_view::npos) break;
-    path.remove_prefix(dot + 1);
-  }
-  *at = value;
 }
 
 [[nodiscard]] bool is_for_lists(std::string_view assignment) {
@@ -310,6 +289,32 @@ void list_differences(const std::string& path, const Json& before, const Json& a
 }
 
 }  // namespace
+
+void assign(Json& document, std::string_view assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    refuse(message("--set must be KEY=VALUE, got \"", assignment, "\""));
+  }
+  std::string_view path = assignment.substr(0, equals);
+  const std::string text(assignment.substr(equals + 1));
+  Json value;
+  try {
+    value = Json::parse(text);
+  } catch (const Error&) {
+    value = text;
+  }
+  Json* at = &document;
+  while (true) {
+    const std::size_t dot = path.find('.');
+    const std::string_view key = path.substr(0, dot);
+    if (key.empty()) refuse(message("--set: empty key in \"", assignment, "\""));
+    if (!at->is_object()) *at = Json::object();
+    at = &(*at)[key];
+    if (dot == std::string_view::npos) break;
+    path.remove_prefix(dot + 1);
+  }
+  *at = value;
+}
 
 std::string_view name_of(Task task) noexcept { return kTasks[task]; }
 

@@ -203,7 +203,8 @@ class StageRun {
     const double all = seconds_before_ + seconds();
     result["seconds"] = all;
     static_cast<void>(
-        save_checkpoint(network_, data_.tokenizer_files, folder_.file("model")).value_or_throw());
+        save_checkpoint(network_, data_.tokenizer_files, folder_.file("model"), training().weights)
+            .value_or_throw());
     folder_.write(kResult, result.dump(2) + "\n");
     folder_.remove_checkpoints();
   }
@@ -260,6 +261,7 @@ class StageRun {
 RunEnd run(const RunPlan& plan, const TaskData& data, const TaskData* pretraining,
            const fs::path& folder, const RunOptions& options) {
   const RunFolder files(folder);
+  const io::Descriptor alone = files.lock();
   files.keep_document("experiment.json", plan.document);
   if (files.has(kResult)) {
     files.remove_checkpoints();

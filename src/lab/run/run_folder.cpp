@@ -1,6 +1,10 @@
 #include "lab/run/run_folder.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <vector>
 
@@ -125,6 +129,15 @@ void write_file(const fs::path& path, std::string_view text) {
 
 RunFolder::RunFolder(const fs::path& folder) : folder_(io::as_folder(folder)) {
   create_folder(folder_);
+}
+
+io::Descriptor RunFolder::lock() const {
+  io::Descriptor opened(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number() < 0) throw io::system_error(io::shown(folder_), "open", errno);
+  if (::flock(opened.number(), LOCK_EX | LOCK_NB) == 0) return opened;
+  if (errno != EWOULDBLOCK) throw io::system_error(io::shown(folder_), "lock", errno);
+  refuse(ErrorCode::io,
+         message(io::shown(folder_), ": another process is training in this folder"));
 }
 
 fs::path RunFolder::file(std::string_view name) const { return folder_ / name; }

@@ -12,6 +12,7 @@
 #include "lab/train/trainer.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "phasor/io/internal/posix_file.hpp"
 #include "phasor/text/internal/trainer.hpp"
 
 namespace phasor::lab {
@@ -32,6 +33,10 @@ class RunFolder {
   explicit RunFolder(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return folder_; }
+  // Keeps other processes and runs out, until it is destroyed or the process ends.
+  //
+  // throws   Error(io): another one has it
+  [[nodiscard]] io::Descriptor lock() const;
   [[nodiscard]] std::filesystem::path file(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
 

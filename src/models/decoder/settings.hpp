@@ -2,9 +2,9 @@
 #pragma once
 
 #include "models/decoder/families.hpp"
-#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/models/checkpoint.hpp"
 #include "phasor/models/decoder.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 
 namespace phasor::models {
 

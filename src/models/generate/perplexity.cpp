@@ -7,8 +7,8 @@
 
 #include "models/decoder/scaling_for.hpp"
 #include "models/generate/require_option.hpp"
-#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 
 namespace phasor::models {
 namespace {
@@ -184,8 +184,8 @@ Perplexity perplexity(Decoder& decoder, std::span<const std::int64_t> ids,
   };
   const auto tell = [&] {
     if (progress && !progress(done, in_all))
-      refuse(ErrorCode::cancelled, message("perplexity: stopped by `progress` after ", done, " of ",
-                                           in_all, " tokens"));
+      refuse(ErrorCode::cancelled,
+             message("perplexity: stopped by `progress` after ", done, " of ", in_all, " tokens"));
   };
   if (done > 0) tell();
   for (auto window = next; window != windows.end(); ++window) {

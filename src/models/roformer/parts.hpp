@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "phasor/models/internal/layer_ops.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/encodings/rope.hpp"
 #include "phasor/models/checkpoint.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 #include "phasor/models/internal/matrix.hpp"
 #include "phasor/models/roformer.hpp"
 

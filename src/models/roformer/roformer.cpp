@@ -5,13 +5,13 @@
 #include <optional>
 #include <utility>
 
-#include "phasor/models/internal/layer_ops.hpp"
 #include "models/roformer/parts.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/softmax.hpp"
 #include "phasor/core/internal/enum_names.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/encodings/encoding.hpp"
+#include "phasor/models/internal/layer_ops.hpp"
 
 namespace phasor::models {
 

@@ -262,6 +262,35 @@ TEST(Network, AnotherScalingAtTestTime) {
   });
 }
 
+// Products of more than one piece, and rows of logits that are padded.
+TEST(Network, LargerSizes) {
+  ModelSpec spec = small_spec(Architecture::decoder, EncodingName::rope);
+  spec.vocabulary = 1024;
+  spec.hidden = 144;
+  spec.intermediate = 140;
+  spec.layers = 1;
+  Network<double> wide(spec);
+  wide.initialise(3);
+  const Batch batch = small_batch(spec, 2, 9, 6);
+  const double exact = wide.train(batch, kOptions).sum;
+  std::vector<float> first;
+  for (const int threads : {1, 2}) {
+    Network<float> narrow(spec, {.threads = threads});
+    std::copy(wide.parameters().begin(), wide.parameters().end(), narrow.parameters().begin());
+    EXPECT_NEAR(narrow.train(batch, kOptions).sum, exact, 1e-5 * exact);
+    if (threads == 1) first.assign(narrow.gradients().begin(), narrow.gradients().end());
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), narrow.gradients().begin())) << threads;
+  }
+  for (const Parameter& parameter : wide.layout()) {
+    double largest = 0.0, error = 0.0;
+    for (std::size_t i = parameter.first; i < parameter.first + parameter.count; ++i) {
+      largest = std::max(largest, std::abs(wide.gradients()[i]));
+      error = std::max(error, std::abs(static_cast<double>(first[i]) - wide.gradients()[i]));
+    }
+    EXPECT_LE(error, 2e-5 * largest) << parameter.name;
+  }
+}
+
 // Padding changes nothing: a row alone, and the same row padded in a batch.
 TEST(Network, PaddingIsIgnored) {
   for (const Architecture architecture : {Architecture::encoder, Architecture::decoder}) {

@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <string>
 
+#include "lab/run/run_folder.hpp"
 #include "lab/run/synthetic.hpp"
 #include "phasor/io/internal/folder.hpp"
+#include "phasor/io/tensors.hpp"
 #include "phasor/lab/internal/checkpoint.hpp"
 #include "phasor/lab/internal/report.hpp"
 #include "support/errors.hpp"
@@ -110,6 +112,37 @@ TEST_F(Run, refuses_a_folder_of_other_settings_or_data) {
   data->facts["text"] = "another text";
   expect_error(ErrorCode::invalid_argument, {"data.text", "counting", "another text"},
                [&] { return run(plan, *data, nullptr, at("a"), {}); });
+}
+
+TEST_F(Run, one_process_at_a_time_trains_in_a_folder) {
+  const RunPlan plan = plan_of(kTiny);
+  ASSERT_EQ(go_until(plan, "a", 3), RunEnd::stopped);
+  {
+    const io::Descriptor other = RunFolder(at("a")).lock();
+    expect_error(ErrorCode::io, {"a"}, [&] { return go(plan, "a"); });
+  }
+  EXPECT_EQ(go(plan, "a"), RunEnd::finished);
+}
+
+TEST_F(Run, weights_can_be_rounded_to_f16) {
+  ASSERT_EQ(go(plan_of(kTiny), "whole"), RunEnd::finished);
+  ASSERT_EQ(go(plan_of(kTiny, {"", {}, {}, {"training.weights=f16"}}), "half"), RunEnd::finished);
+  const auto tensors = [&](std::string_view folder) {
+    return io::SafetensorsFile::open(at(folder) / "model" / "model.safetensors").value_or_throw();
+  };
+  const io::SafetensorsFile whole = tensors("whole"), half = tensors("half");
+  ASSERT_EQ(whole.tensors().size(), half.tensors().size());
+  for (const io::Tensor& tensor : whole.tensors()) {
+    const io::Tensor* const rounded = half.find(tensor.name);
+    ASSERT_NE(rounded, nullptr) << tensor.name;
+    EXPECT_EQ(rounded->type, io::TensorType::f16);
+    std::vector<float> exact(static_cast<std::size_t>(tensor.size())), got(exact.size());
+    io::to_floats(tensor, 0, exact);
+    io::to_floats(*rounded, 0, got);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      ASSERT_EQ(got[i], core::to_float(core::to_half(exact[i]))) << tensor.name << ' ' << i;
+    }
+  }
 }
 
 TEST_F(Run, refuses_a_checkpoint_of_another_vocabulary) {

@@ -1,11 +1,14 @@
 // Numbers of a rotation in place of a checkpoint's own.
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "models/decoder/decoder_support.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/models/checkpoint.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::models::testing {
 namespace {
@@ -33,6 +36,25 @@ ErrorCode refusal_code(const std::string& name, const RopeChange& change) {
   }
   ADD_FAILURE() << name << ": must be refused";
   return ErrorCode::internal;
+}
+
+// A model in memory is the model of its files.
+TEST(CheckpointInMemory, HasTheLogitsOfItsFiles) {
+  const std::string name = "llama_gqa_llama3";
+  const auto text_of = [&](const char* file) {
+    return io::read_text(golden_model(name) / file).value_or_throw();
+  };
+  const std::string config = text_of("config.json"), weights = text_of("model.safetensors");
+  Decoder from_files = decoder_of(name);
+  Decoder from_memory =
+      Decoder::load(
+          Checkpoint::parse(config, std::as_bytes(std::span(weights)), "memory").value_or_throw())
+          .value_or_throw();
+  EXPECT_EQ(logits_of(from_memory, golden_ids(name)), logits_of(from_files, golden_ids(name)));
+  const auto cut = std::as_bytes(std::span(weights)).first(weights.size() / 2);
+  tests::expect_error(ErrorCode::io, {"memory"}, Checkpoint::parse(config, cut, "memory"));
+  tests::expect_error(ErrorCode::invalid_argument, {"memory"},
+                      Checkpoint::parse("{", std::as_bytes(std::span(weights)), "memory"));
 }
 
 TEST(ChangeRope, OwnNumbersChangeNothing) {

@@ -19,11 +19,14 @@ inline constexpr std::string_view kLabModelType = "phasor_lab";
 // base, default scaling, and softmax attention. Else kLabModelType.
 [[nodiscard]] std::string_view model_type_of(const ModelSpec& spec) noexcept;
 
-// Writes model.safetensors (float32), the tokenizer's files, then config.json, each replaced atomically;
-// the folder is created. The folder of a `roformer` or `llama` is a Hugging Face checkpoint.
+// Writes model.safetensors, the tokenizer's files, then config.json, each replaced atomically; the folder
+// is created. The folder of a `roformer` or `llama` is a Hugging Face checkpoint.
+//
+// weights  f32, or f16: rounded to nearest even
 [[nodiscard]] Result<Done> save_checkpoint(const Network<float>& network,
                                            std::span<const text::TokenizerFile> tokenizer,
-                                           const std::filesystem::path& folder);
+                                           const std::filesystem::path& folder,
+                                           core::DType weights = core::DType::f32);
 
 // Reads model.safetensors of the folder into the network's parameters.
 //

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "phasor/core/view.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/lab/internal/model_spec.hpp"
 #include "phasor/lab/internal/optimiser.hpp"
@@ -36,6 +37,8 @@ struct TrainingSettings {
   std::int64_t log_every = 10;        // a row in log.csv
   std::int64_t evaluate_every = 0;    // 0: at the end only
   std::int64_t checkpoint_every = 0;  // 0: at the end only
+  // Of the numbers in model/, which is not read again: float32 or float16.
+  core::DType weights = core::DType::f32;
 
   [[nodiscard]] Schedule learning_rates() const noexcept {
     return {schedule, learning_rate, warmup, steps, floor};
@@ -106,7 +109,7 @@ struct PlanChoices {
   std::string size;                      // empty: "quick" if the experiment has sizes
   std::vector<std::uint64_t> seeds;      // empty: those of the experiment
   std::vector<std::string> variants;     // empty: all
-  std::vector<std::string> assignments;  // "training.steps=400": above all else
+  std::vector<std::string> assignments;  // of assign(): above all else
 };
 
 // throws   Error(invalid_argument): a size, variant or key that the experiment does not have
@@ -120,5 +123,10 @@ struct PlanChoices {
 [[nodiscard]] std::span<const std::string_view> built_in_names();
 // The JSON text; nullopt for another name.
 [[nodiscard]] std::optional<std::string_view> built_in_experiment(std::string_view name);
+
+// "training.steps=400": sets a value of a document. The value is JSON, or else text.
+//
+// throws   Error(invalid_argument): no key or no "="
+void assign(io::Json& document, std::string_view assignment);
 
 }  // namespace phasor::lab

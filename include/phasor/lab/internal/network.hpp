@@ -11,6 +11,7 @@
 
 #include "phasor/lab/internal/batch.hpp"
 #include "phasor/lab/internal/model_spec.hpp"
+#include "phasor/lab/internal/part_times.hpp"
 
 namespace phasor::lab {
 
@@ -48,7 +49,8 @@ struct TrainOptions {
 };
 
 struct NetworkOptions {
-  int threads = 0;  // 0: all of the process
+  int threads = 0;             // 0: all of the process
+  PartTimes* times = nullptr;  // added to, if not null; it must outlive the network
 };
 
 // T is float (kernels) or double (plain loops: to check gradients).
