@@ -365,7 +365,7 @@ TEST_F(CapiAttention, RefusesWrongChoices) {
   linear.struct_size = sizeof(linear);
   linear.features = 5;
   expect_status(phasor_linear_attend(nullptr, &q_.c, &k_.c, &v_.c, &out_.c, &linear),
-                PHASOR_INVALID_ARGUMENT, {"features", "1", "5"});
+                PHASOR_INVALID_ARGUMENT, {"features", "2", "5"});
 }
 
 TEST_F(CapiAttention, RefusesWhatTheRoomsRefuse) {
