@@ -175,10 +175,10 @@ class Runs {
     if (at.validation_loss && !flags_.json) {
       progress_.clear();
       print_out(
-          "{:18} {} {:>6}/{}  loss {:.4f}  validation {:.4f}  accuracy {:5.2f} %  {:.0f} "
-          "tokens/s\n",
-          plan.name(), at.activity, at.step, at.steps, at.loss, *at.validation_loss,
-          100.0 * at.accuracy.value_or(0.0), at.tokens_per_second);
+          "{:18} {} {:>6}/{}  loss {}  validation {:.4f}  accuracy {:5.2f} %  {:.0f} tokens/s\n",
+          plan.name(), at.activity, at.step, at.steps,
+          at.step == 0 ? std::string("     -") : fmt::format("{:.4f}", at.loss),
+          *at.validation_loss, 100.0 * at.accuracy.value_or(0.0), at.tokens_per_second);
       std::fflush(stdout);
     }
     progress_.move(done, static_cast<double>(plans_.size()),
