@@ -7,13 +7,12 @@ As make_golden_models.py, whose rules these cases follow.
 
 import copy
 import json
-import pathlib
 import sys
 
 import numpy as np
 import torch
 import transformers
-from make_golden_models import margin_of, save
+from make_golden_models import finish, main, margin_of, save
 
 TOKENS, STEPS, NEW_TOKENS, PADDING, VOCABULARY = 30, 11, 16, 7, 97
 COMMON = dict(vocab_size=VOCABULARY, pad_token_id=0, eos_token_id=96, decoder_start_token_id=0, dropout_rate=0.0,
@@ -216,23 +215,9 @@ def write(folder, name, seed):
         "weights": {key: list(value.shape) for key, value in sorted(model.state_dict().items())
                     if not key.endswith("embed_tokens.weight") and (own_head or key != "lm_head.weight")},
     }
-    (case / "case.json").write_text(json.dumps(document, indent=1) + "\n")
-    size = sum(file.stat().st_size for file in case.rglob("*") if file.is_file())
-    differences = ", ".join(f"{key.removeprefix('max_').replace('_diff', '')} {value:.2g}" for key, value in error.items())
-    print(f"| models | {name} | model_{model_type} | transformers {transformers.__version__} | {round(size / 1024)} | {differences} |")
+    finish(case, name, model_type, document, error)
     return document
 
 
-def main(arguments):
-    torch.set_num_threads(1)
-    folder = pathlib.Path(arguments[0])
-    for name in arguments[1:] or CASES:
-        for seed in range(1, 40):
-            if write(folder, name, seed) is not None:
-                break
-        else:
-            raise SystemExit(f"{name}: no seed gives a clear margin")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], CASES, write)
