@@ -33,23 +33,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[nodiscard]] lab::DataPlaces places_of(const LabFlags& flags) {
-  lab::DataPlaces places;
-  places.tokenizers = io::as_folder(flags.out) / "tokenizers";
+[[nodiscard]] fs::path corpora_of(const LabFlags& flags) {
   const char* const given = std::getenv("PHASOR_CORPORA");
-  if (!flags.data.empty()) {
-    places.corpora = io::as_folder(flags.data);
-  } else if (given != nullptr && *given != '\0') {
-    places.corpora = io::as_folder(given);
-  } else {
-    for (const fs::path& folder : model_folders()) {
-      std::error_code ignored;
-      if (places.corpora.empty() && fs::is_directory(folder / "corpora", ignored)) {
-        places.corpora = folder / "corpora";
-      }
-    }
+  if (!flags.data.empty()) return io::as_folder(flags.data);
+  if (given != nullptr && *given != '\0') return io::as_folder(given);
+  for (const fs::path& folder : model_folders()) {
+    std::error_code ignored;
+    if (fs::is_directory(folder / "corpora", ignored)) return folder / "corpora";
   }
-  return places;
+  return {};
 }
 
 struct Outcome {
@@ -68,8 +60,7 @@ class Runs {
   }
 
   void load_data() {
-    const lab::DataPlaces places = places_of(flags_);
-    lab::DataCache cache(places);
+    lab::DataCache cache(corpora_of(flags_));
     for (const lab::RunPlan& plan : plans_) {
       progress_.note("reading " + plan.name());
       Data data;
