@@ -81,7 +81,7 @@ class Runs {
   // Returns the signal that stopped it; 0: none did.
   int run() {
     const StopOnSignal stop;
-    progress_.begin(plans_.front().experiment);
+    progress_.begin();
     if (jobs_ == 1) {
       work();
     } else {
@@ -173,8 +173,10 @@ class Runs {
       std::fflush(stdout);
     }
     progress_.move(done, static_cast<double>(plans_.size()),
-                   fmt::format("{} {} {}/{}, loss {:.3f}, {:.0f} tokens/s", plan.name(),
-                               at.activity, at.step, at.steps, at.loss, at.tokens_per_second));
+                   fmt::format("loss {}, {:.0f} tokens/s, {}/{} {} {}",
+                               at.step == at.first_step ? "-" : fmt::format("{:.3f}", at.loss),
+                               at.tokens_per_second, at.step, at.steps, plan.name(),
+                               at.activity == "training" ? "" : at.activity));
   }
 
   [[nodiscard]] static std::string table(const io::Json& page) {
