@@ -208,6 +208,44 @@ TEST_F(LabCommand, makes_tokenizers) {
   }
 }
 
+TEST_F(LabCommand, tokenizers_leave_out_what_is_rare) {
+  const std::string text = put_text("text.txt", "The cat and the hat, the cat and the zoo\n");
+  const auto words = [&](const std::string& kind, const Words& more) {
+    Words all = {"lab",          "tokenizer", text,    "--kind",    kind,
+                 "--vocabulary", "300",       "--out", file("out"), "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto made = [&](const std::string& kind, const Words& more) {
+    const Outcome outcome = run(words(kind, more));
+    EXPECT_EQ(outcome.exit, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  const auto piece_ids = [&](const std::string& given) {
+    return run({"tokenize", file("out"), "--text", given}).out;
+  };
+  // Without a limit, the whole vocabulary is used; "the cat and" occurs twice.
+  const int all = made("bpe", {"--min-frequency", "1"})["merges"].get<int>();
+  const int frequent = made("bpe", {})["merges"].get<int>();
+  EXPECT_LT(frequent, all);
+  EXPECT_LT(made("bpe", {"--min-frequency", "3"})["merges"].get<int>(), frequent);
+  // z occurs once: its word is unknown.
+  made("wordpiece", {});
+  EXPECT_NE(piece_ids("zoo"), piece_ids("[UNK]"));
+  EXPECT_NE(piece_ids("The"), piece_ids("the"));
+  made("wordpiece", {"--min-character-frequency", "2", "--lowercase"});
+  EXPECT_EQ(piece_ids("zoo"), piece_ids("[UNK]"));
+  EXPECT_EQ(piece_ids("The"), piece_ids("the"));
+  fs::remove_all(at("out"));
+  const auto refused = [&](const std::string& kind, const Words& more, const Values& values) {
+    expect_refusal(run(words(kind, more)), "lab", values, "out");
+  };
+  refused("bpe", {"--lowercase"}, {"--lowercase", "wordpiece", "bpe"});
+  refused("bpe", {"--min-character-frequency", "2"}, {"wordpiece", "bpe"});
+  refused("bytes", {"--min-frequency", "2"}, {"--min-frequency", "bytes"});
+  refused("bpe", {"--min-frequency", "0"}, {"--min-frequency", "0"});
+}
+
 TEST_F(LabCommand, measures_speed) {
   put("model.json",
       R"({"vocabulary": 30, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 20})");
