@@ -157,6 +157,12 @@ export function columns(host, controls, pictures) {
                  el("div", {class: "stage"}, ...pictures)));
 }
 
+// Controls that are folded on a phone, so that the first picture stays near the controls that move it.
+export function more(context, ...controls) {
+  return el("details", {class: "more", open: matchMedia("(min-width: 861px)").matches},
+    el("summary", {text: context.text("more")}), el("div", {class: "nested"}, ...controls));
+}
+
 // A picture with its title and its buttons. picture: {node, image() -> canvas or svg}; csv() -> text.
 export function figure(context, {name, title, picture, csv, note}) {
   const file = `phasor-${context.id}-${name}`;
@@ -184,18 +190,19 @@ function flash(tools, text) {
   setTimeout(() => { delete tools.dataset.done; }, 1600);
 }
 
-// Numbers as text. show([{name, label, value, text?}]): `name` is data-test, the full value is data-value.
+// Numbers as text. show([{name, label, value, text?, main?}]): `name` is data-test, the full value is data-value; `main`
+// ones are larger.
 export function facts() {
   const list = el("dl", {class: "facts"});
   const rows = new Map();
   return {
     node: list,
     show(entries) {
-      for (const {name, label, value, text} of entries) {
+      for (const {name, label, value, text, main} of entries) {
         if (!rows.has(name)) {
           const term = el("dt", {}), number = el("dd", {"data-test": name});
           rows.set(name, {term, number});
-          list.append(el("div", {class: "fact"}, term, number));
+          list.append(el("div", {class: main ? "fact main" : "fact"}, term, number));
         }
         const {term, number} = rows.get(name);
         const shown = text ?? format(value);

@@ -2,7 +2,7 @@
 
 import {drawClocks, drawScores} from "./clocks_picture.js";
 import {surface} from "../surface.js";
-import {button, card, columns, csvOf, el, facts, figure, format, select, slider} from "../ui.js";
+import {button, card, columns, csvOf, el, facts, figure, format, more, select, slider} from "../ui.js";
 import {icons} from "../icons.js";
 
 const longest = {position: 4096, distance: 256, pairs: 64};
@@ -93,11 +93,12 @@ export const view = {
       slider(context, "position", {label: text("position"), min: 0, max: longest.position, hint: text("position_hint")}),
       slider(context, "distance", {label: text("distance"), min: 0, max: longest.distance, hint: text("distance_hint")}),
       play,
-      pairs,
-      slider(context, "base", {label: text("base"), integer: false, stops: [10, 100, 1000, 10000, 100000, 500000, 1000000]}),
-      select(context, "vectors", {label: text("vectors"),
-                                  items: [...Object.keys(patterns), "own"].map((value) => ({value, label: text(`vectors_${value}`)}))}),
-      own,
+      more(context,
+        pairs,
+        slider(context, "base", {label: text("base"), integer: false, stops: [10, 100, 1000, 10000, 100000, 500000, 1000000]}),
+        select(context, "vectors", {label: text("vectors"),
+                                    items: [...Object.keys(patterns), "own"].map((value) => ({value, label: text(`vectors_${value}`)}))}),
+        own),
     ], [
       card(readout.node),
       figure(context, {
@@ -121,8 +122,8 @@ export const view = {
         readout.show([
           {name: "query-position", label: text("query_position"), value: state.position + state.distance},
           {name: "key-position", label: text("key_position"), value: state.position},
-          {name: "score", label: text("score"), value: answer.score},
-          {name: "score-at-zero", label: text("score_at_zero", {distance: state.distance}), value: scores[state.distance]},
+          {name: "score", label: text("score"), value: answer.score, main: true},
+          {name: "score-at-zero", label: text("score_at_zero", {distance: state.distance}), value: scores[state.distance], main: true},
         ]);
         clocks.redraw();
         curve.redraw();

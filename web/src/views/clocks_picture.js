@@ -1,12 +1,17 @@
 // The pictures of the view `clocks`. All numbers are the engine's; this file places pixels.
 
+import {format} from "../ui.js";
+
 const gap = 12, foot = 26;
 
 function grid(width, pairs) {
-  const wanted = pairs <= 4 ? 190 : pairs <= 16 ? 128 : pairs <= 32 ? 96 : 72;
+  const wanted = pairs <= 4 ? 190 : pairs <= 8 ? 150 : pairs <= 16 ? 112 : pairs <= 32 ? 90 : 72;
   const most = Math.max(pairs <= 4 ? 2 : 4, Math.floor((width + gap) / (Math.min(wanted, width / 4) + gap)));
-  const columns = Math.min(pairs, most);
-  const size = Math.min(wanted * 1.25, (width - (columns - 1) * gap) / columns);
+  // Of the numbers of columns that fit, the one that leaves the fewest empty places in the last row.
+  let columns = Math.min(pairs, most);
+  const empty = (count) => (count - pairs % count) % count;
+  for (let count = columns - 1; count > most * 0.6; --count) if (empty(count) < empty(columns)) columns = count;
+  const size = Math.min(wanted * 1.35, (width - (columns - 1) * gap) / columns);
   return {columns, size, rows: Math.ceil(pairs / columns)};
 }
 
@@ -97,7 +102,7 @@ drawClocks.height = (width, pairs) => {
 
 // The score of each distance as a line, with a dot at the distance that is shown.
 export function drawScores(pen, width, height, scores, distance, score, context) {
-  const edge = {left: 44, right: 12, top: 14, bottom: 34};
+  const edge = {left: 52, right: 12, top: 14, bottom: 34};
   const low = Math.min(0, ...scores), high = Math.max(0, ...scores), span = high - low || 1;
   const x = (at) => edge.left + at / (scores.length - 1) * (width - edge.left - edge.right);
   const y = (value) => height - edge.bottom - (value - low) / span * (height - edge.top - edge.bottom);
@@ -113,7 +118,7 @@ export function drawScores(pen, width, height, scores, distance, score, context)
     pen.moveTo(edge.left, y(value));
     pen.lineTo(width - edge.right, y(value));
     pen.stroke();
-    pen.fillText(String(Number(value.toPrecision(3))).replace("-", "−"), edge.left - 7, y(value));
+    if (value === 0 || Math.abs(y(value) - y(0)) > 14) pen.fillText(format(value, 3), edge.left - 7, y(value));
   }
   pen.textAlign = "center";
   pen.textBaseline = "top";

@@ -43,15 +43,20 @@ export const view = {
     document.addEventListener("dragover", stop);
     document.addEventListener("drop", dropped);
 
-    const family = select(context, "family", {
-      label: text("family"),
-      items: [{value: "", label: text("own_config")}, ...known.map(({name}) => ({value: name, label: name}))],
+    // The first model is shown until another, or a config, is chosen.
+    const own = el("option", {value: "", text: text("own_config")});
+    const family = el("select", {class: "field", id: "scalings-family", "data-control": "family",
+                                 on: {change: () => context.set({family: family.value, config: ""})}},
+      own, ...known.map(({name}) => el("option", {value: name, text: name})));
+    context.bind((state) => {
+      own.hidden = own.disabled = state.config === "";
+      family.value = state.config !== "" ? "" : (known.find(({name}) => name === state.family) ?? known[0]).name;
     });
 
     columns(host, [
-      family,
+      el("div", {class: "control"}, el("label", {for: family.id, text: text("family")}), family),
       drop.node,
-      el("details", {}, el("summary", {text: text("paste")}), el("div", {class: "control"},
+      el("details", {class: "more"}, el("summary", {text: text("paste")}), el("div", {class: "control"},
          el("label", {for: "scalings-paste", class: "hidden", text: text("paste")}), paste)),
       slider(context, "context", {label: text("context"), stops: Array.from({length: 12}, (_, power) => 512 * 2 ** power), integer: true}),
       slider(context, "factor", {label: text("factor"), min: 1, max: 64, step: 0.5}),
@@ -80,7 +85,7 @@ export const view = {
         const spec = JSON.parse(content);
         rows = engine.call("scalings", {spec, context: state.context, methods: chosen, factor: state.factor}).rows;
         chart.set({
-          x: {label: text("pair")}, y: {label: text(`shown_${state.shown}`), log: true},
+          x: {label: text("pair")}, y: {label: text(`axis_${state.shown}`), log: true},
           series: rows.map((row) => {
             const index = methods.indexOf(row.method);
             return {label: text(`method_${row.method}`), x: Array.from(row.ratio, (_, pair) => pair),
