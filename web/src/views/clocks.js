@@ -38,12 +38,12 @@ export const view = {
 
   create(host, context) {
     const {engine, text} = context;
-    let answer = null, scores = null, scoresOf = "", spec = null, vectors = null, playing = 0;
+    let answer = null, scores = null, scoresOf = "", curveOf = "", spec = null, vectors = null, playing = 0;
 
     const clocks = surface({
       label: text("clocks_label"), name: "clocks-picture",
       height: (width) => answer ? drawClocks.height(width, answer.pair_scores.length) : 300,
-      draw: (pen, width) => { if (answer) drawClocks(pen, width, answer, vectors, context); },
+      draw: (pen, width, height) => { if (answer) drawClocks(pen, width, height, answer, vectors, context); },
     });
     const curve = surface({
       label: text("curve_label"), name: "clocks-curve", height: 190,
@@ -54,7 +54,7 @@ export const view = {
     const rotate = (distance, position) => engine.call("rotate", {
       spec, ...vectors, query_position: position + distance, key_position: position});
 
-    // Only when the vectors change: dragging costs one call a frame.
+    // Only when the vectors change: dragging a token costs one call a frame.
     function scoreCurve() {
       const key = JSON.stringify([spec, vectors]);
       if (key === scoresOf) return;
@@ -126,7 +126,8 @@ export const view = {
           {name: "score-at-zero", label: text("score_at_zero", {distance: state.distance}), value: scores[state.distance], main: true},
         ]);
         clocks.redraw();
-        curve.redraw();
+        if (curveOf !== scoresOf + state.distance) curve.redraw();
+        curveOf = scoresOf + state.distance;
         if (!playing) context.announce(text("said", {query: state.position + state.distance, key: state.position, score: format(answer.score)}));
       },
       destroy() {
