@@ -109,8 +109,7 @@ def build(root):
     source = root / "web/src"
     page = (source / "index.html").read_text(encoding="utf-8")
     style = bundled(source / "style.css", "--loader:.css=css")
-    # The module of the engine asks for these only in Node.
-    script = bundled(source / "app.js", "--format=esm", "--external:fs", "--external:path")
+    script = bundled(source / "app.js", "--format=esm", "--loader:.gz=binary")
     # An HTML parser ends the element at the first of these, wherever it is.
     script = script.replace("</script", "<\\/script")
     mark = f'<meta name="phasor-sources" content="{hash_of_sources(root)}" />'

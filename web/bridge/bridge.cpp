@@ -12,9 +12,8 @@ namespace {
 
 using config::ObjectReader;
 
-[[nodiscard]] std::string_view refuse_range(const ObjectReader& reader, std::string_view key,
-                                            std::int64_t got, std::int64_t least,
-                                            std::int64_t greatest) {
+[[noreturn]] void refuse_range(const ObjectReader& reader, std::string_view key, std::int64_t got,
+                               std::int64_t least, std::int64_t greatest) {
   reader.refuse(key, message("must be from ", least, " to ", greatest, ", got ", got));
 }
 

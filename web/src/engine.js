@@ -1,6 +1,7 @@
 // The engine: Phasor's C++ as WebAssembly. The import is what `./dev web` builds; the bundler puts it
 // into the page.
 import createPhasor from "../../build/wasm/bin/phasor_web.js";
+import compressed from "../../build/wasm/bin/phasor_web.wasm.gz";
 
 // An answer's numbers are in the engine's memory until the next call: they are copied.
 function revive(value, arrays, memory) {
@@ -20,7 +21,8 @@ function revive(value, arrays, memory) {
 // arrays, or throws an Error with the engine's message. Arguments are plain values and typed arrays;
 // a Uint8Array is the contents of a file.
 export async function load() {
-  const phasor = await createPhasor();
+  const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const phasor = await createPhasor({ wasmBinary: await new Response(stream).arrayBuffer() });
 
   function place(bytes) {
     const address = phasor._malloc(Math.max(bytes.length, 1));
