@@ -250,6 +250,7 @@ addEventListener("hashchange", () => {
 route();
 load().then((loaded) => {
   engine = loaded;
+  globalThis.phasor = engine;  // for readers who open the console: phasor.call("version")
   route();
 }, (error) => {
   byId("loading").textContent = "";

@@ -60,7 +60,7 @@ export function lineChart(context, {label, name, height = 340}) {
       color: context.colour("muted"), font, padding: 6, maxRotation: 0, autoSkipPadding: 14,
       // On a logarithmic axis only powers of the base are named.
       callback: (value) => log && !/^[1](\.0+)?$/.test((value / 10 ** Math.floor(Math.log10(value))).toFixed(6)) ? null
-        : format(value, 4),
+        : format(value, log ? 1 : 4),
     },
   });
 

@@ -1,9 +1,12 @@
 """The explorer in headless Chromium, opened from disk, and the native command that its numbers are compared with."""
 
+import csv
+import io
 import json
 import os
 import pathlib
 import subprocess
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -58,49 +61,71 @@ class Explorer:
         page.on("request", self.on_request)
 
     def on_request(self, request):
-        # Pictures are saved through blob: and data: addresses, which leave the page no more than file: does.
-        if request.url.split(":")[0] not in ("file", "data", "blob", "about"):
+        # Pictures are saved through blob: and data: addresses, which stay inside the page.
+        if request.url.split(":")[0] not in ("file", "data", "blob"):
             self.problems.append(f"network request: {request.url}")
 
     def open(self, view, **state):
-        """Opens a deep link and waits until the view has drawn."""
-        state = {"lang": "en", "theme": "light", **state}
-        link = "&".join(f"{name}={value}" for name, value in state.items())
-        self.page.goto("about:blank")
+        """Opens a deep link and waits until the view has drawn. The page is loaded once; later links only change the view."""
+        link = urllib.parse.urlencode({"lang": "en", "theme": "light", **state})
         self.page.goto(f"{PAGE.as_uri()}#/{view}?{link}")
-        self.ready(view)
-
-    def ready(self, view):
         self.page.wait_for_selector(f'main[data-view="{view}"][data-ready="true"]', timeout=30000)
         self.settle()
 
     def settle(self):
-        """Two animation frames: updates run once a frame."""
+        """Updates run once in an animation frame: waits for two."""
         self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
+    def at(self, name):
+        return self.page.locator(f'[data-test="{name}"]')
+
     def read(self, name):
-        """The text of the element that tests know by this name."""
-        return self.page.locator(f'[data-test="{name}"]').inner_text()
+        return self.at(name).inner_text()
 
     def number(self, name):
-        return float(self.read(name).replace("\u2212", "-").split()[0])
+        """A shown number with all its digits."""
+        return float(self.at(name).get_attribute("data-value"))
+
+    def control(self, name):
+        return self.page.locator(f'[data-control="{name}"]')
 
     def set(self, name, value):
-        """Types a value into the number field of a control, or selects it, or moves a slider."""
-        field = self.page.locator(f'[data-control="{name}"]')
+        """Types into a field, or selects an item."""
+        field = self.control(name)
         if field.evaluate("element => element.tagName") == "SELECT":
             field.select_option(str(value))
         else:
             field.fill(str(value))
-            field.dispatch_event("change")
+            field.press("Enter")
         self.settle()
 
-    def csv(self):
-        """What the toolbar's button copies, as rows of fields."""
-        self.page.locator('[data-test="copy-csv"]').click()
+    def move(self, name, key, times=1):
+        """Moves a slider by a key of the keyboard."""
+        slider = self.page.locator(f'[data-slider="{name}"]')
+        slider.focus()
+        for _ in range(times):
+            self.page.keyboard.press(key)
         self.settle()
-        text = self.page.evaluate("() => navigator.clipboard.readText()")
-        return [line.split(",") for line in text.strip().splitlines()]
+
+    def csv(self, figure):
+        """What a picture's button copies: {column: [fields]}."""
+        self.at(f"figure-{figure}").locator('[data-test="copy-csv"]').click()
+        self.settle()
+        rows = list(csv.reader(io.StringIO(self.page.evaluate("() => navigator.clipboard.readText()"))))
+        assert len({len(row) for row in rows}) == 1, "every row has as many fields as the head"
+        return {name: [row[at] for row in rows[1:]] for at, name in enumerate(rows[0])}
+
+    def numbers(self, figure):
+        """The same with every field a number."""
+        return {name: np.array(fields, float) for name, fields in self.csv(figure).items()}
+
+    def table(self, name):
+        """The texts of a table's rows."""
+        return self.at(name).locator("tbody tr").evaluate_all("rows => rows.map(row => [...row.cells].map(cell => cell.innerText))")
+
+    def message(self):
+        """The error that the page shows, or an empty text."""
+        return self.page.locator("#alert").inner_text() if self.page.locator("#alert").is_visible() else ""
 
 
 @pytest.fixture(scope="session")
@@ -114,19 +139,24 @@ def browser():
 @pytest.fixture(scope="session")
 def context(browser):
     context = browser.new_context(
-        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"], accept_downloads=True
+        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
     )
     yield context
     context.close()
 
 
+@pytest.fixture(scope="session")
+def shared(context):
+    return Explorer(context.new_page())
+
+
 @pytest.fixture
-def explorer(context):
-    """A page whose console and network stay silent."""
-    explorer = Explorer(context.new_page())
-    yield explorer
-    explorer.page.close()
-    assert explorer.problems == []
+def explorer(shared):
+    """The page, whose console and network must stay silent."""
+    shared.problems.clear()
+    yield shared
+    shared.page.set_viewport_size({"width": 1440, "height": 900})
+    assert shared.problems == []
 
 
 @pytest.fixture(scope="session")

@@ -305,7 +305,6 @@ export default {
     difference_title: "Difference",
     difference_of: "{second} minus {first}",
     map_label: "Attention map of {name}: queries from top to bottom, keys from left to right",
-    difference_label: "Difference of the two attention maps",
     row_title: "One query",
     row_label: "Probability of each key for one query under the two encodings",
     query_axis: "Query",

@@ -305,7 +305,6 @@ export default {
     difference_title: "差",
     difference_of: "{second} 减 {first}",
     map_label: "{name} 的注意力图：从上到下是查询，从左到右是键",
-    difference_label: "两张注意力图之差",
     row_title: "单个查询",
     row_label: "两种编码下，一个查询对各个键的概率",
     query_axis: "查询",

@@ -27,7 +27,7 @@ export const view = {
     });
 
     const large = Object.fromEntries(["first", "second", "difference"].map((name) =>
-      [name, heatmap(context, {label: text(`${name}_label`), name: `attention-${name}`})]));
+      [name, heatmap(context, {label: text(`${name}_title`), name: `attention-${name}`})]));
     const chart = lineChart(context, {label: text("row_label"), name: "attention-row", height: 360});
     const readout = facts();
     const values = (name) => name === "difference" ? answer.difference : mapOf(context.state[name]).probabilities;
@@ -82,13 +82,13 @@ export const view = {
           small[encoding].set({...axes, values: probabilities, kind: "sequential", low: 0, high: most(probabilities)});
         }
         const highest = Math.max(most(values("first")), most(values("second")));
-        const marks = [];
         for (const name of ["first", "second"]) {
           figures[name].title.textContent = nameOf(state[name]);
           large[name].describe(text("map_label", {name: nameOf(state[name])}));
-          large[name].set({...axes, values: values(name), kind: "sequential", low: 0, high: highest, marks});
+          large[name].set({...axes, values: values(name), kind: "sequential", low: 0, high: highest});
         }
         figures.difference.title.textContent = text("difference_of", {first: nameOf(first), second: nameOf(second)});
+        large.difference.describe(figures.difference.title.textContent);
         const widest = most(answer.difference);
         large.difference.set({...axes, values: answer.difference, kind: "diverging", low: -widest, high: widest});
         const query = queryOf(state), row = (name) => mapOf(state[name]).probabilities.subarray(query * tokens, (query + 1) * tokens);

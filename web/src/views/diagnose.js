@@ -128,7 +128,7 @@ export const view = {
       update(state) {
         const own = state.example === "";
         const files = own ? keep.files : exampleFiles(engine, examples.includes(state.example) ? state.example : examples[0]);
-        for (const part of parts) drops[part].show(files[part] ? files[part].name : text(part), Boolean(files[part]));
+        for (const part of parts) drops[part].show(files[part] ? files[part].name : text(part));
         if (problem) throw new Error(problem);
         const complete = Boolean(files.before && files.after);
         for (const element of [readout.node, ...results]) element.hidden = !complete;
