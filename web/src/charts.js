@@ -45,7 +45,8 @@ export const seriesColour = (context, index) => context.colour(`series-${index %
 export const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4], [8, 3, 1, 3, 1, 3]];
 
 // Options: label (for screen readers), name (data-test), height.
-// set({x: {label, log?, min?, max?}, y: {...}, series: [{label, x, y, colour?, dash?, points?}], markers?})
+// set({x: {label, log?, min?, max?}, y: {...}, series: [{label, x, y, colour?, dash?, points?, pointColour?(index)}], markers?})
+// x of a line rises.
 export function lineChart(context, {label, name, height = 340}) {
   const canvas = el("canvas", {role: "img", "aria-label": label, "data-test": name});
   const node = el("div", {class: "chart", style: `height: ${height}px`}, canvas);
@@ -58,11 +59,17 @@ export function lineChart(context, {label, name, height = 340}) {
     grid: {color: context.colour("grid"), borderColor: context.colour("line"), drawTicks: false},
     ticks: {
       color: context.colour("muted"), font, padding: 6, maxRotation: 0, autoSkipPadding: 14,
-      // On a logarithmic axis only powers of the base are named.
-      callback: (value) => log && !/^[1](\.0+)?$/.test((value / 10 ** Math.floor(Math.log10(value))).toFixed(6)) ? null
-        : format(value, log ? 1 : 4),
+      callback(value) {
+        if (!log) return format(value, 4);
+        // A long logarithmic axis names the powers of ten, a short one also their 2 and 5 times.
+        const digit = value.toExponential()[0];
+        return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 1) : null;
+      },
     },
   });
+  // The line ends where the axis ends.
+  const fitted = (axis, series) => ({
+    min: Math.min(...series.map((line) => line.x[0])), max: Math.max(...series.map((line) => line.x[line.x.length - 1])), ...axis});
 
   return {
     node, canvas,
@@ -76,14 +83,16 @@ export function lineChart(context, {label, name, height = 340}) {
           borderColor: line.colour ?? seriesColour(context, index),
           backgroundColor: line.colour ?? seriesColour(context, index),
           borderDash: line.dash ?? dashes[index % dashes.length],
-          borderWidth: line.width ?? 2, pointRadius: line.points ? 2.5 : 0, pointHitRadius: 6, pointHoverRadius: 4,
+          pointBackgroundColor: line.pointColour && Array.from(line.y, (_, at) => line.pointColour(at)),
+          pointBorderColor: line.pointColour && Array.from(line.y, (_, at) => line.pointColour(at)),
+          borderWidth: 2, pointRadius: line.points ? 2.5 : 0, pointHitRadius: 6, pointHoverRadius: 4,
           tension: 0,
         })),
       };
       const options = {
         animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
         interaction: {mode: "nearest", axis: "x", intersect: false},
-        scales: {x: scale(x), y: scale(y)},
+        scales: {x: scale(series.length ? fitted(x, series) : x), y: scale(y)},
         plugins: {
           legend: {
             display: series.length > 1, position: "bottom", align: "start",

@@ -43,19 +43,22 @@ const isDark = (context) => {
 //      marks: [{axis: "x" | "y", at, label}]})   values: rows first; low and high: the ends of the colours
 export function heatmap(context, {label, name, height, compact = false}) {
   let data = null, image = null, box = null;
-  const image_canvas = document.createElement("canvas");
+  const cells = document.createElement("canvas");
   const tip = el("div", {class: "tip", hidden: true});
 
-  const square = (width) => compact ? width : Math.min(width - 58, 560) + 76;
+  const side = (width) => Math.min(width - 64, 520);
+  const square = (width) => compact ? width : side(width) + 72;
   const picture = surface({label, name, height: height ?? square, draw});
 
   function draw(pen, width, tall) {
     if (!data) return;
     const font = compact ? 10 : 12;
     const edge = compact ? {left: 0, top: 0, right: 0, bottom: 0} : {left: 54, top: 6, right: 10, bottom: 66};
-    box = {x: edge.left, y: edge.top, width: width - edge.left - edge.right, height: tall - edge.top - edge.bottom};
+    if (!height && !compact) edge.left += (width - 64 - side(width)) / 2;
+    box = {x: edge.left, y: edge.top, width: height || compact ? width - edge.left - edge.right : side(width),
+           height: tall - edge.top - edge.bottom};
     pen.imageSmoothingEnabled = false;
-    pen.drawImage(image_canvas, box.x, box.y, box.width, box.height);
+    pen.drawImage(cells, box.x, box.y, box.width, box.height);
     if (compact) return;
     pen.strokeStyle = context.colour("line");
     pen.lineWidth = 1;
@@ -76,7 +79,7 @@ export function heatmap(context, {label, name, height, compact = false}) {
     pen.textBaseline = "top";
     pen.fillText(data.x?.label ?? "", box.x + box.width / 2, box.y + box.height + 20);
     pen.save();
-    pen.translate(12, box.y + box.height / 2);
+    pen.translate(edge.left - 42, box.y + box.height / 2);
     pen.rotate(-Math.PI / 2);
     pen.textBaseline = "middle";
     pen.fillText(data.y?.label ?? "", 0, 0);
@@ -138,16 +141,16 @@ export function heatmap(context, {label, name, height, compact = false}) {
     const {values, rows, columns, low, high} = data;
     const colours = new Uint32Array(palette(data.kind, isDark(context)).buffer);
     if (!image || image.width !== columns || image.height !== rows) {
-      image_canvas.width = columns;
-      image_canvas.height = rows;
-      image = image_canvas.getContext("2d").createImageData(columns, rows);
+      cells.width = columns;
+      cells.height = rows;
+      image = cells.getContext("2d").createImageData(columns, rows);
     }
     const pixels = new Uint32Array(image.data.buffer), scale = 255 / (high - low || 1);
     for (let cell = 0; cell < pixels.length; ++cell) {
       const index = (values[cell] - low) * scale;
       pixels[cell] = colours[index > 255 ? 255 : index > 0 ? Math.round(index) : 0];
     }
-    image_canvas.getContext("2d").putImageData(image, 0, 0);
+    cells.getContext("2d").putImageData(image, 0, 0);
   }
 
   picture.canvas.addEventListener("pointermove", (event) => {

@@ -2,7 +2,7 @@
 
 import {drawClocks, drawScores} from "./clocks_picture.js";
 import {surface} from "../surface.js";
-import {button, card, columns, csvOf, el, facts, figure, format, select, slider} from "../ui.js";
+import {button, card, columns, csvOf, el, facts, figure, format, more, select, slider} from "../ui.js";
 import {icons} from "../icons.js";
 
 const longest = {position: 4096, distance: 256, pairs: 64};
@@ -21,7 +21,7 @@ const repeated = (pattern, count) => Array.from({length: count}, (_, at) => patt
 
 function vectorsOf(context, state) {
   if (state.vectors !== "own") {
-    const pattern = patterns[state.vectors] ?? patterns.spread;
+    const pattern = patterns[state.vectors];
     return {q: repeated(pattern.q, 2 * state.pairs), k: repeated(pattern.k, 2 * state.pairs)};
   }
   return Object.fromEntries(["q", "k"].map((name) => {
@@ -38,12 +38,12 @@ export const view = {
 
   create(host, context) {
     const {engine, text} = context;
-    let answer = null, scores = null, scoresOf = "", spec = null, vectors = null, playing = 0;
+    let answer = null, scores = null, scoresOf = "", curveOf = "", spec = null, vectors = null, playing = 0;
 
     const clocks = surface({
       label: text("clocks_label"), name: "clocks-picture",
       height: (width) => answer ? drawClocks.height(width, answer.pair_scores.length) : 300,
-      draw: (pen, width) => { if (answer) drawClocks(pen, width, answer, vectors, context); },
+      draw: (pen, width, height) => { if (answer) drawClocks(pen, width, height, answer, vectors, context); },
     });
     const curve = surface({
       label: text("curve_label"), name: "clocks-curve", height: 190,
@@ -54,7 +54,7 @@ export const view = {
     const rotate = (distance, position) => engine.call("rotate", {
       spec, ...vectors, query_position: position + distance, key_position: position});
 
-    // Only when the vectors change: dragging costs one call a frame.
+    // Only when the vectors change: dragging a token costs one call a frame.
     function scoreCurve() {
       const key = JSON.stringify([spec, vectors]);
       if (key === scoresOf) return;
@@ -93,11 +93,12 @@ export const view = {
       slider(context, "position", {label: text("position"), min: 0, max: longest.position, hint: text("position_hint")}),
       slider(context, "distance", {label: text("distance"), min: 0, max: longest.distance, hint: text("distance_hint")}),
       play,
-      pairs,
-      slider(context, "base", {label: text("base"), integer: false, stops: [10, 100, 1000, 10000, 100000, 500000, 1000000]}),
-      select(context, "vectors", {label: text("vectors"),
-                                  items: [...Object.keys(patterns), "own"].map((value) => ({value, label: text(`vectors_${value}`)}))}),
-      own,
+      more(context,
+        pairs,
+        slider(context, "base", {label: text("base"), integer: false, stops: [10, 100, 1000, 10000, 100000, 500000, 1000000]}),
+        select(context, "vectors", {label: text("vectors"),
+                                    items: [...Object.keys(patterns), "own"].map((value) => ({value, label: text(`vectors_${value}`)}))}),
+        own),
     ], [
       card(readout.node),
       figure(context, {
@@ -121,11 +122,12 @@ export const view = {
         readout.show([
           {name: "query-position", label: text("query_position"), value: state.position + state.distance},
           {name: "key-position", label: text("key_position"), value: state.position},
-          {name: "score", label: text("score"), value: answer.score},
-          {name: "score-at-zero", label: text("score_at_zero", {distance: state.distance}), value: scores[state.distance]},
+          {name: "score", label: text("score"), value: answer.score, main: true},
+          {name: "score-at-zero", label: text("score_at_zero", {distance: state.distance}), value: scores[state.distance], main: true},
         ]);
         clocks.redraw();
-        curve.redraw();
+        if (curveOf !== scoresOf + state.distance) curve.redraw();
+        curveOf = scoresOf + state.distance;
         if (!playing) context.announce(text("said", {query: state.position + state.distance, key: state.position, score: format(answer.score)}));
       },
       destroy() {

@@ -3,7 +3,7 @@
 import {lineChart} from "../charts.js";
 import {heatmap} from "../heatmap.js";
 import {specControls, specDefaults, specOf} from "../spec.js";
-import {card, columns, csvOf, facts, figure, format, slider} from "../ui.js";
+import {card, columns, csvOf, facts, figure, format, more, slider} from "../ui.js";
 
 // [positions, pairs] to [pairs, positions]: the picture has positions from left to right.
 function across(values, count, pairs) {
@@ -16,7 +16,7 @@ function across(values, count, pairs) {
 
 export const view = {
   id: "table",
-  defaults: {...specDefaults, first: 0, count: 512},
+  defaults: {...specDefaults, family: "Llama 2 7B", first: 0, count: 512},
 
   create(host, context) {
     const {engine, text} = context;
@@ -35,8 +35,8 @@ export const view = {
     });
     columns(host, [
       ...specControls(context),
-      slider(context, "first", {label: text("first"), stops: [0, ...Array.from({length: 18}, (_, power) => 2 ** power)], integer: true}),
-      slider(context, "count", {label: text("count"), stops: [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192], integer: true}),
+      more(context, slider(context, "first", {label: text("first"), stops: [0, ...Array.from({length: 18}, (_, power) => 2 ** power)], integer: true}),
+      slider(context, "count", {label: text("count"), stops: [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192], integer: true})),
     ], [
       card(readout.node),
       tableFigure("cos"),
@@ -51,8 +51,10 @@ export const view = {
     return {
       update(state) {
         const spec = specOf(context, state);
-        frequencies = engine.call("frequencies", {spec});
-        table = engine.call("table", {spec, first: state.first, count: state.count});
+        // Dynamic NTK and LongRoPE depend on the context: the one that the last position needs.
+        const reach = {spec, context: state.first + state.count};
+        frequencies = engine.call("frequencies", reach);
+        table = engine.call("table", {...reach, first: state.first, count: state.count});
         const trained = frequencies.trained_length;
         const marks = trained === null ? [] : [{axis: "x", at: trained, label: text("trained_at", {length: trained})}];
         for (const [part, picture] of Object.entries(parts)) {
@@ -65,7 +67,8 @@ export const view = {
         const wavelengths = frequencies.wavelengths, pairs = wavelengths.length;
         chart.set({
           x: {label: text("pair")}, y: {label: text("wavelength_axis"), log: true},
-          series: [{label: text("wavelength"), x: Array.from(wavelengths, (_, pair) => pair), y: wavelengths, points: true}],
+          series: [{label: text("wavelength"), x: Array.from(wavelengths, (_, pair) => pair), y: wavelengths, points: true,
+                    pointColour: (pair) => context.colour(trained !== null && wavelengths[pair] > trained ? "series-2" : "series-1")}],
           markers: trained === null ? [] : [{axis: "y", at: trained, label: text("trained_at", {length: trained})}],
         });
         readout.show([
