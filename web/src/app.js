@@ -60,6 +60,8 @@ function showError(message) {
   alert.hidden = message === "";
   if (alert.textContent !== message) alert.textContent = message;
   host.classList.toggle("stale", message !== "");
+  // Pictures of an earlier state, or none: not to be copied.
+  host.querySelector(".stage")?.toggleAttribute("inert", message !== "");
 }
 
 function announce(message) {

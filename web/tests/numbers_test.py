@@ -50,7 +50,7 @@ def test_clocks(explorer, command):
 
 
 def test_table(explorer, command):
-    explorer.open("table", head_dim=64, base=10000)
+    explorer.open("table", family="", head_dim=64, base=10000)
     explorer.set("first", 1000)
     explorer.set("count", 32)
     explorer.move("base", "ArrowRight", 3)
@@ -72,7 +72,7 @@ def test_decay(explorer, command):
     explorer.set("longest", 64)
     explorer.set("base", 1000)
     # (35) for q = k = 1: the rotated ones times ones.
-    scores = rotated(command, np.ones((65, 32)), "--base", 1000).sum(axis=1)
+    scores = rotated(command, np.ones((65, 32)), "--layout", "half", "--base", 1000).sum(axis=1)
     shown = explorer.numbers("curve")
     close(shown["distance"], np.arange(65))
     close(shown["value_1"], scores, rtol=1e-9, atol=1e-9)

@@ -31,17 +31,14 @@ export const view = {
     const chart = lineChart(context, {label: text("row_label"), name: "attention-row", height: 360});
     const readout = facts();
     const values = (name) => name === "difference" ? answer.difference : mapOf(context.state[name]).probabilities;
-    const mapFigure = (name) => {
-      const made = figure(context, {
-        name, title: text(`${name}_title`), picture: large[name],
-        csv: () => {
-          const {tokens} = answer, keys = Array.from({length: tokens}, (_, key) => key);
-          return csvOf(["query", ...keys.map((key) => `key_${key}`)],
-            keys.map((query) => [query, ...values(name).subarray(query * tokens, (query + 1) * tokens)]));
-        },
-      });
-      return {node: made, title: made.querySelector("h2")};
-    };
+    const mapFigure = (name) => figure(context, {
+      name, title: text(`${name}_title`), picture: large[name],
+      csv: () => {
+        const {tokens} = answer, keys = Array.from({length: tokens}, (_, key) => key);
+        return csvOf(["query", ...keys.map((key) => `key_${key}`)],
+          keys.map((query) => [query, ...values(name).subarray(query * tokens, (query + 1) * tokens)]));
+      },
+    });
     const figures = Object.fromEntries(Object.keys(large).map((name) => [name, mapFigure(name)]));
     const choose = (key) => select(context, key, {label: text(key), items: encodings.map((value) => ({value, label: nameOf(value)}))});
 
@@ -57,7 +54,7 @@ export const view = {
       card(el("h2", {id: "gallery-title", text: text("gallery")}),
            el("div", {class: "tiles", role: "group", "aria-labelledby": "gallery-title"}, ...tiles)),
       card(readout.node),
-      el("div", {class: "pair"}, figures.first.node, figures.second.node, figures.difference.node,
+      el("div", {class: "pair"}, figures.first, figures.second, figures.difference,
          figure(context, {
            name: "row", title: text("row_title"), picture: chart,
            csv: () => csvOf(["key", ...encodings], Array.from({length: answer.tokens}, (_, key) =>
@@ -69,7 +66,6 @@ export const view = {
 
     return {
       update(state) {
-        for (const name of ["first", "second"]) if (!encodings.includes(state[name])) state[name] = view.defaults[name];
         const {tokens, head_dim, seed, causal, first, second} = state;
         const request = {tokens, head_dim, seed, causal, encodings, compare: [first, second]};
         if (JSON.stringify(request) !== asked) {
@@ -83,12 +79,13 @@ export const view = {
         }
         const highest = Math.max(most(values("first")), most(values("second")));
         for (const name of ["first", "second"]) {
-          figures[name].title.textContent = nameOf(state[name]);
+          figures[name].retitle(nameOf(state[name]));
           large[name].describe(text("map_label", {name: nameOf(state[name])}));
           large[name].set({...axes, values: values(name), kind: "sequential", low: 0, high: highest});
         }
-        figures.difference.title.textContent = text("difference_of", {first: nameOf(first), second: nameOf(second)});
-        large.difference.describe(figures.difference.title.textContent);
+        const difference = text("difference_of", {first: nameOf(first), second: nameOf(second)});
+        figures.difference.retitle(difference);
+        large.difference.describe(difference);
         const widest = most(answer.difference);
         large.difference.set({...axes, values: answer.difference, kind: "diverging", low: -widest, high: widest});
         const query = queryOf(state), row = (name) => mapOf(state[name]).probabilities.subarray(query * tokens, (query + 1) * tokens);

@@ -96,18 +96,18 @@ export const view = {
         {name: "layout", label: text("layout"), text: answer.layout ? text(`layout_${answer.layout}`) : text("unknown")},
         {name: "rotary-dim", label: text("rotary_dim"), value: answer.rotary_dim, text: known(answer.rotary_dim)},
         {name: "base", label: text("base"), value: answer.base, text: answer.base == null ? text("unknown") : format(answer.base, 7)},
-        {name: "scaling", label: text("scaling"), text: known(answer.scaling?.type)},
+        {name: "scaling", label: text("scaling"), text: answer.scaling?.type === "default" ? text("scaling_default") : known(answer.scaling?.type)},
         {name: "direction", label: text("direction"), text: answer.inverse == null ? text("unknown") : text(answer.inverse ? "inverse" : "forward")},
         {name: "amplitude", label: text("amplitude"), value: answer.amplitude, text: answer.amplitude == null ? text("unknown") : format(answer.amplitude, 7)},
         {name: "offset", label: text("offset"), value: answer.offset, text: known(answer.offset)},
-        {name: "table-dtype", label: text("table_dtype"), text: known(answer.table_dtype)},
+        {name: "table-dtype", label: text("table_dtype"), text: answer.table_dtype === "exact" ? text("exact") : known(answer.table_dtype)},
         {name: "residual", label: text("residual"), value: answer.residual, text: answer.residual == null ? text("unknown") : format(answer.residual, 3)},
         {name: "rounding-floor", label: text("rounding_floor"), value: answer.rounding_floor, text: format(answer.rounding_floor, 3)},
       ]);
       const rows = answer.differences ?? [];
       differencesCard.hidden = rows.length === 0;
       differences.show([text("field"), text("in_config"), text("in_data")],
-        rows.map(({field, asked, found: data}) => [field, known(asked), known(data)]));
+        rows.map(({field, asked, found: data}) => [field, known(asked), known(data)].map((word) => el("span", {lang: "en", text: word}))));
       series = [
         {name: "measured", values: answer.measured_frequencies ?? [], points: true},
         {name: "standard_error", values: answer.frequency_errors ?? [], hidden: true},
@@ -127,7 +127,7 @@ export const view = {
     return {
       update(state) {
         const own = state.example === "";
-        const files = own ? keep.files : exampleFiles(engine, examples.includes(state.example) ? state.example : examples[0]);
+        const files = own ? keep.files : exampleFiles(engine, state.example);
         for (const part of parts) drops[part].show(files[part] ? files[part].name : text(part));
         if (problem) throw new Error(problem);
         const complete = Boolean(files.before && files.after);
