@@ -63,8 +63,8 @@ def test_table(explorer, command):
         close(np.stack(list(shown.values()), axis=1), expected, **SINGLE)
     shown, expected = explorer.numbers("wavelengths"), command.json("freqs", *spec)
     close(shown["frequency"], expected["frequencies"])
-    close(shown["wavelength"], expected["wavelengths"])
-    close(explorer.number("longest"), expected["wavelengths"][-1])
+    close(shown["wavelength"][[0, -1]], [expected["shortest_wavelength"], expected["longest_wavelength"]])
+    close(explorer.number("longest"), expected["longest_wavelength"])
 
 
 def test_decay(explorer, command):
@@ -138,10 +138,8 @@ def test_accuracy(explorer, command):
     exact = rotated(command, [ones], "--layout", "interleaved", "--offset", 123456)[0]
     cos, sin = exact[0::2], exact[1::2]
     close(shown["exact_angle"], np.arctan2(sin, cos), rtol=0, atol=1e-9)
-    for kind, row in zip(("float32", "bfloat16_frequencies", "bfloat16", "float16"), explorer.table("accuracy-table"), strict=True):
-        if f"{kind}_error" not in shown:
-            assert kind == "float16" and "123456" in row[-1]
-            continue
+    assert "123456" in explorer.read("accuracy-notes")  # float16 has no angle this large
+    for kind, row in zip(("float32", "bfloat16_frequencies", "bfloat16"), explorer.table("accuracy-table"), strict=True):
         flags = ("--head-dim", 32, "--angles", kind, "--positions", "123456:123457")
         (rounded_cos,), (rounded_sin,) = command.array("table", *flags).astype(float)
         error = np.arctan2(rounded_sin * cos - rounded_cos * sin, rounded_cos * cos + rounded_sin * sin)

@@ -229,7 +229,6 @@ export default {
     largest_pair: "at pair",
     largest_cos: "cos",
     largest_sin: "sin",
-    note: "Note",
     chart_title: "Error of each pair's angle",
     chart_label: "One line for each arithmetic: the error of the angle of each pair in radians",
     chart_note: "π radians is the opposite direction. The first pairs rotate fastest and have the largest angles, hence the largest errors. Errors of 0 have no place on a logarithmic axis.",

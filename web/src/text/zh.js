@@ -229,7 +229,6 @@ export default {
     largest_pair: "所在特征对",
     largest_cos: "余弦",
     largest_sin: "正弦",
-    note: "说明",
     chart_title: "每个特征对的角度误差",
     chart_label: "每种算术精度一条线：各特征对的角度误差，单位为弧度",
     chart_note: "误差为 π 弧度时方向正好相反。靠前的特征对转得最快、角度最大，误差也就最大。误差为 0 的点无法画在对数坐标上。",

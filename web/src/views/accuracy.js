@@ -8,7 +8,7 @@ const kinds = ["float32", "bfloat16_frequencies", "bfloat16", "float16"];
 
 export const view = {
   id: "accuracy",
-  defaults: {...specDefaults, position: 100000, pair: 0, angles: kinds.join(",")},
+  defaults: {...specDefaults, position: 50000, pair: 0, angles: kinds.join(",")},
 
   create(host, context) {
     const {engine, text} = context;
@@ -17,6 +17,7 @@ export const view = {
     const drawn = () => answer.rows.filter(({error}) => error);
     const chart = lineChart(context, {label: text("chart_label"), name: "accuracy-chart", height: 400});
     const largest = table({caption: text("largest_title"), name: "accuracy-table"});
+    const notes = el("div", {"data-test": "accuracy-notes"});
     const onePair = table({caption: text("pair_title"), name: "accuracy-pair"});
 
     columns(host, [
@@ -27,7 +28,7 @@ export const view = {
         ({value, label: text(`kind_${value}`), colour: seriesColour(context, index)}))}),
       slider(context, "pair", {label: text("pair_shown"), min: 0, max: 127}),
     ], [
-      card(el("h2", {text: text("largest_title")}), largest.node),
+      card(el("h2", {text: text("largest_title")}), largest.node, notes),
       figure(context, {
         name: "errors", title: text("chart_title"), picture: chart, note: text("chart_note"),
         csv: () => csvOf(["pair", "exact_angle", ...drawn().flatMap(({angles}) => [`${angles}_angle`, `${angles}_error`, `${angles}_cos_error`, `${angles}_sin_error`])],
@@ -58,15 +59,14 @@ export const view = {
                     colour: seriesColour(context, index), dash: dashes[index], points: true};
           }),
         });
-        const noted = answer.rows.some(({note}) => note);
-        largest.show([text("angles"), text("largest"), text("largest_pair"), text("largest_cos"), text("largest_sin"), ...(noted ? [text("note")] : [])],
-          answer.rows.map((row) => {
-            const name = text(`kind_${row.angles}`);
-            if (row.note) return [name, "–", "–", "–", "–", el("span", {lang: "en", text: row.note})];
+        largest.show([text("angles"), text("largest"), text("largest_pair"), text("largest_cos"), text("largest_sin")],
+          rows.map((row) => {
             const angle = largestOf(row.error);
-            return [name, format(angle.value), String(angle.at), format(largestOf(row.cos_error).value),
-                    format(largestOf(row.sin_error).value), ...(noted ? [""] : [])];
+            return [text(`kind_${row.angles}`), format(angle.value), String(angle.at), format(largestOf(row.cos_error).value),
+                    format(largestOf(row.sin_error).value)];
           }));
+        notes.replaceChildren(...answer.rows.filter(({note}) => note).map(({angles, note}) =>
+          el("p", {class: "note"}, `${text(`kind_${angles}`)}: `, el("span", {lang: "en", text: note}))));
         onePair.show([text("pair_of", {pair}), text("angle"), text("error"), text("cos_error"), text("sin_error")], [
           [text("kind_exact"), format(answer.exact[pair], 8), "–", "–", "–"],
           ...rows.map((row) => [text(`kind_${row.angles}`), format(row.values[pair], 8),

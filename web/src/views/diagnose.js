@@ -109,17 +109,19 @@ export const view = {
       differences.show([text("field"), text("in_config"), text("in_data")],
         rows.map(({field, asked, found: data}) => [field, known(asked), known(data)].map((word) => el("span", {lang: "en", text: word}))));
       series = [
-        {name: "measured", values: answer.measured_frequencies ?? [], points: true},
-        {name: "standard_error", values: answer.frequency_errors ?? [], hidden: true},
-        {name: "formula", values: answer.frequencies ?? []},
         {name: "config", values: config ? Array.from(engine.call("frequencies", {spec: config}).frequencies) : []},
+        {name: "formula", values: answer.frequencies ?? []},
+        {name: "measured", values: answer.measured_frequencies ?? []},
+        {name: "standard_error", values: answer.frequency_errors ?? []},
       ].filter(({values}) => values.length > 0);
+      // Often the lines are the same: the narrow ones are drawn over the wide one.
+      const looks = {config: {colour: "key", dash: [2, 4], width: 2}, formula: {colour: "text", dash: [9, 7], width: 2},
+                     measured: {colour: "query", dash: [], width: 8}};
       chart.set({
         x: {label: text("pair")}, y: {label: text("frequency_axis"), log: true},
-        series: series.filter(({hidden}) => !hidden).map(({name, values, points}) => ({
-          label: text(`series_${name}`), x: values.map((_, pair) => pair), y: values.map((value) => value > 0 ? value : NaN), points,
-          colour: context.colour({measured: "query", formula: "good", config: "key"}[name]),
-          dash: {measured: [], formula: [7, 4], config: [2, 3]}[name]})),
+        series: series.filter(({name}) => looks[name]).map(({name, values}) => ({
+          label: text(`series_${name}`), x: values.map((_, pair) => pair), y: values.map((value) => value > 0 ? value : NaN),
+          ...looks[name], colour: context.colour(looks[name].colour)})),
       });
       context.announce(verdict.textContent);
     }
