@@ -30,11 +30,9 @@ export function specControls(context, suffix = "") {
   ];
 }
 
-// The spec that the state names.
+// The spec that the state names; specControls has refused unknown names.
 export function specOf(context, state, suffix = "") {
   const name = state["family" + suffix];
   if (name === "") return {head_dim: state["head_dim" + suffix], base: state["base" + suffix], layout: "half"};
-  const family = families(context.engine).find((candidate) => candidate.name === name);
-  if (!family) throw new Error(context.text("unknown_family", {name, known: families(context.engine).map((one) => one.name).join(", ")}));
-  return family.config;
+  return families(context.engine).find((family) => family.name === name).config;
 }

@@ -21,7 +21,7 @@ const repeated = (pattern, count) => Array.from({length: count}, (_, at) => patt
 
 function vectorsOf(context, state) {
   if (state.vectors !== "own") {
-    const pattern = patterns[state.vectors] ?? patterns.spread;
+    const pattern = patterns[state.vectors];
     return {q: repeated(pattern.q, 2 * state.pairs), k: repeated(pattern.k, 2 * state.pairs)};
   }
   return Object.fromEntries(["q", "k"].map((name) => {

@@ -8,7 +8,7 @@ const methods = ["none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope
 
 export const view = {
   id: "scalings",
-  defaults: {family: "", config: "", context: 32768, factor: 8, methods: methods.join(","), shown: "ratio"},
+  defaults: {family: "Llama 2 7B", config: "", context: 32768, factor: 8, methods: methods.join(","), shown: "ratio"},
 
   create(host, context) {
     const {engine, text, keep} = context;
@@ -23,7 +23,7 @@ export const view = {
       keep.name = name;
       let short = content;
       try { short = JSON.stringify(JSON.parse(content)); } catch { /* the engine says what is wrong */ }
-      context.set({config: short, family: ""});
+      context.set({config: short});
     }
     const drop = fileDrop({label: text("drop"), hint: text("drop_hint"), accept: ".json,application/json", name: "config-file",
                            read: (file) => take(file.text(), file.name)});
@@ -34,23 +34,29 @@ export const view = {
       if (document.activeElement !== paste) paste.value = state.config;
     });
     // A file dropped anywhere on the view is read, not opened by the browser.
-    const stop = (event) => event.preventDefault();
+    const stop = (event) => {
+      event.preventDefault();
+      drop.node.classList.add("over");
+    };
     const dropped = async (event) => {
       event.preventDefault();
+      drop.node.classList.remove("over");
       const file = event.dataTransfer.files[0];
       if (file && !drop.node.contains(event.target)) take(await file.text(), file.name);
     };
     document.addEventListener("dragover", stop);
     document.addEventListener("drop", dropped);
 
-    // The first model is shown until another, or a config, is chosen.
     const own = el("option", {value: "", text: text("own_config")});
     const family = el("select", {class: "field", id: "scalings-family", "data-control": "family",
                                  on: {change: () => context.set({family: family.value, config: ""})}},
       own, ...known.map(({name}) => el("option", {value: name, text: name})));
     context.bind((state) => {
       own.hidden = own.disabled = state.config === "";
-      family.value = state.config !== "" ? "" : (known.find(({name}) => name === state.family) ?? known[0]).name;
+      family.value = state.config !== "" ? "" : state.family;
+      if (family.selectedIndex < 0) {
+        throw new Error(text("not_choice", {label: text("family"), value: state.family, known: known.map(({name}) => name).join(", ")}));
+      }
     });
 
     columns(host, [
@@ -78,8 +84,9 @@ export const view = {
     return {
       update(state) {
         const chosen = state.methods.split(",").filter(Boolean);
+        if (chosen.length === 0) throw new Error(text("no_methods"));
         const content = state.config !== "" ? state.config
-          : JSON.stringify((known.find(({name}) => name === state.family) ?? known[0]).config);
+          : JSON.stringify(known.find(({name}) => name === state.family).config);
         const explained = engine.call("explain", {config: content, context: state.context});
         answer.textContent = explained.text;
         const spec = JSON.parse(content);
