@@ -90,7 +90,7 @@ export function lineChart(context, {label, name, height = 340}) {
         })),
       };
       const options = {
-        animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
+        animation: false, devicePixelRatio: Math.max(2, window.devicePixelRatio), responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
         interaction: {mode: "nearest", axis: "x", intersect: false},
         scales: {x: scale(series.length ? fitted(x, series) : x), y: scale(y)},
         plugins: {
