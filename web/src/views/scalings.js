@@ -1,7 +1,7 @@
 // What each scaling does to each frequency of a config.json, with explain's answer.
 
 import {dashes, lineChart, seriesColour} from "../charts.js";
-import {families} from "../spec.js";
+import {families, layerControl, layerOf} from "../spec.js";
 import {button, card, chips, columns, copyText, csvOf, el, fileDrop, figure, format, more, select, slider, table} from "../ui.js";
 
 // Each method on the unscaled frequencies, and the config's own scaling.
@@ -9,7 +9,7 @@ const methods = ["none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope
 
 export const view = {
   id: "scalings",
-  defaults: {family: "Llama 2 7B", config: "", context: 32768, factor: 8, methods: methods.join(","), shown: "ratio"},
+  defaults: {family: "Llama 2 7B", config: "", layer: "", context: 32768, factor: 8, methods: methods.join(","), shown: "ratio"},
 
   create(host, context) {
     const {engine, text, keep} = context;
@@ -19,6 +19,8 @@ export const view = {
     const chart = lineChart(context, {label: text("chart_label"), name: "scalings-chart", height: 400});
     const summary = table({caption: text("summary_title"), name: "scalings-table"});
     const answer = el("pre", {class: "answer", tabindex: "0", "data-test": "explain", "aria-label": text("explain_title")});
+
+    const textOf = (state) => state.config !== "" ? state.config : JSON.stringify(known.find(({name}) => name === state.family)?.config);
 
     // A config is kept in the link in its shortest form; text that is not JSON is kept as it is, for the engine's message.
     function take(content, name) {
@@ -63,6 +65,7 @@ export const view = {
 
     columns(host, [
       el("div", {class: "control"}, el("label", {for: family.id, text: text("family")}), family),
+      layerControl(context, "layer", (state) => { try { return JSON.parse(textOf(state)); } catch { return null; } }),
       drop.node,
       el("details", {class: "more"}, el("summary", {text: text("paste")}), el("div", {class: "control"},
          el("label", {for: "scalings-paste", class: "hidden", text: text("paste")}), paste)),
@@ -87,11 +90,12 @@ export const view = {
       update(state) {
         const chosen = state.methods.split(",").filter(Boolean);
         if (chosen.length === 0) throw new Error(text("no_methods"));
-        const content = state.config !== "" ? state.config
-          : JSON.stringify(known.find(({name}) => name === state.family).config);
+        const content = textOf(state);
         const explained = engine.call("explain", {config: content, context: state.context});
         answer.textContent = explained.text;
-        const all = engine.call("scalings", {spec: JSON.parse(content), context: state.context, methods: chosen, factor: state.factor}).rows;
+        const config = JSON.parse(content);
+        const all = engine.call("scalings", {spec: config, ...layerOf(context, config, state.layer), context: state.context,
+                                             methods: chosen, factor: state.factor}).rows;
         rows = all.filter(({frequencies}) => frequencies);  // a method that does not apply has a note instead
         chart.set({
           x: {label: text("pair")}, y: {label: text(`axis_${state.shown}`), log: true},
