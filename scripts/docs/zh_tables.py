@@ -183,7 +183,8 @@ def line_in_chinese(line, phrases, page):
 def spec_page():
     page = DOCS / "rope_spec.md"
     lines = page.read_text(encoding="utf-8").splitlines()
-    return "".join(line_in_chinese(line, SPEC, page.name) + "\n" for line in lines)
+    text = "".join(line_in_chinese(line, SPEC, page.name) + "\n" for line in lines)
+    return re.sub("。\n(?=[^\n|#])", "。", text)  # a line break would show as a space
 
 
 def models_page():
