@@ -8,13 +8,13 @@
 // context.refresh()     the same without a change, such as after a file was read into context.keep
 // context.keep          an object that outlives changes of language and theme
 // context.colour(name)  a colour of style.css: --name
-// context.bind(sync)    sync(state) runs before each update (controls of ui.js use it)
+// context.bind(sync)    sync(state) runs before each update (controls of ui.js use it); if one throws, update does not run
 // context.announce(text)  said to screen readers once changes pause
 // An Error that create or update throws is shown in one line.
 
 import {load} from "./engine.js";
 import {about} from "./about.js";
-import {el, svg} from "./ui.js";
+import {button, copyText, el, svg} from "./ui.js";
 import {icons} from "./icons.js";
 import {formatLink, parseLink, parseState} from "./links.js";
 import en from "./text/en.js";
@@ -90,13 +90,11 @@ function run() {
   frame = 0;
   if (!current) return;
   const state = states.get(current.view.id);
-  try {
-    for (const sync of current.syncs) sync(state);
-    current.instance.update(state);
-    showError("");
-  } catch (error) {
-    showError(error.message);
-  }
+  let problem = null;
+  const attempt = (act) => { try { act(); } catch (error) { problem ??= error; } };
+  for (const sync of current.syncs) attempt(() => sync(state));
+  if (!problem) attempt(() => current.instance.update(state));
+  showError(problem?.message ?? "");
 }
 
 function schedule() {
@@ -139,7 +137,10 @@ function show(view) {
   const body = el("div", {class: "view-body"});
   host.replaceChildren(
     el("header", {class: "view-head"},
-       el("p", {class: "eyebrow", text: textOf("common", "view_number", {number, count: views.length})}),
+       el("div", {class: "view-bar"},
+          el("p", {class: "eyebrow", text: textOf("common", "view_number", {number, count: views.length})}),
+          button(textOf("common", "copy_link"), () => copyLink(view), {kind: "small", name: "copy-link"}),
+          button(textOf("common", "reset"), () => reset(view), {kind: "small", name: "reset"})),
        el("h1", {text: textOf(view.id, "title")}),
        el("p", {class: "lead", html: textOf(view.id, "about")})),
     body);
@@ -153,6 +154,17 @@ function show(view) {
   }
   run();
   main.dataset.ready = "true";
+}
+
+async function copyLink(view) {
+  await copyText(new URL(linkOf(view), location.href).href);
+  byId("announcer").textContent = textOf("common", "copied_short");
+}
+
+function reset(view) {
+  states.set(view.id, {...view.defaults});
+  show(view);
+  writeLink();
 }
 
 function route() {

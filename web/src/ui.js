@@ -1,7 +1,7 @@
 // Elements and controls. A control is bound to one key of the view's state: it shows the state's value and sets it.
 
 import {icons} from "./icons.js";
-import {copyText, saveFile, savePicture} from "./save.js";
+import {copyText, savePicture} from "./save.js";
 
 // el("p", {class: "x", text: "..."}, child, ...): `text` and `html` set the content, `on` adds listeners,
 // other entries are attributes; undefined and false are left out.
@@ -32,8 +32,9 @@ export function format(value, digits = 5) {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return String(value).replace("-", "−").replace("Infinity", "∞");
   const size = Math.abs(value);
-  const short = size !== 0 && (size >= 1e9 || size < 1e-4) ? value.toExponential(digits - 1)
-    : Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(digits)));
+  const short = Number.isInteger(value) && size < 1e12 ? String(value)
+    : size >= 10 ** (digits + 1) || size < 1e-4 ? value.toExponential(digits - 1)
+    : String(Number(value.toPrecision(digits)));
   return short.replace(/-/g, "−");
 }
 
@@ -65,6 +66,10 @@ export function slider(context, key, options) {
   field.addEventListener("input", () => { if (Number(field.value) >= min && Number(field.value) <= max) typed(); });
   field.addEventListener("change", typed);
   context.bind((state) => {
+    // A link may say anything.
+    if (!(state[key] >= min && state[key] <= max) || (integer && !Number.isInteger(state[key]))) {
+      throw new Error(context.text(integer ? "not_integer" : "not_number", {label, min, max, value: state[key]}));
+    }
     const place = String(stops ? nearest(state[key]) : state[key]);
     if (range.value !== place) range.value = place;
     if (stops) range.setAttribute("aria-valuetext", format(state[key], 6));
@@ -90,7 +95,12 @@ export function select(context, key, {label, items, hint}) {
   }
   const isNumber = typeof context.state[key] === "number";
   list.addEventListener("change", () => context.set({[key]: isNumber ? Number(list.value) : list.value}));
-  context.bind((state) => { list.value = String(state[key]); });
+  context.bind((state) => {
+    list.value = String(state[key]);
+    if (list.selectedIndex < 0) {
+      throw new Error(context.text("not_choice", {label, value: state[key], known: items.map((item) => item.value || item.label).join(", ")}));
+    }
+  });
   return el("div", {class: "control"}, el("label", {for: id, text: label}), list,
     hint ? el("p", {class: "hint", id: `${id}-hint`, text: hint}) : "");
 }
@@ -235,4 +245,4 @@ export function csvOf(head, rows) {
   return [head, ...rows].map((row) => row.map(field).join(",")).join("\n") + "\n";
 }
 
-export {copyText, saveFile};
+export {copyText};
