@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Writes what tests print into docs/*.md into the Chinese pages too: docs/rope_spec.zh.md and the tables of docs/models.zh.md.
 
     python3 scripts/docs/zh_tables.py [--check]
