@@ -63,7 +63,12 @@ export function lineChart(context, {label, name, height = 340}) {
         if (!log) return format(value, 4);
         // A long logarithmic axis names the powers of ten, a short one also their 2 and 5 times.
         const digit = value.toExponential()[0];
+<<<<<<< HEAD
         return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 1) : null;
+=======
+        if (digit === "1" && value >= 1e5) return `10${[...String(Math.round(Math.log10(value)))].map((n) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[n]).join("")}`;
+        return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 4) : null;
+>>>>>>> main
       },
     },
   });
@@ -85,18 +90,18 @@ export function lineChart(context, {label, name, height = 340}) {
           borderDash: line.dash ?? dashes[index % dashes.length],
           pointBackgroundColor: line.pointColour && Array.from(line.y, (_, at) => line.pointColour(at)),
           pointBorderColor: line.pointColour && Array.from(line.y, (_, at) => line.pointColour(at)),
-          borderWidth: 2, pointRadius: line.points ? 2.5 : 0, pointHitRadius: 6, pointHoverRadius: 4,
+          borderWidth: line.width ?? 2, pointRadius: line.points ? 2.5 : 0, pointHitRadius: 6, pointHoverRadius: 4,
           tension: 0,
         })),
       };
       const options = {
-        animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
+        animation: false, devicePixelRatio: Math.max(2, window.devicePixelRatio), responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
         interaction: {mode: "nearest", axis: "x", intersect: false},
         scales: {x: scale(series.length ? fitted(x, series) : x), y: scale(y)},
         plugins: {
           legend: {
             display: series.length > 1, position: "bottom", align: "start",
-            labels: {color: context.colour("text"), font, boxWidth: 26, boxHeight: 0, padding: 14},
+            labels: {color: context.colour("text"), font, usePointStyle: true, pointStyle: "line", pointStyleWidth: 32, padding: 14},
           },
           tooltip: {
             backgroundColor: context.colour("text"), titleColor: context.colour("surface"),

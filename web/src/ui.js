@@ -32,8 +32,9 @@ export function format(value, digits = 5) {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return String(value).replace("-", "−").replace("Infinity", "∞");
   const size = Math.abs(value);
-  const short = size !== 0 && (size >= 1e9 || size < 1e-4) ? value.toExponential(digits - 1)
-    : Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(digits)));
+  const short = Number.isInteger(value) && size < 1e12 ? String(value)
+    : size >= 10 ** (digits + 1) || size < 1e-4 ? value.toExponential(digits - 1)
+    : String(Number(value.toPrecision(digits)));
   return short.replace(/-/g, "−");
 }
 

@@ -2,7 +2,7 @@
 
 import {lineChart} from "../charts.js";
 import {heatmap} from "../heatmap.js";
-import {specControls, specDefaults, specOf} from "../spec.js";
+import {specControls, specArguments, specDefaults} from "../spec.js";
 import {card, columns, csvOf, facts, figure, format, more, slider} from "../ui.js";
 
 // [positions, pairs] to [pairs, positions]: the picture has positions from left to right.
@@ -50,9 +50,8 @@ export const view = {
 
     return {
       update(state) {
-        const spec = specOf(context, state);
         // Dynamic NTK and LongRoPE depend on the context: the one that the last position needs.
-        const reach = {spec, context: state.first + state.count};
+        const reach = {...specArguments(context, state), context: state.first + state.count};
         frequencies = engine.call("frequencies", reach);
         table = engine.call("table", {...reach, first: state.first, count: state.count});
         const trained = frequencies.trained_length;
