@@ -63,12 +63,11 @@ export function lineChart(context, {label, name, height = 340}) {
         if (!log) return format(value, 4);
         // A long logarithmic axis names the powers of ten, a short one also their 2 and 5 times.
         const digit = value.toExponential()[0];
-<<<<<<< HEAD
+        const power = Math.round(Math.log10(value));
+        if (digit === "1" && (value >= 1e5 || value < 1e-3)) {
+          return `10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((n) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[n]).join("")}`;
+        }
         return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 1) : null;
-=======
-        if (digit === "1" && value >= 1e5) return `10${[...String(Math.round(Math.log10(value)))].map((n) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[n]).join("")}`;
-        return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 4) : null;
->>>>>>> main
       },
     },
   });
