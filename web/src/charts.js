@@ -42,7 +42,7 @@ Chart.register(Legend, LinearScale, LineController, LineElement, LogarithmicScal
 
 // Colours and dashes of the n-th line: apart by hue, by lightness and by pattern.
 export const seriesColour = (context, index) => context.colour(`series-${index % 8 + 1}`);
-export const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4], [8, 3, 1, 3, 1, 3]];
+export const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [3, 2], [8, 3, 1, 3, 1, 3]];
 
 // Options: label (for screen readers), name (data-test), height.
 // set({x: {label, log?, min?, max?}, y: {...}, series: [{label, x, y, colour?, dash?, points?, pointColour?(index)}], markers?})
@@ -100,7 +100,13 @@ export function lineChart(context, {label, name, height = 340}) {
         plugins: {
           legend: {
             display: series.length > 1, position: "bottom", align: "start",
-            labels: {color: context.colour("text"), font, usePointStyle: true, pointStyle: "line", pointStyleWidth: 32, padding: 14},
+            labels: {
+              font, usePointStyle: true, pointStyleWidth: 32, padding: 14,
+              // The library's own labels lose the dashes.
+              generateLabels: ({data}) => data.datasets.map(({label: text, borderColor, borderDash}, datasetIndex) => ({
+                text, datasetIndex, strokeStyle: borderColor, lineDash: borderDash, lineWidth: 2, pointStyle: "line",
+                fontColor: context.colour("text"), hidden: !chart?.isDatasetVisible(datasetIndex) && Boolean(chart)})),
+            },
           },
           tooltip: {
             backgroundColor: context.colour("text"), titleColor: context.colour("surface"),
