@@ -72,7 +72,7 @@ export function lineChart(context, {label, name, height = 340}) {
     },
   });
   // The line ends where the axis ends.
-  const fitted = (axis, series) => ({
+  const fitted = (axis, series) => series.length === 0 ? axis : ({
     min: Math.min(...series.map((line) => line.x[0])), max: Math.max(...series.map((line) => line.x[line.x.length - 1])), ...axis});
 
   return {

@@ -61,6 +61,11 @@ export const view = {
     document.addEventListener("dragover", stop);
     document.addEventListener("drop", dropped);
 
+    const picture = figure(context, {
+      name: "frequencies", title: text("chart_title"), picture: chart, note: text("chart_note"),
+      csv: () => csvOf(["pair", ...series.map(({name}) => name)],
+        Array.from(series[0].values, (_, pair) => [pair, ...series.map(({values}) => values[pair] ?? "")])),
+    });
     columns(host, [
       select(context, "example", {label: text("example"), items: [
         {value: "", label: text("own_files")},
@@ -70,11 +75,7 @@ export const view = {
     ], [
       card(verdict, readout.node),
       differencesCard,
-      figure(context, {
-        name: "frequencies", title: text("chart_title"), picture: chart, note: text("chart_note"),
-        csv: () => csvOf(["pair", ...series.map(({name}) => name)],
-          Array.from(series[0]?.values ?? [], (_, pair) => [pair, ...series.map(({values}) => values[pair] ?? "")])),
-      }),
+      picture,
       card(el("div", {class: "card-head"}, el("h2", {text: text("report_title")}),
               button(text("copy"), () => copyText(report.textContent), {kind: "small", name: "copy-report"})),
            report),
@@ -117,6 +118,7 @@ export const view = {
       // Often the lines are the same: the narrow ones are drawn over the wide one.
       const looks = {config: {colour: "key", dash: [2, 4], width: 2}, formula: {colour: "text", dash: [9, 7], width: 2},
                      measured: {colour: "query", dash: [], width: 8}};
+      picture.hidden = series.length === 0;
       chart.set({
         x: {label: text("pair")}, y: {label: text("frequency_axis"), log: true},
         series: series.filter(({name}) => looks[name]).map(({name, values}) => ({
