@@ -104,8 +104,8 @@ def replaced(page, mark, text):
     return page.replace(mark, text)
 
 
-def build(root):
-    """Writes web/explorer.html and returns its size in bytes."""
+def build(root, output):
+    """Writes the page and returns its size in bytes."""
     source = root / "web/src"
     page = (source / "index.html").read_text(encoding="utf-8")
     style = bundled(source / "style.css", "--loader:.css=css")
@@ -117,8 +117,8 @@ def build(root):
     page = replaced(page, SCRIPT, f'<script type="module">\n{script}</script>')
     size = len(page.encode())
     if size > MOST_BYTES:
-        raise Problem(f"web/explorer.html must have at most {MOST_BYTES} bytes, got {size}")
-    (root / "web/explorer.html").write_text(page, encoding="utf-8")
+        raise Problem(f"{output} must have at most {MOST_BYTES} bytes, got {size}")
+    output.write_text(page, encoding="utf-8")
     return size
 
 
@@ -126,12 +126,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=pathlib.Path, help="write the page here instead of web/explorer.html")
     arguments = parser.parse_args()
+    output = arguments.output or arguments.root / "web/explorer.html"
     try:
         if arguments.check:
             check(arguments.root)
         else:
-            print(f"web/explorer.html: {build(arguments.root)} bytes")
+            print(f"{output}: {build(arguments.root, output)} bytes")
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { after } from "node:test";
 
-const { load } = await import(pathToFileURL(process.env.ENGINE).href);
+const { load } = await import(pathToFileURL(process.env.PHASOR_ENGINE).href);
 export const engine = await load();
 
 export const folder = mkdtempSync(join(tmpdir(), "phasor-web-"));
@@ -14,7 +14,7 @@ after(() => rmSync(folder, { recursive: true }));
 
 // What the command prints.
 export function phasor(...words) {
-  return execFileSync(process.env.PHASOR, words.map(String), {
+  return execFileSync(process.env.PHASOR_COMMAND, words.map(String), {
     encoding: "utf8",
     maxBuffer: 1 << 28,
     stdio: ["ignore", "pipe", "pipe"],
