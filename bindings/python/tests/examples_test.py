@@ -31,6 +31,7 @@ KEY_LINES = {
         r"YaRN, pasted: \d+ of 64 pairs untouched, amplitude 1\.1386",
         r"dynamic NTK at  4096: .* 1\.000 times",
     ),
+    "check_the_theory.py": (r"^\(16\) .* \S+$", r"^theorem 3 .* \S+$", r"^every claim holds$"),
     "compare_encodings.py": (r"^none +0\.3", r"^ALiBi +0\.0", r"linear attention with RoPE: 384 tokens"),
 }
 

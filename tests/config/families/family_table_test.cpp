@@ -156,13 +156,14 @@ std::string rotated_text(const RotaryFacts& facts) {
 std::string layer_rules_text(const RotaryFacts& facts) {
   const std::string nth = facts.layer_interval == 0
                               ? std::string("the layers that layer_types names")
-                              : message("every ", facts.layer_interval, "th layer");
+                              : message("every ", facts.layer_interval,
+                                        facts.layer_interval == 3 ? "rd layer" : "th layer");
   std::vector<std::string> parts;
-  if (facts.layers == LayerRule::windows) parts.push_back("sliding windows but in " + nth);
+  if (facts.layers == LayerRule::windows) parts.push_back("sliding windows except in " + nth);
   if (facts.layers == LayerRule::local_base)
-    parts.push_back("sliding windows, with their own base, but in " + nth);
+    parts.push_back("sliding windows, with their own base, except in " + nth);
   if (facts.layers == LayerRule::full_unrotated)
-    parts.push_back("sliding windows but in " + nth + ", which does not rotate");
+    parts.push_back("sliding windows except in " + nth + "; no rotation there");
   if (facts.layers == LayerRule::skip_interval) parts.push_back(nth + " does not rotate");
   if (facts.window == WindowRule::every_layer) parts.push_back("sliding window");
   if (facts.window == WindowRule::above_layer)
