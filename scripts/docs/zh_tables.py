@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Writes what tests print into docs/*.md into the Chinese pages too: docs/rope_spec.zh.md and the tables of docs/models.zh.md.
 
     python3 scripts/docs/zh_tables.py [--check]
@@ -183,7 +182,8 @@ def line_in_chinese(line, phrases, page):
 def spec_page():
     page = DOCS / "rope_spec.md"
     lines = page.read_text(encoding="utf-8").splitlines()
-    return "".join(line_in_chinese(line, SPEC, page.name) + "\n" for line in lines)
+    text = "".join(line_in_chinese(line, SPEC, page.name) + "\n" for line in lines)
+    return re.sub("。\n(?=[^\n|#])", "。", text)  # a line break would show as a space
 
 
 def models_page():

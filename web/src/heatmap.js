@@ -47,13 +47,13 @@ export function heatmap(context, {label, name, height, compact = false}) {
   const tip = el("div", {class: "tip", hidden: true});
 
   const side = (width) => Math.min(width - 64, 520);
-  const square = (width) => compact ? width : side(width) + 72;
+  const square = (width) => compact ? width : side(width) + 62;
   const picture = surface({label, name, height: height ?? square, draw});
 
   function draw(pen, width, tall) {
     if (!data) return;
     const font = compact ? 10 : 12;
-    const edge = compact ? {left: 0, top: 0, right: 0, bottom: 0} : {left: 54, top: 6, right: 10, bottom: 66};
+    const edge = compact ? {left: 0, top: 0, right: 0, bottom: 0} : {left: 54, top: 6, right: 10, bottom: 56};
     if (!height && !compact) edge.left += (width - 64 - side(width)) / 2;
     box = {x: edge.left, y: edge.top, width: height || compact ? width - edge.left - edge.right : side(width),
            height: tall - edge.top - edge.bottom};

@@ -23,8 +23,10 @@ export function saveFile(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// A canvas or an svg element as something that a canvas can draw, with its size in CSS pixels.
+// A canvas or an svg element as something that a canvas can draw, with its size in CSS pixels. A canvas that is not on
+// the page has two pixels for each.
 async function drawable(picture) {
+  if (!picture.isConnected) return {source: picture, width: picture.width / 2, height: picture.height / 2};
   const {width, height} = picture.getBoundingClientRect();
   if (picture instanceof HTMLCanvasElement) return {source: picture, width, height};
   const copy = picture.cloneNode(true);

@@ -24,8 +24,17 @@ export function surface({label, height, draw, name}) {
     pen.clearRect(0, 0, wide, tall);
     draw(pen, wide, tall);
   };
+  // Drawn again at two pixels a CSS pixel, for a file.
+  const image = () => {
+    const {width: wide, height: tall} = canvas.getBoundingClientRect();
+    const copy = el("canvas", {width: Math.round(2 * wide), height: Math.round(2 * tall)});
+    const copyPen = copy.getContext("2d");
+    copyPen.scale(2, 2);
+    draw(copyPen, wide, tall);
+    return copy;
+  };
   const observer = new ResizeObserver(() => { if (holder.clientWidth !== width) redraw(); });
   observer.observe(holder);
-  return {node: holder, canvas, image: () => canvas, redraw, describe: (text) => canvas.setAttribute("aria-label", text),
+  return {node: holder, canvas, image, redraw, describe: (text) => canvas.setAttribute("aria-label", text),
           destroy: () => observer.disconnect()};
 }

@@ -156,7 +156,11 @@ void read_number(const ObjectReader& reader, std::string_view key, double least,
   plan.stage = read_stage(reader);
   if (const auto part = reader.object("pretraining")) {
     plan.pretraining = read_stage(*part);
-    part->refuse_rest("task, data, training, evaluation");
+    plan.pretraining_name = part->text("name").value_or("");
+    if (plan.pretraining_name.find('/') != std::string::npos) {
+      part->refuse("name", message("must have no \"/\", got \"", plan.pretraining_name, "\""));
+    }
+    part->refuse_rest("name, task, data, training, evaluation");
   }
   if (const auto part = reader.object("tokenizer")) plan.tokenizer = reader.value("tokenizer");
   if (!reader.has("model")) reader.refuse_missing("model", "expected an object");

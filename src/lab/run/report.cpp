@@ -274,10 +274,13 @@ Result<std::vector<FinishedRun>> find_runs(const fs::path& folder) {
   try {
     for (const std::string& file : *files) {
       const fs::path path = base / file;
-      if (path.filename() != "result.json" || path.parent_path().filename() == "pretraining") {
+      // In its own run's folder, or shared by runs: a folder below the one of that name.
+      const fs::path run = path.parent_path();
+      if (path.filename() != "result.json" || run.filename() == "pretraining" ||
+          run.parent_path().filename() == "pretraining") {
         continue;
       }
-      runs.push_back(read_run(path.parent_path()));
+      runs.push_back(read_run(run));
     }
   } catch (const Error& error) {
     return error;

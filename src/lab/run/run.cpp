@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "lab/run/evaluate.hpp"
 #include "lab/run/run_folder.hpp"
@@ -256,6 +257,28 @@ class StageRun {
   Clock::time_point start_;
 };
 
+[[nodiscard]] RunEnd pretrain(const RunPlan& plan, const TaskData& data, const RunFolder& folder,
+                              const RunOptions& options) {
+  if (folder.has(kResult)) return RunEnd::already_finished;
+  return StageRun(plan, *plan.pretraining, data, folder.path(), options, "pre-training").run({});
+}
+
+// Pre-training that several runs share: the first one trains, the others wait.
+[[nodiscard]] RunEnd pretrain_once(const RunPlan& plan, const TaskData& data,
+                                   const RunFolder& folder, const RunOptions& options) {
+  RunPlan shared = plan;
+  shared.variant = plan.pretraining_name;
+  Json settings = Json::object();
+  settings["seed"] = plan.seed;
+  settings["pretraining"] = plan.document["pretraining"];
+  settings["tokenizer"] = plan.tokenizer;
+  settings["model"] = json_of(model_spec_of(plan, *plan.pretraining, data.vocabulary, data.labels));
+  const std::optional<io::Descriptor> alone = folder.wait_for_lock(options.cancellation);
+  if (!alone) return RunEnd::stopped;
+  folder.keep_document("experiment.json", settings);
+  return pretrain(shared, data, folder, options);
+}
+
 }  // namespace
 
 RunEnd run(const RunPlan& plan, const TaskData& data, const TaskData* pretraining,
@@ -270,13 +293,13 @@ RunEnd run(const RunPlan& plan, const TaskData& data, const TaskData* pretrainin
   fs::path initial;
   if (plan.pretraining) {
     if (pretraining == nullptr) refuse(ErrorCode::internal, "run: pretraining without its data");
-    const RunFolder first(files.file("pretraining"));
-    if (!first.has(kResult)) {
-      const RunEnd end =
-          StageRun(plan, *plan.pretraining, *pretraining, first.path(), options, "pre-training")
-              .run({});
-      if (end == RunEnd::stopped) return end;
-    }
+    const bool is_shared = !plan.pretraining_name.empty();
+    const RunFolder first(is_shared ? files.path().parent_path() / "pretraining" /
+                                          (plan.pretraining_name + "-s" + std::to_string(plan.seed))
+                                    : files.file("pretraining"));
+    const RunEnd end = is_shared ? pretrain_once(plan, *pretraining, first, options)
+                                 : pretrain(plan, *pretraining, first, options);
+    if (end == RunEnd::stopped) return end;
     initial = first.file("model");
   }
   return StageRun(plan, plan.stage, data, folder, options, "training").run(initial);

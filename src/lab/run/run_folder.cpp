@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include "phasor/config/internal/json_reader.hpp"
@@ -131,13 +133,27 @@ RunFolder::RunFolder(const fs::path& folder) : folder_(io::as_folder(folder)) {
   create_folder(folder_);
 }
 
-io::Descriptor RunFolder::lock() const {
+std::optional<io::Descriptor> RunFolder::try_lock() const {
   io::Descriptor opened(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.number() < 0) throw io::system_error(io::shown(folder_), "open", errno);
   if (::flock(opened.number(), LOCK_EX | LOCK_NB) == 0) return opened;
   if (errno != EWOULDBLOCK) throw io::system_error(io::shown(folder_), "lock", errno);
+  return std::nullopt;
+}
+
+io::Descriptor RunFolder::lock() const {
+  if (auto locked = try_lock()) return std::move(*locked);
   refuse(ErrorCode::io,
          message(io::shown(folder_), ": another process is training in this folder"));
+}
+
+std::optional<io::Descriptor> RunFolder::wait_for_lock(
+    const core::Cancellation* cancellation) const {
+  while (cancellation == nullptr || !cancellation->requested()) {
+    if (auto locked = try_lock()) return locked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return std::nullopt;
 }
 
 fs::path RunFolder::file(std::string_view name) const { return folder_ / name; }

@@ -10,6 +10,7 @@
 
 #include "lab/run/run_log.hpp"
 #include "lab/train/trainer.hpp"
+#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
@@ -37,6 +38,9 @@ class RunFolder {
   //
   // throws   Error(io): another one has it
   [[nodiscard]] io::Descriptor lock() const;
+  // Waits until no other has it; nullopt: the cancellation was requested meanwhile.
+  [[nodiscard]] std::optional<io::Descriptor> wait_for_lock(
+      const core::Cancellation* cancellation) const;
   [[nodiscard]] std::filesystem::path file(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
 
@@ -58,6 +62,8 @@ class RunFolder {
   void remove_checkpoints() const;
 
  private:
+  [[nodiscard]] std::optional<io::Descriptor> try_lock() const;
+
   std::filesystem::path folder_;
 };
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "lab/run/run_folder.hpp"
 #include "lab/run/synthetic.hpp"
@@ -122,6 +123,87 @@ TEST_F(Run, one_process_at_a_time_trains_in_a_folder) {
     expect_error(ErrorCode::io, {"a"}, [&] { return go(plan, "a"); });
   }
   EXPECT_EQ(go(plan, "a"), RunEnd::finished);
+}
+
+class SharedPretraining : public Run {
+ protected:
+  // Two lengths after one pre-training.
+  [[nodiscard]] static std::vector<RunPlan> plans(const std::string& pretraining_of_second = "") {
+    return plan_runs(parse_experiment(R"({
+      "name": "shared", "task": "causal_lm",
+      "pretraining": {"name": "first", "task": "causal_lm",
+                      "training": {"steps": 9, "batch": 4, "context": 12, "learning_rate": 0.02}},
+      "model": {"hidden": 8, "layers": 1, "heads": 2, "intermediate": 16, "context": 24},
+      "training": {"steps": 3, "batch": 4, "learning_rate": 0.02},
+      "variants": [{"name": "short", "training": {"context": 12}},
+                   {"name": "long", "training": {"context": 24})" +
+                                      pretraining_of_second + "}]}"),
+                     {});
+  }
+  RunEnd go_shared(const RunPlan& plan, const RunOptions& options = {}) const {
+    return run(plan, *counting_data(plan.stage), counting_data(*plan.pretraining).get(),
+               at("runs") / plan.name(), options);
+  }
+  [[nodiscard]] fs::path shared() const { return at("runs") / "pretraining" / "first-s1"; }
+};
+
+TEST_F(SharedPretraining, is_trained_once_and_gives_what_its_own_would) {
+  const std::vector<RunPlan> both = plans();
+  ASSERT_EQ(go_shared(both[0]), RunEnd::finished);
+  const auto written = fs::last_write_time(shared() / "result.json");
+  ASSERT_EQ(go_shared(both[1]), RunEnd::finished);
+  EXPECT_EQ(fs::last_write_time(shared() / "result.json"), written);
+
+  RunPlan alone = both[1];
+  alone.pretraining_name.clear();
+  ASSERT_EQ(run(alone, *counting_data(alone.stage), counting_data(*alone.pretraining).get(),
+                at("alone"), {}),
+            RunEnd::finished);
+  EXPECT_EQ(get(at("alone") / "log.csv"), get(at("runs") / "long-s1" / "log.csv"));
+  EXPECT_EQ(find_runs(at("runs")).value_or_throw().size(), 2U);  // not the shared one
+}
+
+TEST_F(SharedPretraining, the_second_run_goes_on_where_the_first_one_stopped) {
+  const std::vector<RunPlan> both = plans();
+  core::Cancellation cancellation;
+  RunOptions options;
+  options.cancellation = &cancellation;
+  options.progress = [&](const RunProgress& at_step) {
+    if (at_step.step == 4) cancellation.request();
+  };
+  ASSERT_EQ(go_shared(both[0], options), RunEnd::stopped);
+  ASSERT_FALSE(newest_checkpoint(shared()).empty());
+  std::int64_t first_step = -1;
+  RunOptions watched;
+  watched.progress = [&](const RunProgress& at_step) {
+    if (first_step < 0) first_step = at_step.first_step;
+  };
+  ASSERT_EQ(go_shared(both[1], watched), RunEnd::finished);
+  EXPECT_EQ(first_step, 4);
+}
+
+TEST_F(SharedPretraining, a_run_waits_for_another_that_is_training_it) {
+  const std::vector<RunPlan> both = plans();
+  core::Cancellation cancellation;
+  RunOptions options;
+  options.cancellation = &cancellation;
+  {
+    const io::Descriptor taken = RunFolder(shared()).lock();
+    std::thread second([&] { EXPECT_EQ(go_shared(both[1], options), RunEnd::stopped); });
+    cancellation.request();
+    second.join();
+  }
+  EXPECT_FALSE(fs::exists(shared() / "log.csv"));
+  EXPECT_EQ(go_shared(both[1]), RunEnd::finished);
+}
+
+TEST_F(SharedPretraining, refuses_other_settings_under_the_same_name) {
+  const std::vector<RunPlan> both = plans(R"(, "pretraining": {"training": {"steps": 8}})");
+  ASSERT_EQ(go_shared(both[0]), RunEnd::finished);
+  expect_error(ErrorCode::invalid_argument, {"pretraining.training.steps: 9 -> 8"},
+               [&] { static_cast<void>(go_shared(both[1])); });
+  expect_error(ErrorCode::invalid_argument, {"a/b"},
+               [&] { static_cast<void>(plans(R"(, "pretraining": {"name": "a/b"})")); });
 }
 
 TEST_F(Run, weights_can_be_rounded_to_f16) {

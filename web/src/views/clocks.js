@@ -51,15 +51,12 @@ export const view = {
     });
     const readout = facts();
 
-    const rotate = (distance, position) => engine.call("rotate", {
-      spec, ...vectors, query_position: position + distance, key_position: position});
-
-    // Only when the vectors change: dragging a token costs one call a frame.
+    // Again only when the vectors change: dragging costs one call a frame.
     function scoreCurve() {
       const key = JSON.stringify([spec, vectors]);
       if (key === scoresOf) return;
       scoresOf = key;
-      scores = Array.from({length: longest.distance + 1}, (_, distance) => rotate(distance, 0).score);
+      scores = Array.from(engine.call("decay", {spec, ...vectors, longest: longest.distance, points: longest.distance + 1}).value);
     }
 
     const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -117,13 +114,13 @@ export const view = {
       update(state) {
         vectors = vectorsOf(context, state);
         spec = {head_dim: vectors.q.length, base: state.base, layout: "interleaved"};
-        answer = rotate(state.distance, state.position);
+        answer = engine.call("rotate", {spec, ...vectors, query_position: state.position + state.distance, key_position: state.position});
         scoreCurve();
         readout.show([
           {name: "query-position", label: text("query_position"), value: state.position + state.distance},
           {name: "key-position", label: text("key_position"), value: state.position},
           {name: "score", label: text("score"), value: answer.score, main: true},
-          {name: "score-at-zero", label: text("score_at_zero", {distance: state.distance}), value: scores[state.distance], main: true},
+          {name: "score-of-distance", label: text("score_of_distance"), value: scores[state.distance], main: true},
         ]);
         clocks.redraw();
         if (curveOf !== scoresOf + state.distance) curve.redraw();

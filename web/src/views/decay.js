@@ -2,7 +2,7 @@
 
 import {lineChart} from "../charts.js";
 import {heatmap} from "../heatmap.js";
-import {specControls, specDefaults, specOf} from "../spec.js";
+import {specControls, specArguments, specDefaults} from "../spec.js";
 import {card, checkbox, chips, columns, csvOf, el, facts, figure, format, more, select, slider} from "../ui.js";
 
 const lines = ["value", "bound", "mean"];
@@ -11,7 +11,7 @@ const patterns = {value: [], bound: [8, 4], mean: [2, 3]};
 export const view = {
   id: "decay",
   defaults: {...specDefaults, longest: 256, lines: lines.join(","), axis: "log", tokens: 96, step: 1, seed: 0, compare: false,
-             family2: "", head_dim2: 128, base2: 500000},
+             family2: "", head_dim2: 128, base2: 500000, layer2: ""},
 
   create(host, context) {
     const {engine, text} = context;
@@ -59,7 +59,7 @@ export const view = {
     // The colours reach from the picture's smallest value to its largest.
     function drawMap(name, kind, spec, state) {
       const {values, tokens} = drawn[name] = {step: state.step,
-        ...engine.call("map", {kind, spec, tokens: state.tokens, step: state.step, seed: state.seed})};
+        ...engine.call("map", {kind, ...spec, tokens: state.tokens, step: state.step, seed: state.seed})};
       maps[name].set({
         values, rows: tokens, columns: tokens, kind: "sequential",
         low: values.reduce((least, value) => Math.min(least, value)), high: values.reduce((most, value) => Math.max(most, value)),
@@ -80,8 +80,8 @@ export const view = {
 
     return {
       update(state) {
-        const specs = [specOf(context, state), ...(state.compare ? [specOf(context, state, "2")] : [])];
-        curves = specs.map((spec) => engine.call("decay", {spec, longest: state.longest, points: 513}));
+        const specs = [specArguments(context, state), ...(state.compare ? [specArguments(context, state, "2")] : [])];
+        curves = specs.map((spec) => engine.call("decay", {...spec, longest: state.longest, points: 513}));
         drawCurves(state);
         drawMap("rope", "rope", specs[0], state);
         drawMap("sinusoidal", "sinusoidal", specs[0], state);

@@ -1,22 +1,26 @@
 // What each scaling does to each frequency of a config.json, with explain's answer.
 
 import {dashes, lineChart, seriesColour} from "../charts.js";
-import {families} from "../spec.js";
-import {button, card, chips, columns, copyText, csvOf, el, fileDrop, figure, format, select, slider, table} from "../ui.js";
+import {families, layerControl, layerOf} from "../spec.js";
+import {button, card, chips, columns, copyText, csvOf, el, fileDrop, figure, format, more, select, slider, table} from "../ui.js";
 
-const methods = ["none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"];
+// Each method on the unscaled frequencies, and the config's own scaling.
+const methods = ["none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "present"];
 
 export const view = {
   id: "scalings",
-  defaults: {family: "Llama 2 7B", config: "", context: 32768, factor: 8, methods: methods.join(","), shown: "ratio"},
+  defaults: {family: "Llama 2 7B", config: "", layer: "", context: 32768, factor: 8, methods: methods.join(","), shown: "ratio"},
 
   create(host, context) {
     const {engine, text, keep} = context;
     const known = families(engine);
     let rows = [];
+    const colourOf = (method) => method === "present" ? context.colour("text") : seriesColour(context, methods.indexOf(method));
     const chart = lineChart(context, {label: text("chart_label"), name: "scalings-chart", height: 400});
     const summary = table({caption: text("summary_title"), name: "scalings-table"});
     const answer = el("pre", {class: "answer", tabindex: "0", "data-test": "explain", "aria-label": text("explain_title")});
+
+    const textOf = (state) => state.config !== "" ? state.config : JSON.stringify(known.find(({name}) => name === state.family)?.config);
 
     // A config is kept in the link in its shortest form; text that is not JSON is kept as it is, for the engine's message.
     function take(content, name) {
@@ -61,14 +65,15 @@ export const view = {
 
     columns(host, [
       el("div", {class: "control"}, el("label", {for: family.id, text: text("family")}), family),
+      layerControl(context, "layer", (state) => { try { return JSON.parse(textOf(state)); } catch { return null; } }),
       drop.node,
       el("details", {class: "more"}, el("summary", {text: text("paste")}), el("div", {class: "control"},
          el("label", {for: "scalings-paste", class: "hidden", text: text("paste")}), paste)),
-      slider(context, "context", {label: text("context"), stops: Array.from({length: 12}, (_, power) => 512 * 2 ** power), integer: true}),
-      slider(context, "factor", {label: text("factor"), min: 1, max: 64, step: 0.5}),
-      chips(context, "methods", {label: text("methods"), items: methods.map((value, index) =>
-        ({value, label: text(`method_${value}`), colour: seriesColour(context, index)}))}),
-      select(context, "shown", {label: text("shown"), items: ["ratio", "wavelengths"].map((value) => ({value, label: text(`shown_${value}`)}))}),
+      more(context,
+        slider(context, "context", {label: text("context"), stops: Array.from({length: 12}, (_, power) => 512 * 2 ** power), integer: true}),
+        slider(context, "factor", {label: text("factor"), min: 1, max: 64, step: 0.5}),
+        chips(context, "methods", {label: text("methods"), items: methods.map((value) => ({value, label: text(`method_${value}`), colour: colourOf(value)}))}),
+        select(context, "shown", {label: text("shown"), items: ["ratio", "wavelengths"].map((value) => ({value, label: text(`shown_${value}`)}))})),
     ], [
       figure(context, {
         name: "scalings", title: text("chart_title"), picture: chart, note: text("chart_note"),
@@ -85,23 +90,23 @@ export const view = {
       update(state) {
         const chosen = state.methods.split(",").filter(Boolean);
         if (chosen.length === 0) throw new Error(text("no_methods"));
-        const content = state.config !== "" ? state.config
-          : JSON.stringify(known.find(({name}) => name === state.family).config);
+        const content = textOf(state);
         const explained = engine.call("explain", {config: content, context: state.context});
         answer.textContent = explained.text;
-        const spec = JSON.parse(content);
-        rows = engine.call("scalings", {spec, context: state.context, methods: chosen, factor: state.factor}).rows;
+        const config = JSON.parse(content);
+        const all = engine.call("scalings", {spec: config, ...layerOf(context, config, state.layer), context: state.context,
+                                             methods: chosen, factor: state.factor}).rows;
+        rows = all.filter(({frequencies}) => frequencies);  // a method that does not apply has a note instead
         chart.set({
           x: {label: text("pair")}, y: {label: text(`axis_${state.shown}`), log: true},
-          series: rows.map((row) => {
-            const index = methods.indexOf(row.method);
-            return {label: text(`method_${row.method}`), x: Array.from(row.ratio, (_, pair) => pair),
-                    y: state.shown === "ratio" ? row.ratio : row.wavelengths, colour: seriesColour(context, index), dash: dashes[index]};
-          }),
+          series: rows.map((row) => ({
+            label: text(`method_${row.method}`), x: Array.from(row.ratio, (_, pair) => pair), y: row[state.shown],
+            colour: colourOf(row.method), dash: dashes[methods.indexOf(row.method)],
+          })),
         });
-        summary.show([text("method"), text("first_ratio"), text("last_ratio"), text("amplitude"), text("note")],
-          rows.map((row) => [text(`method_${row.method}`), format(row.ratio[0]), format(row.ratio[row.ratio.length - 1]),
-                             format(row.amplitude), row.note ?? ""]));
+        summary.show([text("method"), text("first_ratio"), text("last_ratio"), text("amplitude")],
+          all.map((row) => [el("span", {text: text(`method_${row.method}`)}, ...(row.note ? [el("small", {text: row.note})] : [])),
+                            format(row.ratio?.[0]), format(row.ratio?.[row.ratio.length - 1]), format(row.amplitude)]));
         context.announce(text("said", {count: rows.length, context: state.context}));
       },
       destroy() {

@@ -2,7 +2,7 @@
 
 import {lineChart} from "../charts.js";
 import {heatmap} from "../heatmap.js";
-import {specControls, specDefaults, specOf} from "../spec.js";
+import {specControls, specArguments, specDefaults} from "../spec.js";
 import {card, columns, csvOf, facts, figure, format, more, slider} from "../ui.js";
 
 // [positions, pairs] to [pairs, positions]: the picture has positions from left to right.
@@ -50,9 +50,8 @@ export const view = {
 
     return {
       update(state) {
-        const spec = specOf(context, state);
         // Dynamic NTK and LongRoPE depend on the context: the one that the last position needs.
-        const reach = {spec, context: state.first + state.count};
+        const reach = {...specArguments(context, state), context: state.first + state.count};
         frequencies = engine.call("frequencies", reach);
         table = engine.call("table", {...reach, first: state.first, count: state.count});
         const trained = frequencies.trained_length;
@@ -74,7 +73,7 @@ export const view = {
         readout.show([
           {name: "rotary-dim", label: text("rotary_dim"), value: frequencies.rotary_dim},
           {name: "base", label: text("base"), value: frequencies.base},
-          {name: "scaling", label: text("scaling"), text: frequencies.scaling ?? "–"},
+          {name: "scaling", label: text("scaling"), text: frequencies.scaling === "default" ? text("scaling_default") : frequencies.scaling ?? "–"},
           {name: "amplitude", label: text("amplitude"), value: frequencies.amplitude},
           {name: "shortest", label: text("shortest"), value: wavelengths[0]},
           {name: "longest", label: text("longest"), value: wavelengths[pairs - 1]},

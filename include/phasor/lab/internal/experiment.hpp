@@ -71,9 +71,11 @@ struct RunPlan {
   std::uint64_t seed = 1;
   Stage stage;
   std::optional<Stage> pretraining;  // with the same body, before the stage
-  io::Json tokenizer;                // read by DataCache
-  io::Json model;                    // parse_model_spec() after model_spec_of() has filled it
-  io::Json document;                 // all of the above, as experiment.json has it
+  std::string
+      pretraining_name;  // runs of one seed that have the same name share it; empty: none do
+  io::Json tokenizer;    // read by DataCache
+  io::Json model;        // parse_model_spec() after model_spec_of() has filled it
+  io::Json document;     // all of the above, as experiment.json has it
 
   [[nodiscard]] std::string name() const { return variant + "-s" + std::to_string(seed); }
 };
@@ -98,7 +100,7 @@ struct Experiment {
 };
 
 // {"name", "description", "paper", "task", "data", "tokenizer", "model", "training", "evaluation",
-// "pretraining": {"task", "data", "training", "evaluation"}, "variants": [{"name", and parts of the
+// "pretraining": {"name", "task", "data", "training", "evaluation"}, "variants": [{"name", and parts of the
 // above}], "seeds", "sizes": {"quick": {parts of the above}}, "time": {"quick": text}}
 //
 // throws   Error(invalid_argument | unsupported) with the path of the key: anything that a run of any
