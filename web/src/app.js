@@ -60,6 +60,8 @@ function showError(message) {
   alert.hidden = message === "";
   if (alert.textContent !== message) alert.textContent = message;
   host.classList.toggle("stale", message !== "");
+  // Pictures of an earlier state, or none: not to be copied.
+  host.querySelector(".stage")?.toggleAttribute("inert", message !== "");
 }
 
 function announce(message) {
@@ -262,6 +264,7 @@ addEventListener("hashchange", () => {
 route();
 load().then((loaded) => {
   engine = loaded;
+  globalThis.phasor = engine;  // for readers who open the console: phasor.call("version")
   route();
 }, (error) => {
   byId("loading").textContent = "";

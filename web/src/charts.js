@@ -42,7 +42,7 @@ Chart.register(Legend, LinearScale, LineController, LineElement, LogarithmicScal
 
 // Colours and dashes of the n-th line: apart by hue, by lightness and by pattern.
 export const seriesColour = (context, index) => context.colour(`series-${index % 8 + 1}`);
-export const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4], [8, 3, 1, 3, 1, 3]];
+export const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [3, 2], [8, 3, 1, 3, 1, 3]];
 
 // Options: label (for screen readers), name (data-test), height.
 // set({x: {label, log?, min?, max?}, y: {...}, series: [{label, x, y, colour?, dash?, points?, pointColour?(index)}], markers?})
@@ -63,13 +63,16 @@ export function lineChart(context, {label, name, height = 340}) {
         if (!log) return format(value, 4);
         // A long logarithmic axis names the powers of ten, a short one also their 2 and 5 times.
         const digit = value.toExponential()[0];
-        if (digit === "1" && value >= 1e5) return `10${[...String(Math.round(Math.log10(value)))].map((n) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[n]).join("")}`;
-        return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 4) : null;
+        const power = Math.round(Math.log10(value));
+        if (digit === "1" && (value >= 1e5 || value < 1e-3)) {
+          return `10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((n) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[n]).join("")}`;
+        }
+        return digit === "1" || (this.max < 200 * this.min && "25".includes(digit)) ? format(value, 1) : null;
       },
     },
   });
   // The line ends where the axis ends.
-  const fitted = (axis, series) => ({
+  const fitted = (axis, series) => series.length === 0 ? axis : ({
     min: Math.min(...series.map((line) => line.x[0])), max: Math.max(...series.map((line) => line.x[line.x.length - 1])), ...axis});
 
   return {
@@ -86,7 +89,7 @@ export function lineChart(context, {label, name, height = 340}) {
           borderDash: line.dash ?? dashes[index % dashes.length],
           pointBackgroundColor: line.pointColour && Array.from(line.y, (_, at) => line.pointColour(at)),
           pointBorderColor: line.pointColour && Array.from(line.y, (_, at) => line.pointColour(at)),
-          borderWidth: 2, pointRadius: line.points ? 2.5 : 0, pointHitRadius: 6, pointHoverRadius: 4,
+          borderWidth: line.width ?? 2, pointRadius: line.points ? 2.5 : 0, pointHitRadius: 6, pointHoverRadius: 4,
           tension: 0,
         })),
       };
@@ -97,7 +100,13 @@ export function lineChart(context, {label, name, height = 340}) {
         plugins: {
           legend: {
             display: series.length > 1, position: "bottom", align: "start",
-            labels: {color: context.colour("text"), font, usePointStyle: true, pointStyle: "line", pointStyleWidth: 32, padding: 14},
+            labels: {
+              font, usePointStyle: true, pointStyleWidth: 32, padding: 14,
+              // The library's own labels lose the dashes.
+              generateLabels: ({data}) => data.datasets.map(({label: text, borderColor, borderDash}, datasetIndex) => ({
+                text, datasetIndex, strokeStyle: borderColor, lineDash: borderDash, lineWidth: 2, pointStyle: "line",
+                fontColor: context.colour("text"), hidden: !chart?.isDatasetVisible(datasetIndex) && Boolean(chart)})),
+            },
           },
           tooltip: {
             backgroundColor: context.colour("text"), titleColor: context.colour("surface"),

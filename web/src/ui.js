@@ -174,8 +174,9 @@ export function more(context, ...controls) {
 }
 
 // A picture with its title and its buttons. picture: {node, image() -> canvas or svg}; csv() -> text.
+// The element's retitle(title) changes the title.
 export function figure(context, {name, title, picture, csv, note}) {
-  const file = `phasor-${context.id}-${name}`;
+  const file = `phasor-${context.id}-${name}`, heading = el("h2");
   const tools = el("div", {class: "tools"},
     button(context.text("copy_csv"), async () => {
       const text = csv();
@@ -184,15 +185,19 @@ export function figure(context, {name, title, picture, csv, note}) {
       flash(tools, context.text("copied_short"));
     }, {name: "copy-csv", kind: "small"}),
     button(context.text("save_png"), async () => {
-      await savePicture(picture.image(), title, `${file}.png`, context.colour);
+      await savePicture(picture.image(), heading.textContent, `${file}.png`, context.colour);
       flash(tools, context.text("saved_short"));
     }, {name: "save-png", kind: "small"}));
-  tools.children[0].setAttribute("aria-label", context.text("copy_csv_of", {title}));
-  tools.children[1].setAttribute("aria-label", context.text("save_png_of", {title}));
-  return el("figure", {class: "card figure", "data-test": `figure-${name}`},
-    el("figcaption", {}, el("h2", {text: title}), tools),
+  const retitle = (words) => {
+    heading.textContent = words;
+    tools.children[0].setAttribute("aria-label", context.text("copy_csv_of", {title: words}));
+    tools.children[1].setAttribute("aria-label", context.text("save_png_of", {title: words}));
+  };
+  retitle(title);
+  return Object.assign(el("figure", {class: "card figure", "data-test": `figure-${name}`},
+    el("figcaption", {}, heading, tools),
     el("div", {class: "picture"}, picture.node),
-    note ? el("p", {class: "note", html: note}) : "");
+    note ? el("p", {class: "note", html: note}) : ""), {retitle});
 }
 
 function flash(tools, text) {

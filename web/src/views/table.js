@@ -73,7 +73,7 @@ export const view = {
         readout.show([
           {name: "rotary-dim", label: text("rotary_dim"), value: frequencies.rotary_dim},
           {name: "base", label: text("base"), value: frequencies.base},
-          {name: "scaling", label: text("scaling"), text: frequencies.scaling ?? "–"},
+          {name: "scaling", label: text("scaling"), text: frequencies.scaling === "default" ? text("scaling_default") : frequencies.scaling ?? "–"},
           {name: "amplitude", label: text("amplitude"), value: frequencies.amplitude},
           {name: "shortest", label: text("shortest"), value: wavelengths[0]},
           {name: "longest", label: text("longest"), value: wavelengths[pairs - 1]},
