@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -17,8 +18,13 @@ namespace {
 
 constexpr std::int64_t kMostTokens = 512;
 
+<<<<<<< HEAD
 // RoFormer (35)-(37) for q and k, ones unless given, pair i = features (2i, 2i+1): the score, its Abel
 // bound, and the mean of |S_j| that the paper plots.
+=======
+// RoFormer (35)-(37): the score of q and k at each distance, its Abel bound, and the mean of |S_j| that the
+// paper plots. Pair i of q and k is (2i, 2i+1), whatever the layout; without them both are ones.
+>>>>>>> main
 void decay(const Request& request, Answer& answer) {
   const encodings::RopeSpec spec = request.spec();
   const std::int64_t longest = request.integer("longest", 1, std::int64_t{1} << 30);
@@ -32,12 +38,21 @@ void decay(const Request& request, Answer& answer) {
     distances.push_back(std::round(static_cast<double>(longest) * static_cast<double>(i) /
                                    static_cast<double>(steps)));
   }
+<<<<<<< HEAD
   const auto vector =
       [&, width = static_cast<std::size_t>(2 * frequencies.pairs())](std::string_view key) {
         return request.reader().has(key) ? request.numbers(key, width)
                                          : std::vector<double>(width, 1.0);
       };
   const std::vector<double> q = vector("q"), k = vector("k");
+=======
+  const auto width = static_cast<std::size_t>(2 * frequencies.pairs());
+  std::vector<double> q(width, 1.0), k(width, 1.0);
+  if (request.reader().has("q") || request.reader().has("k")) {
+    q = request.numbers("q", width);
+    k = request.numbers("k", width);
+  }
+>>>>>>> main
   answer["value"] = answer.keep(attention::rotated_scores(frequencies, q, k, distances));
   answer["bound"] = answer.keep(attention::abel_bounds(frequencies, q, k, distances));
   answer["mean"] = answer.keep(attention::mean_partial_sums(frequencies, distances));
@@ -224,6 +239,14 @@ std::vector<float> tokens_around(std::span<const double> shared, std::int64_t to
   return values;
 }
 
+// The second map minus the first.
+std::vector<float> difference_of(const std::vector<float>& first,
+                                 const std::vector<float>& second) {
+  std::vector<float> result;
+  for (std::size_t i = 0; i < first.size(); ++i) result.push_back(second[i] - first[i]);
+  return result;
+}
+
 void attention_maps(const Request& request, Answer& answer) {
   MapSizes sizes;
   sizes.tokens = request.integer_or("tokens", 32, 1, 128);
@@ -245,6 +268,7 @@ void attention_maps(const Request& request, Answer& answer) {
   const encodings::AttentionShape shape =
       attention::attention_shape(queries, keys, values, options);
   io::Json maps = io::Json::array();
+  std::map<std::string, std::vector<float>> made;
   for (const std::string& name : request.texts("encodings")) {
     const io::Json json = encoding_json(request, name, sizes);
     const config::LoadedEncoding loaded =
@@ -254,11 +278,18 @@ void attention_maps(const Request& request, Answer& answer) {
     extras.probabilities = probabilities.data();
     attention::attend(config::resolve(loaded, shape), queries, keys, values,
                       core::heads_view(out.data(), 1, tokens, 1, 1), options, extras);
+    made[name] = probabilities;
     maps.push_back({{"encoding", name},
                     {"json", json.dump()},
                     {"probabilities", answer.keep(std::move(probabilities))}});
   }
   answer["maps"] = std::move(maps);
+  if (request.reader().has("compare")) {
+    const std::vector<std::string> compared = request.texts("compare");
+    if (compared.size() != 2 || !made.contains(compared[0]) || !made.contains(compared[1]))
+      request.reader().refuse("compare", "must be two of the encodings");
+    answer["difference"] = answer.keep(difference_of(made[compared[0]], made[compared[1]]));
+  }
   answer["tokens"] = tokens;
   answer["q"] = answer.keep(q);
   answer["k"] = answer.keep(k);
