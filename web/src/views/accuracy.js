@@ -1,7 +1,7 @@
 // Rounded angles against exact ones, at a position that the reader types.
 
 import {dashes, lineChart, seriesColour} from "../charts.js";
-import {specControls, specDefaults, specOf} from "../spec.js";
+import {specArguments, specControls, specDefaults} from "../spec.js";
 import {card, chips, columns, csvOf, el, figure, format, slider, table} from "../ui.js";
 
 const kinds = ["float32", "bfloat16_frequencies", "bfloat16", "float16"];
@@ -48,7 +48,7 @@ export const view = {
     return {
       update(state) {
         const chosen = kinds.filter((kind) => state.angles.split(",").includes(kind));
-        answer = engine.call("angle_errors", {spec: specOf(context, state), position: state.position, angles: chosen});
+        answer = engine.call("angle_errors", {...specArguments(context, state), position: state.position, angles: chosen});
         const rows = drawn(), pair = Math.min(state.pair, answer.exact.length - 1);
         chart.set({
           x: {label: text("pair")}, y: {label: text("error_axis"), log: true},
