@@ -1,6 +1,9 @@
 # Libraries that libphasor uses. Programs that link the static library need them too. A new dependency is one more line of
 # PHASOR_NEEDED_LIBRARIES.
-set(PHASOR_NEEDED_LIBRARIES ${PHASOR_ZLIB_LIBRARY})
+set(PHASOR_NEEDED_LIBRARIES "")
+if(PHASOR_ZLIB)
+  list(APPEND PHASOR_NEEDED_LIBRARIES ${PHASOR_ZLIB_LIBRARY})
+endif()
 if(PHASOR_ONEDNN)
   list(APPEND PHASOR_NEEDED_LIBRARIES ${DNNL_LIBRARY})
 endif()

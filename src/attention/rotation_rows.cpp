@@ -6,6 +6,7 @@
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/angle_rows.hpp"
 #include "phasor/core/internal/positions.hpp"
+#include "phasor/core/internal/standard.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -21,9 +22,9 @@ bool same_rows(const core::Rotary& a, const core::Rotary& b) noexcept {
             (a.growth->centre == b.growth->centre && a.growth->rates == b.growth->rates));
   };
   return a.frequencies.amplitude() == b.frequencies.amplitude() &&
-         std::ranges::equal(a.frequencies.values(), b.frequencies.values()) &&
+         core::equal(a.frequencies.values(), b.frequencies.values()) &&
          a.frequencies.axis_count() == b.frequencies.axis_count() &&
-         std::ranges::equal(a.frequencies.axes(), b.frequencies.axes()) && same_growth();
+         core::equal(a.frequencies.axes(), b.frequencies.axes()) && same_growth();
 }
 
 // With the growth of xPos, in double until the last step.
@@ -127,7 +128,7 @@ const float* SharedRows::rows_for(const core::Rotary& rotary, core::Role role,
                                   const core::kernels::Kernels& kernels,
                                   std::span<const double> ids, std::int64_t tokens) {
   Entry& entry = entry_for(rotary, role, kernels);
-  if (entry.filled && std::ranges::equal(entry.ids, ids)) return entry.rows.data();
+  if (entry.filled && core::equal(entry.ids, ids)) return entry.rows.data();
   entry.filled = false;
   const RotationRows rows(rotary, kernels);
   entry.ids.assign(ids.begin(), ids.end());

@@ -4,6 +4,7 @@
 
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
+#include "phasor/core/internal/standard.hpp"
 
 namespace phasor::attention {
 
@@ -23,7 +24,7 @@ Rotator::Rotator(const core::Rotary& rotary, core::Role role, const RotatorChoic
     rows_ = choices.shared->rows_for(rotary, role, core::kernels_for(choices.isa), ids_, tokens_);
     return;
   }
-  if (twin != nullptr && !rotary.growth && std::ranges::equal(twin->ids_, ids_)) {
+  if (twin != nullptr && !rotary.growth && core::equal(twin->ids_, ids_)) {
     rows_ = twin->rows_;
     return;
   }

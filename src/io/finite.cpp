@@ -1,11 +1,11 @@
 #include "phasor/io/internal/finite.hpp"
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "phasor/core/internal/standard.hpp"
 #include "phasor/core/view.hpp"
 
 namespace phasor::io {
@@ -23,7 +23,7 @@ struct Exponent {
   }
 };
 struct Float : Exponent<std::uint32_t, 0x7f800000U, 0x80000000U> {
-  static float value(Bits bits) noexcept { return std::bit_cast<float>(bits); }
+  static float value(Bits bits) noexcept { return core::bit_cast<float>(bits); }
 };
 struct BFloat16 : Exponent<std::uint16_t, 0x7f80U, 0x8000U> {
   static float value(Bits bits) noexcept { return core::to_float(core::BFloat16{bits}); }

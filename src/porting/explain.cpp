@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "phasor/encodings/internal/listed_frequencies.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "porting/json_values.hpp"
 #include "porting/plan/scaling_keys.hpp"
@@ -18,13 +19,6 @@ namespace {
 
 using config::LayerGroup;
 using encodings::RopeSpec;
-
-[[nodiscard]] core::Frequencies frequencies_of(const RopeSpec& rope,
-                                               std::optional<std::int64_t> context) {
-  return std::holds_alternative<encodings::AxialAxes>(rope.axes)
-             ? encodings::axial_frequencies(rope, context)
-             : encodings::resolve_frequencies(rope, context);
-}
 
 [[nodiscard]] LayerExplanation explain_group(const LayerGroup& group,
                                              const config::ModelConfig& config,
@@ -36,7 +30,7 @@ using encodings::RopeSpec;
   layer.trained_length = encodings::original_length(rope.scaling);
   if (!layer.trained_length) layer.trained_length = config.trained_length;
   if (!layer.trained_length) layer.trained_length = config.max_position;
-  const core::Frequencies frequencies = frequencies_of(rope, context);
+  const core::Frequencies frequencies = encodings::listed_frequencies(rope, context);
   layer.amplitude = frequencies.amplitude();
   for (const double frequency : frequencies.values()) {
     PairRotations pair;

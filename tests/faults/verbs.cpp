@@ -134,6 +134,7 @@ const std::vector<Case> kCases = {
     {{"inspect", "IN/tiny.gguf", "--json"}},
     {{"inspect", "ARRAYS/arrays_deflated.npz"}},
     {{"inspect", "ARRAYS/views.pt", "--json"}},
+    {{"explore", "-o", "OUT/explorer.html"}},
     {{"conform", "GOLDEN/worked_example", "--json", "OUT/verdicts.json"}},
     {{"conform", "GOLDEN/encodings/alibi_bloom_h8", "--filter", "*alibi*"}},
     {{"conform", "GOLDEN/encodings/alibi_causal_attention_h6"}},

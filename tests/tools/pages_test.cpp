@@ -27,9 +27,10 @@ CommandLine& whole_line() {
   }();
   static const bool filled = [] {
     for (const auto add :
-         {add_demo,     add_freqs,    add_table,   add_rotate,  add_attend, add_explain, add_audit,
-          add_diagnose, add_diff,     add_plan,    add_convert, add_fill,   add_logits,  add_eval,
-          add_run,      add_tokenize, add_inspect, add_conform, add_bench,  add_about}) {
+         {add_demo,    add_freqs,    add_table, add_rotate,   add_attend,  add_explain,
+          add_audit,   add_diagnose, add_diff,  add_plan,     add_convert, add_fill,
+          add_logits,  add_eval,     add_run,   add_tokenize, add_inspect, add_explore,
+          add_conform, add_bench,    add_about}) {
       add(line);
     }
     return true;

@@ -71,9 +71,9 @@ class Verbs : public Phasor {
 
 TEST_F(Verbs, help_and_version_are_answers) {
   for (const std::string verb :
-       {"demo",    "freqs", "table",   "rotate", "attend", "explain",    "audit", "diagnose",
-        "diff",    "plan",  "convert", "fill",   "logits", "eval",       "run",   "tokenize",
-        "inspect", "lab",   "conform", "bench",  "help",   "completion", "man"}) {
+       {"demo",    "freqs", "table",   "rotate",  "attend", "explain", "audit",      "diagnose",
+        "diff",    "plan",  "convert", "fill",    "logits", "eval",    "run",        "tokenize",
+        "inspect", "lab",   "explore", "conform", "bench",  "help",    "completion", "man"}) {
     const Outcome outcome = run({verb, "--help"});
     EXPECT_EQ(outcome.exit, 0) << verb;
     EXPECT_NE(outcome.out.find("Example"), std::string::npos) << verb;

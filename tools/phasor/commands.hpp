@@ -22,6 +22,7 @@ void add_eval(CommandLine& line);
 void add_run(CommandLine& line);
 void add_tokenize(CommandLine& line);
 void add_inspect(CommandLine& line);
+void add_explore(CommandLine& line);
 void add_conform(CommandLine& line);
 void add_demo(CommandLine& line);
 void add_bench(CommandLine& line);

@@ -1,9 +1,7 @@
 // phasor diagnose: finds the rotation between two tensors.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +12,7 @@
 #include "diagnose_runs.hpp"
 #include "diagnose_weights.hpp"
 #include "output.hpp"
+#include "pages/diagnose.hpp"
 #include "phasor/config/config.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
@@ -43,102 +42,6 @@ io::NpyArray as_array(const core::Positions& positions) {
     }
   }
   return array;
-}
-
-// No more digits than the tensors' type can carry.
-std::string number_text(double value, double rounding = 0.0) {
-  if (value == 0.0 || !std::isfinite(value) || rounding <= 0.0)
-    return fmt::format("{:.10g}", value);
-  const int count = std::clamp(static_cast<int>(-std::log10(rounding)) + 1, 3, 10);
-  const double step = std::pow(10.0, std::floor(std::log10(std::abs(value))) - count + 1);
-  return fmt::format("{:.10g}", std::round(value / step) * step);
-}
-
-std::string scaling_text(const porting::FoundScaling& scaling, double rounding) {
-  std::string text = scaling.type;
-  for (const auto& [name, value] : scaling.numbers) {
-    text += name == "truncate" ? fmt::format(", truncate {}", value != 0.0)
-                               : fmt::format(", {} {}", name, number_text(value, rounding));
-  }
-  return text;
-}
-
-std::string list_text(const std::vector<double>& values) {
-  constexpr std::size_t kShown = 4;
-  if (values.size() <= 2 * kShown) return fmt::format("{:.6g}", fmt::join(values, ", "));
-  return fmt::format("{:.6g}, ..., {:.6g}",
-                     fmt::join(values.begin(), values.begin() + kShown, ", "),
-                     fmt::join(values.end() - 2, values.end(), ", "));
-}
-
-void print_rotation(const porting::Diagnosis& found) {
-  print_out("rotary: {} layout, rotary_dim {} of {}{}, base {}, scaling {}\n",
-            found.layout.value_or("unknown"),
-            found.rotary_dim ? fmt::to_string(*found.rotary_dim) : "unknown", found.head_dim,
-            found.rotary_offset == 0 ? "" : fmt::format(" from feature {}", found.rotary_offset),
-            found.base ? number_text(*found.base, found.rounding_floor) : "unknown",
-            found.scaling ? scaling_text(*found.scaling, found.rounding_floor) : "unknown");
-  print_out("direction    {}\n", !found.inverse   ? "unknown"
-                                 : *found.inverse ? "inverse"
-                                                  : "forward");
-  if (found.amplitude) print_out("amplitude    {:.7g}\n", *found.amplitude);
-  print_out("positions    {}{}\n", found.positions,
-            found.offset ? fmt::format(", starting at {}", *found.offset) : "");
-  print_out("table        {}\n", found.table_dtype.value_or("unknown"));
-  print_out("tensors      {}{}\n", found.tensor_dtype,
-            found.arithmetic ? fmt::format(", arithmetic in {}", *found.arithmetic) : "");
-  if (found.effective_base && found.base != found.effective_base) {
-    print_out("frequencies  a power law of base {}\n",
-              number_text(*found.effective_base, found.rounding_floor));
-  }
-  if (!found.frequencies.empty()) {
-    print_out("frequencies  {}\n", list_text(found.frequencies));
-  }
-  if (found.scaling && !found.scaling->factors.empty()) {
-    print_out("factors      {}\n", list_text(found.scaling->factors));
-  }
-}
-
-void print_verdict(const porting::ConfigCheck& check) {
-  if (check.agrees) {
-    print_out("as the config says\n");
-    return;
-  }
-  print_out("DIFFERS: {}\n", check.text);
-  for (const porting::FoundCause& other : check.alternatives)
-    print_out("or:      {}\n", other.text);
-  for (const porting::ConfigDifference& difference : check.differences) {
-    if (difference.text != check.text) print_out("         {}\n", difference.text);
-  }
-}
-
-void print_text(const porting::Diagnosis& found, const porting::ConfigCheck* check) {
-  if (check != nullptr) {
-    print_verdict(*check);
-    print_out("\n");
-  }
-  if (found.answer == porting::Answer::none) {
-    // A named cause says more than "no rotary embedding".
-    if (check == nullptr || !check->cause) print_out("no rotary embedding: {}\n", found.reason);
-  } else {
-    print_rotation(found);
-  }
-  if (found.residual && found.answer == porting::Answer::rope) {
-    print_out("residual     {:.3g} of the tensor's size (rounding alone leaves about {:.2g})\n",
-              *found.residual, found.rounding_floor);
-  }
-  if (found.runner_up && check == nullptr) {
-    print_out("{}{} leaves {:.3g}\n",
-              found.answer == porting::Answer::rope ? "runner-up    " : "nearest      ",
-              found.runner_up->what, found.runner_up->residual);
-  }
-  for (const porting::Undetermined& open : found.undetermined) {
-    print_out("cannot tell  {}: {}\n", open.field, open.reason);
-  }
-  for (const porting::Reading& reading : found.readings) {
-    print_out("or           {}\n", reading.text);
-  }
-  for (const std::string& note : found.notes) print_out("note         {}\n", note);
 }
 
 int run_diagnose(const DiagnoseOptions& options) {
@@ -190,7 +93,7 @@ int run_diagnose(const DiagnoseOptions& options) {
   if (options.json) {
     print_out("{}\n", porting::diagnose_json(found, check ? &*check : nullptr));
   } else {
-    print_text(found, check ? &*check : nullptr);
+    print_out("{}", diagnose_page(found, check ? &*check : nullptr));
   }
   return check && !check->agrees ? exit_code::difference : exit_code::done;
 }

@@ -14,7 +14,7 @@
 #include "commands.hpp"
 #include "output.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/encodings/rope.hpp"
+#include "phasor/encodings/internal/listed_frequencies.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/npy.hpp"
 #include "spec.hpp"
@@ -60,7 +60,7 @@ io::Json optional_json(const std::optional<double>& value) {
 
 int run_freqs(const FreqsOptions& options) {
   const encodings::RopeSpec spec = read_spec(options.spec);
-  const core::Frequencies resolved = listed_frequencies(spec, options.spec.context);
+  const core::Frequencies resolved = encodings::listed_frequencies(spec, options.spec.context);
   const std::span<const double> values = resolved.values();
   const Wavelengths wavelengths = wavelengths_of(values);
   if (!options.output.empty()) write_doubles(options.output, values);

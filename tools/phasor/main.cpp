@@ -61,6 +61,7 @@ int main(int argc, char** argv) try {
   add_tokenize(line);
   add_inspect(line);
   add_lab(line);
+  add_explore(line);
   add_conform(line);
   add_bench(line);
   add_about(line);

@@ -90,13 +90,6 @@ ModelSpec read_model_spec(const SpecOptions& options) {
   return {std::move(spec), std::move(model)};
 }
 
-core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
-                                     std::optional<std::int64_t> context) {
-  return std::holds_alternative<encodings::AxialAxes>(spec.axes)
-             ? encodings::axial_frequencies(spec, context)
-             : encodings::resolve_frequencies(spec, context);
-}
-
 void add_angles_option(Verb& verb, std::string& angles) {
   verb.flag("--angles", &angles,
             "exact (default); float32: round angles like engines that compute in float32; or one "

@@ -42,10 +42,6 @@ struct ModelSpec {
 };
 [[nodiscard]] ModelSpec read_model_spec(const SpecOptions& options);
 
-// The frequencies of a config in the order of the pairs; for images those of axial_frequencies().
-[[nodiscard]] core::Frequencies listed_frequencies(const encodings::RopeSpec& spec,
-                                                   std::optional<std::int64_t> context);
-
 // --angles exact|float32, as text until parsed
 void add_angles_option(Verb& verb, std::string& angles);
 [[nodiscard]] core::AngleMode parse_angles(std::string_view name);

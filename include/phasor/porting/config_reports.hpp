@@ -394,6 +394,15 @@ struct Plan {
                                            const PlanOptions& options);
 
 [[nodiscard]] PHASOR_API std::string plan_json(const Plan& plan);
+
+// The spec with its scaling replaced by a method ("none", "linear", "ntk", "dynamic", "yarn", "llama3",
+// "longrope") that extends `trained` positions by `factor`. LongRoPE's lists are YaRN's factors, as in
+// plan().
+//
+// throws   Error(invalid_argument | unsupported) for an unknown method, or one that does not apply
+[[nodiscard]] PHASOR_API encodings::RopeSpec extended_spec(const encodings::RopeSpec& spec,
+                                                           std::string_view method, double factor,
+                                                           std::int64_t trained);
 // One row per method and pair: method, pair, wavelength, turns_trained, frequency, turns_at_n, ood,
 // compression.
 [[nodiscard]] PHASOR_API std::string plan_csv(const Plan& plan);

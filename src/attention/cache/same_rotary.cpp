@@ -1,6 +1,6 @@
 #include "attention/cache/same_rotary.hpp"
 
-#include <algorithm>
+#include "phasor/core/internal/standard.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -21,7 +21,7 @@ std::string frequency_difference(const Frequencies& expected, const Frequencies&
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i] != b[i]) return message("frequency ", i, " of ", a[i], ", got ", b[i]);
   }
-  if (!std::ranges::equal(expected.axes(), got.axes())) return "the axis of a frequency differs";
+  if (!core::equal(expected.axes(), got.axes())) return "the axis of a frequency differs";
   if (expected.axis_count() != got.axis_count())
     return differ("rows of positions", expected.axis_count(), got.axis_count());
   // same_values() also compares float32 frequencies and the sign of zero, which exact rotations do

@@ -26,14 +26,14 @@ std::array<Dimension, 4> dimensions(const ConstHeadsView& view) noexcept {
 // Addresses of the first byte and of the byte after the last: comparable between
 // views.
 struct Extent {
-  std::intptr_t begin, end;
+  std::int64_t begin, end;
 };
 Extent extent_of(const ConstHeadsView& view) noexcept {
   std::int64_t low = 0, high = 0;
   for (const Dimension& d : dimensions(view))
     (d.stride < 0 ? low : high) += (d.count - 1) * d.stride;
   const auto size = static_cast<std::int64_t>(size_of(view.dtype));
-  const auto data = reinterpret_cast<std::intptr_t>(view.data);
+  const auto data = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(view.data));
   return {data + low * size, data + (high + 1) * size};
 }
 

@@ -1,10 +1,11 @@
 #include "core/system/cpu_count.hpp"
 
+#include <algorithm>
+#include <thread>
+
 #if defined(__linux__)
 #include <sched.h>
-#endif
 
-#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
@@ -12,12 +13,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
+#endif
 
 namespace phasor::core {
 namespace {
 
+int least(int a, int b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
+
+#if defined(__linux__)
 // Quota and period in microseconds.
 struct Quota {
   std::int64_t time = 0, period = 0;
@@ -52,8 +56,6 @@ Quota quota_v1(const std::filesystem::path& group) {
           positive(first_line(group / "cpu.cfs_period_us")).value_or(0)};
 }
 
-int least(int a, int b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
-
 // From the process's group up to the root: a container often sees its own group as the root, so
 // that the folders of the path above it do not exist.
 template <class Read>
@@ -84,6 +86,8 @@ bool names_cpu(std::string_view controllers) {
   }
 }
 
+#endif
+
 int cpus_of_affinity_mask() {
 #if defined(__linux__)
   // The kernel refuses a mask smaller than its own, whose size is unknown.
@@ -98,8 +102,9 @@ int cpus_of_affinity_mask() {
 
 }  // namespace
 
-int cpu_quota(const SystemFolders& folders) {
+int cpu_quota([[maybe_unused]] const SystemFolders& folders) {
   int cpus = 0;
+#if defined(__linux__)  // others have no control groups
   std::ifstream groups(folders.process / "cgroup");
   // ID:CONTROLLERS:PATH; version 2 has the ID 0 and no controllers.
   for (std::string line; std::getline(groups, line);) {
@@ -116,6 +121,7 @@ int cpu_quota(const SystemFolders& folders) {
         cpus = least(cpus, least_quota(folders.control_groups / mount, path, quota_v1));
     }
   }
+#endif
   return cpus;
 }
 

@@ -51,16 +51,20 @@ std::shared_ptr<std::byte[]> allocate_beside(std::size_t count, std::size_t size
   const std::size_t bytes = (padded_bytes(count, size) + 63) / 64 * 64;
   if (bytes >= kSlab / 4) return allocate_large(count, size);
   static std::mutex mutex;
-  static std::weak_ptr<std::byte[]> slab;
+  // Not weak_ptr<std::byte[]>, which the C++ library of Emscripten gets wrong.
+  struct Slab {
+    std::shared_ptr<std::byte[]> memory;
+  };
+  static std::weak_ptr<Slab> slab;
   static std::size_t used = 0;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<std::byte[]> current = slab.lock();
+  std::shared_ptr<Slab> current = slab.lock();
   if (current == nullptr || bytes > kSlab - used) {
-    current = allocate_large(kSlab, 1);
+    current = std::make_shared<Slab>(Slab{allocate_large(kSlab, 1)});
     slab = current;
     used = 0;
   }
-  std::byte* const begin = current.get() + used;
+  std::byte* const begin = current->memory.get() + used;
   used += bytes;
   std::memset(begin + count * size, 0, kMemoryPadding);
   return {std::move(current), begin};

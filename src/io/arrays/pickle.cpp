@@ -1,11 +1,11 @@
 #include "io/arrays/pickle.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "phasor/core/internal/standard.hpp"
 #include "phasor/io/internal/file_text.hpp"
 
 namespace phasor::io {
@@ -123,7 +123,7 @@ class PickleMachine {
         break;
       case Op::float_8:  // big-endian, unlike all other numbers
         push({.kind = Kind::number,
-              .number = std::bit_cast<double>(__builtin_bswap64(take<std::uint64_t>()))});
+              .number = core::bit_cast<double>(__builtin_bswap64(take<std::uint64_t>()))});
         break;
       case Op::text_1:
         push({.kind = Kind::text, .text = take_text(take<std::uint8_t>())});

@@ -1,15 +1,13 @@
 #include "io/arrays/zip.hpp"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <optional>
 #include <set>
 
+#include "io/arrays/inflate.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/io/internal/file_text.hpp"
 
@@ -26,6 +24,7 @@ constexpr std::uint32_t kIn64 = 0xffffffff;  // the value is in the 64-bit recor
 constexpr std::uint16_t kIn64Short = 0xffff;
 constexpr std::uint16_t kExtra64 = 1;
 constexpr std::uint16_t kEncrypted = 1;  // bit of the flags
+constexpr std::uint16_t kDeflated = 8;   // a method
 constexpr std::size_t kInflateStep = std::size_t{64} << 10;
 
 // Little-endian fields of a record. precondition  they are inside it
@@ -166,9 +165,13 @@ class ZipReader {
     if ((fields.at<std::uint16_t>(8) & kEncrypted) != 0)
       lacking(message("member ", quoted_name(member.name), " is encrypted"));
     const auto method = fields.at<std::uint16_t>(10);
-    if (method != 0 && method != Z_DEFLATED) {
+    if (method != 0 && method != kDeflated) {
       lacking(message("member ", quoted_name(member.name),
                       " must be stored or deflated (method 0 or 8), got method ", method));
+    }
+    if (method == kDeflated && !can_inflate()) {
+      lacking(message("member ", quoted_name(member.name),
+                      " is compressed; compressed archives are not supported in this build"));
     }
     member.method = method == 0 ? ZipMember::Method::stored : ZipMember::Method::deflated;
     member.crc = fields.at<std::uint32_t>(16);
@@ -263,26 +266,23 @@ class MemberStream final : public ByteStream {
         at_(member.data),
         end_(member.data + member.packed),
         crc_(crc) {
-    if (member.method == ZipMember::Method::stored) return;
-    // -15: the bytes of deflate alone, without zlib's header.
-    if (inflateInit2(&inflater_.stream, -15) != Z_OK) throw std::bad_alloc();
-    inflater_.is_open = true;
+    if (member.method == ZipMember::Method::deflated) inflater_ = make_inflater();
   }
 
   [[nodiscard]] Result<std::size_t> read(std::span<std::byte> into) override {
     const std::size_t count = std::min(into.size(), size() - done_);
     into = into.first(count);
-    if (inflater_.is_open) {
+    if (inflater_ != nullptr) {
       if (const Result<Done> got = inflate_into(into); !got) return got.error();
     } else {
       source_.read(at_, into);
       at_ += count;
     }
-    if (count > 0) sum_ = crc32_z(sum_, reinterpret_cast<const Bytef*>(into.data()), count);
+    sum_ = check_sum(sum_, into);
     done_ += count;
     if (done_ < size() || ended_) return count;
     ended_ = true;
-    if (inflater_.is_open) {
+    if (inflater_ != nullptr) {
       if (const Result<Done> got = expect_end(); !got) return got.error();
     }
     if (crc_ && sum_ != *crc_) {
@@ -293,79 +293,66 @@ class MemberStream final : public ByteStream {
   }
 
  private:
-  struct Inflater {
-    Inflater() = default;
-    Inflater(const Inflater&) = delete;
-    Inflater& operator=(const Inflater&) = delete;
-    ~Inflater() {
-      if (is_open) inflateEnd(&stream);
-    }
-    z_stream stream{};
-    bool is_open = false;
-  };
-
   Error damaged() const {
     return file_error(
         name(), message("the deflated bytes are damaged after ", done_, " of ", size(), " bytes"));
   }
 
   [[nodiscard]] Result<Done> inflate_into(std::span<std::byte> into) {
-    z_stream& stream = inflater_.stream;
     while (!into.empty()) {
-      if (stream.avail_in == 0) refill();
-      const auto room = static_cast<uInt>(std::min<std::size_t>(into.size(), 1U << 30));
-      stream.next_out = reinterpret_cast<Bytef*>(into.data());
-      stream.avail_out = room;
-      const int code = ::inflate(&stream, Z_NO_FLUSH);
-      if (code == Z_MEM_ERROR) throw std::bad_alloc();
-      const std::size_t got = room - stream.avail_out;
-      into = into.subspan(got);
-      if (code == Z_STREAM_END && into.empty()) {
+      const Inflater::Step step = inflate_some(into);
+      into = into.subspan(step.written);
+      if (step.state == Inflater::State::ended && into.empty()) {
         at_end_ = true;
         return Done{};
       }
       // No progress, or an end before the declared size.
-      if (code != Z_OK || (got == 0 && stream.avail_in == 0 && at_ == end_)) return damaged();
+      if (step.state != Inflater::State::more ||
+          (step.written == 0 && left_.empty() && at_ == end_)) {
+        return damaged();
+      }
     }
     return Done{};
   }
 
   // The declared size was reached: deflate must end here too.
   [[nodiscard]] Result<Done> expect_end() {
-    z_stream& stream = inflater_.stream;
     while (!at_end_) {
-      if (stream.avail_in == 0) refill();
-      Bytef more = 0;
-      stream.next_out = &more;
-      stream.avail_out = 1;
-      const int code = ::inflate(&stream, Z_NO_FLUSH);
-      if (code == Z_MEM_ERROR) throw std::bad_alloc();
-      if (stream.avail_out == 0) {
+      std::byte more{};
+      const Inflater::Step step = inflate_some(std::span(&more, 1));
+      if (step.written != 0) {
         return file_error(name(), message("it inflates to more than the ", size(),
                                           " bytes that it is said to have"));
       }
-      if (code == Z_STREAM_END) break;
-      if (code != Z_OK || (stream.avail_in == 0 && at_ == end_)) return damaged();
+      if (step.state == Inflater::State::ended) break;
+      if (step.state != Inflater::State::more || (left_.empty() && at_ == end_)) return damaged();
     }
     return Done{};
+  }
+
+  [[nodiscard]] Inflater::Step inflate_some(std::span<std::byte> into) {
+    if (left_.empty()) refill();
+    const Inflater::Step step = inflater_->run(left_, into);
+    left_ = left_.subspan(step.read);
+    return step;
   }
 
   void refill() {
     input_.resize(std::min<std::size_t>(kInflateStep, static_cast<std::size_t>(end_ - at_)));
     source_.read(at_, input_);
     at_ += input_.size();
-    inflater_.stream.next_in = reinterpret_cast<Bytef*>(input_.data());
-    inflater_.stream.avail_in = static_cast<uInt>(input_.size());
+    left_ = input_;
   }
 
   const ByteSource& source_;
   std::uint64_t at_, end_;  // the packed bytes that are left
   std::optional<std::uint32_t> crc_;
-  uLong sum_ = 0;
+  std::uint32_t sum_ = 0;
   std::size_t done_ = 0;
   bool ended_ = false, at_end_ = false;
   std::vector<std::byte> input_;
-  Inflater inflater_;
+  std::span<const std::byte> left_;     // of input_
+  std::unique_ptr<Inflater> inflater_;  // null: the member is stored
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "io/json/library.hpp"
 
+#define JSON_NO_IO  // its streams are not used, and cost half a megabyte in a web page
 #include <nlohmann/json.hpp>
 
 #include "phasor/io/internal/file_text.hpp"

@@ -13,6 +13,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/extent.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/core/internal/standard.hpp"
 #include "porting/convert/permute.hpp"
 
 namespace phasor::porting {
@@ -162,7 +163,7 @@ void convert_layout(const LayoutChange& change, std::int64_t axis,
     refuse(ErrorCode::invalid_argument,
            message(kWhere, ": axis must be from 0 to ", static_cast<std::int64_t>(rank) - 1,
                    ", got ", axis));
-  if (out.element_bytes != in.element_bytes || !std::ranges::equal(in.shape, out.shape))
+  if (out.element_bytes != in.element_bytes || !core::equal(in.shape, out.shape))
     refuse(ErrorCode::shape_mismatch,
            message(kWhere, ": out must have the shape and element size of the input, ",
                    core::shape_text(in.shape), " of ", in.element_bytes, " bytes, got ",

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/encodings/internal/listed_frequencies.hpp"
 #include "porting/diff/compare_views.hpp"
 #include "porting/json_values.hpp"
 #include "porting/number_text.hpp"
@@ -85,9 +86,7 @@ void add_rope_facts(const encodings::RopeSpec& first, const encodings::RopeSpec&
                                          std::int64_t context) {
   EngineView view;
   view.dialect = std::move(name);
-  const bool image = std::holds_alternative<encodings::AxialAxes>(group.rope->axes);
-  const core::Frequencies resolved = image ? encodings::axial_frequencies(*group.rope, context)
-                                           : encodings::resolve_frequencies(*group.rope, context);
+  const core::Frequencies resolved = encodings::listed_frequencies(*group.rope, context);
   view.frequencies.assign(resolved.values().begin(), resolved.values().end());
   view.rounding.assign(view.frequencies.size(), 0.0);
   view.amplitude = resolved.amplitude();

@@ -186,21 +186,22 @@ void measure(const Plan& plan, const core::Frequencies& plain, PlanMethod& metho
   }
 }
 
-[[nodiscard]] encodings::YarnScaling yarn_of(const Plan& plan) {
+[[nodiscard]] encodings::YarnScaling yarn_of(double factor, std::int64_t trained) {
   encodings::YarnScaling yarn;
-  yarn.factor = plan.factor;
-  yarn.original_length = plan.trained;
+  yarn.factor = factor;
+  yarn.original_length = trained;
   return yarn;
 }
 
-[[nodiscard]] encodings::LongRopeScaling longrope_start(const RopeSpec& plain, const Plan& plan) {
+[[nodiscard]] encodings::LongRopeScaling longrope_start(const RopeSpec& plain, double factor,
+                                                        std::int64_t trained) {
   RopeSpec yarn = plain;
-  yarn.scaling = yarn_of(plan);
+  yarn.scaling = yarn_of(factor, trained);
   const core::Frequencies before = encodings::resolve_frequencies(plain);
   const core::Frequencies after = encodings::resolve_frequencies(yarn);
   encodings::LongRopeScaling slots;
-  slots.original_length = plan.trained;
-  slots.factor = plan.factor;
+  slots.original_length = trained;
+  slots.factor = factor;
   for (std::size_t i = 0; i < before.values().size(); ++i) {
     slots.short_factor.push_back(1.0);
     // Four decimals, for a reader; rounded up, because a smaller factor reaches new angles. The
@@ -223,38 +224,6 @@ void stretch_long_factors(encodings::LongRopeScaling& longrope, const RopeSpec& 
     longrope.long_factor[i] = std::ceil(longrope.long_factor[i] * stretch * 1e4 - 1e-6) / 1e4;
   }
   longrope.factor = static_cast<double>(plan.to) / static_cast<double>(longrope.original_length);
-}
-
-// The spec of a method; throws Error with the reason if it does not apply.
-[[nodiscard]] RopeSpec spec_of(std::string_view name, const RopeSpec& plain, const Plan& plan) {
-  RopeSpec rope = plain;
-  if (auto* proportional = std::get_if<encodings::ProportionalScaling>(&rope.scaling)) {
-    if (name != "linear") {
-      refuse(ErrorCode::unsupported,
-             "a config has one rope_type, here proportional, which supports only a linear factor");
-    }
-    proportional->factor = plan.factor;
-    return rope;
-  }
-  if (name == "linear") {
-    rope.scaling = encodings::LinearScaling{plan.factor};
-  } else if (name == "ntk") {
-    const auto dim = static_cast<double>(rope.rotary_dim);
-    if (rope.rotary_dim <= 2)
-      refuse(ErrorCode::unsupported,
-             "requires more than one pair: the exponent is dim / (dim - 2)");
-    rope.base *= std::pow(plan.factor, dim / (dim - 2.0));
-  } else if (name == "dynamic") {
-    rope.scaling = encodings::DynamicScaling{plan.factor, std::nullopt, plan.trained};
-  } else if (name == "yarn") {
-    rope.scaling = yarn_of(plan);
-  } else if (name == "llama3") {
-    rope.scaling = encodings::Llama3Scaling{plan.factor, 1.0, 4.0, plan.trained};
-  } else {
-    rope.scaling = longrope_start(plain, plan);
-  }
-  encodings::validate(rope);
-  return rope;
 }
 
 // The method of a config that is already extended: its own scaling for a longer context, or its base.
@@ -400,7 +369,7 @@ void recommend(Plan& plan) {
       method.rope = text.name == "none"      ? plain
                     : text.name == "present" ? present
                     : plan.extended          ? further_spec_of(text.name, present, plan)
-                                             : spec_of(text.name, plain, plan);
+                                    : extended_spec(plain, text.name, plan.factor, plan.trained);
       measure(plan, frequencies, method);
       if (!as_it_is) write_snippets(config, index, plan.trained, plan.to, method);
       write_flags(config, plan.to, method);
@@ -414,6 +383,45 @@ void recommend(Plan& plan) {
 }
 
 }  // namespace
+
+encodings::RopeSpec extended_spec(const encodings::RopeSpec& spec, std::string_view method,
+                                  double factor, std::int64_t trained) {
+  const RopeSpec plain = unscaled(spec);
+  RopeSpec rope = plain;
+  if (method == "none") return rope;
+  if (auto* proportional = std::get_if<encodings::ProportionalScaling>(&rope.scaling)) {
+    if (method != "linear") {
+      refuse(ErrorCode::unsupported,
+             "a config has one rope_type, here proportional, which supports only a linear factor");
+    }
+    proportional->factor = factor;
+    return rope;
+  }
+  if (method == "linear") {
+    rope.scaling = encodings::LinearScaling{factor};
+  } else if (method == "ntk") {
+    const auto dim = static_cast<double>(rope.rotary_dim);
+    if (rope.rotary_dim <= 2)
+      refuse(ErrorCode::unsupported,
+             "requires more than one pair: the exponent is dim / (dim - 2)");
+    rope.base *= std::pow(factor, dim / (dim - 2.0));
+  } else if (method == "dynamic") {
+    rope.scaling = encodings::DynamicScaling{factor, std::nullopt, trained};
+  } else if (method == "yarn") {
+    rope.scaling = yarn_of(factor, trained);
+  } else if (method == "llama3") {
+    rope.scaling = encodings::Llama3Scaling{factor, 1.0, 4.0, trained};
+  } else if (method == "longrope") {
+    rope.scaling = longrope_start(plain, factor, trained);
+  } else {
+    refuse(message(
+        "extended_spec: the method must be one of none, linear, ntk, dynamic, yarn, llama3, "
+        "longrope, got \"",
+        method, "\""));
+  }
+  encodings::validate(rope);
+  return rope;
+}
 
 Result<Plan> plan(const ReadableConfig& config, const PlanOptions& options) {
   try {

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <utility>
 
-#include "spec.hpp"
-
 namespace phasor::tools {
 namespace {
 

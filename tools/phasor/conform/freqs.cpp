@@ -9,8 +9,7 @@
 #include "conform/case.hpp"
 #include "conform/kinds.hpp"
 #include "phasor/config/config.hpp"
-#include "phasor/encodings/rope.hpp"
-#include "spec.hpp"
+#include "phasor/encodings/internal/listed_frequencies.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -39,7 +38,7 @@ void check_set(const config::LayerGroup& group, const json& set, const Lengths& 
   }
   Computed got;
   for (const std::optional<std::int64_t>& length : lengths) {
-    const core::Frequencies resolved = listed_frequencies(*group.rope, length);
+    const core::Frequencies resolved = encodings::listed_frequencies(*group.rope, length);
     const std::span<const double> row = resolved.values();
     got.shape = {static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(row.size())};
     got.values.insert(got.values.end(), row.begin(), row.end());

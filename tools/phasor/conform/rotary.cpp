@@ -9,7 +9,6 @@
 
 #include "phasor/config/config.hpp"
 #include "phasor/core/internal/message_text.hpp"
-#include "spec.hpp"
 
 namespace phasor::tools {
 namespace {
