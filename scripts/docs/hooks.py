@@ -76,3 +76,9 @@ def on_post_build(config):
         shutil.copyfile(font, target / "fonts" / font.name)
     for package, name in LICENCES.items():
         shutil.copyfile(f"/usr/share/doc/{package}/copyright", target / name)
+
+
+def on_post_page(output, page, config):
+    """The theme looks for a sitemap beside each page in another language and finds none: it needs no such links, since
+    the menu of languages has its own."""
+    return re.sub(r'<link rel="alternate"[^>]*hreflang[^>]*>', "", output)
