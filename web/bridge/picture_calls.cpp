@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kMostTokens = 512;
 
-// RoFormer (35)-(37) for q = k = (1, ..., 1): the score, its Abel bound, and the mean of |S_j| that the
-// paper plots.
+// RoFormer (35)-(37) for q and k, ones unless given, pair i = features (2i, 2i+1): the score, its Abel
+// bound, and the mean of |S_j| that the paper plots.
 void decay(const Request& request, Answer& answer) {
   const encodings::RopeSpec spec = request.spec();
   const std::int64_t longest = request.integer("longest", 1, std::int64_t{1} << 30);
@@ -32,9 +32,14 @@ void decay(const Request& request, Answer& answer) {
     distances.push_back(std::round(static_cast<double>(longest) * static_cast<double>(i) /
                                    static_cast<double>(steps)));
   }
-  const std::vector<double> ones(static_cast<std::size_t>(2 * frequencies.pairs()), 1.0);
-  answer["value"] = answer.keep(attention::rotated_scores(frequencies, ones, ones, distances));
-  answer["bound"] = answer.keep(attention::abel_bounds(frequencies, ones, ones, distances));
+  const auto vector =
+      [&, width = static_cast<std::size_t>(2 * frequencies.pairs())](std::string_view key) {
+        return request.reader().has(key) ? request.numbers(key, width)
+                                         : std::vector<double>(width, 1.0);
+      };
+  const std::vector<double> q = vector("q"), k = vector("k");
+  answer["value"] = answer.keep(attention::rotated_scores(frequencies, q, k, distances));
+  answer["bound"] = answer.keep(attention::abel_bounds(frequencies, q, k, distances));
   answer["mean"] = answer.keep(attention::mean_partial_sums(frequencies, distances));
   answer["distance"] = answer.keep(std::move(distances));
 }

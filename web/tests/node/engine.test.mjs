@@ -181,6 +181,11 @@ test("decay is the score of equal vectors, under its bound", () => {
     assert.ok(Math.abs(answer.value[i]) <= answer.bound[i]);
   });
   assert.ok(Math.abs(answer.mean[0] - 33 / 2) < 1e-12); // the mean of 1 .. 32
+  const plain = { head_dim: 4, layout: "interleaved" };
+  const q = [1, 2, -3, 0.5], k = [0.25, -1, 2, 4];
+  const given = engine.call("decay", { spec: plain, q, k, longest: 9, points: 10 });
+  const rotated = { spec: plain, q, k, query_position: 107, key_position: 100 };
+  assert.ok(Math.abs(given.value[7] - engine.call("rotate", rotated).score) < 1e-12);
   // No more points than whole distances.
   assert.deepEqual(
     Array.from(engine.call("decay", { spec: SPEC, longest: 3, points: 100 }).distance),
@@ -302,6 +307,7 @@ test("bad requests give one clear error, and the engine goes on", () => {
   refuses("map", { kind: "rope", spec: SPEC, tokens: 100000 }, "tokens", "100000");
   refuses("layouts", { head_dim: 7 }, "7");
   refuses("decay", { spec: SPEC, longest: 0 }, "longest", "0");
+  refuses("decay", { spec: SPEC, longest: 1, q: [1, 2] }, "q", "2");
   refuses("angle_errors", { spec: SPEC, position: 1, angles: ["float8"] }, "float8");
   refuses("scalings", { spec: SPEC }, "methods");
   refuses("attention_maps", { encodings: ["bert"] }, "bert");
