@@ -20,6 +20,7 @@ import phasor
 from phasor import plot
 from phasor.plot.style import DIVERGING, GREY, PALETTE, line_style, new_figure, styled, ticks_at, with_grid
 
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 PLAIN = phasor.RopeSpec(128, layout="interleaved")
 
 
@@ -116,7 +117,7 @@ def solutions() -> Figure:
         above, below = panels[:, column]
         above.plot(*path.T, "-", color=PALETTE[6], alpha=0.35, linewidth=1)
         above.scatter(*path.T, c=np.arange(last), cmap="viridis", s=14, zorder=3)
-        above.annotate("$q_0$", q, xytext=(5, 4), textcoords="offset points")
+        above.annotate("$q_0$", q, xytext=(4, 7), textcoords="offset points")
         above.set_aspect("equal")
         above.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
         above.set_title(name)
@@ -219,6 +220,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "commuting": commuting,
     "attention_maps": plot.attention_maps,
     "ratios": ratios,
+    "eval_embedded": lambda: plot.eval_table(
+        DOCS / "eval-embedded.csv", tail=True, title="1.2 million parameters, trained to 256 bytes"
+    ),
 }
 
 
@@ -228,4 +232,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent / "docs" / "figures")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "figures")
