@@ -301,7 +301,7 @@ export default {
   attention: {
     title: "九种编码，同一组 q 与 k",
     short: "注意力",
-    about: "第 <i>m</i> 行是查询，第 <i>n</i> 列是键，每一行是分数的 softmax。<b>点按一张图即可比较。</b>Shaw (5)、Transformer-XL (7) 与 DeBERTa (10) 为每个距离加上一个与向量的内积，T5 (8) 与 ALiBi 加上一个数，TUPE (9) 加上两个位置的内积；RoPE (16) 与 xPos 则旋转 q 和 k。本应由训练得到的参数表，这里用正弦位置编码 (4) 代替，T5 的偏置逐桶递减。",
+    about: "第 <i>m</i> 行是查询，第 <i>n</i> 列是键，每一行是分数的 softmax。<b>点按一张图即可比较。</b>Shaw (5)、Transformer-XL (7) 与 DeBERTa (10) 为每个距离加上一个与向量的内积，T5 (8) 与 ALiBi 加上一个数，TUPE (9) 加上两个位置的内积；RoPE (16) 与 xPos 则旋转 q 和 k。本应由训练得到的参数表，这里用正弦位置编码 (4) 代替，T5 的偏置逐桶递减；T5 的分数不除以 √<i>d</i>，所以它的图更尖锐。",
     first: "比较",
     second: "与",
     query: "曲线图中的查询",
@@ -321,6 +321,7 @@ export default {
     first_title: "第一张图",
     second_title: "第二张图",
     difference_title: "差",
+    colours_note: "两张图用同一色标，上限取下半部分的最大概率。",
     difference_of: "{second} 减 {first}",
     map_label: "{name} 的注意力图：从上到下是查询，从左到右是键",
     row_title: "单个查询",
