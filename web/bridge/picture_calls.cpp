@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <random>
 
@@ -225,13 +224,45 @@ std::vector<float> tokens_around(std::span<const double> shared, std::int64_t to
   return values;
 }
 
-// The second map minus the first.
-std::vector<float> difference_of(const std::vector<float>& first,
-                                 const std::vector<float>& second) {
-  std::vector<float> result;
-  for (std::size_t i = 0; i < first.size(); ++i) result.push_back(second[i] - first[i]);
-  return result;
-}
+// "compare": two names of "encodings". The answer has the second map minus the first, and where they differ
+// most.
+class MapPair {
+ public:
+  explicit MapPair(const Request& request) : names_(request.reader().texts("compare")) {
+    if (!names_) return;
+    const std::vector<std::string> known = request.texts("encodings");
+    for (const std::string& name : *names_) {
+      if (std::find(known.begin(), known.end(), name) == known.end())
+        request.reader().refuse("compare", message("must be two of encodings, got \"", name, "\""));
+    }
+    if (names_->size() != 2) {
+      request.reader().refuse("compare",
+                              message("must be two of encodings, got ", names_->size(), " names"));
+    }
+  }
+  void take(std::string_view name, const std::vector<float>& map) {
+    for (std::size_t side = 0; names_ && side < 2; ++side) {
+      if ((*names_)[side] == name) maps_[side] = map;
+    }
+  }
+  void write(std::int64_t tokens, Answer& answer) const {
+    if (!names_) return;
+    std::vector<double> difference;
+    for (std::size_t i = 0; i < maps_[0].size(); ++i)
+      difference.push_back(double{maps_[1][i]} - double{maps_[0][i]});
+    const auto largest =
+        std::max_element(difference.begin(), difference.end(),
+                         [](double a, double b) { return std::abs(a) < std::abs(b); });
+    const std::int64_t cell = largest - difference.begin();
+    answer["largest"] = {
+        {"value", std::abs(*largest)}, {"query", cell / tokens}, {"key", cell % tokens}};
+    answer["difference"] = answer.keep(std::move(difference));
+  }
+
+ private:
+  std::optional<std::vector<std::string>> names_;
+  std::array<std::vector<float>, 2> maps_;
+};
 
 void attention_maps(const Request& request, Answer& answer) {
   MapSizes sizes;
@@ -254,7 +285,7 @@ void attention_maps(const Request& request, Answer& answer) {
   const encodings::AttentionShape shape =
       attention::attention_shape(queries, keys, values, options);
   io::Json maps = io::Json::array();
-  std::map<std::string, std::vector<float>> made;
+  MapPair compared(request);
   for (const std::string& name : request.texts("encodings")) {
     const io::Json json = encoding_json(request, name, sizes);
     const config::LoadedEncoding loaded =
@@ -264,18 +295,13 @@ void attention_maps(const Request& request, Answer& answer) {
     extras.probabilities = probabilities.data();
     attention::attend(config::resolve(loaded, shape), queries, keys, values,
                       core::heads_view(out.data(), 1, tokens, 1, 1), options, extras);
-    made[name] = probabilities;
+    compared.take(name, probabilities);
     maps.push_back({{"encoding", name},
                     {"json", json.dump()},
                     {"probabilities", answer.keep(std::move(probabilities))}});
   }
+  compared.write(tokens, answer);
   answer["maps"] = std::move(maps);
-  if (request.reader().has("compare")) {
-    const std::vector<std::string> compared = request.texts("compare");
-    if (compared.size() != 2 || !made.contains(compared[0]) || !made.contains(compared[1]))
-      request.reader().refuse("compare", "must be two of the encodings");
-    answer["difference"] = answer.keep(difference_of(made[compared[0]], made[compared[1]]));
-  }
   answer["tokens"] = tokens;
   answer["q"] = answer.keep(q);
   answer["k"] = answer.keep(k);

@@ -242,10 +242,12 @@ test("attention maps are the command's", () => {
     }
     const [none, rope] = answer.maps.map((map) => map.probabilities);
     const compare = ["none", "rope"];
-    const { difference } = engine.call("attention_maps", {
+    const { difference, largest } = engine.call("attention_maps", {
       tokens: 24, head_dim: 16, seed: 3, causal, encodings, compare,
     });
-    assert.deepEqual(difference, rope.map((value, i) => value - none[i]));
+    assert.deepEqual(Array.from(difference), Array.from(rope, (value, i) => value - none[i]));
+    assert.equal(largest.value, Math.max(...difference.map(Math.abs)));
+    assert.equal(Math.abs(difference[largest.query * 24 + largest.key]), largest.value);
     const maps = new Set(answer.maps.map((map) => map.probabilities.join()));
     assert.equal(maps.size, encodings.length);
   }
