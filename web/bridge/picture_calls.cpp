@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kMostTokens = 512;
 
-// RoFormer (35)-(37) for q and k, ones unless given, pair i = features (2i, 2i+1): the score, its Abel
-// bound, and the mean of |S_j| that the paper plots.
+// RoFormer (35)-(37): the score of q and k at each distance, its Abel bound, and the mean of |S_j| that the
+// paper plots. Pair i of q and k is (2i, 2i+1), whatever the layout; without them both are ones.
 void decay(const Request& request, Answer& answer) {
   const encodings::RopeSpec spec = request.spec();
   const std::int64_t longest = request.integer("longest", 1, std::int64_t{1} << 30);
@@ -32,12 +32,12 @@ void decay(const Request& request, Answer& answer) {
     distances.push_back(std::round(static_cast<double>(longest) * static_cast<double>(i) /
                                    static_cast<double>(steps)));
   }
-  const auto vector =
-      [&, width = static_cast<std::size_t>(2 * frequencies.pairs())](std::string_view key) {
-        return request.reader().has(key) ? request.numbers(key, width)
-                                         : std::vector<double>(width, 1.0);
-      };
-  const std::vector<double> q = vector("q"), k = vector("k");
+  const auto width = static_cast<std::size_t>(2 * frequencies.pairs());
+  std::vector<double> q(width, 1.0), k(width, 1.0);
+  if (request.reader().has("q") || request.reader().has("k")) {
+    q = request.numbers("q", width);
+    k = request.numbers("k", width);
+  }
   answer["value"] = answer.keep(attention::rotated_scores(frequencies, q, k, distances));
   answer["bound"] = answer.keep(attention::abel_bounds(frequencies, q, k, distances));
   answer["mean"] = answer.keep(attention::mean_partial_sums(frequencies, distances));
