@@ -20,6 +20,7 @@ import phasor
 from phasor import plot
 from phasor.plot.style import DIVERGING, GREY, PALETTE, line_style, new_figure, styled, ticks_at, with_grid
 
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 PLAIN = phasor.RopeSpec(128, layout="interleaved")
 
 
@@ -219,6 +220,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "commuting": commuting,
     "attention_maps": plot.attention_maps,
     "ratios": ratios,
+    "eval_embedded": lambda: plot.eval_table(
+        DOCS / "eval-embedded.csv", tail=True, title="1.2 million parameters, trained to 256 bytes"
+    ),
 }
 
 
@@ -228,4 +232,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent / "docs" / "figures")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "figures")
