@@ -117,7 +117,7 @@ def solutions() -> Figure:
         above, below = panels[:, column]
         above.plot(*path.T, "-", color=PALETTE[6], alpha=0.35, linewidth=1)
         above.scatter(*path.T, c=np.arange(last), cmap="viridis", s=14, zorder=3)
-        above.annotate("$q_0$", q, xytext=(5, 4), textcoords="offset points")
+        above.annotate("$q_0$", q, xytext=(4, 7), textcoords="offset points")
         above.set_aspect("equal")
         above.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
         above.set_title(name)

@@ -68,10 +68,8 @@ def keyframes(name: str, end: str, stepped: bool = False) -> str:
     timing = f"steps({STEPS})" if stepped else "linear"
     start = end.split("(")[0] + "(0)"
     return (
-        f"  @keyframes {name} {{ 0% {{ transform: {start}; animation-timing-function: {timing} }}"
-        f" {FORWARD:g}%, {FORWARD + 2:g}% {{ transform: {end}; animation-timing-function: ease-in-out }}"
-        f" 100% {{ transform: {start} }} }}\n"
-        f"  .{name} {{ animation: {name} {PERIOD}s infinite }}\n"
+        f"  @keyframes {name} {{ 0%, 100% {{ transform: {start} }} {FORWARD:g}%, {FORWARD + 2:g}% {{ transform: {end} }} }}\n"
+        f"  .{name} {{ animation: {name} {PERIOD}s {timing} infinite }}\n"
     )
 
 

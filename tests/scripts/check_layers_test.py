@@ -84,9 +84,11 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("src/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
         self.expect_one("src/config/x.cpp", '#include "../../tools/phasor/a.hpp"\n', "config must")
 
-    def test_edges_share_the_bench_and_rooms_do_not(self):
+    def test_edges_share_bench_and_tools_and_rooms_do_not(self):
         self.expect_fine("tools/phasor/x.cpp", '#include "core/timing.hpp"\n')
-        self.expect_one("bench/core/x.cpp", '#include "../../tools/phasor/a.hpp"\n', "bench must")
+        self.expect_fine("web/x.cpp", '#include "../tools/phasor/a.hpp"\n')
+        self.write("fuzz/a.hpp", "")
+        self.expect_one("bench/core/x.cpp", '#include "../../fuzz/a.hpp"\n', "bench must")
         self.write("bench/core/x.cpp", "")
         self.expect_one("src/core/x.cpp", '#include "core/timing.hpp"\n', "core must")
 

@@ -74,6 +74,7 @@ std::int64_t Request::integer(std::string_view key, std::int64_t least,
 
 std::int64_t Request::integer_or(std::string_view key, std::int64_t otherwise, std::int64_t least,
                                  std::int64_t greatest) const {
+  reader_.mark_understood(key);  // so that a misspelt one is answered with it
   return reader_.has(key) ? integer(key, least, greatest) : otherwise;
 }
 
@@ -93,6 +94,7 @@ std::vector<std::string> Request::texts(std::string_view key) const {
 }
 
 std::optional<std::int64_t> Request::context() const {
+  reader_.mark_understood("context");
   if (!reader_.has("context")) return std::nullopt;
   return integer("context", 1, std::int64_t{1} << 40);
 }

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kMostTokens = 512;
 
-// RoFormer (35)-(37) for q = k = (1, ..., 1): the score, its Abel bound, and the mean of |S_j| that the
-// paper plots.
+// RoFormer (35)-(37): the score of q and k at each distance, its Abel bound, and the mean of |S_j| that the
+// paper plots. Pair i of q and k is (2i, 2i+1), whatever the layout; without them both are ones.
 void decay(const Request& request, Answer& answer) {
   const encodings::RopeSpec spec = request.spec();
   const std::int64_t longest = request.integer("longest", 1, std::int64_t{1} << 30);
@@ -32,9 +32,14 @@ void decay(const Request& request, Answer& answer) {
     distances.push_back(std::round(static_cast<double>(longest) * static_cast<double>(i) /
                                    static_cast<double>(steps)));
   }
-  const std::vector<double> ones(static_cast<std::size_t>(2 * frequencies.pairs()), 1.0);
-  answer["value"] = answer.keep(attention::rotated_scores(frequencies, ones, ones, distances));
-  answer["bound"] = answer.keep(attention::abel_bounds(frequencies, ones, ones, distances));
+  const auto width = static_cast<std::size_t>(2 * frequencies.pairs());
+  std::vector<double> q(width, 1.0), k(width, 1.0);
+  if (request.reader().has("q") || request.reader().has("k")) {
+    q = request.numbers("q", width);
+    k = request.numbers("k", width);
+  }
+  answer["value"] = answer.keep(attention::rotated_scores(frequencies, q, k, distances));
+  answer["bound"] = answer.keep(attention::abel_bounds(frequencies, q, k, distances));
   answer["mean"] = answer.keep(attention::mean_partial_sums(frequencies, distances));
   answer["distance"] = answer.keep(std::move(distances));
 }
@@ -219,6 +224,46 @@ std::vector<float> tokens_around(std::span<const double> shared, std::int64_t to
   return values;
 }
 
+// "compare": two names of "encodings". The answer has the second map minus the first, and where they differ
+// most.
+class MapPair {
+ public:
+  explicit MapPair(const Request& request) : names_(request.reader().texts("compare")) {
+    if (!names_) return;
+    const std::vector<std::string> known = request.texts("encodings");
+    for (const std::string& name : *names_) {
+      if (std::find(known.begin(), known.end(), name) == known.end())
+        request.reader().refuse("compare", message("must be two of encodings, got \"", name, "\""));
+    }
+    if (names_->size() != 2) {
+      request.reader().refuse("compare",
+                              message("must be two of encodings, got ", names_->size(), " names"));
+    }
+  }
+  void take(std::string_view name, const std::vector<float>& map) {
+    for (std::size_t side = 0; names_ && side < 2; ++side) {
+      if ((*names_)[side] == name) maps_[side] = map;
+    }
+  }
+  void write(std::int64_t tokens, Answer& answer) const {
+    if (!names_) return;
+    std::vector<double> difference;
+    for (std::size_t i = 0; i < maps_[0].size(); ++i)
+      difference.push_back(double{maps_[1][i]} - double{maps_[0][i]});
+    const auto largest =
+        std::max_element(difference.begin(), difference.end(),
+                         [](double a, double b) { return std::abs(a) < std::abs(b); });
+    const std::int64_t cell = largest - difference.begin();
+    answer["largest"] = {
+        {"value", std::abs(*largest)}, {"query", cell / tokens}, {"key", cell % tokens}};
+    answer["difference"] = answer.keep(std::move(difference));
+  }
+
+ private:
+  std::optional<std::vector<std::string>> names_;
+  std::array<std::vector<float>, 2> maps_;
+};
+
 void attention_maps(const Request& request, Answer& answer) {
   MapSizes sizes;
   sizes.tokens = request.integer_or("tokens", 32, 1, 128);
@@ -240,6 +285,7 @@ void attention_maps(const Request& request, Answer& answer) {
   const encodings::AttentionShape shape =
       attention::attention_shape(queries, keys, values, options);
   io::Json maps = io::Json::array();
+  MapPair compared(request);
   for (const std::string& name : request.texts("encodings")) {
     const io::Json json = encoding_json(request, name, sizes);
     const config::LoadedEncoding loaded =
@@ -249,10 +295,12 @@ void attention_maps(const Request& request, Answer& answer) {
     extras.probabilities = probabilities.data();
     attention::attend(config::resolve(loaded, shape), queries, keys, values,
                       core::heads_view(out.data(), 1, tokens, 1, 1), options, extras);
+    compared.take(name, probabilities);
     maps.push_back({{"encoding", name},
                     {"json", json.dump()},
                     {"probabilities", answer.keep(std::move(probabilities))}});
   }
+  compared.write(tokens, answer);
   answer["maps"] = std::move(maps);
   answer["tokens"] = tokens;
   answer["q"] = answer.keep(q);

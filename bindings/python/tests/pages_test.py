@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -67,3 +68,8 @@ def test_commands_print_what_the_page_shows(
             assert wrong is None, f"$ {command}\nexpected: {wrong}\ngot:\n" + "\n".join(printed)
             commands += 1
     assert ran >= blocks and commands >= calls
+
+
+def test_the_moving_picture_is_what_its_script_draws() -> None:
+    script = runpy.run_path(str(DOCS.parent / "scripts" / "rotation_picture.py"))
+    assert script["picture"]() == (DOCS / "figures" / "rotation.svg").read_text(encoding="utf-8")

@@ -300,6 +300,16 @@ TEST(Plan, GemmaKeepsItsLocalLayers) {
   EXPECT_EQ(parameters.at("full_attention").at("rope_type"), "yarn");
 }
 
+TEST(Plan, ASpecUnderAMethodIsThatOfThePlan) {
+  const Plan made = plan_of(llama(4096), 16384);
+  encodings::RopeSpec spec = method_of(made, "none").rope;
+  spec.scaling = encodings::LinearScaling{2.0};  // replaced by the method
+  for (const PlanMethod& method : made.methods)
+    EXPECT_EQ(extended_spec(spec, method.name, 4.0, 4096), method.rope) << method.name;
+  tests::expect_error(ErrorCode::invalid_argument, {"turn", "yarn"},
+                      [&] { (void)extended_spec(spec, "turn", 4.0, 4096); });
+}
+
 TEST(Plan, Refusals) {
   using tests::expect_error;
   constexpr ErrorCode kInvalid = ErrorCode::invalid_argument;

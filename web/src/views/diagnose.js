@@ -1,6 +1,7 @@
 // Two .npy files: which rotation leads from one to the other, and does the config say the same?
 
 import {lineChart} from "../charts.js";
+import {layerControl, layerOf} from "../spec.js";
 import {exampleFiles, examples} from "./diagnose_examples.js";
 import {button, card, columns, copyText, csvOf, el, facts, fileDrop, figure, format, select, table} from "../ui.js";
 
@@ -9,12 +10,19 @@ const mostMegabytes = 64;
 
 export const view = {
   id: "diagnose",
-  defaults: {example: ""},
+  defaults: {example: "", layer: ""},
 
   create(host, context) {
     const {engine, text, keep} = context;
     keep.files ??= {};
-    let series = [], found = null;
+    let series = [];
+
+    const filesOf = (state) => state.example === "" ? keep.files : exampleFiles(engine, state.example);
+    // The config as an object; null without one, and for text that is not JSON: the engine says what is wrong with it.
+    function configOf(state) {
+      const {config} = filesOf(state);
+      try { return config ? JSON.parse(new TextDecoder().decode(config.bytes)) : null; } catch { return null; }
+    }
 
     const verdict = el("p", {class: "verdict", role: "status", "data-test": "verdict"});
     const readout = facts();
@@ -71,6 +79,7 @@ export const view = {
         {value: "", label: text("own_files")},
         ...examples.map((value) => ({value, label: text(`example_${value}`), group: text("examples")}))]}),
       ...parts.map((part) => drops[part].node),
+      layerControl(context, "layer", configOf),
       button(text("clear"), () => { keep.files = {}; problem = ""; context.set({example: ""}); }, {name: "clear"}),
     ], [
       card(verdict, readout.node),
@@ -110,7 +119,7 @@ export const view = {
       differences.show([text("field"), text("in_config"), text("in_data")],
         rows.map(({field, asked, found: data}) => [field, known(asked), known(data)].map((word) => el("span", {lang: "en", text: word}))));
       series = [
-        {name: "config", values: config ? Array.from(engine.call("frequencies", {spec: config}).frequencies) : []},
+        {name: "config", values: config ? Array.from(engine.call("frequencies", config).frequencies) : []},
         {name: "formula", values: answer.frequencies ?? []},
         {name: "measured", values: answer.measured_frequencies ?? []},
         {name: "standard_error", values: answer.frequency_errors ?? []},
@@ -130,8 +139,7 @@ export const view = {
 
     return {
       update(state) {
-        const own = state.example === "";
-        const files = own ? keep.files : exampleFiles(engine, state.example);
+        const files = filesOf(state);
         for (const part of parts) drops[part].show(files[part] ? files[part].name : text(part));
         if (problem) throw new Error(problem);
         const complete = Boolean(files.before && files.after);
@@ -141,10 +149,10 @@ export const view = {
           delete verdict.dataset.verdict;
           return;
         }
-        const config = files.config && new TextDecoder().decode(files.config.bytes);
-        found = engine.call("diagnose", {before: files.before.bytes, after: files.after.bytes,
-                                         ...(config && {config}), ...(files.positions && {positions: files.positions.bytes})});
-        show(found, config);
+        const config = configOf(state), layer = config ? layerOf(context, config, state.layer) : {};
+        show(engine.call("diagnose", {
+          before: files.before.bytes, after: files.after.bytes, ...(files.positions && {positions: files.positions.bytes}),
+          ...(files.config && {config: new TextDecoder().decode(files.config.bytes)}), ...layer}), config && {spec: config, ...layer});
       },
       destroy() {
         document.removeEventListener("dragover", stop);

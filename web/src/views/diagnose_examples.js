@@ -23,8 +23,15 @@ const mistakes = {
 };
 export const examples = Object.keys(mistakes);
 
+const made = new Map();
+
 // {before, after, config, positions}, each {name, bytes}, as a reader's own files would be.
 export function exampleFiles(engine, name) {
+  if (!made.has(name)) made.set(name, make(engine, name));
+  return made.get(name);
+}
+
+function make(engine, name) {
   const mistake = mistakes[name], used = {...spec, ...mistake.spec}, place = mistake.position ?? ((token) => token);
   const before = new Float32Array(noise(tokens * heads * spec.head_dim)), after = [];
   for (let token = 0; token < tokens; ++token) {

@@ -55,44 +55,40 @@ export const view = {
       const {permutation} = answer, pairs = {interleaved: answer.interleaved.pairs, half: answer.half.pairs};
       const pairIn = (layout) => (column) => pairs[layout].findIndex((pair) => pair.includes(column));
       const near = pairIn("interleaved"), far = pairIn("half");
-      const permuted = permutation.map((source) => x[source]), named = (sources) => sources.map((source) => `x${source}`);
+      const permute = (values) => permutation.map((source) => values[source]), named = (sources) => sources.map((source) => `x${source}`);
       const picture = startPicture(svg, context.colour, (pair) => seriesColour(context, pair));
-      const rotation = (layout, from, to, pairOf, top, sources) => {
-        picture.label(top - 46, text(layout));
-        picture.names(top - 30, named(sources));
-        picture.arcs(top, pairs[layout], -1);
-        picture.row(top, from.map(two), pairOf);
-        picture.lines(top + 22, top + 62, features, pairOf);
-        picture.label(top + 100, text("rotated"));
-        picture.row(top + 62, to.map(two), pairOf);
+      const rotation = (layout, from, to, pairOf, sources) => {
+        picture.label(12, text(layout));
+        picture.arcs(66, pairs[layout], -1);
+        picture.row(66, from.map(two), pairOf);
+        picture.names(100, named(sources));
+        picture.lines(104, 140, features, pairOf);
+        picture.row(140, to.map(two), pairOf);
+        picture.label(178, text("rotated"));
+        picture.finish(186);
       };
       if (step === 1) {
-        picture.label(14, text("interleaved"));
-        picture.arcs(66, pairs.interleaved, -1);
-        picture.names(36, named(features));
-        picture.row(66, x.map(two), near);
-        picture.label(124, text("half"));
-        picture.names(140, named(features));
-        picture.row(148, x.map(two), far);
-        picture.arcs(170, pairs.half, 1);
-        picture.finish(225);
+        picture.label(12, text("interleaved"));
+        picture.arcs(40, pairs.interleaved, -1);
+        picture.row(40, x.map(two), near);
+        picture.names(74, named(features));
+        picture.label(106, text("half"));
+        picture.row(114, x.map(two), far);
+        picture.arcs(136, pairs.half, 1);
+        picture.finish(186);
       } else if (step === 2) {
-        rotation("interleaved", x, answer.interleaved.rotated, near, 66, features);
-        picture.finish(180);
+        rotation("interleaved", x, answer.interleaved.rotated, near, features);
       } else if (step === 3) {
-        rotation("half", x, answer.half.rotated, far, 66, features);
-        picture.finish(180);
+        rotation("half", x, answer.half.rotated, far, features);
       } else if (step === 4) {
-        picture.label(14, "x");
-        picture.names(32, named(features));
-        picture.row(38, x.map(two), near);
-        picture.lines(60, 130, permutation, far);
-        picture.row(130, permuted.map(two), far);
-        picture.names(166, named(permutation));
-        picture.finish(180);
+        picture.names(16, named(features));
+        picture.row(22, x.map(two), near);
+        picture.lines(44, 140, permutation, far);
+        picture.row(140, permute(x).map(two), far);
+        picture.names(176, named(permutation));
+        picture.finish(186);
       } else {
-        rotation("half", permuted, answer.rotated_permuted, far, 66, permutation);
-        picture.finish(180);
+        rotation("half", permute(x), answer.rotated_permuted, far, permutation);
       }
     }
 

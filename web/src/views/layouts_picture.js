@@ -21,8 +21,6 @@ export function startPicture(svg, colour, pairColour) {
                  "font-family": "system-ui, sans-serif"}, content);
 
   return {
-    boxHeight: box.height,
-
     label: (y, content) => write(box.left, y, 12, "text", "start", content),
 
     // The box of column j has the colour of pair pairOf(j).

@@ -154,7 +154,7 @@ test("scalings are the command's", () => {
   const plan = phasorJson("plan", "--config", JSON.stringify(spec), "--to", 8192);
   assert.equal(answer.rows.length, methods.length);
   for (const row of answer.rows) {
-    const expected = plan.methods.find((method) => method.name === row.method);
+    const expected = plan.methods.find(({ method }) => method === row.method);
     assert.ok(distance(row.frequencies, expected.pairs.map((pair) => pair.frequency)) < 1e-15);
     assert.ok(distance(row.ratio, expected.pairs.map((pair) => pair.compression)) < 1e-12);
     assert.equal(row.amplitude, expected.amplitude);
@@ -181,6 +181,12 @@ test("decay is the score of equal vectors, under its bound", () => {
     assert.ok(Math.abs(answer.value[i]) <= answer.bound[i]);
   });
   assert.ok(Math.abs(answer.mean[0] - 33 / 2) < 1e-12); // the mean of 1 .. 32
+  // Of vectors of one's own.
+  const q = Float64Array.from({ length: 64 }, (_, i) => Math.sin(i));
+  const own = engine.call("decay", { spec: YARN, q, k: ones, longest: 9, points: 2 });
+  const at = { query_position: 9, key_position: 0 };
+  const { score } = engine.call("rotate", { spec: YARN, q, k: ones, ...at });
+  assert.ok(Math.abs(own.value[1] - score) < 1e-10);
   // No more points than whole distances.
   assert.deepEqual(
     Array.from(engine.call("decay", { spec: SPEC, longest: 3, points: 100 }).distance),
@@ -234,6 +240,14 @@ test("attention maps are the command's", () => {
       assert.ok(Math.abs(first - 1) < 1e-5);
       if (causal) assert.equal(map.probabilities[1], 0);
     }
+    const [none, rope] = answer.maps.map((map) => map.probabilities);
+    const compare = ["none", "rope"];
+    const { difference, largest } = engine.call("attention_maps", {
+      tokens: 24, head_dim: 16, seed: 3, causal, encodings, compare,
+    });
+    assert.deepEqual(Array.from(difference), Array.from(rope, (value, i) => value - none[i]));
+    assert.equal(largest.value, Math.max(...difference.map(Math.abs)));
+    assert.equal(Math.abs(difference[largest.query * 24 + largest.key]), largest.value);
     const maps = new Set(answer.maps.map((map) => map.probabilities.join()));
     assert.equal(maps.size, encodings.length);
   }
@@ -306,6 +320,8 @@ test("bad requests give one clear error, and the engine goes on", () => {
   refuses("scalings", { spec: SPEC }, "methods");
   refuses("attention_maps", { encodings: ["bert"] }, "bert");
   refuses("attention_maps", { head_dim: 7, encodings: ["rope"] }, "head_dim", "7");
+  refuses("attention_maps", { encodings: ["none"], compare: ["none", "rope"] }, "compare");
+  refuses("decay", { spec: SPEC, longest: 5, q: [1] }, "q", "16");
   refuses("explain", {}, "config");
   refuses("diagnose", {}, "before");
   const npy = new Uint8Array(npyBytes(new Float32Array(8), [8]));
