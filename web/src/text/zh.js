@@ -38,7 +38,7 @@ export default {
     own_spec: "自定义参数",
     families: "已知模型",
     layer: "层",
-    head_dim: "注意力头维度 head_dim",
+    head_dim: "头维度 head_dim",
     base: "底数 base",
     position: "位置",
     distance: "距离",
