@@ -60,12 +60,22 @@ std::filesystem::path new_folder() {
   return name;
 }
 
-// Starts the opener and waits for its answer; the browser goes on without it.
+// Starts the opener and waits for its answer; the browser goes on without it. What both print is not shown.
 void open_in_browser(const std::string& path) {
   std::string opener = kOpener, file = path;
   const std::array<char*, 3> words = {opener.data(), file.data(), nullptr};
+  posix_spawn_file_actions_t silent;
+  if (::posix_spawn_file_actions_init(&silent) != 0) throw std::bad_alloc();
+  int problem = 0;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (problem == 0) {
+      problem = ::posix_spawn_file_actions_addopen(&silent, stream, "/dev/null", O_WRONLY, 0);
+    }
+  }
   pid_t child = 0;
-  const int problem = ::posix_spawnp(&child, kOpener, nullptr, nullptr, words.data(), environ);
+  if (problem == 0)
+    problem = ::posix_spawnp(&child, kOpener, &silent, nullptr, words.data(), environ);
+  ::posix_spawn_file_actions_destroy(&silent);
   if (problem == ENOMEM) throw std::bad_alloc();
   if (problem != 0) {
     refuse(ErrorCode::unsupported,
@@ -77,7 +87,7 @@ void open_in_browser(const std::string& path) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     refuse(ErrorCode::unsupported,
-           message(kOpener, " could not open ", path, " (exit code ",
+           message(kOpener, " found no browser (exit code ",
                    WIFEXITED(status) ? WEXITSTATUS(status) : -1,
                    "); write the page with -o FILE and open it in a browser"));
   }

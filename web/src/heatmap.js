@@ -117,13 +117,17 @@ export function heatmap(context, {label, name, height, compact = false}) {
     const count = side === "x" ? data.columns : data.rows, scale = data[side];
     const cell = (at - (scale?.first ?? 0)) / (scale?.step ?? 1);
     if (cell <= 0 || cell >= count) return;
-    pen.strokeStyle = context.colour("mark");
-    pen.lineWidth = 2;
-    pen.setLineDash([5, 4]);
     pen.beginPath();
     const x = box.x + cell / count * box.width, y = box.y + cell / count * box.height;
     if (side === "x") { pen.moveTo(x, box.y); pen.lineTo(x, box.y + box.height); }
     else { pen.moveTo(box.x, y); pen.lineTo(box.x + box.width, y); }
+    // Dashes on a line of the background's colour: the cells may have any colour.
+    pen.strokeStyle = context.colour("surface");
+    pen.lineWidth = 4;
+    pen.stroke();
+    pen.strokeStyle = context.colour("mark");
+    pen.lineWidth = 2;
+    pen.setLineDash([6, 4]);
     pen.stroke();
     pen.setLineDash([]);
     pen.font = "600 12px system-ui, sans-serif";

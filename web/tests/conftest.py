@@ -65,12 +65,17 @@ class Explorer:
         if request.url.split(":")[0] not in ("file", "data", "blob"):
             self.problems.append(f"network request: {request.url}")
 
-    def open(self, view, **state):
+    def visit(self, view, **state):
         """Opens a deep link and waits until the view has drawn. The page is loaded once; later links only change the view."""
         link = urllib.parse.urlencode({"lang": "en", "theme": "light", **state})
         self.page.goto(f"{PAGE.as_uri()}#/{view}?{link}")
         self.page.wait_for_selector(f'main[data-view="{view}"][data-ready="true"]', timeout=30000)
         self.settle()
+
+    def open(self, view, **state):
+        """The same for a link without mistakes; a text that is missing in a language is an error too."""
+        self.visit(view, **state)
+        assert self.message() == ""
 
     def settle(self):
         """Updates run once in an animation frame: waits for two."""

@@ -40,7 +40,7 @@ def test_fits_the_width(explorer, view):
             assert explorer.page.evaluate("() => document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
 
 
-def test_measurements(context):
+def test_measurements(context, capsys):
     """Printed for the documents, never asserted: other programs use this machine too."""
     explorer = Explorer(context.new_page())
     explorer.page.goto(f"{PAGE.as_uri()}#/clocks?pairs=64&lang=en")
@@ -66,4 +66,5 @@ def test_measurements(context):
     assert explorer.problems == []
     assert positions > 0
     size = PAGE.stat().st_size / 2**20
-    print(f"\npage {size:.2f} MB; first picture after {first:.0f} ms; {positions / seconds:.0f} positions a second, 64 pairs")
+    with capsys.disabled():
+        print(f"\npage {size:.2f} MB; first picture after {first:.0f} ms; {positions / seconds:.0f} positions a second, 64 pairs")

@@ -54,6 +54,17 @@ def test_link_restores_the_view(explorer, view):
     assert explorer.page.url == link
 
 
+@pytest.mark.parametrize(
+    ("view", "state"),
+    [("clocks", {"position": 99999999}), ("accuracy", {"position": 1.5}), ("attention", {"first": "bert"}), ("table", {"family": "Llama 9"})],
+)
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_link_with_a_wrong_value_is_refused(explorer, view, state, lang):
+    explorer.visit(view, lang=lang, **state)
+    assert str(next(iter(state.values()))) in explorer.message()
+    assert "\n" not in explorer.message()
+
+
 def test_changes_are_written_to_the_link(explorer):
     explorer.open("clocks")
     explorer.set("position", 321)

@@ -301,7 +301,7 @@ export default {
   attention: {
     title: "Nine encodings, the same q and k",
     short: "Attention",
-    about: "Row <i>m</i> is a query, column <i>n</i> a key; each row is the softmax of its scores. <b>Press a map to compare it.</b> Shaw (5), Transformer-XL (7) and DeBERTa (10) add products with a row for each distance, T5 (8) and ALiBi a number, TUPE (9) a product of positions; RoPE (16) and xPos rotate q and k. Tables that a model would train are sinusoidal rows here (4), and T5's bias falls from bucket to bucket.",
+    about: "Row <i>m</i> is a query, column <i>n</i> a key; each row is the softmax of its scores. <b>Press a map to compare it.</b> Shaw (5), Transformer-XL (7) and DeBERTa (10) add products with a row for each distance, T5 (8) and ALiBi a number, TUPE (9) a product of positions; RoPE (16) and xPos rotate q and k. Tables that a model would train are sinusoidal rows here (4), and T5's bias falls from bucket to bucket. T5 does not divide its scores by √<i>d</i>, so its map is sharper.",
     first: "Compare",
     second: "with",
     query: "Query in the chart",
@@ -321,6 +321,7 @@ export default {
     first_title: "First map",
     second_title: "Second map",
     difference_title: "Difference",
+    colours_note: "Both maps have the same colours, which end at the largest probability of the lower half.",
     difference_of: "{second} minus {first}",
     map_label: "Attention map of {name}: queries from top to bottom, keys from left to right",
     row_title: "One query",

@@ -32,7 +32,7 @@ export const view = {
     const readout = facts();
     const values = (name) => name === "difference" ? answer.difference : mapOf(context.state[name]).probabilities;
     const mapFigure = (name) => figure(context, {
-      name, title: text(`${name}_title`), picture: large[name],
+      name, title: text(`${name}_title`), picture: large[name], note: name === "difference" ? "" : text("colours_note"),
       csv: () => {
         const {tokens} = answer, keys = Array.from({length: tokens}, (_, key) => key);
         return csvOf(["query", ...keys.map((key) => `key_${key}`)],
@@ -73,11 +73,13 @@ export const view = {
           answer = engine.call("attention_maps", request);
         }
         const most = (map) => map.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
+        // The first queries of a causal mask see few keys, with probabilities up to 1: they do not set the colours.
+        const mostBelow = (map) => most(map.subarray(Math.floor(tokens / 2) * tokens));
         const axes = {rows: tokens, columns: tokens, x: {label: text("key_axis")}, y: {label: text("query_axis")}};
         for (const {encoding, probabilities} of answer.maps) {
-          small[encoding].set({...axes, values: probabilities, kind: "sequential", low: 0, high: most(probabilities)});
+          small[encoding].set({...axes, values: probabilities, kind: "sequential", low: 0, high: mostBelow(probabilities)});
         }
-        const highest = Math.max(most(values("first")), most(values("second")));
+        const highest = Math.max(mostBelow(values("first")), mostBelow(values("second")));
         for (const name of ["first", "second"]) {
           figures[name].retitle(nameOf(state[name]));
           large[name].describe(text("map_label", {name: nameOf(state[name])}));

@@ -105,7 +105,8 @@ export function drawClocks(pen, width, height, answer, vectors, context) {
     wedges.moveTo(x, y);
     wedges.arc(x, y, radius * 0.6, from, from + between, between < 0);
     wedges.closePath();
-    dots.rect(x - stroke * 0.8, y - stroke * 0.8, stroke * 1.6, stroke * 1.6);
+    dots.moveTo(x + stroke, y);
+    dots.arc(x, y, stroke, 0, 2 * Math.PI);
     // The pair's part of the score: to the right if positive, as long as the half clock at most.
     const long = reach ? scores[i] / (reach * reach) * radius : 0;
     bars[long < 0 ? 1 : 0].rect(Math.min(x, x + long), y + radius + 8, Math.abs(long), 5);

@@ -18,7 +18,7 @@ export const view = {
     const colourOf = (method) => method === "present" ? context.colour("text") : seriesColour(context, methods.indexOf(method));
     const chart = lineChart(context, {label: text("chart_label"), name: "scalings-chart", height: 400});
     const summary = table({caption: text("summary_title"), name: "scalings-table"});
-    const answer = el("pre", {class: "answer", tabindex: "0", "data-test": "explain", "aria-label": text("explain_title")});
+    const answer = el("pre", {class: "answer", tabindex: "0", lang: "en", "data-test": "explain", "aria-label": text("explain_title")});
 
     const textOf = (state) => state.config !== "" ? state.config : JSON.stringify(known.find(({name}) => name === state.family)?.config);
 

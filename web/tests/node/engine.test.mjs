@@ -217,6 +217,17 @@ test("maps: rotary depends on the distance alone, sinusoidal does not", () => {
   assert.notDeepEqual(seeded, rope);
 });
 
+test("two attention maps are compared", () => {
+  const { maps, difference, largest } = engine.call("attention_maps", {
+    tokens: 6, head_dim: 8, encodings: ["none", "alibi", "rope"], compare: ["alibi", "none"],
+  });
+  const [none, alibi] = maps.map((map) => map.probabilities);
+  difference.forEach((value, cell) => assert.equal(value, none[cell] - alibi[cell]));
+  const cell = 6 * largest.query + largest.key;
+  assert.equal(largest.value, Math.abs(difference[cell]));
+  assert.equal(largest.value, Math.max(...difference.map(Math.abs)));
+});
+
 test("attention maps are the command's", () => {
   const encodings = [
     "none", "rope", "xpos", "alibi", "t5", "shaw", "transformer_xl", "deberta", "tupe",
@@ -320,7 +331,8 @@ test("bad requests give one clear error, and the engine goes on", () => {
   refuses("scalings", { spec: SPEC }, "methods");
   refuses("attention_maps", { encodings: ["bert"] }, "bert");
   refuses("attention_maps", { head_dim: 7, encodings: ["rope"] }, "head_dim", "7");
-  refuses("attention_maps", { encodings: ["none"], compare: ["none", "rope"] }, "compare");
+  refuses("attention_maps", { encodings: ["rope"], compare: ["rope", "t5"] }, "compare", "t5");
+  refuses("attention_maps", { encodings: ["rope"], compare: ["rope"] }, "compare", "1");
   refuses("decay", { spec: SPEC, longest: 5, q: [1] }, "q", "16");
   refuses("explain", {}, "config");
   refuses("diagnose", {}, "before");
