@@ -70,34 +70,48 @@ class HeaderReference(unittest.TestCase):
         names = [Name("table", "Table", "class", "table.hpp", lines.index("class PHASOR_API Table {") + 1)]
         for at, line in enumerate(lines, 1):
             if line.startswith("PHASOR_API void"):
-                names.append(Name(f"function{at}", line.split("(")[0].split()[-1], "function", "table.hpp", at, ["table"]))
+                names.append(
+                    Name(f"function{at}", line.split("(")[0].split()[-1], "function", "table.hpp", at, ["table"])
+                )
         self.header = Header(root, "table.hpp", names)
 
     def test_parts_in_their_order(self):
         self.assertEqual(self.header.head, ["Rotation of heads."])
         free, table, rotate, unrotate = self.header.parts
         self.assertEqual(free, ["Rows of cos and sin, computed once."])
-        self.assertEqual([[name.text for name in entry.names] for entry in (table, rotate, unrotate)],
-                         [["Table"], ["rotate", "rotate"], ["unrotate"]])
+        self.assertEqual(
+            [[name.text for name in entry.names] for entry in (table, rotate, unrotate)],
+            [["Table"], ["rotate", "rotate"], ["unrotate"]],
+        )
 
     def test_declarations_without_bodies_and_private_members(self):
         table, rotate, _ = [part for part in self.header.parts if isinstance(part, Entry)]
-        self.assertEqual(table.code, "class Table {\n public:\n  explicit Table(int pairs);\n"
-                                     "  [[nodiscard]] int pairs() const noexcept;\n};")
-        self.assertEqual(rotate.code, "void rotate(const Table& table,\n            float* x);\n"
-                                      "void rotate(const Table& table, double* x);")
+        self.assertEqual(
+            table.code,
+            "class Table {\n public:\n  explicit Table(int pairs);\n  [[nodiscard]] int pairs() const noexcept;\n};",
+        )
+        self.assertEqual(
+            rotate.code,
+            "void rotate(const Table& table,\n            float* x);\nvoid rotate(const Table& table, double* x);",
+        )
 
     def test_comments_become_text_formulas_and_contracts(self):
         links = Links()
         table, rotate, _ = [part for part in self.header.parts if isinstance(part, Entry)]
         links.add(table, "../cpp/core.md#table")
-        self.assertEqual(header_reference.markdown_of(table.comment, links, "../cpp/core.md"),
-                         "A value; copies share their rows.\n\n| | |\n|---|---|\n"
-                         "| throws | Error(`invalid_argument`): no pairs, or too many |\n\n")
-        self.assertEqual(header_reference.markdown_of(rotate.comment, links, "../cpp/core.md"),
-                         "```text\nRoFormer (34)   y = x cos + swapped x sin\n```\n\n")
-        self.assertEqual(links.prose("a Table, or k_max() [0, 1)", "../cpp/models.md"),
-                         "a [`Table`](../cpp/core.md#table), or `k_max()` \\[0, 1)")
+        self.assertEqual(
+            header_reference.markdown_of(table.comment, links, "../cpp/core.md"),
+            "A value; copies share their rows.\n\n| | |\n|---|---|\n"
+            "| throws | Error(`invalid_argument`): no pairs, or too many |\n\n",
+        )
+        self.assertEqual(
+            header_reference.markdown_of(rotate.comment, links, "../cpp/core.md"),
+            "```text\nRoFormer (34)   y = x cos + swapped x sin\n```\n\n",
+        )
+        self.assertEqual(
+            links.prose("a Table, or k_max() [0, 1)", "../cpp/models.md"),
+            "a [`Table`](../cpp/core.md#table), or `k_max()` \\[0, 1)",
+        )
 
     def test_a_declaration_without_an_end(self):
         self.header.lines = ["void rotate(int x"]
