@@ -112,16 +112,11 @@ class Checker:
                 self.problems.append(f"{page}: link to {target}: no such file {path}")
                 return None
             return path
-        in_chinese = path.replace(".md", ".zh.md")
-        if (
-            page.endswith(".zh.md")
-            and path not in (page, other)
-            and not path.endswith(".zh.md")
-            and (self.root / in_chinese).exists()
-        ):
-            if path.endswith(".md"):
-                self.problems.append(f"{page}: link to {target} must lead to the Chinese page {in_chinese}")
-                return None
+        in_chinese = path.removesuffix(".md") + ".zh.md"
+        in_english = path.endswith(".md") and not path.endswith(".zh.md") and path != other
+        if page.endswith(".zh.md") and in_english and (self.root / in_chinese).exists():
+            self.problems.append(f"{page}: link to {target} must lead to the Chinese page {in_chinese}")
+            return None
         shared = path.replace(".zh.", ".")
         if not anchor:
             return shared
