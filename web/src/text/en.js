@@ -53,7 +53,7 @@ export default {
   },
 
   clocks: {
-    title: "A score that knows only the distance",
+    title: "A score that depends only on the distance",
     short: "Clocks",
     about: "RoPE rotates each pair of features by an angle that grows with the position: <i>m</i>θ<sub>i</sub> for the query, <i>n</i>θ<sub>i</sub> for the key. Move both tokens along the text: every arrow rotates, but the wedge between two arrows keeps its shape, so the score stays the same. <b>Equation (16): the score depends on <i>m</i> − <i>n</i> alone.</b>",
     position: "Key position n",
