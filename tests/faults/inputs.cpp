@@ -109,6 +109,8 @@ void make_inputs(const fs::path& folder) {
     "model": {"hidden": 8, "layers": 1, "heads": 2, "intermediate": 8},
     "training": {"steps": 2, "batch": 2, "context": 8},
     "evaluation": {"batches": 1, "test_batches": 1, "contexts": [16], "tokens": 32}})");
+  put(folder / "model.json",
+      R"({"vocabulary": 16, "hidden": 8, "layers": 1, "heads": 2, "intermediate": 8})");
   put(folder / "four.json", R"({"head_dim": 4, "layout": "half"})");
   put(folder / "spec.json",
       R"({"head_dim": 8, "base": 10000, "layout": "interleaved", "rotary_dim": 8})");

@@ -126,6 +126,10 @@ const std::vector<Case> kCases = {
      Density::sparse,
      Compare::files,
      Leaves::resumable},
+    {{"lab", "speed", "IN/model.json", "--rows", "2", "--tokens", "8", "--steps", "1", "--threads",
+      "1", "--json"},
+     Density::sparse,
+     Compare::code},  // it prints times
     {{"lab", "run", "IN/experiment.json", "--out", "OUT/runs", "--threads", "1", "--json"},
      Density::sparse,
      Compare::code,  // it prints times

@@ -249,6 +249,31 @@ TEST_F(TrainedFiles, WordPieceIsReadBack) {
   EXPECT_TRUE(tokenizer->find("the"));
 }
 
+// The same tokenizer without files, and by its files.
+TEST_F(TrainedFiles, AreNotNeeded) {
+  for (const TrainerSettings& settings :
+       {TrainerSettings{.kind = TokenizerKind::bytes},
+        {.kind = TokenizerKind::bpe, .vocabulary = 300},
+        {.kind = TokenizerKind::wordpiece, .vocabulary = 150},
+        {.kind = TokenizerKind::wordpiece, .vocabulary = 150, .letters = LetterCase::lower}}) {
+    const TrainedTokenizer trained = train_tokenizer(settings, Texts{kProse, kChinese});
+    ASSERT_TRUE(save_tokenizer(trained, at("made")).ok());
+    const auto made = tokenizer_of(trained), read = read_tokenizer(at("made")).value_or_throw();
+    const std::string text = "However IN the É天下 <mask> [MASK]";
+    EXPECT_EQ(made->encode(text), read->encode(text));
+    EXPECT_EQ(made->size(), read->size());
+    EXPECT_EQ(made->description(), read->description());
+    const SpecialTokens &one = made->specials(), &other = read->specials();
+    for (const auto role :
+         {&SpecialTokens::begin, &SpecialTokens::end, &SpecialTokens::pad, &SpecialTokens::mask,
+          &SpecialTokens::classify, &SpecialTokens::separate, &SpecialTokens::unknown}) {
+      EXPECT_EQ(one.*role, other.*role);
+    }
+    EXPECT_TRUE(one.mask && one.separate);
+    std::filesystem::remove_all(at("made"));
+  }
+}
+
 TEST_F(TrainedFiles, WordPieceIsReadFromTokenizerJson) {
   for (const LetterCase letters : {LetterCase::keep, LetterCase::lower}) {
     const TrainedTokenizer trained =

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "phasor/io/internal/json.hpp"
+#include "phasor/lab/internal/checkpoint.hpp"
 #include "tools/run_phasor.hpp"
 
 namespace phasor::tools::testing {
@@ -143,6 +144,81 @@ TEST_F(LabCommand, every_built_in_experiment_runs) {
   EXPECT_TRUE(exists("page/extrapolation-contexts.csv"));
 }
 
+// The command, training and a float64 network read the same checkpoint.
+TEST_F(LabCommand, logits_of_an_encoder_decoder_are_those_of_training) {
+  constexpr std::int64_t kRows = 2, kTokens = 7, kSourceTokens = 5, kVocabulary = 23;
+  for (const char* const encoding : {"rope", "t5"}) {
+    SCOPED_TRACE(encoding);
+    const lab::ModelSpec spec = lab::parse_model_spec(io::parse_object(
+        R"({"architecture": "encoder-decoder", "style": "llama", "vocabulary": 23, "hidden": 12,
+            "layers": 2, "heads": 3, "intermediate": 20, "context": 9, "encoding": ")" +
+        std::string(encoding) + "\"}"));
+    lab::Network<float> network(spec, {.threads = 1});
+    network.initialise(3);
+    double angle = 0.0;
+    for (float& value : network.parameters()) {
+      value += static_cast<float>(0.3 * std::sin(angle += 1.0));
+    }
+    lab::Batch batch;
+    batch.rows = kRows;
+    batch.tokens = kTokens;
+    batch.source_tokens = kSourceTokens;
+    for (int i = 0; i < kRows * kTokens; ++i) {
+      batch.ids.push_back(i * i % kVocabulary);
+      batch.labels.push_back(i % 3 == 0 ? lab::kNoLabel : i * 5 % kVocabulary);
+    }
+    for (int i = 0; i < kRows * kSourceTokens; ++i) {
+      batch.source_ids.push_back(i * 7 % kVocabulary);
+      batch.source_mask.push_back(i + 1 < kRows * kSourceTokens ? 1 : 0);
+    }
+    ASSERT_TRUE(lab::save_checkpoint(network, {}, at("both")).ok());
+    const auto ids = [&](const char* name, const auto& values) {
+      return put_array<std::int64_t>(name, io::NpyType::i64,
+                                     {kRows, static_cast<std::int64_t>(values.size()) / kRows},
+                                     std::vector<std::int64_t>(values.begin(), values.end()));
+    };
+    const Words words = {"logits", file("both"),
+                         "--ids",  ids("ids.npy", batch.source_ids),
+                         "--mask", ids("mask.npy", batch.source_mask),
+                         "-o",     file("L.npy")};
+    Words with_decoder = words;
+    with_decoder.insert(with_decoder.end(), {"--decoder-ids", ids("steps.npy", batch.ids)});
+    const Outcome outcome = run(with_decoder);
+    ASSERT_EQ(outcome.exit, 0) << outcome.err;
+    const io::NpyArray got = read("L.npy");
+    ASSERT_EQ(got.shape, (std::vector<std::int64_t>{kRows, kTokens, kVocabulary}));
+
+    double loss = 0.0;
+    for (std::size_t at = 0; at < batch.labels.size(); ++at) {
+      if (batch.labels[at] == lab::kNoLabel) continue;
+      const float* const row = got.as<float>() + static_cast<std::int64_t>(at) * kVocabulary;
+      double sum = 0.0;
+      for (std::int64_t i = 0; i < kVocabulary; ++i) sum += std::exp(double{row[i]});
+      loss += std::log(sum) - double{row[batch.labels[at]]};
+    }
+    EXPECT_NEAR(network.train(batch).plain_sum, loss, 1e-5 * loss);
+
+    lab::Network<double> exact(spec, {.threads = 1});
+    std::copy(network.parameters().begin(), network.parameters().end(), exact.parameters().begin());
+    const std::vector<double> expected = exact.logits(batch);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(got.as<float>()[i], expected[i], 2e-5 * (1.0 + std::abs(expected[i]))) << i;
+    }
+
+    const auto refused = [&](Words more, const Values& values) {
+      more.insert(more.begin(), words.begin(), words.end());
+      more[7] = file("Y.npy");
+      expect_refusal(run(more), "logits", values);
+    };
+    refused({}, "--decoder-ids");
+    refused({"--decoder-ids", "1,2"}, {"1", "2"});  // rows
+    refused({"--decoder-ids", ids("steps.npy", std::vector<int>{1, 23})}, {"23", "decoder"});
+    refused({"--decoder-ids", ids("steps.npy", std::vector<int>{1, 2}), "--token-types",
+             file("ids.npy")},
+            "--token-types");
+  }
+}
+
 TEST_F(LabCommand, a_run_that_was_killed_goes_on_to_the_same_curve) {
   const Words settings = {"--variants", "rope",
                           "--set",      "tokenizer.vocabulary=120",
@@ -206,6 +282,44 @@ TEST_F(LabCommand, makes_tokenizers) {
     const Outcome ids = run({"tokenize", file(kind), "--text", "the cat"});
     EXPECT_EQ(ids.exit, 0) << ids.err;
   }
+}
+
+TEST_F(LabCommand, tokenizers_leave_out_what_is_rare) {
+  const std::string text = put_text("text.txt", "The cat and the hat, the cat and the zoo\n");
+  const auto words = [&](const std::string& kind, const Words& more) {
+    Words all = {"lab",          "tokenizer", text,    "--kind",    kind,
+                 "--vocabulary", "300",       "--out", file("out"), "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto made = [&](const std::string& kind, const Words& more) {
+    const Outcome outcome = run(words(kind, more));
+    EXPECT_EQ(outcome.exit, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  const auto piece_ids = [&](const std::string& given) {
+    return run({"tokenize", file("out"), "--text", given}).out;
+  };
+  // Without a limit, the whole vocabulary is used; "the cat and" occurs twice.
+  const int all = made("bpe", {"--min-frequency", "1"})["merges"].get<int>();
+  const int frequent = made("bpe", {})["merges"].get<int>();
+  EXPECT_LT(frequent, all);
+  EXPECT_LT(made("bpe", {"--min-frequency", "3"})["merges"].get<int>(), frequent);
+  // z occurs once: its word is unknown.
+  made("wordpiece", {});
+  EXPECT_NE(piece_ids("zoo"), piece_ids("[UNK]"));
+  EXPECT_NE(piece_ids("The"), piece_ids("the"));
+  made("wordpiece", {"--min-character-frequency", "2", "--lowercase"});
+  EXPECT_EQ(piece_ids("zoo"), piece_ids("[UNK]"));
+  EXPECT_EQ(piece_ids("The"), piece_ids("the"));
+  fs::remove_all(at("out"));
+  const auto refused = [&](const std::string& kind, const Words& more, const Values& values) {
+    expect_refusal(run(words(kind, more)), "lab", values, "out");
+  };
+  refused("bpe", {"--lowercase"}, {"--lowercase", "wordpiece", "bpe"});
+  refused("bpe", {"--min-character-frequency", "2"}, {"wordpiece", "bpe"});
+  refused("bytes", {"--min-frequency", "2"}, {"--min-frequency", "bytes"});
+  refused("bpe", {"--min-frequency", "0"}, {"--min-frequency", "0"});
 }
 
 TEST_F(LabCommand, measures_speed) {

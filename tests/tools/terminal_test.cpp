@@ -30,14 +30,15 @@ class Terminal : public Phasor {
  protected:
   // Runs with a terminal of its own as stdin, stdout and stderr; all it shows is in `out`.
   [[nodiscard]] static Outcome at_terminal(const std::vector<std::string>& arguments,
-                                           const std::string& keys = {}) {
+                                           const std::string& keys = {},
+                                           const struct winsize* size = nullptr) {
     std::vector<std::string> words = command();
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     int terminal = -1;
-    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, size);
     if (child == 0) {
       ::execvp(argv[0], argv.data());
       std::_Exit(127);
@@ -108,6 +109,36 @@ TEST_F(Terminal, TokensOfAnAnswerAreShownAndNotObeyed) {
   for (const char c : piped.out)
     expected += c == '\x1b' ? std::string(R"(\x1b)") : std::string(1, c);
   EXPECT_EQ(shown.out.substr(0, expected.size() - 1), expected.substr(0, expected.size() - 1));
+}
+
+// Loss, tokens/s, time left and steps fit a terminal of 80 columns.
+TEST_F(Terminal, ProgressOfTrainingFits) {
+  const std::string text = put_text("text.txt", std::string(4000, 'a') + "\n");
+  const std::string experiment = put_text("mine.json",
+                                          R"({"name": "a-name-of-some-length", "task": "causal_lm",
+      "data": {"corpus": ")" + text + R"("}, "tokenizer": {"kind": "bytes"},
+      "model": {"hidden": 8, "layers": 1, "heads": 1, "intermediate": 8},
+      "variants": [{"name": "sinusoidal-and-more"}],
+      "training": {"steps": 4000, "batch": 1, "context": 8, "evaluate_every": 4000},
+      "evaluation": {"batches": 1, "test_batches": 1}})");
+  const struct winsize size { .ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0 };
+  const Outcome shown =
+      at_terminal({"lab", "run", experiment, "--out", file("runs"), "--threads", "1"}, {}, &size);
+  EXPECT_EQ(shown.exit, 0) << shown.out;
+  std::size_t lines = 0;
+  constexpr std::string_view kErase = "\r\x1b[K";
+  for (std::size_t at = shown.out.find(kErase); at != std::string::npos;
+       at = shown.out.find(kErase, at)) {
+    at += kErase.size();
+    const std::string line = shown.out.substr(at, shown.out.find_first_of("\r\n", at) - at);
+    if (line.find("left") == std::string::npos) continue;
+    ++lines;
+    EXPECT_LE(line.size(), 79U) << line;
+    for (const char* const part : {" %, ", " left, loss ", " tokens/s, ", "/4000 "}) {
+      EXPECT_NE(line.find(part), std::string::npos) << line;
+    }
+  }
+  EXPECT_GT(lines, 0U);
 }
 
 TEST_F(Terminal, MetadataIsShownAndNotObeyed) {

@@ -14,6 +14,7 @@
 #include "commands.hpp"
 #include "config_source.hpp"
 #include "heads_file.hpp"
+#include "linear_flags.hpp"
 #include "output.hpp"
 #include "phasor/attention/linear.hpp"
 #include "phasor/attention/softmax.hpp"
@@ -31,11 +32,12 @@ namespace {
 struct AttendOptions {
   std::string encoding, layer;
   RopeFlags rope;
+  LinearFlags linear;
   std::string q, k, v, output;
-  std::string kind = "softmax", feature_map, rotates, angles = "exact";
+  std::string kind = "softmax", angles = "exact";
   std::string mask, key_padding, key_lengths, segments, positions, query_positions;
   std::string probabilities, log_sum_exp;
-  std::optional<std::int64_t> window, offset, context, feature_count, seed;
+  std::optional<std::int64_t> window, offset, context;
   std::optional<double> scale, soft_cap;
   bool causal = false, json = false;
   int threads = 0;
@@ -64,22 +66,10 @@ void check_flags(const AttendOptions& options) {
     refuse(message("--soft-cap must be finite and positive, got ", *options.soft_cap));
   }
   if (options.kind != "linear") {
-    const std::vector<std::pair<const char*, bool>> linear_only = {
-        {"--feature-map", !options.feature_map.empty()},
-        {"--feature-count", options.feature_count.has_value()},
-        {"--seed", options.seed.has_value()},
-        {"--rotates", !options.rotates.empty()}};
-    for (const auto& [flag, given] : linear_only) {
-      if (given) refuse(message(flag, " requires --kind linear"));
-    }
+    refuse_linear_flags(options.linear);
     return;
   }
-  const bool is_favor = options.feature_map == "favor";
-  if (is_favor != options.feature_count.has_value()) {
-    refuse(is_favor ? "--feature-map favor requires --feature-count"
-                    : "--feature-count requires --feature-map favor");
-  }
-  if (options.seed && !is_favor) refuse("--seed requires --feature-map favor");
+  check_linear_flags(options.linear);
   const std::vector<std::pair<const char*, bool>> softmax_only = {
       {"--window", options.window.has_value()},
       {"--scale", options.scale.has_value()},
@@ -296,21 +286,11 @@ void attend_softmax(const AttendOptions& options, const Inputs& inputs,
                     output_view(inputs, answer.output), call, extras);
 }
 
-attention::FeatureMap feature_map_of(const AttendOptions& options) {
-  if (options.feature_map == "favor") return attention::FeatureMap::favor;
-  return options.feature_map == "softmax_exp" ? attention::FeatureMap::softmax_exp
-                                              : attention::FeatureMap::elu_plus_one;
-}
-
 void attend_linear(const AttendOptions& options, const Inputs& inputs,
                    const encodings::ScoreTerms& terms, const TokenPositions& positions,
                    Answer& answer) {
-  attention::LinearOptions call;
+  attention::LinearOptions call = linear_options(options.linear);
   call.causality = options.causal ? attention::Causality::bottom_right : attention::Causality::none;
-  call.features = feature_map_of(options);
-  call.feature_count = options.feature_count.value_or(0);
-  call.seed = static_cast<std::uint64_t>(options.seed.value_or(0));
-  if (options.rotates == "inputs") call.rotates = attention::Rotates::inputs;
   call.threads = options.threads;
   call.query_positions = positions.queries;
   call.key_positions = positions.keys;
@@ -338,12 +318,7 @@ void print_json(const AttendOptions& options, const config::LoadedEncoding& load
   if (options.kind == "softmax") {
     summary["scale"] = answer.scale;
   } else {
-    summary["feature_map"] = attention::name_of(feature_map_of(options));
-    if (options.feature_count) {
-      summary["feature_count"] = *options.feature_count;
-      summary["seed"] = options.seed.value_or(0);
-    }
-    summary["rotates"] = options.rotates.empty() ? "features" : options.rotates;
+    describe(options.linear, summary);
   }
   print_out("{}\n", summary.dump());
 }
@@ -377,7 +352,8 @@ int run_attend(const AttendOptions& options) {
   encodings::AttentionShape shape =
       attention::attention_shape(inputs.q.view, inputs.k.view, inputs.v.view, at_positions);
   // Random features are rotated, not the heads that they are made from.
-  if (options.feature_count && options.rotates != "inputs") shape.head_dim = *options.feature_count;
+  const std::optional<std::int64_t> rotated_features = options.linear.rotated_features();
+  if (rotated_features) shape.head_dim = *rotated_features;
   config::EncodingRequest request;
   request.shape = shape;
   request.layer = options.layer;
@@ -406,8 +382,7 @@ int run_attend(const AttendOptions& options) {
                 loaded.parts.empty() ? "none" : encodings::name_of(loaded.parts.front())));
   }
   if (options.kind == "linear") {
-    if (spec != nullptr && options.feature_count && shape.head_dim == *options.feature_count &&
-        spec->head_dim != shape.head_dim) {
+    if (spec != nullptr && rotated_features && spec->head_dim != shape.head_dim) {
       refuse(ErrorCode::shape_mismatch,
              message("--rotates features needs a rope for head_dim ", shape.head_dim,
                      " (--feature-count), got head_dim ", spec->head_dim,
@@ -484,18 +459,7 @@ void add_attend(CommandLine& line) {
   verb.flag("--layer", &options->layer, "layer index or layer type, if layers differ").free_text();
   add_rope_flags(verb, options->rope);
   add_angles_option(verb, options->angles);
-  verb.flag("--feature-map", &options->feature_map,
-            "linear: elu+1 (default), softmax_exp or favor (Performer's random features)")
-      .one_of({"elu+1", "softmax_exp", "favor"});
-  verb.flag("--feature-count", &options->feature_count, "favor: the number of features")
-      .at_least(1);
-  verb.flag("--seed", &options->seed, "favor: the seed of the random features (default 0)")
-      .at_least(0);
-  verb.flag(
-          "--rotates", &options->rotates,
-          "linear: what the rope rotates: features (default, RoFormer (19)) or inputs, before the "
-          "map")
-      .one_of({"features", "inputs"});
+  add_linear_flags(verb, options->linear);
   verb.flag("--probabilities", &options->probabilities,
             "also write [batch, heads, queries, keys] float32");
   verb.flag("--log-sum-exp", &options->log_sum_exp,

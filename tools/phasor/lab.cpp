@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "commands.hpp"
@@ -75,6 +76,19 @@ int lab_tokenizer(const LabFlags& flags) {
   text::TrainerSettings settings;
   settings.kind = static_cast<text::TokenizerKind>(kind - std::begin(kKinds));
   settings.vocabulary = flags.vocabulary;
+  for (const auto& [flag, given, kinds] :
+       {std::tuple{"--min-frequency", flags.min_frequency.has_value(), "bpe or wordpiece"},
+        {"--min-character-frequency", flags.min_character_frequency.has_value(), "wordpiece"},
+        {"--lowercase", flags.lowercase, "wordpiece"}}) {
+    if (given && std::string_view(kinds).find(flags.kind) == std::string_view::npos) {
+      refuse(message(flag, " requires --kind ", kinds, ", got ", flags.kind));
+    }
+  }
+  if (flags.min_frequency) settings.min_frequency = *flags.min_frequency;
+  if (flags.min_character_frequency) {
+    settings.min_character_frequency = *flags.min_character_frequency;
+  }
+  if (flags.lowercase) settings.letters = text::LetterCase::lower;
   const text::TrainedTokenizer trained = text::train_tokenizer(settings, views);
   static_cast<void>(text::save_tokenizer(trained, flags.out).value_or_throw());
   if (flags.json) {
@@ -161,6 +175,13 @@ void add_lab(CommandLine& line) {
   verb.flag("--vocabulary", &flags->vocabulary, "tokenizer: tokens, special ones included")
       .at_least(1)
       .show_default();
+  verb.flag("--min-frequency", &flags->min_frequency,
+            "tokenizer: a pair that occurs less often is not merged (default 2)")
+      .at_least(1);
+  verb.flag("--min-character-frequency", &flags->min_character_frequency,
+            "tokenizer: a character that occurs less often has no token (wordpiece; default 1)")
+      .at_least(1);
+  verb.flag("--lowercase", &flags->lowercase, "tokenizer: lower case, without accents (wordpiece)");
   verb.flag("--rows", &flags->speed.rows, "speed: rows of a batch").at_least(1).show_default();
   verb.flag("--tokens", &flags->speed.tokens, "speed: tokens of a row").at_least(1).show_default();
   verb.flag("--steps", &flags->speed.steps, "speed: steps that are timed, after one that is not")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ struct LabFlags {
   std::vector<std::string> variants, assignments;
   int threads = 0, jobs = 1;
   std::int64_t vocabulary = 4096;
+  std::optional<std::int64_t> min_frequency, min_character_frequency;
+  bool lowercase = false;
   lab::SpeedSettings speed;
   bool json = false;
 };

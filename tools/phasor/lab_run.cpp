@@ -33,23 +33,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[nodiscard]] lab::DataPlaces places_of(const LabFlags& flags) {
-  lab::DataPlaces places;
-  places.tokenizers = io::as_folder(flags.out) / "tokenizers";
+[[nodiscard]] fs::path corpora_of(const LabFlags& flags) {
   const char* const given = std::getenv("PHASOR_CORPORA");
-  if (!flags.data.empty()) {
-    places.corpora = io::as_folder(flags.data);
-  } else if (given != nullptr && *given != '\0') {
-    places.corpora = io::as_folder(given);
-  } else {
-    for (const fs::path& folder : model_folders()) {
-      std::error_code ignored;
-      if (places.corpora.empty() && fs::is_directory(folder / "corpora", ignored)) {
-        places.corpora = folder / "corpora";
-      }
-    }
+  if (!flags.data.empty()) return io::as_folder(flags.data);
+  if (given != nullptr && *given != '\0') return io::as_folder(given);
+  for (const fs::path& folder : model_folders()) {
+    std::error_code ignored;
+    if (fs::is_directory(folder / "corpora", ignored)) return folder / "corpora";
   }
-  return places;
+  return {};
 }
 
 struct Outcome {
@@ -68,8 +60,7 @@ class Runs {
   }
 
   void load_data() {
-    const lab::DataPlaces places = places_of(flags_);
-    lab::DataCache cache(places);
+    lab::DataCache cache(corpora_of(flags_));
     for (const lab::RunPlan& plan : plans_) {
       progress_.note("reading " + plan.name());
       Data data;
@@ -90,7 +81,7 @@ class Runs {
   // Returns the signal that stopped it; 0: none did.
   int run() {
     const StopOnSignal stop;
-    progress_.begin(plans_.front().experiment);
+    progress_.begin();
     if (jobs_ == 1) {
       work();
     } else {
@@ -182,8 +173,10 @@ class Runs {
       std::fflush(stdout);
     }
     progress_.move(done, static_cast<double>(plans_.size()),
-                   fmt::format("{} {} {}/{}, loss {:.3f}, {:.0f} tokens/s", plan.name(),
-                               at.activity, at.step, at.steps, at.loss, at.tokens_per_second));
+                   fmt::format("loss {}, {:.0f} tokens/s, {}/{} {} {}",
+                               at.step == at.first_step ? "-" : fmt::format("{:.3f}", at.loss),
+                               at.tokens_per_second, at.step, at.steps, plan.name(),
+                               at.activity == "training" ? "" : at.activity));
   }
 
   [[nodiscard]] static std::string table(const io::Json& page) {

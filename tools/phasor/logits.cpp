@@ -192,17 +192,22 @@ Answer answer_of_lab(const LogitsFlags& flags, const IdArray& ids) {
   if (!flags.hidden.empty()) refuse_flag("--hidden");
   if (flags.last) refuse_flag("--last");
   if (flags.model.fast) refuse_flag("--fast");
-  if (!flags.decoder_ids.empty()) refuse_flag("--decoder-ids");
   lab::Network<float> network =
       lab::load_checkpoint(flags.model.model, {.threads = flags.model.threads}).value_or_throw();
   const lab::ModelSpec& spec = network.spec();
-  if (spec.architecture == lab::Architecture::encoder_decoder) {
-    refuse(ErrorCode::unsupported,
-           "an encoder-decoder has no logits of one row of ids; use an encoder or a decoder");
+  const bool has_source = spec.architecture == lab::Architecture::encoder_decoder;
+  if (has_source && flags.decoder_ids.empty()) {
+    refuse("an encoder-decoder of the lab requires --decoder-ids, start token included");
   }
+  if (!has_source && !flags.decoder_ids.empty()) {
+    refuse(message("--decoder-ids requires an encoder-decoder, got ",
+                   lab::name_of(spec.architecture)));
+  }
+  if (has_source && !flags.token_types.empty()) refuse_flag("--token-types");
+  const IdArray of_logits = has_source ? decoder_ids(flags, ids, 0) : ids;
   lab::Batch batch;
   batch.rows = ids.batch;
-  batch.tokens = ids.tokens;
+  batch.tokens = of_logits.tokens;
   const auto narrowed = [&](const std::vector<std::int64_t>& values, std::string_view what,
                             std::int64_t count) {
     std::vector<std::int32_t> result;
@@ -214,19 +219,25 @@ Answer answer_of_lab(const LogitsFlags& flags, const IdArray& ids) {
     }
     return result;
   };
-  batch.ids = narrowed(ids.values, "ids", spec.vocabulary);
+  batch.ids = narrowed(of_logits.values, has_source ? "decoder ids" : "ids", spec.vocabulary);
+  if (has_source) {
+    batch.source_tokens = ids.tokens;
+    batch.source_ids = narrowed(ids.values, "ids", spec.vocabulary);
+  }
   if (!flags.token_types.empty()) {
     batch.token_types =
         narrowed(read_token_types(flags, ids).values, "token types", spec.token_types);
   }
-  if (!flags.mask.empty()) batch.mask = read_mask(flags.mask, ids);
+  if (!flags.mask.empty()) {
+    (has_source ? batch.source_mask : batch.mask) = read_mask(flags.mask, ids);
+  }
   std::vector<float> logits = network.logits(batch);
   Answer answer{std::string(lab::kLabModelType), std::nullopt, std::nullopt};
   const bool per_token = spec.head == lab::Head::language_model;
   const std::int64_t columns = per_token ? spec.vocabulary : spec.labels;
   if (per_token && !batch.mask.empty()) models::clear_padding(batch.mask, columns, logits);
-  answer.logits =
-      filled(per_token ? zeros({}, ids, {ids.tokens, columns}) : zeros({}, ids, {columns}), logits);
+  answer.logits = filled(
+      per_token ? zeros({}, ids, {batch.tokens, columns}) : zeros({}, ids, {columns}), logits);
   return answer;
 }
 
@@ -236,7 +247,7 @@ Answer answer_of(const LogitsFlags& flags, const IdArray& ids) {
   models::Checkpoint checkpoint = open_checkpoint(flags.model.model, flags.rope);
   const std::string model_type = checkpoint.config().model_type;
   if (!flags.decoder_ids.empty() && !models::is_t5(model_type))
-    refuse(message("--decoder-ids requires an encoder-decoder of the T5 family, got ", model_type));
+    refuse(message("--decoder-ids requires an encoder-decoder, got ", model_type));
   if (model_type == "roformer") return answer_of_roformer(flags, ids);
   if (!flags.token_types.empty())
     refuse(message("--token-types requires roformer, got ", model_type));
@@ -289,8 +300,10 @@ void add_logits(CommandLine& line) {
             "padding mask, in the shape of the ids: 0 = padding, on either side");
   verb.flag("--token-types", &flags->token_types,
             "sentence of each token, in the shape of the ids (roformer)");
-  verb.flag("--decoder-ids", &flags->decoder_ids,
-            "ids of the decoder, as --ids, start token included (t5; default: the start token)");
+  verb.flag(
+      "--decoder-ids", &flags->decoder_ids,
+      "ids of the decoder, as --ids, start token included (t5, encoder-decoders of the lab; t5's "
+      "default: the start token)");
   add_rope_override(verb, flags->rope);
   verb.flag("--last", &flags->last, "only the last token of each row that is not padding");
   verb.flag("--hidden", &flags->hidden,
@@ -301,7 +314,7 @@ void add_logits(CommandLine& line) {
       R"(Logits   [tokens, vocabulary] float32, or [batch, tokens, vocabulary] if the ids have a batch;
          --last: [vocabulary]. A roformer that classifies rows: [labels], tokens: [tokens, labels],
          one that answers questions: [tokens, 2], start and end.
-         Padding tokens hold zeros. An encoder-decoder (t5, mt5, umt5) reads --ids; logits and hidden
+         Padding tokens hold zeros. An encoder-decoder (t5, mt5, umt5, lab) reads --ids; logits and hidden
          states are those of --decoder-ids.
 Hidden   first the embedding, then the output of each layer, the last one after the final norm
 

@@ -14,7 +14,7 @@ namespace phasor::tools {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw{100};
-constexpr std::size_t kBarWidth = 24;
+constexpr std::size_t kWidestBar = 24, kNarrowestBar = 4;
 
 // A line that is longer than the terminal cannot be cleared.
 std::size_t terminal_width() noexcept {
@@ -42,11 +42,16 @@ void Progress::move(double done, double all, std::string_view detail) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double made = done - done_before_;
   const double share = all > 0.0 ? std::clamp(done / all, 0.0, 1.0) : 1.0;
-  const auto filled = static_cast<std::size_t>(share * kBarWidth);
-  draw(fmt::format("{}{}[{}{}] {:3.0f} %, {} left{}{}", label_, label_.empty() ? "" : ": ",
-                   std::string(filled, '#'), std::string(kBarWidth - filled, '.'), 100.0 * share,
-                   made > 0.0 ? duration_text(seconds / made * (all - done)) : "?",
-                   detail.empty() ? "" : ", ", detail));
+  const std::string before = fmt::format("{}{}[", label_, label_.empty() ? "" : ": ");
+  const std::string after =
+      fmt::format("] {:3.0f} %, {} left{}{}", 100.0 * share,
+                  made > 0.0 ? duration_text(seconds / made * (all - done)) : "?",
+                  detail.empty() ? "" : ", ", detail);
+  // The bar gives way to the text.
+  const std::size_t width = terminal_width(), text = before.size() + after.size();
+  const std::size_t bar = std::clamp(width > text ? width - text : 0, kNarrowestBar, kWidestBar);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
+  draw(before + std::string(filled, '#') + std::string(bar - filled, '.') + after);
 }
 
 void Progress::note(std::string_view detail) {

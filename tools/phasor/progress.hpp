@@ -20,7 +20,8 @@ class Progress {
   // label        precedes the share; may be empty
   // done_before  the part that an earlier run did: it took no time in this one
   void begin(std::string_view label = "", double done_before = 0.0);
-  // `done` of `all`, in any unit; `detail` follows the time left.
+  // `done` of `all`, in any unit; `detail` follows the time left. What does not fit the terminal's
+  // width is cut at the end: the detail begins with what matters most.
   void move(double done, double all, std::string_view detail = "");
   // For work whose size is not known: "label: detail, 0:31 so far".
   void note(std::string_view detail);

@@ -11,9 +11,6 @@
 namespace phasor::lab {
 namespace {
 
-// Plans of so many sizes are kept: batches of sentences come in a few.
-constexpr std::size_t kKeptPlans = 6;
-
 template <class T>
 T* sized(std::vector<T>& memory, std::int64_t count) {
   memory.resize(static_cast<std::size_t>(count));
@@ -30,7 +27,8 @@ Stack<T>::Stack(const ModelSpec& spec, Mask mask, CrossAttention cross, const St
       cross_(cross),
       norm_kind_(spec.style == Style::roformer ? NormKind::layer : NormKind::rms),
       norm_first_(spec.style == Style::llama),
-      position_(spec, mask, names.encoding, parameters) {
+      position_(spec, mask, names.encoding, parameters),
+      plans_(spec, mask, cross) {
   for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
     add_layer(spec, message(names.layers, layer, "."), parameters);
   }
@@ -83,130 +81,6 @@ void Stack<T>::add_layer(const ModelSpec& spec, const std::string& prefix,
     layer.feed_out = linear({"mlp.down_proj"}, hidden, inner, added);
   }
   weights_.push_back(layer);
-}
-
-template <class T>
-bool Stack<T>::Plans::fits(const StackInput<T>& input) const noexcept {
-  return rows == input.rows && tokens == input.tokens && memory_tokens == input.memory_tokens &&
-         masked == !input.mask.empty() && memory_masked == !input.memory_mask.empty() &&
-         (pass == input.pass || pass == Pass::train);
-}
-
-template <class T>
-typename Stack<T>::Plans Stack<T>::make_plans(const Workers& workers, const Numbers<T>& numbers,
-                                              const StackInput<T>& input) const {
-  Plans plans{.rows = input.rows,
-              .tokens = input.tokens,
-              .memory_tokens = input.memory_tokens,
-              .masked = !input.mask.empty(),
-              .memory_masked = !input.memory_mask.empty(),
-              .pass = input.pass};
-  plans.padding.assign(input.mask.begin(), input.mask.end());
-  plans.memory_padding.assign(input.memory_mask.begin(), input.memory_mask.end());
-  const auto causality =
-      mask_ == Mask::causal ? attention::Causality::bottom_right : attention::Causality::none;
-  const auto passes = input.pass == Pass::train ? attention::AttentionPasses::forward_and_backward
-                                                : attention::AttentionPasses::forward;
-  if (spec_.attention == AttentionKind::linear) {
-    std::optional<core::Rotary> rotary;
-    if (spec_.encoding.name == EncodingName::rope) {
-      encodings::RopeSpec rope = position_.rope();
-      // RoFormer (19) rotates the features, of which a random map has its own number.
-      if (spec_.features == attention::FeatureMap::favor &&
-          spec_.rotates == attention::Rotates::features) {
-        rope.head_dim = rope.rotary_dim = spec_.feature_count;
-      }
-      rotary = encodings::resolve(rope, input.tokens);
-    }
-    attention::LinearOptions options;
-    options.causality = causality;
-    options.features = spec_.features;
-    options.feature_count = spec_.feature_count;
-    options.seed = spec_.feature_seed;
-    options.rotates = spec_.rotates;
-    options.key_padding = plans.padding;
-    options.threads = workers.threads();
-    plans.linear.emplace(
-        rotary,
-        attention::LinearSizes{.batch = input.rows,
-                               .queries = input.tokens,
-                               .keys = input.tokens,
-                               .heads = spec_.heads,
-                               .key_heads = spec_.heads,
-                               .head_dim = spec_.head_dim(),
-                               .value_dim = spec_.head_dim(),
-                               .dtype = core::dtype_of<T>()},
-        options,
-        input.pass == Pass::train ? attention::LinearUse::training : attention::LinearUse::forward);
-    return plans;
-  }
-  attention::AttentionSizes sizes{.batch = input.rows,
-                                  .queries = input.tokens,
-                                  .keys = input.tokens,
-                                  .heads = spec_.heads,
-                                  .key_heads = spec_.heads,
-                                  .head_dim = spec_.head_dim(),
-                                  .value_dim = spec_.head_dim(),
-                                  .arithmetic = core::dtype_of<T>()};
-  attention::AttentionOptions options;
-  options.causality = causality;
-  options.scale = position_.scale();
-  options.key_padding = plans.padding;
-  options.threads = workers.threads();
-  if (position_.reads_segments()) {
-    plans.segments.resize(static_cast<std::size_t>(input.rows * input.tokens));
-    options.query_segments = options.key_segments = plans.segments;
-  }
-  plans.tables.resize(position_.table_sets());
-  for (std::size_t set = 0; set < plans.tables.size(); ++set) {
-    position_.compute_tables(workers, numbers, set, input.tokens, plans.tables[set]);
-    plans.softmax.emplace_back(position_.terms(&plans.tables[set], input.tokens), sizes, options,
-                               passes);
-  }
-  if (plans.tables.empty()) {
-    plans.softmax.emplace_back(position_.terms<T>(nullptr, input.tokens), sizes, options, passes);
-  }
-  if (cross_ == CrossAttention::present) {
-    sizes.keys = input.memory_tokens;
-    attention::AttentionOptions across;
-    across.key_padding = plans.memory_padding;
-    across.threads = workers.threads();
-    encodings::Encoding encoding = encodings::NoEncoding{};
-    if (spec_.cross == ModelSpec::Cross::rope) {
-      // Both sides count their own tokens from 0.
-      encoding = position_.rope();
-      across.query_positions = across.key_positions = core::positions_from(0);
-    }
-    plans.cross.emplace(encodings::resolve(encoding, attention::attention_shape(sizes, across)),
-                        sizes, across, passes);
-  }
-  return plans;
-}
-
-template <class T>
-typename Stack<T>::Plans& Stack<T>::plans_for(const Workers& workers, const Numbers<T>& numbers,
-                                              const StackInput<T>& input) {
-  const auto found = std::find_if(plans_.begin(), plans_.end(),
-                                  [&](const Plans& plans) { return plans.fits(input); });
-  if (found == plans_.end()) {
-    plans_.push_front(make_plans(workers, numbers, input));
-    if (plans_.size() > kKeptPlans) plans_.pop_back();
-  } else {
-    plans_.splice(plans_.begin(), plans_, found);
-    Plans& plans = plans_.front();
-    for (std::size_t set = 0; set < plans.tables.size(); ++set) {
-      position_.compute_tables(workers, numbers, set, input.tokens, plans.tables[set]);
-      plans.softmax[set].update_tables();
-    }
-  }
-  Plans& plans = plans_.front();
-  std::copy(input.mask.begin(), input.mask.end(), plans.padding.begin());
-  std::copy(input.memory_mask.begin(), input.memory_mask.end(), plans.memory_padding.begin());
-  if (!plans.segments.empty()) {
-    std::fill(plans.segments.begin(), plans.segments.end(), 0);
-    std::copy(input.segments.begin(), input.segments.end(), plans.segments.begin());
-  }
-  return plans;
 }
 
 template <class T>
@@ -440,7 +314,7 @@ const T* Stack<T>::forward(const Workers& workers, const Numbers<T>& numbers,
   numbers_ = numbers;
   input_ = input;
   count_ = input.rows * input.tokens;
-  plan_ = &plans_for(workers, numbers, input);
+  plan_ = &plans_.of(workers, numbers, position_, input);
   resize(input);
   std::copy(x, x + count_ * spec_.hidden, states_.front().attention.x.data());
   for (std::size_t index = 0; index < weights_.size(); ++index) {

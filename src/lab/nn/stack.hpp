@@ -2,43 +2,21 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "lab/nn/ops.hpp"
 #include "lab/nn/parameters.hpp"
+#include "lab/nn/plans.hpp"
 #include "lab/nn/position.hpp"
-#include "phasor/attention/linear.hpp"
-#include "phasor/attention/softmax.hpp"
 
 namespace phasor::lab {
-
-enum class CrossAttention : std::uint8_t { none, present };
-enum class Pass : std::uint8_t { evaluate, train };
 
 // The names of a stack's parameters, up to the number of the layer.
 struct StackNames {
   std::string layers;    // "model.layers."
   std::string encoding;  // "model.encoding."
   std::string final_norm;
-};
-
-// What one call of a stack reads.
-template <class T>
-struct StackInput {
-  std::int64_t rows = 0, tokens = 0;
-  std::span<const std::uint8_t> mask = {};      // [rows, tokens], or empty
-  std::span<const std::int32_t> segments = {};  // [rows, tokens], or empty
-  const T* memory = nullptr;  // [rows, memory_tokens, hidden]: the encoder's output
-  std::int64_t memory_tokens = 0;
-  std::span<const std::uint8_t> memory_mask = {};  // [rows, memory_tokens], or empty
-  Pass pass = Pass::evaluate;
-  std::uint64_t dropout_key =
-      0;  // of this call; each place where numbers are dropped derives its own
 };
 
 template <class T>
@@ -50,7 +28,7 @@ class Stack {
   [[nodiscard]] PositionEncoding& position() noexcept { return position_; }
   [[nodiscard]] const PositionEncoding& position() const noexcept { return position_; }
   // Plans for another encoding have to be made again.
-  void forget_plans() noexcept { plans_.clear(); }
+  void forget_plans() noexcept { plans_.forget(); }
 
   // x [rows, tokens, hidden] is copied. The result is valid until the next call; backward() belongs to
   // the last forward() of Pass::train.
@@ -78,25 +56,7 @@ class Stack {
     std::vector<T> qkv, context, cross_query, cross_key_value, cross_context, feed_in, activated;
     std::vector<T> log_sums, cross_log_sums;
   };
-  // Attention of given sizes.
-  struct Plans {
-    std::int64_t rows = 0, tokens = 0, memory_tokens = 0;
-    bool masked = false, memory_masked = false;
-    Pass pass = Pass::evaluate;
-    std::vector<TableSet<T>> tables = {};
-    std::vector<attention::AttentionPlan> softmax = {};  // one for each table set, or one
-    std::optional<attention::LinearPlan> linear = std::nullopt;
-    std::optional<attention::AttentionPlan> cross = std::nullopt;
-    std::vector<std::uint8_t> padding = {}, memory_padding = {};  // copies that the plans read
-    std::vector<std::int32_t> segments = {};
-
-    [[nodiscard]] bool fits(const StackInput<T>& input) const noexcept;
-  };
-
   void add_layer(const ModelSpec& spec, const std::string& prefix, ParameterList& parameters);
-  Plans& plans_for(const Workers& workers, const Numbers<T>& numbers, const StackInput<T>& input);
-  [[nodiscard]] Plans make_plans(const Workers& workers, const Numbers<T>& numbers,
-                                 const StackInput<T>& input) const;
   void resize(const StackInput<T>& input);
 
   // y = the branch of its input; and from dy, d_input.
@@ -135,13 +95,13 @@ class Stack {
   std::vector<T> out_, normed_out_;         // of the last layer, and after the final norm
   std::vector<T> y_, d_branch_, d_normed_;  // scratch [rows, tokens, hidden]
   std::vector<T> d_wide_, d_wider_;         // scratch of the widest
-  std::list<Plans> plans_;                  // the last ones used, newest first
+  KeptPlans<T> plans_;
 
   // Of the call.
   const Workers* workers_ = nullptr;
   Numbers<T> numbers_;
   StackInput<T> input_;
-  Plans* plan_ = nullptr;
+  Plans<T>* plan_ = nullptr;
   T* d_memory_ = nullptr;
   std::int64_t count_ = 0;  // rows * tokens
 };

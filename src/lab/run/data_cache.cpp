@@ -99,7 +99,7 @@ constexpr core::EnumNames<Unit::section> kUnits("work", "section");
 }  // namespace
 
 struct DataCache::State {
-  DataPlaces places;
+  fs::path folder;  // of corpora
   std::map<std::string, std::shared_ptr<const TextCorpus>> corpora;
   std::map<std::string, MadeTokenizer> tokenizers;
   std::map<std::string, std::shared_ptr<const TokenCorpus>> tokens;
@@ -116,17 +116,16 @@ struct DataCache::State {
 
   // The folder or file of a name or path.
   [[nodiscard]] fs::path place_of(const std::string& name) const {
-    if (!places.corpora.empty() && is_there(places.corpora / name)) return places.corpora / name;
+    if (!folder.empty() && is_there(folder / name)) return folder / name;
     if (is_there(name)) return io::as_folder(name);
     refuse(ErrorCode::io,
            message("no corpus \"", name, "\"",
-                   places.corpora.empty() ? std::string() : " in " + places.corpora.string(),
+                   folder.empty() ? std::string() : " in " + folder.string(),
                    " and no file of this name; ./dev corpora makes those of the experiments"));
   }
 
   [[nodiscard]] TextCorpus read_corpus(const std::string& name, Split split) {
-    const bool is_found =
-        (!places.corpora.empty() && is_there(places.corpora / name)) || is_there(name);
+    const bool is_found = (!folder.empty() && is_there(folder / name)) || is_there(name);
     if (const auto text = built_in_text(name); text && !is_found) {
       const std::string note =
           message("no corpus \"", name, "\": the excerpt that comes with Phasor (",
@@ -149,28 +148,22 @@ struct DataCache::State {
   [[nodiscard]] MadeTokenizer tokenizer(
       const TokenizerChoice& choice, const std::string& key,
       const std::function<std::vector<std::string_view>()>& texts) {
-    return once<MadeTokenizer>(
-        tokenizers,
-        message(kTokenizerKinds[choice.kind], "/", choice.vocabulary, "/",
-                choice.min_character_frequency, "/", key),
-        [&] {
-          text::TrainerSettings settings;
-          settings.kind = choice.kind;
-          settings.vocabulary = choice.vocabulary;
-          settings.min_character_frequency = choice.min_character_frequency;
-          const text::TrainedTokenizer trained = text::train_tokenizer(settings, texts());
-          MadeTokenizer made;
-          made.files = text::tokenizer_files(trained);
-          io::ContentHash hash;
-          for (const text::TokenizerFile& file : made.files) hash.add(file.content);
-          made.hash = hash.text();
-          // Read back from a folder, as later programs do: special tokens are in several files.
-          const fs::path folder =
-              places.tokenizers / message(kTokenizerKinds[choice.kind], "-", made.hash.substr(6));
-          static_cast<void>(text::save_tokenizer(trained, folder).value_or_throw());
-          made.tokenizer = text::read_tokenizer(folder).value_or_throw();
-          return made;
-        });
+    const std::string name = message(kTokenizerKinds[choice.kind], "/", choice.vocabulary, "/",
+                                     choice.min_character_frequency, "/", key);
+    return once<MadeTokenizer>(tokenizers, name, [&] {
+      text::TrainerSettings settings;
+      settings.kind = choice.kind;
+      settings.vocabulary = choice.vocabulary;
+      settings.min_character_frequency = choice.min_character_frequency;
+      const text::TrainedTokenizer trained = text::train_tokenizer(settings, texts());
+      MadeTokenizer made;
+      made.files = text::tokenizer_files(trained);
+      io::ContentHash hash;
+      for (const text::TokenizerFile& file : made.files) hash.add(file.content);
+      made.hash = hash.text();
+      made.tokenizer = text::tokenizer_of(trained);
+      return made;
+    });
   }
 
   // The tokenizer of a plan: of its own corpus, or of the given texts.
@@ -385,8 +378,8 @@ void DataCache::State::load_pairs(const RunPlan& plan, const Stage& stage, TaskD
   }
 }
 
-DataCache::DataCache(DataPlaces places) : state_(std::make_unique<State>()) {
-  state_->places = std::move(places);
+DataCache::DataCache(fs::path corpora) : state_(std::make_unique<State>()) {
+  state_->folder = std::move(corpora);
 }
 DataCache::~DataCache() = default;
 

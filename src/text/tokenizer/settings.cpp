@@ -121,6 +121,12 @@ TokenizerSettings read_settings(const std::filesystem::path& folder) {
   return settings;
 }
 
+TokenizerSettings parse_settings(std::string_view tokenizer_config) {
+  TokenizerSettings settings;
+  read_tokenizer_config(io::parse_object(tokenizer_config), settings);
+  return settings;
+}
+
 void apply_settings(const TokenizerSettings& settings, const FindToken& find, std::int64_t size,
                     SpecialTokens& specials) {
   const auto set = [&](std::optional<std::int64_t>& id, const std::optional<std::string>& text) {

@@ -32,6 +32,8 @@ struct TokenizerSettings {
 //
 // throws   Error, with the name of the file
 [[nodiscard]] TokenizerSettings read_settings(const std::filesystem::path& folder);
+// Of the text of tokenizer_config.json alone.
+[[nodiscard]] TokenizerSettings parse_settings(std::string_view tokenizer_config);
 
 // Special tokens by their texts in a vocabulary of `size` tokens; absent ones stay as they are in
 // `specials`.

@@ -7,6 +7,7 @@
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
 #include "phasor/text/internal/trainer.hpp"
+#include "text/tokenizer/settings.hpp"
 
 namespace phasor::text {
 namespace {
@@ -159,14 +160,18 @@ std::string tokenizer_config(const TrainedTokenizer& trained) {
   return root.dump(2) + "\n";
 }
 
+std::string vocabulary_lines(const TrainedTokenizer& trained) {
+  std::string lines;
+  for (const std::string& token : trained.tokens) lines += token + "\n";
+  return lines;
+}
+
 }  // namespace
 
 std::vector<TokenizerFile> tokenizer_files(const TrainedTokenizer& trained) {
   std::vector<TokenizerFile> files;
   if (trained.kind == TokenizerKind::wordpiece) {
-    std::string lines;
-    for (const std::string& token : trained.tokens) lines += token + "\n";
-    files.push_back({"vocab.txt", std::move(lines)});
+    files.push_back({"vocab.txt", vocabulary_lines(trained)});
   } else {
     files.push_back({"vocab.json", vocabulary_json(trained, "") + "\n"});
     files.push_back({"merges.txt", merge_lines(trained)});
@@ -174,6 +179,15 @@ std::vector<TokenizerFile> tokenizer_files(const TrainedTokenizer& trained) {
   files.push_back({"tokenizer_config.json", tokenizer_config(trained)});
   files.push_back({"tokenizer.json", tokenizer_json(trained)});
   return files;
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const TrainedTokenizer& trained) {
+  if (trained.kind == TokenizerKind::wordpiece) {
+    return parse_wordpiece(vocabulary_lines(trained), "vocab.txt", Segmentation::bert,
+                           trained.letters)
+        .value_or_throw();
+  }
+  return tokenizer_of_json(tokenizer_json(trained), parse_settings(tokenizer_config(trained)));
 }
 
 Result<Done> save_tokenizer(const TrainedTokenizer& trained, const fs::path& folder) {

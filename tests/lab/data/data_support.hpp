@@ -1,8 +1,6 @@
 // Tokenizers and corpora of the tests.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,16 +18,9 @@ inline constexpr auto kBad = ErrorCode::invalid_argument;
 class TrainedBytes {
  public:
   explicit TrainedBytes(std::vector<std::string> specials = {}) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "phasor-lab-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     const std::vector<std::string_view> texts = {"x"};
-    (void)text::save_tokenizer(
-        text::train_tokenizer({.kind = text::TokenizerKind::bytes, .specials = std::move(specials)},
-                              texts),
-        pattern)
-        .value_or_throw();
-    tokenizer_ = text::read_tokenizer(pattern).value_or_throw();
-    std::filesystem::remove_all(pattern);
+    tokenizer_ = text::tokenizer_of(text::train_tokenizer(
+        {.kind = text::TokenizerKind::bytes, .specials = std::move(specials)}, texts));
   }
   [[nodiscard]] const text::Tokenizer& operator*() const { return *tokenizer_; }
 

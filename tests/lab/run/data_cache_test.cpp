@@ -36,7 +36,7 @@ class Data : public io::testing::TemporaryFolder {
         more + "}");
   }
   [[nodiscard]] std::shared_ptr<const TaskData> load(const RunPlan& of) const {
-    DataCache cache({at("corpora"), at("tokenizers")});
+    DataCache cache(at("corpora"));
     return cache.load(of, of.stage);
   }
 };

@@ -2,7 +2,7 @@
 
 import {lineChart} from "../charts.js";
 import {heatmap} from "../heatmap.js";
-import {card, checkbox, columns, csvOf, el, facts, figure, format, select, slider} from "../ui.js";
+import {card, checkbox, columns, csvOf, el, facts, figure, format, more, select, slider} from "../ui.js";
 
 const encodings = ["none", "shaw", "t5", "transformer_xl", "deberta", "tupe", "alibi", "rope", "xpos"];
 
@@ -47,9 +47,10 @@ export const view = {
       choose("second"),
       slider(context, "query", {label: text("query"), min: 0, max: 63}),
       checkbox(context, "causal", {label: text("causal")}),
-      slider(context, "tokens", {label: text("tokens"), min: 4, max: 64}),
-      slider(context, "head_dim", {label: text("head_dim"), min: 2, max: 128, step: 2}),
-      slider(context, "seed", {label: text("seed"), min: 0, max: 999}),
+      more(context,
+        slider(context, "tokens", {label: text("tokens"), min: 4, max: 64}),
+        slider(context, "head_dim", {label: text("head_dim"), min: 2, max: 128, step: 2}),
+        slider(context, "seed", {label: text("seed"), min: 0, max: 999})),
     ], [
       card(el("h2", {id: "gallery-title", text: text("gallery")}),
            el("div", {class: "tiles", role: "group", "aria-labelledby": "gallery-title"}, ...tiles)),

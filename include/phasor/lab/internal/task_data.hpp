@@ -43,16 +43,12 @@ struct TaskData {
 // The excerpt that comes with Phasor in place of a corpus: english, chinese. nullopt: none.
 [[nodiscard]] std::optional<std::string_view> built_in_text(std::string_view corpus);
 
-struct DataPlaces {
-  // What `./dev corpora` makes; empty: only paths and the excerpt that comes with Phasor can be read.
-  std::filesystem::path corpora;
-  std::filesystem::path tokenizers;  // a folder for those that are made, which is created
-};
-
 // Reads the data of stages; texts and tokenizers that several runs use are read and made once.
 class DataCache {
  public:
-  explicit DataCache(DataPlaces places);
+  // corpora   the folder that `./dev corpora` makes; empty: only paths and the excerpt that comes with
+  //           Phasor can be read
+  explicit DataCache(std::filesystem::path corpora);
   ~DataCache();
   DataCache(const DataCache&) = delete;
   DataCache& operator=(const DataCache&) = delete;

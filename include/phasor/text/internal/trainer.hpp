@@ -68,6 +68,9 @@ struct TokenizerFile {
 };
 [[nodiscard]] std::vector<TokenizerFile> tokenizer_files(const TrainedTokenizer& trained);
 
+// The tokenizer that read_tokenizer() reads from these files, without writing them.
+[[nodiscard]] std::unique_ptr<Tokenizer> tokenizer_of(const TrainedTokenizer& trained);
+
 // Writes them into a folder, which is created; each file is replaced atomically. read_tokenizer() reads
 // the folder.
 [[nodiscard]] Result<Done> save_tokenizer(const TrainedTokenizer& trained,
