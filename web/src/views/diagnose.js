@@ -119,14 +119,14 @@ export const view = {
       differences.show([text("field"), text("in_config"), text("in_data")],
         rows.map(({field, asked, found: data}) => [field, known(asked), known(data)].map((word) => el("span", {lang: "en", text: word}))));
       series = [
-        {name: "config", values: config ? Array.from(engine.call("frequencies", config).frequencies) : []},
-        {name: "formula", values: answer.frequencies ?? []},
         {name: "measured", values: answer.measured_frequencies ?? []},
         {name: "standard_error", values: answer.frequency_errors ?? []},
+        {name: "formula", values: answer.frequencies ?? []},
+        {name: "config", values: config ? Array.from(engine.call("frequencies", config).frequencies) : []},
       ].filter(({values}) => values.length > 0);
-      // Often the lines are the same: the narrow ones are drawn over the wide one.
-      const looks = {config: {colour: "key", dash: [2, 4], width: 2}, formula: {colour: "text", dash: [9, 7], width: 2},
-                     measured: {colour: "query", dash: [], width: 8}};
+      // Often all are the same: points on a line on a band.
+      const looks = {measured: {colour: "query", dash: [], width: 0.5, points: true}, formula: {colour: "text", dash: [], width: 2},
+                     config: {colour: "key", dash: [], width: 8}};
       picture.hidden = series.length === 0;
       chart.set({
         x: {label: text("pair")}, y: {label: text("frequency_axis"), log: true},
