@@ -279,6 +279,7 @@ export default {
     forward: "forward",
     inverse: "inverse",
     offset: "First position",
+    given: "as given",
     table_dtype: "Table",
     exact: "exact",
     residual: "Residual",

@@ -279,6 +279,7 @@ export default {
     forward: "正向",
     inverse: "反向",
     offset: "起始位置",
+    given: "按给定",
     table_dtype: "余弦/正弦表",
     exact: "精确",
     residual: "残差",
