@@ -55,7 +55,9 @@ class Page:
                 at = end
             elif line.strip().startswith("$$"):
                 end = at
-                while not (lines[end].strip().endswith("$$") and (end > at or len(line.strip()) > 2)) and end + 1 < len(lines):
+                while not (lines[end].strip().endswith("$$") and (end > at or len(line.strip()) > 2)) and end + 1 < len(
+                    lines
+                ):
                     end += 1
                 formula = " ".join(" ".join(lines[at : end + 1]).split())
                 self.formulas.append((at + 1, re.sub(r"\\text\{[^{}]*\}", r"\\text{}", formula)))
@@ -83,7 +85,9 @@ class Page:
 def without_comments(language, lines):
     """Code with each comment reduced to a mark."""
     comment = COMMENTS.get(language)
-    return [re.sub(r"\s+", " ", comment.sub(" <comment>", line)).strip() if comment else line.rstrip() for line in lines]
+    return [
+        re.sub(r"\s+", " ", comment.sub(" <comment>", line)).strip() if comment else line.rstrip() for line in lines
+    ]
 
 
 class Checker:
@@ -108,11 +112,11 @@ class Checker:
                 self.problems.append(f"{page}: link to {target}: no such file {path}")
                 return None
             return path
-        in_chinese = path.replace(".md", ".zh.md")
-        if page.endswith(".zh.md") and path not in (page, other) and not path.endswith(".zh.md") and (self.root / in_chinese).exists():
-            if path.endswith(".md"):
-                self.problems.append(f"{page}: link to {target} must lead to the Chinese page {in_chinese}")
-                return None
+        in_chinese = path.removesuffix(".md") + ".zh.md"
+        in_english = path.endswith(".md") and not path.endswith(".zh.md") and path != other
+        if page.endswith(".zh.md") and in_english and (self.root / in_chinese).exists():
+            self.problems.append(f"{page}: link to {target} must lead to the Chinese page {in_chinese}")
+            return None
         shared = path.replace(".zh.", ".")
         if not anchor:
             return shared
@@ -130,7 +134,9 @@ class Checker:
             self.problems.append(f"{page}: {len(theirs)} {what}, {len(ours)} in English")
         for (english_line, english), (line, chinese) in zip(ours, theirs):
             if english != chinese:
-                self.problems.append(f"{page}:{line}: {what} differ from line {english_line} in English: {chinese} instead of {english}")
+                self.problems.append(
+                    f"{page}:{line}: {what} differ from line {english_line} in English: {chinese} instead of {english}"
+                )
                 return
 
     def compare(self, english_path, chinese_path):
@@ -139,18 +145,30 @@ class Checker:
             levels = [" ".join(map(str, page.levels)) for page in (english, chinese)]
             self.problems.append(f"{chinese_path}: levels of headings are {levels[1]}, in English {levels[0]}")
             return
-        codes = [[(line, [language, *without_comments(language, code)]) for line, language, code in page.codes] for page in (english, chinese)]
+        codes = [
+            [(line, [language, *without_comments(language, code)]) for line, language, code in page.codes]
+            for page in (english, chinese)
+        ]
         self.compare_lists("code blocks", chinese_path, *codes)
         self.compare_lists("formulas", chinese_path, english.formulas, chinese.formulas)
-        tables = [[(line, [f"{len(rows)} rows", f"{columns} columns"]) for line, rows, columns in page.tables] for page in (english, chinese)]
+        tables = [
+            [(line, [f"{len(rows)} rows", f"{columns} columns"]) for line, rows, columns in page.tables]
+            for page in (english, chinese)
+        ]
         self.compare_lists("tables", chinese_path, *tables)
         if tables[0] and [shape for _, shape in tables[0]] == [shape for _, shape in tables[1]]:
-            rows = [[(line + at, row) for line, rows, _ in page.tables for at, row in enumerate(rows)] for page in (english, chinese)]
+            rows = [
+                [(line + at, row) for line, rows, _ in page.tables for at, row in enumerate(rows)]
+                for page in (english, chinese)
+            ]
             self.compare_lists("numbers of a table's row", chinese_path, *rows)
         for kind in ("figures", "links"):
             for section, (ours, theirs) in enumerate(zip(getattr(english, kind), getattr(chinese, kind))):
                 where = f"section {section}, #{chinese.anchors[section - 1]}" if section else "the beginning"
-                places = [sorted(filter(None, (self.place(one, page) for one in targets))) for targets, page in ((ours, english_path), (theirs, chinese_path))]
+                places = [
+                    sorted(filter(None, (self.place(one, page) for one in targets)))
+                    for targets, page in ((ours, english_path), (theirs, chinese_path))
+                ]
                 missing, added = ((collections.Counter(a) - collections.Counter(b)) for a, b in (places, places[::-1]))
                 for place in missing:
                     self.problems.append(f"{chinese_path}: {where}: {kind} lack {place}")
@@ -159,7 +177,10 @@ class Checker:
 
     def run(self):
         """Compares every page; returns their number."""
-        pages = sorted(path.relative_to(self.root).as_posix() for path in [*self.root.glob("docs/*.md"), *self.root.glob("README*.md")])
+        pages = sorted(
+            path.relative_to(self.root).as_posix()
+            for path in [*self.root.glob("docs/*.md"), *self.root.glob("README*.md")]
+        )
         english = [page for page in pages if not page.endswith(".zh.md")]
         for page in english:
             chinese = page.replace(".md", ".zh.md")

@@ -78,7 +78,9 @@ def markdown_of(page, heading, links=()):
 
 
 def printed(phasor, *arguments):
-    return subprocess.run([phasor, *arguments], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    return subprocess.run(
+        [phasor, *arguments], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    ).stdout
 
 
 def write_page(phasor, output):
@@ -95,7 +97,9 @@ def write_page(phasor, output):
         page = printed(phasor, "man", verb).replace(exit_status, "")
         summary = re.search(r"^\.SH NAME\n\S+ \\- (.*)$", page, re.M)[1]
         summary = prose(summary)
-        text += f"## `phasor {verb}` {{ #{verb} }}\n\n{summary[0].upper()}{summary[1:]}.\n\n" + markdown_of(page, "**{}**")
+        text += f"## `phasor {verb}` {{ #{verb} }}\n\n{summary[0].upper()}{summary[1:]}.\n\n" + markdown_of(
+            page, "**{}**"
+        )
     output.mkdir(parents=True, exist_ok=True)
     (output / "command_line.md").write_text(text, encoding="utf-8")
     return "command_line.md"

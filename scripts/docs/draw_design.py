@@ -8,7 +8,9 @@ import pathlib
 from xml.sax.saxutils import escape
 
 FIGURES = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "figures"
-FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif"
+FONT = (
+    "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif"
+)
 MONO = "ui-monospace, 'SFMono-Regular', Consolas, 'DejaVu Sans Mono', monospace"
 INK = "#1f2433"
 LINE = "#7c8396"  # of arrows: seen on white and on black
@@ -17,18 +19,40 @@ FILLS = ["#dbe4ff", "#d3f0e3", "#fdf0c8", "#ffe0d1", "#efdcf7", "#e3e6ee"]
 # Floors from the top: rooms with what they hold.
 ROOMS = {
     "en": [
-        [("tools/phasor", "the command line"), ("bindings/python", "import phasor"), ("capi", "phasor.h"), ("web", "the explorer")],
+        [
+            ("tools/phasor", "the command line"),
+            ("bindings/python", "import phasor"),
+            ("capi", "phasor.h"),
+            ("web", "the explorer"),
+        ],
         [("lab", "training: networks with gradients, data, experiments, reports")],
-        [("models", "RoFormer, T5, decoders; generation, perplexity"), ("porting", "explain, diagnose, diff, audit, convert, plan")],
-        [("attention", "softmax and linear, masks, KV cache"), ("config", "config.json and GGUF to encodings"), ("text", "tokenizers, chat formats")],
-        [("encodings", "RoPE and its scalings, every other encoding, score terms"), ("io", "npy, JSON, safetensors, GGUF")],
+        [
+            ("models", "RoFormer, T5, decoders; generation, perplexity"),
+            ("porting", "explain, diagnose, diff, audit, convert, plan"),
+        ],
+        [
+            ("attention", "softmax and linear, masks, KV cache"),
+            ("config", "config.json and GGUF to encodings"),
+            ("text", "tokenizers, chat formats"),
+        ],
+        [
+            ("encodings", "RoPE and its scalings, every other encoding, score terms"),
+            ("io", "npy, JSON, safetensors, GGUF"),
+        ],
         [("core", "views, errors, threads, frequencies, exact angles, tables, rotate and its kernels")],
     ],
     "zh": [
         [("tools/phasor", "命令行"), ("bindings/python", "import phasor"), ("capi", "phasor.h"), ("web", "浏览器页面")],
         [("lab", "训练：带梯度的网络、数据、实验、报告")],
-        [("models", "RoFormer、T5、解码器；生成、困惑度"), ("porting", "explain、diagnose、diff、audit、convert、plan")],
-        [("attention", "softmax 与线性注意力、掩码、键值缓存"), ("config", "config.json 与 GGUF → 编码"), ("text", "分词器、对话格式")],
+        [
+            ("models", "RoFormer、T5、解码器；生成、困惑度"),
+            ("porting", "explain、diagnose、diff、audit、convert、plan"),
+        ],
+        [
+            ("attention", "softmax 与线性注意力、掩码、键值缓存"),
+            ("config", "config.json 与 GGUF → 编码"),
+            ("text", "分词器、对话格式"),
+        ],
         [("encodings", "RoPE 及其缩放、其他各种编码、分数项"), ("io", "npy、JSON、safetensors、GGUF")],
         [("core", "视图、错误、线程、频率、精确角度、表、旋转及其内核")],
     ],
@@ -36,26 +60,74 @@ ROOMS = {
 # Steps of one call: room (its floor gives the colour), what is called, what happens.
 STEPS = {
     "en": [
-        (2, "config", "spec = RopeSpec.from_hf(path)", "every key is known or refused; the spec is a plain value, made once"),
-        (5, "bindings/python", "phasor.rotate_qk(q, k, spec, out=(q, k))", "arrays of NumPy, torch or DLPack become views; nothing is copied"),
-        (1, "encodings", "resolve(spec, context) → Rotary", "a scaling becomes frequencies θ in float64, an amplitude and a layout; kept for the next call"),
-        (0, "core/rotate", "rotate(rotary, positions, {q, k})", "shapes, strides and positions are checked; a wrong one throws before any write"),
-        (0, "core/system", "run_parts(parts, task)", "tokens are divided among threads; with less than 256 KiB for each, the caller works alone"),
-        (0, "core/angles", "cos(m θ), sin(m θ)", "the exact product, reduced, rounded once; or a row of a table. One row serves all heads of q and k"),
-        (0, "core/kernels", "Kernels::rotate", "one source, built for each instruction set; the best one of this CPU runs"),
+        (
+            2,
+            "config",
+            "spec = RopeSpec.from_hf(path)",
+            "every key is known or refused; the spec is a plain value, made once",
+        ),
+        (
+            5,
+            "bindings/python",
+            "phasor.rotate_qk(q, k, spec, out=(q, k))",
+            "arrays of NumPy, torch or DLPack become views; nothing is copied",
+        ),
+        (
+            1,
+            "encodings",
+            "resolve(spec, context) → Rotary",
+            "a scaling becomes frequencies θ in float64, an amplitude and a layout; kept for the next call",
+        ),
+        (
+            0,
+            "core/rotate",
+            "rotate(rotary, positions, {q, k})",
+            "shapes, strides and positions are checked; a wrong one throws before any write",
+        ),
+        (
+            0,
+            "core/system",
+            "run_parts(parts, task)",
+            "tokens are divided among threads; with less than 256 KiB for each, the caller works alone",
+        ),
+        (
+            0,
+            "core/angles",
+            "cos(m θ), sin(m θ)",
+            "the exact product, reduced, rounded once; or a row of a table. One row serves all heads of q and k",
+        ),
+        (
+            0,
+            "core/kernels",
+            "Kernels::rotate",
+            "one source, built for each instruction set; the best one of this CPU runs",
+        ),
     ],
     "zh": [
         (2, "config", "spec = RopeSpec.from_hf(path)", "每个键要么认识，要么报错；规格是一个普通的值，只需生成一次"),
-        (5, "bindings/python", "phasor.rotate_qk(q, k, spec, out=(q, k))", "NumPy、torch 或 DLPack 数组变成视图，不复制任何数据"),
+        (
+            5,
+            "bindings/python",
+            "phasor.rotate_qk(q, k, spec, out=(q, k))",
+            "NumPy、torch 或 DLPack 数组变成视图，不复制任何数据",
+        ),
         (1, "encodings", "resolve(spec, context) → Rotary", "缩放变成 float64 频率 θ、幅度和配对布局；留给下一次调用"),
         (0, "core/rotate", "rotate(rotary, positions, {q, k})", "检查形状、步长和位置；有错就在写入任何数据之前抛出"),
         (0, "core/system", "run_parts(parts, task)", "把词元分给各线程；每线程不足 256 KiB 时由调用者独自完成"),
-        (0, "core/angles", "cos(m θ), sin(m θ)", "精确乘积，归约后只舍入一次；或者取表中的一行。q 和 k 的所有头共用一行"),
+        (
+            0,
+            "core/angles",
+            "cos(m θ), sin(m θ)",
+            "精确乘积，归约后只舍入一次；或者取表中的一行。q 和 k 的所有头共用一行",
+        ),
         (0, "core/kernels", "Kernels::rotate", "同一份源码为每个指令集各编译一次；运行时选用本机最好的"),
     ],
 }
 TITLES = {
-    "rooms": {"en": "The rooms of Phasor: each includes only rooms below it", "zh": "Phasor 的模块：每个模块只包含位于其下方的模块"},
+    "rooms": {
+        "en": "The rooms of Phasor: each includes only rooms below it",
+        "zh": "Phasor 的模块：每个模块只包含位于其下方的模块",
+    },
     "call": {"en": "The path of one call, from Python to the kernel", "zh": "一次调用的路径：从 Python 到内核"},
 }
 
@@ -104,7 +176,9 @@ def draw_rooms(language):
             x += wide + gap
         y += height
         if floor + 1 < len(ROOMS[language]):
-            parts.append(f'<path d="M{width / 2} {y + 2}v14" stroke="{LINE}" stroke-width="2" marker-end="url(#arrow)"/>')
+            parts.append(
+                f'<path d="M{width / 2} {y + 2}v14" stroke="{LINE}" stroke-width="2" marker-end="url(#arrow)"/>'
+            )
             y += 18
     picture("rooms", language, width, y + 4, parts)
 

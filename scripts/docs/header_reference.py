@@ -79,9 +79,18 @@ def names_of(root, output):
             for member in compound.iter("memberdef"):
                 if member.get("kind") in KINDS:
                     place = member.find("location")
-                    uses = [ref.get("refid") for part in ("type", "param") for one in member.findall(part) for ref in one.iter("ref")]
+                    uses = [
+                        ref.get("refid")
+                        for part in ("type", "param")
+                        for one in member.findall(part)
+                        for ref in one.iter("ref")
+                    ]
                     name = member.findtext("name")
-                    names.append(Name(member.get("id"), name, member.get("kind"), place.get("file"), int(place.get("line")), uses))
+                    names.append(
+                        Name(
+                            member.get("id"), name, member.get("kind"), place.get("file"), int(place.get("line")), uses
+                        )
+                    )
     return names
 
 
@@ -396,7 +405,9 @@ def page_text(page, headers, links, collected):
                     if used in links.of_id and links.of_id[used][1] != f"{here}#{part.anchor}":
                         types[links.of_id[used][0]] = links.of_id[used][1]
             if types:
-                notes.append("Types: " + ", ".join(f"[`{one}`]({relative(to, here)})" for one, to in types.items()) + ".")
+                notes.append(
+                    "Types: " + ", ".join(f"[`{one}`]({relative(to, here)})" for one, to in types.items()) + "."
+                )
             if notes:
                 text += " ".join(notes) + "\n\n"
     return text

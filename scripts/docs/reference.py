@@ -13,7 +13,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # A page each: its modules are read by mkdocstrings when the site is built.
 PYTHON = {
     "phasor": ["phasor"],
-    "torch": ["phasor.torch", "phasor.torch.hf", "phasor.torch.llama", "phasor.torch.flash_attn", "phasor.torch.rotary_embedding_torch"],
+    "torch": [
+        "phasor.torch",
+        "phasor.torch.hf",
+        "phasor.torch.llama",
+        "phasor.torch.flash_attn",
+        "phasor.torch.rotary_embedding_torch",
+    ],
     "onnx": ["phasor.onnx"],
     "plot": ["phasor.plot"],
 }
@@ -33,7 +39,9 @@ def main():
         path = output / "python" / f"{page}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         title = "phasor" if page == "phasor" else f"phasor.{page}"
-        path.write_text(f"# Python: `{title}`\n\n" + "".join(f"::: {module}\n\n" for module in modules), encoding="utf-8")
+        path.write_text(
+            f"# Python: `{title}`\n\n" + "".join(f"::: {module}\n\n" for module in modules), encoding="utf-8"
+        )
         pages.append(f"python/{page}.md")
     print(f"docs/reference: {len(pages)} pages")
     return 0

@@ -72,7 +72,7 @@ export function lineChart(context, {label, name, height = 340}) {
     },
   });
   // The line ends where the axis ends.
-  const fitted = (axis, series) => series.length === 0 ? axis : ({
+  const fitted = (axis, series) => ({
     min: Math.min(...series.map((line) => line.x[0])), max: Math.max(...series.map((line) => line.x[line.x.length - 1])), ...axis});
 
   return {
@@ -103,8 +103,8 @@ export function lineChart(context, {label, name, height = 340}) {
             labels: {
               font, usePointStyle: true, pointStyleWidth: 32, padding: 14,
               // The library's own labels lose the dashes.
-              generateLabels: ({data}) => data.datasets.map(({label: text, borderColor, borderDash}, datasetIndex) => ({
-                text, datasetIndex, strokeStyle: borderColor, lineDash: borderDash, lineWidth: 2, pointStyle: "line",
+              generateLabels: ({data}) => data.datasets.map(({label: text, borderColor, borderDash, borderWidth}, datasetIndex) => ({
+                text, datasetIndex, strokeStyle: borderColor, lineDash: borderDash, lineWidth: Math.max(2, borderWidth), pointStyle: "line",
                 fontColor: context.colour("text"), hidden: !chart?.isDatasetVisible(datasetIndex) && Boolean(chart)})),
             },
           },

@@ -66,7 +66,7 @@ export function slider(context, key, options) {
   field.addEventListener("input", () => { if (Number(field.value) >= min && Number(field.value) <= max) typed(); });
   field.addEventListener("change", typed);
   context.bind((state) => {
-    // A link may say anything.
+    // A link may hold any value.
     if (!(state[key] >= min && state[key] <= max) || (integer && !Number.isInteger(state[key]))) {
       throw new Error(context.text(integer ? "not_integer" : "not_number", {label, min, max, value: state[key]}));
     }

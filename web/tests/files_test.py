@@ -71,13 +71,20 @@ def tensors(command):
     return paths
 
 
+def begin(explorer):
+    """The view without the files of an earlier test, which the page keeps."""
+    explorer.visit("diagnose")
+    explorer.at("clear").click()
+    explorer.settle()
+    assert explorer.message() == ""
+
+
 SPEC = '{"head_dim": 32, "base": 10000, "layout": "half"}'
 
 
 @pytest.mark.parametrize(("layout", "verdict", "code"), [("half", "agrees", 0), ("interleaved", "differs", 1)])
 def test_diagnose(explorer, command, tensors, layout, verdict, code):
-    explorer.open("diagnose")
-    explorer.at("clear").click()
+    begin(explorer)
     give(explorer, "file-before", "before.npy", tensors["before"].read_bytes())
     assert explorer.at("report").is_hidden()
     give(explorer, "file-after", "after.npy", tensors[layout].read_bytes())
@@ -98,8 +105,7 @@ def test_diagnose(explorer, command, tensors, layout, verdict, code):
 
 
 def test_tensors_dropped_together(explorer, tensors):
-    explorer.open("diagnose")
-    explorer.at("clear").click()
+    begin(explorer)
     drop(
         explorer, "main", ("q_after.npy", tensors["interleaved"].read_bytes()), ("config.json", SPEC.encode()),
         ("q_before.npy", tensors["before"].read_bytes()),
@@ -108,8 +114,7 @@ def test_tensors_dropped_together(explorer, tensors):
 
 
 def test_bad_tensor_is_refused_in_one_line(explorer, tensors):
-    explorer.open("diagnose")
-    explorer.at("clear").click()
+    begin(explorer)
     give(explorer, "file-before", "notes.npy", b"these are notes")
     give(explorer, "file-after", "after.npy", tensors["half"].read_bytes())
     assert "before" in explorer.message()
@@ -134,7 +139,7 @@ def test_bad_tensor_is_refused_in_one_line(explorer, tensors):
     ],
 )  # fmt: skip
 def test_examples_are_diagnosed(explorer, example, verdict, field):
-    explorer.open("diagnose")
+    begin(explorer)
     explorer.set("example", example)
     assert explorer.message() == ""
     assert explorer.at("verdict").get_attribute("data-verdict") == verdict

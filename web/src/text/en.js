@@ -53,9 +53,9 @@ export default {
   },
 
   clocks: {
-    title: "A score that knows only the distance",
+    title: "The score depends on the distance alone",
     short: "Clocks",
-    about: "RoPE rotates each pair of features by an angle that grows with the position: <i>m</i>θ<sub>i</sub> for the query, <i>n</i>θ<sub>i</sub> for the key. Move both tokens along the text: every arrow rotates, but the wedge between two arrows keeps its shape, so the score stays the same. <b>Equation (16): the score depends on <i>m</i> − <i>n</i> alone.</b>",
+    about: "RoPE rotates each pair of features by an angle that grows with the position: <i>m</i>θ<sub>i</sub> for the query, <i>n</i>θ<sub>i</sub> for the key. Move both tokens along the text: every arrow rotates, but the wedge between two arrows keeps its shape, so the score stays the same. <b>Equation (16): only <i>m</i> − <i>n</i> matters.</b>",
     position: "Key position n",
     position_hint: "Moves both tokens; the distance stays.",
     distance: "Distance m − n",
@@ -87,7 +87,7 @@ export default {
   table: {
     title: "The cos/sin table and its wavelengths",
     short: "Table",
-    about: "An engine rotates with a table of cos <i>m</i>θ<sub>i</sub> and sin <i>m</i>θ<sub>i</sub>: one row a position, one column a pair, with θ<sub>i</sub> = base<sup>−2i/d</sup> (15). Pair <i>i</i> has rotated once after 2π/θ<sub>i</sub> positions. <b>A pair whose wavelength is longer than the trained length has never shown the model a full circle</b>; at longer contexts it reaches angles that are new to it.",
+    about: "An engine rotates with a table of cos <i>m</i>θ<sub>i</sub> and sin <i>m</i>θ<sub>i</sub>: one row a position, one column a pair, with θ<sub>i</sub> = base<sup>−2i/d</sup> (15). Pair <i>i</i> has rotated once after 2π/θ<sub>i</sub> positions. <b>A pair whose wavelength is longer than the trained length has not completed a rotation in training</b>; in a longer context it reaches angles that the model has not seen.",
     first: "First position",
     count: "Positions",
     cos_title: "cos of every position and pair",
@@ -110,7 +110,7 @@ export default {
   decay: {
     title: "Scores fall with the distance",
     short: "Decay",
-    about: "For a query and a key of ones, the rotary score is a sum of cosines (35). Summation by parts after Abel bounds it (36), and the mean of the partial sums falls with the distance (37): <b>far tokens cannot agree in all pairs at once.</b> The maps show the score of the same content at every two positions, with rotary and with the sinusoidal encoding, which is added to the input (3), (4).",
+    about: "For a query and a key of ones, the rotary score is a sum of cosines (35). Summation by parts after Abel bounds it (36), and the mean of the partial sums falls with the distance (37): <b>for far tokens, the cosines of the pairs are not all large at once.</b> The maps show the score of the same content at every two positions, with rotary and with the sinusoidal encoding, which is added to the input (3), (4).",
     compare: "Compare with a second spec",
     longest: "Longest distance",
     lines: "Lines",
@@ -143,7 +143,7 @@ export default {
   scalings: {
     title: "What a scaling does to each frequency",
     short: "Scalings",
-    about: "To use a longer context than the trained one, a scaling slows the pairs. <b>Linear slows all alike; NTK, dynamic, YaRN, Llama 3 and LongRoPE spare the fast pairs</b>, which tell neighbours apart, and slow the ones that have not completed a rotation. Drop a <code>config.json</code> to see it for your model, with the answer of <code>phasor explain</code>.",
+    about: "To use a longer context than the trained one, a scaling slows the pairs. <b>Linear divides every frequency by the same factor; NTK, dynamic, YaRN, Llama 3 and LongRoPE change the fast pairs least</b>, which distinguish neighbouring tokens, and slow the pairs that have not completed a rotation. Drop a <code>config.json</code> to see it for your model, with the answer of <code>phasor explain</code>.",
     family: "Model",
     own_config: "Your own config.json",
     drop: "Drop a config.json",
@@ -169,7 +169,7 @@ export default {
     axis_wavelengths: "Wavelength in positions",
     chart_title: "Every pair under every scaling",
     chart_label: "One line for each scaling: the frequency of each pair as a share of the unscaled one",
-    chart_note: "1 means unchanged; 1/factor means that positions are squeezed into the trained range.",
+    chart_note: "1 means unchanged; 1/factor means that positions are compressed into the trained range.",
     summary_title: "Ends and amplitudes",
     first_ratio: "First pair",
     last_ratio: "Last pair",
@@ -279,6 +279,7 @@ export default {
     forward: "forward",
     inverse: "inverse",
     offset: "First position",
+    given: "as given",
     table_dtype: "Table",
     exact: "exact",
     residual: "Residual",

@@ -2,7 +2,7 @@
 
 import {dashes, lineChart, seriesColour} from "../charts.js";
 import {specArguments, specControls, specDefaults} from "../spec.js";
-import {card, chips, columns, csvOf, el, figure, format, slider, table} from "../ui.js";
+import {card, chips, columns, csvOf, el, figure, format, more, slider, table} from "../ui.js";
 
 const kinds = ["float32", "bfloat16_frequencies", "bfloat16", "float16"];
 
@@ -23,10 +23,9 @@ export const view = {
     columns(host, [
       slider(context, "position", {label: text("position"), hint: text("position_hint"), integer: true,
                                    stops: [0, ...Array.from({length: 25}, (_, power) => 2 ** power)]}),
-      ...specControls(context),
       chips(context, "angles", {label: text("angles"), items: kinds.map((value, index) =>
         ({value, label: text(`kind_${value}`), colour: seriesColour(context, index)}))}),
-      slider(context, "pair", {label: text("pair_shown"), min: 0, max: 127}),
+      more(context, ...specControls(context), slider(context, "pair", {label: text("pair_shown"), min: 0, max: 127})),
     ], [
       card(el("h2", {text: text("largest_title")}), largest.node, notes),
       figure(context, {

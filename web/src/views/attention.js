@@ -2,7 +2,7 @@
 
 import {lineChart} from "../charts.js";
 import {heatmap} from "../heatmap.js";
-import {card, checkbox, columns, csvOf, el, facts, figure, format, select, slider} from "../ui.js";
+import {card, checkbox, columns, csvOf, el, facts, figure, format, more, select, slider} from "../ui.js";
 
 const encodings = ["none", "shaw", "t5", "transformer_xl", "deberta", "tupe", "alibi", "rope", "xpos"];
 
@@ -47,9 +47,10 @@ export const view = {
       choose("second"),
       slider(context, "query", {label: text("query"), min: 0, max: 63}),
       checkbox(context, "causal", {label: text("causal")}),
-      slider(context, "tokens", {label: text("tokens"), min: 4, max: 64}),
-      slider(context, "head_dim", {label: text("head_dim"), min: 2, max: 128, step: 2}),
-      slider(context, "seed", {label: text("seed"), min: 0, max: 999}),
+      more(context,
+        slider(context, "tokens", {label: text("tokens"), min: 4, max: 64}),
+        slider(context, "head_dim", {label: text("head_dim"), min: 2, max: 128, step: 2}),
+        slider(context, "seed", {label: text("seed"), min: 0, max: 999})),
     ], [
       card(el("h2", {id: "gallery-title", text: text("gallery")}),
            el("div", {class: "tiles", role: "group", "aria-labelledby": "gallery-title"}, ...tiles)),
@@ -64,32 +65,36 @@ export const view = {
 
     const queryOf = (state) => Math.min(state.query, answer.tokens - 1);
 
+    const most = (map) => map.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
+    // The first queries of a causal mask see few keys, with probabilities up to 1: they do not set the colours.
+    const mostBelow = (map, tokens) => most(map.subarray(Math.floor(tokens / 2) * tokens));
+
+    function drawMaps({tokens, first, second}) {
+      const axes = {rows: tokens, columns: tokens, x: {label: text("key_axis")}, y: {label: text("query_axis")}};
+      for (const {encoding, probabilities} of answer.maps) {
+        small[encoding].set({...axes, values: probabilities, kind: "sequential", low: 0, high: mostBelow(probabilities, tokens)});
+      }
+      const highest = Math.max(mostBelow(values("first"), tokens), mostBelow(values("second"), tokens));
+      for (const [name, encoding] of [["first", first], ["second", second]]) {
+        figures[name].retitle(nameOf(encoding));
+        large[name].describe(text("map_label", {name: nameOf(encoding)}));
+        large[name].set({...axes, values: values(name), kind: "sequential", low: 0, high: highest});
+      }
+      const difference = text("difference_of", {first: nameOf(first), second: nameOf(second)}), widest = most(answer.difference);
+      figures.difference.retitle(difference);
+      large.difference.describe(difference);
+      large.difference.set({...axes, values: answer.difference, kind: "diverging", low: -widest, high: widest});
+    }
+
     return {
       update(state) {
         const {tokens, head_dim, seed, causal, first, second} = state;
         const request = {tokens, head_dim, seed, causal, encodings, compare: [first, second]};
         if (JSON.stringify(request) !== asked) {
-          asked = JSON.stringify(request);
           answer = engine.call("attention_maps", request);
+          asked = JSON.stringify(request);
+          drawMaps(state);
         }
-        const most = (map) => map.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
-        // The first queries of a causal mask see few keys, with probabilities up to 1: they do not set the colours.
-        const mostBelow = (map) => most(map.subarray(Math.floor(tokens / 2) * tokens));
-        const axes = {rows: tokens, columns: tokens, x: {label: text("key_axis")}, y: {label: text("query_axis")}};
-        for (const {encoding, probabilities} of answer.maps) {
-          small[encoding].set({...axes, values: probabilities, kind: "sequential", low: 0, high: mostBelow(probabilities)});
-        }
-        const highest = Math.max(mostBelow(values("first")), mostBelow(values("second")));
-        for (const name of ["first", "second"]) {
-          figures[name].retitle(nameOf(state[name]));
-          large[name].describe(text("map_label", {name: nameOf(state[name])}));
-          large[name].set({...axes, values: values(name), kind: "sequential", low: 0, high: highest});
-        }
-        const difference = text("difference_of", {first: nameOf(first), second: nameOf(second)});
-        figures.difference.retitle(difference);
-        large.difference.describe(difference);
-        const widest = most(answer.difference);
-        large.difference.set({...axes, values: answer.difference, kind: "diverging", low: -widest, high: widest});
         const query = queryOf(state), row = (name) => mapOf(state[name]).probabilities.subarray(query * tokens, (query + 1) * tokens);
         const keys = Array.from({length: tokens}, (_, key) => key);
         chart.set({
@@ -105,7 +110,7 @@ export const view = {
           {name: "self-first", label: text("self_of", {name: nameOf(first), query}), value: row("first")[query]},
           {name: "self-second", label: text("self_of", {name: nameOf(second), query}), value: row("second")[query]},
         ]);
-        context.announce(text("said", {first: nameOf(first), second: nameOf(second), value: format(largest.value), ...largest}));
+        context.announce(text("said", {first: nameOf(first), second: nameOf(second), ...largest, value: format(largest.value)}));
       },
       destroy() {
         for (const map of [...Object.values(small), ...Object.values(large)]) map.destroy();

@@ -80,7 +80,7 @@ function arrows(pen, centres, tips, colour, width) {
   pen.fill(heads);
 }
 
-// answer: of the engine's `rotate`; pair i is features 2i and 2i + 1. Angles grow against the hands of a clock.
+// answer: of the engine's `rotate`; pair i is features 2i and 2i + 1. Angles grow counterclockwise.
 export function drawClocks(pen, width, height, answer, vectors, context) {
   const {q, k, pair_scores: scores} = answer, pairs = scores.length;
   const colour = Object.fromEntries(["query", "key", "line", "grid", "muted", "text", "good", "mark", "raised"]

@@ -109,7 +109,8 @@ export const view = {
         {name: "scaling", label: text("scaling"), text: answer.scaling?.type === "default" ? text("scaling_default") : known(answer.scaling?.type)},
         {name: "direction", label: text("direction"), text: answer.inverse == null ? text("unknown") : text(answer.inverse ? "inverse" : "forward")},
         {name: "amplitude", label: text("amplitude"), value: answer.amplitude, text: answer.amplitude == null ? text("unknown") : format(answer.amplitude, 7)},
-        {name: "offset", label: text("offset"), value: answer.offset, text: known(answer.offset)},
+        {name: "offset", label: text("offset"), value: answer.offset,
+         text: answer.offset == null && answer.positions === "given" ? text("given") : known(answer.offset)},
         {name: "table-dtype", label: text("table_dtype"), text: answer.table_dtype === "exact" ? text("exact") : known(answer.table_dtype)},
         {name: "residual", label: text("residual"), value: answer.residual, text: answer.residual == null ? text("unknown") : format(answer.residual, 3)},
         {name: "rounding-floor", label: text("rounding_floor"), value: answer.rounding_floor, text: format(answer.rounding_floor, 3)},
@@ -119,14 +120,14 @@ export const view = {
       differences.show([text("field"), text("in_config"), text("in_data")],
         rows.map(({field, asked, found: data}) => [field, known(asked), known(data)].map((word) => el("span", {lang: "en", text: word}))));
       series = [
-        {name: "config", values: config ? Array.from(engine.call("frequencies", config).frequencies) : []},
-        {name: "formula", values: answer.frequencies ?? []},
         {name: "measured", values: answer.measured_frequencies ?? []},
         {name: "standard_error", values: answer.frequency_errors ?? []},
+        {name: "formula", values: answer.frequencies ?? []},
+        {name: "config", values: config ? Array.from(engine.call("frequencies", config).frequencies) : []},
       ].filter(({values}) => values.length > 0);
-      // Often the lines are the same: the narrow ones are drawn over the wide one.
-      const looks = {config: {colour: "key", dash: [2, 4], width: 2}, formula: {colour: "text", dash: [9, 7], width: 2},
-                     measured: {colour: "query", dash: [], width: 8}};
+      // Often all are the same: points on a line on a band.
+      const looks = {measured: {colour: "query", dash: [], width: 0.5, points: true}, formula: {colour: "text", dash: [], width: 2},
+                     config: {colour: "key", dash: [], width: 8}};
       picture.hidden = series.length === 0;
       chart.set({
         x: {label: text("pair")}, y: {label: text("frequency_axis"), log: true},

@@ -7,11 +7,11 @@ import {card, columns, csvOf, facts, figure, format, more, slider} from "../ui.j
 
 // [positions, pairs] to [pairs, positions]: the picture has positions from left to right.
 function across(values, count, pairs) {
-  const turned = new Float64Array(values.length);
+  const result = new Float64Array(values.length);
   for (let position = 0; position < count; ++position) {
-    for (let pair = 0; pair < pairs; ++pair) turned[pair * count + position] = values[position * pairs + pair];
+    for (let pair = 0; pair < pairs; ++pair) result[pair * count + position] = values[position * pairs + pair];
   }
-  return turned;
+  return result;
 }
 
 export const view = {

@@ -217,17 +217,6 @@ test("maps: rotary depends on the distance alone, sinusoidal does not", () => {
   assert.notDeepEqual(seeded, rope);
 });
 
-test("two attention maps are compared", () => {
-  const { maps, difference, largest } = engine.call("attention_maps", {
-    tokens: 6, head_dim: 8, encodings: ["none", "alibi", "rope"], compare: ["alibi", "none"],
-  });
-  const [none, alibi] = maps.map((map) => map.probabilities);
-  difference.forEach((value, cell) => assert.equal(value, none[cell] - alibi[cell]));
-  const cell = 6 * largest.query + largest.key;
-  assert.equal(largest.value, Math.abs(difference[cell]));
-  assert.equal(largest.value, Math.max(...difference.map(Math.abs)));
-});
-
 test("attention maps are the command's", () => {
   const encodings = [
     "none", "rope", "xpos", "alibi", "t5", "shaw", "transformer_xl", "deberta", "tupe",
