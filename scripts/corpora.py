@@ -149,9 +149,9 @@ def novels(packages: Packages) -> dict[str, str]:
     return out
 
 
-def english(packages: Packages) -> dict[str, str]:
-    """Jane Austen's novels, and essays: the sections of An Anarchist FAQ."""
-    out = novels(packages)
+def essays(packages: Packages) -> dict[str, str]:
+    """The sections of An Anarchist FAQ."""
+    out = {}
     pages = packages.debian("anarchism", "GPL-2+", r"/html/(sec[A-J]\d+|append\d+|intro)\.html$")
     for path, page in pages.items():
         name = pathlib.PurePath(path).stem
@@ -160,6 +160,11 @@ def english(packages: Packages) -> dict[str, str]:
         if len(text) >= 2000:  # shorter pages are lists of links
             out[f"{HELD_OUT_SECTIONS.get(section, 'train')}/faq-{name}.txt"] = text
     return out
+
+
+def english(packages: Packages) -> dict[str, str]:
+    """Jane Austen's novels, and essays: the sections of An Anarchist FAQ."""
+    return novels(packages) | essays(packages)
 
 
 def ideographs(text: str) -> int:
@@ -260,7 +265,7 @@ def english_german(packages: Packages) -> dict[str, str]:
     return {f"{split}.jsonl": jsonl(rows[split]) for split in SPLITS}
 
 
-SETS = {"english": english, "novels": novels, "chinese": chinese, "chinese-sentiment": chinese_sentiment,
+SETS = {"english": english, "novels": novels, "essays": essays, "chinese": chinese, "chinese-sentiment": chinese_sentiment,
         "english-german": english_german}
 
 
