@@ -33,7 +33,7 @@ STYLE = """
   .large { font-size: 18px; font-weight: 600 }
   .middle { text-anchor: middle }
   .ring, .axis { fill: none; stroke: #c3cad2; stroke-width: 1.5 }
-  .q { stroke: #c2570c; fill: #c2570c } .k { stroke: #0969da; fill: #0969da }
+  .q { stroke: #0969da; fill: #0969da } .k { stroke: #c2570c; fill: #c2570c }
   .arrow { stroke-width: 3.5; stroke-linecap: round }
   text.q, text.k { stroke: none }
   .wedge { fill: #8c6bb1; fill-opacity: .22 }
@@ -45,7 +45,7 @@ STYLE = """
     .card, .cover { fill: #161b22 } .card { stroke: #30363d }
     text { fill: #e6edf3 } .small { fill: #9da7b1 }
     .ring, .axis { stroke: #484f58 }
-    .q { stroke: #f0883e; fill: #f0883e } .k { stroke: #58a6ff; fill: #58a6ff }
+    .q { stroke: #58a6ff; fill: #58a6ff } .k { stroke: #f0883e; fill: #f0883e }
     .wedge { fill: #bc9be0 } .flat { stroke: #3fb950 } .dot { fill: #3fb950 }
   }
   @media (prefers-reduced-motion: reduce) { * { animation: none !important } .cover { display: none } }
