@@ -2,7 +2,7 @@
 """Checks that the English and the Chinese pages of the documents say the same.
 
 Every docs/NAME.md, and README.md, has its NAME.zh.md with the same headings (levels, in order), code blocks (comments
-may be translated), formulas that stand alone (what \\text{} says may be translated), figures, tables (rows, columns,
+may be translated), display formulas (what \\text{} says may be translated), figures, tables (rows, columns,
 numbers of each row) and links. Links and figures are compared by section, since word order differs. A Chinese page
 links to Chinese pages; anchors are compared by the heading that they lead to. Not checked: docs/adr, which is English
 only, and docs/reference, which is made from the sources.
