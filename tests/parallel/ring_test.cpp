@@ -30,7 +30,7 @@ using core::tests::Strides;
 using core::tests::Tensor;
 using tests::ranks;
 
-constexpr std::array kOrders = {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped};
+constexpr std::array kRingOrders = {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped};
 
 // The rows of this rank's tokens.
 Tensor local(const core::ConstHeadsView& whole, const Shards& shards, Strides strides) {
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Every, Ring, ::testing::ValuesIn(kAllTerms),
                          [](const auto& info) { return attention::tests::name_of(info.param); });
 
 TEST_P(Ring, IsAttentionOverTheWholeSequence) {
-  for (const TokenOrder order : kOrders) {
+  for (const TokenOrder order : kRingOrders) {
     Case c = case_of(GetParam(), 53);
     expect_forward(Problem(c), order);
     c.causality = Causality::bottom_right;

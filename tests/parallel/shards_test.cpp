@@ -17,10 +17,10 @@ using attention::AttentionOptions;
 using attention::AttentionSizes;
 using attention::Causality;
 
-constexpr std::array kOrders = {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped};
+constexpr std::array kShardOrders = {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped};
 
 TEST(Shards, HoldEveryTokenOnce) {
-  for (const TokenOrder order : kOrders) {
+  for (const TokenOrder order : kShardOrders) {
     for (const int ranks : {1, 2, 3, 4, 7}) {
       for (const std::int64_t tokens : {0, 1, 2, 3, 5, 8, 13, 64, 101}) {
         const Shards shards(order, tokens, ranks);
@@ -44,7 +44,7 @@ TEST(Shards, HoldEveryTokenOnce) {
 }
 
 TEST(Shards, AreThoseOfSplitIds) {
-  for (const TokenOrder order : kOrders) {
+  for (const TokenOrder order : kShardOrders) {
     for (int rank = 0; rank < 3; ++rank)
       EXPECT_EQ(Shards(order, 24, 3).tokens_of(rank), attention::split_ids(order, 24, rank, 3));
   }
@@ -55,7 +55,7 @@ TEST(Shards, RefuseNumbersBelowZero) {
   EXPECT_THROW(Shards(TokenOrder::zigzag, 5, 0), Error);
 }
 
-struct Request {
+struct PairRequest {
   std::int64_t queries, keys;
   bool causal;
   std::int64_t window;  // 0: none
@@ -63,7 +63,7 @@ struct Request {
 };
 
 // Every pair that attention sees, by its definition.
-bool sees(const Request& r, std::int64_t query, std::int64_t key) {
+bool sees(const PairRequest& r, std::int64_t query, std::int64_t key) {
   std::int64_t offset = r.keys - r.queries;
   if (!r.query_bounds.empty()) {
     std::size_t s = 0;
@@ -76,7 +76,7 @@ bool sees(const Request& r, std::int64_t query, std::int64_t key) {
 }
 
 // The pairs of the pieces are those that are seen, each once; and a piece has no row to spare.
-void expect_every_pair(const Request& r, TokenOrder order, int ranks) {
+void expect_every_pair(const PairRequest& r, TokenOrder order, int ranks) {
   AttentionOptions options;
   if (r.causal) options.causality = Causality::bottom_right;
   if (r.window > 0) options.window = r.window;
@@ -119,7 +119,7 @@ void expect_every_pair(const Request& r, TokenOrder order, int ranks) {
 }
 
 TEST(Pieces, AreEveryPairThatIsSeen) {
-  for (const TokenOrder order : kOrders) {
+  for (const TokenOrder order : kShardOrders) {
     for (const int ranks : {1, 2, 3, 4}) {
       for (const bool causal : {false, true}) {
         for (const std::int64_t window : {0, 1, 2, 5, 9, 40}) {

@@ -256,7 +256,8 @@ std::size_t RingPlan::State::plan_for(const Piece& piece) {
   wanted.causality = piece.causal ? attention::Causality::bottom_right : attention::Causality::none;
   wanted.window = piece.window;
   wanted.query_boundaries = wanted.key_boundaries = {};
-  wanted.query_positions = wanted.key_positions = std::nullopt;
+  wanted.query_positions.reset();
+  wanted.key_positions.reset();
   if (has_positions || piece.causal || piece.window) wanted.query_offset = piece.offset;
   const std::vector<std::int64_t> query_tokens =
       counted(piece.query_token, piece.stride, piece.queries);
