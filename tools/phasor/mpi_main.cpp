@@ -9,6 +9,7 @@
 
 #include "commands.hpp"
 #include "given_command.hpp"
+#include "mpi_demo.hpp"
 #include "mpi_end.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/parallel/communicator.hpp"
@@ -67,7 +68,10 @@ int run_on_ranks(parallel::Communicator& all, int argc, char** argv) {
   CommandLine line;
   add_every_verb(line);
   line.on_error = keep_failure;
-  if (all.size() > 1) refuse_on_ranks(line, all.size());
+  if (all.size() > 1) {
+    add_rank_demo(line, all);
+    refuse_on_ranks(line, all.size());
+  }
   const int code = run(line, argc, argv);
   set_ranks(nullptr);
   if (failure.failed()) all.announce_stop(failure.text());
