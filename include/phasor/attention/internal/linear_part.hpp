@@ -23,6 +23,7 @@ class PartSums {
   // heads    batch rows x key heads
   PartSums(SumsOf of, std::int64_t heads, std::int64_t dim, std::int64_t value_dim);
 
+  [[nodiscard]] std::int64_t heads() const noexcept { return heads_; }
   // Numbers of a head: products [dim, value_dim], or [value_dim, dim] of queries; vectors [dim]; then e,
   // which is -infinity while nothing counts.
   [[nodiscard]] std::int64_t per_head() const noexcept { return dim_ * value_dim_ + dim_ + 1; }
