@@ -283,4 +283,12 @@ void LinearBackward::all_keys(const LinearBackwardUnit& unit, std::int64_t first
   end_keys(unit, work);
 }
 
+void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
+                            core::ConstHeadsView k, core::ConstHeadsView v,
+                            core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
+                            core::HeadsView d_v, const LinearOptions& options) {
+  LinearPlan plan(rotary, linear_sizes(q, k, v), options, LinearUse::backward);
+  plan.run_backward(q, k, v, d_out, d_q, d_k, d_v);
+}
+
 }  // namespace phasor::attention

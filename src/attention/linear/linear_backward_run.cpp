@@ -139,12 +139,4 @@ void run_linear_backward(const LinearCall& call, LinearBackwardMemory& memory,
   core::run_parts(memory.threads, run_linear_backward_part, &backward);
 }
 
-void linear_attend_backward(const std::optional<core::Rotary>& rotary, core::ConstHeadsView q,
-                            core::ConstHeadsView k, core::ConstHeadsView v,
-                            core::ConstHeadsView d_out, core::HeadsView d_q, core::HeadsView d_k,
-                            core::HeadsView d_v, const LinearOptions& options) {
-  LinearPlan plan(rotary, linear_sizes(q, k, v), options, LinearUse::backward);
-  plan.run_backward(q, k, v, d_out, d_q, d_k, d_v);
-}
-
 }  // namespace phasor::attention

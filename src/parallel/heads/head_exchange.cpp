@@ -128,12 +128,12 @@ void HeadExchange::gather(std::span<const Move> moves) {
   lay_out(in_, received_, [&](int other) { return bytes(other, rank); });
   for (int other = 0; other < ranks_.size(); ++other) {
     const auto index = static_cast<std::size_t>(other);
-    std::byte* at = other == rank ? received_.data() + in_[index].first
-                                  : sent_.data() + out_[index].first;
+    std::byte* at =
+        other == rank ? received_.data() + in_[index].first : sent_.data() + out_[index].first;
     for (const Move& m : moves) {
       const HeadRange range = heads(m.side, other);
-      const HeadsView packed = dense_view(at, m.to.dtype, m.from.batch, m.from.tokens, range.count,
-                                          m.from.head_dim);
+      const HeadsView packed =
+          dense_view(at, m.to.dtype, m.from.batch, m.from.tokens, range.count, m.from.head_dim);
       copy_heads(heads_of_view(m.from, range), packed);
       at += bytes_of(packed);
     }
@@ -167,8 +167,8 @@ void HeadExchange::release(std::span<const Move> moves) {
   lay_out(in_, received_, [&](int other) { return bytes(rank, other); });
   for (int other = 0; other < ranks_.size(); ++other) {
     const auto index = static_cast<std::size_t>(other);
-    std::byte* at = other == rank ? received_.data() + in_[index].first
-                                  : sent_.data() + out_[index].first;
+    std::byte* at =
+        other == rank ? received_.data() + in_[index].first : sent_.data() + out_[index].first;
     for (const Move& m : moves) {
       const HeadsView packed = dense_view(at, m.from.dtype, m.from.batch, count(m.side, other),
                                           m.from.heads, m.from.head_dim);

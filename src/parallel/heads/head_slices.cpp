@@ -43,16 +43,12 @@ encodings::ScoreTerms terms_of_heads(encodings::ScoreTerms terms, HeadRange rang
   return terms;
 }
 
-attention::AttentionOptions options_of_heads(attention::AttentionOptions options,
-                                             HeadRange range) {
+attention::AttentionOptions options_of_heads(attention::AttentionOptions options, HeadRange range) {
   using Kind = attention::Mask::Kind;
   attention::Mask& mask = options.mask;
-  const std::int64_t size = mask.kind == Kind::boolean    ? 1
-                            : mask.kind == Kind::additive ? 4
-                                                          : 8;
+  const std::int64_t size = mask.kind == Kind::boolean ? 1 : mask.kind == Kind::additive ? 4 : 8;
   if (mask.kind != Kind::none && mask.data != nullptr) {
-    mask.data =
-        static_cast<const std::byte*>(mask.data) + size * range.first * mask.head_stride;
+    mask.data = static_cast<const std::byte*>(mask.data) + size * range.first * mask.head_stride;
   }
   return options;
 }
@@ -89,8 +85,10 @@ encodings::ScoreTermGradients TableSums::of_heads(HeadRange range) {
       [&](encodings::TableGradient& table) {
         if (!table.given() || table.heads == 1) return;
         // `data` of wide gradients is not written, but must not be null.
-        if (table.wide == nullptr) table.data += range.first * table.head_stride;
-        else table.wide += range.first * table.head_stride;
+        if (table.wide == nullptr)
+          table.data += range.first * table.head_stride;
+        else
+          table.wide += range.first * table.head_stride;
         table.heads = range.count;
       },
       some);
