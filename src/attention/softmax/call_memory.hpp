@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/floats.hpp"
-#include "phasor/attention/internal/per_table.hpp"
+#include "attention/softmax/per_table.hpp"
 #include "attention/wide_arithmetic.hpp"
 #include "phasor/attention/softmax.hpp"
 

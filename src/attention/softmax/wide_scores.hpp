@@ -8,7 +8,7 @@
 
 #include "attention/softmax/call.hpp"
 #include "attention/softmax/packed_tables.hpp"
-#include "phasor/attention/internal/per_table.hpp"
+#include "attention/softmax/per_table.hpp"
 #include "attention/wide_arithmetic.hpp"
 
 namespace phasor::attention {

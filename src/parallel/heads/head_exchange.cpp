@@ -64,6 +64,11 @@ std::int64_t count_of(const std::vector<TokenRun>& runs) noexcept {
   return count;
 }
 
+void fit(std::vector<std::byte>& memory, std::size_t bytes) {
+  memory.reserve(std::max<std::size_t>(bytes, 1));
+  memory.resize(bytes);
+}
+
 HeadExchange::HeadExchange(Communicator& ranks, TokenRows queries, TokenRows keys,
                            std::int64_t heads, std::int64_t key_heads)
     : ranks_(ranks),
@@ -96,7 +101,7 @@ void HeadExchange::lay_out(std::vector<Message>& messages, std::vector<std::byte
     // Numbers of the next message are aligned.
     used += (messages[rank].size + 63) / 64 * 64;
   }
-  memory.resize(used);
+  fit(memory, used);
 }
 
 void HeadExchange::swap_messages() {
@@ -124,7 +129,7 @@ void HeadExchange::gather(std::span<const Move> moves) {
     }
     return sum;
   };
-  lay_out(out_, sent_, [&](int other) { return bytes(rank, other); });
+  lay_out(out_, sent_, [&](int other) { return other == rank ? 0 : bytes(rank, other); });
   lay_out(in_, received_, [&](int other) { return bytes(other, rank); });
   for (int other = 0; other < ranks_.size(); ++other) {
     const auto index = static_cast<std::size_t>(other);
@@ -163,7 +168,7 @@ void HeadExchange::release(std::span<const Move> moves) {
     }
     return sum;
   };
-  lay_out(out_, sent_, [&](int other) { return bytes(other, rank); });
+  lay_out(out_, sent_, [&](int other) { return other == rank ? 0 : bytes(other, rank); });
   lay_out(in_, received_, [&](int other) { return bytes(rank, other); });
   for (int other = 0; other < ranks_.size(); ++other) {
     const auto index = static_cast<std::size_t>(other);
@@ -195,7 +200,7 @@ void HeadExchange::release(std::span<const Move> moves) {
       }
       HeadsView sum = packed(first);
       sum.dtype = sum.dtype == core::DType::f64 ? core::DType::f64 : core::DType::f32;
-      sums_.resize(static_cast<std::size_t>(bytes_of(sum)));
+      fit(sums_, static_cast<std::size_t>(bytes_of(sum)));
       sum.data = sums_.data();
       copy_heads(packed(first), sum);
       for (int other = first + 1; other < first + sharers; ++other) add_heads(packed(other), sum);

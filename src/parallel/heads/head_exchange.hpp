@@ -25,6 +25,9 @@ using TokenRows = std::vector<std::vector<TokenRun>>;
 [[nodiscard]] TokenRows token_rows(const Shards& shards);
 [[nodiscard]] std::int64_t count_of(const std::vector<TokenRun>& runs) noexcept;
 
+// Room for so many bytes and no more, and never null.
+void fit(std::vector<std::byte>& memory, std::size_t bytes);
+
 class HeadExchange {
  public:
   enum class Side : std::uint8_t { queries, keys };

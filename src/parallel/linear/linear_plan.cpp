@@ -53,6 +53,12 @@ void check_linear(const LinearSizes& whole, const LinearOptions& options) {
            message("linear attention over ranks: key_padding must be [batch ", whole.batch,
                    ", keys ", whole.keys, "], got ", padding, " elements"));
   }
+  const auto check_positions = [&](const std::optional<core::Positions>& given,
+                                   std::int64_t tokens) {
+    if (given) static_cast<void>(core::check_positions(*given, given->axes, whole.batch, tokens));
+  };
+  check_positions(options.query_positions, whole.queries);
+  check_positions(options.key_positions, whole.keys);
 }
 
 // Positions of tokens [first, first + count) of those of all `tokens`.
@@ -144,10 +150,10 @@ ParallelLinearPlan::ParallelLinearPlan(Communicator& ranks,
                                        const std::optional<core::Rotary>& rotary,
                                        const LinearSizes& whole, const LinearOptions& options,
                                        AttentionPasses passes) {
+  on_every_rank(ranks, [&] { check_linear(whole, options); });
   ranks.agree("linear attention", agreed_text(rotary, whole, options, passes));
-  // Ranks agree: each refuses for the same reason.
-  check_linear(whole, options);
-  ranks.guarded([&] { state_ = std::make_unique<State>(ranks, rotary, whole, options, passes); });
+  on_every_rank(ranks,
+                [&] { state_ = std::make_unique<State>(ranks, rotary, whole, options, passes); });
 }
 ParallelLinearPlan::~ParallelLinearPlan() = default;
 ParallelLinearPlan::ParallelLinearPlan(ParallelLinearPlan&&) noexcept = default;
