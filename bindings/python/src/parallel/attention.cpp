@@ -1,0 +1,195 @@
+// AttentionPlan: softmax attention over ranks, planned once.
+#include "phasor/parallel/attention.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "attention_call.hpp"
+#include "busy.hpp"
+#include "encoding.hpp"
+#include "parallel/ranks.hpp"
+#include "parallel/tensors.hpp"
+#include "phasor/core/internal/message_text.hpp"
+#include "without_gil.hpp"
+
+namespace phasor::python {
+namespace {
+
+using namespace nb::literals;  // NOLINT(google-build-using-namespace)
+using attention::AttentionPasses;
+
+// What is chosen for the ranks, as keywords.
+struct Choices {
+  std::string_view order, strategy, wire;
+  bool backward = false;
+};
+
+class PyAttentionPlan {
+ public:
+  PyAttentionPlan(nb::handle q, nb::handle k, nb::handle v, nb::handle comm, nb::handle encoding,
+                  std::optional<std::int64_t> context, const AttentionArguments& arguments,
+                  const Choices& choices)
+      : communicator_(communicator_of(comm)) {
+    parallel::Communicator& ranks = ranks_of(communicator_);
+    parallel::ParallelOptions options;
+    check_together(ranks, [&] {
+      options = {token_order_of(choices.order), wire_of(choices.wire)};
+      check_strategy(choices.strategy);
+      shape_ = TensorShapes(Tensors("attention", q, k, v));
+    });
+    attention::AttentionSizes whole = shape_.sizes();
+    without_gil([&] {
+      ranks.agree("attention: order and strategy",
+                  message(choices.order, " and ", choices.strategy));
+      whole.queries = whole_tokens(ranks, options.order, shape_.queries, "attention: q");
+      whole.keys = whole_tokens(ranks, options.order, shape_.keys, "attention: k");
+    });
+    check_together(ranks, [&] {
+      core::ConstHeadsView whole_q;
+      whole_q.dtype = whole.arithmetic;
+      whole_q.batch = whole.batch;
+      whole_q.tokens = whole.queries;
+      whole_q.heads = whole.heads;
+      options_.emplace(arguments, whole_q, whole.keys);
+      encodings::AttentionShape shape = attention::attention_shape(whole, options_->get());
+      shape.context = context;
+      encoding_.emplace(encoding, shape);
+    });
+    without_gil([&] {
+      plan_.emplace(
+          ranks, encoding_->terms(), whole, options_->get(), options,
+          choices.backward ? AttentionPasses::forward_and_backward : AttentionPasses::forward);
+    });
+  }
+
+  [[nodiscard]] nb::object run(nb::handle q, nb::handle k, nb::handle v, nb::handle log_sum_exp,
+                               nb::handle out) {
+    const Busy::Writing writing(busy_, "AttentionPlan");
+    std::optional<Tensors> in;
+    std::optional<LogSumExp> sums;
+    std::optional<Output> output;
+    core::HeadsView target;
+    check_together(ranks_of(communicator_), [&] {
+      in.emplace("attention", q, k, v);
+      shape_.check(*in);
+      sums.emplace(log_sum_exp, "attention: log_sum_exp", Access::write, in->q_view);
+      output.emplace(out, in->q, output_shape(in->q, in->v_view.head_dim), "attention: out");
+      target = writable_heads_of(output->array(), Order::tokens_first);
+    });
+    without_gil([&] {
+      plan_->run(in->q_view, in->k_view, in->v_view, target, sums->narrow(), sums->wide());
+    });
+    return output->finish();
+  }
+
+  void run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
+                    nb::handle log_sum_exp, nb::handle d_out, nb::handle d_q, nb::handle d_k,
+                    nb::handle d_v, nb::handle d_tables) {
+    const Busy::Writing writing(busy_, "AttentionPlan");
+    std::optional<Tensors> in;
+    std::optional<Array> out_array, d_out_array;
+    std::optional<LogSumExp> sums;
+    std::optional<Gradient> to_q, to_k, to_v;
+    std::optional<TableGradients> tables;
+    attention::AttentionForward forward;
+    check_together(ranks_of(communicator_), [&] {
+      in.emplace("attention", q, k, v);
+      shape_.check(*in);
+      out_array.emplace(out, "run_backward: out");
+      d_out_array.emplace(d_out, "run_backward: d_out");
+      forward.out = output_like(*out_array, *in);
+      forward.d_out = output_like(*d_out_array, *in);
+      if (log_sum_exp.is_none())
+        refuse("run_backward: log_sum_exp must be the array that run() wrote, got None");
+      sums.emplace(log_sum_exp, "run_backward: log_sum_exp", Access::read, in->q_view);
+      to_q.emplace(d_q, "run_backward: d_q", in->q, Order::tokens_first);
+      to_k.emplace(d_k, "run_backward: d_k", in->k, Order::tokens_first);
+      to_v.emplace(d_v, "run_backward: d_v", in->v, Order::tokens_first);
+      tables.emplace(d_tables, *encoding_,
+                     in->q_view.dtype == core::DType::f64 ? TableGradients::Arithmetic::f64
+                                                          : TableGradients::Arithmetic::f32);
+    });
+    forward.log_sum_exp = sums->narrow();
+    forward.wide_log_sum_exp = sums->wide();
+    without_gil([&] {
+      plan_->run_backward(in->q_view, in->k_view, in->v_view, forward,
+                          {to_q->view(), to_k->view(), to_v->view(), tables->terms()});
+      tables->finish();
+    });
+  }
+
+  [[nodiscard]] std::string_view strategy() const noexcept { return "ring"; }
+  [[nodiscard]] std::int64_t bytes_sent() const noexcept { return plan_->bytes_sent(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return plan_->bytes(); }
+  [[nodiscard]] std::int64_t tokens() const noexcept { return plan_->queries().tokens(); }
+
+ private:
+  static void check_strategy(std::string_view name) {
+    if (name == "ring" || name == "auto") return;
+    refuse(message("attention: strategy must be ring or auto, got ", name));
+  }
+
+  nb::object communicator_;
+  Busy busy_;
+  TensorShapes shape_;
+  std::optional<OptionsArgument> options_;
+  std::optional<EncodingArgument> encoding_;  // the tables that the plan reads
+  std::optional<parallel::RingPlan> plan_;
+};
+
+}  // namespace
+
+void add_attention_plan(nb::module_& module) {
+  nb::class_<PyAttentionPlan>(module, "AttentionPlan",
+                              "Softmax attention over ranks, planned once and run many times.",
+                              nb::is_final())
+      .def(
+          "__init__",
+          [](PyAttentionPlan* self, nb::handle q, nb::handle k, nb::handle v, nb::handle comm,
+             nb::handle encoding, bool causal, std::optional<std::int64_t> window,
+             std::optional<double> scale, double soft_cap, nb::handle key_padding,
+             nb::handle query_boundaries, nb::handle key_boundaries, nb::handle query_positions,
+             nb::handle key_positions, nb::handle query_segments, nb::handle key_segments,
+             std::optional<std::int64_t> context, std::string_view order, std::string_view strategy,
+             std::string_view wire, std::string_view angles, int threads, bool backward) {
+            AttentionArguments arguments;
+            arguments.causal = causal;
+            arguments.window = window;
+            arguments.scale = scale;
+            arguments.soft_cap = soft_cap;
+            arguments.key_padding = key_padding;
+            arguments.query_boundaries = query_boundaries;
+            arguments.key_boundaries = key_boundaries;
+            arguments.query_positions = query_positions;
+            arguments.key_positions = key_positions;
+            arguments.query_segments = query_segments;
+            arguments.key_segments = key_segments;
+            arguments.angles = angles;
+            arguments.threads = threads;
+            new (self) PyAttentionPlan(q, k, v, comm, encoding, context, arguments,
+                                       {order, strategy, wire, backward});
+          },
+          "q"_a.none(), "k"_a.none(), "v"_a.none(), "comm"_a.none(), nb::kw_only(),
+          "encoding"_a = nb::none(), "causal"_a = false, "window"_a = nb::none(),
+          "scale"_a = nb::none(), "soft_cap"_a = 0.0, "key_padding"_a = nb::none(),
+          "query_boundaries"_a = nb::none(), "key_boundaries"_a = nb::none(),
+          "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
+          "query_segments"_a = nb::none(), "key_segments"_a = nb::none(), "context"_a = nb::none(),
+          "order"_a = "zigzag", "strategy"_a = "auto", "wire"_a = "f32", "angles"_a = "exact",
+          "threads"_a = 0, "backward"_a = false)
+      .def("run", &PyAttentionPlan::run, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
+           "log_sum_exp"_a = nb::none(), "out"_a = nb::none())
+      .def("run_backward", &PyAttentionPlan::run_backward, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+           "out"_a.none(), "log_sum_exp"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(),
+           "d_k"_a.none(), "d_v"_a.none(), "d_tables"_a = nb::none())
+      .def_prop_ro("strategy", &PyAttentionPlan::strategy)
+      .def_prop_ro("tokens", &PyAttentionPlan::tokens)
+      .def_prop_ro("bytes_sent", &PyAttentionPlan::bytes_sent)
+      .def_prop_ro("nbytes", &PyAttentionPlan::bytes);
+}
+
+}  // namespace phasor::python
