@@ -24,14 +24,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 try:
-    from mpi4py import MPI as _MPI
+    from mpi4py import MPI as _MPI  # noqa: F401 - starts MPI
 except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError if it finds no MPI library
     raise ImportError(
         "phasor.parallel: mpi4py cannot be imported (" + str(error).split("\n")[0] + "); run: pip install mpi4py, with Open MPI"
         " installed (Debian: apt-get install openmpi-bin libopenmpi-dev)"
     ) from error
 try:
-    from ._phasor_parallel import AttentionPlan, Communicator, LinearAttentionPlan, tokens_of as _tokens_of, unshard
+    from ._phasor_parallel import AttentionPlan, Communicator, tokens_of as _tokens_of, unshard
 except ModuleNotFoundError as error:
     if error.name != "phasor._phasor_parallel":
         raise
@@ -79,12 +79,68 @@ def shard(x: _Array, comm: _Ranks, *, order: TokenOrder = "zigzag", axis: int = 
     return part.copy() if hasattr(part, "flags") and not part.flags.c_contiguous else part  # type: ignore[no-any-return]
 
 
+def attention(
+    q: _Array,
+    k: object,
+    v: object,
+    comm: object,
+    *,
+    encoding: Encodes = None,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
+    key_padding: object = None,
+    query_boundaries: object = None,
+    key_boundaries: object = None,
+    query_positions: object = None,
+    key_positions: object = None,
+    query_segments: object = None,
+    key_segments: object = None,
+    context: int | None = None,
+    order: TokenOrder = "zigzag",
+    strategy: Strategy = "auto",
+    wire: Wire = "f32",
+    angles: Angles = "exact",
+    threads: int = 0,
+    log_sum_exp: object = None,
+    out: _Array | None = None,
+) -> _Array:
+    """phasor.attention of a sequence whose tokens are divided between ranks: this rank's rows. Collective.
+
+    An AttentionPlan that is run once; see there. For repeated calls of the same sizes, and for gradients, make the plan.
+    """
+    plan = AttentionPlan(
+        q,
+        k,
+        v,
+        comm,
+        encoding=encoding,
+        causal=causal,
+        window=window,
+        scale=scale,
+        soft_cap=soft_cap,
+        key_padding=key_padding,
+        query_boundaries=query_boundaries,
+        key_boundaries=key_boundaries,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        query_segments=query_segments,
+        key_segments=key_segments,
+        context=context,
+        order=order,
+        strategy=strategy,
+        wire=wire,
+        angles=angles,
+        threads=threads,
+    )
+    return plan.run(q, k, v, log_sum_exp=log_sum_exp, out=out)
+
+
 __all__ = [
     "AttentionPlan",
     "Communicator",
-    "LinearAttentionPlan",
     "attention",
-    "linear_attention",
     "shard",
     "tokens",
     "unshard",
