@@ -47,7 +47,7 @@ class AttentionPlan:
     q, k, v: this rank's shards [batch, tokens, heads, head_dim] or without batch, as shard() cuts them; only their shapes
     and types are read. float32, float16, bfloat16, or all float64. Everything else describes the whole sequence and is the
     same on every rank: key_padding [batch, keys], boundaries, positions and segments of all tokens, tables of the encoding.
-    Options as phasor.attention. Tables are read in place by each run.
+    Options as phasor.attention.
 
     strategy: ring (keys and values travel from rank to rank); auto chooses. wire: how keys, values and their gradients
     travel; bf16 halves the bytes and rounds keys and values once. backward=True makes the plan's run_backward() possible.
@@ -99,6 +99,10 @@ class AttentionPlan:
     ) -> None:
         """As phasor.attention_backward, for this rank's rows. Gradients of tables are summed over ranks and added to d_tables
         on every rank."""
+
+    def update_tables(self) -> None:
+        """Reads the encoding's arrays again, after their numbers have changed; every rank does so before its next run. r1 and
+        r2 of kerple need a new plan."""
 
     @property
     def strategy(self) -> str: ...

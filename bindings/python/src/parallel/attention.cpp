@@ -122,6 +122,11 @@ class PyAttentionPlan {
     });
   }
 
+  void update_tables() {
+    const Busy::Writing writing(busy_, "AttentionPlan");
+    without_gil([&] { plan_->update_tables(); });
+  }
+
   [[nodiscard]] std::string_view strategy() const noexcept { return "ring"; }
   [[nodiscard]] std::int64_t bytes_sent() const noexcept { return plan_->bytes_sent(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return plan_->bytes(); }
@@ -186,6 +191,7 @@ void add_attention_plan(nb::module_& module) {
       .def("run_backward", &PyAttentionPlan::run_backward, "q"_a.none(), "k"_a.none(), "v"_a.none(),
            "out"_a.none(), "log_sum_exp"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(),
            "d_k"_a.none(), "d_v"_a.none(), "d_tables"_a = nb::none())
+      .def("update_tables", &PyAttentionPlan::update_tables)
       .def_prop_ro("strategy", &PyAttentionPlan::strategy)
       .def_prop_ro("tokens", &PyAttentionPlan::tokens)
       .def_prop_ro("bytes_sent", &PyAttentionPlan::bytes_sent)

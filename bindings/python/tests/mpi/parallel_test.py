@@ -135,18 +135,23 @@ def test_types_and_the_wire(ranks: parallel.Communicator) -> None:
             assert plan.bytes_sent == 2 * 10 * 2 * (8 + 8) * 2
 
 
-def test_a_plan_is_run_again_with_other_numbers_and_tables(ranks: parallel.Communicator) -> None:
-    table = normal(8, 4)
-    encoding = {"encoding": "t5", "relative_attention_bias": table, "max_distance": 16}
-    q, k, v, _ = tensors(9, 9)
+@pytest.mark.parametrize(("dtype", "bound"), [(np.float32, 1e-5), (np.float64, 1e-11)])
+def test_a_plan_is_run_again_with_other_numbers_and_tables(
+    ranks: parallel.Communicator, dtype: type[np.floating[Any]], bound: float
+) -> None:
+    table = normal(7, 8, dtype=dtype)
+    encoding = {"encoding": "shaw", "rel_k": table, "clip": 3}
+    q, k, v, _ = tensors(19, 19, dtype)
     mine = [parallel.shard(x, ranks) for x in (q, k, v)]
     plan = parallel.AttentionPlan(*mine, ranks, encoding=encoding)
     plan.run(*mine)
     table *= 2.0
+    plan.update_tables()
+    half = dtype(0.5)
+    expected = phasor.attention(q + half, k + half, v + half, encoding=encoding)
     for x in mine:
-        x += 0.5
-    expected = phasor.attention(q + 0.5, k + 0.5, v + 0.5, encoding=encoding)
-    np.testing.assert_allclose(parallel.unshard(plan.run(*mine), ranks), expected, atol=1e-11)
+        x += half
+    np.testing.assert_allclose(parallel.unshard(plan.run(*mine), ranks), expected, atol=bound)
 
 
 def test_a_communicator_of_mpi4py_is_taken_as_it_is() -> None:
