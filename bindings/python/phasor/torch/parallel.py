@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _core
 from .._core import Encoding, Error
@@ -104,6 +104,20 @@ def _whole(name: str, order: str, counts: Sequence[int]) -> int:
     return tokens
 
 
+def _require_pieces(encoding: Encodes) -> None:
+    """Refuses encodings whose tables are counted from the ends of the sequence, which a piece does not have."""
+    parts = list(encoding) if isinstance(encoding, (list, tuple)) else [encoding]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str | PathLike):
+            part = Encoding.from_file(part)
+        name = part.get("encoding") if isinstance(part, Mapping) else getattr(part, "name", None)
+        if isinstance(name, Sequence) and not isinstance(name, str):
+            parts.extend(name)
+        elif name == "xlnet":
+            raise refusal("unsupported", "attention: the encoding xlnet is not supported here: use phasor.parallel (MPI)")
+
+
 class _Piece(NamedTuple):
     """Queries and keys that each count up: rows of this rank and of the owner of the keys, and their first tokens."""
 
@@ -123,6 +137,7 @@ class _Ring:
         self.rank, self.ranks = _group(group)
         self.order, self.queries, self.keys = order, queries, keys
         self.options = options
+        self.refused: Error | None = None
         after, before = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
         if group is not None:
             after, before = dist.get_global_rank(group, after), dist.get_global_rank(group, before)
@@ -171,6 +186,26 @@ class _Ring:
                 yield piece
             first_query += len(queries)
 
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Runs a rank's part of a step. After a refusal the keys still travel, so that the group stays usable; finish()
+        raises it."""
+        if self.refused is None:
+            try:
+                work()
+            except Error as error:
+                self.refused = error
+
+    def finish(self) -> None:
+        """Collective: raises what a rank has refused, on every rank."""
+
+        def check() -> tuple[list[int], str]:
+            refused, self.refused = self.refused, None
+            if refused is not None:
+                raise refused
+            return [0, 0], ""
+
+        _agreed(self.group, self.ranks, check)
+
     def keywords(self, piece: _Piece) -> dict[str, Any]:
         padding = self.options["key_padding"]
         first, count = piece.key_token, piece.keys.stop - piece.keys.start
@@ -202,32 +237,38 @@ class _Attention(torch.autograd.Function):
         out = queries.new_zeros((*q.shape[:-1], v.shape[-1]))
         sums = queries.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf)
         here = [bare(k), bare(v)]
+
+        def attend(owner: int, encoding: Encodes) -> None:
+            for piece in ring.pieces(owner):
+                part_q = queries[:, piece.queries]
+                part_sums = sums.new_empty((*sums.shape[:2], part_q.shape[1]))
+                part = _core.attention(
+                    part_q,
+                    here[0][:, piece.keys],
+                    here[1][:, piece.keys],
+                    encoding=encoding,
+                    log_sum_exp=part_sums,
+                    **ring.keywords(piece),
+                )
+                _add(out[:, piece.queries], sums[:, :, piece.queries], part, part_sums)
+
         with held(objects) as name:
             encoding, _ = resolve(text, tables, name)
             for step in range(ring.ranks):
                 more = step + 1 < ring.ranks
                 arriving = ring.pass_on(here, ring.owner(step + 1)) if more else None
-                for piece in ring.pieces(ring.owner(step)):
-                    part_q = queries[:, piece.queries]
-                    part_sums = sums.new_empty((*sums.shape[:2], part_q.shape[1]))
-                    part = _core.attention(
-                        part_q,
-                        here[0][:, piece.keys],
-                        here[1][:, piece.keys],
-                        encoding=encoding,
-                        log_sum_exp=part_sums,
-                        **ring.keywords(piece),
-                    )
-                    _add(out[:, piece.queries], sums[:, :, piece.queries], part, part_sums)
+                ring.attempt(lambda: attend(ring.owner(step), encoding))
                 if arriving:
                     here = arriving()
+        ring.finish()
         ctx.save_for_backward(q, k, v, out, sums, *tables)
         ctx.ring, ctx.text, ctx.objects = ring, text, objects
         return out.to(q.dtype)
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise refusal("unsupported", "attention: second derivatives (create_graph) are not supported")
         q, k, v, out, sums, *tables = ctx.saved_tensors
         ring: _Ring = ctx.ring
         out = out.detach()
@@ -235,33 +276,37 @@ class _Attention(torch.autograd.Function):
         d_q = torch.zeros_like(queries, memory_format=torch.contiguous_format)
         d_tables = [torch.zeros_like(table, memory_format=torch.contiguous_format) for table in tables]
         here = [bare(k), bare(v)]
+        d_here: list[Tensor] = []  # what this rank adds to the gradients of the keys and values that are here
         coming: Callable[[], list[Tensor]] | None = None
+
+        def attend_backward(owner: int, encoding: Encodes, to_tables: dict[str, Tensor] | None) -> None:
+            for piece in ring.pieces(owner):
+                inputs = (queries[:, piece.queries], here[0][:, piece.keys], here[1][:, piece.keys])
+                parts = [x.new_empty(x.shape, dtype=out.dtype) for x in inputs]
+                _core.attention_backward(
+                    *inputs,
+                    out[:, piece.queries],
+                    sums[:, :, piece.queries].contiguous(),
+                    d_out[:, piece.queries],
+                    d_q=parts[0],
+                    d_k=parts[1],
+                    d_v=parts[2],
+                    d_tables=to_tables,
+                    encoding=encoding,
+                    **ring.keywords(piece),
+                )
+                d_q[:, piece.queries].add_(parts[0])
+                d_here[0][:, piece.keys].add_(parts[1])
+                d_here[1][:, piece.keys].add_(parts[2])
+
         with held(ctx.objects) as name:
             encoding, names = resolve(ctx.text, tables, name)
             to_tables = dict(zip(names, d_tables, strict=True)) or None
             for step in range(ring.ranks):
                 more = step + 1 < ring.ranks
                 arriving = ring.pass_on(here, ring.owner(step + 1)) if more else None
-                # What this rank adds to the gradients of the keys and values that are here.
                 d_here = [x.new_zeros(x.shape, dtype=out.dtype) for x in here]
-                for piece in ring.pieces(ring.owner(step)):
-                    inputs = (queries[:, piece.queries], here[0][:, piece.keys], here[1][:, piece.keys])
-                    parts = [x.new_empty(x.shape, dtype=out.dtype) for x in inputs]
-                    _core.attention_backward(
-                        *inputs,
-                        out[:, piece.queries],
-                        sums[:, :, piece.queries].contiguous(),
-                        d_out[:, piece.queries],
-                        d_q=parts[0],
-                        d_k=parts[1],
-                        d_v=parts[2],
-                        d_tables=to_tables,
-                        encoding=encoding,
-                        **ring.keywords(piece),
-                    )
-                    d_q[:, piece.queries].add_(parts[0])
-                    d_here[0][:, piece.keys].add_(parts[1])
-                    d_here[1][:, piece.keys].add_(parts[2])
+                ring.attempt(lambda: attend_backward(ring.owner(step), encoding, to_tables))
                 if coming:
                     for mine, before in zip(d_here, coming(), strict=True):
                         mine.add_(before)
@@ -271,6 +316,7 @@ class _Attention(torch.autograd.Function):
                     here = arriving()
         assert coming is not None
         d_k, d_v = coming()
+        ring.finish()
         return None, None, None, d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype), *d_tables
 
 
@@ -296,8 +342,7 @@ def attention(
     q, k, v: this rank's shards [batch, tokens, heads, head_dim] or without batch, as shard() cuts them in the same
     `order`; the result is the shard of the output. causal, window, key_padding [batch, keys] and positions describe the
     whole sequence: token 0 of it has position 0. Keys and values travel in their own type, gradients in float32 (float64
-    for float64). Encodings with a table row for each token of the sequence (xlnet, transformer_xl) are not supported:
-    phasor.parallel has them.
+    for float64). Every encoding but xlnet, whose rows are counted from the ends of the sequence: phasor.parallel has it.
 
     Gradients of tables are this rank's part, like those of every other parameter: DistributedDataParallel or all_reduce
     sums them. Collective: every rank of the group calls forward and backward. A rank whose arguments are wrong, or differ
@@ -326,6 +371,7 @@ def attention(
                 f"attention: k and v must have the same batch, tokens and heads, got {shape_text(k)} and {shape_text(v)}",
             )
         _chunks(order, 0, ranks, 0)
+        _require_pieces(encoding)
         # Every rank must have what does not depend on its tokens.
         sizes = [[shape[0], *shape[2:]] for shape in shapes]
         padding = None if key_padding is None else list(key_padding.shape)

@@ -33,7 +33,7 @@ class PyAttentionPlan {
   PyAttentionPlan(nb::handle q, nb::handle k, nb::handle v, nb::handle comm, nb::handle encoding,
                   std::optional<std::int64_t> context, const AttentionArguments& arguments,
                   const Choices& choices)
-      : communicator_(communicator_of(comm)) {
+      : communicator_(communicator_of(comm)), backward_(choices.backward) {
     parallel::Communicator& ranks = ranks_of(communicator_);
     parallel::ParallelOptions options;
     check_together(ranks, [&] {
@@ -97,6 +97,7 @@ class PyAttentionPlan {
     std::optional<TableGradients> tables;
     attention::AttentionForward forward;
     check_together(ranks_of(communicator_), [&] {
+      if (!backward_) refuse("run_backward: the plan must be made with backward=True, got False");
       in.emplace("attention", q, k, v);
       shape_.check(*in);
       out_array.emplace(out, "run_backward: out");
@@ -139,6 +140,7 @@ class PyAttentionPlan {
   }
 
   nb::object communicator_;
+  bool backward_;
   Busy busy_;
   TensorShapes shape_;
   std::optional<OptionsArgument> options_;

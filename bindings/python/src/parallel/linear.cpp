@@ -24,7 +24,7 @@ class PyLinearPlan {
  public:
   PyLinearPlan(nb::handle q, nb::handle k, nb::handle v, nb::handle comm, nb::handle encoding,
                std::optional<std::int64_t> context, const LinearArguments& arguments, bool backward)
-      : communicator_(communicator_of(comm)) {
+      : communicator_(communicator_of(comm)), backward_(backward) {
     parallel::Communicator& ranks = ranks_of(communicator_);
     check_together(ranks, [&] { shape_ = TensorShapes(Tensors("linear_attention", q, k, v)); });
     std::int64_t queries = 0, keys = 0;
@@ -77,6 +77,7 @@ class PyLinearPlan {
     std::optional<Gradient> to_q, to_k, to_v;
     core::ConstHeadsView from;
     check_together(ranks_of(communicator_), [&] {
+      if (!backward_) refuse("run_backward: the plan must be made with backward=True, got False");
       in.emplace("linear_attention", q, k, v);
       shape_.check(*in);
       d_out_array.emplace(d_out, "run_backward: d_out");
@@ -97,6 +98,7 @@ class PyLinearPlan {
 
  private:
   nb::object communicator_;
+  bool backward_;
   Busy busy_;
   TensorShapes shape_;
   std::optional<parallel::ParallelLinearPlan> plan_;
