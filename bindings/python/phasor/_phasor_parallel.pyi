@@ -1,17 +1,17 @@
 """The compiled part of phasor.parallel, which links MPI."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypeVar, final
+from typing import Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-from ._core import Angles, Encodes
+from ._core import Angles, Config, Encodes, RopeSpec
 
 _Array = TypeVar("_Array")
 
 TokenOrder: TypeAlias = Literal["contiguous", "zigzag", "striped"]
-Strategy: TypeAlias = Literal["auto", "ring"]
+Strategy: TypeAlias = Literal["auto", "ring", "heads"]
 Wire: TypeAlias = Literal["f32", "bf16"]
 
 @final
@@ -49,8 +49,10 @@ class AttentionPlan:
     same on every rank: key_padding [batch, keys], boundaries, positions and segments of all tokens, tables of the encoding.
     Options as phasor.attention.
 
-    strategy: ring (keys and values travel from rank to rank); auto chooses. wire: how keys, values and their gradients
-    travel; bf16 halves the bytes and rounds keys and values once. backward=True makes the plan's run_backward() possible.
+    strategy: ring (keys and values travel from rank to rank while the ranks compute) or heads (each rank gets all tokens of
+    some heads; the heads must be a multiple of the ranks); auto takes the one whose busiest rank sends fewer bytes, and the
+    ring if they are equal. wire: how numbers travel; bf16 halves the bytes and rounds what is sent once.
+    backward=True makes run_backward() possible.
     """
 
     def __init__(
@@ -113,6 +115,54 @@ class AttentionPlan:
     @property
     def bytes_sent(self) -> int:
         """Bytes of keys, values and gradients that this rank has sent in all runs of the plan."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the plan holds."""
+
+@final
+class LinearAttentionPlan:
+    """Linear attention over ranks, planned once and run many times. Collective, as are its runs.
+
+    As AttentionPlan, in contiguous order; options as phasor.linear_attention, for the whole sequence. Only sums of a fixed
+    size travel, whatever the number of tokens. Not for float64.
+    """
+
+    def __init__(
+        self,
+        q: object,
+        k: object,
+        v: object,
+        comm: object,
+        *,
+        encoding: RopeSpec | Config | None = None,
+        causal: bool = False,
+        features: Literal["elu_plus_one", "softmax_exp", "favor"] = "elu_plus_one",
+        feature_count: int = 0,
+        seed: int = 0,
+        rotates: Literal["features", "inputs"] = "features",
+        key_padding: object = None,
+        query_positions: object = None,
+        key_positions: object = None,
+        context: int | None = None,
+        threads: int = 0,
+        backward: bool = False,
+    ) -> None: ...
+    def run(self, q: _Array, k: object, v: object, *, out: _Array | None = None) -> _Array:
+        """This rank's rows of the output."""
+
+    def run_backward(
+        self, q: object, k: object, v: object, d_out: object, *, d_q: object, d_k: object, d_v: object
+    ) -> None:
+        """As phasor.linear_attention_backward, for this rank's rows."""
+
+    @property
+    def tokens(self) -> int:
+        """The queries of the whole sequence."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank has sent in all runs of the plan."""
 
     @property
     def nbytes(self) -> int:

@@ -21,7 +21,7 @@ phasor.torch.parallel does with torch.distributed what torch programs need, with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 try:
     from mpi4py import MPI as _MPI  # noqa: F401 - starts MPI
@@ -31,7 +31,7 @@ except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError if it
         " installed (Debian: apt-get install openmpi-bin libopenmpi-dev)"
     ) from error
 try:
-    from ._phasor_parallel import AttentionPlan, Communicator, tokens_of as _tokens_of, unshard
+    from ._phasor_parallel import AttentionPlan, Communicator, LinearAttentionPlan, tokens_of as _tokens_of, unshard
 except ModuleNotFoundError as error:
     if error.name != "phasor._phasor_parallel":
         raise
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ._core import Angles, Encodes
+    from ._core import Angles, Config, Encodes, RopeSpec
     from ._phasor_parallel import Strategy, TokenOrder, Wire
 
 _Array = TypeVar("_Array")
@@ -137,10 +137,55 @@ def attention(
     return plan.run(q, k, v, log_sum_exp=log_sum_exp, out=out)
 
 
+def linear_attention(
+    q: _Array,
+    k: object,
+    v: object,
+    comm: object,
+    *,
+    encoding: RopeSpec | Config | None = None,
+    causal: bool = False,
+    features: Literal["elu_plus_one", "softmax_exp", "favor"] = "elu_plus_one",
+    feature_count: int = 0,
+    seed: int = 0,
+    rotates: Literal["features", "inputs"] = "features",
+    key_padding: object = None,
+    query_positions: object = None,
+    key_positions: object = None,
+    context: int | None = None,
+    threads: int = 0,
+    out: _Array | None = None,
+) -> _Array:
+    """phasor.linear_attention of a sequence whose tokens are divided between ranks, in contiguous order. Collective.
+
+    A LinearAttentionPlan that is run once; see there.
+    """
+    plan = LinearAttentionPlan(
+        q,
+        k,
+        v,
+        comm,
+        encoding=encoding,
+        causal=causal,
+        features=features,
+        feature_count=feature_count,
+        seed=seed,
+        rotates=rotates,
+        key_padding=key_padding,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        context=context,
+        threads=threads,
+    )
+    return plan.run(q, k, v, out=out)
+
+
 __all__ = [
     "AttentionPlan",
     "Communicator",
+    "LinearAttentionPlan",
     "attention",
+    "linear_attention",
     "shard",
     "tokens",
     "unshard",

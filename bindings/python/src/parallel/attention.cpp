@@ -4,9 +4,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include "attention_call.hpp"
 #include "busy.hpp"
@@ -14,6 +18,8 @@
 #include "parallel/ranks.hpp"
 #include "parallel/tensors.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/parallel/heads.hpp"
+#include "phasor/parallel/traffic.hpp"
 #include "without_gil.hpp"
 
 namespace phasor::python {
@@ -28,6 +34,39 @@ struct Choices {
   bool backward = false;
 };
 
+enum class Strategy : std::uint8_t { automatic, ring, heads };
+[[nodiscard]] Strategy strategy_of(std::string_view name) {
+  if (name == "auto") return Strategy::automatic;
+  if (name == "ring") return Strategy::ring;
+  if (name == "heads") return Strategy::heads;
+  refuse(message("attention: strategy must be auto, ring or heads, got ", name));
+}
+
+// Collective. The strategy whose busiest rank sends fewer bytes in a run; the ring if both send as many,
+// since it computes meanwhile, or if the ranks cannot divide the heads.
+[[nodiscard]] Strategy better_strategy(parallel::Communicator& ranks,
+                                       const attention::AttentionSizes& whole,
+                                       const attention::AttentionOptions& options,
+                                       const parallel::ParallelOptions& parallel, bool backward) {
+  double sent[2] = {};  // by the ring, by heads
+  try {
+    const parallel::RunBytes heads =
+        parallel::heads_bytes(whole, parallel, ranks.size(), ranks.rank());
+    const parallel::RingBytes ring =
+        parallel::ring_bytes(whole, options, parallel, ranks.size(), ranks.rank());
+    sent[0] = static_cast<double>(ring.keys_and_values);
+    sent[1] = static_cast<double>(heads.forward);
+    if (backward) {
+      sent[0] += static_cast<double>(ring.keys_and_values + ring.gradients);
+      sent[1] += static_cast<double>(heads.backward);
+    }
+  } catch (const Error&) {
+    sent[1] = std::numeric_limits<double>::infinity();  // the ring says what does not fit
+  }
+  ranks.max(sent);
+  return sent[1] < sent[0] ? Strategy::heads : Strategy::ring;
+}
+
 class PyAttentionPlan {
  public:
   PyAttentionPlan(nb::handle q, nb::handle k, nb::handle v, nb::handle comm, nb::handle encoding,
@@ -36,15 +75,16 @@ class PyAttentionPlan {
       : communicator_(communicator_of(comm)), backward_(choices.backward) {
     parallel::Communicator& ranks = ranks_of(communicator_);
     parallel::ParallelOptions options;
+    Strategy strategy = Strategy::automatic;
     check_together(ranks, [&] {
       options = {token_order_of(choices.order), wire_of(choices.wire)};
-      check_strategy(choices.strategy);
+      strategy = strategy_of(choices.strategy);
       shape_ = TensorShapes(Tensors("attention", q, k, v));
     });
     attention::AttentionSizes whole = shape_.sizes();
     without_gil([&] {
-      ranks.agree("attention: order and strategy",
-                  message(choices.order, " and ", choices.strategy));
+      ranks.agree("attention: order, strategy and backward",
+                  message(choices.order, ", ", choices.strategy, ", ", backward_));
       whole.queries = whole_tokens(ranks, options.order, shape_.queries, "attention: q");
       whole.keys = whole_tokens(ranks, options.order, shape_.keys, "attention: k");
     });
@@ -60,9 +100,14 @@ class PyAttentionPlan {
       encoding_.emplace(encoding, shape);
     });
     without_gil([&] {
-      plan_.emplace(
-          ranks, encoding_->terms(), whole, options_->get(), options,
-          choices.backward ? AttentionPasses::forward_and_backward : AttentionPasses::forward);
+      if (strategy == Strategy::automatic)
+        strategy = better_strategy(ranks, whole, options_->get(), options, backward_);
+      const auto make = [&]<class Plan>(std::in_place_type_t<Plan> type) {
+        plan_.emplace(type, ranks, encoding_->terms(), whole, options_->get(), options,
+                      backward_ ? AttentionPasses::forward_and_backward : AttentionPasses::forward);
+      };
+      strategy == Strategy::heads ? make(std::in_place_type<parallel::HeadsPlan>)
+                                  : make(std::in_place_type<parallel::RingPlan>);
     });
   }
 
@@ -81,7 +126,11 @@ class PyAttentionPlan {
       target = writable_heads_of(output->array(), Order::tokens_first);
     });
     without_gil([&] {
-      plan_->run(in->q_view, in->k_view, in->v_view, target, sums->narrow(), sums->wide());
+      std::visit(
+          [&](auto& plan) {
+            plan.run(in->q_view, in->k_view, in->v_view, target, sums->narrow(), sums->wide());
+          },
+          *plan_);
     });
     return output->finish();
   }
@@ -117,35 +166,42 @@ class PyAttentionPlan {
     forward.log_sum_exp = sums->narrow();
     forward.wide_log_sum_exp = sums->wide();
     without_gil([&] {
-      plan_->run_backward(in->q_view, in->k_view, in->v_view, forward,
-                          {to_q->view(), to_k->view(), to_v->view(), tables->terms()});
+      std::visit(
+          [&](auto& plan) {
+            plan.run_backward(in->q_view, in->k_view, in->v_view, forward,
+                              {to_q->view(), to_k->view(), to_v->view(), tables->terms()});
+          },
+          *plan_);
       tables->finish();
     });
   }
 
   void update_tables() {
     const Busy::Writing writing(busy_, "AttentionPlan");
-    without_gil([&] { plan_->update_tables(); });
+    without_gil([&] { std::visit([](auto& plan) { plan.update_tables(); }, *plan_); });
   }
 
-  [[nodiscard]] std::string_view strategy() const noexcept { return "ring"; }
-  [[nodiscard]] std::int64_t bytes_sent() const noexcept { return plan_->bytes_sent(); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return plan_->bytes(); }
-  [[nodiscard]] std::int64_t tokens() const noexcept { return plan_->queries().tokens(); }
+  [[nodiscard]] std::string_view strategy() const {
+    return std::holds_alternative<parallel::HeadsPlan>(*plan_) ? "heads" : "ring";
+  }
+  [[nodiscard]] std::int64_t bytes_sent() const {
+    return std::visit([](const auto& plan) { return plan.bytes_sent(); }, *plan_);
+  }
+  [[nodiscard]] std::size_t bytes() const {
+    return std::visit([](const auto& plan) { return plan.bytes(); }, *plan_);
+  }
+  [[nodiscard]] std::int64_t tokens() const {
+    return std::visit([](const auto& plan) { return plan.queries().tokens(); }, *plan_);
+  }
 
  private:
-  static void check_strategy(std::string_view name) {
-    if (name == "ring" || name == "auto") return;
-    refuse(message("attention: strategy must be ring or auto, got ", name));
-  }
-
   nb::object communicator_;
   bool backward_;
   Busy busy_;
   TensorShapes shape_;
   std::optional<OptionsArgument> options_;
   std::optional<EncodingArgument> encoding_;  // the tables that the plan reads
-  std::optional<parallel::RingPlan> plan_;
+  std::optional<std::variant<parallel::RingPlan, parallel::HeadsPlan>> plan_;
 };
 
 }  // namespace

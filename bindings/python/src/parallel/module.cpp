@@ -12,4 +12,5 @@ NB_MODULE(_phasor_parallel, module) {
   add_communicator(module);
   add_shards(module);
   add_attention_plan(module);
+  add_linear_plan(module);
 }

@@ -56,7 +56,9 @@ def tensors(queries: int, keys: int, dtype: npt.DTypeLike = np.float64) -> tuple
     return tuple(normal(*shape, seed=seed, dtype=dtype) for seed, shape in enumerate(shapes))
 
 
-def compare(ranks: parallel.Communicator, queries: int, keys: int, order: Any, **options: Any) -> parallel.AttentionPlan:
+def compare(
+    ranks: parallel.Communicator, queries: int, keys: int, order: Any, strategy: Any = "ring", **options: Any
+) -> parallel.AttentionPlan:
     """Output, log-sum-exp and gradients of the ranks against one rank's, in float64."""
     q, k, v, d_out = whole = tensors(queries, keys)
     sums = np.empty((2, 4, queries))
@@ -67,7 +69,7 @@ def compare(ranks: parallel.Communicator, queries: int, keys: int, order: Any, *
         q, k, v, expected, sums, d_out, d_q=d_expected[0], d_k=d_expected[1], d_v=d_expected[2], d_tables=d_tables, **options
     )
     mine = [parallel.shard(x, ranks, order=order) for x in whole]
-    plan = parallel.AttentionPlan(*mine[:3], ranks, order=order, backward=True, **options)
+    plan = parallel.AttentionPlan(*mine[:3], ranks, order=order, strategy=strategy, backward=True, **options)
     own_sums = np.empty((2, 4, mine[0].shape[1]))
     out = plan.run(*mine[:3], log_sum_exp=own_sums)
     np.testing.assert_allclose(parallel.unshard(out, ranks, order=order), expected, atol=1e-11)
@@ -89,6 +91,48 @@ def compare(ranks: parallel.Communicator, queries: int, keys: int, order: Any, *
 @pytest.mark.parametrize("name", encodings(1))
 def test_equals_one_rank(ranks: parallel.Communicator, name: str, order: str) -> None:
     compare(ranks, 17, 17, order, encoding=encodings(17)[name], causal=name != "t5")
+
+
+HEADS = [name for name in encodings(1) if 4 % RANKS == 0]  # 4 heads are divided between ranks
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_equal_one_rank(ranks: parallel.Communicator, name: str) -> None:
+    plan = compare(ranks, 17, 17, "zigzag", encoding=encodings(17)[name], causal=name != "t5", strategy="heads")
+    assert plan.strategy == "heads"
+
+
+def test_strategy(ranks: parallel.Communicator) -> None:
+    x, few = parallel.shard(normal(24, 12, 8), ranks), parallel.shard(normal(24, 12, 1), ranks)
+    # Many ranks send fewer bytes by heads, two as many; a window keeps the ring's messages among neighbours.
+    assert parallel.AttentionPlan(x, x, x, ranks).strategy == ("heads" if RANKS > 2 else "ring")
+    assert parallel.AttentionPlan(x, x, x, ranks, strategy="ring").strategy == "ring"
+    assert parallel.AttentionPlan(x[:, :, :4], x[:, :1, :4], few[:, :1], ranks).strategy == "ring"
+    odd = parallel.shard(normal(24, 5, 8), ranks)
+    assert parallel.AttentionPlan(odd, odd, odd, ranks).strategy == "ring"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("options", [{}, {"features": "favor", "feature_count": 16, "rotates": "inputs", "seed": 3}])
+def test_linear_attention_equals_one_rank(ranks: parallel.Communicator, causal: bool, options: dict[str, Any]) -> None:
+    options = options | {"encoding": SPEC, "causal": causal}
+    q, k, v, d_out = whole = tensors(17, 17, np.float32)
+    expected = phasor.linear_attention(q, k, v, **options)
+    d_expected = [np.empty_like(x) for x in (q, k, v)]
+    phasor.linear_attention_backward(
+        q, k, v, d_out, d_q=d_expected[0], d_k=d_expected[1], d_v=d_expected[2], **options
+    )
+    mine = [parallel.shard(x, ranks, order="contiguous") for x in whole]
+    out = parallel.linear_attention(*mine[:3], ranks, **options)
+    np.testing.assert_allclose(parallel.unshard(out, ranks, order="contiguous"), expected, rtol=1e-4, atol=1e-5)
+    plan = parallel.LinearAttentionPlan(*mine[:3], ranks, backward=True, **options)
+    np.testing.assert_array_equal(plan.run(*mine[:3]), out)
+    d_mine = [np.empty_like(x) for x in mine[:3]]
+    plan.run_backward(*mine[:3], mine[3], d_q=d_mine[0], d_k=d_mine[1], d_v=d_mine[2])
+    for got, wanted in zip(d_mine, d_expected, strict=True):
+        whole_got = parallel.unshard(got, ranks, order="contiguous")
+        np.testing.assert_allclose(whole_got, wanted, rtol=1e-4, atol=1e-4)
+    assert plan.tokens == 17 and plan.nbytes > 0 and (plan.bytes_sent > 0) == (RANKS > 1)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -124,11 +168,11 @@ def test_types_and_the_wire(ranks: parallel.Communicator) -> None:
         q, k, v, _ = tensors(20, 20, dtype)
         expected = phasor.attention(*(x.astype(np.float64) for x in (q, k, v)), encoding=SPEC, causal=True)
         mine = [parallel.shard(x, ranks) for x in (q, k, v)]
-        plan = parallel.AttentionPlan(*mine, ranks, encoding=SPEC, causal=True, wire=wire)
+        plan = parallel.AttentionPlan(*mine, ranks, encoding=SPEC, causal=True, strategy="ring", wire=wire)
         out = np.empty_like(mine[0])
         assert plan.run(*mine, out=out) is out and out.dtype == dtype
         np.testing.assert_allclose(parallel.unshard(out, ranks).astype(np.float64), expected, atol=bound)
-        assert plan.strategy == "ring" and plan.nbytes > 0
+        assert plan.nbytes > 0
         if wire == "f32" and RANKS == 2:
             assert plan.bytes_sent == 2 * 10 * 2 * (8 + 8) * 4  # the other rank sees keys of this one
         elif RANKS == 2:
@@ -143,15 +187,19 @@ def test_a_plan_is_run_again_with_other_numbers_and_tables(
     encoding = {"encoding": "shaw", "rel_k": table, "clip": 3}
     q, k, v, _ = tensors(19, 19, dtype)
     mine = [parallel.shard(x, ranks) for x in (q, k, v)]
-    plan = parallel.AttentionPlan(*mine, ranks, encoding=encoding)
-    plan.run(*mine)
+    plans = [parallel.AttentionPlan(*mine, ranks, encoding=encoding, strategy="ring")]
+    if 4 % RANKS == 0:
+        plans.append(parallel.AttentionPlan(*mine, ranks, encoding=encoding, strategy="heads"))
+    for plan in plans:
+        plan.run(*mine)
     table *= 2.0
-    plan.update_tables()
     half = dtype(0.5)
     expected = phasor.attention(q + half, k + half, v + half, encoding=encoding)
     for x in mine:
         x += half
-    np.testing.assert_allclose(parallel.unshard(plan.run(*mine), ranks), expected, atol=bound)
+    for plan in plans:
+        plan.update_tables()
+        np.testing.assert_allclose(parallel.unshard(plan.run(*mine), ranks), expected, atol=bound)
 
 
 def test_a_communicator_of_mpi4py_is_taken_as_it_is() -> None:
@@ -206,8 +254,10 @@ def test_every_rank_refuses_with_the_same_line(ranks: parallel.Communicator) -> 
     refused("invalid_argument", ("order", "heads_first"), attention(order="heads_first"))
     refused("invalid_argument", (rank, "wire", "f8"), attention(wire="f8" if last else "f32"))
     refused("invalid_argument", ("strategy", "star"), attention(strategy="star"))
+    if 2 % RANKS != 0:
+        refused("shape_mismatch", ("2", str(RANKS)), attention(strategy="heads"))
     refused("invalid_argument", (rank, "q", "str"), attention(q="text" if last else x))
-    refused("shape_mismatch", (rank, "[3, 2, 4]"), attention(v=np.zeros((3, 2, 4)) if last else x))
+    refused("shape_mismatch", (rank, "[9, 2, 4]"), attention(v=np.zeros((9, 2, 4)) if last else x))
     refused("shape_mismatch", (rank, "head_dim", "64"), attention(encoding=phasor.RopeSpec(64, layout="half") if last else SPEC))
     refused("shape_mismatch", ("key_padding", "[1, 12]", "[5]"), attention(key_padding=np.ones(5, bool)))
     if RANKS > 1:
