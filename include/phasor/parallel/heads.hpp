@@ -62,8 +62,9 @@ class HeadsPlan {
   // What this rank has sent in all runs of the plan, in bytes: see heads_bytes(). Gradients of tables, which
   // MPI sums, are not counted.
   [[nodiscard]] std::int64_t bytes_sent() const noexcept;
-  // Memory that the plan holds, in bytes.
+  // Memory that the plan holds, in bytes; and that of the all-to-all alone, see heads_memory().
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t exchange_bytes() const noexcept;
 
  private:
   std::unique_ptr<HeadsState> state_;
@@ -107,7 +108,9 @@ class GridPlan {
   [[nodiscard]] const GridSize& grid() const noexcept { return grid_; }
   // What this rank has sent in all runs of the plan, in bytes: see grid_bytes().
   [[nodiscard]] std::int64_t bytes_sent() const noexcept;
+  // As HeadsPlan; grid_memory().
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t exchange_bytes() const noexcept;
 
  private:
   GridSize grid_;

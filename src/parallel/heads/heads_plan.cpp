@@ -131,6 +131,7 @@ const Shards& HeadsPlan::queries() const noexcept { return *state_->query_shards
 const Shards& HeadsPlan::keys() const noexcept { return *state_->key_shards; }
 std::int64_t HeadsPlan::bytes_sent() const noexcept { return state_->bytes_sent(); }
 std::size_t HeadsPlan::bytes() const noexcept { return state_->bytes(); }
+std::size_t HeadsPlan::exchange_bytes() const noexcept { return state_->exchange_bytes(); }
 
 std::vector<std::int64_t> grid_tokens(TokenOrder order, std::int64_t tokens, const GridSize& grid,
                                       int rank) {
@@ -188,5 +189,6 @@ void GridPlan::run_backward(ConstHeadsView q, ConstHeadsView k, ConstHeadsView v
 void GridPlan::update_tables() { state_->attention->update_tables(); }
 std::int64_t GridPlan::bytes_sent() const noexcept { return state_->bytes_sent(); }
 std::size_t GridPlan::bytes() const noexcept { return state_->bytes(); }
+std::size_t GridPlan::exchange_bytes() const noexcept { return state_->exchange_bytes(); }
 
 }  // namespace phasor::parallel
