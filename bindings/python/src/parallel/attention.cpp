@@ -15,7 +15,7 @@
 #include "attention_call.hpp"
 #include "busy.hpp"
 #include "encoding.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/communicator.hpp"
 #include "parallel/tensors.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "phasor/parallel/heads.hpp"

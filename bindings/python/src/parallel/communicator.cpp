@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/ranks.hpp"
+#include "parallel/communicator.hpp"
 #include "phasor/core/internal/message_text.hpp"
 #include "without_gil.hpp"
 

@@ -10,7 +10,7 @@
 #include "attention_call.hpp"
 #include "busy.hpp"
 #include "linear_call.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/communicator.hpp"
 #include "parallel/tensors.hpp"
 #include "without_gil.hpp"
 

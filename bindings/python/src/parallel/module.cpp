@@ -1,5 +1,5 @@
 // The module phasor._phasor_parallel: the part of the package that links MPI.
-#include "parallel/ranks.hpp"
+#include "parallel/communicator.hpp"
 #include "without_gil.hpp"
 
 NB_MODULE(_phasor_parallel, module) {
