@@ -154,6 +154,10 @@ TEST_P(AttendBackward, SeesOnlyTheWindow) {
   }
 }
 
+TEST_P(AttendBackward, BeginsAtTheTokenItIsGiven) {
+  for (const Case& c : at_offsets(GetParam(), 97)) expect_backward(c);
+}
+
 TEST_P(AttendBackward, AppliesMasksAndTheSoftCap) {
   for (const auto& [masked, cap] :
        {std::pair(Masked::boolean_rank_3, 0.0), std::pair(Masked::additive_rank_4, 2.0),

@@ -87,7 +87,9 @@ struct Place {
   std::int64_t batch, head, i, j;
   std::int64_t length;  // keys that count
 
-  [[nodiscard]] std::int64_t distance(const Case& c) const { return length - c.queries + i - j; }
+  [[nodiscard]] std::int64_t distance(const Case& c) const {
+    return c.offset.value_or(length - c.queries) + i - j;
+  }
 };
 inline Place place_of(const Problem& p, std::size_t index) {
   const Case& c = p.what;
