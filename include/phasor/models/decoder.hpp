@@ -130,7 +130,7 @@ struct ForwardResult {
 };
 
 // The merge of partial results rounds weights by the float32 log-sum-exp, and the layers carry it on.
-inline constexpr double kSharedContextError = 1e-4;
+inline constexpr double kSharedContextError = 1e-5;
 
 class PHASOR_API Decoder {
  public:
