@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,8 @@ using core::tests::Strides;
 using core::tests::Tensor;
 using tests::ranks;
 
-constexpr std::array kRingOrders = {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped};
+constexpr std::array kRingOrders = {TokenOrder::contiguous, TokenOrder::zigzag,
+                                    TokenOrder::striped};
 
 // The rows of this rank's tokens.
 Tensor local(const core::ConstHeadsView& whole, const Shards& shards, Strides strides) {
@@ -105,45 +107,130 @@ class Report {
   int reported_ = 0;
 };
 
-void expect_forward(const Problem& p, TokenOrder order) {
-  const Case& c = p.what;
-  attention::AttentionOptions options = p.options;
-  options.threads = 1;
-  RingPlan plan(ranks(), p.terms, attention::tests::sizes_for(c), options, {.order = order});
-  const Tensor q = local(p.q_view(), plan.queries(), c.strides);
-  const Tensor k = local(p.k_view(), plan.keys(), c.strides);
-  const Tensor v = local(p.v_view(), plan.keys(), c.strides);
-  const std::int64_t count = plan.queries().count(ranks().rank());
-  Tensor out(c.dtype, {c.batch, count, c.heads, c.value_dim}, c.strides, 99);
-  std::vector<float> log_sums(static_cast<std::size_t>(c.batch * c.heads * count), -7.0F);
-  const std::int64_t before = plan.bytes_sent();
-  plan.run(q.view(), k.view(), v.view(), out.view(), log_sums.data());
-  const RingBytes bytes = ring_bytes(attention::tests::sizes_for(c), options, {.order = order},
-                                     ranks().size(), ranks().rank());
-  EXPECT_EQ(plan.bytes_sent() - before, bytes.keys_and_values);
+// One rank's part of a problem, over a plan.
+struct Share {
+  Share(const Problem& p, const ParallelOptions& parallel, AttentionPasses passes)
+      : problem(p),
+        options(with_one_thread(p.options)),
+        sizes(attention::tests::sizes_for(p.what)),
+        plan(ranks(), p.terms, sizes, options, parallel, passes),
+        q(local(p.q_view(), plan.queries(), p.what.strides)),
+        k(local(p.k_view(), plan.keys(), p.what.strides)),
+        v(local(p.v_view(), plan.keys(), p.what.strides)),
+        d_out(local(p.d_out_view(), plan.queries(), p.what.strides)),
+        queries(plan.queries().count(ranks().rank())),
+        keys(plan.keys().count(ranks().rank())),
+        out(p.what.dtype, {p.what.batch, queries, p.what.heads, p.what.value_dim}, p.what.strides,
+            99),
+        log_sums(static_cast<std::size_t>(p.what.batch * p.what.heads * queries), -7.0F),
+        bytes(ring_bytes(sizes, options, parallel, ranks().size(), ranks().rank())) {
+    const std::int64_t before = plan.bytes_sent();
+    plan.run(q.view(), k.view(), v.view(), out.view(), log_sums.data());
+    EXPECT_EQ(plan.bytes_sent() - before, bytes.keys_and_values) << p.what;
+  }
+  static attention::AttentionOptions with_one_thread(attention::AttentionOptions options) {
+    options.threads = 1;
+    return options;
+  }
 
+  const Problem& problem;
+  attention::AttentionOptions options;
+  attention::AttentionSizes sizes;
+  RingPlan plan;
+  Tensor q, k, v, d_out;
+  std::int64_t queries, keys;
+  Tensor out;
+  std::vector<float> log_sums;
+  RingBytes bytes;
+};
+
+void expect_forward(Share& share, TokenOrder order, double wire_error = 0.0) {
+  const Problem& p = share.problem;
+  const Case& c = p.what;
   const Expectation expected(p);
   Report report(p, order);
   for_each_local(
-      std::as_const(out).view(), plan.queries(), [&](std::size_t at, double got, std::size_t row) {
+      std::as_const(share.out).view(), share.plan.queries(),
+      [&](std::size_t at, double got, std::size_t row) {
         const double exact = expected.result.out[at];
         report.check(
             "out", at, got, exact,
             attention::tests::out_tolerance(p, expected.tolerances[row], expected.largest, exact) +
-                ring_tolerance(expected.result.log_sum_exp[row], expected.largest));
+                ring_tolerance(expected.result.log_sum_exp[row], expected.largest) +
+                wire_error * expected.largest);
       });
-  const std::vector<std::int64_t> tokens = plan.queries().tokens_of(ranks().rank());
-  for (std::size_t i = 0; i < log_sums.size(); ++i) {
-    const auto n = tokens.size();
+  const std::vector<std::int64_t> tokens = share.plan.queries().tokens_of(ranks().rank());
+  for (std::size_t i = 0; i < share.log_sums.size(); ++i) {
+    const std::size_t n = tokens.size();
     const std::size_t row =
         i / n * static_cast<std::size_t>(c.queries) + static_cast<std::size_t>(tokens[i % n]);
     const double exact = expected.result.log_sum_exp[row];
-    report.check("log_sum_exp", row, log_sums[i], exact,
-                 expected.tolerances[row] +
+    report.check("log_sum_exp", row, share.log_sums[i], exact,
+                 expected.tolerances[row] + wire_error +
                      attention::tests::kEpsilon *
                          (4.0 + std::sqrt(static_cast<double>(c.keys)) + std::fabs(exact)) +
                      ring_tolerance(exact, 1.0));
   }
+}
+
+constexpr float kBefore = 0.5F;  // in each table's gradient before the call, which adds to it
+
+void expect_backward(Share& share, TokenOrder order, double wire_error = 0.0) {
+  const Problem& p = share.problem;
+  const Case& c = p.what;
+  const attention::tests::ReferenceResult forward = p.reference();
+  const attention::tests::ReferenceGradients expected = p.reference_gradients();
+  const std::vector<attention::tests::TableSlot> slots =
+      attention::tests::tables_of(p.terms, expected);
+  Tensor d_q(DType::f32, {c.batch, share.queries, c.heads, c.head_dim}, c.strides, 1);
+  Tensor d_k(DType::f32, {c.batch, share.keys, c.key_heads, c.head_dim}, c.strides, 2);
+  Tensor d_v(DType::f32, {c.batch, share.keys, c.key_heads, c.value_dim}, c.strides, 3);
+  attention::AttentionGradients gradients{d_q.view(), d_k.view(), d_v.view(), {}};
+  std::deque<std::vector<float>> tables;
+  for (const auto& slot : slots) {
+    const auto& t = slot.table;
+    auto& values = tables.emplace_back(static_cast<std::size_t>(t.heads * t.rows * t.dim), kBefore);
+    gradients.terms.*slot.gradient =
+        encodings::heads_then_rows(values.data(), t.heads, t.rows, t.dim);
+  }
+  const std::int64_t before = share.plan.bytes_sent();
+  share.plan.run_backward(share.q.view(), share.k.view(), share.v.view(),
+                          {share.out.view(), share.log_sums.data(), share.d_out.view()}, gradients);
+  EXPECT_EQ(share.plan.bytes_sent() - before, share.bytes.keys_and_values + share.bytes.gradients)
+      << c;
+
+  double largest_log = 0.0;
+  for (const double log : forward.log_sum_exp)
+    if (std::isfinite(log)) largest_log = std::fmax(largest_log, std::fabs(log));
+  const double relative =
+      attention::tests::relative_error(p, forward) + ring_tolerance(largest_log, 1.0) + wire_error;
+  const double product = std::sqrt(static_cast<double>(c.value_dim));
+  Report report(p, order);
+  const auto compare = [&](const char* name, const Tensor& got, const Shards& shards,
+                           const std::vector<double>& exact) {
+    const double tolerance = relative * (attention::tests::largest_of(exact) + product);
+    for_each_local(got.view(), shards, [&](std::size_t at, double value, std::size_t) {
+      report.check(name, at, value, exact[at], tolerance);
+    });
+  };
+  compare("d_q", d_q, share.plan.queries(), expected.d_q);
+  compare("d_k", d_k, share.plan.keys(), expected.d_k);
+  compare("d_v", d_v, share.plan.keys(), expected.d_v);
+  const double rows = std::sqrt(static_cast<double>(c.batch * c.queries));
+  for (std::size_t s = 0; s < tables.size(); ++s) {
+    const std::vector<double>& exact = *slots[s].expected;
+    const double tolerance =
+        relative * (kBefore + attention::tests::largest_of(exact) + product * rows);
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      report.check(slots[s].name, i, tables[s][i], kBefore + exact[i], tolerance);
+  }
+}
+
+void expect_ring(const Case& c, TokenOrder order) {
+  const Problem p(c);
+  Share share(p, {.order = order}, AttentionPasses::forward_and_backward);
+  expect_forward(share, order);
+  expect_backward(share, order);
 }
 
 Case case_of(Terms terms, std::int64_t tokens) {
@@ -164,14 +251,14 @@ INSTANTIATE_TEST_SUITE_P(Every, Ring, ::testing::ValuesIn(kAllTerms),
 TEST_P(Ring, IsAttentionOverTheWholeSequence) {
   for (const TokenOrder order : kRingOrders) {
     Case c = case_of(GetParam(), 53);
-    expect_forward(Problem(c), order);
+    expect_ring(c, order);
     c.causality = Causality::bottom_right;
-    expect_forward(Problem(c), order);
+    expect_ring(c, order);
     c.window = 9;
-    expect_forward(Problem(c), order);
+    expect_ring(c, order);
     if (order == TokenOrder::striped) continue;
     c.causality = Causality::none;
-    expect_forward(Problem(c), order);
+    expect_ring(c, order);
   }
 }
 

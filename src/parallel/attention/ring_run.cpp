@@ -21,14 +21,14 @@ constexpr int kKeysTag = 0;
 constexpr const char* kWhat = "ring attention";
 
 struct Progress {
-  StepTransfers& transfers;
+  std::initializer_list<StepTransfers*> transfers;
   std::exception_ptr error;
 };
 
 bool make_progress(void* user) {
   Progress& progress = *static_cast<Progress*>(user);
   try {
-    progress.transfers.poll();
+    for (StepTransfers* const transfers : progress.transfers) transfers->poll();
     return false;
   } catch (...) {
     progress.error = std::current_exception();
@@ -108,10 +108,11 @@ bool StepTransfers::done() const noexcept {
                      [](const Transfer& transfer) { return transfer.done(); });
 }
 
-void compute_beside(StepTransfers& transfers, const std::function<void()>& work) {
+void compute_beside(std::initializer_list<StepTransfers*> transfers,
+                    const std::function<void()>& work) {
   // The scope below hides that of the caller.
   core::throw_if_cancelled();
-  if (transfers.done()) return work();
+  if (std::ranges::all_of(transfers, &StepTransfers::done)) return work();
   Progress progress{transfers, nullptr};
   try {
     const core::CancellationScope scope(
@@ -251,7 +252,7 @@ void RingPlan::State::run(const ConstHeadsView& q, const ConstHeadsView& k, cons
     for (const PieceWork& w : work[static_cast<std::size_t>(schedule.shard(rank, step))]) {
       const Piece& piece = w.piece;
       const HeadsView own = dense(partial, piece.queries, whole.heads, whole.value_dim);
-      compute_beside(transfers, [&] {
+      compute_beside({&transfers}, [&] {
         plans[w.plan].run(rows_of_view(rows, piece.first_query, piece.queries),
                           rows_of_view(ConstHeadsView(shard.keys()), piece.first_key, piece.keys),
                           rows_of_view(ConstHeadsView(shard.values()), piece.first_key, piece.keys),

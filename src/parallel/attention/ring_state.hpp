@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -129,6 +130,7 @@ struct RingPlan::State {
 // Runs work() while the transfers move: the calling thread lets MPI work between tiles.
 //
 // throws   what work() throws; Error(io) of a transfer
-void compute_beside(StepTransfers& transfers, const std::function<void()>& work);
+void compute_beside(std::initializer_list<StepTransfers*> transfers,
+                    const std::function<void()>& work);
 
 }  // namespace phasor::parallel
