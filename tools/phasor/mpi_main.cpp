@@ -1,11 +1,13 @@
 // phasor-mpi VERB ...: the verbs of `phasor` on several ranks, which `mpirun -n P phasor` becomes. Rank 0
 // prints and writes files; an error of any rank ends all of them with one line.
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "commands.hpp"
 #include "given_command.hpp"
@@ -13,6 +15,7 @@
 #include "mpi_end.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/parallel/communicator.hpp"
+#include "phasor/parallel/models.hpp"
 #include "ranks.hpp"
 #include "signals.hpp"
 
@@ -21,7 +24,14 @@ namespace {
 
 class MpiRanks final : public RankContext {
  public:
-  explicit MpiRanks(parallel::Communicator& all) : all_(all) {}
+  explicit MpiRanks(parallel::Communicator& all) : all_(all), context_(all) {
+    MPI_Comm machine = MPI_COMM_NULL;
+    MPI_Comm_split_type(all.handle(), MPI_COMM_TYPE_SHARED, all.rank(), MPI_INFO_NULL, &machine);
+    int here = 1;
+    MPI_Comm_size(machine, &here);
+    MPI_Comm_free(&machine);
+    threads_ = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
+  }
 
   [[nodiscard]] int rank() const noexcept override { return all_.rank(); }
   [[nodiscard]] int size() const noexcept override { return all_.size(); }
@@ -32,9 +42,13 @@ class MpiRanks final : public RankContext {
     all_.broadcast(std::as_writable_bytes(std::span(text)), 0);
   }
   void agree(std::string_view what, std::string_view value) override { all_.agree(what, value); }
+  [[nodiscard]] int threads() const noexcept override { return threads_; }
+  [[nodiscard]] models::ContextShare& context() noexcept override { return context_; }
 
  private:
   parallel::Communicator& all_;
+  parallel::SharedContext context_;
+  int threads_ = 1;
 };
 
 [[nodiscard]] std::chrono::milliseconds patience() {
