@@ -162,10 +162,13 @@ class Costs {
           (static_cast<double>(own.count + own.key_count) * dims + static_cast<double>(own.count)) *
           kFloatBytes;
     }
-    // Keys and values that are computed with, and those that arrive.
+    // A ring keeps q and out of its heads, its keys and values as they travel, those that it computes with and
+    // those that arrive.
     if (ring > 1) {
-      cost.attention_bytes += 2.0 * batch * held * static_cast<double>(own.key_count) * dims *
-                              static_cast<double>(bytes_of(sizes_.wire));
+      const double queries = heads > 1 ? 0.0 : static_cast<double>(own.count) * dims * kFloatBytes;
+      const double shard =
+          static_cast<double>(own.key_count) * dims * static_cast<double>(bytes_of(sizes_.wire));
+      cost.attention_bytes += batch * held * (queries + 3.0 * shard);
     }
   }
 
