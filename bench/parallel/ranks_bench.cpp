@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/buffer.hpp"
@@ -113,7 +115,8 @@ class Rows {
 struct Contender {
   std::string name;
   std::function<void()> forward, backward;
-  std::vector<double> forward_seconds, backward_seconds;
+  std::vector<double> forward_seconds, backward_seconds;          // of the slowest rank
+  std::vector<double> forward_cpu_seconds, backward_cpu_seconds;  // of the rank that uses most
 };
 
 double median(std::vector<double> values) {
@@ -131,15 +134,20 @@ void sleep_until_all(MPI_Comm comm) {
   }
 }
 
-// The time of the slowest rank.
-double seconds_of(Communicator& ranks, const std::function<void()>& work) {
+// Adds the time of the slowest rank, and the CPU time of the rank that uses most: on a machine with other
+// load the second says more.
+void time(Communicator& ranks, const std::function<void()>& work, std::vector<double>& seconds,
+          std::vector<double>& cpu_seconds) {
   sleep_until_all(ranks.handle());
   const auto start = std::chrono::steady_clock::now();
+  const std::clock_t cpu = std::clock();
   work();
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double found[] = {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+                    static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC};
   sleep_until_all(ranks.handle());
-  ranks.max(std::span(&seconds, 1));
-  return seconds;
+  ranks.max(found);
+  seconds.push_back(found[0]);
+  cpu_seconds.push_back(found[1]);
 }
 
 // The largest resident memory since the last call, in bytes; 0 where the system does not tell.
@@ -195,29 +203,39 @@ class RanksBench {
     make_contenders();
     for (int round = 0; round < settings_.rounds; ++round) {
       for (Contender& one : contenders_) {
-        one.forward_seconds.push_back(seconds_of(ranks_, one.forward));
-        if (one.backward) one.backward_seconds.push_back(seconds_of(ranks_, one.backward));
+        time(ranks_, one.forward, one.forward_seconds, one.forward_cpu_seconds);
+        if (one.backward)
+          time(ranks_, one.backward, one.backward_seconds, one.backward_cpu_seconds);
       }
     }
     print(
         "%lld tokens, %lld heads of %lld, causal, 1 thread a rank, %d ranks, median of %d rounds\n",
         static_cast<long long>(settings_.tokens), static_cast<long long>(settings_.heads),
         static_cast<long long>(settings_.head_dim), ranks_.size(), settings_.rounds);
-    print("%-34s %10s %9s %10s %9s\n", "", "forward s", "speed-up", "backward s", "speed-up");
     const Contender& one = contenders_.front();
-    for (const Contender& other : contenders_) {
-      print("%-34s %10.3f %9s %10s %9s\n", other.name.c_str(), median(other.forward_seconds),
-            ratio(one.forward_seconds, other.forward_seconds).c_str(),
-            other.backward ? text("%.3f", median(other.backward_seconds)).c_str() : "",
-            ratio(one.backward_seconds, other.backward_seconds).c_str());
+    for (const auto& [title, forward, backward] :
+         {std::tuple("time", &Contender::forward_seconds, &Contender::backward_seconds),
+          std::tuple("CPU time of a rank", &Contender::forward_cpu_seconds,
+                     &Contender::backward_cpu_seconds)}) {
+      print("%-34s %10s %9s %10s %9s\n", title, "forward s", "1 rank /", "backward s", "1 rank /");
+      for (const Contender& other : contenders_) {
+        print("%-34s %10.3f %9s %10s %9s\n", other.name.c_str(), median(other.*forward),
+              ratio(one.*forward, other.*forward).c_str(),
+              other.backward ? text("%.3f", median(other.*backward)).c_str() : "",
+              ratio(one.*backward, other.*backward).c_str());
+      }
     }
     const double pairs = 0.5 * static_cast<double>(settings_.tokens) *
                          static_cast<double>(settings_.tokens + 1) *
                          static_cast<double>(settings_.heads);
     const double flops = pairs * 4.0 * static_cast<double>(settings_.head_dim);
-    print("one rank computes at %.1f GFLOP/s forward, %.1f backward (2.5 times the products)\n",
-          flops / median(one.forward_seconds) * 1e-9,
-          2.5 * flops / median(one.backward_seconds) * 1e-9);
+    print(
+        "one rank computes at %.1f GFLOP/s forward, %.1f backward (2.5 times the products); by CPU "
+        "time %.1f and %.1f\n",
+        flops / median(one.forward_seconds) * 1e-9,
+        2.5 * flops / median(one.backward_seconds) * 1e-9,
+        flops / median(one.forward_cpu_seconds) * 1e-9,
+        2.5 * flops / median(one.backward_cpu_seconds) * 1e-9);
     overlap();
   }
 
@@ -301,6 +319,8 @@ class RanksBench {
            plan->run_backward(rows->q(), rows->k(), rows->v(), rows->forward(), rows->gradients());
          },
          {},
+         {},
+         {},
          {}});
   }
 
@@ -313,7 +333,7 @@ class RanksBench {
                                                      both),
           std::make_shared<Rows>(whole.queries, whole, both));
     } else {
-      contenders_.push_back({"1 rank", [] {}, [] {}, {}, {}});
+      contenders_.push_back({"1 rank", [] {}, [] {}, {}, {}, {}, {}});
     }
     // The limit: every rank computes its part of the heads of all tokens, all at the same time.
     const attention::AttentionSizes part =
@@ -352,6 +372,8 @@ class RanksBench {
            }
          },
          nullptr,
+         {},
+         {},
          {},
          {}});
   }

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/file.hpp"
+#include "phasor/io/internal/file.hpp"
 #include "phasor/porting/shard_plan.hpp"
 
 namespace phasor::porting {
