@@ -25,6 +25,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/encodings/encoding.hpp"
 #include "phasor/parallel/attention.hpp"
+#include "phasor/parallel/heads.hpp"
 #include "phasor/porting/shard_costs.hpp"
 
 namespace phasor::bench {
@@ -352,6 +353,14 @@ class RanksBench {
       add("ring " + std::string(attention::name_of(order)) +
               (wire == WireType::f32 ? " f32" : " bf16"),
           plan, rows);
+    }
+    if (settings_.heads % ranks_.size() == 0) {
+      const parallel::ParallelOptions options{.order = TokenOrder::contiguous,
+                                              .wire = WireType::f32};
+      auto plan = std::make_shared<parallel::HeadsPlan>(ranks_, rope_terms(whole), whole,
+                                                        causal_options(), options, both);
+      add("heads f32", plan,
+          std::make_shared<Rows>(plan->queries().count(ranks_.rank()), whole, both));
     }
     // The messages of a forward ring in f32, one after the other, without tiles.
     const std::int64_t shard =

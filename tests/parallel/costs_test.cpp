@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "phasor/parallel/shards.hpp"
+#include "phasor/parallel/traffic.hpp"
 #include "phasor/porting/shard_costs.hpp"
 
 namespace phasor::parallel {
@@ -46,6 +47,44 @@ TEST(PlannedBytes, AreThoseOfTheRing) {
                         Shards(order, tokens, ranks).count(rank));
             }
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(PlannedBytes, AreThoseOfHeadsAndGrids) {
+  for (const TokenOrder order : {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped}) {
+    for (const std::int64_t tokens : {0, 5, 61}) {
+      const porting::ShardedSizes sizes{.batch = 2,
+                                        .tokens = tokens,
+                                        .heads = 12,
+                                        .key_heads = 3,
+                                        .head_dim = 8,
+                                        .value_dim = 4,
+                                        .order = order};
+      const attention::AttentionSizes whole{.batch = 2,
+                                            .queries = tokens,
+                                            .keys = tokens,
+                                            .heads = 12,
+                                            .key_heads = 3,
+                                            .head_dim = 8,
+                                            .value_dim = 4};
+      const attention::AttentionOptions causal{.causality = attention::Causality::bottom_right};
+      const ParallelOptions options{order, WireType::f32};
+      for (const int ranks : {1, 3, 6}) {
+        const auto planned = porting::heads_bytes(sizes, ranks);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const RunBytes sent = heads_bytes(whole, options, ranks, rank);
+          EXPECT_EQ(planned[static_cast<std::size_t>(rank)].forward,
+                    sent.forward + sent.log_sum_exp);
+          EXPECT_EQ(planned[static_cast<std::size_t>(rank)].backward, sent.backward);
+        }
+        const auto grid = porting::grid_bytes(sizes, 2, ranks);
+        for (int rank = 0; rank < 2 * ranks; ++rank) {
+          const RunBytes sent = grid_bytes(whole, causal, options, 2, ranks, rank);
+          EXPECT_EQ(grid[static_cast<std::size_t>(rank)].forward, sent.forward + sent.log_sum_exp);
+          EXPECT_EQ(grid[static_cast<std::size_t>(rank)].backward, sent.backward);
         }
       }
     }
