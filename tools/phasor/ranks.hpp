@@ -5,6 +5,10 @@
 #include <string>
 #include <string_view>
 
+namespace phasor::lab {
+class GradientExchange;
+}
+
 namespace phasor::tools {
 
 class RankContext {
@@ -17,6 +21,11 @@ class RankContext {
   virtual void broadcast(std::string& text) = 0;
   // Collective, as parallel::Communicator::agree.
   virtual void agree(std::string_view what, std::string_view value) = 0;
+
+  // Threads of this rank if the ranks of its machine divide the cores.
+  [[nodiscard]] virtual int threads() const noexcept = 0;
+  // For training whose batches all ranks divide.
+  [[nodiscard]] virtual lab::GradientExchange& gradients() noexcept = 0;
 };
 
 // Null: the command runs on one rank.
