@@ -13,8 +13,10 @@
 #include "given_command.hpp"
 #include "mpi_demo.hpp"
 #include "mpi_end.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/parallel/communicator.hpp"
+#include "phasor/parallel/internal/lab.hpp"
 #include "phasor/parallel/models.hpp"
 #include "ranks.hpp"
 #include "signals.hpp"
@@ -24,13 +26,13 @@ namespace {
 
 class MpiRanks final : public RankContext {
  public:
-  explicit MpiRanks(parallel::Communicator& all) : all_(all), context_(all) {
+  explicit MpiRanks(parallel::Communicator& all) : all_(all), context_(all), gradients_(all) {
     MPI_Comm machine = MPI_COMM_NULL;
     MPI_Comm_split_type(all.handle(), MPI_COMM_TYPE_SHARED, all.rank(), MPI_INFO_NULL, &machine);
     int here = 1;
     MPI_Comm_size(machine, &here);
     MPI_Comm_free(&machine);
-    threads_ = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
+    threads_ = std::max(1, core::available_threads() / here);
   }
 
   [[nodiscard]] int rank() const noexcept override { return all_.rank(); }
@@ -44,10 +46,12 @@ class MpiRanks final : public RankContext {
   void agree(std::string_view what, std::string_view value) override { all_.agree(what, value); }
   [[nodiscard]] int threads() const noexcept override { return threads_; }
   [[nodiscard]] models::ContextShare& context() noexcept override { return context_; }
+  [[nodiscard]] lab::GradientExchange& gradients() noexcept override { return gradients_; }
 
  private:
   parallel::Communicator& all_;
   parallel::SharedContext context_;
+  parallel::MpiGradientExchange gradients_;
   int threads_ = 1;
 };
 
