@@ -7,7 +7,6 @@
 #include <memory>
 #include <new>
 #include <string>
-#include <thread>
 
 #include "commands.hpp"
 #include "given_command.hpp"
