@@ -7,7 +7,6 @@ A rank is killed (SIGKILL), crashes (SIGSEGV), or is stopped, as if its machine 
 after PHASOR_MPI_PATIENCE.
 """
 
-import json
 import os
 import random
 import re
@@ -23,14 +22,14 @@ PATIENCE = 4  # seconds
 # Open MPI gives ranks some seconds between SIGTERM and SIGKILL, and several ranks share a core here.
 LIMIT = PATIENCE + 20
 
-EXPERIMENT = {
-    "name": "kill", "task": "causal_lm", "data": {"corpus": "built-in"}, "tokenizer": {"kind": "bytes"},
-    "model": {"architecture": "decoder", "encoding": "rope", "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64,
-              "context": 32},
-    "training": {"batch": 8, "context": 32, "steps": 100000, "learning_rate": 0.001, "schedule": "constant",
-                 "checkpoint_every": 20},
-    "evaluation": {"every": 50, "batches": 1}, "variants": [{"name": "rope"}], "sizes": {"quick": {"seeds": [1]}},
-}
+MODEL = Path(__file__).parents[2] / "tools" / "phasor" / "embedded"
+TOKENS, VOCABULARY = 250, 260
+# Training that would take hours, a checkpoint every second.
+TRAINING = ["lab", "run", "worked-model", "--size", "quick", "--threads", "1"]
+for setting in ["model.hidden=32", "model.layers=2", "model.heads=2", "model.intermediate=64", "training.context=32",
+                "training.batch=8", "training.steps=1000000", "training.checkpoint_every=200",
+                "training.log_every=1000", "training.evaluate_every=100000"]:
+    TRAINING += ["--set", setting]
 
 
 def rank_processes(mpirun: int) -> dict[int, int]:
@@ -57,9 +56,10 @@ def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
     writes = chance.random() < 0.5
     output = folder / "logits.npy"
     if writes:
-        command = ["logits", "--embedded", "--ids", ",".join(str(i % 200) for i in range(1500)), "-o", str(output)]
+        ids = ",".join(str(3 + i % 200) for i in range(TOKENS))
+        command = ["logits", str(MODEL), "--ids", ids, "-o", str(output), "--threads", "1"]
     else:
-        command = ["lab", "run", str(folder / "kill.json"), "--out", str(folder / "runs")]
+        command = [*TRAINING, "--out", str(folder / "runs")]
     environment = {**os.environ, "PHASOR_MPI_PATIENCE": str(PATIENCE)}
     job = subprocess.Popen([str(RANKS), str(ranks), phasor, *command], env=environment, stdout=subprocess.DEVNULL,
                            stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
@@ -89,7 +89,7 @@ def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
         return f"{name}: HANGS after {LIMIT} s"
     seconds = time.monotonic() - begin
     lines = [line for line in errors.splitlines() if line.startswith("phasor: ")]
-    print(f"{name}: exit {job.returncode} after {seconds:.1f} s: {lines[0] if lines else '(no line)'}", flush=True)
+    print(f"{name}: exit {job.returncode} after {seconds:.1f} s: {errors.strip() or '(no line)'}", flush=True)
     problems = []
     if job.returncode == 0 and not (writes and output.exists()):
         problems.append("exit code 0")
@@ -98,12 +98,9 @@ def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
     for process in started.values():
         if Path(f"/proc/{process}/cmdline").exists() and Path(f"/proc/{process}/cmdline").read_bytes():
             problems.append(f"process {process} still runs")
-    if output.exists() and output.stat().st_size != 128 + 1500 * EMBEDDED_VOCABULARY * 4:
+    if output.exists() and output.stat().st_size != 128 + TOKENS * VOCABULARY * 4:
         problems.append(f"{output.name} has {output.stat().st_size} bytes")
     return f"{name}: {'; '.join(problems)}" if problems else ""
-
-
-EMBEDDED_VOCABULARY = 256
 
 
 def main() -> int:
@@ -112,7 +109,6 @@ def main() -> int:
     failures = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "kill.json").write_text(json.dumps(EXPERIMENT))
             problem = attempt(phasor, chance, Path(folder))
         if problem:
             failures.append(problem)

@@ -16,6 +16,7 @@
 #include "phasor/core/error.hpp"
 #include "phasor/parallel/communicator.hpp"
 #include "phasor/parallel/internal/lab.hpp"
+#include "phasor/parallel/internal/roster.hpp"
 #include "phasor/parallel/models.hpp"
 #include "ranks.hpp"
 #include "signals.hpp"
@@ -113,6 +114,8 @@ int main(int argc, char** argv) {
       remember_command(argc, argv);
       options.patience = patience();
       all = std::make_unique<parallel::Communicator>(MPI_COMM_WORLD, options);
+      parallel::remember_processes(*all);
+      set_end_notice(parallel::report_ended_rank);
       code = run_on_ranks(*all, argc, argv);
     } catch (const std::bad_alloc&) {
       failure.set("", "out of memory");

@@ -10,9 +10,12 @@
 namespace phasor::tools {
 namespace {
 
+bool (*end_notice)() = nullptr;
+
 // Only calls that a signal handler may make. The signal is blocked until the handler returns; then its
 // default action ends the process, so that the caller sees which signal it was.
 extern "C" void on_end(int number) {
+  if (end_notice != nullptr) static_cast<void>(end_notice());
   io::remove_temporary_files();
   ::signal(number, SIG_DFL);
   ::raise(number);
@@ -24,7 +27,7 @@ core::Cancellation stop_requested;
 volatile std::sig_atomic_t stop_signal = 0;
 
 extern "C" void on_stop(int number) {
-  if (stop_signal != 0) on_end(number);
+  if (stop_signal != 0 || (end_notice != nullptr && end_notice())) on_end(number);
   stop_signal = number;
   stop_requested.request();
 }
@@ -51,6 +54,8 @@ StopOnSignal::~StopOnSignal() {
 
 const core::Cancellation& StopOnSignal::cancellation() noexcept { return stop_requested; }
 int StopOnSignal::signal() noexcept { return stop_signal; }
+
+void set_end_notice(bool (*notice)()) noexcept { end_notice = notice; }
 
 void end_by(int signal) noexcept { on_end(signal); }
 

@@ -26,6 +26,10 @@ class StopOnSignal {
   [[nodiscard]] static int signal() noexcept;
 };
 
+// Called first by the handlers, once a signal ends the command. `notice` makes only calls that a handler may
+// make; it returns true if there is nothing left to finish, so that StopOnSignal ends the command at once.
+void set_end_notice(bool (*notice)()) noexcept;
+
 // Ends the command by the signal, as handle_signals() does.
 void end_by(int signal) noexcept;
 

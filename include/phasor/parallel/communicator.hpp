@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -128,7 +129,15 @@ class Communicator {
 
  private:
   friend class Transfer;
+  // Answers ranks that ask whether this one is there. Throws what another rank has announced.
   void check_stopped();
+  // The ranks that do not answer within half a second, as text: they are gone, stopped, or compute.
+  [[nodiscard]] std::string silent_ranks();
+  [[nodiscard]] std::optional<int> waiting(int tag);  // from which rank a small message is there
+  void receive(char* bytes, std::size_t count, int from, int tag);
+  // Messages that are small enough to be sent at once, whether or not the other rank still listens. The bytes
+  // must stay.
+  void send_now(const char* bytes, std::size_t count, int to, int tag) noexcept;
   void run(MPI_Request request, std::string_view what);
 
   MPI_Comm comm_ = MPI_COMM_NULL;     // messages
@@ -139,6 +148,7 @@ class Communicator {
   static constexpr std::size_t kNoticeBytes = 512;
   std::string stopped_;                         // the notice of another rank
   std::array<char, kNoticeBytes> notice_ = {};  // of this rank, while it is sent
+  char nothing_ = 0;
   bool announced_ = false;
 };
 

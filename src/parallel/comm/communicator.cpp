@@ -13,7 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kNoticeTag = 0;
+// Of the communicator of notices: why a rank stops; a question whether a rank is there, and its answer.
+constexpr int kNoticeTag = 0, kPingTag = 1, kPongTag = 2;
 // One message of MPI counts its elements in an int.
 constexpr std::size_t kPartBytes = std::size_t{1} << 30;
 
@@ -79,8 +80,9 @@ Transfer::~Transfer() {
   if (!requests_.empty()) MPI_Finalized(&finalised);
   for (Request& request : requests_) {
     if (finalised != 0 || request.handle == MPI_REQUEST_NULL) continue;
-    // Collectives cannot be cancelled; the program is about to end then.
-    if (request.other != MPI_ANY_SOURCE) MPI_Cancel(&request.handle);
+    // A collective can be neither cancelled nor freed; the program is about to end then.
+    if (request.other == MPI_ANY_SOURCE) continue;
+    MPI_Cancel(&request.handle);
     MPI_Request_free(&request.handle);
   }
 }
@@ -105,11 +107,13 @@ void Transfer::wait(std::string_view what) {
       next_look = now + std::chrono::milliseconds(10);
     }
     if (now - start > owner_->options_.patience) {
+      const std::string silent = owner_->silent_ranks();
       const int other = requests_.front().other;
       refuse(ErrorCode::io, message(what, ": rank ", owner_->rank_, " waited ",
                                     owner_->options_.patience.count(), " ms for ",
-                                    other == MPI_ANY_SOURCE ? std::string("the other ranks")
-                                                            : message("rank ", other)));
+                                    other != MPI_ANY_SOURCE ? message("rank ", other)
+                                    : silent.empty()        ? std::string("the other ranks")
+                                                            : silent));
     }
     pause();
   }
@@ -278,32 +282,72 @@ void Communicator::announce_stop(std::string_view reason) noexcept {
   std::memcpy(notice_.data(), reason.data(), std::min(reason.size(), kNoticeBytes - 1));
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;
-    // Small enough to be sent at once, whether or not the other rank still listens.
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(notice_.data(), static_cast<int>(kNoticeBytes), MPI_BYTE, other, kNoticeTag,
-                  notices_, &request) != MPI_SUCCESS) {
-      continue;
-    }
-    int done = 0;
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (done == 0) MPI_Request_free(&request);
+    send_now(notice_.data(), kNoticeBytes, other, kNoticeTag);
   }
 }
 
 void Communicator::check_stopped() {
   if (stopped_.empty()) {
-    int waiting = 0;
-    MPI_Status status;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, notices_, &waiting, &status), "MPI_Iprobe");
-    if (waiting == 0) return;
+    if (const std::optional<int> from = waiting(kPingTag)) {
+      char nothing = 0;
+      receive(&nothing, 1, *from, kPingTag);
+      send_now(&nothing_, 1, *from, kPongTag);
+    }
+    const std::optional<int> from = waiting(kNoticeTag);
+    if (!from) return;
     char notice[kNoticeBytes] = {};
-    check(MPI_Recv(notice, static_cast<int>(kNoticeBytes), MPI_BYTE, status.MPI_SOURCE, kNoticeTag,
-                   notices_, MPI_STATUS_IGNORE),
-          "MPI_Recv");
+    receive(notice, kNoticeBytes, *from, kNoticeTag);
     notice[kNoticeBytes - 1] = '\0';
-    stopped_ = message("rank ", status.MPI_SOURCE, " stopped: ", notice);
+    stopped_ = message("rank ", *from, " stopped: ", notice);
   }
   refuse(ErrorCode::io, stopped_);
+}
+
+std::string Communicator::silent_ranks() {
+  std::vector<bool> answered(static_cast<std::size_t>(size_));
+  answered[static_cast<std::size_t>(rank_)] = true;
+  for (int other = 0; other < size_; ++other) {
+    if (other != rank_) send_now(&nothing_, 1, other, kPingTag);
+  }
+  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(500);
+  while (Clock::now() < end && std::ranges::find(answered, false) != answered.end()) {
+    check_stopped();
+    if (const std::optional<int> from = waiting(kPongTag)) {
+      char nothing = 0;
+      receive(&nothing, 1, *from, kPongTag);
+      answered[static_cast<std::size_t>(*from)] = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::string text;
+  for (int other = 0; other < size_; ++other) {
+    if (!answered[static_cast<std::size_t>(other)])
+      text += message(text.empty() ? "rank " : ", rank ", other);
+  }
+  return text;
+}
+
+std::optional<int> Communicator::waiting(int tag) {
+  int waits = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, tag, notices_, &waits, &status), "MPI_Iprobe");
+  if (waits == 0) return std::nullopt;
+  return status.MPI_SOURCE;
+}
+
+void Communicator::receive(char* bytes, std::size_t count, int from, int tag) {
+  check(MPI_Recv(bytes, static_cast<int>(count), MPI_BYTE, from, tag, notices_, MPI_STATUS_IGNORE),
+        "MPI_Recv");
+}
+
+void Communicator::send_now(const char* bytes, std::size_t count, int to, int tag) noexcept {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Isend(bytes, static_cast<int>(count), MPI_BYTE, to, tag, notices_, &request) !=
+      MPI_SUCCESS)
+    return;
+  int done = 0;
+  MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  if (done == 0) MPI_Request_free(&request);
 }
 
 }  // namespace phasor::parallel

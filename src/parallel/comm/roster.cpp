@@ -52,8 +52,10 @@ void remember_processes(Communicator& ranks) {
   roster = made;
 }
 
-void report_ended_rank() noexcept {
-  if (roster == nullptr || roster->processes.size() < 2) return;
+bool report_ended_rank() noexcept {
+  static volatile sig_atomic_t reported = 0;
+  if (roster == nullptr || roster->processes.size() < 2) return false;
+  if (reported != 0) return true;
   const int error = errno;
   bool is_lowest = true;
   std::size_t ended = roster->processes.size();
@@ -65,10 +67,13 @@ void report_ended_rank() noexcept {
       is_lowest = false;
     }
   }
-  if (is_lowest && ended < roster->processes.size()) write_line(ended);
+  const bool has_ended = ended < roster->processes.size();
+  if (has_ended) reported = 1;
+  if (is_lowest && has_ended) write_line(ended);
   const timespec half_a_second{0, 500'000'000};
   ::nanosleep(&half_a_second, nullptr);
   errno = error;
+  return has_ended;
 }
 
 }  // namespace phasor::parallel

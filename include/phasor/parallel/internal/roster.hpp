@@ -11,9 +11,10 @@ namespace phasor::parallel {
 // throws   as Communicator::gather
 void remember_processes(Communicator& ranks);
 
-// Makes only calls that a signal handler may make. If the process of a rank on this machine is gone, the lowest of
-// the ranks that are left writes `phasor: rank 2 has ended` to stderr. Every rank then stays for half a second, so
-// that none takes another one that was just ended by SIGTERM for the first. Does nothing if there is one rank.
-void report_ended_rank() noexcept;
+// Makes only calls that a signal handler may make. If the process of a rank on this machine is gone, the
+// lowest of the ranks that are left writes `phasor: rank 2 has ended` to stderr, once, and every rank returns
+// true. All ranks stay for half a second, so that none takes another one that was just ended by SIGTERM for
+// the first. False, at once, if there is one rank.
+[[nodiscard]] bool report_ended_rank() noexcept;
 
 }  // namespace phasor::parallel
