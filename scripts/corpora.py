@@ -149,6 +149,18 @@ def novels(packages: Packages) -> dict[str, str]:
     return out
 
 
+def chapters(packages: Packages) -> dict[str, str]:
+    """Jane Austen's six novels: of eight chapters in turn, without their headings, the fourth and the last are held out."""
+    parts: dict[str, list[str]] = {}
+    for path, text in novels(packages).items():
+        _title, *pieces = text.split("\f")
+        for number, chapter in enumerate(pieces):
+            split = {3: "valid", 7: "test"}.get(number % 8, "train")
+            _heading, body = chapter.strip().split("\n", 1)
+            parts.setdefault(f"{split}/{pathlib.PurePath(path).name}", []).append(body.strip())
+    return {path: "\n\f\n".join(bodies) + "\n" for path, bodies in parts.items()}
+
+
 def essays(packages: Packages) -> dict[str, str]:
     """The sections of An Anarchist FAQ."""
     out = {}
@@ -265,8 +277,8 @@ def english_german(packages: Packages) -> dict[str, str]:
     return {f"{split}.jsonl": jsonl(rows[split]) for split in SPLITS}
 
 
-SETS = {"english": english, "novels": novels, "essays": essays, "chinese": chinese, "chinese-sentiment": chinese_sentiment,
-        "english-german": english_german}
+SETS = {"english": english, "novels": novels, "chapters": chapters, "essays": essays, "chinese": chinese,
+        "chinese-sentiment": chinese_sentiment, "english-german": english_german}
 
 
 # --- folders ------------------------------------------------------------------------------------------------------------

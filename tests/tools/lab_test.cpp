@@ -35,7 +35,7 @@ class LabCommand : public Phasor {
       for (int line = 0; line < 60; ++line) {
         text += "The work " + std::to_string(work) + " has a line " + std::to_string(line) + ".\n";
       }
-      for (const char* const corpus : {"english", "novels", "essays", "chinese"}) {
+      for (const char* const corpus : {"english", "novels", "chapters", "chinese"}) {
         for (const char* const part : {"train", "valid", "test"}) {
           put("corpora/" + std::string(corpus) + "/" + part + "/" + std::to_string(work) + ".txt",
               text);
