@@ -86,7 +86,7 @@ TEST_F(LabCommand, every_built_in_experiment_runs) {
       more.insert(more.end(), {"--set", "tokenizer.vocabulary=120", "--set",
                                "tokenizer.min_character_frequency=1"});
     }
-    if (name == "finetune") {
+    if (name == "finetune" || name == "long-match") {
       for (const char* const setting : {"steps=2", "batch=2", "context=16"}) {
         more.insert(more.end(), {"--set", std::string("pretraining.training.") + setting});
       }
