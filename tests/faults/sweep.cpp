@@ -51,7 +51,7 @@ class Capture {
 }
 
 std::int64_t next_request(std::int64_t request, Density density) {
-  constexpr std::array<std::int64_t, 3> kStep = {0, 24, 6};
+  constexpr std::array<std::int64_t, 3> kStep = {0, 12, 6};
   const std::int64_t share = kStep[static_cast<std::size_t>(density)];
   return request + 1 + (share == 0 ? 0 : request / share);
 }

@@ -19,8 +19,8 @@ struct Run {
 // end. A child that runs for longer than two minutes is ended by SIGALRM.
 [[nodiscard]] Run run_in_child(const std::function<int()>& body, Refusal refusal);
 
-// How many requests are refused, one run each: every one, or a sample: `dense` the first 24, then
-// steps of 4 %; `sparse`, for runs that take a second, the first 6, then steps of 17 %.
+// How many requests are refused, one run each: every one, or a sample: `dense` the first 12, then
+// steps of 8 %; `sparse`, for runs that take a second, the first 6, then steps of 17 %.
 enum class Density : std::uint8_t { every, dense, sparse };
 
 // Runs the body with each request refused once, then with each refused from then on. check(run)

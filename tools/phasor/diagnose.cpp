@@ -140,6 +140,9 @@ rounding, and says why: another order of features or axes, a factor, shifted tok
 and k after the rotation (q_before and q_after, q_pre_rope and q_rope, q and q_rot) which
 of the two engines does not rotate as the config says. Exits with 1 if they differ.
 
+With --weights it exits with 1 if the weights have another order than the config says, or
+queries another one than keys.
+
 Shape    BEFORE and AFTER [batch, tokens, heads, head_dim] or [tokens, heads, head_dim],
          leading axes in any order; float16, float32, float64, bfloat16 (or its bits as
          uint16)

@@ -63,7 +63,7 @@ int run_diagnose_weights(const std::string& path, WeightsPage page) {
   } else {
     print_text(order);
   }
-  return exit_code::done;
+  return order.disagrees() ? exit_code::difference : exit_code::done;
 }
 
 }  // namespace phasor::tools

@@ -65,7 +65,8 @@ class PHASOR_API StepRotations {
 
 enum class Causality : std::uint8_t {
   none,          // every query sees every key
-  bottom_right,  // causal mask, aligned bottom-right: query i of Nq sees keys 0 .. Nk - Nq + i
+  bottom_right,  // causal mask, aligned bottom-right: query i of Nq sees keys 0 .. Nk - Nq + i, or
+                 // with query_offset keys 0 .. query_offset + i
 };
 // Whether the keys given to attention are rotated.
 enum class KeyState : std::uint8_t {
@@ -106,6 +107,9 @@ struct AttentionOptions {
   // Query i of Nq sees key j only if |Nk - Nq + i - j| < window. Causality and window count tokens,
   // not position ids.
   std::optional<std::int64_t> window = std::nullopt;
+  // The token of query 0 among the keys, in place of Nk - Nq: negative before the first key, Nk or more
+  // after the last. For calls over a part of the keys; not with key_lengths or packed sequences.
+  std::optional<std::int64_t> query_offset = std::nullopt;
   std::optional<double> scale = std::nullopt;  // none: that of the encoding
   double soft_cap = 0.0;  // c > 0: scores become c tanh(s / c), before masks; 0: none
   Mask mask = {};

@@ -246,6 +246,14 @@ struct WeightOrder {
   std::vector<std::int64_t> layers;               // used
   std::int64_t heads = 0, key_heads = 0;
   std::int64_t samples = 0;  // key heads with their query heads
+
+  // Whether an engine that follows the config would rotate other pairs than these weights have: false
+  // if undecided.
+  [[nodiscard]] bool disagrees() const noexcept {
+    if (!tells) return false;
+    const OrderCandidate& best = candidates.front();
+    return !best.consistent() || (config_layout && *config_layout != best.queries);
+  }
 };
 
 // WeightOrder::tells requires at least this confidence and this antisymmetry.

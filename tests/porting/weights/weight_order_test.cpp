@@ -127,9 +127,13 @@ TEST_F(Order, HalfAndInterleaved) {
   expect_order(half, PairLayout::half, PairLayout::half);
   EXPECT_EQ(half.config_layout, PairLayout::half);
   EXPECT_EQ(half.samples, 8);
+  EXPECT_FALSE(half.disagrees());
   all_interleaved(model, weights.queries);
+  EXPECT_TRUE(ask(model, weights).disagrees());  // with its own keys
   all_interleaved(model, weights.keys);
-  expect_order(ask(model, weights), PairLayout::interleaved, PairLayout::interleaved);
+  const WeightOrder other = ask(model, weights);
+  expect_order(other, PairLayout::interleaved, PairLayout::interleaved);
+  EXPECT_TRUE(other.disagrees());
 }
 
 TEST_F(Order, PartialRotation) {
