@@ -51,7 +51,9 @@ class LabCommand : public Phasor {
           R"({"source": "the number )" + number + R"(", "target": "die Zahl )" + number + "\"}\n";
     }
     for (const char* const part : {"train", "valid", "test"}) {
-      put("corpora/chinese-sentiment/" + std::string(part) + ".jsonl", labelled);
+      for (const char* const set : {"chinese-sentiment", "novel-passages"}) {
+        put("corpora/" + std::string(set) + "/" + part + ".jsonl", labelled);
+      }
       put("corpora/english-german/" + std::string(part) + ".jsonl", pairs);
     }
   }
