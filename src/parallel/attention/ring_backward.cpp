@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <string>
 #include <type_traits>
 
 #include "parallel/attention/ring_state.hpp"
+#include "parallel/attention/table_sums.hpp"
 #include "phasor/core/error.hpp"
 
 namespace phasor::parallel {
@@ -11,93 +11,9 @@ namespace {
 using core::ConstHeadsView;
 using core::HeadsView;
 using encodings::ScoreTermGradients;
-using encodings::TableGradient;
 
 // Tags of the messages of a step: gradients of keys and values.
 constexpr int kGradientsTag = 1;
-
-constexpr TableGradient ScoreTermGradients::*kTables[] = {
-    &ScoreTermGradients::content_bias, &ScoreTermGradients::position_bias,
-    &ScoreTermGradients::query_rows,   &ScoreTermGradients::key_rows,
-    &ScoreTermGradients::bias,         &ScoreTermGradients::extra_query,
-    &ScoreTermGradients::extra_key,    &ScoreTermGradients::first_row,
-    &ScoreTermGradients::first_column, &ScoreTermGradients::segment_rows,
-    &ScoreTermGradients::segment_bias, &ScoreTermGradients::value_rows};
-
-// f32 calls read no `wide`.
-template <class Number>
-bool is_wanted(const TableGradient& gradient) noexcept {
-  return gradient.given() || (std::is_same_v<Number, double> && gradient.wide != nullptr);
-}
-
-// This rank's part of the gradients of the tables, dense, one after the other.
-template <class Number>
-class TableSums {
- public:
-  TableSums(const ScoreTermGradients& wanted, std::vector<std::byte>& memory) : wanted_(wanted) {
-    std::int64_t count = 0;
-    for (const auto table : kTables) {
-      if (is_wanted<Number>(wanted.*table)) count += size_of(wanted.*table);
-    }
-    memory.assign(static_cast<std::size_t>(count) * sizeof(Number), std::byte{0});
-    numbers_ = {reinterpret_cast<Number*>(memory.data()), static_cast<std::size_t>(count)};
-    Number* next = numbers_.data();
-    for (const auto table : kTables) {
-      const TableGradient& to = wanted.*table;
-      if (!is_wanted<Number>(to)) continue;
-      TableGradient& own = own_.*table;
-      own = encodings::heads_then_rows<float>(nullptr, to.heads, to.rows, to.dim);
-      if constexpr (std::is_same_v<Number, double>) {
-        own.wide = next;
-      } else {
-        own.data = next;
-      }
-      next += size_of(to);
-    }
-  }
-  [[nodiscard]] const ScoreTermGradients& own() const noexcept { return own_; }
-  // Collective: adds the sum over ranks to the caller's gradients.
-  void finish(Communicator& ranks) {
-    if (numbers_.empty()) return;
-    ranks.sum(numbers_);
-    const Number* from = numbers_.data();
-    for (const auto table : kTables) {
-      const TableGradient& to = wanted_.*table;
-      if (!is_wanted<Number>(to)) continue;
-      for (std::int64_t h = 0; h < to.heads; ++h) {
-        for (std::int64_t r = 0; r < to.rows; ++r) {
-          for (std::int64_t e = 0; e < to.dim; ++e, ++from) {
-            if (std::is_same_v<Number, double> && to.wide != nullptr) {
-              to.wide[to.offset(h, r) + e] += static_cast<double>(*from);
-            } else {
-              to.row(h, r)[e] += static_cast<float>(*from);
-            }
-          }
-        }
-      }
-    }
-  }
-
- private:
-  [[nodiscard]] static std::int64_t size_of(const TableGradient& table) noexcept {
-    return table.heads * table.rows * table.dim;
-  }
-  const ScoreTermGradients& wanted_;
-  ScoreTermGradients own_;
-  std::span<Number> numbers_;
-};
-
-// Which gradients of tables a rank wants, with their sizes.
-template <class Number>
-std::string wanted_text(const ScoreTermGradients& terms) {
-  std::string text;
-  for (const auto table : kTables) {
-    const TableGradient& to = terms.*table;
-    text +=
-        is_wanted<Number>(to) ? message("[", to.heads, ", ", to.rows, ", ", to.dim, "] ") : "- ";
-  }
-  return text;
-}
 
 // The rows of a piece of logs [batch * heads, tokens].
 template <class Number>
