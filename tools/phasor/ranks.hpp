@@ -5,6 +5,9 @@
 #include <string>
 #include <string_view>
 
+namespace phasor::lab {
+class GradientExchange;
+}
 namespace phasor::models {
 class ContextShare;
 }
@@ -26,6 +29,8 @@ class RankContext {
   [[nodiscard]] virtual int threads() const noexcept = 0;
   // For sequences of models whose context all ranks share.
   [[nodiscard]] virtual models::ContextShare& context() noexcept = 0;
+  // For training whose batches all ranks divide.
+  [[nodiscard]] virtual lab::GradientExchange& gradients() noexcept = 0;
 };
 
 // Null: the command runs on one rank.

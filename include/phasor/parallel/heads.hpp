@@ -53,6 +53,9 @@ class HeadsPlan {
                     const attention::AttentionForward& forward,
                     const attention::AttentionGradients& gradients);
 
+  // Reads the tables again, after their numbers have changed; every rank does so before its next run.
+  void update_tables();
+
   // Which tokens the rows of q and out, and of k and v, are.
   [[nodiscard]] const Shards& queries() const noexcept;
   [[nodiscard]] const Shards& keys() const noexcept;
@@ -99,6 +102,8 @@ class GridPlan {
   void run_backward(core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
                     const attention::AttentionForward& forward,
                     const attention::AttentionGradients& gradients);
+  // Reads the tables again, after their numbers have changed; every rank does so before its next run.
+  void update_tables();
 
   [[nodiscard]] const GridSize& grid() const noexcept { return grid_; }
   // What this rank has sent in all runs of the plan, in bytes: see grid_bytes().

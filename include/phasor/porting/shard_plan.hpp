@@ -14,11 +14,11 @@
 
 namespace phasor::porting {
 
-// Measured constants (docs/scale.md, "Measured"); options replace them.
+// Constants of docs/scale.md; options replace them.
 //
-// GFLOP/s of attention on a rank of one thread: causal, 16384 tokens, 8 heads of 64, float32.
+// Measured: GFLOP/s, by CPU time, of attention on a rank of one thread: causal, 8192 tokens, 8 heads of 64, float32.
 inline constexpr double kRankGflops = 50.0;
-// Gb/s from one rank to another of the same machine, through shared memory.
+// Assumed: Gb/s from one rank to another of the same machine.
 inline constexpr double kNodeGbits = 40.0;
 // Products of a backward tile (s, dp, dv, dk, dq) over those of a forward tile (s, o).
 inline constexpr double kBackwardWork = 2.5;
@@ -44,7 +44,8 @@ struct ShardStrategy {
   int ring = 1, heads = 1;
   TokenOrder order = TokenOrder::contiguous;         // of the ring
   double forward_bytes = 0.0, backward_bytes = 0.0;  // sent
-  // q, k, v, out and log-sum-exp of the rank in float32, and the buffers of what travels.
+  // Forward: q, k, v, out and log-sum-exp of the rank in float32, and what the plan holds: its own q and out,
+  // keys and values that travel, or the exchanged heads. Without the scratch of one tile.
   double attention_bytes = 0.0;
   double cache_bytes = 0.0;  // keys and values of all layers, in the type of the wire
   double balance = 1.0;      // pairs of the rank that has most / mean

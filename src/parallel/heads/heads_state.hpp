@@ -24,6 +24,7 @@ class GatheredAttention {
                             const core::ConstHeadsView& v,
                             const attention::AttentionForward& forward,
                             const attention::AttentionGradients& gradients) = 0;
+  virtual void update_tables() = 0;
   [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
   [[nodiscard]] virtual std::int64_t bytes_sent() const noexcept { return 0; }
 };
