@@ -106,6 +106,8 @@ def test_strategy(ranks: parallel.Communicator) -> None:
     x, few = parallel.shard(normal(24, 12, 8), ranks), parallel.shard(normal(24, 12, 1), ranks)
     # Many ranks send fewer bytes by heads, two as many; a window keeps the ring's messages among neighbours.
     assert parallel.AttentionPlan(x, x, x, ranks).strategy == ("heads" if RANKS > 2 else "ring")
+    window: dict[str, Any] = {"order": "contiguous", "causal": True, "window": 2}
+    assert parallel.AttentionPlan(x, x, x, ranks, **window).strategy == "ring"
     assert parallel.AttentionPlan(x, x, x, ranks, strategy="ring").strategy == "ring"
     assert parallel.AttentionPlan(x[:, :, :4], x[:, :1, :4], few[:, :1], ranks).strategy == "ring"
     odd = parallel.shard(normal(24, 5, 8), ranks)
