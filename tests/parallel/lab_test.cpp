@@ -19,6 +19,7 @@
 #include "parallel/ranks.hpp"
 #include "phasor/lab/internal/network.hpp"
 #include "phasor/lab/internal/optimiser.hpp"
+#include "phasor/lab/internal/run.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace phasor::parallel {
@@ -257,7 +258,19 @@ class LabOnRanks : public io::testing::TemporaryFolder {
     if (group == nullptr) return lab::run(plan, data, nullptr, at(folder), options);
     // The other ranks have no progress: they are asked from the start.
     if (stop.steps >= 0 && stop.rank == group->rank() && stop.rank != 0) cancellation.request();
-    return run_lab(*group, plan, data, nullptr, at(folder), options);
+    MpiGradientExchange exchange(*group);
+    options.exchange = &exchange;
+    std::optional<lab::SharedError> shared;
+    const RunEnd end = group->guarded([&] {
+      try {
+        return lab::run(plan, data, nullptr, at(folder), options);
+      } catch (const lab::SharedError& error) {  // nothing to announce
+        shared = error;
+        return RunEnd::stopped;
+      }
+    });
+    if (shared) throw lab::SharedError(*shared);
+    return end;
   }
 
   static void expect_close(const std::string& log, const std::string& expected, int column,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "phasor/parallel/internal/lab.hpp"
@@ -197,26 +196,6 @@ void MpiGradientExchange::gather(std::span<const std::byte> mine, std::span<std:
 
 std::vector<std::string> MpiGradientExchange::gather(std::string_view mine) {
   return ranks_.gather(mine);
-}
-
-lab::RunEnd run_lab(Communicator& ranks, const lab::RunPlan& plan, const lab::TaskData& data,
-                    const lab::TaskData* pretraining, const std::filesystem::path& folder,
-                    const lab::RunOptions& options) {
-  MpiGradientExchange exchange(ranks);
-  lab::RunOptions own = options;
-  own.exchange = &exchange;
-  if (ranks.rank() != 0) own.progress = nullptr;
-  std::optional<lab::SharedError> shared;
-  std::optional<lab::RunEnd> end;
-  ranks.guarded([&] {
-    try {
-      end = lab::run(plan, data, pretraining, folder, own);
-    } catch (const lab::SharedError& error) {
-      shared = error;
-    }
-  });
-  if (shared) throw *shared;
-  return *end;
 }
 
 }  // namespace phasor::parallel

@@ -4,14 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "phasor/lab/internal/exchange.hpp"
-#include "phasor/lab/internal/run.hpp"
 #include "phasor/parallel/communicator.hpp"
 
 namespace phasor::parallel {
@@ -80,14 +78,5 @@ class MpiGradientExchange final : public lab::GradientExchange {
   std::vector<Reduction> under_way_;
   std::vector<std::vector<float>> spare_;  // memory of finished reductions
 };
-
-// lab::run() on all ranks. Collective. An error of one rank ends the waits of the others, with its reason;
-// SharedError is thrown by all, and the ranks can go on with another run.
-//
-// throws   as lab::run(); Error(io): a rank has stopped or is late
-[[nodiscard]] lab::RunEnd run_lab(Communicator& ranks, const lab::RunPlan& plan,
-                                  const lab::TaskData& data, const lab::TaskData* pretraining,
-                                  const std::filesystem::path& folder,
-                                  const lab::RunOptions& options);
 
 }  // namespace phasor::parallel
