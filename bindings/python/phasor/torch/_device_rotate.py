@@ -7,6 +7,7 @@ x's type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,11 +27,15 @@ ROTATE_ERROR = {torch.float32: 2.0, torch.float64: 3.0}
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 _ORDERS = ("tokens_first", "heads_first")
 # layout: (how pairs are read, how they are written)
-_READ_WRITTEN = {
+READ_WRITTEN = {
     "half": ("half", "half"),
     "interleaved": ("interleaved", "interleaved"),
     "interleaved_to_half": ("interleaved", "half"),
 }
+
+# phasor.torch.triton.enable() sets it: (tensors, cos, sin, layout, transpose, rotary_offset, order) -> the tensors rotated,
+# or None.
+kernel: Callable[..., tuple[Tensor, ...] | None] | None = None
 
 
 def turned(
@@ -49,26 +54,32 @@ def turned(
 
     blocks: 2 if each half of the rotated features is rotated by itself, with its half of the pairs.
     """
-    require_dense(where, x=x, cos=cos, sin=sin)
-    require_one_device(where, x=x, cos=cos, sin=sin)
-    _check(where, x, cos, sin, layout, rotary_offset, order)
-    read, written = _READ_WRITTEN[layout][:: -1 if transpose else 1]
+    check_rotation(where, x, cos, sin, layout, rotary_offset, order)
+    if kernel is not None and blocks == 1:
+        launched = kernel((x,), cos, sin, layout, transpose, rotary_offset, order)
+        if launched is not None:
+            return launched[0]
+    read, written = READ_WRITTEN[layout][:: -1 if transpose else 1]
     pairs = cos.shape[-1]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     heads = -3 if order == "heads_first" else -2
-    c, s = (rows.to(wide).unflatten(-1, (blocks, -1)).unsqueeze(heads - 1) for rows in (cos, sin))
+    c, s = (_split(rows.to(wide), blocks).unsqueeze(heads - 1) for rows in (cos, sin))
     if transpose:
         s = -s
     first, last = rotary_offset, rotary_offset + 2 * pairs
-    part = x[..., first:last].to(wide).unflatten(-1, (blocks, -1))
+    part = _split(x[..., first:last].to(wide), blocks)
     if read == "half":
         a, b = part.chunk(2, dim=-1)
     else:
-        a, b = part.unflatten(-1, (-1, 2)).unbind(-1)
+        a, b = part[..., ::2], part[..., 1::2]
     both = (a * c - b * s, b * c + a * s)
     joined = torch.cat(both, dim=-1) if written == "half" else torch.stack(both, dim=-1).flatten(-2)
     joined = joined.flatten(-2).to(x.dtype)
     return joined if 2 * pairs == x.shape[-1] else torch.cat((x[..., :first], joined, x[..., last:]), dim=-1)
+
+
+def _split(x: Tensor, blocks: int) -> Tensor:
+    return x.reshape(*x.shape[:-1], blocks, x.shape[-1] // blocks)
 
 
 def _check_type(where: str, name: str, tensor: Tensor) -> None:
@@ -87,10 +98,23 @@ def _check_x(where: str, x: Tensor, order: str) -> None:
         raise refusal("shape_mismatch", text)
 
 
-def _check(where: str, x: Tensor, cos: Tensor, sin: Tensor, layout: str, rotary_offset: int, order: str) -> None:
+def check_rotation(
+    where: str,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    layout: str,
+    rotary_offset: int,
+    order: str,
+    *,
+    gathers: bool = False,
+) -> None:
+    """Refuses what cannot be rotated; gathers: each token names its row of cos and sin [rows, pairs]."""
+    require_dense(where, x=x, cos=cos, sin=sin)
+    require_one_device(where, x=x, cos=cos, sin=sin)
     for name, tensor in (("cos", cos), ("sin", sin)):
         _check_type(where, name, tensor)
-    if layout not in _READ_WRITTEN:
+    if layout not in READ_WRITTEN:
         text = f"{where}: layout must be half, interleaved or interleaved_to_half, got {layout}"
         raise refusal("invalid_argument", text)
     _check_x(where, x, order)
@@ -101,7 +125,11 @@ def _check(where: str, x: Tensor, cos: Tensor, sin: Tensor, layout: str, rotary_
             f"{shape_text(cos)} and {shape_text(sin)}",
         )
     tokens = x.shape[-2 if order == "heads_first" else -3]
-    if cos.shape[-2] != tokens or (cos.dim() == 3 and (x.dim() == 3 or cos.shape[0] not in (1, x.shape[0]))):
+    if gathers:
+        if cos.dim() != 2:
+            text = f"{where}: cos and sin must be [rows, pairs] if rows are given, got {shape_text(cos)}"
+            raise refusal("shape_mismatch", text)
+    elif cos.shape[-2] != tokens or (cos.dim() == 3 and (x.dim() == 3 or cos.shape[0] not in (1, x.shape[0]))):
         raise refusal(
             "shape_mismatch", f"{where}: cos and sin must have the tokens and the batch of x {shape_text(x)}, got {shape_text(cos)}"
         )
@@ -173,6 +201,7 @@ def rotate_by_torch(
     require_one_device(where, **tensors)
     rows: dict[object, tuple[Tensor, Tensor]] = {}
     results = []
+    back = inverse or transpose
     for role, x in tensors.items():
         if role not in ("query", "key"):
             raise refusal("invalid_argument", f"{where}: role must be query or key, got {role}")
@@ -191,9 +220,15 @@ def rotate_by_torch(
                 amplitude = amplitude_of(text, context)
                 cos, sin = (cos, sin) if amplitude == 1.0 else (cos / amplitude**2, sin / amplitude**2)
             rows[key] = (cos, sin)
-        back = inverse or transpose
-        results.append(turned(where, x, *rows[key], facts.layout, back, facts.rotary_offset, order, facts.blocks))
-    return tuple(results)
+        results.append((x, *rows[key]))
+    how = (facts.layout, back, facts.rotary_offset, order)
+    if kernel is not None and facts.blocks == 1 and len(tensors) == 2 and len(rows) == 1:
+        for x, cos, sin in results:
+            check_rotation(where, x, cos, sin, facts.layout, facts.rotary_offset, order)
+        launched = kernel(tuple(tensors.values()), *results[0][1:], *how)
+        if launched is not None:
+            return launched
+    return tuple(turned(where, x, cos, sin, *how, facts.blocks) for x, cos, sin in results)
 
 
 def _context(x: Tensor, facts: _Facts, positions: Tensor | int | None, choices: dict[str, Any]) -> int | None:
@@ -205,4 +240,4 @@ def _context(x: Tensor, facts: _Facts, positions: Tensor | int | None, choices: 
     return (positions or 0) + _tokens(x, choices["order"])
 
 
-__all__ = ["ROTATE_ERROR", "rotate_by_torch", "turned"]
+__all__ = ["READ_WRITTEN", "ROTATE_ERROR", "check_rotation", "rotate_by_torch", "turned"]
