@@ -66,7 +66,8 @@ class Layers:
         kind, name = source
         target_kind, target_name = target
         if target_kind == "test":
-            return kind == "test" and target_name in self.shared_tests | {name}
+            # Tests use the helpers of their own room's tests and of those below.
+            return kind == "test" and target_name in self.shared_tests | {name} | set(self.rooms.get(name, []))
         if target_kind == "edge":
             return kind in ("edge", "test") and target_name in self.shared_edges | {name}
         if kind == "edge" or (kind == "test" and name not in self.rooms):

@@ -84,6 +84,7 @@ const std::vector<Case> kCases = {
     {{"diff", "--config", "IN/yarn.json", "--config", "IN/t5.json"}},
     {{"diff", "--list"}},
     {{"plan", "--config", "IN/yarn.json", "--to", "16384", "--csv", "OUT/plan.csv"}},
+    {{"plan", "--config", kModel + "model", "--ranks", "4", "--tokens", "64", "--json"}},
     {{"convert", kModel + "model/", "OUT/converted/", "--to", "interleaved"},
      Density::dense,
      Compare::files,

@@ -68,6 +68,45 @@ TEST_F(PlanCommand, JsonAndCsv) {
             1 + plan.at("methods").size() * 8);
 }
 
+constexpr const char* kLlama =
+    R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "max_position_embeddings": 131072, "rope_theta": 500000.0})";
+
+TEST_F(PlanCommand, RanksAsPageAndJson) {
+  const Outcome page = run({"plan", "--config", kLlama, "--ranks", "1024", "--tokens", "10M"});
+  EXPECT_EQ(page.exit, 0) << page.err;
+  for (const char* text : {"\n  ring zigzag ", "\n  ring contiguous ", "\n  grid 128 x 8 ",
+                           "32 heads are not divisible by 1024", "\nrecommended  "})
+    EXPECT_NE(page.out.find(text), std::string::npos) << text;
+  std::istringstream lines(page.out);
+  std::string line;
+  while (std::getline(lines, line)) EXPECT_LE(line.size(), 100u) << line;
+
+  const Outcome outcome = run({"plan", "--config", kLlama, "--ranks", "4", "--nodes", "2",
+                               "--bandwidth", "400", "--wire", "f32", "--tokens", "4k", "--json"});
+  EXPECT_EQ(outcome.exit, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan.at("nodes"), 2);
+  EXPECT_EQ(plan.at("bandwidth"), 400.0);
+  const json& ring = plan.at("strategies").at(0);
+  EXPECT_EQ(ring.at("strategy"), "ring zigzag");
+  EXPECT_EQ(ring.at("forward_bytes"), 3.0 * 1024 * 8 * 2 * 128 * 4);
+  EXPECT_EQ(
+      json::parse(run({"plan", "--config", kLlama, "--ranks", "2", "--json"}).out).at("tokens"),
+      131072);
+}
+
+TEST_F(PlanCommand, RefusalsOfRanks) {
+  expect_refusal(run({"plan", "--config", kLlama, "--ranks", "6", "--nodes", "4"}), "plan", "4");
+  expect_refusal(run({"plan", "--config", kLlama, "--ranks", "0"}), "plan", "0");
+  expect_refusal(run({"plan", "--config", kLlama, "--to", "256k", "--nodes", "2"}), "plan",
+                 "--ranks");
+  expect_refusal(run({"plan", "--config", kLlama, "--ranks", "2", "--method", "yarn"}), "plan",
+                 "--method");
+  expect_refusal(run({"plan", "--head-dim", "8", "--ranks", "2", "--to", "64"}), "plan",
+                 "num_attention_heads");
+}
+
 TEST_F(PlanCommand, Refusals) {
   const std::string config = golden("models/qwen2_bias_yarn/model");
   expect_refusal(run({"plan", "--config", config, "--to", "16"}), "plan", "16");

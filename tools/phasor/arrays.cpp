@@ -8,6 +8,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/npy_text.hpp"
+#include "ranks.hpp"
 #include "streams.hpp"
 
 namespace phasor::tools {
@@ -59,7 +60,7 @@ io::NpyArray array_in(const std::string& bytes) {
 
 void write_array(const std::string& path, const io::NpyArray& array) {
   if (path != kStandardStream) {
-    (void)io::write_npy(path, array).value_or_throw();
+    if (is_first_rank()) (void)io::write_npy(path, array).value_or_throw();
     return;
   }
   const std::string start = io::npy_start(array);

@@ -35,7 +35,7 @@ inline constexpr const char* kArrayFiles =
     R"(Arrays   .npy, .npz, .safetensors or .pt (tensors only, no code is run); FILE:NAME selects
          one of several, - is stdin. Written as .npy, - is stdout.)";
 
-// A .npy file; `-` is stdout, and what the verb prints then goes to stderr.
+// A .npy file; `-` is stdout, and what the verb prints then goes to stderr. Of several ranks, rank 0 writes.
 //
 // throws   Error as io::write_npy()
 void write_array(const std::string& path, const io::NpyArray& array);

@@ -150,7 +150,17 @@ int fail(const CommandLine& line, std::string_view verb, std::string_view text) 
   // Library messages begin with the function's name, often the verb's.
   const std::string repeated = std::string(verb) + ": ";
   if (!verb.empty() && text.starts_with(repeated)) text.remove_prefix(repeated.size());
+  if (line.on_error != nullptr) {
+    line.on_error(verb, text);
+    return exit_code::wrong;
+  }
   print_err("{}{}{}: {}\n", line.name, verb.empty() ? "" : " ", verb, core::visible_text(text));
+  return exit_code::wrong;
+}
+
+int no_memory(const CommandLine& line, const std::string& verb) {
+  if (line.on_error == nullptr) return out_of_memory(line.name.c_str(), verb.c_str());
+  line.on_error(verb, "out of memory");
   return exit_code::wrong;
 }
 
@@ -175,12 +185,10 @@ int run_action(const CommandLine& line, const Verb& of) {
     apply_readers(of);
     code = of.action();
   } catch (const std::bad_alloc&) {
-    return out_of_memory(line.name.c_str(), verb.c_str());
+    return no_memory(line, verb);
   } catch (const std::system_error& error) {
     // std::filesystem::canonical() reports a lack of memory as an error of the path.
-    if (error.code() == std::errc::not_enough_memory) {
-      return out_of_memory(line.name.c_str(), verb.c_str());
-    }
+    if (error.code() == std::errc::not_enough_memory) return no_memory(line, verb);
     return fail(line, verb, error.what());
   } catch (const std::exception& error) {
     return fail(line, verb, error.what());

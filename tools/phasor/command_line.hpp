@@ -95,7 +95,8 @@ struct Verb {
   std::string name;
   std::string summary;  // one line, for the list of verbs
   std::vector<Flag> flags;
-  std::string footer;  // what follows the flags in the verb's help: shapes, an example
+  std::string footer;          // what follows the flags in the verb's help: shapes, an example
+  bool runs_on_ranks = false;  // on several ranks of MPI together; others refuse
   // Runs after the whole command line has been parsed. Returns the exit code; an exception becomes
   // one line on stderr and exit_code::wrong. It owns what the targets point to.
   std::function<int()> action;
@@ -118,6 +119,8 @@ struct CommandLine {
   std::string footer;
   std::vector<ManSection> sections;
   std::vector<Verb> verbs;
+  // Gets the verb and the text of an error instead of stderr; allocates nothing. Null: stderr.
+  void (*on_error)(std::string_view verb, std::string_view text) = nullptr;
 
   // The reference holds until the next verb.
   Verb& verb(std::string_view name, std::string_view summary);

@@ -5,6 +5,9 @@
 
 namespace phasor::tools {
 
+// The name, the text of the program's help and all verbs. `line` must stay where it is.
+void add_every_verb(CommandLine& line);
+
 void add_freqs(CommandLine& line);
 void add_table(CommandLine& line);
 void add_rotate(CommandLine& line);

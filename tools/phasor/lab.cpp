@@ -18,6 +18,7 @@
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/text/internal/trainer.hpp"
+#include "ranks.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
 
@@ -109,6 +110,10 @@ int lab_action(LabFlags flags) {
     if (seed < 0) refuse(message("--seeds must be at least 0, got ", seed));
     flags.seeds.push_back(static_cast<std::uint64_t>(seed));
   }
+  if (ranks() != nullptr && flags.action != "run") {
+    refuse(ErrorCode::unsupported, message(flags.action, " runs on one rank, got ", ranks()->size(),
+                                           ": start it without mpirun"));
+  }
   if (flags.action == "list") return lab_list(flags);
   if (flags.action == "tokenizer") return lab_tokenizer(flags);
   if (flags.action == "report") return lab_report(flags);
@@ -126,7 +131,9 @@ lab::Experiment experiment_named(const std::string& name) {
     refuse(message("no experiment and no file is called \"", name, "\"",
                    core::did_you_mean(name, names), "; `phasor lab list` shows all"));
   }
-  const std::string text = read_text_or_stdin(name);
+  // mpirun gives the standard input to rank 0.
+  std::string text = name == "-" && !is_first_rank() ? "" : read_text_or_stdin(name);
+  if (name == "-" && ranks() != nullptr) ranks()->broadcast(text);
   try {
     return lab::parse_experiment(text);
   } catch (const Error& error) {
@@ -137,6 +144,7 @@ lab::Experiment experiment_named(const std::string& name) {
 void add_lab(CommandLine& line) {
   auto flags = std::make_shared<LabFlags>();
   Verb& verb = line.verb("lab", "train small models and compare their position encodings");
+  verb.runs_on_ranks = true;
   verb.argument("action", &flags->action, "what to do")
       .one_of({"run", "list", "report", "tokenizer", "speed"})
       .required();
@@ -166,7 +174,8 @@ void add_lab(CommandLine& line) {
           "them)")
       .folder();
   verb.flag("--threads", &flags->threads,
-            "run: threads of one run (default: all, shared by the jobs); speed: threads")
+            "run: threads of one run (default: all, shared by the jobs or the ranks of a machine); "
+            "speed: threads")
       .at_least(0);
   verb.flag("--jobs", &flags->jobs, "run: runs at the same time").within(1, 1024).show_default();
   verb.flag("--kind", &flags->kind, "tokenizer: what it is made of")
@@ -192,7 +201,8 @@ void add_lab(CommandLine& line) {
       R"(run        trains every variant with every seed, each in DIR/VARIANT-sSEED: experiment.json (all
            settings), run.json (version, data, sizes), log.csv (curves), checkpoints, model/
            (the trained network), result.json. The same command goes on after a stop, to the
-           same numbers; finished runs are skipped.
+           same numbers; finished runs are skipped. `mpirun -n P phasor lab run` divides the rows
+           of each batch over P ranks; a run may go on with another number of ranks.
 list       the experiments that come with Phasor: what the paper found, how long they take
 report     report.md with tables (mean and standard deviation over seeds) and CSV files; curves as
            SVG and PNG if the Python package is installed

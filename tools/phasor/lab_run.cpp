@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,10 +22,12 @@
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/folder.hpp"
+#include "phasor/lab/internal/exchange.hpp"
 #include "phasor/lab/internal/run.hpp"
 #include "phasor/lab/internal/task_data.hpp"
 #include "phasor/phasor.h"
 #include "progress.hpp"
+#include "ranks.hpp"
 #include "signals.hpp"
 #include "text_lines.hpp"
 
@@ -32,6 +35,8 @@ namespace phasor::tools {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kSignalled = 128;  // a shell's exit code of a signal is this and its number
 
 [[nodiscard]] fs::path corpora_of(const LabFlags& flags) {
   const char* const given = std::getenv("PHASOR_CORPORA");
@@ -44,31 +49,44 @@ namespace fs = std::filesystem;
   return {};
 }
 
+// The largest value of all ranks.
+[[nodiscard]] int over_ranks(int value) {
+  if (ranks() == nullptr) return value;
+  std::vector<int> all(static_cast<std::size_t>(ranks()->size()));
+  ranks()->gradients().gather(std::as_bytes(std::span(&value, 1)),
+                              std::as_writable_bytes(std::span(all)));
+  return *std::max_element(all.begin(), all.end());
+}
+
 struct Outcome {
   std::optional<lab::RunEnd> end;
   std::optional<Error> error;
 };
 
-// The runs of one command, in `jobs` threads.
+// The runs of one command, in `jobs` threads; or one after the other, each on all ranks, of which rank 0
+// prints.
 class Runs {
  public:
   Runs(const LabFlags& flags, std::vector<lab::RunPlan> plans)
       : flags_(flags), plans_(std::move(plans)), outcomes_(plans_.size()), shares_(plans_.size()) {
     const int jobs = std::max(1, std::min(flags.jobs, static_cast<int>(plans_.size())));
     jobs_ = jobs;
-    threads_ = flags.threads > 0 ? flags.threads : std::max(1, core::available_threads() / jobs);
+    threads_ = flags.threads > 0    ? flags.threads
+               : ranks() != nullptr ? ranks()->threads()
+                                    : std::max(1, core::available_threads() / jobs);
   }
 
   void load_data() {
     lab::DataCache cache(corpora_of(flags_));
     for (const lab::RunPlan& plan : plans_) {
-      progress_.note("reading " + plan.name());
+      if (is_first_rank()) progress_.note("reading " + plan.name());
       Data data;
       data.main = cache.load(plan, plan.stage);
       if (plan.pretraining) data.pretraining = cache.load(plan, *plan.pretraining);
       data_.push_back(std::move(data));
     }
     progress_.clear();
+    if (!is_first_rank()) return;
     std::vector<std::string> notes;
     for (const Data& data : data_) {
       for (const std::string& note : data.main->notes) {
@@ -91,7 +109,7 @@ class Runs {
       for (std::thread& thread : threads) thread.join();
     }
     progress_.clear();
-    return StopOnSignal::signal();
+    return over_ranks(StopOnSignal::signal());
   }
 
   int report() const {
@@ -99,13 +117,15 @@ class Runs {
     io::Json page = io::Json::array();
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       const Outcome& outcome = outcomes_[i];
+      if (outcome.error) failed = true;
+      if (!is_first_rank()) continue;
       if (outcome.error) {
-        failed = true;
         print_err("phasor lab: {}: {}\n", plans_[i].name(), outcome.error->what());
       } else if (outcome.end && *outcome.end != lab::RunEnd::stopped) {
         page.push_back(lab::read_result(folder_of(plans_[i])).value_or_throw());
       }
     }
+    if (!is_first_rank()) return failed ? exit_code::wrong : exit_code::done;
     if (flags_.json && (!failed || !page.empty())) {
       print_out("{}\n", page.dump());
     } else if (!flags_.json && !page.empty()) {
@@ -127,11 +147,12 @@ class Runs {
   void work() {
     while (true) {
       const std::size_t index = next_++;
-      if (index >= plans_.size() || StopOnSignal::cancellation().requested() || disk_failed_)
-        return;
+      if (index >= plans_.size() || disk_failed_ || is_stopped()) return;
       try {
         outcomes_[index].end = run_one(index);
       } catch (const Error& error) {
+        // An error of this rank alone ends all of them.
+        if (ranks() != nullptr && dynamic_cast<const lab::SharedError*>(&error) == nullptr) throw;
         outcomes_[index].error = error;
         // A full disk would end all others too.
         if (error.code() == ErrorCode::io) disk_failed_ = true;
@@ -144,13 +165,20 @@ class Runs {
     }
   }
 
+  [[nodiscard]] static bool is_stopped() {
+    return over_ranks(StopOnSignal::cancellation().requested() ? 1 : 0) != 0;
+  }
+
   [[nodiscard]] lab::RunEnd run_one(std::size_t index) {
     const lab::RunPlan& plan = plans_[index];
     lab::RunOptions options;
     options.threads = threads_;
     options.version = phasor_version();
     options.cancellation = &StopOnSignal::cancellation();
-    options.progress = [&, index](const lab::RunProgress& at) { show(index, at); };
+    if (ranks() != nullptr) options.exchange = &ranks()->gradients();
+    if (is_first_rank()) {
+      options.progress = [&, index](const lab::RunProgress& at) { show(index, at); };
+    }
     return lab::run(plan, *data_[index].main, data_[index].pretraining.get(), folder_of(plan),
                     options);
   }
@@ -216,14 +244,22 @@ int lab_run(const LabFlags& flags) {
     refuse(message("run takes one experiment, got ", flags.names.size()));
   }
   if (flags.out.empty()) refuse("run needs --out DIR");
+  if (ranks() != nullptr && flags.jobs > 1) {
+    refuse(message("--jobs ", flags.jobs, " cannot be combined with mpirun: all ", ranks()->size(),
+                   " ranks train one run at a time"));
+  }
   const lab::Experiment experiment = experiment_named(flags.names.front());
   Runs runs(flags, lab::plan_runs(experiment,
                                   {flags.size, flags.seeds, flags.variants, flags.assignments}));
   runs.load_data();
   if (const int signal = runs.run()) {
     const std::string command = given_command();
-    print_err("phasor lab: stopped; what was done is kept in {}{}{}\n", flags.out,
-              command.empty() ? "" : ". To go on: ", command);
+    if (is_first_rank()) {
+      print_err("phasor lab: stopped; what was done is kept in {}{}{}\n", flags.out,
+                command.empty() ? "" : ". To go on: ", command);
+    }
+    // mpirun would say of each rank that a signal ended it.
+    if (ranks() != nullptr) return kSignalled + signal;
     end_by(signal);
   }
   return runs.report();

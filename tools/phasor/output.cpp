@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include "phasor/core/internal/visible_text.hpp"
+#include "ranks.hpp"
 
 namespace phasor::tools {
 namespace {
 
 bool write_bytes(std::FILE* file, std::string_view text) {
+  if (!is_first_rank()) return true;
   return std::fwrite(text.data(), 1, text.size(), file) == text.size();
 }
 

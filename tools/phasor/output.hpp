@@ -1,5 +1,5 @@
 // What verbs print. Text of models (tokens, names, metadata) may hold sequences that a terminal obeys:
-// they move the cursor, rename the window, reorder the line.
+// they move the cursor, rename the window, reorder the line. Of several ranks, rank 0 prints.
 #pragma once
 
 #include <fmt/format.h>

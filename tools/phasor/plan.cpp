@@ -1,4 +1,4 @@
-// phasor plan: compares scaling methods for a longer context.
+// phasor plan: compares scaling methods for a longer context, or strategies over ranks.
 #include "phasor/porting/config_reports.hpp"
 
 #include <fmt/format.h>
@@ -17,6 +17,7 @@
 #include "config_source.hpp"
 #include "output.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "plan_ranks.hpp"
 #include "rope_flags.hpp"
 #include "text_files.hpp"
 #include "text_lines.hpp"
@@ -28,6 +29,7 @@ struct PlanFlags {
   std::string config, csv, method;
   RopeFlags rope;
   porting::PlanOptions options;
+  RanksFlags ranks;
   bool json = false;
 };
 
@@ -183,6 +185,11 @@ void check_method(const porting::Plan& plan, const std::string& name) {
 }
 
 int run_plan(const PlanFlags& flags) {
+  if (flags.ranks.ranks) {
+    return run_plan_ranks(config_or_flags(flags.config, flags.rope, "--config"), flags.options.to,
+                          flags.ranks, flags.json ? PlanForm::json : PlanForm::page);
+  }
+  if (flags.options.to == 0) refuse("missing --to, the context length to extend to");
   const porting::ReadableConfig config =
       read_readable(config_or_flags(flags.config, flags.rope, "--config"));
   porting::Plan plan = porting::plan(config, flags.options).value_or_throw();
@@ -203,10 +210,12 @@ int run_plan(const PlanFlags& flags) {
 
 void add_plan(CommandLine& line) {
   auto flags = std::make_shared<PlanFlags>();
-  Verb& verb = line.verb("plan", "compare scaling methods for a longer context");
+  Verb& verb = line.verb("plan", "compare scaling methods for a longer context, or ranks");
   verb.flag("--config", &flags->config, kConfigHelp).value("CONFIG").read_by(config_path);
   add_rope_flags(verb, flags->rope, "--config");
-  verb.flag("--to", &flags->options.to, "the context length to extend to").required();
+  verb.flag("--to,--tokens", &flags->options.to,
+            "the context length to extend to; with --ranks: tokens (default: the config's)")
+      .at_least(1);
   verb.flag("--trained", &flags->options.trained, "the trained length (default: from the config)");
   verb.flag("--layer", &flags->options.layer,
             "layer index or layer type, if layers differ (default: full_attention)")
@@ -214,6 +223,7 @@ void add_plan(CommandLine& line) {
   verb.flag("--method", &flags->method, "show this method in detail, not the recommended one")
       .one_of({"none", "present", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope"});
   verb.flag("--csv", &flags->csv, "also write one row per method and pair to this file");
+  add_ranks_flags(verb, flags->ranks);
   verb.flag("--json", &flags->json, "print the result as one JSON object");
   verb.footer =
       R"(Compares linear, NTK, dynamic, YaRN, llama3 and LongRoPE scaling for a longer context: which
@@ -222,9 +232,14 @@ one method, with its reason, the flags of llama.cpp, vLLM and SGLang, and the ke
 the config, which are checked by parsing the config again. A config that is already extended counts
 as trained at its published length; --trained plans from the unscaled frequencies instead.
 
+With --ranks it compares ways to divide the attention of a context over ranks: rings with three
+orders of tokens, an exchange of heads, grids of both, rows of a batch. For each: the bytes that a
+rank sends, its memory, the balance of work (largest / mean) and the time, calculated.
+
 CSV      method, pair, wavelength, turns_trained, frequency, turns_at_n, ood, compression
 
-Example  phasor plan --config model/config.json --to 131072 --csv plan.csv)";
+Example  phasor plan --config model/config.json --to 131072 --csv plan.csv
+         phasor plan --config model/config.json --tokens 1M --ranks 16 --nodes 2 --bandwidth 400)";
   verb.action = [flags] { return run_plan(*flags); };
 }
 

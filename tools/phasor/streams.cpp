@@ -10,6 +10,7 @@
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/posix_file.hpp"
+#include "ranks.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -17,10 +18,7 @@ namespace {
 constexpr std::size_t kStdinStep = std::size_t{1} << 16;
 bool g_stdin_was_read = false;
 
-}  // namespace
-
-std::string read_stdin() {
-  if (std::exchange(g_stdin_was_read, true)) refuse("stdin (-) can be read once, got a second -");
+std::string read_to_end() {
   std::string bytes;
   for (std::size_t used = 0;;) {
     // Doubled: the time to read a long input is proportional to its length.
@@ -36,7 +34,18 @@ std::string read_stdin() {
   }
 }
 
+}  // namespace
+
+std::string read_stdin() {
+  if (std::exchange(g_stdin_was_read, true)) refuse("stdin (-) can be read once, got a second -");
+  std::string bytes;
+  if (is_first_rank()) bytes = read_to_end();  // mpirun gives its stdin to rank 0 alone
+  if (ranks() != nullptr) ranks()->broadcast(bytes);
+  return bytes;
+}
+
 void write_stdout(std::initializer_list<std::span<const std::byte>> pieces) {
+  if (!is_first_rank()) return;
   if (::isatty(STDOUT_FILENO) != 0)
     refuse("stdout (-) is a terminal: redirect it to a file or pipe");
   for (const std::span<const std::byte> piece : pieces) {

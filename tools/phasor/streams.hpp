@@ -12,7 +12,7 @@ namespace phasor::tools {
 // The path that means stdin or stdout.
 inline constexpr std::string_view kStandardStream = "-";
 
-// Everything on stdin.
+// Everything on stdin; of several ranks, collective: that of rank 0.
 //
 // throws   Error(invalid_argument) if another flag has read it; Error(io)
 [[nodiscard]] std::string read_stdin();

@@ -10,6 +10,7 @@
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "ranks.hpp"
 #include "streams.hpp"
 
 namespace phasor::tools {
@@ -20,13 +21,14 @@ namespace phasor::tools {
 }
 
 // Replaces the file as a whole: after an error the old one is unchanged. "-" is stdout; what the verb
-// prints from then on goes to stderr.
+// prints from then on goes to stderr. Of several ranks, rank 0 writes.
 inline void write_text(const std::filesystem::path& path, std::string_view text) {
   if (path == kStandardStream) {
     write_out(text);
     set_text_stream(TextStream::err);
     return;
   }
+  if (!is_first_rank()) return;
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   (void)io::replace_file(path, std::span(&bytes, 1)).value_or_throw();
 }

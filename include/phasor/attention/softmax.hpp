@@ -37,6 +37,8 @@ class PHASOR_API AttentionWorkspace {
   //
   // throws   std::bad_alloc
   [[nodiscard]] CallMemory& memory();
+  // Memory that it holds.
+  [[nodiscard]] std::size_t bytes() const noexcept;
 
  private:
   std::unique_ptr<CallMemory> memory_;
@@ -65,7 +67,8 @@ class PHASOR_API StepRotations {
 
 enum class Causality : std::uint8_t {
   none,          // every query sees every key
-  bottom_right,  // causal mask, aligned bottom-right: query i of Nq sees keys 0 .. Nk - Nq + i
+  bottom_right,  // causal mask, aligned bottom-right: query i of Nq sees keys 0 .. Nk - Nq + i, or
+                 // with query_offset keys 0 .. query_offset + i
 };
 // Whether the keys given to attention are rotated.
 enum class KeyState : std::uint8_t {
@@ -106,6 +109,9 @@ struct AttentionOptions {
   // Query i of Nq sees key j only if |Nk - Nq + i - j| < window. Causality and window count tokens,
   // not position ids.
   std::optional<std::int64_t> window = std::nullopt;
+  // The token of query 0 among the keys, in place of Nk - Nq: negative before the first key, Nk or more
+  // after the last. For calls over a part of the keys; not with key_lengths or packed sequences.
+  std::optional<std::int64_t> query_offset = std::nullopt;
   std::optional<double> scale = std::nullopt;  // none: that of the encoding
   double soft_cap = 0.0;  // c > 0: scores become c tanh(s / c), before masks; 0: none
   Mask mask = {};
@@ -131,7 +137,9 @@ struct AttentionOptions {
   std::span<const std::int32_t> query_segments = {}, key_segments = {};
   int threads = 0;  // as core::RotateOptions; results have the same bits with any number
   core::InstructionSet isa = core::InstructionSet::best;
-  // Scratch of earlier calls; null: the call allocates its own. Not read by plans and backward.
+  // Scratch of earlier calls; null: the call allocates its own. Not read by attend_backward. Plans with
+  // the same workspace share their scratch of f32 arithmetic: it must outlive them, one of them runs at a
+  // time, and the largest is planned first.
   AttentionWorkspace* workspace = nullptr;
   // Rows of cos and sin that layers share. Read only if `keys` are rotated; not read by plans.
   StepRotations* rotations = nullptr;
@@ -260,7 +268,7 @@ inline constexpr std::int64_t kPackedTableBytes = std::int64_t{16} << 20;
 // from can be assigned to or destroyed, nothing else.
 class PHASOR_API AttentionPlan {
  public:
-  // options  workspace and rotations are not read: the plan owns its memory
+  // options  rotations are not read; without a workspace the plan owns all its memory
   // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) as attend();
   //          std::bad_alloc
   AttentionPlan(encodings::ScoreTerms terms, const AttentionSizes& sizes,
@@ -271,7 +279,8 @@ class PHASOR_API AttentionPlan {
   AttentionPlan& operator=(AttentionPlan&&) noexcept;
 
   [[nodiscard]] const AttentionSizes& sizes() const noexcept;
-  // Memory that the plan holds, in bytes: all that its runs need, with the exception of run() below.
+  // Memory that the plan holds, in bytes: all that its runs need, with the exception of run() below and
+  // of a workspace.
   [[nodiscard]] std::size_t bytes() const noexcept;
 
   // attend() with the plan's terms and options.

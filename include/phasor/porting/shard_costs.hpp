@@ -8,17 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "phasor/attention/position_ids.hpp"
 #include "phasor/export.h"
 
 namespace phasor::porting {
 
-// Which tokens a rank holds. Chunk c of C of T tokens is [floor(T c / C), floor(T (c + 1) / C)).
-enum class TokenOrder : std::uint8_t {
-  contiguous,  // rank r of P: chunk r of P
-  zigzag,      // chunks r and 2P - 1 - r of 2P: causal ranks have equal work
-  striped,     // tokens r, r + P, r + 2P, ...: equal work too
-};
-[[nodiscard]] PHASOR_API std::string_view name_of(TokenOrder order) noexcept;
+// Which tokens a rank holds. Chunks differ by at most one token, the first are the longer ones.
+using TokenOrder = attention::Split;
 
 // Of numbers that travel between ranks.
 enum class WireType : std::uint8_t { f32, bf16 };
@@ -55,26 +51,34 @@ struct ShardedSizes {
 [[nodiscard]] PHASOR_API bool shard_in_reach(const ShardedSizes& sizes, int ranks, int queries,
                                              int keys);
 
+// The heads that a rank computes when heads are divided: chunk g of the query
+// heads, and the key heads that they read.
+struct HeadRange {
+  std::int64_t first = 0, count = 0;          // of queries
+  std::int64_t first_key = 0, key_count = 0;  // of keys
+};
+[[nodiscard]] PHASOR_API HeadRange shard_heads(const ShardedSizes& sizes, int ranks, int rank);
+
 // Bytes that one rank sends for one layer.
 struct RankBytes {
   std::int64_t forward = 0, backward = 0;
 };
 
-// Ring: the keys and values of rank j go from rank to rank, j, j + 1, ..., as far as the last one that
-// sees them: h(j) hops, 0 to P - 1. In the backward pass they travel again, and their gradients follow,
-// from the first receiver on; the last receiver sends them home to j.
+// Ring: the keys and values of rank j go to the ranks that have a query which sees one of them, R(j), and to
+// no other: from the rank before if that one has them, else from j. In the backward pass they travel again,
+// and each rank of R(j) sends their gradients on, the other way round.
 //
 //   S(j) = batch * tokens of j * key_heads * (head_dim + value_dim) * bytes of the wire
-//   forward(r)  = sum of S(j) over j with (r - j) mod P < h(j)
-//   backward(r) = forward(r) + sum of S(j) over j with 1 <= (r - j) mod P <= h(j)
+//   forward(r)  = sum of S(j) over j and i in R(j) whose source is r
+//   backward(r) = forward(r) + sum of S(j) over j with r in R(j)
+//   causal, zigzag or striped: forward (P - 1) S, backward 2 (P - 1) S on every rank
 //
 // throws   Error(out_of_range | invalid_argument) for sizes that are not positive (tokens may be 0),
 //          heads that are no multiple of key_heads, ranks < 1
 // cost     O(ranks^2)
 [[nodiscard]] PHASOR_API std::vector<RankBytes> ring_bytes(const ShardedSizes& sizes, int ranks);
 
-// Heads: rank g computes query heads [floor(H g / P), floor(H (g + 1) / P)) of all tokens, with the key
-// heads that they read. q, k, v and out cross the ranks, with the log-sum-exp (4 bytes) of each row; in
+// Heads: rank g computes the heads of shard_heads() for all tokens. q, k, v and out cross the ranks, with the log-sum-exp (4 bytes) of each row; in
 // the backward pass q, k, v, out, d_out and the log-sum-exp there, dq, dk and dv back. n: tokens of a
 // rank, T: of all, a(g): query heads of rank g, c(g): key heads, D = head_dim, V = value_dim, w: bytes of
 // the wire.

@@ -26,6 +26,8 @@ void check_rotation(const std::optional<core::Rotary>& cached,
 void check_options(const CacheSpec& spec, const AttentionOptions& options) {
   if (options.key_positions)
     refuse("cache: key_positions cannot be given: keys have the positions they were appended at");
+  if (options.query_offset && !options.query_positions)
+    refuse(message("cache: query_offset ", *options.query_offset, " needs query_positions"));
   if (options.angles != spec.angles)
     refuse(message("cache: angles must be ", core::name_of(spec.angles),
                    " like those of the keys, got ", core::name_of(options.angles)));

@@ -109,11 +109,13 @@ struct LinearForward {
   Scratch* scratch;
   std::int64_t slots;
   bool streams;  // the output is written past the caches
+  LinearStep step;
 
   [[nodiscard]] std::int64_t units() const noexcept { return call.q.batch * call.k.heads * shares; }
   [[nodiscard]] LinearUnit unit(std::int64_t index, std::int64_t slot,
                                 const LinearWorkspace& work) const;
   void begin(const LinearUnit& unit) const;
+  void end(const LinearUnit& unit) const;
   void run(std::int64_t first, std::int64_t last, LinearWorkspace& work) const;
   void run_row(std::int64_t first, std::int64_t last, LinearWorkspace& work) const;
   void add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
@@ -146,6 +148,9 @@ LinearUnit LinearForward::unit(std::int64_t index, std::int64_t slot,
 
 void LinearForward::begin(const LinearUnit& unit) const {
   if (unit.owns_state) return;
+  if (step.enters != nullptr) {
+    return load_sums(*step.enters, unit.b * call.k.heads + unit.key_head, unit.sums);
+  }
   if (state == nullptr) {
     std::fill_n(unit.sums.products, unit.sums.floats, 0.0F);
     *unit.sums.exponent = kNoExponent;
@@ -158,12 +163,18 @@ void LinearForward::begin(const LinearUnit& unit) const {
   *unit.sums.exponent = *past.exponent;
 }
 
+// All shares of a key head have the same sums: one of them stores them.
+void LinearForward::end(const LinearUnit& unit) const {
+  if (step.leaves == nullptr || unit.first_head != unit.key_head * call.group) return;
+  store_sums(unit.sums, *step.leaves, unit.b * call.k.heads + unit.key_head);
+}
+
 // Keys that every later query sees.
 void LinearForward::add_keys(const LinearUnit& unit, std::int64_t first, std::int64_t count,
                              LinearWorkspace& work) const {
   read_keys(call, unit.b, unit.key_head, first, count, work.key_rows, work.keys);
   const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
-  change_exponent(call, ScaleOf::keys, exponent, unit.sums);
+  change_exponent(call, SumsOf::keys, exponent, unit.sums);
   map_keys(call, unit.b, exponent, work.key_rows, work.keys);
   call.kernels.linear.running_sums(work.keys.features, call.width, count, call.width,
                                    unit.sums.vectors, work.key_sums, call.width, work.key_total);
@@ -178,7 +189,7 @@ void LinearForward::attend_chunks(const LinearUnit& unit, std::int64_t first, st
     read_keys(call, unit.b, unit.key_head, at, end - at, work.key_rows, work.keys);
     work.keys.count = shared_chunk(call, work.keys, *unit.sums.exponent);
     const float exponent = exponent_for(call, work.keys, *unit.sums.exponent);
-    change_exponent(call, ScaleOf::keys, exponent, unit.sums);
+    change_exponent(call, SumsOf::keys, exponent, unit.sums);
     map_keys(call, unit.b, exponent, work.key_rows, work.keys);
     attend_chunk(unit, work);
   }
@@ -264,12 +275,16 @@ void LinearForward::run_row(std::int64_t first, std::int64_t last, LinearWorkspa
   };
   for_each_unit([&](const LinearUnit& u) { begin(u); });
 
-  const std::int64_t keys_before =
-      call.is_causal() ? std::max<std::int64_t>(call.offset, 0) : call.k.tokens;
+  const bool sums_only = step.what == LinearStep::What::sum_keys;
+  const std::int64_t keys_before = step.what == LinearStep::What::queries ? 0
+                                   : call.is_causal() && !sums_only
+                                       ? std::max<std::int64_t>(call.offset, 0)
+                                       : call.k.tokens;
   for_each_chunk(0, keys_before, [&](std::int64_t at, std::int64_t count) {
     make_key_rows(call, b, at, count, work.key_rows);
     for_each_unit([&](const LinearUnit& u) { add_keys(u, at, count, work); });
   });
+  if (sums_only) return for_each_unit([&](const LinearUnit& u) { end(u); });
   if (!call.is_causal()) {
     for_each_chunk(0, call.q.tokens, [&](std::int64_t at, std::int64_t count) {
       make_query_rows(call, b, at, count, work.query_rows);
@@ -355,7 +370,7 @@ LinearForwardMemory make_linear_forward_memory(const LinearCall& call, StateUse 
 }
 
 void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
-                        const core::HeadsView& out, LinearState* state) {
+                        const core::HeadsView& out, LinearState* state, const LinearStep& step) {
   LinearForward forward{call,
                         out,
                         state,
@@ -364,7 +379,8 @@ void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
                         memory.shares,
                         &memory.scratch,
                         memory.slots,
-                        is_streamed(out)};
+                        is_streamed(out),
+                        step};
   const bool copies = !memory.next_sums.empty();
   if (state != nullptr) {
     float* const sums = LinearStateAccess::memory(*state);

@@ -12,6 +12,7 @@
 #include "attention/linear/random_features.hpp"
 #include "attention/linear/scratch.hpp"
 #include "attention/rotation_rows.hpp"
+#include "phasor/attention/internal/linear_part.hpp"
 #include "phasor/attention/linear.hpp"
 
 namespace phasor::attention {
@@ -40,6 +41,10 @@ struct Sums {
 
 // The exponent before the first key.
 inline constexpr float kNoExponent = -3.402823466e38F;
+
+// The sums of head `index` of a part, to and from float32.
+void load_sums(const PartSums& from, std::int64_t index, const Sums& to) noexcept;
+void store_sums(const Sums& from, PartSums& to, std::int64_t index) noexcept;
 
 // The memory of a state.
 struct LinearStateAccess {
@@ -195,8 +200,7 @@ void map_keys(const LinearCall& call, std::int64_t b, float exponent, const Chun
               KeyChunk& keys);
 // Converts sums from units of 2^*sums.exponent to units of 2^exponent: sums of keys shrink when it
 // grows, sums of queries shrink when it falls.
-enum class ScaleOf : std::uint8_t { keys, queries };
-void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, const Sums& sums);
+void change_exponent(const LinearCall& call, SumsOf of, float exponent, const Sums& sums);
 
 // Adds the chunk to sum (R phi(k)) v^T and sum phi(k); `total` is the chunk's own sum of phi(k).
 void add_keys_to_sums(const LinearCall& call, const KeyChunk& keys, const float* total,

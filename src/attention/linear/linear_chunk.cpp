@@ -212,11 +212,11 @@ void map_keys(const LinearCall& call, std::int64_t b, float exponent, const Chun
   }
 }
 
-void change_exponent(const LinearCall& call, ScaleOf scale, float exponent, const Sums& sums) {
+void change_exponent(const LinearCall& call, SumsOf of, float exponent, const Sums& sums) {
   const float before = *sums.exponent;
   *sums.exponent = exponent;
   if (before == exponent || before <= kNoExponent || exponent <= kNoExponent) return;
-  const float bits = scale == ScaleOf::keys ? before - exponent : exponent - before;
+  const float bits = of == SumsOf::keys ? before - exponent : exponent - before;
   // Powers of two: nothing is rounded. Sums scaled below 2^-100 are negligible.
   const float factor = bits < -100.0F ? 0.0F : std::ldexp(1.0F, static_cast<int>(bits));
   call.kernels.linear.scaled_rows(sums.products, 0, &factor, 0, 1, sums.floats, sums.products, 0,

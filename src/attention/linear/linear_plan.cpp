@@ -160,7 +160,7 @@ std::string_view name_of(LinearUse use) noexcept {
 
 LinearPlanParts::LinearPlanParts(const std::optional<core::Rotary>& rotary_,
                                  const LinearSizes& sizes_, const LinearOptions& options_,
-                                 LinearUse use_)
+                                 LinearUse use_, LinearExtent extent)
     : rotary(rotary_for(rotary_, options_)),
       sizes(sizes_),
       options(options_),
@@ -183,7 +183,7 @@ LinearPlanParts::LinearPlanParts(const std::optional<core::Rotary>& rotary_,
     forward = make_linear_forward_memory(
         call, use == LinearUse::stream ? StateUse::given : StateUse::none);
   }
-  if (has_backward(use)) backward = make_linear_backward_memory(call);
+  if (has_backward(use)) backward = make_linear_backward_memory(call, extent);
 }
 
 void LinearPlanParts::bind(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
@@ -196,18 +196,28 @@ void LinearPlanParts::bind(const core::ConstHeadsView& q, const core::ConstHeads
   call.v = v;
 }
 
-LinearPlan::LinearPlan(const std::optional<core::Rotary>& rotary, const LinearSizes& sizes,
-                       const LinearOptions& options, LinearUse use)
-    : parts_(std::make_unique<LinearPlanParts>(rotary, sizes, options, use)) {}
-LinearPlan::~LinearPlan() = default;
-LinearPlan::LinearPlan(LinearPlan&&) noexcept = default;
-LinearPlan& LinearPlan::operator=(LinearPlan&&) noexcept = default;
+void LinearPlanParts::check_out(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                                const core::ConstHeadsView& v, const core::HeadsView& out) const {
+  check_linear_view("out", out, q, sizes.value_dim);
+  check_linear_output("out", out, {q, k, v});
+}
 
-const LinearSizes& LinearPlan::sizes() const noexcept { return parts_->sizes; }
-LinearUse LinearPlan::use() const noexcept { return parts_->use; }
+void LinearPlanParts::check_gradients(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                                      const core::ConstHeadsView& v,
+                                      const core::ConstHeadsView& d_out, const core::HeadsView& d_q,
+                                      const core::HeadsView& d_k,
+                                      const core::HeadsView& d_v) const {
+  check_linear_view("d_out", d_out, q, sizes.value_dim);
+  check_linear_view("d_q", d_q, q, sizes.head_dim);
+  check_linear_view("d_k", d_k, k, sizes.head_dim);
+  check_linear_view("d_v", d_v, v, sizes.value_dim);
+  check_linear_output("d_q", d_q, {q, k, v, d_out, d_k, d_v});
+  check_linear_output("d_k", d_k, {q, k, v, d_out, d_v});
+  check_linear_output("d_v", d_v, {q, k, v, d_out});
+}
 
-std::int64_t LinearPlan::bytes() const noexcept {
-  const LinearPlanParts& p = *parts_;
+std::int64_t LinearPlanParts::bytes() const noexcept {
+  const LinearPlanParts& p = *this;
   const std::size_t bytes =
       sizeof(LinearPlanParts) + bytes_of(p.query_ids) + bytes_of(p.key_ids) + bytes_of(p.rows) +
       p.forward.scratch.bytes() + bytes_of(p.forward.next_sums) +
@@ -219,14 +229,25 @@ std::int64_t LinearPlan::bytes() const noexcept {
   return static_cast<std::int64_t>(bytes);
 }
 
+LinearPlan::LinearPlan(const std::optional<core::Rotary>& rotary, const LinearSizes& sizes,
+                       const LinearOptions& options, LinearUse use)
+    : parts_(std::make_unique<LinearPlanParts>(rotary, sizes, options, use)) {}
+LinearPlan::~LinearPlan() = default;
+LinearPlan::LinearPlan(LinearPlan&&) noexcept = default;
+LinearPlan& LinearPlan::operator=(LinearPlan&&) noexcept = default;
+
+const LinearSizes& LinearPlan::sizes() const noexcept { return parts_->sizes; }
+LinearUse LinearPlan::use() const noexcept { return parts_->use; }
+
+std::int64_t LinearPlan::bytes() const noexcept { return parts_->bytes(); }
+
 void LinearPlan::run(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
                      const core::ConstHeadsView& v, const core::HeadsView& out) {
   LinearPlanParts& p = *parts_;
   check_use(p.use, p.use == LinearUse::forward || p.use == LinearUse::training,
             "a run without a state");
   p.bind(q, k, v);
-  check_linear_view("out", out, q, p.sizes.value_dim);
-  check_linear_output("out", out, {q, k, v});
+  p.check_out(q, k, v, out);
   if (p.call.is_empty()) return;
   if (p.call.is_wide()) return run_wide_linear_forward(p.rotary, p.call, *p.wide, out);
   run_linear_forward(p.call, p.forward, out, nullptr);
@@ -238,8 +259,7 @@ void LinearPlan::run(const core::ConstHeadsView& q, const core::ConstHeadsView& 
   LinearPlanParts& p = *parts_;
   check_use(p.use, p.use == LinearUse::stream, "a run with a state");
   p.bind(q, k, v);
-  check_linear_view("out", out, q, p.sizes.value_dim);
-  check_linear_output("out", out, {q, k, v});
+  p.check_out(q, k, v, out);
   check_state(p.call, state);
   move_positions(p, state.tokens());
   if (!p.call.is_empty()) run_linear_forward(p.call, p.forward, out, &state);
@@ -252,13 +272,7 @@ void LinearPlan::run_backward(const core::ConstHeadsView& q, const core::ConstHe
   LinearPlanParts& p = *parts_;
   check_use(p.use, has_backward(p.use), "backward");
   p.bind(q, k, v);
-  check_linear_view("d_out", d_out, q, p.sizes.value_dim);
-  check_linear_view("d_q", d_q, q, p.sizes.head_dim);
-  check_linear_view("d_k", d_k, k, p.sizes.head_dim);
-  check_linear_view("d_v", d_v, v, p.sizes.value_dim);
-  check_linear_output("d_q", d_q, {q, k, v, d_out, d_k, d_v});
-  check_linear_output("d_k", d_k, {q, k, v, d_out, d_v});
-  check_linear_output("d_v", d_v, {q, k, v, d_out});
+  p.check_gradients(q, k, v, d_out, d_q, d_k, d_v);
   if (p.call.is_empty()) return;
   if (p.call.is_wide()) {
     return run_wide_linear_backward(p.rotary, p.call, *p.wide, d_out, d_q, d_k, d_v);

@@ -12,6 +12,19 @@
 
 namespace phasor::attention {
 
+// What a run does of a part of a sequence; `whole` is all of it, with sums of its own.
+struct LinearStep {
+  enum class What : std::uint8_t {
+    whole,
+    sum_keys,  // forward: the sums over keys leave
+    queries,  // outputs or gradients of queries: the sums over keys enter; backward: those over queries leave
+    keys,  // backward: gradients of keys and values: the sums over queries enter
+  };
+  What what = What::whole;
+  const PartSums* enters = nullptr;
+  PartSums* leaves = nullptr;
+};
+
 struct LinearForwardMemory {
   int threads = 1;
   std::int64_t shares = 1;  // units of a key head
@@ -26,31 +39,38 @@ enum class StateUse : std::uint8_t { none, given };
                                                              StateUse state);
 // precondition  the call has checked views and is not empty; out and state are checked
 void run_linear_forward(const LinearCall& call, LinearForwardMemory& memory,
-                        const core::HeadsView& out, LinearState* state);
+                        const core::HeadsView& out, LinearState* state,
+                        const LinearStep& step = {});
 
 // A chunk of a key head as the first pass of backward cut it, for the second pass.
 struct LinearCut {
   std::int64_t count;
   float exponent;
 };
+enum class LinearExtent : std::uint8_t { whole, part };
 struct LinearBackwardMemory {
+  LinearExtent extent = LinearExtent::whole;
   int threads = 1;
   std::int64_t slots = 0;  // key heads that a thread works on at once
   Scratch scratch;
   std::vector<float> inverses, d_denominators;  // [batch, heads, queries], causal only
-  // [threads, slots, keys], not initialised: as many chunks as keys only if no key is finite.
+  // [threads, slots, keys], or [batch, key heads, keys] for a part, whose passes are runs of their own;
+  // not initialised: as many chunks as keys only if no key is finite.
   std::unique_ptr<LinearCut[]> cuts;
   std::int64_t cut_room = 0;
-  std::vector<std::int64_t> cut_counts;  // [threads, slots]
+  std::vector<std::int64_t> cut_counts;  // [threads, slots], or [batch, key heads]
 };
-[[nodiscard]] LinearBackwardMemory make_linear_backward_memory(const LinearCall& call);
+[[nodiscard]] LinearBackwardMemory make_linear_backward_memory(const LinearCall& call,
+                                                               LinearExtent extent);
 void run_linear_backward(const LinearCall& call, LinearBackwardMemory& memory,
                          const core::ConstHeadsView& d_out, const core::HeadsView& d_q,
-                         const core::HeadsView& d_k, const core::HeadsView& d_v);
+                         const core::HeadsView& d_k, const core::HeadsView& d_v,
+                         const LinearStep& step = {});
 
 struct LinearPlanParts {
   LinearPlanParts(const std::optional<core::Rotary>& rotary, const LinearSizes& sizes,
-                  const LinearOptions& options, LinearUse use);
+                  const LinearOptions& options, LinearUse use,
+                  LinearExtent extent = LinearExtent::whole);
   LinearPlanParts(const LinearPlanParts&) = delete;  // call points to its neighbours
   LinearPlanParts& operator=(const LinearPlanParts&) = delete;
 
@@ -59,6 +79,15 @@ struct LinearPlanParts {
   // throws   Error unless they have the plan's sizes
   void bind(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
             const core::ConstHeadsView& v);
+  // throws   Error unless outputs have the sizes of the plan and overlap nothing
+  void check_out(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                 const core::ConstHeadsView& v, const core::HeadsView& out) const;
+  void check_gradients(const core::ConstHeadsView& q, const core::ConstHeadsView& k,
+                       const core::ConstHeadsView& v, const core::ConstHeadsView& d_out,
+                       const core::HeadsView& d_q, const core::HeadsView& d_k,
+                       const core::HeadsView& d_v) const;
+  // Memory held.
+  [[nodiscard]] std::int64_t bytes() const noexcept;
 
   std::optional<core::Rotary> rotary;
   LinearSizes sizes;

@@ -70,6 +70,21 @@ void check_boundaries(const char* where, const char* name, std::span<const std::
                  " values from ", bounds.front(), " to ", bounds.back()));
 }
 
+void check_offset(const char* where, std::int64_t offset, const AttentionOptions& options,
+                  bool packed) {
+  if (packed || !options.key_lengths.empty()) {
+    refuse(ErrorCode::unsupported, where,
+           message("query_offset ", offset, " cannot be combined with ",
+                   packed ? "packed sequences" : "key_lengths"));
+  }
+  // As far as positions reach.
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  if (offset < -kMost || offset > kMost) {
+    refuse(ErrorCode::out_of_range, where,
+           message("query_offset must be within 2^53 of 0, got ", offset));
+  }
+}
+
 void check_options(const char* where, const encodings::ScoreTerms& terms,
                    const AttentionSizes& sizes, const AttentionOptions& options) {
   check_counts(where, sizes, options);
@@ -122,6 +137,7 @@ void check_options(const char* where, const encodings::ScoreTerms& terms,
                    options.key_segments.size()));
   }
   const bool packed = !options.query_boundaries.empty() || !options.key_boundaries.empty();
+  if (options.query_offset) check_offset(where, *options.query_offset, options, packed);
   if (!packed) return;
   check_boundaries(where, "query_boundaries", options.query_boundaries, sizes.queries);
   check_boundaries(where, "key_boundaries", options.key_boundaries, sizes.keys);

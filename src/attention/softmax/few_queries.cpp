@@ -74,7 +74,7 @@ SeenKeys range_of(const Call& call, const Sequence& s, std::int64_t position) {
     range.first = std::max(range.first, position - *call.options.window + 1);
     range.last = std::min(range.last, position + *call.options.window);
   }
-  return range;
+  return {std::min(range.first, s.keys), std::max<std::int64_t>(range.last, 0)};
 }
 
 // A table's bias is constant beyond the ends of its map, a slope's is a line on either side of the

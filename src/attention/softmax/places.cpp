@@ -147,16 +147,14 @@ DistanceRange all_distances(const Call& call, const Sequence& s) {
 // The columns of the bias: those of every pair, up to a multiple of the tokens around 0, and as far as
 // the table's rows differ.
 void find_bias_columns(Call& call) {
-  DistanceRange all;
-  for (const Sequence& s : call.sequences) {
-    if (!has_tokens(s)) continue;
-    const DistanceRange own = all_distances(call, s);
-    all = {std::min(all.low, own.low), std::max(all.high, own.high)};
-  }
+  std::optional<DistanceRange> found;
+  for (const Sequence& s : call.sequences)
+    if (has_tokens(s)) found = hull_of(found, all_distances(call, s));
+  const DistanceRange all = found.value_or(DistanceRange{});
   DistanceRange kept = all;
   if (call.is_scattered()) {
     const std::int64_t reach = 2 * (call.most_queries + call.most_keys);
-    kept = {std::max(all.low, -reach), std::min(all.high, reach)};
+    kept = {std::clamp(-reach, all.low, all.high), std::clamp(reach, all.low, all.high)};
     if (call.terms.bias) {
       const RelativeMap& map = call.terms.bias->map;
       kept.low = std::min(kept.low, std::clamp(map.first, all.low, all.high));
@@ -211,8 +209,9 @@ std::optional<DistanceRange> scattered_distances(const Call& call, const Sequenc
            options.key_padding[static_cast<std::size_t>(s.batch * call.k.tokens + s.first_key +
                                                         j)] == 0;
   };
-  const std::int64_t window = std::min(options.window.value_or(call.q.tokens + call.k.tokens),
-                                       call.q.tokens + call.k.tokens);
+  // Reaches every key.
+  const std::int64_t farthest = std::abs(s.offset) + call.q.tokens + call.k.tokens;
+  const std::int64_t window = std::min(options.window.value_or(farthest), farthest);
   std::vector<std::int64_t>& ahead = call.memory.places.ahead;    // keys fall
   std::vector<std::int64_t>& behind = call.memory.places.behind;  // keys rise
   ahead.clear();
@@ -243,14 +242,16 @@ std::optional<DistanceRange> scattered_distances(const Call& call, const Sequenc
   return range;
 }
 
-DistanceRange even_distances(const Call& call, const Sequence& s) {
+std::optional<DistanceRange> even_distances(const Call& call, const Sequence& s) {
   DistanceRange range{s.offset - (s.keys - 1), s.offset + s.queries - 1};
-  if (call.options.causality == Causality::bottom_right) range.low = 0;
+  if (call.options.causality == Causality::bottom_right)
+    range.low = std::max<std::int64_t>(range.low, 0);
   if (call.options.window) {
     range.low = std::max(range.low, 1 - *call.options.window);
     range.high = std::min(range.high, *call.options.window - 1);
   }
-  return {range.low + s.shift, range.high + s.shift};
+  if (range.low > range.high) return std::nullopt;
+  return DistanceRange{range.low + s.shift, range.high + s.shift};
 }
 
 // The lowest and highest position of one batch row.
@@ -278,7 +279,7 @@ encodings::AttentionShape attention_shape(const AttentionSizes& sizes,
                                   .key_tokens = sizes.keys};
   const auto &queries = options.query_positions, &keys = options.key_positions;
   if (keys) shape.largest_position = keys->largest(sizes.keys);
-  bool known = queries || keys;
+  bool known = queries || keys || options.query_offset;
   const auto check = [&](const std::optional<Positions>& positions, std::int64_t tokens) {
     if (!positions) return;
     const auto bounds = core::check_positions(*positions, positions->axes, sizes.batch, tokens);
@@ -291,8 +292,10 @@ encodings::AttentionShape attention_shape(const AttentionSizes& sizes,
   std::optional<DistanceRange> range;
   for (std::int64_t b = 0; b < sizes.batch; ++b) {
     // Queries without ids are at most as far back as key_lengths may put them.
-    const DistanceRange of_queries = queries ? row_positions(*queries, sizes.queries, b)
-                                             : DistanceRange{-sizes.queries, sizes.keys - 1};
+    const std::int64_t first = options.query_offset.value_or(-sizes.queries);
+    const std::int64_t last = options.query_offset ? first + sizes.queries - 1 : sizes.keys - 1;
+    const DistanceRange of_queries =
+        queries ? row_positions(*queries, sizes.queries, b) : DistanceRange{first, last};
     const DistanceRange of_keys =
         keys ? row_positions(*keys, sizes.keys, b) : DistanceRange{0, sizes.keys - 1};
     range =
@@ -337,7 +340,8 @@ void find_sequences(const AttentionSizes& sizes, const AttentionOptions& options
   for (std::int64_t b = 0; b < sizes.batch; ++b) {
     const std::int64_t length =
         options.key_lengths.empty() ? sizes.keys : options.key_lengths[static_cast<std::size_t>(b)];
-    sequences.push_back({b, 0, sizes.queries, 0, length, length - sizes.queries});
+    sequences.push_back(
+        {b, 0, sizes.queries, 0, length, options.query_offset.value_or(length - sizes.queries)});
   }
 }
 

@@ -123,9 +123,9 @@ KeyRange WideScores::reach() const noexcept {
   KeyRange range{0, query_.sequence->keys};
   if (options.causality == Causality::bottom_right) range.last = std::min(range.last, position + 1);
   if (options.window) {
-    // Limited to all keys and queries together, so that nothing overflows.
-    const Call& call = wide_->call;
-    const std::int64_t window = std::min(*options.window, call.q.tokens + call.k.tokens + 1);
+    // Limited to what reaches every key, so that nothing overflows.
+    const std::int64_t window =
+        std::min(*options.window, std::abs(position) + query_.sequence->keys + 1);
     range.first = std::max(range.first, position - window + 1);
     range.last = std::min(range.last, position + window);
   }

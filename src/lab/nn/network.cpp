@@ -39,6 +39,7 @@ struct Network<T>::State {
   Workers workers;
   ParameterList list;
   std::size_t words = kAbsent, types = kAbsent;
+  std::size_t first_of_decoder = 0, first_of_head = 0;  // in the one array
   NormAt embedding_norm;
   std::optional<Stack<T>> encoder, decoder;
   std::optional<HeadOf<T>> head;
@@ -75,10 +76,12 @@ struct Network<T>::State {
         words = embedding("shared", spec.vocabulary);
         encoder.emplace(spec, Mask::none, CrossAttention::none,
                         StackNames{"encoder.layers.", "encoder.encoding.", "encoder.norm"}, list);
+        first_of_decoder = list.count();
         decoder.emplace(spec, Mask::causal, CrossAttention::present,
                         StackNames{"decoder.layers.", "decoder.encoding.", "decoder.norm"}, list);
         break;
     }
+    first_of_head = list.count();
     head.emplace(spec, words, list);
   }
 
@@ -144,7 +147,8 @@ struct Network<T>::State {
                 numbers().at(embedding_norm.bias), x.data());
     }
     if (const models::Dropout dropped = dropout(pass, options, site); dropped.rate > 0.0) {
-      drop<T>(workers, dropped, count * hidden, x.data(), nullptr, x.data());
+      drop<T>(workers, dropped, options.first_row * tokens * hidden, count * hidden, x.data(),
+              nullptr, x.data());
     }
   }
 
@@ -154,7 +158,7 @@ struct Network<T>::State {
     const std::int64_t count = rows * tokens, hidden = spec.hidden;
     const Numbers<T> all = numbers();
     if (const models::Dropout dropped = dropout(Pass::train, options, site); dropped.rate > 0.0) {
-      drop<T>(workers, dropped, count * hidden, d, nullptr, d);
+      drop<T>(workers, dropped, options.first_row * tokens * hidden, count * hidden, d, nullptr, d);
     }
     if (types != kAbsent) {
       normalise_backward<T>(workers, NormKind::layer, count, hidden, summed.data(),
@@ -176,13 +180,17 @@ struct Network<T>::State {
               .mask = batch.mask,
               .segments = batch.token_types,
               .pass = pass,
-              .dropout_key = key_of(options, encoder_layers)};
+              .dropout_key = key_of(options, encoder_layers),
+              .first_row = options.first_row,
+              .final_from = &options.final_from};
     }
     return {.rows = batch.rows,
             .tokens = batch.source_tokens,
             .mask = batch.source_mask,
             .pass = pass,
-            .dropout_key = key_of(options, encoder_layers)};
+            .dropout_key = key_of(options, encoder_layers),
+            .first_row = options.first_row,
+            .final_from = &options.final_from};
   }
   [[nodiscard]] StackInput<T> target_input(const Batch& batch, Pass pass,
                                            const TrainOptions& options, const T* memory) const {
@@ -190,7 +198,9 @@ struct Network<T>::State {
                         .tokens = batch.tokens,
                         .mask = batch.mask,
                         .pass = pass,
-                        .dropout_key = key_of(options, decoder_layers)};
+                        .dropout_key = key_of(options, decoder_layers),
+                        .first_row = options.first_row,
+                        .final_from = &options.final_from};
     if (encoder) {
       input.memory = memory;
       input.memory_tokens = batch.source_tokens;
@@ -246,11 +256,17 @@ struct Network<T>::State {
     const auto size = static_cast<std::size_t>(batch.rows * batch.tokens * spec.hidden);
     d_hidden.assign(size, T{0});
     const Loss loss = head->loss(workers, numbers(), hidden, targets, options, d_hidden.data(), {});
+    // Parameters are in the order of the forward pass, so that gradients are final from the end on.
+    const auto final_from = [&](std::size_t first) {
+      if (options.final_from) options.final_from(first);
+    };
+    final_from(first_of_head);
     if (!decoder) {
       encoder->backward(workers, numbers(), source_input(batch, Pass::train, options),
                         d_hidden.data(), nullptr);
       embed_backward(options, encoder->position(), batch.rows, batch.tokens, batch.ids,
                      batch.token_types, target_embedding, d_hidden.data());
+      final_from(0);
       return loss;
     }
     if (encoder) {
@@ -261,11 +277,13 @@ struct Network<T>::State {
                       d_hidden.data(), d_memory.data());
     embed_backward(options, decoder->position(), batch.rows, batch.tokens, batch.ids, {},
                    target_embedding, d_hidden.data());
+    final_from(first_of_decoder);
     if (!encoder) return loss;
     encoder->backward(workers, numbers(), source_input(batch, Pass::train, options),
                       d_memory.data(), nullptr);
     embed_backward(options, encoder->position(), batch.rows, batch.source_tokens, batch.source_ids,
                    {}, source_embedding, d_memory.data());
+    final_from(0);
     return loss;
   }
 };

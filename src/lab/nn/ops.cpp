@@ -305,18 +305,18 @@ void activate_backward(const Workers& workers, models::Activation f, Gate gate, 
 }
 
 template <class T>
-void drop(const Workers& workers, const models::Dropout& dropout, std::int64_t count, const T* x,
-          const T* plus, T* out) {
+void drop(const Workers& workers, const models::Dropout& dropout, std::int64_t first_index,
+          std::int64_t count, const T* x, const T* plus, T* out) {
   const TimedPart timed = workers.timed(Part::elementwise);
   workers.for_runs(count, kElementsOfPiece, [&](std::int64_t first, std::int64_t size) {
     if constexpr (kIsFloat<T>) {
-      models::drop(dropout, {x + first, static_cast<std::size_t>(size)}, first,
+      models::drop(dropout, {x + first, static_cast<std::size_t>(size)}, first_index + first,
                    plus == nullptr ? nullptr : plus + first, out + first);
     } else {
       // The same numbers are dropped: the mask of the kernel, applied to ones.
       const std::vector<float> ones(static_cast<std::size_t>(size), 1.0F);
       std::vector<float> kept(ones.size());
-      models::drop(dropout, ones, first, nullptr, kept.data());
+      models::drop(dropout, ones, first_index + first, nullptr, kept.data());
       for (std::int64_t i = 0; i < size; ++i) {
         const bool keeps = kept[static_cast<std::size_t>(i)] != 0.0F;
         out[first + i] = (plus == nullptr ? 0.0 : plus[first + i]) +
@@ -391,8 +391,8 @@ void scatter_add(const Workers& workers, std::span<const std::int32_t> ids, std:
                          const T*, T*);                                                            \
   template void activate_backward(const Workers&, models::Activation, Gate, std::int64_t,          \
                                   std::int64_t, const T*, const T*, T*);                           \
-  template void drop(const Workers&, const models::Dropout&, std::int64_t, const T*, const T*,     \
-                     T*);                                                                          \
+  template void drop(const Workers&, const models::Dropout&, std::int64_t, std::int64_t, const T*, \
+                     const T*, T*);                                                                \
   template models::CrossEntropy cross_entropy(std::span<T>, std::int64_t, double, double);         \
   template void gather(const Workers&, std::span<const std::int32_t>, std::int64_t, const T*, T*,  \
                        Add);                                                                       \

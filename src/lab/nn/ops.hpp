@@ -116,10 +116,11 @@ template <class T>
 void activate_backward(const Workers& workers, models::Activation f, Gate gate, std::int64_t rows,
                        std::int64_t width, const T* x, const T* d_out, T* d_x);
 
-// out = plus + dropped(x); a null `plus` is 0. Rate 0: a sum or a copy.
+// out = plus + dropped(x); a null `plus` is 0. Rate 0: a sum or a copy. `first` is the index of x[0] among
+// the numbers that share a mask.
 template <class T>
-void drop(const Workers& workers, const models::Dropout& dropout, std::int64_t count, const T* x,
-          const T* plus, T* out);
+void drop(const Workers& workers, const models::Dropout& dropout, std::int64_t first,
+          std::int64_t count, const T* x, const T* plus, T* out);
 
 // As models::cross_entropy, of one row.
 template <class T>

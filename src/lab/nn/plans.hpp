@@ -1,7 +1,9 @@
 // What one call of a stack reads, and plans of attention for its sizes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <optional>
 #include <span>
@@ -30,6 +32,9 @@ struct StackInput {
   Pass pass = Pass::evaluate;
   std::uint64_t dropout_key =
       0;  // of this call; each place where numbers are dropped derives its own
+  // As TrainOptions.
+  std::int64_t first_row = 0;
+  const std::function<void(std::size_t)>* final_from = nullptr;
 };
 
 // Attention of given sizes.

@@ -123,6 +123,13 @@ models::Dropout Stack<T>::dropout(std::uint64_t place) const {
 }
 
 template <class T>
+void Stack<T>::final_from(const NormAt& norm, const LinearAt& first) const {
+  if (input_.final_from != nullptr && *input_.final_from) {
+    (*input_.final_from)(std::min(norm.weight, first.weight));
+  }
+}
+
+template <class T>
 void Stack<T>::apply(const LinearAt& linear, std::int64_t rows, const T* x, T* y) {
   multiply(*workers_, rows, linear.out, linear.in, stored(x, linear.in),
            transposed(numbers_.at(linear.weight), linear.in), y, linear.out, Add::no,
@@ -277,7 +284,7 @@ void Stack<T>::run_branch(const NormAt& norm, BranchState& state, std::uint64_t 
   if (norm_first_) normalise_to(x, normed);
   body(norm_first_ ? normed : x, y_.data());
   T* const sum = norm_first_ ? out : normed;
-  drop(*workers_, dropout(place), count_ * hidden, y_.data(), x, sum);
+  drop(*workers_, dropout(place), first_index(), count_ * hidden, y_.data(), x, sum);
   if (!norm_first_) normalise_to(sum, out);
 }
 
@@ -296,14 +303,14 @@ void Stack<T>::run_branch_backward(const NormAt& norm, BranchState& state, std::
   if (!norm_first_) norm_backward(normed, d, nullptr);
   const T* dy = d;
   if (const models::Dropout dropped = dropout(place); dropped.rate > 0.0) {
-    drop<T>(*workers_, dropped, count_ * hidden, d, nullptr, d_branch_.data());
+    drop<T>(*workers_, dropped, first_index(), count_ * hidden, d, nullptr, d_branch_.data());
     dy = d_branch_.data();
   }
   body(norm_first_ ? normed : x, dy, d_normed_.data());
   if (norm_first_) {
     norm_backward(x, d_normed_.data(), d);
   } else {
-    drop<T>(*workers_, {}, count_ * hidden, d_normed_.data(), d, d);
+    drop<T>(*workers_, {}, 0, count_ * hidden, d_normed_.data(), d, d);
   }
 }
 
@@ -357,16 +364,19 @@ void Stack<T>::backward(const Workers& workers, const Numbers<T>& numbers,
     run_branch_backward(
         layer.feed_norm, state.feed, 3 * index + 2, d,
         [&](const T* in, const T* dy, T* d_in) { feed_backward(layer, state, in, dy, d_in); });
+    final_from(layer.feed_norm, layer.feed_in);
     if (cross_ == CrossAttention::present) {
       run_branch_backward(layer.cross_norm, state.cross, 3 * index + 1, d,
                           [&](const T* in, const T* dy, T* d_in) {
                             cross_attend_backward(layer, state, in, dy, d_in);
                           });
+      final_from(layer.cross_norm, layer.cross_query);
     }
     run_branch_backward(layer.attention_norm, state.attention, 3 * index, d,
                         [&](const T* in, const T* dy, T* d_in) {
                           attend_backward(layer, index, state, in, dy, d_in);
                         });
+    final_from(layer.attention_norm, layer.qkv);
   }
   for (std::size_t set = 0; set < plan_->tables.size(); ++set) {
     position_.compute_tables_backward(workers, numbers, set, input.tokens, plan_->tables[set]);

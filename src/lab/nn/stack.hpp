@@ -82,6 +82,12 @@ class Stack {
   void apply_backward(const LinearAt& linear, std::int64_t rows, const T* x, const T* dy, T* d_x,
                       Add add = Add::no);
   [[nodiscard]] models::Dropout dropout(std::uint64_t place) const;
+  // Of number 0 of this call's rows, among those of the whole batch.
+  [[nodiscard]] std::int64_t first_index() const noexcept {
+    return input_.first_row * input_.tokens * spec_.hidden;
+  }
+  // After the backward pass of a branch, whose parameters begin with its norm or its first matrix.
+  void final_from(const NormAt& norm, const LinearAt& first) const;
 
   ModelSpec spec_;
   Mask mask_;

@@ -10,7 +10,7 @@ namespace phasor::lab {
 namespace {
 
 constexpr std::int64_t kTokensAtOnce = 4096;  // of a batch that is only evaluated
-constexpr std::int64_t kSentencesAtOnce = 32;
+constexpr std::size_t kSentencesAtOnce = 32;
 
 // Rows [first, first + rows) of `length` tokens, with the next token as label.
 [[nodiscard]] Batch next_token_rows(std::span<const std::int32_t> ids, std::int64_t first,
@@ -26,7 +26,7 @@ constexpr std::int64_t kSentencesAtOnce = 32;
 }
 
 void measure(Network<float>& network, std::span<const std::int32_t> ids, std::int64_t most_tokens,
-             ContextLoss& into) {
+             const Ranks& ranks, ContextLoss& into) {
   const std::int64_t length = into.context;
   const std::int64_t available = (static_cast<std::int64_t>(ids.size()) - 1) / length;
   const std::int64_t rows = std::min(available, std::max<std::int64_t>(1, most_tokens / length));
@@ -35,10 +35,13 @@ void measure(Network<float>& network, std::span<const std::int32_t> ids, std::in
   const std::int64_t last_quarter = length - std::max<std::int64_t>(1, length / 4);
   double sum = 0.0, tail = 0.0;
   std::int64_t tail_tokens = 0;
-  for (std::int64_t row = 0; row < rows; row += at_once) {
+  const auto losses_of = [&](std::int64_t part) {
     core::throw_if_cancelled();
-    const std::int64_t count = std::min(at_once, rows - row);
-    const std::vector<float> losses = network.losses(next_token_rows(ids, row, count, length));
+    const std::int64_t row = part * at_once, count = std::min(at_once, rows - row);
+    return bytes_of<float>(network.losses(next_token_rows(ids, row, count, length)));
+  };
+  for (const std::string& part : ranks.divided((rows + at_once - 1) / at_once, losses_of)) {
+    const std::vector<float> losses = values_of<float>(part);
     for (std::size_t i = 0; i < losses.size(); ++i) {
       sum += losses[i];
       if (static_cast<std::int64_t>(i) % length < last_quarter) continue;
@@ -109,18 +112,23 @@ void measure(Network<float>& network, std::span<const std::int32_t> ids, std::in
 
 }  // namespace
 
-Loss loss_of(Network<float>& network, const Batches& batches, std::int64_t most) {
+Loss loss_of(Network<float>& network, const Batches& batches, std::int64_t most,
+             const Ranks& ranks) {
   Loss loss;
-  for (std::int64_t step = 0; step < std::min(most, batches.steps()); ++step) {
-    core::throw_if_cancelled();
-    loss += network.evaluate(batches.at(step));
+  for (const std::string& batch :
+       ranks.divided(std::min(most, batches.steps()), [&](std::int64_t step) {
+         core::throw_if_cancelled();
+         const Loss own = network.evaluate(batches.at(step));
+         return bytes_of(std::span<const Loss>(&own, 1));
+       })) {
+    loss += values_of<Loss>(batch).front();
   }
   return loss;
 }
 
 std::vector<ContextLoss> losses_by_context(
     Network<float>& network, const TaskData& data, const TrainingSettings& training,
-    const EvaluationSettings& settings,
+    const EvaluationSettings& settings, const Ranks& ranks,
     const std::function<void(const std::string&, double)>& report) {
   std::vector<ContextLoss> cells;
   const EncodingSpec own = network.spec().encoding;
@@ -142,7 +150,7 @@ std::vector<ContextLoss> losses_by_context(
       }
       if (scaling != "none") network.set_test_encoding(changed);
       try {
-        measure(network, data.held_out, settings.tokens, cell);
+        measure(network, data.held_out, settings.tokens, ranks, cell);
       } catch (const Error& error) {
         if (scaling != "none") network.set_test_encoding(own);
         // A table of positions ends.
@@ -156,7 +164,7 @@ std::vector<ContextLoss> losses_by_context(
 }
 
 std::vector<std::string> translate(Network<float>& network, const TaskData& data,
-                                   const EvaluationSettings& settings,
+                                   const EvaluationSettings& settings, const Ranks& ranks,
                                    const std::function<void(const std::string&, double)>& report) {
   const text::SpecialTokens& specials = data.tokenizer->specials();
   if ((!specials.begin && !specials.classify) || (!specials.end && !specials.separate)) {
@@ -164,16 +172,25 @@ std::vector<std::string> translate(Network<float>& network, const TaskData& data
   }
   std::vector<std::string> answers;
   const auto count = std::min(data.sentences.size(), static_cast<std::size_t>(settings.sentences));
-  for (std::size_t first = 0; first < count; first += kSentencesAtOnce) {
+  const auto lines_of = [&](std::int64_t part) {
+    const std::size_t first = static_cast<std::size_t>(part) * kSentencesAtOnce;
     report("translating", static_cast<double>(first) / static_cast<double>(count));
     const auto rows = std::min<std::size_t>(kSentencesAtOnce, count - first);
+    std::string lines;
     for (const std::vector<std::int64_t>& ids : translate_rows(
              network, std::span(data.sentences).subspan(first, rows), specials, settings.longest)) {
       std::string text = data.tokenizer->decode(ids);
       // A line of the file is a sentence.
       std::replace_if(
           text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-      answers.push_back(std::move(text));
+      lines += text + "\n";
+    }
+    return lines;
+  };
+  const auto parts = static_cast<std::int64_t>((count + kSentencesAtOnce - 1) / kSentencesAtOnce);
+  for (std::string_view lines : ranks.divided(parts, lines_of)) {
+    for (; !lines.empty(); lines.remove_prefix(lines.find('\n') + 1)) {
+      answers.emplace_back(lines.substr(0, lines.find('\n')));
     }
   }
   return answers;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lab/train/ranks.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/lab/internal/experiment.hpp"
 #include "phasor/lab/internal/network.hpp"
@@ -15,10 +16,14 @@
 
 namespace phasor::lab {
 
+// All are collective: ranks divide batches, rows and sentences, and all have the numbers of one rank, bit for
+// bit.
+
 // The loss of the first `most` batches.
 //
 // throws   Error(cancelled)
-[[nodiscard]] Loss loss_of(Network<float>& network, const Batches& batches, std::int64_t most);
+[[nodiscard]] Loss loss_of(Network<float>& network, const Batches& batches, std::int64_t most,
+                           const Ranks& ranks);
 
 struct ContextLoss {
   std::int64_t context = 0;
@@ -31,12 +36,12 @@ struct ContextLoss {
 // Rows of each length from the held-out text, without overlap, for each scaling that the encoding has.
 [[nodiscard]] std::vector<ContextLoss> losses_by_context(
     Network<float>& network, const TaskData& data, const TrainingSettings& training,
-    const EvaluationSettings& settings,
+    const EvaluationSettings& settings, const Ranks& ranks,
     const std::function<void(const std::string&, double)>& report);
 
 // The most likely token at each place, sentence by sentence, until the end token or `longest` tokens.
 [[nodiscard]] std::vector<std::string> translate(
     Network<float>& network, const TaskData& data, const EvaluationSettings& settings,
-    const std::function<void(const std::string&, double)>& report);
+    const Ranks& ranks, const std::function<void(const std::string&, double)>& report);
 
 }  // namespace phasor::lab

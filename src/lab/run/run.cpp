@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <thread>
 
 #include "lab/run/evaluate.hpp"
 #include "lab/run/run_folder.hpp"
@@ -43,20 +44,26 @@ class StageRun {
         data_(data),
         options_(options),
         activity_(activity),
-        folder_(folder),
+        path_(folder),
+        ranks_(options.exchange),
         network_(model_spec_of(plan, stage, data.vocabulary, data.labels),
                  NetworkOptions{options.threads}),
-        trainer_(stage.training, plan.seed, data, network_, options.threads),
+        trainer_(stage.training, plan.seed, data, network_, options.threads, ranks_),
         validating_(data.validation()) {}
 
   // initial  a folder whose parameters the network starts with, its head excepted; empty: none
   [[nodiscard]] RunEnd run(const fs::path& initial) {
-    folder_.keep_document("run.json", facts());
+    ranks_.on_first([&] {
+      folder_.emplace(path_);
+      folder_->keep_document("run.json", facts());
+    });
     begin(initial);
     try {
       train();
       finish();
     } catch (const Error& error) {
+      // The others do not know of an error of one rank.
+      if (ranks_.size() > 1 && dynamic_cast<const SharedError*>(&error) == nullptr) throw;
       if (error.code() == ErrorCode::cancelled) {
         checkpoint();
         return RunEnd::stopped;
@@ -85,12 +92,29 @@ class StageRun {
 
   void begin(const fs::path& initial) {
     network_.initialise(plan_.seed);
-    if (!initial.empty()) static_cast<void>(read_body(initial, network_).value_or_throw());
-    if (const std::optional<RunState> state = folder_.resume(network_, trainer_)) {
-      log_ = RunLog::read(folder_.file("log.csv"), state->log_rows).value_or_throw();
-      pending_ = state->pending;
-      last_facts_.gradient_norm = state->gradient_norm;
-      seconds_before_ = state->seconds;
+    struct Begin {
+      RunState state;
+      std::int64_t last_row = -1;  // RunLog::last_step()
+      bool resumes = false;
+    } from;
+    OptimiserMoments moments;
+    ranks_.on_first([&] {
+      if (!initial.empty()) static_cast<void>(read_body(initial, network_).value_or_throw());
+      if (const std::optional<RunState> state = folder_->resume(network_, moments)) {
+        log_ = RunLog::read(folder_->file("log.csv"), state->log_rows).value_or_throw();
+        from = {*state, log_.last_step(), true};
+      }
+    });
+    ranks_.share(from);
+    if (ranks_.size() > 1 && (!initial.empty() || from.resumes)) {
+      ranks_.exchange()->broadcast(std::as_writable_bytes(network_.parameters()));
+    }
+    if (from.resumes) {
+      trainer_.restore(from.state.trainer, moments.first, moments.second);
+      last_row_ = from.last_row;
+      pending_ = from.state.pending;
+      last_facts_.gradient_norm = from.state.gradient_norm;
+      seconds_before_ = from.state.seconds;
     }
     first_step_ = trainer_.state().step;
     first_tokens_ = trainer_.state().tokens;
@@ -100,8 +124,8 @@ class StageRun {
   void train() {
     while (true) {
       const std::int64_t step = trainer_.state().step, last = training().steps;
-      if (log_.last_step() < step && (step == 0 || is_due(step, training().log_every, last) ||
-                                      is_due(step, training().evaluate_every, last))) {
+      if (last_row_ < step && (step == 0 || is_due(step, training().log_every, last) ||
+                               is_due(step, training().evaluate_every, last))) {
         add_row();
       }
       if (step > 0 && is_due(step, training().checkpoint_every, last)) checkpoint();
@@ -122,7 +146,7 @@ class StageRun {
     row.tokens = trainer_.state().tokens;
     if (evaluates) {
       const core::CancellationScope scope(options_.cancellation);
-      validation_ = loss_of(network_, *validating_, stage_.evaluation.batches);
+      validation_ = loss_of(network_, *validating_, stage_.evaluation.batches, ranks_);
       row.validation_loss = share(validation_.plain_sum, validation_.labels);
       row.validation_accuracy = share(static_cast<double>(validation_.correct), validation_.labels);
     }
@@ -132,9 +156,10 @@ class StageRun {
       row.gradient_norm = last_facts_.gradient_norm;
     }
     log_.add(row);
+    last_row_ = row.step;
     pending_ = {};
     if (evaluates) {
-      static_cast<void>(log_.save(folder_.file("log.csv")).value_or_throw());
+      ranks_.on_first([&] { save_log(); });
       report(row);
     }
   }
@@ -160,20 +185,24 @@ class StageRun {
     return std::chrono::duration<double>(Clock::now() - start_).count();
   }
 
-  // The log first: a checkpoint counts on its rows.
+  void save_log() const { static_cast<void>(log_.save(folder_->file("log.csv")).value_or_throw()); }
+
   void checkpoint() {
-    static_cast<void>(log_.save(folder_.file("log.csv")).value_or_throw());
+    const OptimiserMoments moments = trainer_.moments();
     RunState state;
     state.trainer = trainer_.state();
     state.log_rows = log_.rows();
     state.pending = pending_;
     state.gradient_norm = last_facts_.gradient_norm;
     state.seconds = seconds_before_ + seconds();
-    folder_.save_checkpoint(state, network_, trainer_.optimiser(), data_.tokenizer_files);
+    ranks_.on_first([&] {
+      save_log();  // first: a checkpoint counts on its rows
+      folder_->save_checkpoint(state, network_, moments, data_.tokenizer_files);
+    });
   }
 
-  [[nodiscard]] Error with_last_good(const Error& error) const {
-    const fs::path last = newest_checkpoint(folder_.path());
+  [[nodiscard]] SharedError with_last_good(const Error& error) const {
+    const fs::path last = newest_checkpoint(path_);
     return {error.code(),
             message(error.what(), last.empty() ? std::string("; no checkpoint was written yet")
                                                : "; the last good checkpoint is " + last.string())};
@@ -192,22 +221,24 @@ class StageRun {
       const core::CancellationScope scope(options_.cancellation);
       // After a stop at the very end the numbers are computed again.
       if (validation_.labels == 0)
-        validation_ = loss_of(network_, *validating_, stage_.evaluation.batches);
+        validation_ = loss_of(network_, *validating_, stage_.evaluation.batches, ranks_);
       result["validation_loss"] = number(share(validation_.plain_sum, validation_.labels));
       result["validation_accuracy"] =
           number(share(static_cast<double>(validation_.correct), validation_.labels));
-      const Loss test = loss_of(network_, *data_.test(), stage_.evaluation.test_batches);
+      const Loss test = loss_of(network_, *data_.test(), stage_.evaluation.test_batches, ranks_);
       result["test_loss"] = number(share(test.plain_sum, test.labels));
       result["test_accuracy"] = number(share(static_cast<double>(test.correct), test.labels));
       evaluate_further(result);
     }
     const double all = seconds_before_ + seconds();
     result["seconds"] = all;
-    static_cast<void>(
-        save_checkpoint(network_, data_.tokenizer_files, folder_.file("model"), training().weights)
-            .value_or_throw());
-    folder_.write(kResult, result.dump(2) + "\n");
-    folder_.remove_checkpoints();
+    ranks_.on_first([&] {
+      static_cast<void>(save_checkpoint(network_, data_.tokenizer_files, folder_->file("model"),
+                                        training().weights)
+                            .value_or_throw());
+      folder_->write(kResult, result.dump(2) + "\n");
+      folder_->remove_checkpoints();
+    });
   }
 
   void evaluate_further(Json& result) {
@@ -215,7 +246,7 @@ class StageRun {
     if (stage_.task == Task::causal_lm && !stage_.evaluation.contexts.empty()) {
       result["contexts"] = Json::array();
       for (const ContextLoss& cell :
-           losses_by_context(network_, data_, training(), stage_.evaluation, note)) {
+           losses_by_context(network_, data_, training(), stage_.evaluation, ranks_, note)) {
         Json row = Json::object();
         row["context"] = cell.context;
         row["scaling"] = cell.scaling;
@@ -226,16 +257,19 @@ class StageRun {
       }
     }
     if (stage_.task == Task::translation) {
-      const std::vector<std::string> answers = translate(network_, data_, stage_.evaluation, note);
+      const std::vector<std::string> answers =
+          translate(network_, data_, stage_.evaluation, ranks_, note);
       std::string hypotheses, references, sources;
       for (std::size_t i = 0; i < answers.size(); ++i) {
         hypotheses += answers[i] + "\n";
         references += data_.sentences[i].reference + "\n";
         sources += data_.sentences[i].source_text + "\n";
       }
-      folder_.write("hypotheses.txt", hypotheses);
-      folder_.write("references.txt", references);
-      folder_.write("sources.txt", sources);
+      ranks_.on_first([&] {
+        folder_->write("hypotheses.txt", hypotheses);
+        folder_->write("references.txt", references);
+        folder_->write("sources.txt", sources);
+      });
       result["sentences"] = answers.size();
     }
   }
@@ -245,11 +279,14 @@ class StageRun {
   const TaskData& data_;
   const RunOptions& options_;
   std::string_view activity_;
-  RunFolder folder_;
+  fs::path path_;
+  Ranks ranks_;
+  std::optional<RunFolder> folder_;  // of rank 0, once run() has begun
   Network<float> network_;
   Trainer trainer_;
   std::unique_ptr<Batches> validating_;
-  RunLog log_;
+  RunLog log_;  // of rank 0; the others have rows of this call only
+  std::int64_t last_row_ = -1;
   Loss pending_, validation_;
   StepFacts last_facts_;
   std::int64_t first_step_ = 0, first_tokens_ = 0;
@@ -257,15 +294,36 @@ class StageRun {
   Clock::time_point start_;
 };
 
-[[nodiscard]] RunEnd pretrain(const RunPlan& plan, const TaskData& data, const RunFolder& folder,
+[[nodiscard]] RunEnd pretrain(const RunPlan& plan, const TaskData& data, const fs::path& folder,
                               const RunOptions& options) {
-  if (folder.has(kResult)) return RunEnd::already_finished;
-  return StageRun(plan, *plan.pretraining, data, folder.path(), options, "pre-training").run({});
+  const Ranks ranks(options.exchange);
+  bool finished = false;
+  ranks.on_first([&] { finished = RunFolder(folder).has(kResult); });
+  ranks.share(finished);
+  if (finished) return RunEnd::already_finished;
+  return StageRun(plan, *plan.pretraining, data, folder, options, "pre-training").run({});
+}
+
+// Waits until no other process trains in the folder; false: the cancellation was requested meanwhile.
+[[nodiscard]] bool wait_for(const fs::path& folder, const RunOptions& options,
+                            std::optional<io::Descriptor>& alone) {
+  const Ranks ranks(options.exchange);
+  while (!ranks.any_requested(options.cancellation)) {
+    bool locked = false;
+    ranks.on_first([&] {
+      alone = RunFolder(folder).try_lock();
+      locked = alone.has_value();
+    });
+    ranks.share(locked);
+    if (locked) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return false;
 }
 
 // Pre-training that several runs share: the first one trains, the others wait.
 [[nodiscard]] RunEnd pretrain_once(const RunPlan& plan, const TaskData& data,
-                                   const RunFolder& folder, const RunOptions& options) {
+                                   const fs::path& folder, const RunOptions& options) {
   RunPlan shared = plan;
   shared.variant = plan.pretraining_name;
   Json settings = Json::object();
@@ -273,34 +331,60 @@ class StageRun {
   settings["pretraining"] = plan.document["pretraining"];
   settings["tokenizer"] = plan.tokenizer;
   settings["model"] = json_of(model_spec_of(plan, *plan.pretraining, data.vocabulary, data.labels));
-  const std::optional<io::Descriptor> alone = folder.wait_for_lock(options.cancellation);
-  if (!alone) return RunEnd::stopped;
-  folder.keep_document("experiment.json", settings);
+  std::optional<io::Descriptor> alone;
+  if (!wait_for(folder, options, alone)) return RunEnd::stopped;
+  Ranks(options.exchange).on_first([&] {
+    RunFolder(folder).keep_document("experiment.json", settings);
+  });
   return pretrain(shared, data, folder, options);
+}
+
+void agree_on_work(const RunPlan& plan, const TaskData& data, const TaskData* pretraining,
+                   const RunOptions& options) {
+  Json work = Json::object();
+  work["phasor"] = options.version;
+  work["experiment"] = plan.experiment;
+  work["variant"] = plan.variant;
+  work["seed"] = plan.seed;
+  work["settings"] = plan.document;
+  work["data"] = data.facts;
+  work["vocabulary"] = data.vocabulary;
+  if (pretraining != nullptr) work["pretraining_data"] = pretraining->facts;
+  Ranks(options.exchange).agree("the run", work);
 }
 
 }  // namespace
 
 RunEnd run(const RunPlan& plan, const TaskData& data, const TaskData* pretraining,
            const fs::path& folder, const RunOptions& options) {
-  const RunFolder files(folder);
-  const io::Descriptor alone = files.lock();
-  files.keep_document("experiment.json", plan.document);
-  if (files.has(kResult)) {
-    files.remove_checkpoints();
-    return RunEnd::already_finished;
+  if (plan.pretraining && pretraining == nullptr) {
+    refuse(ErrorCode::internal, "run: pretraining without its data");
   }
+  const Ranks ranks(options.exchange);
+  agree_on_work(plan, data, pretraining, options);
+  std::optional<io::Descriptor> alone;
+  bool finished = false;
+  ranks.on_first([&] {
+    const RunFolder files(folder);
+    alone = files.lock();
+    files.keep_document("experiment.json", plan.document);
+    finished = files.has(kResult);
+    if (finished) files.remove_checkpoints();
+  });
+  ranks.share(finished);
+  if (finished) return RunEnd::already_finished;
   fs::path initial;
   if (plan.pretraining) {
-    if (pretraining == nullptr) refuse(ErrorCode::internal, "run: pretraining without its data");
     const bool is_shared = !plan.pretraining_name.empty();
-    const RunFolder first(is_shared ? files.path().parent_path() / "pretraining" /
-                                          (plan.pretraining_name + "-s" + std::to_string(plan.seed))
-                                    : files.file("pretraining"));
+    const fs::path own = io::as_folder(folder);
+    const fs::path first = is_shared
+                               ? own.parent_path() / "pretraining" /
+                                     (plan.pretraining_name + "-s" + std::to_string(plan.seed))
+                               : own / "pretraining";
     const RunEnd end = is_shared ? pretrain_once(plan, *pretraining, first, options)
                                  : pretrain(plan, *pretraining, first, options);
     if (end == RunEnd::stopped) return end;
-    initial = first.file("model");
+    initial = first / "model";
   }
   return StageRun(plan, plan.stage, data, folder, options, "training").run(initial);
 }

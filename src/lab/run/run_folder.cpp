@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <map>
-#include <thread>
 #include <vector>
 
 #include "phasor/config/internal/json_reader.hpp"
@@ -147,15 +145,6 @@ io::Descriptor RunFolder::lock() const {
          message(io::shown(folder_), ": another process is training in this folder"));
 }
 
-std::optional<io::Descriptor> RunFolder::wait_for_lock(
-    const core::Cancellation* cancellation) const {
-  while (cancellation == nullptr || !cancellation->requested()) {
-    if (auto locked = try_lock()) return locked;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  return std::nullopt;
-}
-
 fs::path RunFolder::file(std::string_view name) const { return folder_ / name; }
 
 bool RunFolder::has(std::string_view name) const {
@@ -184,16 +173,15 @@ std::vector<fs::path> RunFolder::checkpoints() const {
 }
 
 void RunFolder::save_checkpoint(const RunState& state, const Network<float>& network,
-                                const AdamW& optimiser,
+                                const OptimiserMoments& moments,
                                 std::span<const text::TokenizerFile> tokenizer) const {
   const fs::path checkpoint = folder_ / kCheckpoints / checkpoint_name(state.trainer.step);
   if (is_complete(checkpoint)) return;
   try {
     static_cast<void>(lab::save_checkpoint(network, tokenizer, checkpoint).value_or_throw());
-    const std::vector<io::Tensor> moments = {
-        moments_tensor("first_moments", optimiser.first_moments()),
-        moments_tensor("second_moments", optimiser.second_moments())};
-    static_cast<void>(io::write_safetensors(checkpoint / kOptimiser, moments).value_or_throw());
+    const std::vector<io::Tensor> tensors = {moments_tensor("first_moments", moments.first),
+                                             moments_tensor("second_moments", moments.second)};
+    static_cast<void>(io::write_safetensors(checkpoint / kOptimiser, tensors).value_or_throw());
     write_file(checkpoint / kState, json_of(state).dump(2) + "\n");
   } catch (...) {
     remove_folder(checkpoint);
@@ -203,7 +191,8 @@ void RunFolder::save_checkpoint(const RunState& state, const Network<float>& net
   for (std::size_t i = 0; i + kKept < all.size(); ++i) remove_folder(all[i]);
 }
 
-std::optional<RunState> RunFolder::resume(Network<float>& network, Trainer& trainer) const {
+std::optional<RunState> RunFolder::resume(Network<float>& network,
+                                          OptimiserMoments& moments) const {
   for (const fs::path& checkpoint : folders_of(folder_)) {
     if (!is_complete(checkpoint)) remove_folder(checkpoint);
   }
@@ -214,8 +203,8 @@ std::optional<RunState> RunFolder::resume(Network<float>& network, Trainer& trai
   static_cast<void>(read_parameters(newest, network).value_or_throw());
   const fs::path path = newest / kOptimiser;
   const io::SafetensorsFile file = io::SafetensorsFile::open(path).value_or_throw();
-  trainer.restore(state.trainer, read_moments(file, "first_moments", path),
-                  read_moments(file, "second_moments", path));
+  moments.first = moments.first_memory = read_moments(file, "first_moments", path);
+  moments.second = moments.second_memory = read_moments(file, "second_moments", path);
   return state;
 }
 

@@ -10,7 +10,6 @@
 
 #include "lab/run/run_log.hpp"
 #include "lab/train/trainer.hpp"
-#include "phasor/core/cancellation.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/json.hpp"
 #include "phasor/io/internal/posix_file.hpp"
@@ -38,9 +37,8 @@ class RunFolder {
   //
   // throws   Error(io): another one has it
   [[nodiscard]] io::Descriptor lock() const;
-  // Waits until no other has it; nullopt: the cancellation was requested meanwhile.
-  [[nodiscard]] std::optional<io::Descriptor> wait_for_lock(
-      const core::Cancellation* cancellation) const;
+  // nullopt: another one has it.
+  [[nodiscard]] std::optional<io::Descriptor> try_lock() const;
   [[nodiscard]] std::filesystem::path file(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
 
@@ -53,17 +51,17 @@ class RunFolder {
   // Complete checkpoints, oldest first.
   [[nodiscard]] std::vector<std::filesystem::path> checkpoints() const;
   // Writes a checkpoint and removes all but the newest two. If it fails, nothing of it stays.
-  void save_checkpoint(const RunState& state, const Network<float>& network, const AdamW& optimiser,
+  void save_checkpoint(const RunState& state, const Network<float>& network,
+                       const OptimiserMoments& moments,
                        std::span<const text::TokenizerFile> tokenizer) const;
-  // The newest one; nullopt: none, nothing was changed. Incomplete ones are removed.
+  // The newest one, with its moments; nullopt: none, nothing was changed. Incomplete ones are removed.
   //
   // throws   also Error(shape_mismatch | invalid_argument): a checkpoint of another network
-  [[nodiscard]] std::optional<RunState> resume(Network<float>& network, Trainer& trainer) const;
+  [[nodiscard]] std::optional<RunState> resume(Network<float>& network,
+                                               OptimiserMoments& moments) const;
   void remove_checkpoints() const;
 
  private:
-  [[nodiscard]] std::optional<io::Descriptor> try_lock() const;
-
   std::filesystem::path folder_;
 };
 

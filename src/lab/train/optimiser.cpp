@@ -42,7 +42,7 @@ void require_share(std::string_view name, double value) {
 }
 
 // The sum of squares of a chunk, in eight lanes so that it vectorises.
-[[nodiscard]] double sum_of_squares(std::span<const float> numbers) noexcept {
+[[nodiscard]] double squares_of_chunk(std::span<const float> numbers) noexcept {
   constexpr std::size_t kLanes = 8;
   double lanes[kLanes] = {};
   std::size_t i = 0;
@@ -56,6 +56,12 @@ void require_share(std::string_view name, double value) {
   for (; i < numbers.size(); ++i) sum += static_cast<double>(numbers[i]) * numbers[i];
   for (const double lane : lanes) sum += lane;
   return sum;
+}
+
+[[nodiscard]] std::size_t numbers_of(const std::vector<Parameter>& layout) noexcept {
+  std::size_t end = 0;
+  for (const Parameter& parameter : layout) end = std::max(end, parameter.first + parameter.count);
+  return end;
 }
 
 struct StepFactors {
@@ -95,19 +101,33 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
   return schedule.peak * (schedule.floor + (1.0 - schedule.floor) * wave);
 }
 
-double global_norm(std::span<const float> numbers, int threads) {
-  std::vector<double> sums((numbers.size() + kChunk - 1) / kChunk);
+double sum_of_squares(std::span<const float> numbers, std::span<const Slice> slices, int threads) {
+  std::vector<Slice> chunks;
+  for (const Slice& slice : slices) {
+    for (std::size_t at = 0; at < slice.count; at += kChunk) {
+      chunks.push_back({slice.first + at, std::min(kChunk, slice.count - at)});
+    }
+  }
+  std::vector<double> sums(chunks.size());
   for_chunks(sums.size(), threads, [&](std::size_t chunk) {
-    const std::size_t first = chunk * kChunk;
-    sums[chunk] = sum_of_squares(numbers.subspan(first, std::min(kChunk, numbers.size() - first)));
+    sums[chunk] = squares_of_chunk(numbers.subspan(chunks[chunk].first, chunks[chunk].count));
   });
   double sum = 0.0;
   for (const double part : sums) sum += part;
-  return std::sqrt(sum);
+  return sum;
+}
+
+double global_norm(std::span<const float> numbers, int threads) {
+  const Slice whole{0, numbers.size()};
+  return std::sqrt(sum_of_squares(numbers, std::span(&whole, 1), threads));
 }
 
 AdamW::AdamW(const AdamWSettings& settings, const std::vector<Parameter>& layout)
-    : settings_(settings) {
+    : AdamW(settings, layout, std::vector<Slice>{{0, numbers_of(layout)}}) {}
+
+AdamW::AdamW(const AdamWSettings& settings, const std::vector<Parameter>& layout,
+             std::span<const Slice> slices)
+    : settings_(settings), numbers_(numbers_of(layout)) {
   require_share("beta1", settings.beta1);
   require_share("beta2", settings.beta2);
   if (!(settings.epsilon > 0.0)) {
@@ -116,24 +136,29 @@ AdamW::AdamW(const AdamWSettings& settings, const std::vector<Parameter>& layout
   if (!(settings.weight_decay >= 0.0 && std::isfinite(settings.weight_decay))) {
     refuse(message("training: weight_decay must be at least 0, got ", settings.weight_decay));
   }
-  std::size_t end = 0;
-  for (const Parameter& parameter : layout) {
-    for (std::size_t first = 0; first < parameter.count; first += kChunk) {
-      ranges_.push_back({parameter.first + first, std::min(kChunk, parameter.count - first),
-                         parameter.decay == Parameter::Decay::decays});
+  std::size_t moments = 0;
+  for (const Slice& slice : slices) {
+    for (const Parameter& parameter : layout) {
+      const std::size_t begin = std::max(parameter.first, slice.first);
+      const std::size_t end =
+          std::min(parameter.first + parameter.count, slice.first + slice.count);
+      for (std::size_t first = begin; first < end; first += kChunk) {
+        ranges_.push_back({first, std::min(kChunk, end - first), moments + first - slice.first,
+                           parameter.decay == Parameter::Decay::decays});
+      }
     }
-    end = std::max(end, parameter.first + parameter.count);
+    moments += slice.count;
   }
-  first_.resize(end);
-  second_.resize(end);
+  first_.resize(moments);
+  second_.resize(moments);
 }
 
 void AdamW::step(std::span<float> parameters, std::span<const float> gradients, double rate,
                  double gradient_factor, int threads) {
-  if (parameters.size() != first_.size() || gradients.size() != first_.size()) {
+  if (parameters.size() != numbers_ || gradients.size() != numbers_) {
     refuse(ErrorCode::shape_mismatch,
-           message("training: the optimiser has ", first_.size(), " numbers, got ",
-                   parameters.size(), " parameters and ", gradients.size(), " gradients"));
+           message("training: the optimiser has ", numbers_, " numbers, got ", parameters.size(),
+                   " parameters and ", gradients.size(), " gradients"));
   }
   ++steps_;
   const auto t = static_cast<double>(steps_);
@@ -150,8 +175,8 @@ void AdamW::step(std::span<float> parameters, std::span<const float> gradients, 
     const Range& range = ranges_[index];
     StepFactors own = by;
     own.decay = range.decays ? static_cast<float>(rate * settings_.weight_decay) : 0.0F;
-    step_range(own, range.count, gradients.data() + range.first, first_.data() + range.first,
-               second_.data() + range.first, parameters.data() + range.first);
+    step_range(own, range.count, gradients.data() + range.first, first_.data() + range.moment,
+               second_.data() + range.moment, parameters.data() + range.first);
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "phasor/core/error.hpp"
@@ -22,6 +24,34 @@ constexpr double kRunningShare = 0.95;  // of the past, in the running mean of t
   return std::count_if(mask.begin(), mask.end(), [](std::uint8_t keep) { return keep != 0; });
 }
 
+// Rows [first, first + count) of a batch.
+[[nodiscard]] Batch rows_of(const Batch& batch, std::int64_t first, std::int64_t count) {
+  const auto cut = [&](const auto& numbers) {
+    const auto width = static_cast<std::int64_t>(numbers.size()) / batch.rows;
+    const auto begin = numbers.begin() + first * width;
+    return std::decay_t<decltype(numbers)>(begin, begin + count * width);
+  };
+  Batch rows;
+  rows.rows = count;
+  rows.tokens = batch.tokens;
+  rows.ids = cut(batch.ids);
+  rows.token_types = cut(batch.token_types);
+  rows.mask = cut(batch.mask);
+  rows.labels = cut(batch.labels);
+  rows.source_tokens = batch.source_tokens;
+  rows.source_ids = cut(batch.source_ids);
+  rows.source_mask = cut(batch.source_mask);
+  return rows;
+}
+
+[[nodiscard]] AdamW optimiser_of(const TrainingSettings& settings, const Network<float>& network,
+                                 const Ranks& ranks) {
+  GradientExchange* const exchange = ranks.exchange();
+  if (exchange == nullptr) return {settings.optimiser, network.layout()};
+  exchange->divide(network.parameters().size());
+  return {settings.optimiser, network.layout(), exchange->slices()};
+}
+
 }  // namespace
 
 std::int64_t tokens_of(const Batch& batch) noexcept {
@@ -29,22 +59,47 @@ std::int64_t tokens_of(const Batch& batch) noexcept {
 }
 
 Trainer::Trainer(const TrainingSettings& settings, std::uint64_t seed, const TaskData& data,
-                 Network<float>& network, int threads)
+                 Network<float>& network, int threads, const Ranks& ranks)
     : settings_(settings),
       seed_(seed),
       batches_(data.train(seed)),
       network_(network),
       threads_(threads),
-      optimiser_(settings.optimiser, network.layout()) {}
+      ranks_(ranks),
+      optimiser_(optimiser_of(settings, network, ranks)) {}
+
+OptimiserMoments Trainer::moments() const {
+  OptimiserMoments moments{optimiser_.first_moments(), optimiser_.second_moments(), {}, {}};
+  GradientExchange* const exchange = ranks_.exchange();
+  if (exchange == nullptr) return moments;
+  const auto collect = [&](std::span<const float>& numbers, std::vector<float>& memory) {
+    if (exchange->rank() == 0) memory.resize(network_.parameters().size());
+    exchange->collect(numbers, memory);
+    numbers = memory;
+  };
+  collect(moments.first, moments.first_memory);
+  collect(moments.second, moments.second_memory);
+  return moments;
+}
 
 void Trainer::restore(const TrainerState& state, std::span<const float> first_moments,
                       std::span<const float> second_moments) {
-  optimiser_.restore(state.step, first_moments, second_moments);
+  if (GradientExchange* const exchange = ranks_.exchange()) {
+    std::vector<float> first(optimiser_.first_moments().size()), second(first.size());
+    exchange->spread(first_moments, first);
+    exchange->spread(second_moments, second);
+    optimiser_.restore(state.step, first, second);
+  } else {
+    optimiser_.restore(state.step, first_moments, second_moments);
+  }
   state_ = state;
 }
 
 void Trainer::refuse_diverged(double loss) const {
   const std::int64_t step = state_.step + 1;
+  const auto refuse = [](ErrorCode code, const std::string& text) {
+    throw SharedError(code, text);
+  };
   if (!std::isfinite(loss)) {
     refuse(ErrorCode::out_of_range,
            message("step ", step, ": the loss must be finite, got ", loss));
@@ -73,7 +128,57 @@ void Trainer::refuse_diverged(double loss) const {
   }
 }
 
+Loss Trainer::compute(const std::vector<Batch>& parts, std::int64_t first_part,
+                      std::int64_t labels) {
+  GradientExchange* const exchange = ranks_.exchange();
+  TrainOptions options;
+  options.label_smoothing = settings_.label_smoothing;
+  options.gradient_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(labels, 1));
+  options.seed = seed_;
+  Loss loss;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    core::throw_if_cancelled();
+    options.step = static_cast<std::uint64_t>(first_part) + part;
+    if (exchange == nullptr) {
+      loss += network_.train(parts[part], options);
+      continue;
+    }
+    // Earlier parts leave gradients that the last one adds to.
+    if (part + 1 == parts.size()) {
+      options.final_from = [exchange](std::size_t first) { exchange->final_from(first); };
+    }
+    const std::int64_t rows = parts[part].rows, rank = exchange->rank(), size = exchange->size();
+    options.first_row = rows * rank / size;
+    const std::int64_t count = rows * (rank + 1) / size - options.first_row;
+    if (count > 0) loss += network_.train(rows_of(parts[part], options.first_row, count), options);
+  }
+  return loss;
+}
+
+void Trainer::share(Loss& loss, double& squares, const core::Cancellation* cancellation) {
+  struct Facts {
+    Loss loss;
+    double squares = 0.0;
+    std::int64_t stops = 0;
+  };
+  const Facts mine{loss, squares, cancellation != nullptr && cancellation->requested() ? 1 : 0};
+  std::vector<Facts> all(static_cast<std::size_t>(ranks_.size()));
+  ranks_.exchange()->gather(std::as_bytes(std::span(&mine, 1)),
+                            std::as_writable_bytes(std::span(all)));
+  loss = {};
+  squares = 0.0;
+  for (const Facts& facts : all) {
+    loss += facts.loss;
+    squares += facts.squares;
+    stops_ = stops_ || facts.stops != 0;
+  }
+}
+
 StepFacts Trainer::step(const core::Cancellation* cancellation) {
+  GradientExchange* const exchange = ranks_.exchange();
+  if (std::exchange(stops_, false)) {
+    throw SharedError(ErrorCode::cancelled, message("stopped after step ", state_.step));
+  }
   const std::int64_t first_part = state_.step * settings_.accumulation;
   std::vector<Batch> parts;
   std::int64_t labels = 0, tokens = 0;
@@ -86,30 +191,32 @@ StepFacts Trainer::step(const core::Cancellation* cancellation) {
   facts.rate = learning_rate(settings_.learning_rates(), state_.step + 1);
   const std::span<float> gradients = network_.gradients();
   std::fill(gradients.begin(), gradients.end(), 0.0F);
+  if (exchange != nullptr) exchange->begin(gradients);
   {
-    const core::CancellationScope scope(cancellation);
-    TrainOptions options;
-    options.label_smoothing = settings_.label_smoothing;
-    options.gradient_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(labels, 1));
-    options.seed = seed_;
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-      core::throw_if_cancelled();
-      options.step = static_cast<std::uint64_t>(first_part) + part;
-      facts.loss += network_.train(parts[part], options);
-    }
+    // A rank alone cannot drop a step: the others would wait for it.
+    const core::CancellationScope scope(exchange == nullptr ? cancellation : nullptr);
+    facts.loss = compute(parts, first_part, labels);
+  }
+  double squares = 0.0;
+  if (exchange != nullptr) {
+    exchange->finish();
+    squares = sum_of_squares(gradients, exchange->slices(), threads_);
+    share(facts.loss, squares, cancellation);
   }
   const double loss = facts.mean_loss();
   refuse_diverged(loss);
-  facts.gradient_norm = global_norm(gradients, threads_);
+  facts.gradient_norm = exchange == nullptr ? global_norm(gradients, threads_) : std::sqrt(squares);
   if (!std::isfinite(facts.gradient_norm)) {
-    refuse(ErrorCode::out_of_range,
-           message("step ", state_.step + 1, ": the norm of the gradients must be finite, got ",
-                   facts.gradient_norm, " with a loss of ", loss));
+    throw SharedError(
+        ErrorCode::out_of_range,
+        message("step ", state_.step + 1, ": the norm of the gradients must be finite, got ",
+                facts.gradient_norm, " with a loss of ", loss));
   }
   const bool clips = settings_.clip > 0.0 && facts.gradient_norm > settings_.clip;
   // Not in the scope: a step is taken whole or not at all.
   optimiser_.step(network_.parameters(), gradients, facts.rate,
                   clips ? settings_.clip / facts.gradient_norm : 1.0, threads_);
+  if (exchange != nullptr) exchange->gather_slices(network_.parameters());
   ++state_.step;
   state_.tokens += tokens;
   state_.running_loss = state_.running_loss == 0.0

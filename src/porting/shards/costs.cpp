@@ -12,8 +12,7 @@ constexpr std::int64_t kLogSumExpBytes = 4;
 
 [[nodiscard]] std::int64_t chunk_begin(std::int64_t tokens, std::int64_t chunks,
                                        std::int64_t chunk) {
-  // tokens * chunk may not fit: split tokens first.
-  return tokens / chunks * chunk + tokens % chunks * chunk / chunks;
+  return tokens / chunks * chunk + std::min(chunk, tokens % chunks);
 }
 [[nodiscard]] TokenRun chunk_run(std::int64_t tokens, std::int64_t chunks, std::int64_t chunk) {
   const std::int64_t begin = chunk_begin(tokens, chunks, chunk);
@@ -52,34 +51,20 @@ void check_sizes(const ShardedSizes& sizes, int ranks) {
   const std::int64_t from = std::max(least, smallest), to = std::min(most, largest);
   if (from > to) return false;
   const std::int64_t stride = queries.stride;
+  if (stride == 1) return true;
   const std::int64_t steps = (from - smallest + stride - 1) / stride;
   return smallest + steps * stride <= to;
 }
 
-// How many ranks the keys of each rank pass on their way.
-[[nodiscard]] std::vector<int> ring_hops(const ShardedSizes& sizes, int ranks) {
-  std::vector<int> hops(static_cast<std::size_t>(ranks), 0);
-  for (int from = 0; from < ranks; ++from) {
-    for (int hop = ranks - 1; hop >= 1; --hop) {
-      if (!shard_in_reach(sizes, ranks, (from + hop) % ranks, from)) continue;
-      hops[static_cast<std::size_t>(from)] = hop;
-      break;
+[[nodiscard]] bool in_reach(const ShardedSizes& sizes, const std::array<TokenRun, 2>& queries,
+                            const std::array<TokenRun, 2>& keys) {
+  const std::int64_t reach = sizes.window.value_or(sizes.tokens + 1) - 1;
+  for (const TokenRun& query : queries) {
+    for (const TokenRun& key : keys) {
+      if (meet(query, key, sizes.sees == Sees::earlier ? 0 : -reach, reach)) return true;
     }
   }
-  return hops;
-}
-
-[[nodiscard]] std::int64_t head_begin(const ShardedSizes& sizes, int ranks, int rank) {
-  return chunk_begin(sizes.heads, ranks, rank);
-}
-[[nodiscard]] std::int64_t query_heads(const ShardedSizes& sizes, int ranks, int rank) {
-  return head_begin(sizes, ranks, rank + 1) - head_begin(sizes, ranks, rank);
-}
-[[nodiscard]] std::int64_t key_heads_read(const ShardedSizes& sizes, int ranks, int rank) {
-  if (query_heads(sizes, ranks, rank) == 0) return 0;
-  const std::int64_t group = sizes.heads / sizes.key_heads;
-  return (head_begin(sizes, ranks, rank + 1) - 1) / group - head_begin(sizes, ranks, rank) / group +
-         1;
+  return false;
 }
 
 // Bytes of heads_bytes() for a rank that holds `mine` of `all` tokens.
@@ -89,13 +74,13 @@ void check_sizes(const ShardedSizes& sizes, int ranks) {
   std::int64_t there = 0, there_backward = 0;
   for (int other = 0; other < ranks; ++other) {
     if (other == rank) continue;
-    const std::int64_t heads = query_heads(sizes, ranks, other);
-    const std::int64_t keys = key_heads_read(sizes, ranks, other) * (dims + values) * wire;
-    there += heads * dims * wire + keys;
-    there_backward += heads * ((dims + 2 * values) * wire + kLogSumExpBytes) + keys;
+    const HeadRange heads = shard_heads(sizes, ranks, other);
+    const std::int64_t keys = heads.key_count * (dims + values) * wire;
+    there += heads.count * dims * wire + keys;
+    there_backward += heads.count * ((dims + 2 * values) * wire + kLogSumExpBytes) + keys;
   }
-  const std::int64_t heads = query_heads(sizes, ranks, rank);
-  const std::int64_t keys = key_heads_read(sizes, ranks, rank) * (dims + values) * wire;
+  const HeadRange own = shard_heads(sizes, ranks, rank);
+  const std::int64_t heads = own.count, keys = own.key_count * (dims + values) * wire;
   return {sizes.batch * (mine * there + (all - mine) * heads * (values * wire + kLogSumExpBytes)),
           sizes.batch * (mine * there_backward + (all - mine) * (heads * dims * wire + keys))};
 }
@@ -111,17 +96,6 @@ void check_sizes(const ShardedSizes& sizes, int ranks) {
 
 }  // namespace
 
-std::string_view name_of(TokenOrder order) noexcept {
-  switch (order) {
-    case TokenOrder::contiguous:
-      return "contiguous";
-    case TokenOrder::zigzag:
-      return "zigzag";
-    case TokenOrder::striped:
-      return "striped";
-  }
-  return "unknown";
-}
 std::string_view name_of(WireType wire) noexcept { return wire == WireType::f32 ? "f32" : "bf16"; }
 std::int64_t bytes_of(WireType wire) noexcept { return wire == WireType::f32 ? 4 : 2; }
 
@@ -150,28 +124,43 @@ std::int64_t shard_tokens(TokenOrder order, std::int64_t tokens, int ranks, int 
 }
 
 bool shard_in_reach(const ShardedSizes& sizes, int ranks, int queries, int keys) {
-  const std::int64_t reach = sizes.window.value_or(sizes.tokens + 1) - 1;
-  for (const TokenRun& query : shard_runs(sizes.order, sizes.tokens, ranks, queries)) {
-    for (const TokenRun& key : shard_runs(sizes.order, sizes.tokens, ranks, keys)) {
-      if (meet(query, key, sizes.sees == Sees::earlier ? 0 : -reach, reach)) return true;
-    }
-  }
-  return false;
+  return in_reach(sizes, shard_runs(sizes.order, sizes.tokens, ranks, queries),
+                  shard_runs(sizes.order, sizes.tokens, ranks, keys));
+}
+
+HeadRange shard_heads(const ShardedSizes& sizes, int ranks, int rank) {
+  const TokenRun heads = chunk_run(sizes.heads, ranks, rank);
+  if (heads.count == 0) return {heads.first, 0, 0, 0};
+  const std::int64_t group = sizes.heads / sizes.key_heads, first_key = heads.first / group;
+  return {heads.first, heads.count, first_key,
+          (heads.first + heads.count - 1) / group - first_key + 1};
 }
 
 std::vector<RankBytes> ring_bytes(const ShardedSizes& sizes, int ranks) {
   check_sizes(sizes, ranks);
   std::vector<RankBytes> bytes(static_cast<std::size_t>(ranks));
-  const std::vector<int> hops = ring_hops(sizes, ranks);
-  for (int from = 0; from < ranks; ++from) {
-    const std::int64_t shard = sizes.batch * shard_tokens(sizes.order, sizes.tokens, ranks, from) *
+  std::vector<std::array<TokenRun, 2>> runs;
+  for (int rank = 0; rank < ranks; ++rank)
+    runs.push_back(shard_runs(sizes.order, sizes.tokens, ranks, rank));
+  std::vector<char> needs(static_cast<std::size_t>(ranks));  // the shard of one rank
+  for (int home = 0; home < ranks; ++home) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      needs[static_cast<std::size_t>(rank)] =
+          rank != home && in_reach(sizes, runs[static_cast<std::size_t>(rank)],
+                                   runs[static_cast<std::size_t>(home)])
+              ? 1
+              : 0;
+    }
+    const std::int64_t shard = sizes.batch * shard_tokens(sizes.order, sizes.tokens, ranks, home) *
                                sizes.key_heads * (sizes.head_dim + sizes.value_dim) *
                                bytes_of(sizes.wire);
-    for (int hop = 0; hop < hops[static_cast<std::size_t>(from)]; ++hop) {
-      RankBytes& sender = bytes[static_cast<std::size_t>((from + hop) % ranks)];
-      sender.forward += shard;
-      sender.backward += shard;
-      bytes[static_cast<std::size_t>((from + hop + 1) % ranks)].backward += shard;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (needs[static_cast<std::size_t>(rank)] == 0) continue;
+      const int before = (rank + ranks - 1) % ranks;
+      const int source = needs[static_cast<std::size_t>(before)] != 0 ? before : home;
+      bytes[static_cast<std::size_t>(source)].forward += shard;
+      bytes[static_cast<std::size_t>(source)].backward += shard;
+      bytes[static_cast<std::size_t>(rank)].backward += shard;
     }
   }
   return bytes;
@@ -200,7 +189,7 @@ std::vector<RankBytes> grid_bytes(const ShardedSizes& sizes, int ring_ranks, int
     for (int part = 0; part < heads_ranks; ++part) {
       RankBytes rank =
           exchanged(sizes, heads_ranks, part, chunk_run(held, heads_ranks, part).count, held);
-      const std::int64_t keys = key_heads_read(sizes, heads_ranks, part);
+      const std::int64_t keys = shard_heads(sizes, heads_ranks, part).key_count;
       rank.forward += keys * ring[static_cast<std::size_t>(index)].forward;
       rank.backward += keys * ring[static_cast<std::size_t>(index)].backward;
       bytes.push_back(rank);

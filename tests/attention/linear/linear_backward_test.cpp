@@ -15,6 +15,7 @@ using core::DType;
 using core::InstructionSet;
 using tests::backward;
 using tests::expect_gaps_untouched;
+using tests::expect_gradients_near;
 using tests::fresh_gradients;
 using tests::Ids;
 using tests::kCausalities;
@@ -28,28 +29,6 @@ using tests::Rotating;
 using tests::Strides;
 using tests::Tensor;
 
-// Of the largest gradient of its tensor, or of 1: with a single key d_q and d_k are differences of
-// equal terms of about d_out . v.
-// favor: times 1 + a, as the error of the forward pass.
-constexpr double kGradientError = 4e-6;
-
-void expect_gradients_near(const char* name, const std::vector<double>& expected, const Tensor& got,
-                           double error) {
-  double largest = 1.0;
-  for (const double value : expected) largest = std::max(largest, std::fabs(value));
-  const std::vector<double> values = got.wide();
-  ASSERT_EQ(values.size(), expected.size());
-  int reported = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double room =
-        error * largest + 1.01 * tests::storage_error(got.view().dtype, expected[i]);
-    if (!(std::fabs(values[i] - expected[i]) <= room) && reported++ < 3) {
-      ADD_FAILURE() << name << " " << i << ": got " << values[i] << ", expected " << expected[i]
-                    << " within " << room;
-    }
-  }
-}
-
 void expect_reference_gradients(const LinearProblem& p, InstructionSet isa = InstructionSet::best,
                                 int threads = 1) {
   SCOPED_TRACE(testing::Message() << p.what << " " << core::name_of(isa) << " threads " << threads);
@@ -57,7 +36,7 @@ void expect_reference_gradients(const LinearProblem& p, InstructionSet isa = Ins
   const tests::LinearReferenceGradients expected = tests::linear_attend_backward_reference(
       p.rotary, p.q.view(), p.k.view(), p.v.view(), p.d_out.view(), p.options);
   const double error =
-      kGradientError * (1.0 + tests::favor_exponent(p.q.view(), p.k.view(), p.options));
+      tests::kGradientError * (1.0 + tests::favor_exponent(p.q.view(), p.k.view(), p.options));
   expect_gradients_near("d_q", expected.d_q, got.d_q, error);
   expect_gradients_near("d_k", expected.d_k, got.d_k, error);
   expect_gradients_near("d_v", expected.d_v, got.d_v, error);

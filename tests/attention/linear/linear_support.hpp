@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <ostream>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "attention/reference/linear_reference.hpp"
@@ -205,6 +207,27 @@ inline void expect_within_bound(const LinearReference& expected, const Tensor& g
     }
   }
 }
+// Of the largest gradient of its tensor, or of 1: with a single key d_q and d_k are differences of
+// equal terms of about d_out . v.
+// favor: times 1 + a, as the error of the forward pass.
+inline constexpr double kGradientError = 4e-6;
+
+inline void expect_gradients_near(const char* name, const std::vector<double>& expected,
+                                  const Tensor& got, double error) {
+  double largest = 1.0;
+  for (const double value : expected) largest = std::max(largest, std::fabs(value));
+  const std::vector<double> values = got.wide();
+  ASSERT_EQ(values.size(), expected.size());
+  int reported = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double room = error * largest + 1.01 * storage_error(got.view().dtype, expected[i]);
+    if (!(std::fabs(values[i] - expected[i]) <= room) && reported++ < 3) {
+      ADD_FAILURE() << name << " " << i << ": got " << values[i] << ", expected " << expected[i]
+                    << " within " << room;
+    }
+  }
+}
+
 inline void expect_gaps_untouched(Tensor fresh, const Tensor& got) {
   Tensor after = got;
   for (Tensor* tensor : {&fresh, &after}) {
@@ -324,6 +347,17 @@ inline void expect_same_bytes(const LinearGradients& got, const LinearGradients&
   EXPECT_EQ(got.d_q.bytes(), expected.d_q.bytes());
   EXPECT_EQ(got.d_k.bytes(), expected.d_k.bytes());
   EXPECT_EQ(got.d_v.bytes(), expected.d_v.bytes());
+}
+
+// Tokens [first, first + count) of a view.
+template <class View>
+[[nodiscard]] View part_of(View view, std::int64_t first, std::int64_t count) {
+  using Bytes =
+      std::conditional_t<std::is_same_v<View, core::HeadsView>, std::byte, const std::byte>;
+  view.data = static_cast<Bytes*>(view.data) +
+              first * view.token_stride * static_cast<std::int64_t>(size_of(view.dtype));
+  view.tokens = count;
+  return view;
 }
 
 // A golden case: its inputs, [batch, head, seq, dim] with rotated interleaved pairs.

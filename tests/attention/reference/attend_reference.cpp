@@ -48,21 +48,22 @@ struct Rows {
 };
 
 // Keys [first_key, first_key + keys) are what queries [first_query, ...) may see; query i is at
-// keys - queries + i.
+// offset + i.
 struct Block {
-  std::int64_t batch, first_query, queries, first_key, keys;
+  std::int64_t batch, first_query, queries, first_key, keys, offset;
 };
 std::vector<Block> blocks_of(const ConstHeadsView& q, const ConstHeadsView& k,
                              const AttentionOptions& options) {
   std::vector<Block> blocks;
   const auto queries = options.query_boundaries, keys = options.key_boundaries;
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
-    blocks.push_back({0, queries[s], queries[s + 1] - queries[s], keys[s], keys[s + 1] - keys[s]});
+    const std::int64_t query_count = queries[s + 1] - queries[s], key_count = keys[s + 1] - keys[s];
+    blocks.push_back({0, queries[s], query_count, keys[s], key_count, key_count - query_count});
   }
   for (std::int64_t b = 0; b < q.batch && queries.empty(); ++b) {
     const auto index = static_cast<std::size_t>(b);
-    blocks.push_back(
-        {b, 0, q.tokens, 0, options.key_lengths.empty() ? k.tokens : options.key_lengths[index]});
+    const std::int64_t length = options.key_lengths.empty() ? k.tokens : options.key_lengths[index];
+    blocks.push_back({b, 0, q.tokens, 0, length, options.query_offset.value_or(length - q.tokens)});
   }
   return blocks;
 }
@@ -125,7 +126,7 @@ class FullMatrix {
       const std::int64_t first = s.batch * x.tokens + (is_query ? s.first_query : s.first_key);
       for (std::int64_t t = 0; t < (is_query ? s.queries : s.keys); ++t) {
         std::fill_n(ids[static_cast<std::size_t>(first + t)].begin(), axes,
-                    static_cast<double>(is_query ? s.keys - s.queries + t : t));
+                    static_cast<double>(is_query ? s.offset + t : t));
       }
     }
     return ids;
@@ -216,7 +217,7 @@ class FullMatrix {
   // What masks add: -infinity hides the key.
   [[nodiscard]] double mask_of(const Block& s, std::int64_t head, std::int64_t i,
                                std::int64_t j) const {
-    const std::int64_t distance = s.keys - s.queries + i - j;
+    const std::int64_t distance = s.offset + i - j;
     if (options_.causality == Causality::bottom_right && distance < 0) return kMinusInfinity;
     if (options_.window && std::abs(distance) >= *options_.window) return kMinusInfinity;
     const Mask& mask = options_.mask;

@@ -51,26 +51,6 @@ AttendGradients run_backward(const Problem& p, const std::vector<TableSlot>& slo
   return got;
 }
 
-double largest_of(const std::vector<double>& values) {
-  double largest = 0.0;
-  for (const double x : values) largest = std::fmax(largest, std::fabs(x));
-  return largest;
-}
-
-// dS = P (dP - D): P is off by what its score is off (row_tolerances), dP and D by the rounding of
-// value_dim products, and by that of `out` to its storage. A gradient sums such dS over tokens;
-// what cancels in the sum still leaves its rounding, hence the second part of `size`: products of
-// value_dim normal numbers are about sqrt(value_dim), summed over the rows that meet in a table.
-constexpr double kBackwardError = 1.0;
-double relative_error(const Problem& p, const ReferenceResult& forward) {
-  double row = 0.0;
-  for (const double x : row_tolerances(p, forward)) row = std::fmax(row, x);
-  const Case& c = p.what;
-  const auto most = static_cast<double>(std::max(c.keys, c.batch * c.queries * c.heads));
-  const double storage = c.dtype == DType::bf16 ? 0x1p-8 : c.dtype == DType::f16 ? 0x1p-11 : 0.0;
-  return kBackwardError * (row + kEpsilon * (1.0 + std::sqrt(most)) + storage);
-}
-
 void expect_near_reference(const Problem& p, const std::vector<TableSlot>& slots,
                            const ReferenceGradients& expected, const AttendGradients& got,
                            double relative, core::InstructionSet isa) {
@@ -152,6 +132,10 @@ TEST_P(AttendBackward, SeesOnlyTheWindow) {
     c.causality = window == 5 ? Causality::none : Causality::bottom_right;
     expect_backward(c);
   }
+}
+
+TEST_P(AttendBackward, BeginsAtTheTokenItIsGiven) {
+  for (const Case& c : at_offsets(GetParam(), 97)) expect_backward(c);
 }
 
 TEST_P(AttendBackward, AppliesMasksAndTheSoftCap) {

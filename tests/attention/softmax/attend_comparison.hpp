@@ -87,7 +87,9 @@ struct Place {
   std::int64_t batch, head, i, j;
   std::int64_t length;  // keys that count
 
-  [[nodiscard]] std::int64_t distance(const Case& c) const { return length - c.queries + i - j; }
+  [[nodiscard]] std::int64_t distance(const Case& c) const {
+    return c.offset.value_or(length - c.queries) + i - j;
+  }
 };
 inline Place place_of(const Problem& p, std::size_t index) {
   const Case& c = p.what;
@@ -261,6 +263,26 @@ inline void expect_near_reference(const Problem& p, const Expectation& expectati
     differences.check("probabilities", at, got.probabilities[at], probability,
                       (probability > 0.0 ? probability * spread : 0.0) + 0x1p-126);
   }
+}
+
+inline double largest_of(const std::vector<double>& values) {
+  double largest = 0.0;
+  for (const double x : values) largest = std::fmax(largest, std::fabs(x));
+  return largest;
+}
+
+// dS = P (dP - D): P is off by what its score is off (row_tolerances), dP and D by the rounding of
+// value_dim products, and by that of `out` to its storage. A gradient sums such dS over tokens;
+// what cancels in the sum still leaves its rounding, hence the second part of `size`: products of
+// value_dim normal numbers are about sqrt(value_dim), summed over the rows that meet in a table.
+inline constexpr double kBackwardError = 1.0;
+inline double relative_error(const Problem& p, const ReferenceResult& forward) {
+  double row = 0.0;
+  for (const double x : row_tolerances(p, forward)) row = std::fmax(row, x);
+  const Case& c = p.what;
+  const auto most = static_cast<double>(std::max(c.keys, c.batch * c.queries * c.heads));
+  const double storage = c.dtype == DType::bf16 ? 0x1p-8 : c.dtype == DType::f16 ? 0x1p-11 : 0.0;
+  return kBackwardError * (row + kEpsilon * (1.0 + std::sqrt(most)) + storage);
 }
 
 // Every instruction set against the reference.

@@ -371,6 +371,22 @@ TEST(AttendRefuses, BoundariesThatDoNotFit) {
   EXPECT_TRUE(two.untouched());
 }
 
+TEST(AttendRefuses, AnOffsetWithSequencesOfOtherAlignments) {
+  const std::vector<std::int64_t> lengths = {5, 5}, queries = {0, 3}, keys = {0, 5};
+  Request padded;
+  padded.options.query_offset = 7;
+  padded.options.key_lengths = lengths;
+  expect_refused(padded, ErrorCode::unsupported, {"query_offset 7", "key_lengths"});
+  Request packed;
+  packed.options.query_offset = 7;
+  packed.options.query_boundaries = queries;
+  packed.options.key_boundaries = keys;
+  expect_refused(packed, ErrorCode::unsupported, {"query_offset 7", "packed sequences"});
+  Request far;
+  far.options.query_offset = std::int64_t{1} << 60;
+  expect_refused(far, ErrorCode::out_of_range, {"1152921504606846976"});
+}
+
 TEST(AttendRefuses, LevelsThatTheMachineDoesNotHave) {
   for (const core::InstructionSet isa :
        {core::InstructionSet::generic, core::InstructionSet::x86_64_v2,

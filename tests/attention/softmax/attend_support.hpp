@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <ostream>
 #include <random>
 #include <string>
@@ -99,6 +100,7 @@ struct Case {
   Padded padded = Padded::no;
   std::int64_t packed = 0;  // sequences that the tokens are cut into; 0: not packed
   PositionIds positions = PositionIds::by_default;
+  std::optional<std::int64_t> offset = std::nullopt;  // of query 0
   std::uint64_t seed = 1;
 };
 
@@ -118,6 +120,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
       << ", .masked = Masked::" << name_of(c.masked)
       << ", .padded = Padded::" << kPadded[static_cast<std::size_t>(c.padded)]
       << ", .packed = " << c.packed << ", .positions = PositionIds::" << name_of(c.positions)
+      << ", .offset = " << (c.offset ? std::to_string(*c.offset) : "std::nullopt")
       << ", .seed = " << c.seed << "}";
   return out;
 }
@@ -207,7 +210,7 @@ class Problem {
     return encodings::shared_rows<const float>(numbers(rows * dim), rows, dim);
   }
   [[nodiscard]] std::int64_t farthest() const {
-    return std::max(what.queries + what.keys, ids.farthest);
+    return std::max(what.queries + what.keys + std::abs(what.offset.value_or(0)), ids.farthest);
   }
   [[nodiscard]] bool reads_rows_by_position() const {
     return what.terms == Terms::tupe || what.terms == Terms::tupe_first ||
@@ -408,6 +411,7 @@ class Problem {
   void make_options() {
     options.causality = what.causality;
     if (what.window > 0) options.window = what.window;
+    options.query_offset = what.offset;
     options.soft_cap = what.soft_cap;
     make_mask();
     if (what.padded == Padded::lengths) {
@@ -489,6 +493,23 @@ inline AttentionSizes sizes_for(const Case& c) {
 
 inline Case around_tile_edges(Terms terms) {
   return {.terms = terms, .batch = 2, .queries = 97, .keys = 193, .head_dim = 16, .value_dim = 12};
+}
+
+// Queries before, across and after the keys, with and without causality and a window.
+inline std::vector<Case> at_offsets(Terms terms, std::int64_t queries) {
+  std::vector<Case> cases;
+  for (const std::int64_t offset : {-1000, -60, 0, 100, 191, 192, 193, 700}) {
+    for (const std::int64_t window : {0, 40, 600}) {
+      Case c = around_tile_edges(terms);
+      c.batch = 1;
+      c.queries = queries;
+      c.window = window;
+      c.offset = offset;
+      c.causality = (offset + window) % 20 == 0 ? Causality::bottom_right : Causality::none;
+      cases.push_back(c);
+    }
+  }
+  return cases;
 }
 
 }  // namespace phasor::attention::tests

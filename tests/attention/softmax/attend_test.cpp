@@ -62,6 +62,12 @@ TEST_P(Attend, SeesOnlyTheWindow) {
   }
 }
 
+TEST_P(Attend, BeginsAtTheTokenItIsGiven) {
+  for (const std::int64_t queries : {3, 97})
+    for (const Case& c : at_offsets(GetParam(), queries))
+      expect_attends(c, WithExtras::log_sum_exp);
+}
+
 TEST_P(Attend, AppliesMasks) {
   for (int masked = 1; masked <= static_cast<int>(Masked::additive_short); ++masked) {
     Case c = around_tile_edges(GetParam());

@@ -222,6 +222,15 @@ TEST_P(WideAttention, IsTheFullMatrixAtThePositionsItIsGiven) {
   }
 }
 
+TEST_P(WideAttention, BeginsAtTheTokenItIsGiven) {
+  for (Case c : at_offsets(GetParam(), 9)) {
+    c.keys = 20;
+    c.offset = *c.offset / 8;
+    c.window /= 8;
+    expect_wide_attention(c);
+  }
+}
+
 TEST_P(WideAttention, IsTheFullMatrixUnderEveryMask) {
   for (int masked = 0; masked <= static_cast<int>(Masked::additive_short); ++masked) {
     Case c = base();

@@ -74,7 +74,6 @@ TEST(Shards, EveryTokenHasOneRank) {
   }
   EXPECT_EQ(tokens_of(TokenOrder::zigzag, 8, 2, 0), (std::vector<std::int64_t>{0, 1, 6, 7}));
   EXPECT_EQ(tokens_of(TokenOrder::striped, 5, 2, 1), (std::vector<std::int64_t>{1, 3}));
-  // A product of tokens and chunks that does not fit 64 bits.
   const std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_EQ(shard_tokens(TokenOrder::contiguous, huge, 1024, 1023), huge / 1024);
 }
@@ -112,15 +111,18 @@ TEST(Shards, RingBytesAreThoseOfTheMessages) {
         const auto rows =
             static_cast<std::int64_t>(tokens_of(sizes.order, sizes.tokens, ranks, from).size());
         const std::int64_t shard = 2 * rows * 3 * (8 + 4) * (sizes.wire == WireType::f32 ? 4 : 2);
-        int last = from;
-        for (int step = 1; step < ranks; ++step) {
-          if (shard_in_reach(sizes, ranks, (from + step) % ranks, from)) last = from + step;
-        }
-        for (int at = from; at < last; ++at) {
-          sent[static_cast<std::size_t>(at % ranks)].forward += shard;
-          sent[static_cast<std::size_t>(at % ranks)].backward += shard;
-          // The receiver passes the gradients on, or home.
-          sent[static_cast<std::size_t>((at + 1) % ranks)].backward += shard;
+        // Once around the ring: whoever needs the shard gets it from its neighbour if that one has it.
+        bool before_has = true;
+        for (int at = from + 1; at < from + ranks; ++at) {
+          const bool wants = shard_in_reach(sizes, ranks, at % ranks, from);
+          if (wants) {
+            RankBytes& sender =
+                sent[static_cast<std::size_t>(before_has ? (at - 1) % ranks : from)];
+            sender.forward += shard;
+            sender.backward += shard;
+            sent[static_cast<std::size_t>(at % ranks)].backward += shard;  // gradients
+          }
+          before_has = wants;
         }
       }
       const std::vector<RankBytes> bytes = ring_bytes(sizes, ranks);
@@ -130,6 +132,14 @@ TEST(Shards, RingBytesAreThoseOfTheMessages) {
       }
     }
   }
+}
+
+// The first ranks have one head more.
+int rank_of_head(std::int64_t head, int ranks) {
+  int rank = 0;
+  for (std::int64_t left = head; left >= 6 / ranks + (rank < 6 % ranks ? 1 : 0); ++rank)
+    left -= 6 / ranks + (rank < 6 % ranks ? 1 : 0);
+  return rank;
 }
 
 // Element by element: the owner of each token and the ranks of each head.
@@ -146,7 +156,8 @@ TEST(Shards, HeadsBytesAreThoseOfTheElements) {
           std::set<std::int64_t> keys;
           RankBytes& mine = sent[static_cast<std::size_t>(owner)];
           RankBytes& theirs = sent[static_cast<std::size_t>(other)];
-          for (std::int64_t head = 6 * other / ranks; head < 6 * (other + 1) / ranks; ++head) {
+          for (std::int64_t head = 0; head < 6; ++head) {
+            if (rank_of_head(head, ranks) != other) continue;
             keys.insert(head / 2);
             mine.forward += 2 * rows * 8 * wire;
             theirs.forward += 2 * rows * (4 * wire + 4);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,11 @@ struct TrainOptions {
   double gradient_scale = 1.0;
   // Of the dropout of this call: the same seed and step give the same masks.
   std::uint64_t seed = 0, step = 0;
+  // The batch is the rows from here on of a larger one: its dropout is that of these rows in the whole.
+  std::int64_t first_row = 0;
+  // If set, called during backward with falling offsets: this call no longer changes gradients [first,
+  // end). The last offset is 0.
+  std::function<void(std::size_t first)> final_from = {};
 };
 
 struct NetworkOptions {

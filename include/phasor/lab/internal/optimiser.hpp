@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "phasor/lab/internal/exchange.hpp"
 #include "phasor/lab/internal/network.hpp"
 
 namespace phasor::lab {
@@ -35,6 +36,9 @@ struct Schedule {
 // The Euclidean norm of all numbers, summed in double, in chunks whose sums are added in order: the same
 // bits with any number of threads. NaN or infinite if one of the numbers is.
 [[nodiscard]] double global_norm(std::span<const float> numbers, int threads);
+// The same without the root, of some slices.
+[[nodiscard]] double sum_of_squares(std::span<const float> numbers, std::span<const Slice> slices,
+                                    int threads);
 
 struct AdamWSettings {
   double beta1 = 0.9, beta2 = 0.98, epsilon = 1e-8, weight_decay = 0.01;
@@ -46,19 +50,22 @@ struct AdamWSettings {
 //   p = p - r (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay p)
 //
 // Parameters that are Decay::exempt have no weight decay. In float32, element by element: the same bits
-// with any number of threads.
+// with any number of threads and any division into slices.
 class AdamW {
  public:
   // throws   Error(invalid_argument): betas outside of [0, 1), epsilon that is not positive, a negative
   //          weight decay
   AdamW(const AdamWSettings& settings, const std::vector<Parameter>& layout);
+  // Has moments of these slices only, and updates no other parameters.
+  AdamW(const AdamWSettings& settings, const std::vector<Parameter>& layout,
+        std::span<const Slice> slices);
 
   // gradient_factor  multiplies each gradient: clipping
   // shape            both arrays have the size of the layout
   void step(std::span<float> parameters, std::span<const float> gradients, double rate,
             double gradient_factor, int threads);
 
-  // What a checkpoint holds: the steps so far and the two moments.
+  // What a checkpoint holds: the steps so far and the two moments, of one slice after the other.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::span<const float> first_moments() const noexcept { return first_; }
   [[nodiscard]] std::span<const float> second_moments() const noexcept { return second_; }
@@ -70,8 +77,10 @@ class AdamW {
   AdamWSettings settings_;
   struct Range {
     std::size_t first = 0, count = 0;
+    std::size_t moment = 0;  // where its moments begin
     bool decays = false;
   };
+  std::size_t numbers_ = 0;    // of the layout
   std::vector<Range> ranges_;  // no longer than a chunk
   std::vector<float> first_, second_;
   std::int64_t steps_ = 0;

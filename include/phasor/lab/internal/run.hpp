@@ -15,6 +15,7 @@
 
 #include "phasor/core/cancellation.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "phasor/lab/internal/exchange.hpp"
 #include "phasor/lab/internal/experiment.hpp"
 #include "phasor/lab/internal/task_data.hpp"
 
@@ -33,6 +34,9 @@ struct RunOptions {
   int threads = 0;
   std::string version;  // of Phasor, for run.json
   const core::Cancellation* cancellation = nullptr;
+  // Null: this process trains alone. Otherwise all ranks call run(), and divide its work; rank 0 alone
+  // reads and writes the folder. It must be used by no other run meanwhile.
+  GradientExchange* exchange = nullptr;
   std::function<void(const RunProgress&)> progress;
 };
 
@@ -43,13 +47,15 @@ enum class RunEnd : std::uint8_t {
 };
 
 // Trains and evaluates in `folder`, which is created. A folder with a checkpoint is continued from the
-// newest one; the curve is that of a run without a stop, bit for bit, with any number of threads.
+// newest one; the curve is that of a run without a stop, bit for bit, with any number of threads. A run may
+// go on with another number of ranks: the curve is then the same but for sums in another order.
 //
 // throws   Error(invalid_argument): a folder of other settings, with the differences; a log that was
 //          changed; Error(shape_mismatch): a checkpoint of another vocabulary;
 //          Error(out_of_range): a loss or gradient that is not finite, or a diverged loss, with the step,
 //          the value and the last checkpoint; Error(io): a file that cannot be read or written. What was
-//          written before stays whole
+//          written before stays whole. On several ranks these are SharedError, and also
+//          SharedError(invalid_argument): ranks with other settings or data, with the differences
 [[nodiscard]] RunEnd run(const RunPlan& plan, const TaskData& data, const TaskData* pretraining,
                          const std::filesystem::path& folder, const RunOptions& options);
 

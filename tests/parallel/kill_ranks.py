@@ -1,0 +1,125 @@
+"""Ends ranks of `phasor` at random moments and checks that the others stop: in time, with one line that names the
+rank, and without half of a file.
+
+    kill_ranks.py PHASOR TIMES [SEED]
+
+A rank is killed (SIGKILL), crashes (SIGSEGV), or is stopped, as if its machine hung (SIGSTOP): the others then give up
+after PHASOR_MPI_PATIENCE.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RANKS = Path(__file__).parents[2] / "scripts" / "ranks.sh"
+PATIENCE = 4  # seconds
+# Open MPI gives ranks some seconds between SIGTERM and SIGKILL, and several ranks share a core here.
+LIMIT = PATIENCE + 20
+
+EXPERIMENT = {
+    "name": "kill", "task": "causal_lm", "data": {"corpus": "built-in"}, "tokenizer": {"kind": "bytes"},
+    "model": {"architecture": "decoder", "encoding": "rope", "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64,
+              "context": 32},
+    "training": {"batch": 8, "context": 32, "steps": 100000, "learning_rate": 0.001, "schedule": "constant",
+                 "checkpoint_every": 20},
+    "evaluation": {"every": 50, "batches": 1}, "variants": [{"name": "rope"}], "sizes": {"quick": {"seeds": [1]}},
+}
+
+
+def rank_processes(mpirun: int) -> dict[int, int]:
+    """The process of each rank that mpirun has started so far."""
+    ranks = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if int(re.search(r"^PPid:\s+(\d+)", (folder / "status").read_text(), re.M)[1]) != mpirun:
+                continue
+            rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", (folder / "environ").read_bytes())
+        except (OSError, TypeError):
+            continue
+        if rank:
+            ranks[int(rank[1])] = int(folder.name)
+    return ranks
+
+
+def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
+    """Runs one job and ends one of its ranks. Returns what is wrong, "" for nothing."""
+    ranks = chance.randint(2, 4)
+    how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+    writes = chance.random() < 0.5
+    output = folder / "logits.npy"
+    if writes:
+        command = ["logits", "--embedded", "--ids", ",".join(str(i % 200) for i in range(1500)), "-o", str(output)]
+    else:
+        command = ["lab", "run", str(folder / "kill.json"), "--out", str(folder / "runs")]
+    environment = {**os.environ, "PHASOR_MPI_PATIENCE": str(PATIENCE)}
+    job = subprocess.Popen([str(RANKS), str(ranks), phasor, *command], env=environment, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    started = {}
+    while len(started) < ranks and job.poll() is None:
+        started = rank_processes(job.pid)
+        time.sleep(0.01)
+    time.sleep(chance.uniform(0.0, 1.5))
+    victim = chance.randrange(ranks)
+    name = f"{command[0]}, rank {victim} of {ranks}, {how.name}"
+    try:
+        os.kill(started[victim], how)
+    except (KeyError, ProcessLookupError):
+        job.communicate(timeout=LIMIT)
+        return ""  # it had finished
+    begin = time.monotonic()
+    try:
+        _, errors = job.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        for process in started.values():
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        job.communicate()
+        return f"{name}: HANGS after {LIMIT} s"
+    seconds = time.monotonic() - begin
+    lines = [line for line in errors.splitlines() if line.startswith("phasor: ")]
+    print(f"{name}: exit {job.returncode} after {seconds:.1f} s: {lines[0] if lines else '(no line)'}", flush=True)
+    problems = []
+    if job.returncode == 0 and not (writes and output.exists()):
+        problems.append("exit code 0")
+    if job.returncode != 0 and (len(lines) != 1 or f"rank {victim}" not in lines[0]):
+        problems.append(f"expected one line that names rank {victim}, got {errors!r}")
+    for process in started.values():
+        if Path(f"/proc/{process}/cmdline").exists() and Path(f"/proc/{process}/cmdline").read_bytes():
+            problems.append(f"process {process} still runs")
+    if output.exists() and output.stat().st_size != 128 + 1500 * EMBEDDED_VOCABULARY * 4:
+        problems.append(f"{output.name} has {output.stat().st_size} bytes")
+    return f"{name}: {'; '.join(problems)}" if problems else ""
+
+
+EMBEDDED_VOCABULARY = 256
+
+
+def main() -> int:
+    phasor, times = sys.argv[1], int(sys.argv[2])
+    chance = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+    failures = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "kill.json").write_text(json.dumps(EXPERIMENT))
+            problem = attempt(phasor, chance, Path(folder))
+        if problem:
+            failures.append(problem)
+            print(f"FAIL {problem}", flush=True)
+    hangs = sum("HANGS" in failure for failure in failures)
+    print(f"{times} runs with a rank that ended: {hangs} hangs, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+sys.exit(main())
