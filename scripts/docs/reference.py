@@ -19,7 +19,9 @@ PYTHON = {
         "phasor.torch.llama",
         "phasor.torch.flash_attn",
         "phasor.torch.rotary_embedding_torch",
+        "phasor.torch.parallel",
     ],
+    "parallel": ["phasor.parallel"],
     "onnx": ["phasor.onnx"],
     "plot": ["phasor.plot"],
 }

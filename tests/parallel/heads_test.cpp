@@ -191,6 +191,13 @@ double shared_error(const Case& c, int heads_ranks, WireType wire) {
   return wire == WireType::bf16 ? 0x1p-7 : 8 * attention::tests::kEpsilon;
 }
 
+// Messages begin at multiples of 64 bytes, and no tensor is null.
+template <class Plan>
+void expect_memory(const Plan& plan, std::int64_t formula, int heads_ranks) {
+  EXPECT_GE(static_cast<std::int64_t>(plan.exchange_bytes()), formula);
+  EXPECT_LE(static_cast<std::int64_t>(plan.exchange_bytes()), formula + 128 * heads_ranks + 16);
+}
+
 void expect_heads(const Case& c, const ParallelOptions& parallel) {
   const Problem p(c);
   attention::AttentionOptions options = p.options;
@@ -198,17 +205,11 @@ void expect_heads(const Case& c, const ParallelOptions& parallel) {
   const attention::AttentionSizes sizes = attention::tests::sizes_for(c);
   HeadsPlan plan(ranks(), p.terms, sizes, options, parallel, AttentionPasses::forward_and_backward);
   const int rank = ranks().rank(), size = ranks().size();
-  const std::size_t before = plan.bytes();
   expect_one_rank(p, plan, plan.queries().tokens_of(rank), plan.keys().tokens_of(rank), parallel,
                   heads_bytes(sizes, parallel, size, rank),
                   {0.0, shared_error(c, size, parallel.wire)});
-  // Messages are rounded up; gradients of tables are not counted.
-  const auto held = static_cast<std::int64_t>(plan.bytes() - before);
-  const std::int64_t formula =
-      heads_memory(sizes, parallel, AttentionPasses::forward_and_backward, size, rank);
-  if (p.terms.query_rows || p.terms.bias || p.terms.extra_query.given()) return;
-  EXPECT_GE(held, formula - 128 * size);
-  EXPECT_LE(held, formula + 128 * size + 16);
+  expect_memory(
+      plan, heads_memory(sizes, parallel, AttentionPasses::forward_and_backward, size, rank), size);
 }
 
 Case heads_case(Terms terms, std::int64_t tokens, std::int64_t key_heads = 12) {
@@ -276,6 +277,43 @@ TEST(HeadsOptions, OfTheWholeSequence) {
   }
 }
 
+TEST(HeadsOptions, Float64HasTheBitsOfOneRank) {
+  Case c = heads_case(Terms::everything, 11, ranks().size());
+  c.dtype = c.key_dtype = DType::f64;
+  c.causality = Causality::bottom_right;
+  const Problem p(c);
+  attention::AttentionSizes sizes = attention::tests::sizes_for(c);
+  sizes.arithmetic = DType::f64;
+  attention::AttentionOptions options = p.options;
+  options.threads = 1;
+  attention::AttentionPlan one(p.terms, sizes, options, AttentionPasses::forward_and_backward);
+  HeadsPlan plan(ranks(), p.terms, sizes, options, {.order = TokenOrder::zigzag},
+                 AttentionPasses::forward_and_backward);
+  const Tokens queries = plan.queries().tokens_of(ranks().rank());
+  const Tokens keys = plan.keys().tokens_of(ranks().rank());
+  Call whole(p, all_of(c.queries), all_of(c.keys), DType::f64, DType::f64);
+  Call own(p, queries, keys, DType::f64, DType::f64);
+  std::vector<double> whole_logs(whole.log_sums.size()), own_logs(own.log_sums.size());
+  attention::AttentionExtras extras;
+  extras.wide_log_sum_exp = whole_logs.data();
+  one.run(whole.q.view(), whole.k.view(), whole.v.view(), whole.out.view(), extras);
+  one.run_backward(whole.q.view(), whole.k.view(), whole.v.view(),
+                   {whole.out.view(), nullptr, whole.d_out.view(), whole_logs.data()},
+                   whole.gradients);
+  plan.run(own.q.view(), own.k.view(), own.v.view(), own.out.view(), nullptr, own_logs.data());
+  plan.run_backward(own.q.view(), own.k.view(), own.v.view(),
+                    {own.out.view(), nullptr, own.d_out.view(), own_logs.data()}, own.gradients);
+  expect_near("out", own.out, whole.out, queries, 0.0, 0.0);
+  expect_near("d_q", own.d_q, whole.d_q, queries, 0.0, 0.0);
+  expect_near("d_k", own.d_k, whole.d_k, keys, 0.0, 0.0);
+  expect_near("d_v", own.d_v, whole.d_v, keys, 0.0, 0.0);
+  for (std::size_t s = 0; s < whole.tables.size(); ++s) {
+    for (std::size_t i = 0; i < whole.tables[s].size(); ++i) {
+      ASSERT_NEAR(own.tables[s][i], whole.tables[s][i], 1e-5) << "table " << s << ", " << i;
+    }
+  }
+}
+
 TEST(HeadsOptions, RefusesOnEveryRank) {
   if (ranks().size() == 1) return;
   attention::AttentionSizes sizes = attention::tests::sizes_for(heads_case(Terms::none, 8));
@@ -308,6 +346,10 @@ void expect_grid(const Case& c, const GridSize& grid, const ParallelOptions& par
                   grid_tokens(parallel.order, c.keys, grid, rank), parallel,
                   grid_bytes(sizes, options, parallel, grid.ring, grid.heads, rank),
                   {merge, merge + shared_error(c, grid.heads, parallel.wire)});
+  expect_memory(plan,
+                grid_memory(sizes, parallel, AttentionPasses::forward_and_backward, grid.ring,
+                            grid.heads, rank),
+                grid.heads);
 }
 
 TEST(Grid, IsOneRank) {

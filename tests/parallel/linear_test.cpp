@@ -85,6 +85,8 @@ void expect_sharded(const LinearProblem& p) {
                     mine(got.d_q.view(), plan.queries()), mine(got.d_k.view(), plan.keys()),
                     mine(got.d_v.view(), plan.keys()));
   EXPECT_EQ(plan.bytes_sent(), formula.forward + formula.backward);
+  EXPECT_EQ(plan.sum_bytes(), linear_memory(sizes, p.options, AttentionPasses::forward_and_backward,
+                                            ranks().size(), ranks().rank()));
 
   attention::tests::LinearReference exact = p.reference();
   exact.out = mine(exact.out, c, plan.queries(), c.heads * c.value_dim);

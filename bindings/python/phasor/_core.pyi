@@ -241,6 +241,7 @@ def attention(
     encoding: Encodes = None,
     causal: bool = False,
     window: int | None = None,
+    query_offset: int | None = None,
     scale: float | None = None,
     soft_cap: float = 0.0,
     mask: object = None,
@@ -264,7 +265,8 @@ def attention(
     q [batch, tokens, heads, head_dim] or without batch; k and v with their own number of heads, v with its own width.
     All float64, or each float32, float16 or bfloat16; the result has the type of q. log_sum_exp: a contiguous array
     [batch, heads, queries] that is written (float32; float64 for float64 inputs).
-    causal: aligned bottom-right, the last query sees every key.
+    causal: aligned bottom-right, the last query sees every key. query_offset: the token of query 0 among the keys, for
+    causal and window, in place of keys - queries; for calls over a part of the keys, which may begin after the queries.
     mask: bool or uint8 (0 hides the key), or floats that are added to the scores; [queries, keys],
     [heads, queries, keys] or [batch, heads, queries, keys], axes of length 1 broadcast, any strides; floats other than
     float32 are converted in a copy (float64 ones of float64 attention are not). key_lengths [batch]; key_padding [batch, keys], 0 hides the key; boundaries
@@ -289,6 +291,7 @@ def attention_backward(
     encoding: Encodes = None,
     causal: bool = False,
     window: int | None = None,
+    query_offset: int | None = None,
     scale: float | None = None,
     soft_cap: float = 0.0,
     mask: object = None,

@@ -3,7 +3,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
-#include <algorithm>
 #include <string_view>
 
 #include "arrays.hpp"
@@ -11,47 +10,12 @@
 #include "encoding.hpp"
 #include "module.hpp"
 #include "phasor/attention/softmax.hpp"
-#include "phasor/core/internal/message_text.hpp"
 #include "without_gil.hpp"
 
 namespace phasor::python {
 namespace {
 
 using namespace nb::literals;  // NOLINT(google-build-using-namespace)
-
-// A dense array [batch, heads, queries], or [heads, queries] for one batch row: float32, or float64
-// for float64 inputs.
-class LogSumExp {
- public:
-  LogSumExp(nb::handle object, const char* where, Access access, const core::ConstHeadsView& q) {
-    if (object.is_none()) return;
-    array_.emplace(object, where, access);
-    const Element wanted = q.dtype == core::DType::f64 ? Element::f64 : Element::f32;
-    const std::int64_t full[] = {q.batch, q.heads, q.tokens};
-    const std::span<const std::int64_t> shape(full);
-    const bool fits = std::ranges::equal(array_->shape(), shape) ||
-                      (q.batch == 1 && std::ranges::equal(array_->shape(), shape.subspan(1)));
-    if (!fits || array_->element() != wanted || !array_->dense()) {
-      refuse(ErrorCode::shape_mismatch,
-             message(where, " must be [", q.batch, ", ", q.heads, ", ", q.tokens, "] ",
-                     name_of(wanted), ", contiguous, got ", array_->text(),
-                     array_->dense() ? "" : ", not contiguous"));
-    }
-  }
-  [[nodiscard]] float* narrow() const noexcept { return data<float, Element::f32>(); }
-  [[nodiscard]] double* wide() const noexcept { return data<double, Element::f64>(); }
-
- private:
-  // Backward opens it for reading and passes it on as const.
-  template <class T, Element kElement>
-  [[nodiscard]] T* data() const noexcept {
-    return array_ && array_->element() == kElement
-               ? static_cast<T*>(const_cast<void*>(array_->data()))
-               : nullptr;
-  }
-
-  std::optional<Array> array_;
-};
 
 // The arguments of both directions.
 struct Call {
@@ -83,20 +47,18 @@ struct Call {
   }
 };
 
-[[nodiscard]] nb::object attend(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding,
-                                bool causal, std::optional<std::int64_t> window,
-                                std::optional<double> scale, double soft_cap, nb::handle mask,
-                                nb::handle key_lengths, nb::handle key_padding,
-                                nb::handle query_boundaries, nb::handle key_boundaries,
-                                nb::handle query_positions, nb::handle key_positions,
-                                nb::handle query_segments, nb::handle key_segments,
-                                std::optional<std::int64_t> context, std::string_view order_name,
-                                std::string_view angles, int threads, nb::handle log_sum_exp,
-                                nb::handle out) {
+[[nodiscard]] nb::object attend(
+    nb::handle q, nb::handle k, nb::handle v, nb::handle encoding, bool causal,
+    std::optional<std::int64_t> window, std::optional<std::int64_t> query_offset,
+    std::optional<double> scale, double soft_cap, nb::handle mask, nb::handle key_lengths,
+    nb::handle key_padding, nb::handle query_boundaries, nb::handle key_boundaries,
+    nb::handle query_positions, nb::handle key_positions, nb::handle query_segments,
+    nb::handle key_segments, std::optional<std::int64_t> context, std::string_view order_name,
+    std::string_view angles, int threads, nb::handle log_sum_exp, nb::handle out) {
   const Call in(q, k, v, encoding, context, order_name,
                 {causal, window, scale, soft_cap, mask, key_lengths, key_padding, query_boundaries,
                  key_boundaries, query_positions, key_positions, query_segments, key_segments,
-                 angles, threads});
+                 angles, threads, query_offset});
   const LogSumExp sums(log_sum_exp, "attention: log_sum_exp", Access::write, in.q_view);
   Output output(out, in.q, output_shape(in.q, in.v_view.head_dim), "attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), in.order);
@@ -110,37 +72,20 @@ struct Call {
   return output.finish();
 }
 
-// A gradient with the shape of its tensor.
-class Gradient {
- public:
-  Gradient(nb::handle object, const char* where, const Array& like, Order order)
-      : array_(object, where, Access::write), view_(writable_heads_of(array_, order)) {
-    if (std::ranges::equal(array_.shape(), like.shape())) return;
-    refuse(ErrorCode::shape_mismatch,
-           message(where, " must have the shape ", core::shape_text(like.shape()), ", got ",
-                   array_.text()));
-  }
-  [[nodiscard]] const core::HeadsView& view() const noexcept { return view_; }
-
- private:
-  Array array_;
-  core::HeadsView view_;
-};
-
 void attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
                      nb::handle log_sum_exp, nb::handle d_out, nb::handle d_q, nb::handle d_k,
                      nb::handle d_v, nb::handle d_tables, nb::handle encoding, bool causal,
-                     std::optional<std::int64_t> window, std::optional<double> scale,
-                     double soft_cap, nb::handle mask, nb::handle key_lengths,
-                     nb::handle key_padding, nb::handle query_boundaries, nb::handle key_boundaries,
-                     nb::handle query_positions, nb::handle key_positions,
-                     nb::handle query_segments, nb::handle key_segments,
+                     std::optional<std::int64_t> window, std::optional<std::int64_t> query_offset,
+                     std::optional<double> scale, double soft_cap, nb::handle mask,
+                     nb::handle key_lengths, nb::handle key_padding, nb::handle query_boundaries,
+                     nb::handle key_boundaries, nb::handle query_positions,
+                     nb::handle key_positions, nb::handle query_segments, nb::handle key_segments,
                      std::optional<std::int64_t> context, std::string_view order_name,
                      std::string_view angles, int threads) {
   const Call in(q, k, v, encoding, context, order_name,
                 {causal, window, scale, soft_cap, mask, key_lengths, key_padding, query_boundaries,
                  key_boundaries, query_positions, key_positions, query_segments, key_segments,
-                 angles, threads});
+                 angles, threads, query_offset});
   const Array out_array(out, "attention_backward: out");
   const Array d_out_array(d_out, "attention_backward: d_out");
   const LogSumExp sums(log_sum_exp, "attention_backward: log_sum_exp", Access::read, in.q_view);
@@ -169,26 +114,27 @@ void attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
 void add_attention(nb::module_& module) {
   module.def("attention", &attend, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
              "encoding"_a = nb::none(), "causal"_a = false, "window"_a = nb::none(),
-             "scale"_a = nb::none(), "soft_cap"_a = 0.0, "mask"_a = nb::none(),
-             "key_lengths"_a = nb::none(), "key_padding"_a = nb::none(),
+             "query_offset"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
+             "mask"_a = nb::none(), "key_lengths"_a = nb::none(), "key_padding"_a = nb::none(),
              "query_boundaries"_a = nb::none(), "key_boundaries"_a = nb::none(),
              "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
              "query_segments"_a = nb::none(), "key_segments"_a = nb::none(),
              "context"_a = nb::none(), "order"_a = "tokens_first", "angles"_a = "exact",
              "threads"_a = 0, "log_sum_exp"_a = nb::none(), "out"_a = nb::none(),
              "Softmax attention with any encoding, computed in tiles: no N x N matrix.");
-  module.def(
-      "attention_backward", &attend_backward, "q"_a.none(), "k"_a.none(), "v"_a.none(),
-      "out"_a.none(), "log_sum_exp"_a.none(), "d_out"_a.none(), nb::kw_only(), "d_q"_a.none(),
-      "d_k"_a.none(), "d_v"_a.none(), "d_tables"_a = nb::none(), "encoding"_a = nb::none(),
-      "causal"_a = false, "window"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
-      "mask"_a = nb::none(), "key_lengths"_a = nb::none(), "key_padding"_a = nb::none(),
-      "query_boundaries"_a = nb::none(), "key_boundaries"_a = nb::none(),
-      "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
-      "query_segments"_a = nb::none(), "key_segments"_a = nb::none(), "context"_a = nb::none(),
-      "order"_a = "tokens_first", "angles"_a = "exact", "threads"_a = 0,
-      "The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables "
-      "(by member name, each like its table; with several encodings \"index.member\").");
+  module.def("attention_backward", &attend_backward, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             "out"_a.none(), "log_sum_exp"_a.none(), "d_out"_a.none(), nb::kw_only(),
+             "d_q"_a.none(), "d_k"_a.none(), "d_v"_a.none(), "d_tables"_a = nb::none(),
+             "encoding"_a = nb::none(), "causal"_a = false, "window"_a = nb::none(),
+             "query_offset"_a = nb::none(), "scale"_a = nb::none(), "soft_cap"_a = 0.0,
+             "mask"_a = nb::none(), "key_lengths"_a = nb::none(), "key_padding"_a = nb::none(),
+             "query_boundaries"_a = nb::none(), "key_boundaries"_a = nb::none(),
+             "query_positions"_a = nb::none(), "key_positions"_a = nb::none(),
+             "query_segments"_a = nb::none(), "key_segments"_a = nb::none(),
+             "context"_a = nb::none(), "order"_a = "tokens_first", "angles"_a = "exact",
+             "threads"_a = 0,
+             "The gradient of sum(out * d_out), written to d_q, d_k and d_v and added to d_tables "
+             "(by member name, each like its table; with several encodings \"index.member\").");
 }
 
 }  // namespace phasor::python

@@ -91,6 +91,7 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
   options_.causality =
       arguments.causal ? attention::Causality::bottom_right : attention::Causality::none;
   options_.window = arguments.window;
+  options_.query_offset = arguments.query_offset;
   options_.scale = arguments.scale;
   options_.soft_cap = arguments.soft_cap;
   options_.mask = mask_.get();
@@ -104,6 +105,29 @@ OptionsArgument::OptionsArgument(const AttentionArguments& arguments, const core
   options_.key_segments = key_segments_.get();
   options_.angles = angles_of(arguments.angles, "attention");
   options_.threads = arguments.threads;
+}
+
+LogSumExp::LogSumExp(nb::handle object, const char* where, Access access,
+                     const core::ConstHeadsView& q) {
+  if (object.is_none()) return;
+  array_.emplace(object, where, access);
+  const Element wanted = q.dtype == core::DType::f64 ? Element::f64 : Element::f32;
+  const std::int64_t full[] = {q.batch, q.heads, q.tokens};
+  const std::span<const std::int64_t> shape(full);
+  const bool fits = std::ranges::equal(array_->shape(), shape) ||
+                    (q.batch == 1 && std::ranges::equal(array_->shape(), shape.subspan(1)));
+  if (fits && array_->element() == wanted && array_->dense()) return;
+  refuse(ErrorCode::shape_mismatch,
+         message(where, " must be [", q.batch, ", ", q.heads, ", ", q.tokens, "] ", name_of(wanted),
+                 ", contiguous, got ", array_->text(), array_->dense() ? "" : ", not contiguous"));
+}
+
+Gradient::Gradient(nb::handle object, const char* where, const Array& like, Order order)
+    : array_(object, where, Access::write), view_(writable_heads_of(array_, order)) {
+  if (std::ranges::equal(array_.shape(), like.shape())) return;
+  refuse(ErrorCode::shape_mismatch,
+         message(where, " must have the shape ", core::shape_text(like.shape()), ", got ",
+                 array_.text()));
 }
 
 std::vector<std::int64_t> output_shape(const Array& q, std::int64_t value_dim) {

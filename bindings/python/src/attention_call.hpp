@@ -23,6 +23,7 @@ struct AttentionArguments {
   nb::handle query_segments = nb::none(), key_segments = nb::none();
   std::string_view angles = "exact";
   int threads = 0;
+  std::optional<std::int64_t> query_offset = std::nullopt;
 };
 
 // A mask: bool or uint8 (0 hides the key), or floats that are added to the scores. Rank 2 to 4, axes
@@ -58,6 +59,39 @@ class OptionsArgument {
   Numbers<std::int64_t> query_boundaries_, key_boundaries_;
   Numbers<std::int32_t> query_segments_, key_segments_;
   attention::AttentionOptions options_;
+};
+
+// log_sum_exp=: a dense array [batch, heads, queries], or [heads, queries] for one batch row: float32, or
+// float64 for float64 inputs. None: both addresses are null.
+class LogSumExp {
+ public:
+  // throws   Error(shape_mismatch) for another shape or type
+  LogSumExp(nb::handle object, const char* where, Access access, const core::ConstHeadsView& q);
+  [[nodiscard]] float* narrow() const noexcept { return data<float, Element::f32>(); }
+  [[nodiscard]] double* wide() const noexcept { return data<double, Element::f64>(); }
+
+ private:
+  // Backward opens it for reading and passes it on as const.
+  template <class T, Element kElement>
+  [[nodiscard]] T* data() const noexcept {
+    return array_ && array_->element() == kElement
+               ? static_cast<T*>(const_cast<void*>(array_->data()))
+               : nullptr;
+  }
+
+  std::optional<Array> array_;
+};
+
+// A gradient with the shape of its tensor.
+class Gradient {
+ public:
+  // throws   Error(shape_mismatch) for another shape
+  Gradient(nb::handle object, const char* where, const Array& like, Order order);
+  [[nodiscard]] const core::HeadsView& view() const noexcept { return view_; }
+
+ private:
+  Array array_;
+  core::HeadsView view_;
 };
 
 // The shape of attention's output: that of q with another last axis.

@@ -13,6 +13,7 @@
 #include "arrays.hpp"
 #include "attention_call.hpp"
 #include "busy.hpp"
+#include "linear_call.hpp"
 #include "module.hpp"
 #include "phasor/attention/decay.hpp"
 #include "phasor/encodings/encoding.hpp"
@@ -23,8 +24,6 @@ namespace phasor::python {
 namespace {
 
 using namespace nb::literals;  // NOLINT(google-build-using-namespace)
-using attention::FeatureMap;
-using attention::Rotates;
 using encodings::Sinusoidal;
 
 struct PyLinearState {
@@ -34,69 +33,24 @@ struct PyLinearState {
   explicit PyLinearState(attention::LinearState state) : value(std::move(state)) {}
 };
 
-[[nodiscard]] FeatureMap features_of(std::string_view name) {
-  for (const FeatureMap features :
-       {FeatureMap::elu_plus_one, FeatureMap::softmax_exp, FeatureMap::favor}) {
-    if (attention::name_of(features) == name) return features;
-  }
-  refuse(
-      message("linear_attention: features must be elu_plus_one, softmax_exp or favor, got ", name));
-}
-[[nodiscard]] Rotates rotates_of(std::string_view name) {
-  for (const Rotates rotates : {Rotates::features, Rotates::inputs}) {
-    if (attention::name_of(rotates) == name) return rotates;
-  }
-  refuse(message("linear_attention: rotates must be features or inputs, got ", name));
-}
-
-// phi and what is rotated, as keywords.
-struct Mapping {
-  std::string_view features;
-  std::int64_t feature_count;
-  std::uint64_t seed;
-  std::string_view rotates;
-};
-
 // The tensors and options that both directions read.
-class LinearCall {
- public:
-  LinearCall(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding, bool causal,
-             const Mapping& mapping, nb::handle key_padding, nb::handle query_positions,
-             nb::handle key_positions, std::optional<std::int64_t> context, Order order,
-             int threads, std::int64_t past)
+struct LinearCall {
+  LinearCall(nb::handle q, nb::handle k, nb::handle v, nb::handle encoding,
+             const LinearArguments& arguments, std::optional<std::int64_t> context, Order order,
+             std::int64_t past)
       : q(q, "linear_attention: q"),
         k(k, "linear_attention: k"),
         v(v, "linear_attention: v"),
         q_view(heads_of(this->q, order)),
         k_view(heads_of(this->k, order)),
         v_view(heads_of(this->v, order)),
-        key_padding_(key_padding, "linear_attention: key_padding") {
-    require_rows(key_padding_, "linear_attention: key_padding", k_view.batch, k_view.tokens);
-    options.causality = causal ? attention::Causality::bottom_right : attention::Causality::none;
-    options.features = features_of(mapping.features);
-    options.feature_count = mapping.feature_count;
-    options.seed = mapping.seed;
-    options.rotates = rotates_of(mapping.rotates);
-    options.query_positions = positions_of(query_positions, "linear_attention: query_positions");
-    options.key_positions = positions_of(key_positions, "linear_attention: key_positions");
-    options.key_padding = key_padding_.get();
-    options.threads = threads;
-    if (encoding.is_none()) return;
-    PySpec room;
-    const PySpec& given = spec_of(encoding, room, "linear_attention: encoding");
-    const std::optional<double> largest = options.key_positions
-                                              ? options.key_positions->largest(k_view.tokens)
-                                              : static_cast<double>(past + k_view.tokens - 1);
-    rotary = *given.rotary(encodings::context_for(given.value, context, largest));
-  }
+        options(arguments, k_view.batch, k_view.tokens),
+        rotary(options.rotary(encoding, context, past + k_view.tokens)) {}
 
   Array q, k, v;
   core::ConstHeadsView q_view, k_view, v_view;
+  LinearOptionsArgument options;
   std::optional<core::Rotary> rotary;
-  attention::LinearOptions options;
-
- private:
-  Numbers<std::uint8_t> key_padding_;
 };
 
 [[nodiscard]] nb::object linear_attend(nb::handle q, nb::handle k, nb::handle v,
@@ -108,9 +62,10 @@ class LinearCall {
                                        std::string_view order_name, int threads,
                                        PyLinearState* state, nb::handle out) {
   const Order order = order_of(order_name);
-  const LinearCall call(q, k, v, encoding, causal, {features, feature_count, seed, rotates},
-                        key_padding, query_positions, key_positions, context, order, threads,
-                        state == nullptr ? 0 : state->value.tokens());
+  const LinearCall call(q, k, v, encoding,
+                        {causal, features, feature_count, seed, rotates, key_padding,
+                         query_positions, key_positions, threads},
+                        context, order, state == nullptr ? 0 : state->value.tokens());
   Output output(out, call.q, output_shape(call.q, call.v_view.head_dim), "linear_attention: out");
   const core::HeadsView target = writable_heads_of(output.array(), order);
   const std::optional<Busy::Writing> writing =
@@ -118,7 +73,7 @@ class LinearCall {
                        : std::optional<Busy::Writing>(std::in_place, state->busy, "LinearState");
   without_gil([&] {
     attention::linear_attend(call.rotary, call.q_view, call.k_view, call.v_view, target,
-                             call.options, state == nullptr ? nullptr : &state->value);
+                             call.options.get(), state == nullptr ? nullptr : &state->value);
   });
   return output.finish();
 }
@@ -131,8 +86,10 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
                             std::optional<std::int64_t> context, std::string_view order_name,
                             int threads) {
   const Order order = order_of(order_name);
-  const LinearCall call(q, k, v, encoding, causal, {features, feature_count, seed, rotates},
-                        key_padding, query_positions, key_positions, context, order, threads, 0);
+  const LinearCall call(q, k, v, encoding,
+                        {causal, features, feature_count, seed, rotates, key_padding,
+                         query_positions, key_positions, threads},
+                        context, order, 0);
   const Array from(d_out, "linear_attention_backward: d_out");
   const Array to_q(d_q, "linear_attention_backward: d_q", Access::write);
   const Array to_k(d_k, "linear_attention_backward: d_k", Access::write);
@@ -143,7 +100,7 @@ void linear_attend_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle
   const core::HeadsView d_v_view = writable_heads_of(to_v, order);
   without_gil([&] {
     attention::linear_attend_backward(call.rotary, call.q_view, call.k_view, call.v_view,
-                                      d_out_view, d_q_view, d_k_view, d_v_view, call.options);
+                                      d_out_view, d_q_view, d_k_view, d_v_view, call.options.get());
   });
 }
 

@@ -202,6 +202,34 @@ def test_window_scale_soft_cap_lengths_and_padding() -> None:
     np.testing.assert_allclose(phasor.attention(q, k, v, key_padding=keep), expected, atol=2e-6)
 
 
+def test_query_offset_over_parts_of_the_keys() -> None:
+    q, k, v, d_out = (normal(1, 9, 2, 8, seed=i, dtype=np.float64) for i in range(4))
+    spec = phasor.RopeSpec(8, layout="half")
+    options: dict[str, Any] = {"encoding": spec, "causal": True, "window": 5}
+    whole = np.empty((1, 2, 9))
+    expected = phasor.attention(q, k, v, log_sum_exp=whole, **options)
+    d_expected = [np.empty_like(x) for x in (q, k, v)]
+    phasor.attention_backward(
+        q, k, v, expected, whole, d_out, d_q=d_expected[0], d_k=d_expected[1], d_v=d_expected[2], **options
+    )
+    out, d_q = np.zeros_like(q), np.zeros_like(q)
+    for first, last in ((0, 4), (4, 9)):
+        part: dict[str, Any] = options | {"query_offset": -first, "query_positions": 0, "key_positions": first}
+        keys, values = k[:, first:last], v[:, first:last]
+        sums = np.empty((1, 2, 9))
+        some = phasor.attention(q, keys, values, log_sum_exp=sums, **part)
+        out += some * np.exp(sums - whole).transpose(0, 2, 1)[..., None]
+        d_part = [np.empty_like(x) for x in (q, keys, values)]
+        phasor.attention_backward(
+            q, keys, values, expected, whole, d_out, d_q=d_part[0], d_k=d_part[1], d_v=d_part[2], **part
+        )
+        d_q += d_part[0]
+        np.testing.assert_allclose(d_part[1], d_expected[1][:, first:last], atol=1e-12)
+        np.testing.assert_allclose(d_part[2], d_expected[2][:, first:last], atol=1e-12)
+    np.testing.assert_allclose(out, expected, atol=1e-12)
+    np.testing.assert_allclose(d_q, d_expected[0], atol=1e-12)
+
+
 def test_packed_sequences_are_those_one_by_one() -> None:
     q, k, v = (normal(9, 2, 8, seed=i) for i in range(3))
     spec = phasor.RopeSpec(8, layout="half")

@@ -1,13 +1,16 @@
-"""Compares the committed stub with the built module: mypy's stubtest, on a copy that it can read.
+"""Compares the committed stubs with the built modules: mypy's stubtest, on copies that it can read.
 
     stub_check.py [ARGUMENTS OF STUBTEST ...]
 
-stubtest asks Python for signatures, and nanobind's functions do not give theirs that way. The twin has every function,
-method and property of phasor._core under its name, as plain Python with the signature that nanobind recorded.
+stubtest asks Python for signatures, and nanobind's functions do not give theirs that way. A twin has every function,
+method and property of its module under its name, as plain Python with the signature that nanobind recorded.
+phasor._phasor_parallel is compared if it was built.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 import sys
 import types
@@ -16,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from mypy import stubtest
-
-import phasor._core
 
 HERE = Path(__file__).resolve().parent
 
@@ -38,7 +39,7 @@ def names_only(signature: str) -> str:
     return f"{signature[: signature.index('(')]}({', '.join(arguments)})"
 
 
-def plain(function: Any) -> Callable[..., object]:
+def plain(function: Any, module: str) -> Callable[..., object]:
     """A Python function with the name, arguments and defaults of one of nanobind's."""
     (signature, _, *rest), *overloads = function.__nb_signature__
     if overloads:
@@ -46,16 +47,16 @@ def plain(function: Any) -> Callable[..., object]:
     scope: dict[str, Any] = {"_default": rest[0] if rest else ()}
     exec(f"{names_only(signature)}: ...", scope)  # noqa: S102
     made: Callable[..., object] = scope[function.__name__]
-    made.__module__, made.__qualname__ = "phasor._core", function.__qualname__
+    made.__module__, made.__qualname__ = module, function.__qualname__
     return made
 
 
-def member(value: object) -> object:
+def member(value: object, module: str) -> object:
     match type(value).__name__:
         case "nb_method":
-            return plain(value)
+            return plain(value, module)
         case "nb_func":
-            return staticmethod(plain(value))
+            return staticmethod(plain(value, module))
         case "property":
             assert isinstance(value, property) and value.fget is not None
             return property(lambda self: None, None if value.fset is None else lambda self, to: None)
@@ -63,17 +64,18 @@ def member(value: object) -> object:
 
 
 def twin_of_class(made: type) -> type:
-    members = {name: member(value) for name, value in vars(made).items() if name not in ("__dict__", "__weakref__")}
+    kept = {name: value for name, value in vars(made).items() if name not in ("__dict__", "__weakref__")}
+    members = {name: member(value, made.__module__) for name, value in kept.items()}
     if type(members.get("__init__")) is type(object.__init__):
         del members["__init__"]  # a class that only its own functions make
     return type(made.__name__, (), members)
 
 
-def twin() -> types.ModuleType:
-    built, made = phasor._core, types.ModuleType("phasor._core")
+def twin(module: str) -> types.ModuleType:
+    built, made = importlib.import_module(module), types.ModuleType(module)
     for name, value in vars(built).items():
         if type(value).__name__ == "nb_func":
-            setattr(made, name, plain(value))
+            setattr(made, name, plain(value, module))
         elif isinstance(value, type) and type(value).__name__ == "nb_type":
             setattr(made, name, twin_of_class(value))
         else:
@@ -82,6 +84,7 @@ def twin() -> types.ModuleType:
 
 
 if __name__ == "__main__":
-    sys.modules["phasor._core"] = twin()
-    options = stubtest.parse_options(["--allowlist", str(HERE / "stub_allowlist.txt"), *sys.argv[1:], "phasor._core"])
+    modules = [name for name in ("phasor._core", "phasor._phasor_parallel") if importlib.util.find_spec(name)]
+    sys.modules |= {name: twin(name) for name in modules}
+    options = stubtest.parse_options(["--allowlist", str(HERE / "stub_allowlist.txt"), *sys.argv[1:], *modules])
     sys.exit(stubtest.test_stubs(options))

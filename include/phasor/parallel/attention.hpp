@@ -63,6 +63,9 @@ class RingPlan {
                     const attention::AttentionForward& forward,
                     const attention::AttentionGradients& gradients);
 
+  // Reads the tables again, after their numbers have changed; every rank does so before its next run.
+  void update_tables();
+
   // Which tokens the rows of q and out, and of k and v, are.
   [[nodiscard]] const Shards& queries() const noexcept;
   [[nodiscard]] const Shards& keys() const noexcept;

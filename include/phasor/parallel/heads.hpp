@@ -53,14 +53,18 @@ class HeadsPlan {
                     const attention::AttentionForward& forward,
                     const attention::AttentionGradients& gradients);
 
+  // Reads the tables again, after their numbers have changed; every rank does so before its next run.
+  void update_tables();
+
   // Which tokens the rows of q and out, and of k and v, are.
   [[nodiscard]] const Shards& queries() const noexcept;
   [[nodiscard]] const Shards& keys() const noexcept;
   // What this rank has sent in all runs of the plan, in bytes: see heads_bytes(). Gradients of tables, which
   // MPI sums, are not counted.
   [[nodiscard]] std::int64_t bytes_sent() const noexcept;
-  // Memory that the plan holds, in bytes.
+  // Memory that the plan holds, in bytes; and that of the all-to-all alone, see heads_memory().
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t exchange_bytes() const noexcept;
 
  private:
   std::unique_ptr<HeadsState> state_;
@@ -98,11 +102,15 @@ class GridPlan {
   void run_backward(core::ConstHeadsView q, core::ConstHeadsView k, core::ConstHeadsView v,
                     const attention::AttentionForward& forward,
                     const attention::AttentionGradients& gradients);
+  // Reads the tables again, after their numbers have changed; every rank does so before its next run.
+  void update_tables();
 
   [[nodiscard]] const GridSize& grid() const noexcept { return grid_; }
   // What this rank has sent in all runs of the plan, in bytes: see grid_bytes().
   [[nodiscard]] std::int64_t bytes_sent() const noexcept;
+  // As HeadsPlan; grid_memory().
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t exchange_bytes() const noexcept;
 
  private:
   GridSize grid_;

@@ -31,7 +31,7 @@ namespace phasor::parallel {
 //
 // error    as attention::linear_attend, kLinearError, for any number of ranks: sums travel and are added in
 //          float64
-// memory   attention::LinearPlan of the rank's tokens, and four times the sums (backward: eight times)
+// memory   attention::LinearPlan of the rank's tokens, and linear_memory()
 class ParallelLinearPlan {
  public:
   // Collective. All ranks must give the same rotary, sizes and options; threads and isa may differ.
@@ -65,8 +65,9 @@ class ParallelLinearPlan {
   [[nodiscard]] const Shards& keys() const noexcept;
   // What this rank has sent in all runs of the plan, in bytes: see linear_bytes().
   [[nodiscard]] std::int64_t bytes_sent() const noexcept;
-  // Memory that the plan holds, in bytes.
+  // Memory that the plan holds, in bytes; and that of sums alone, see linear_memory().
   [[nodiscard]] std::int64_t bytes() const noexcept;
+  [[nodiscard]] std::int64_t sum_bytes() const noexcept;
 
  private:
   struct State;

@@ -26,6 +26,11 @@ struct RunBytes {
 // Nothing depends on the number of tokens.
 [[nodiscard]] RunBytes linear_bytes(const attention::LinearSizes& whole,
                                     const attention::LinearOptions& options, int ranks, int rank);
+// What a ParallelLinearPlan holds besides the LinearPlan of its tokens: own sums, their total and (causal) two more,
+// or a slice of each rank's; twice for backward. About 4 S or 3 S.
+[[nodiscard]] std::int64_t linear_memory(const attention::LinearSizes& whole,
+                                         const attention::LinearOptions& options,
+                                         attention::AttentionPasses passes, int ranks, int rank);
 
 // HeadsPlan. n and m: query and key tokens of the rank, N and M: of all; a and c: heads and key heads of a rank, H / P
 // and max(1, key_heads / P); D = head_dim, V = value_dim; w: bytes of a number on the wire, l: of a log-sum-exp, 4 or
@@ -54,5 +59,10 @@ struct RunBytes {
                                   const attention::AttentionOptions& options,
                                   const ParallelOptions& parallel, int ring_ranks, int heads_ranks,
                                   int rank);
+// heads_memory() of a grid: what a GridPlan holds besides the RingPlan of its column.
+[[nodiscard]] std::int64_t grid_memory(const attention::AttentionSizes& whole,
+                                       const ParallelOptions& parallel,
+                                       attention::AttentionPasses passes, int ring_ranks,
+                                       int heads_ranks, int rank);
 
 }  // namespace phasor::parallel

@@ -335,6 +335,10 @@ RingPlan::~RingPlan() = default;
 RingPlan::RingPlan(RingPlan&&) noexcept = default;
 RingPlan& RingPlan::operator=(RingPlan&&) noexcept = default;
 
+void RingPlan::update_tables() {
+  for (attention::AttentionPlan& plan : state_->plans) plan.update_tables();
+}
+
 const Shards& RingPlan::queries() const noexcept { return state_->layout.queries(); }
 const Shards& RingPlan::keys() const noexcept { return state_->layout.keys(); }
 std::int64_t RingPlan::bytes_sent() const noexcept { return state_->sent; }

@@ -39,6 +39,7 @@ class WholeSequence final : public GatheredAttention {
                     const AttentionForward& forward, const AttentionGradients& gradients) override {
     plan_.run_backward(q, k, v, forward, gradients);
   }
+  void update_tables() override { plan_.update_tables(); }
   [[nodiscard]] std::size_t bytes() const noexcept override { return plan_.bytes(); }
 
  private:
@@ -64,6 +65,7 @@ class RingOfColumn final : public GatheredAttention {
                     const AttentionForward& forward, const AttentionGradients& gradients) override {
     plan_.run_backward(q, k, v, forward, gradients);
   }
+  void update_tables() override { plan_.update_tables(); }
   [[nodiscard]] std::size_t bytes() const noexcept override { return plan_.bytes(); }
   [[nodiscard]] std::int64_t bytes_sent() const noexcept override { return plan_.bytes_sent(); }
 
@@ -124,10 +126,12 @@ void HeadsPlan::run_backward(ConstHeadsView q, ConstHeadsView k, ConstHeadsView 
                              const AttentionForward& forward, const AttentionGradients& gradients) {
   state_->run_backward(q, k, v, forward, gradients);
 }
+void HeadsPlan::update_tables() { state_->attention->update_tables(); }
 const Shards& HeadsPlan::queries() const noexcept { return *state_->query_shards; }
 const Shards& HeadsPlan::keys() const noexcept { return *state_->key_shards; }
 std::int64_t HeadsPlan::bytes_sent() const noexcept { return state_->bytes_sent(); }
 std::size_t HeadsPlan::bytes() const noexcept { return state_->bytes(); }
+std::size_t HeadsPlan::exchange_bytes() const noexcept { return state_->exchange_bytes(); }
 
 std::vector<std::int64_t> grid_tokens(TokenOrder order, std::int64_t tokens, const GridSize& grid,
                                       int rank) {
@@ -182,7 +186,9 @@ void GridPlan::run_backward(ConstHeadsView q, ConstHeadsView k, ConstHeadsView v
                             const AttentionForward& forward, const AttentionGradients& gradients) {
   state_->run_backward(q, k, v, forward, gradients);
 }
+void GridPlan::update_tables() { state_->attention->update_tables(); }
 std::int64_t GridPlan::bytes_sent() const noexcept { return state_->bytes_sent(); }
 std::size_t GridPlan::bytes() const noexcept { return state_->bytes(); }
+std::size_t GridPlan::exchange_bytes() const noexcept { return state_->exchange_bytes(); }
 
 }  // namespace phasor::parallel

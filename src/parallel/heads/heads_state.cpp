@@ -244,13 +244,16 @@ void HeadsState::run_backward_here(const ConstHeadsView& q, const ConstHeadsView
   tables.finish(row);
 }
 
-std::size_t HeadsState::bytes() const noexcept {
-  std::size_t bytes = exchange.bytes() + attention->bytes();
-  for (const Memory* memory :
-       {&q_, &k_, &v_, &out_, &log_sums_, &d_out_, &d_q_, &d_k_, &d_v_, &table_gradients_}) {
+std::size_t HeadsState::exchange_bytes() const noexcept {
+  std::size_t bytes = exchange.bytes();
+  for (const Memory* memory : {&q_, &k_, &v_, &out_, &log_sums_, &d_out_, &d_q_, &d_k_, &d_v_}) {
     bytes += memory->capacity();
   }
   return bytes;
+}
+
+std::size_t HeadsState::bytes() const noexcept {
+  return exchange_bytes() + attention->bytes() + table_gradients_.capacity();
 }
 
 }  // namespace phasor::parallel

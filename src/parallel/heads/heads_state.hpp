@@ -24,6 +24,7 @@ class GatheredAttention {
                             const core::ConstHeadsView& v,
                             const attention::AttentionForward& forward,
                             const attention::AttentionGradients& gradients) = 0;
+  virtual void update_tables() = 0;
   [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
   [[nodiscard]] virtual std::int64_t bytes_sent() const noexcept { return 0; }
 };
@@ -52,6 +53,8 @@ struct HeadsState {
                     const core::ConstHeadsView& v, const attention::AttentionForward& forward,
                     const attention::AttentionGradients& gradients);
   [[nodiscard]] std::int64_t bytes_sent() const noexcept { return sent + attention->bytes_sent(); }
+  // Without the attention and the gradients of tables.
+  [[nodiscard]] std::size_t exchange_bytes() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
 
   Communicator& row;

@@ -104,21 +104,35 @@ std::int64_t heads_memory(const AttentionSizes& whole, const ParallelOptions& pa
   return bytes + sent + received;
 }
 
+namespace {
+
+// The tokens of one row of a grid, which its ranks hold in contiguous parts.
+AttentionSizes sizes_of_row(const AttentionSizes& whole, TokenOrder order, int ring_ranks,
+                            int row) {
+  AttentionSizes sizes = whole;
+  sizes.queries = Shards(order, whole.queries, ring_ranks).count(row);
+  sizes.keys = Shards(order, whole.keys, ring_ranks).count(row);
+  return sizes;
+}
+
+}  // namespace
+
 RunBytes grid_bytes(const AttentionSizes& whole, const attention::AttentionOptions& options,
                     const ParallelOptions& parallel, int ring_ranks, int heads_ranks, int rank) {
-  check_heads(whole, parallel, heads_ranks);
   const int row = rank / heads_ranks, column = rank % heads_ranks;
-  AttentionSizes of_row = whole;
-  of_row.queries = Shards(parallel.order, whole.queries, ring_ranks).count(row);
-  of_row.keys = Shards(parallel.order, whole.keys, ring_ranks).count(row);
-  RunBytes sent = row_traffic(of_row, {.order = TokenOrder::contiguous, .wire = parallel.wire},
-                              heads_ranks, column)
-                      .sent();
+  RunBytes sent = heads_bytes(sizes_of_row(whole, parallel.order, ring_ranks, row),
+                              {.wire = parallel.wire}, heads_ranks, column);
   const RingBytes ring =
       ring_bytes(sizes_of_heads(whole, heads_ranks), options, parallel, ring_ranks, row);
   sent.forward += ring.keys_and_values;
   sent.backward += ring.keys_and_values + ring.gradients;
   return sent;
+}
+
+std::int64_t grid_memory(const AttentionSizes& whole, const ParallelOptions& parallel,
+                         AttentionPasses passes, int ring_ranks, int heads_ranks, int rank) {
+  return heads_memory(sizes_of_row(whole, parallel.order, ring_ranks, rank / heads_ranks),
+                      {.wire = parallel.wire}, passes, heads_ranks, rank % heads_ranks);
 }
 
 }  // namespace phasor::parallel

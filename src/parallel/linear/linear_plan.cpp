@@ -118,10 +118,10 @@ struct ParallelLinearPlan::State {
     const bool trains = passes == AttentionPasses::forward_and_backward;
     part.emplace(rotary, sizes, options, trains ? LinearUse::training : LinearUse::forward);
     own_keys.emplace(part->sums(SumsOf::keys));
-    key_sums.emplace(ranks, *own_keys);
+    key_sums.emplace(ranks, *own_keys, causal ? SumOver::before : SumOver::all);
     if (!trains) return;
     own_queries.emplace(part->sums(SumsOf::queries));
-    query_sums.emplace(ranks, *own_queries);
+    query_sums.emplace(ranks, *own_queries, causal ? SumOver::after : SumOver::all);
   }
 
   Communicator& ranks;
@@ -136,7 +136,7 @@ struct ParallelLinearPlan::State {
   // The sums over keys that enter this rank's part.
   const PartSums& entering_keys(const ConstHeadsView& k, const ConstHeadsView& v) {
     part->sum_keys(k, v, *own_keys);
-    return key_sums->add(*own_keys, causal ? SumOver::before : SumOver::all);
+    return key_sums->add(*own_keys);
   }
   template <class Work>
   void run(const Work& work) {
@@ -181,9 +181,7 @@ void ParallelLinearPlan::run_backward(const ConstHeadsView& q, const ConstHeadsV
     }
     s.part->check_backward(q, k, v, d_out, d_q, d_k, d_v);
     s.part->query_gradients(q, k, v, d_out, s.entering_keys(k, v), d_q, *s.own_queries);
-    const PartSums& entering =
-        s.query_sums->add(*s.own_queries, s.causal ? SumOver::after : SumOver::all);
-    s.part->key_gradients(q, k, v, d_out, entering, d_k, d_v);
+    s.part->key_gradients(q, k, v, d_out, s.query_sums->add(*s.own_queries), d_k, d_v);
   });
 }
 
@@ -191,15 +189,18 @@ const Shards& ParallelLinearPlan::queries() const noexcept { return state_->quer
 const Shards& ParallelLinearPlan::keys() const noexcept { return state_->keys; }
 std::int64_t ParallelLinearPlan::bytes_sent() const noexcept { return state_->sent; }
 
-std::int64_t ParallelLinearPlan::bytes() const noexcept {
+std::int64_t ParallelLinearPlan::sum_bytes() const noexcept {
   const State& s = *state_;
-  std::int64_t bytes =
-      static_cast<std::int64_t>(s.padding.size()) + s.part->bytes() + s.key_sums->bytes();
+  std::int64_t bytes = s.key_sums->bytes();
   for (const auto* sums : {&s.own_keys, &s.own_queries}) {
     if (*sums) bytes += static_cast<std::int64_t>((*sums)->numbers().size() * sizeof(double));
   }
   if (s.query_sums) bytes += s.query_sums->bytes();
   return bytes;
+}
+
+std::int64_t ParallelLinearPlan::bytes() const noexcept {
+  return static_cast<std::int64_t>(state_->padding.size()) + state_->part->bytes() + sum_bytes();
 }
 
 }  // namespace phasor::parallel

@@ -16,8 +16,12 @@ constexpr int kSliceTag = 20, kTotalTag = 21, kPrefixTag = 22;
 
 }  // namespace
 
-SumsExchange::SumsExchange(Communicator& ranks, const PartSums& like)
-    : ranks_(ranks), result_(like), so_far_(like), incoming_(like) {
+SumsExchange::SumsExchange(Communicator& ranks, const PartSums& like, SumOver over)
+    : ranks_(ranks), over_(over), result_(like) {
+  if (over != SumOver::all) {
+    steps_.assign(2, like);
+    return;
+  }
   exponents_.resize(static_cast<std::size_t>(like.heads()));
   const std::span<const double> numbers(like.numbers());
   slices_.resize(slice_of(numbers, ranks.size(), ranks.rank()).size() *
@@ -26,7 +30,8 @@ SumsExchange::SumsExchange(Communicator& ranks, const PartSums& like)
 
 std::int64_t SumsExchange::bytes() const noexcept {
   return static_cast<std::int64_t>(
-      (3 * result_.numbers().size() + exponents_.size() + slices_.size()) * sizeof(double));
+      ((1 + steps_.size()) * result_.numbers().size() + exponents_.size() + slices_.size()) *
+      sizeof(double));
 }
 
 std::int64_t SumsExchange::bytes_sent(std::int64_t numbers, SumOver over, int ranks,
@@ -43,8 +48,17 @@ std::int64_t SumsExchange::bytes_sent(std::int64_t numbers, SumOver over, int ra
   return sent;
 }
 
-const PartSums& SumsExchange::add(const PartSums& own, SumOver over) {
-  over == SumOver::all ? add_all(own) : add_prefix(own, over == SumOver::before ? 1 : -1);
+std::int64_t SumsExchange::bytes_held(std::int64_t numbers, std::int64_t heads, SumOver over,
+                                      int ranks, int rank) noexcept {
+  const auto bytes = static_cast<std::int64_t>(sizeof(double));
+  if (over != SumOver::all) return bytes * 3 * numbers;
+  const std::int64_t own =
+      slice_start(numbers, ranks, rank + 1) - slice_start(numbers, ranks, rank);
+  return bytes * (numbers + heads + ranks * own);
+}
+
+const PartSums& SumsExchange::add(const PartSums& own) {
+  over_ == SumOver::all ? add_all(own) : add_prefix(own, over_ == SumOver::before ? 1 : -1);
   return result_;
 }
 
@@ -95,35 +109,58 @@ void SumsExchange::add_all(const PartSums& own) {
 void SumsExchange::add_prefix(const PartSums& own, int sign) {
   const int size = ranks_.size(), rank = ranks_.rank();
   const auto exists = [&](int other) { return other >= 0 && other < size; };
+  PartSums &so_far = steps_[0], &incoming = steps_[1];
   result_.clear();
-  so_far_ = own;
+  so_far = own;
   for (int distance = 1; distance < size; distance *= 2) {
     const int to = rank + sign * distance, from = rank - sign * distance;
-    const auto out = std::as_bytes(std::span<const double>(so_far_.numbers()));
-    const auto in = std::as_writable_bytes(std::span<double>(incoming_.numbers()));
+    const auto out = std::as_bytes(std::span<const double>(so_far.numbers()));
+    const auto in = std::as_writable_bytes(std::span<double>(incoming.numbers()));
     ranks_
         .exchange(exists(to) ? out : std::span<const std::byte>{}, exists(to) ? to : rank,
                   exists(from) ? in : std::span<std::byte>{}, exists(from) ? from : rank,
                   kPrefixTag)
         .wait(kSumsOverRanks);
     if (!exists(from)) continue;
-    result_.add(incoming_);
-    so_far_.add(incoming_);
+    result_.add(incoming);
+    so_far.add(incoming);
   }
 }
 
-RunBytes linear_bytes(const attention::LinearSizes& whole, const attention::LinearOptions& options,
-                      int ranks, int rank) {
+namespace {
+
+std::int64_t numbers_of(const attention::LinearSizes& whole,
+                        const attention::LinearOptions& options) {
   const std::int64_t width =
       options.features == attention::FeatureMap::favor ? options.feature_count : whole.head_dim;
-  const std::int64_t numbers =
-      whole.batch * whole.key_heads * (width * whole.value_dim + width + 1);
-  const bool causal = options.causality == attention::Causality::bottom_right;
-  const auto sent = [&](SumOver over) {
-    return SumsExchange::bytes_sent(numbers, causal ? over : SumOver::all, ranks, rank);
+  return whole.batch * whole.key_heads * (width * whole.value_dim + width + 1);
+}
+
+SumOver over_for(const attention::LinearOptions& options, SumOver causal) noexcept {
+  return options.causality == attention::Causality::bottom_right ? causal : SumOver::all;
+}
+
+}  // namespace
+
+RunBytes linear_bytes(const attention::LinearSizes& whole, const attention::LinearOptions& options,
+                      int ranks, int rank) {
+  const auto sent = [&](SumOver causal) {
+    return SumsExchange::bytes_sent(numbers_of(whole, options), over_for(options, causal), ranks,
+                                    rank);
   };
   const std::int64_t forward = sent(SumOver::before);
   return {forward, forward + sent(SumOver::after)};
+}
+
+std::int64_t linear_memory(const attention::LinearSizes& whole,
+                           const attention::LinearOptions& options,
+                           attention::AttentionPasses passes, int ranks, int rank) {
+  const std::int64_t numbers = numbers_of(whole, options);
+  const std::int64_t once =
+      static_cast<std::int64_t>(sizeof(double)) * numbers +
+      SumsExchange::bytes_held(numbers, whole.batch * whole.key_heads,
+                               over_for(options, SumOver::before), ranks, rank);
+  return passes == attention::AttentionPasses::forward ? once : 2 * once;
 }
 
 }  // namespace phasor::parallel

@@ -19,18 +19,21 @@ enum class SumOver : std::uint8_t {
 class SumsExchange {
  public:
   // Memory for sums like `like`.
-  SumsExchange(Communicator& ranks, const attention::PartSums& like);
+  SumsExchange(Communicator& ranks, const attention::PartSums& like, SumOver over);
 
   // Collective: the sums over those ranks, from those of this rank. The same bits on every rank for `all`,
   // and in every run.
   //
   // throws   Error(io)
-  const attention::PartSums& add(const attention::PartSums& own, SumOver over);
+  const attention::PartSums& add(const attention::PartSums& own);
 
   [[nodiscard]] std::int64_t bytes() const noexcept;
   // What `rank` of `ranks` sends, of sums of `numbers` float64 numbers.
   [[nodiscard]] static std::int64_t bytes_sent(std::int64_t numbers, SumOver over, int ranks,
                                                int rank) noexcept;
+  // And what bytes() is there, for `heads` key heads and batch rows.
+  [[nodiscard]] static std::int64_t bytes_held(std::int64_t numbers, std::int64_t heads,
+                                               SumOver over, int ranks, int rank) noexcept;
 
  private:
   void add_all(const attention::PartSums& own);
@@ -38,8 +41,11 @@ class SumsExchange {
   void add_prefix(const attention::PartSums& own, int sign);
 
   Communicator& ranks_;
-  attention::PartSums result_, so_far_, incoming_;
-  std::vector<double> exponents_, slices_;
+  SumOver over_;
+  attention::PartSums result_;
+  std::vector<attention::PartSums>
+      steps_;  // before and after: what this rank has so far, and what comes
+  std::vector<double> exponents_, slices_;  // all
 };
 
 }  // namespace phasor::parallel

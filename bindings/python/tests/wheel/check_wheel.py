@@ -72,7 +72,7 @@ def check_names(wheel: pathlib.Path) -> None:
     """The package, its metadata and the command; no header, no library of ours, no test."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
-    inside = re.compile(r"phasor/(\w+/)*\w+\.pyi?|phasor/py\.typed|phasor/_core\.[\w.-]+\.so"
+    inside = re.compile(r"phasor/(\w+/)*\w+\.pyi?|phasor/py\.typed|phasor/_(core|phasor_parallel)\.[\w.-]+\.so"
                         r"|phasor-[\w.]+\.dist-info/.+|phasor-[\w.]+\.data/scripts/phasor"
                         r"|phasor\.(libs|scripts)/[\w.-]+")
     strange = [name for name in names if not inside.fullmatch(name) or "libphasor" in name]
