@@ -128,6 +128,10 @@ TITLES = {
         "en": "The rooms of Phasor: each includes only rooms below it",
         "zh": "Phasor 的模块：每个模块只包含位于其下方的模块",
     },
+    "scale": {
+        "en": "Three orders of 16 tokens on 4 ranks, a ring of keys and values, an exchange of heads",
+        "zh": "16 个词元在 4 个进程上的三种顺序，键和值的环，以及头的交换",
+    },
     "call": {"en": "The path of one call, from Python to the kernel", "zh": "一次调用的路径：从 Python 到内核"},
 }
 
@@ -200,6 +204,7 @@ def draw_call(language):
     picture("call", language, width, y + 4, parts)
 
 
-for one in ROOMS:
-    draw_rooms(one)
-    draw_call(one)
+if __name__ == "__main__":
+    for one in ROOMS:
+        draw_rooms(one)
+        draw_call(one)

@@ -38,9 +38,10 @@ std::size_t CallMemory::bytes() const noexcept {
          held_by(places.behind) + held_by(queries.ids) + queries.rows.bytes() + held_by(keys.ids) +
          keys.rows.bytes() + held_by(positions) + few.bytes() + held_by(tables) +
          held_by(backward_tables) + held_by(tiles.keys) + held_by(tiles.queries) +
-         held_by(tiles.benches) + held_by(tiles.segments) + tiles.floats.bytes() +
-         held_by(backward.units) + held_by(backward.segments) + held_by(backward.shared_sums) +
-         held_by(backward.row_sums) + backward.floats.bytes() + held_by(wide);
+         held_by(tiles.benches) + held_by(tiles.segments) + held_by(backward.units) +
+         held_by(backward.segments) + held_by(backward.shared_sums) + held_by(backward.row_sums) +
+         held_by(wide) + scratch.bytes() +
+         (shared == nullptr ? tiles.floats.bytes() + backward.floats.bytes() : 0);
 }
 
 AttentionWorkspace::AttentionWorkspace() noexcept = default;
@@ -51,6 +52,10 @@ AttentionWorkspace& AttentionWorkspace::operator=(AttentionWorkspace&&) noexcept
 CallMemory& AttentionWorkspace::memory() {
   if (memory_ == nullptr) memory_ = std::make_unique<CallMemory>();
   return *memory_;
+}
+
+std::size_t AttentionWorkspace::bytes() const noexcept {
+  return memory_ == nullptr ? 0 : sizeof(CallMemory) + memory_->bytes();
 }
 
 StepRotations::StepRotations() noexcept = default;

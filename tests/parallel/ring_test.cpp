@@ -5,7 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +17,7 @@
 #include "attention/softmax/attend_support.hpp"
 #include "parallel/ranks.hpp"
 #include "phasor/parallel/attention.hpp"
+#include "support/errors.hpp"
 
 namespace phasor::parallel {
 namespace {
@@ -250,16 +255,265 @@ INSTANTIATE_TEST_SUITE_P(Every, Ring, ::testing::ValuesIn(kAllTerms),
 
 TEST_P(Ring, IsAttentionOverTheWholeSequence) {
   for (const TokenOrder order : kRingOrders) {
-    Case c = case_of(GetParam(), 53);
+    Case c = case_of(GetParam(), 29);
+    c.batch = order == TokenOrder::striped ? 2 : 1;
     expect_ring(c, order);
     c.causality = Causality::bottom_right;
     expect_ring(c, order);
-    c.window = 9;
+    c.window = 6;
     expect_ring(c, order);
     if (order == TokenOrder::striped) continue;
     c.causality = Causality::none;
     expect_ring(c, order);
   }
+}
+
+// Over tiles: a shard of more than 192 keys and 96 queries.
+TEST(RingLong, CrossesTheEdgesOfTiles) {
+  Case c = case_of(Terms::shaw, 411);
+  c.batch = 1;
+  c.heads = c.key_heads = 1;
+  c.causality = Causality::bottom_right;
+  expect_ring(c, TokenOrder::zigzag);
+}
+
+TEST(RingShapes, FewerTokensThanRanks) {
+  for (const Terms terms : {Terms::rope, Terms::tupe_first, Terms::everything}) {
+    for (const std::int64_t tokens : {0, 1, 2, 3, 5}) {
+      for (const TokenOrder order : kRingOrders) {
+        Case c = case_of(terms, tokens);
+        c.causality = Causality::bottom_right;
+        expect_ring(c, order);
+      }
+    }
+  }
+}
+
+TEST(RingShapes, OtherQueriesThanKeys) {
+  for (const Terms terms : {Terms::rope, Terms::deberta, Terms::xlnet}) {
+    for (const auto& [queries, keys] : {std::pair<std::int64_t, std::int64_t>{7, 26}, {26, 7}}) {
+      for (const TokenOrder order : kRingOrders) {
+        Case c = case_of(terms, keys);
+        c.queries = queries;
+        c.causality = Causality::bottom_right;
+        expect_ring(c, order);
+      }
+    }
+  }
+}
+
+TEST(RingOptions, PackedSequencesCrossShards) {
+  for (const Terms terms : {Terms::rope, Terms::xlnet, Terms::t5, Terms::shaw}) {
+    for (const TokenOrder order : kRingOrders) {
+      Case c = case_of(terms, 31);
+      c.batch = 1;
+      c.packed = 4;
+      expect_ring(c, order);
+      c.causality = Causality::bottom_right;
+      c.window = 5;
+      c.seed = 3;
+      expect_ring(c, order);
+    }
+  }
+}
+
+TEST(RingOptions, PaddingPositionsAndTheSoftCap) {
+  for (const Terms terms : {Terms::rope, Terms::t5, Terms::everything}) {
+    for (const TokenOrder order : kRingOrders) {
+      Case c = case_of(terms, 23);
+      c.padded = Padded::flags;
+      c.soft_cap = 2.0;
+      c.causality = Causality::bottom_right;
+      expect_ring(c, order);
+      for (const PositionIds positions :
+           {PositionIds::gaps, PositionIds::left_padded, PositionIds::reordered}) {
+        c = case_of(terms, 23);
+        c.positions = positions;
+        expect_ring(c, order);
+      }
+    }
+  }
+}
+
+TEST(RingTypes, ReadsAndWritesSixteenBits) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Case c = case_of(Terms::rope, 23);
+    c.dtype = c.key_dtype = dtype;
+    expect_ring(c, TokenOrder::zigzag);
+  }
+}
+
+// Keys and values that bf16 holds exactly, and no rotation: the wire changes nothing in the output.
+TEST(RingTypes, OfBFloat16OnTheWire) {
+  constexpr double kRounding = 0x1p-9;
+  for (const TokenOrder order : kRingOrders) {
+    Case c = case_of(Terms::alibi, 23);
+    c.key_dtype = DType::bf16;
+    c.causality = Causality::bottom_right;
+    const Problem p(c);
+    Share share(p, {order, WireType::bf16}, AttentionPasses::forward_and_backward);
+    expect_forward(share, order);
+    // A sum of gradients is rounded for each rank that it passes.
+    expect_backward(share, order, ranks().size() * kRounding);
+  }
+  // Rounded after the rotation: a value by 2^-9 of itself, a score by 2^-9 of sum |q k| scale, which is about
+  // 2.5 for 16 normal features.
+  const Problem p(case_of(Terms::rope, 23));
+  Share share(p, {TokenOrder::zigzag, WireType::bf16}, AttentionPasses::forward_and_backward);
+  expect_forward(share, TokenOrder::zigzag, 4.0 * kRounding);
+  expect_backward(share, TokenOrder::zigzag, (4.0 + ranks().size()) * kRounding);
+}
+
+// Whoever holds the keys, and however many ranks there are.
+TEST(RingTypes, BFloat16OnTheWireIsRoundedOnceForAllRanks) {
+  const Problem p(case_of(Terms::none, 23));
+  Share share(p, {TokenOrder::contiguous, WireType::bf16}, AttentionPasses::forward);
+  Case rounded_case = case_of(Terms::none, 23);
+  rounded_case.key_dtype = DType::bf16;
+  Problem rounded(rounded_case);
+  const auto copy = [](const Tensor& from, Tensor& to) {
+    const std::vector<double> values = from.wide();
+    std::size_t i = 0;
+    to.for_each([&](std::int64_t at) { core::set_element(to.view(), at, values[i++]); });
+  };
+  copy(p.q, rounded.q);
+  copy(p.k, rounded.k);
+  copy(p.v, rounded.v);
+  Share expected(rounded, {TokenOrder::contiguous, WireType::f32}, AttentionPasses::forward);
+  EXPECT_EQ(share.out.bytes(), expected.out.bytes());
+  EXPECT_EQ(share.log_sums, expected.log_sums);
+}
+
+TEST(RingTypes, ComputesInFloat64) {
+  for (const Terms terms : {Terms::rope, Terms::everything}) {
+    Case c = case_of(terms, 19);
+    c.dtype = c.key_dtype = DType::f64;
+    c.causality = Causality::bottom_right;
+    const Problem p(c);
+    RingPlan plan(ranks(), p.terms, attention::tests::sizes_for(c), p.options,
+                  {.order = TokenOrder::zigzag}, AttentionPasses::forward_and_backward);
+    const Tensor q = local(p.q_view(), plan.queries(), c.strides);
+    const Tensor k = local(p.k_view(), plan.keys(), c.strides);
+    const Tensor v = local(p.v_view(), plan.keys(), c.strides);
+    const Tensor d_out = local(p.d_out_view(), plan.queries(), c.strides);
+    Tensor out = local(p.d_out_view(), plan.queries(), c.strides);
+    Tensor d_q(q), d_k(k), d_v(v);
+    std::vector<double> logs(
+        static_cast<std::size_t>(c.batch * c.heads * plan.queries().count(ranks().rank())));
+    plan.run(q.view(), k.view(), v.view(), out.view(), nullptr, logs.data());
+    plan.run_backward(q.view(), k.view(), v.view(),
+                      {out.view(), nullptr, d_out.view(), logs.data()},
+                      {d_q.view(), d_k.view(), d_v.view(), {}});
+    const auto forward = p.reference();
+    const auto gradients = p.reference_gradients();
+    // As attention in float64, for numbers up to some tens and a few merges.
+    constexpr double kWideError = 1e-11;
+    Report report(p, TokenOrder::zigzag);
+    const auto compare = [&](const char* name, const Tensor& got, const Shards& shards,
+                             const std::vector<double>& exact) {
+      for_each_local(got.view(), shards, [&](std::size_t at, double value, std::size_t) {
+        report.check(name, at, value, exact[at], kWideError);
+      });
+    };
+    compare("out", out, plan.queries(), forward.out);
+    compare("d_q", d_q, plan.queries(), gradients.d_q);
+    compare("d_k", d_k, plan.keys(), gradients.d_k);
+    compare("d_v", d_v, plan.keys(), gradients.d_v);
+  }
+}
+
+TEST(RingPlans, GiveTheSameBitsInEachRun) {
+  const Problem p(case_of(Terms::t5, 29));
+  Share share(p, {.order = TokenOrder::zigzag}, AttentionPasses::forward_and_backward);
+  const Tensor first = share.out;
+  expect_backward(share, TokenOrder::zigzag);
+  share.plan.run(share.q.view(), share.k.view(), share.v.view(), share.out.view());
+  EXPECT_EQ(share.out.bytes(), first.bytes());
+}
+
+// A rank holds its own shard and two under way: q, k, v and the output of one rank are 4 shards of its own.
+TEST(RingPlans, HoldMemoryThatFallsWithTheRanks) {
+  constexpr double kMost = 3.0;
+  const std::unique_ptr<Communicator> one = ranks().split(ranks().rank(), 0);
+  encodings::ScoreTerms terms;
+  for (const bool has_slopes : {false, true}) {
+    if (has_slopes) terms.slopes.assign(8, 0.25);
+    const attention::AttentionSizes sizes{
+        .queries = 2048, .keys = 2048, .heads = 8, .key_heads = 8, .head_dim = 32, .value_dim = 32};
+    const attention::AttentionOptions options{.causality = Causality::bottom_right, .threads = 1};
+    for (const TokenOrder order : {TokenOrder::contiguous, TokenOrder::zigzag}) {
+      const RingPlan alone(*one, terms, sizes, options, {.order = order});
+      const RingPlan shared(ranks(), terms, sizes, options, {.order = order});
+      EXPECT_LE(static_cast<double>(shared.bytes()) * ranks().size(),
+                kMost * static_cast<double>(alone.bytes()))
+          << attention::name_of(order) << (has_slopes ? ", slopes" : "");
+    }
+  }
+}
+
+TEST(RingRefuses, WhatItCannotDoBeforeAnythingIsSent) {
+  const attention::AttentionSizes sizes{.batch = 2,
+                                        .queries = 9,
+                                        .keys = 9,
+                                        .heads = 2,
+                                        .key_heads = 2,
+                                        .head_dim = 4,
+                                        .value_dim = 4};
+  const auto expect = [&](ErrorCode code, std::initializer_list<std::string_view> values,
+                          const attention::AttentionOptions& options,
+                          const ParallelOptions& parallel = {},
+                          std::optional<attention::AttentionSizes> other = std::nullopt) {
+    phasor::tests::expect_error(
+        code, values, [&] { RingPlan(ranks(), {}, other.value_or(sizes), options, parallel); });
+  };
+  const std::vector<std::uint8_t> bytes(81, 1);
+  const std::vector<std::int64_t> lengths = {3, 4}, bounds = {0, 9};
+  attention::AttentionOptions masked;
+  masked.mask = attention::boolean_mask(bytes.data(), std::vector<std::int64_t>{9, 9}, 2, 2, 9, 9);
+  expect(ErrorCode::unsupported, {"mask"}, masked);
+  expect(ErrorCode::unsupported, {"key_lengths", "2"}, {.key_lengths = lengths});
+  expect(ErrorCode::unsupported, {"query_offset", "5"}, {.query_offset = 5});
+  expect(ErrorCode::unsupported, {"batch", "2"},
+         {.query_boundaries = bounds, .key_boundaries = bounds});
+  expect(ErrorCode::shape_mismatch, {"key_padding", "18", "81"}, {.key_padding = bytes});
+  expect(ErrorCode::invalid_argument, {"window", "0"}, {.window = 0});
+  attention::AttentionSizes wide = sizes, odd = sizes;
+  wide.arithmetic = DType::f64;
+  odd.heads = 3;
+  expect(ErrorCode::unsupported, {"bf16", "f64"}, {}, {.wire = WireType::bf16}, wide);
+  expect(ErrorCode::shape_mismatch, {"3", "2"}, {}, {}, odd);
+  if (ranks().size() == 1) return;
+  expect(ErrorCode::unsupported, {"window 3", "striped"}, {.window = 3},
+         {.order = TokenOrder::striped});
+  attention::AttentionSizes longer = sizes;
+  longer.keys = ranks().rank() == ranks().size() - 1 ? 10 : 9;
+  expect(ErrorCode::invalid_argument, {"keys 9", "keys 10"}, {}, {}, longer);
+  // One rank alone: the others are told which.
+  const std::int64_t threads = ranks().rank() == 1 ? -1 : 1;
+  expect(ErrorCode::invalid_argument, {"threads", "-1"}, {.threads = static_cast<int>(threads)});
+}
+
+TEST(RingRefuses, ViewsOfOtherSizesOnEveryRank) {
+  Communicator group(ranks().handle(), ranks().options());
+  RingPlan plan(
+      group, {},
+      {.queries = 8, .keys = 8, .heads = 1, .key_heads = 1, .head_dim = 4, .value_dim = 4});
+  std::vector<float> numbers(64), written(64);
+  const std::int64_t count = plan.keys().count(group.rank());
+  const std::int64_t wrong = group.rank() == group.size() - 1 ? count + 1 : count;
+  const auto view = core::heads_view(numbers.data(), 1, count, 1, 4);
+  const auto error = [&](ErrorCode code, std::initializer_list<std::string_view> values) {
+    phasor::tests::expect_error(code, values, [&] {
+      plan.run(core::heads_view(numbers.data(), 1, wrong, 1, 4), view, view,
+               core::heads_view(written.data(), 1, count, 1, 4));
+    });
+  };
+  if (group.rank() == group.size() - 1) {
+    error(ErrorCode::shape_mismatch, {"q of rank"});
+  } else {
+    error(ErrorCode::io, {"stopped", "q of rank"});
+  }
+  ranks().barrier();
 }
 
 }  // namespace

@@ -61,6 +61,10 @@ class Phasor : public io::testing::TemporaryFolder {
                             const std::string& input = {}) const {
     std::vector<std::string> words = command();
     words.insert(words.end(), arguments.begin(), arguments.end());
+    return spawn(std::move(words), input);
+  }
+  // Any program.
+  [[nodiscard]] pid_t spawn(std::vector<std::string> words, const std::string& input = {}) const {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

@@ -15,6 +15,7 @@
 #include "core/limits.hpp"
 #include "core/timing.hpp"
 #include "demo_model.hpp"
+#include "demo_page.hpp"
 #include "embedded_model.hpp"
 #include "output.hpp"
 #include "phasor/attention/decay.hpp"
@@ -34,12 +35,9 @@ namespace {
 
 using core::PairLayout;
 
-enum class Form : std::uint8_t { text, json };
-
-// Each part ends with checks; the exit code is 1 if one fails.
-class Demo {
+class Demo : DemoPage {
  public:
-  explicit Demo(Form form) : form_(form) {}
+  explicit Demo(DemoForm form) : DemoPage(form) {}
 
   int run() {
     out("phasor demo: rotary position embedding, checked on known numbers and measured on this "
@@ -52,30 +50,10 @@ class Demo {
     model();
     text();
     speed();
-    out("\n{}\n", failures_ == 0 ? "All checks passed."
-                                 : fmt::format("{} of the checks above FAILED.", failures_));
-    if (form_ == Form::json) {
-      answer_["failed"] = failures_;
-      print_out("{}\n", answer_.dump());
-    }
-    return failures_ == 0 ? exit_code::done : exit_code::difference;
+    return finish();
   }
 
  private:
-  template <class... Args>
-  void out(fmt::format_string<Args...> format, Args&&... args) const {
-    if (form_ == Form::text) print_out(format, std::forward<Args>(args)...);
-  }
-  void title(const char* text) {
-    title_ = text;
-    out("\n{}. {}\n", ++part_, text);
-  }
-  void check(bool holds, const std::string& text) {
-    out("   {} {}\n", holds ? "ok  " : "FAIL", text);
-    answer_["checks"].push_back({{"part", title_}, {"ok", holds}, {"text", text}});
-    if (!holds) ++failures_;
-  }
-
   void worked_example() {
     namespace example = worked_example;
     title("The worked example: batch 2, 5 tokens, 2 query heads, 1 key head, head_dim 8");
@@ -239,7 +217,7 @@ class Demo {
     const models::GenerateResult result =
         generator.generate(text::prompt_ids(*tokenizer, kPrompt), options);
     std::string answer = std::string(kPrompt) + tokenizer->decode(result.ids);
-    answer_["text"] = answer;
+    json()["text"] = answer;
     out("   {} parameters, {:.0f} tokens/s\n\n", decoder.facts().parameters,
         static_cast<double>(result.ids.size()) / result.decode_seconds);
     std::replace(answer.begin(), answer.end(), '\n', ' ');
@@ -275,11 +253,11 @@ class Demo {
               bench::scale_in_place(core::InstructionSet::best, threads, x.floats(), x.count());
             },
             15);
-        answer_["speed"].push_back({{"layout", core::name_of(layout)},
-                                    {"threads", threads},
-                                    {"rotate_us", contest.ours_us},
-                                    {"scale_us", contest.against_us},
-                                    {"ratio", contest.ratio}});
+        json()["speed"].push_back({{"layout", core::name_of(layout)},
+                                   {"threads", threads},
+                                   {"rotate_us", contest.ours_us},
+                                   {"scale_us", contest.against_us},
+                                   {"ratio", contest.ratio}});
         const std::string how = fmt::format("{}, {} thread{}, no table", core::name_of(layout),
                                             threads, threads == 1 ? "" : "s");
         out("   {:<34} {:>7.2f} ms {:>7.2f} ms  {:>6.2f}\n", how, contest.ours_us / 1e3,
@@ -289,12 +267,6 @@ class Demo {
     out("   A ratio of 1 means that rotation runs at memory speed. `phasor bench` measures "
         "more.\n");
   }
-
-  Form form_;
-  int part_ = 0;
-  int failures_ = 0;
-  std::string title_;
-  io::Json answer_;
 };
 
 }  // namespace
@@ -311,7 +283,7 @@ of a trained one, and the speed compared with memory speed. Needs no file. Exit 
 checked.
 
 Example  phasor demo)";
-  verb.action = [json] { return Demo(*json ? Form::json : Form::text).run(); };
+  verb.action = [json] { return Demo(*json ? DemoForm::json : DemoForm::text).run(); };
 }
 
 }  // namespace phasor::tools

@@ -9,6 +9,7 @@
 
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/file.hpp"
+#include "ranks.hpp"
 
 namespace phasor::tools {
 namespace {
@@ -78,8 +79,11 @@ class Fields {
 // Calls row(Fields) for each row after the header; false: the row does not parse.
 template <class Row>
 void read_rows(const std::string& path, std::string_view header, const Row& row) {
-  if (!std::filesystem::exists(path)) return;
-  const std::string text = io::read_text(path).value_or_throw();
+  // Rank 0 alone may have the file, and writes it.
+  std::string text;
+  if (is_first_rank() && std::filesystem::exists(path)) text = io::read_text(path).value_or_throw();
+  if (ranks() != nullptr) ranks()->broadcast(text);
+  if (text.empty()) return;
   std::size_t number = 0;
   for (std::string_view line : split(text, '\n')) {
     ++number;

@@ -18,6 +18,7 @@
 #include "phasor/io/internal/content_hash.hpp"
 #include "phasor/io/internal/file.hpp"
 #include "phasor/io/internal/json.hpp"
+#include "ranks.hpp"
 #include "signals.hpp"
 #include "text_files.hpp"
 
@@ -98,7 +99,9 @@ Evaluation::Evaluation(const EvalFlags& flags, models::Decoder& decoder, EvalTex
 }
 
 int Evaluation::run() {
-  const StopOnSignal signals;
+  // Ranks cannot stop at the same token: there a signal ends the command.
+  std::optional<StopOnSignal> signals;
+  if (ranks() == nullptr) signals.emplace();
   try {
     const core::CancellationScope scope(&StopOnSignal::cancellation());
     plan();
@@ -230,7 +233,8 @@ models::Perplexity Evaluation::score(const Cell& cell) {
                              .stride = cell.id.stride,
                              .scaling = cell.scaling,
                              .first_position = cell.id.line.offset,
-                             .angles = cell.id.line.angles},
+                             .angles = cell.id.line.angles,
+                             .share = shared_context()},
                             progress, &part.state);
 }
 
@@ -277,7 +281,7 @@ void Evaluation::save() const {
   if (!flags_.csv.empty()) write_text(flags_.csv, eval_csv(cells_));
 }
 void Evaluation::keep() const {
-  if (flags_.csv.empty()) return;
+  if (flags_.csv.empty() || !is_first_rank()) return;
   if (!parts_.empty()) return write_text(parts_path(), eval_parts_csv(parts_));
   std::error_code ignored;
   std::filesystem::remove(parts_path(), ignored);

@@ -12,7 +12,9 @@
 #include "hub_cache.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/message_text.hpp"
+#include "phasor/io/internal/content_hash.hpp"
 #include "phasor/io/npy.hpp"
+#include "ranks.hpp"
 #include "rope_flags.hpp"
 #include "streams.hpp"
 
@@ -33,8 +35,23 @@ void add_model_options(Verb& verb, ModelOptions& options, ModelArgument argument
 }
 
 models::ComputeOptions compute_options(const ModelOptions& options) {
-  return {.precision = options.fast ? models::Precision::fast : models::Precision::exact,
-          .threads = options.threads};
+  return {
+      .precision = options.fast ? models::Precision::fast : models::Precision::exact,
+      .threads = options.threads == 0 && ranks() != nullptr ? ranks()->threads() : options.threads};
+}
+
+void require_decoder_on_ranks(std::string_view model_type) {
+  if (ranks() == nullptr) return;
+  refuse(ErrorCode::unsupported,
+         message("a model on several ranks must be a decoder, got ", model_type, " on ",
+                 ranks()->size(), ": start it without mpirun"));
+}
+
+void agree_on_ids(std::span<const std::int64_t> ids) {
+  if (ranks() == nullptr) return;
+  io::ContentHash hash;
+  hash.add(std::as_bytes(ids));
+  ranks()->agree("the token ids", message(ids.size(), " tokens with key ", hash.text()));
 }
 
 void add_rope_override(Verb& verb, RopeOverride& rope) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command_line.hpp"
@@ -22,6 +23,14 @@ enum class ModelArgument : std::uint8_t { required, optional };
 void add_model_options(Verb& verb, ModelOptions& options,
                        ModelArgument argument = ModelArgument::required);
 [[nodiscard]] models::ComputeOptions compute_options(const ModelOptions& options);
+// The kind of a model that several ranks run: of others, a refusal.
+//
+// throws   Error(unsupported)
+void require_decoder_on_ranks(std::string_view model_type);
+// On several ranks, collective: all must have read the same ids.
+//
+// throws   Error(invalid_argument), the same on every rank
+void agree_on_ids(std::span<const std::int64_t> ids);
 
 // Numbers of a rotation in place of the model's.
 struct RopeOverride {

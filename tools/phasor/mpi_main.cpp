@@ -10,11 +10,13 @@
 
 #include "commands.hpp"
 #include "given_command.hpp"
+#include "mpi_demo.hpp"
 #include "mpi_end.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/parallel/communicator.hpp"
 #include "phasor/parallel/internal/lab.hpp"
+#include "phasor/parallel/models.hpp"
 #include "ranks.hpp"
 #include "signals.hpp"
 
@@ -23,7 +25,7 @@ namespace {
 
 class MpiRanks final : public RankContext {
  public:
-  explicit MpiRanks(parallel::Communicator& all) : all_(all), gradients_(all) {
+  explicit MpiRanks(parallel::Communicator& all) : all_(all), context_(all), gradients_(all) {
     MPI_Comm machine = MPI_COMM_NULL;
     MPI_Comm_split_type(all.handle(), MPI_COMM_TYPE_SHARED, all.rank(), MPI_INFO_NULL, &machine);
     int here = 1;
@@ -42,10 +44,12 @@ class MpiRanks final : public RankContext {
   }
   void agree(std::string_view what, std::string_view value) override { all_.agree(what, value); }
   [[nodiscard]] int threads() const noexcept override { return threads_; }
+  [[nodiscard]] models::ContextShare& context() noexcept override { return context_; }
   [[nodiscard]] lab::GradientExchange& gradients() noexcept override { return gradients_; }
 
  private:
   parallel::Communicator& all_;
+  parallel::SharedContext context_;
   parallel::MpiGradientExchange gradients_;
   int threads_ = 1;
 };
@@ -81,7 +85,10 @@ int run_on_ranks(parallel::Communicator& all, int argc, char** argv) {
   CommandLine line;
   add_every_verb(line);
   line.on_error = keep_failure;
-  if (all.size() > 1) refuse_on_ranks(line, all.size());
+  if (all.size() > 1) {
+    add_rank_demo(line, all);
+    refuse_on_ranks(line, all.size());
+  }
   const int code = run(line, argc, argv);
   set_ranks(nullptr);
   if (failure.failed()) all.announce_stop(failure.text());

@@ -8,6 +8,9 @@
 namespace phasor::lab {
 class GradientExchange;
 }
+namespace phasor::models {
+class ContextShare;
+}
 
 namespace phasor::tools {
 
@@ -24,6 +27,8 @@ class RankContext {
 
   // Threads of this rank if the ranks of its machine divide the cores.
   [[nodiscard]] virtual int threads() const noexcept = 0;
+  // For sequences of models whose context all ranks share.
+  [[nodiscard]] virtual models::ContextShare& context() noexcept = 0;
   // For training whose batches all ranks divide.
   [[nodiscard]] virtual lab::GradientExchange& gradients() noexcept = 0;
 };
@@ -32,6 +37,9 @@ class RankContext {
 [[nodiscard]] RankContext* ranks() noexcept;
 // `context` must outlive the verbs.
 void set_ranks(RankContext* context) noexcept;
+
+// ranks()->context(), or null.
+[[nodiscard]] models::ContextShare* shared_context() noexcept;
 
 // Whether this rank prints and writes files: rank 0 does, and a command without ranks.
 [[nodiscard]] bool is_first_rank() noexcept;

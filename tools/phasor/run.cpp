@@ -13,6 +13,7 @@
 #include "output.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/models/t5.hpp"
+#include "ranks.hpp"
 #include "run_parts.hpp"
 #include "text_files.hpp"
 
@@ -38,6 +39,7 @@ models::GenerateOptions generate_options(const RunFlags& flags, const LoadedMode
 
 models::SequenceOptions cache_options(const RunFlags& flags) {
   models::SequenceOptions options;
+  options.share = shared_context();
   if (flags.cache == "f32") options.cache = core::DType::f32;
   if (flags.cache == "f16") options.cache = core::DType::f16;
   if (flags.cache == "bf16") options.cache = core::DType::bf16;
@@ -78,6 +80,12 @@ void check_flags(const RunFlags& flags) {
   if (!flags.chat && !flags.interactive && (flags.system || flags.chat_format))
     refuse(message(flags.system ? "--system" : "--chat-format",
                    " requires --chat or --interactive: a plain prompt has no such part"));
+  if (ranks() != nullptr && (flags.interactive || flags.shift || !flags.mask.empty()))
+    refuse(ErrorCode::unsupported,
+           message(flags.interactive ? "--interactive"
+                   : flags.shift     ? "--shift"
+                                     : "--mask",
+                   " runs on one rank, got ", ranks()->size(), ": start it without mpirun"));
   if (flags.interactive && (flags.json || !flags.prompt_file.empty()))
     refuse("--interactive cannot be combined with --json or --prompt-file");
   const bool filters =
@@ -92,7 +100,9 @@ void check_flags(const RunFlags& flags) {
 // Samples differ from run to run unless --seed repeats them.
 void choose_seed(RunFlags& flags) {
   if (flags.seed || flags.temperature.value_or(0.0) == 0.0) return;
-  flags.seed = std::random_device()();
+  std::string seed = std::to_string(std::random_device()());
+  if (ranks() != nullptr) ranks()->broadcast(seed);
+  flags.seed = std::stoull(seed);
   print_err("phasor run: --seed {} repeats this answer\n", *flags.seed);
 }
 
@@ -153,8 +163,11 @@ int run_one(const RunFlags& flags, LoadedModel& model, const std::vector<std::in
             const std::string& shown) {
   models::GenerateOptions options = generate_options(flags, model);
   fit_context(flags, model.decoder, static_cast<std::int64_t>(prompt.size()), options);
+  agree_on_ids(prompt);
   models::Generator generator(model.decoder, cache_options(flags));
-  const Interrupt interrupt;
+  // Ranks cannot stop at the same token: there Ctrl-C ends the command.
+  std::optional<Interrupt> interrupt;
+  if (ranks() == nullptr) interrupt.emplace();
   const Written written = write_answer(
       flags, model.tokenizer.get(),
       [&](const auto& on_token) { return generator.generate(prompt, options, on_token); },
@@ -167,9 +180,16 @@ int run_run(RunFlags flags) {
   choose_seed(flags);
   models::Checkpoint checkpoint = flags.embedded ? with_rope(embedded_checkpoint(), flags.rope)
                                                  : open_checkpoint(flags.model.model, flags.rope);
-  if (models::is_t5(checkpoint.config().model_type)) return run_t5(flags, std::move(checkpoint));
+  if (models::is_t5(checkpoint.config().model_type)) {
+    require_decoder_on_ranks(checkpoint.config().model_type);
+    return run_t5(flags, std::move(checkpoint));
+  }
   if (!flags.ids.empty()) {
     const IdArray ids = read_ids(flags.ids);
+    if (ranks() != nullptr && ids.batch > 1)
+      refuse(ErrorCode::unsupported,
+             message("a batch of ", ids.batch, " rows of --ids runs on one rank, got ",
+                     ranks()->size(), ": start it without mpirun"));
     LoadedModel model = load(flags, std::move(checkpoint));
     if (ids.batch > 1 || !flags.mask.empty()) return run_batch(flags, model, ids);
     return run_one(flags, model, ids.values, "");
@@ -196,6 +216,7 @@ void add_run(CommandLine& line) {
   auto flags = std::make_shared<RunFlags>();
   models::SamplerOptions& sampler = flags->sampler;
   Verb& verb = line.verb("run", "generate text with a model");
+  verb.runs_on_ranks = true;
   add_model_options(verb, flags->model, ModelArgument::optional);
   verb.flag("--embedded", &flags->embedded,
             "the small model inside this command: English of 1.2 million parameters, byte by byte");
@@ -244,6 +265,7 @@ void add_run(CommandLine& line) {
       R"(Prints the prompt and its continuation as it is generated; a chat prints only the answer.
 Ctrl-C stops after the current token (exit 130), a second Ctrl-C at once.
 An encoder-decoder (t5, mt5, umt5) reads the prompt as its input and prints only the answer.
+mpirun -n 4 phasor run ... divides the keys and values of the context among 4 ranks.
 
 Example  phasor run --embedded -p "It is a truth" --temperature 0.6
          phasor run model.gguf -p "The quick brown fox" -n 32

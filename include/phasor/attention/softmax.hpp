@@ -37,6 +37,8 @@ class PHASOR_API AttentionWorkspace {
   //
   // throws   std::bad_alloc
   [[nodiscard]] CallMemory& memory();
+  // Memory that it holds.
+  [[nodiscard]] std::size_t bytes() const noexcept;
 
  private:
   std::unique_ptr<CallMemory> memory_;
@@ -135,7 +137,9 @@ struct AttentionOptions {
   std::span<const std::int32_t> query_segments = {}, key_segments = {};
   int threads = 0;  // as core::RotateOptions; results have the same bits with any number
   core::InstructionSet isa = core::InstructionSet::best;
-  // Scratch of earlier calls; null: the call allocates its own. Not read by plans and backward.
+  // Scratch of earlier calls; null: the call allocates its own. Not read by attend_backward. Plans with
+  // the same workspace share their scratch of f32 arithmetic: it must outlive them, one of them runs at a
+  // time, and the largest is planned first.
   AttentionWorkspace* workspace = nullptr;
   // Rows of cos and sin that layers share. Read only if `keys` are rotated; not read by plans.
   StepRotations* rotations = nullptr;
@@ -264,7 +268,7 @@ inline constexpr std::int64_t kPackedTableBytes = std::int64_t{16} << 20;
 // from can be assigned to or destroyed, nothing else.
 class PHASOR_API AttentionPlan {
  public:
-  // options  workspace and rotations are not read: the plan owns its memory
+  // options  rotations are not read; without a workspace the plan owns all its memory
   // throws   Error(invalid_argument | shape_mismatch | unsupported | out_of_range) as attend();
   //          std::bad_alloc
   AttentionPlan(encodings::ScoreTerms terms, const AttentionSizes& sizes,
@@ -275,7 +279,8 @@ class PHASOR_API AttentionPlan {
   AttentionPlan& operator=(AttentionPlan&&) noexcept;
 
   [[nodiscard]] const AttentionSizes& sizes() const noexcept;
-  // Memory that the plan holds, in bytes: all that its runs need, with the exception of run() below.
+  // Memory that the plan holds, in bytes: all that its runs need, with the exception of run() below and
+  // of a workspace.
   [[nodiscard]] std::size_t bytes() const noexcept;
 
   // attend() with the plan's terms and options.

@@ -18,6 +18,8 @@
 
 namespace phasor::models {
 
+class ContextShare;
+
 // Sizes and types of a checkpoint.
 struct DecoderFacts {
   std::string model_type;
@@ -45,6 +47,10 @@ struct SequenceOptions {
   std::int64_t first_position = 0;
   // With other than exact angles a sequence cannot be shifted.
   core::AngleMode angles = core::AngleMode::exact;
+  // Not null: the context is shared by ranks, each of which keeps the keys and values of some tokens, in
+  // caches of about capacity / ranks. Decoder::sequence and forward are then collective: every rank calls
+  // them with the same options and all ids. Must outlive the sequence, which cannot be shifted.
+  ContextShare* share = nullptr;
 };
 
 class Decoder;
@@ -60,8 +66,8 @@ class PHASOR_API Sequence {
   [[nodiscard]] std::int64_t capacity() const noexcept;
   // The next token's position; the first position + ids().size() until a shift.
   [[nodiscard]] std::int64_t next_position() const noexcept;
-  [[nodiscard]] std::size_t bytes() const noexcept;  // of the caches
-  // A layer's keys and values. Valid until the next call that changes the sequence.
+  [[nodiscard]] std::size_t bytes() const noexcept;  // of the caches, of this rank
+  // A layer's keys and values; of a shared context, those of this rank. Valid until the next call that changes the sequence.
   //
   // throws   Error(out_of_range)
   [[nodiscard]] const attention::KVCache& cache(std::int64_t layer) const;
@@ -73,7 +79,7 @@ class PHASOR_API Sequence {
   // Drops tokens [keep, keep + drop) and moves the later ones to their places by rotating their keys
   // again, without computing them again. attention/kv_cache.hpp states the limits of this.
   //
-  // throws   Error(out_of_range); Error(unsupported): angles that are not exact
+  // throws   Error(out_of_range); Error(unsupported): angles that are not exact, a shared context
   void shift(std::int64_t keep, std::int64_t drop);
   // A copy with another capacity.
   //
@@ -96,10 +102,17 @@ struct Step {
 
 enum class LogitsOf : std::uint8_t { none, last_token, every_token };
 enum class HiddenStates : std::uint8_t { leave, collect };
+// Which rank of a shared context gets the logits and hidden states of which tokens.
+enum class RowsOn : std::uint8_t {
+  every_rank,  // all of them, the same bits
+  first_rank,  // all of them on rank 0, nothing on the others
+  own_rank,    // those that the rank has computed: ForwardResult::rows
+};
 
 struct ForwardOptions {
   LogitsOf logits = LogitsOf::last_token;
   HiddenStates hidden = HiddenStates::leave;
+  RowsOn rows = RowsOn::every_rank;
 };
 
 struct ForwardResult {
@@ -108,7 +121,16 @@ struct ForwardResult {
   std::vector<float> logits;
   // [layers + 1, tokens of all steps, hidden]: the embedding first, the last after the final norm.
   std::vector<float> hidden_states;
+  // RowsOn::own_rank of a shared context: for each step, the first of its tokens with a row above, and
+  // how many there are.
+  struct Rows {
+    std::int64_t first = 0, count = 0;
+  };
+  std::vector<Rows> rows;
 };
+
+// The merge of partial results rounds weights by the float32 log-sum-exp, and the layers carry it on.
+inline constexpr double kSharedContextError = 1e-5;
 
 class PHASOR_API Decoder {
  public:
@@ -131,7 +153,8 @@ class PHASOR_API Decoder {
   // throws   Error(invalid_argument): a capacity below 1, a scaling that does not fit the config;
   //          Error(out_of_range): a negative first position, positions beyond the angles;
   //          Error(unsupported): a first position or angles of a model without RoPE, or of one whose
-  //          frequencies depend on the context
+  //          frequencies depend on the context; of a shared context, Error(invalid_argument) if the ranks
+  //          disagree
   [[nodiscard]] Sequence sequence(const SequenceOptions& options) const;
 
   // Runs the steps' tokens through every layer and appends them to their sequences. All steps are
@@ -141,12 +164,16 @@ class PHASOR_API Decoder {
   // change, the keys of a dynamic scaling are rotated again; a sequence that crosses longrope's
   // original length is computed again from its ids, as the reference does.
   //
+  // In a shared context each rank computes a part of the tokens, or all of a few, such as one; queries go
+  // to all ranks, and what is sent does not grow with the context. Scalings read the whole context.
+  // Logits are within kSharedContextError of those of one rank, relative to the largest.
+  //
   // Not thread-safe: calls on one Decoder share its memory.
   //
   // into     is replaced by the results; its memory is reused if it is large enough. Unspecified when
   //          the call throws
   // throws   Error(invalid_argument): no step, an empty step, a sequence twice or of another
-  //          decoder, sequences of different scalings; Error(out_of_range): an id outside the
+  //          decoder, sequences of different scalings or shares; Error(out_of_range): an id outside the
   //          vocabulary, more tokens than the capacity of a sequence; before a cache is changed.
   //          Error(out_of_range): hidden states or logits that are not finite, with the first layer
   //          where they are not. std::bad_alloc, Error(internal). Every sequence is unchanged, bit for
@@ -180,14 +207,14 @@ struct MaskedBatch {
 // Runs a padded batch from its first token on. Results are in the columns of their tokens, zeros at
 // padding.
 //
+// share    as SequenceOptions::share, of every row
 // shape    logits [batch, tokens, vocabulary], of LogitsOf::last_token [batch, vocabulary];
-//          hidden_states [layers + 1, batch, tokens, hidden]
-// throws   as unpad() and Decoder::forward
-[[nodiscard]] PHASOR_API ForwardResult forward_padded(Decoder& decoder,
-                                                      std::span<const std::int64_t> ids,
-                                                      std::span<const std::uint8_t> mask,
-                                                      std::int64_t batch,
-                                                      const ForwardOptions& options = {});
+//          hidden_states [layers + 1, batch, tokens, hidden]; empty on other ranks than 0 with
+//          RowsOn::first_rank
+// throws   as unpad() and Decoder::forward; Error(invalid_argument): RowsOn::own_rank with padding
+[[nodiscard]] PHASOR_API ForwardResult forward_padded(
+    Decoder& decoder, std::span<const std::int64_t> ids, std::span<const std::uint8_t> mask,
+    std::int64_t batch, const ForwardOptions& options = {}, ContextShare* share = nullptr);
 // Zeros in values [.., slots, width] at the slots whose mask is 0.
 //
 // precondition  a whole number of values for each slot

@@ -75,8 +75,9 @@ struct GenerateOptions {
   std::vector<std::int64_t> stops = {};  // ids that end the answer; not part of it
   std::int64_t context = 0;              // 0: the trained length, or what is needed
   WindowFull when_full = WindowFull::refuse;
-  std::int64_t keep = 4;     // the first tokens stay through every shift (attention sinks)
-  std::int64_t chunk = 512;  // tokens of a prompt that run at once
+  std::int64_t keep = 4;  // the first tokens stay through every shift (attention sinks)
+  std::int64_t chunk =
+      512;  // tokens of a prompt that run at once; of a shared context, on each rank
 };
 
 // The ids that end an answer: those of the config and of the tokenizer, which may be null.

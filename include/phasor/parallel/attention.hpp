@@ -29,8 +29,8 @@ namespace phasor::parallel {
 // error    f32: as attention::attend, and kRingError for the merge. bf16: as attention::attend over keys and
 //          values rounded to bf16 (after the rotation), on every rank and for any number of ranks; gradients of
 //          keys and values are rounded once more for each rank that they pass
-// memory   q, k and v of this rank once more as they travel, two shards under way, one output and one
-//          log-sum-exp, and the scratch of one piece at a time; backward: d_q, and d_k and d_v five times
+// memory   k and v of this rank once more, and q if it is rotated; two shards under way; one output of a piece and the
+//          scratch of the largest piece; backward: two more shards, and d_k and d_v of a piece
 class RingPlan {
  public:
   // Collective. All ranks must give the same sizes, terms and options; threads and isa may differ.

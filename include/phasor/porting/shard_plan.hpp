@@ -44,7 +44,8 @@ struct ShardStrategy {
   int ring = 1, heads = 1;
   TokenOrder order = TokenOrder::contiguous;         // of the ring
   double forward_bytes = 0.0, backward_bytes = 0.0;  // sent
-  // q, k, v, out and log-sum-exp of the rank in float32, and the buffers of what travels.
+  // Forward: q, k, v, out and log-sum-exp of the rank in float32, and what the plan holds: its own q and out,
+  // keys and values that travel, or the exchanged heads. Without the scratch of one tile.
   double attention_bytes = 0.0;
   double cache_bytes = 0.0;  // keys and values of all layers, in the type of the wire
   double balance = 1.0;      // pairs of the rank that has most / mean

@@ -88,6 +88,7 @@ struct TileMemory {
   std::vector<Workbench> benches;  // one per thread
   std::vector<std::int32_t> segments;
   Floats floats;
+  std::int64_t used = 0;  // floats that the slices take
 };
 
 // The backward pass of one key head of one sequence, with one query head of its group at a time. One
@@ -112,6 +113,7 @@ struct BackwardMemory {
   // The gradients of the tables that all heads share; what one head adds to the rows of one table.
   std::vector<double> shared_sums, row_sums;
   Floats floats;
+  std::int64_t used = 0;
 };
 
 // Float64 views: what one thread works with.
@@ -143,7 +145,36 @@ struct CallMemory {
   TileMemory tiles;
   BackwardMemory backward;
   WideMemory wide;
+  // Plans that share a workspace: its memory, whose `scratch` is the floats of their tiles and units. Whose
+  // numbers are in it is `scratch_user`: kernels need the zeros that were there when it was cut.
+  CallMemory* shared = nullptr;
+  Floats scratch;
+  const void* scratch_user = nullptr;
 
+  // Cuts the floats of `part`, tiles or backward.
+  template <class Part, class Cut>
+  void cut_scratch(Part& part, const Cut& cut) {
+    SliceCutter counter;
+    cut(counter);
+    part.used = counter.used();
+    if (shared == nullptr) {
+      part.floats.reset(part.used);
+    } else {
+      shared->scratch.reserve(part.used);
+      part.floats = shared->scratch;  // the same memory
+      shared->scratch_user = nullptr;
+      claim_scratch(part);
+    }
+    SliceCutter cutter(part.floats.data());
+    cut(cutter);
+  }
+  // Before a run: what another plan left becomes zeros.
+  template <class Part>
+  void claim_scratch(Part& part) {
+    if (shared == nullptr || shared->scratch_user == &part) return;
+    part.floats.reset(part.used);
+    shared->scratch_user = &part;
+  }
   [[nodiscard]] std::size_t bytes() const noexcept;
 };
 

@@ -70,7 +70,9 @@ struct AttentionPlan::State {
       : terms(std::move(given)),
         sizes(planned),
         options(without_workspace(wanted)),
-        call(make_call("attention plan", terms, sizes, options, memory, Reuse::many_runs)) {}
+        call(make_call("attention plan", terms, sizes, options, memory, Reuse::many_runs)) {
+    if (wanted.workspace != nullptr) memory.shared = &wanted.workspace->memory();
+  }
 
   encodings::ScoreTerms terms;
   AttentionSizes sizes;

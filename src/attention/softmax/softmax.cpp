@@ -212,6 +212,7 @@ std::int64_t sides_per_sequence(const Call& call) {
 
 void attend_in_tiles(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
   TileMemory& memory = call.memory.tiles;
+  call.memory.claim_scratch(memory);
   const std::int64_t per_sequence = sides_per_sequence(call);
   const std::int64_t sides = static_cast<std::int64_t>(call.sequences.size()) * per_sequence;
   const auto at_once = static_cast<std::int64_t>(memory.keys.size());
@@ -276,7 +277,7 @@ void prepare_forward(Call& call) {
   memory.keys.assign(static_cast<std::size_t>(at_once), {});
   memory.queries.assign(static_cast<std::size_t>(at_once * heads_per_side), {});
   memory.benches.assign(static_cast<std::size_t>(threads), {});
-  cut_slices(memory.floats, [&](SliceCutter& cutter) {
+  call.memory.cut_scratch(memory, [&](SliceCutter& cutter) {
     for (std::int64_t i = 0; i < at_once; ++i) {
       KeySide& side = memory.keys[static_cast<std::size_t>(i)];
       cut_key_side(call, Pass::forward, cutter, side);
@@ -322,6 +323,7 @@ void repack_tables(Call& call) {
   }
   CallMemory& memory = call.memory;
   if (call.has_forward) {
+    memory.claim_scratch(memory.tiles);  // packing uses some of it
     pack_tables(call, Pass::forward, memory.tables,
                 static_cast<std::int64_t>(memory.tiles.benches.size()));
   }

@@ -360,7 +360,7 @@ void prepare_backward(Call& call) {
   cut_tables(call, Pass::backward, call.memory.backward_tables);
   resize_segments(call, at_once, memory.segments);
   memory.units.assign(static_cast<std::size_t>(at_once), {});
-  cut_slices(memory.floats, [&](SliceCutter& cutter) {
+  call.memory.cut_scratch(memory, [&](SliceCutter& cutter) {
     for (std::int64_t i = 0; i < at_once; ++i) {
       Unit& unit = memory.units[static_cast<std::size_t>(i)];
       cut_unit(call, cutter, unit);
@@ -389,6 +389,7 @@ void run_backward(Call& call, const AttentionForward& forward,
   if (!call.has_backward) prepare_backward(call);
   if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
   BackwardMemory& memory = call.memory.backward;
+  call.memory.claim_scratch(memory);
   Backward backward{call, forward, gradients, AllSums(gradients.terms, call.group, memory), memory};
   const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
   const auto at_once = static_cast<std::int64_t>(backward.memory.units.size());

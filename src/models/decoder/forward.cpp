@@ -22,12 +22,17 @@ class Forward {
         facts_(state.settings.facts),
         family_(*state.settings.family),
         work_(state.work),
-        runs_(state.work.runs) {
+        runs_(state.work.runs),
+        share_(runs_.front().sequence->options.share) {
     for (Run& run : runs_) {
       run.first_row = tokens_;
       tokens_ += run.count();
     }
     if (work_.rotations.size() < runs_.size()) work_.rotations.resize(runs_.size());
+    if (share_ != nullptr) {
+      const std::size_t needed = runs_.size() * static_cast<std::size_t>(share_->ranks());
+      if (work_.share.rotations.size() < needed) work_.share.rotations.resize(needed);
+    }
     query_width_ = facts_.heads * facts_.head_dim;
     key_width_ = facts_.key_heads * facts_.head_dim;
   }
@@ -35,6 +40,7 @@ class Forward {
   void run(const ForwardOptions& options, ForwardResult& result) {
     result.logits.clear();
     result.hidden_states.clear();
+    result.rows.clear();
     embed();
     for (std::size_t layer = 0; layer < state_.layers.size(); ++layer) {
       if (options.hidden == HiddenStates::collect) collect(work_.x.data(), result);
@@ -52,6 +58,7 @@ class Forward {
                                   normed + static_cast<std::int64_t>(rows.size()) * facts_.hidden);
     }
     make_logits(options.logits, rows, normed, result);
+    if (share_ != nullptr) share_results(options, result);
   }
 
  private:
@@ -63,11 +70,12 @@ class Forward {
       for (std::int64_t i = 0; i < run.count(); ++i) {
         const std::span<float> row(x + (run.first_row + i) * facts_.hidden,
                                    static_cast<std::size_t>(facts_.hidden));
-        state_.embedding.row(run.ids[static_cast<std::size_t>(i)], row);
+        const std::int64_t token = run.computed.first + i;
+        state_.embedding.row(run.ids[static_cast<std::size_t>(token)], row);
         if (scale != 1.0F) {
           for (float& value : row) value *= scale;
         }
-        if (!state_.positions.empty()) add_position(run.had - run.skip + i, row);
+        if (!state_.positions.empty()) add_position(run.first_token() + token, row);
       }
     }
     if (!state_.embedding_norm.weight.empty()) normalise(state_.embedding_norm, all_rows(), x, x);
@@ -198,14 +206,26 @@ class Forward {
       const Run& run = runs_[at];
       attention::KVCache& cache = (*run.caches)[index];
       options.rotations = &work_.rotations[at];
-      if (group.query_scale) {
-        scale_queries(*group.query_scale, run, cache.next_position(), query);
-      }
+      const std::int64_t next = run.owners == nullptr ? cache.next_position()
+                                                      : run.sequence->options.first_position +
+                                                            run.first_token() + run.computed.first;
+      if (group.query_scale) scale_queries(*group.query_scale, run, next, query);
       options.angles = run.sequence->options.angles;
       const auto rows_of_run = [&](const float* rows) {
         return core::heads_view(rows + run.first_row * key_width_, 1, run.count(), facts_.key_heads,
                                 facts_.head_dim);
       };
+      if (run.owners != nullptr) {
+        if (keeps(run))
+          cache.append(rows_of_run(key), rows_of_run(value), core::positions_from(next),
+                       state_.compute.threads, options.rotations);
+        attend_shared(
+            run,
+            {cache, run.rotations->terms[layer.group], options, facts_.heads, facts_.head_dim, at},
+            query + run.first_row * query_width_, attended + run.first_row * query_width_,
+            work_.share);
+        continue;
+      }
       cache.append(rows_of_run(key), rows_of_run(value), std::nullopt, state_.compute.threads,
                    options.rotations);
       cache.attend(run.rotations->terms[layer.group],
@@ -306,18 +326,74 @@ class Forward {
     }
   }
 
+  // Whether this rank keeps the keys and values of the tokens that it has computed.
+  [[nodiscard]] bool keeps(const Run& run) const {
+    return !run.everywhere || run.blocks[static_cast<std::size_t>(share_->rank())].count > 0;
+  }
+
   // Rows of the activations that the caller asked for, in order.
   const std::vector<std::int64_t>& find_rows(LogitsOf logits,
                                              std::vector<std::int64_t>& rows) const {
     rows.clear();
     for (const Run& run : runs_) {
-      const std::int64_t end = run.first_row + run.count();
-      const std::int64_t first = logits == LogitsOf::every_token  ? run.first_row + run.skip
-                                 : logits == LogitsOf::last_token ? end - 1
-                                                                  : end;
-      for (std::int64_t row = first; row < end; ++row) rows.push_back(row);
+      const TokenBlock asked = asked_of(run, share_ == nullptr ? 0 : share_->rank(), logits);
+      const std::int64_t first = run.first_row + asked.first - run.computed.first;
+      for (std::int64_t row = first; row < first + asked.count; ++row) rows.push_back(row);
     }
     return rows;
+  }
+
+  // Tokens of a run whose rows a rank gives.
+  [[nodiscard]] static TokenBlock asked_of(const Run& run, int rank, LogitsOf logits) {
+    TokenBlock block = run.given(static_cast<std::size_t>(rank));
+    if (logits == LogitsOf::every_token) return block;
+    const std::int64_t end = block.first + block.count;
+    const bool last = logits == LogitsOf::last_token && block.count > 0 &&
+                      end == static_cast<std::int64_t>(run.ids.size());
+    return {last ? end - 1 : end, last ? 1 : 0};
+  }
+
+  // Gives the rows that ranks have computed to those that asked for them.
+  void share_results(const ForwardOptions& options, ForwardResult& result) {
+    if (options.rows == RowsOn::own_rank) {
+      for (const Run& run : runs_) {
+        const TokenBlock asked = asked_of(run, share_->rank(), options.logits);
+        result.rows.push_back({asked.first - run.skip, asked.count});
+      }
+      return;
+    }
+    gather_rows(options.logits, facts_.vocabulary, 1, options.rows, result.logits);
+    if (options.hidden == HiddenStates::collect)
+      gather_rows(LogitsOf::every_token, facts_.hidden, facts_.layers + 1, options.rows,
+                  result.hidden_states);
+  }
+
+  // values [arrays, rows of this rank, width] become [arrays, rows of all runs, width].
+  void gather_rows(LogitsOf which, std::int64_t width, std::int64_t arrays, RowsOn on,
+                   std::vector<float>& values) {
+    const bool receives = on == RowsOn::every_rank || share_->rank() == 0;
+    const int to = on == RowsOn::every_rank ? ContextShare::kEveryRank : 0;
+    const std::vector<float> mine = std::move(values);
+    values.clear();
+    std::span<const float> left(mine);
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(share_->ranks()));
+    for (std::int64_t array = 0; array < arrays; ++array) {
+      for (const Run& run : runs_) {
+        std::int64_t all = 0;
+        for (int rank = 0; rank < share_->ranks(); ++rank) {
+          std::int64_t& size = sizes[static_cast<std::size_t>(rank)];
+          size = asked_of(run, rank, which).count * width;
+          all += size;
+        }
+        const auto own = static_cast<std::size_t>(sizes[static_cast<std::size_t>(share_->rank())]);
+        const std::size_t before = values.size();
+        if (receives) values.resize(before + static_cast<std::size_t>(all));
+        for (std::int64_t& size : sizes) size *= std::int64_t{sizeof(float)};
+        share_->gather(std::as_bytes(left.first(own)), sizes, to,
+                       std::as_writable_bytes(std::span(values).subspan(before)));
+        left = left.subspan(own);
+      }
+    }
   }
 
   void collect(const float* x, ForwardResult& result) const {
@@ -373,6 +449,7 @@ class Forward {
   const DecoderFamily& family_;
   Workspace& work_;
   std::vector<Run>& runs_;
+  ContextShare* share_;
   std::int64_t tokens_ = 0, query_width_ = 0, key_width_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include "models/decoder/state.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/encodings/encoding.hpp"
+#include "phasor/models/context_share.hpp"
 
 namespace phasor::models {
 namespace {
@@ -51,6 +52,26 @@ void check_positions_can_move(const Sequence::State& state, const SequenceOption
   }
 }
 
+[[nodiscard]] std::int64_t capacity_of_rank(const SequenceOptions& options) {
+  if (options.share == nullptr) return options.capacity;
+  return share_of_capacity(options.capacity, options.share->ranks());
+}
+
+// What the ranks of a shared context must have in common.
+void agree(const Sequence::State& state) {
+  const SequenceOptions& options = state.options;
+  const DecoderFacts& facts = state.decoder->settings.facts;
+  std::string text =
+      message(facts.model_type, ", ", facts.layers, " layers, ", facts.parameters,
+              " parameters, capacity ", options.capacity, ", cache ", core::name_of(*options.cache),
+              ", first position ", options.first_position, ", ", core::name_of(options.angles),
+              " angles, precision ", name_of(state.decoder->compute.precision));
+  for (const std::optional<encodings::RopeSpec>& rope : state.rope) {
+    if (rope) text += message(", ", config::plain_spec_json(*rope));
+  }
+  options.share->agree("the sequence", text);
+}
+
 }  // namespace
 
 attention::KVCache make_cache(const Sequence::State& state, const GroupRotations& rotations,
@@ -60,7 +81,7 @@ attention::KVCache make_cache(const Sequence::State& state, const GroupRotations
                              .key_heads = facts.key_heads,
                              .head_dim = facts.head_dim,
                              .value_dim = facts.head_dim,
-                             .capacity = state.options.capacity,
+                             .capacity = capacity_of_rank(state.options),
                              .dtype = *state.options.cache,
                              .rotary = rotations.terms[state.decoder->layers[layer].group].rotation,
                              .mode = state.options.mode,
@@ -93,6 +114,8 @@ Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 std::span<const std::int64_t> Sequence::ids() const noexcept { return state_->ids; }
 std::int64_t Sequence::capacity() const noexcept { return state_->options.capacity; }
 std::int64_t Sequence::next_position() const noexcept {
+  if (state_->options.share != nullptr)
+    return state_->options.first_position + static_cast<std::int64_t>(state_->ids.size());
   return state_->caches.front().next_position();
 }
 
@@ -100,7 +123,7 @@ std::size_t Sequence::bytes() const noexcept {
   const DecoderFacts& facts = state_->decoder->settings.facts;
   const std::int64_t copies = state_->options.mode == attention::CacheMode::drift_free ? 3 : 2;
   return static_cast<std::size_t>(facts.layers * facts.key_heads * facts.head_dim * copies *
-                                  state_->options.capacity) *
+                                  capacity_of_rank(state_->options)) *
          core::size_of(*state_->options.cache);
 }
 
@@ -116,7 +139,12 @@ const attention::KVCache& Sequence::cache(std::int64_t layer) const {
 void Sequence::truncate(std::int64_t tokens) {
   const auto count = static_cast<std::int64_t>(state_->ids.size());
   require(tokens >= 0 && tokens <= count, count, "truncate", tokens);
-  for (attention::KVCache& cache : state_->caches) cache.truncate(tokens);
+  std::int64_t kept = tokens;
+  if (state_->options.share != nullptr) {
+    state_->owners.truncate(tokens);
+    kept = static_cast<std::int64_t>(state_->owners.own_positions().size());
+  }
+  for (attention::KVCache& cache : state_->caches) cache.truncate(kept);
   state_->ids.resize(static_cast<std::size_t>(tokens));
 }
 
@@ -128,6 +156,11 @@ void Sequence::shift(std::int64_t keep, std::int64_t drop) {
     throw Error(ErrorCode::unsupported,
                 message("sequence: a model_type ", state_->decoder->settings.facts.model_type,
                         " cannot shift: its positions are learned rows of the input"));
+  }
+  if (state_->options.share != nullptr) {
+    throw Error(ErrorCode::unsupported,
+                message("sequence: a context shared by ", state_->options.share->ranks(),
+                        " ranks cannot shift"));
   }
   core::throw_if_cancelled();
   const core::CancellationScope finishes(nullptr);  // all layers or none
@@ -155,8 +188,11 @@ Sequence Sequence::fork(std::int64_t capacity) const {
   state->context = state_->context;
   state->ids.reserve(static_cast<std::size_t>(capacity));
   state->ids = state_->ids;
+  state->owners = state_->owners;
   for (std::size_t layer = 0; layer < state_->caches.size(); ++layer) {
-    state->caches.push_back(state_->caches[layer].fork(capacity));
+    // After truncate() a rank may have more than its share.
+    state->caches.push_back(state_->caches[layer].fork(
+        std::max(capacity_of_rank(state->options), state_->caches[layer].tokens())));
   }
   return Sequence(std::move(state));
 }
@@ -182,6 +218,10 @@ Sequence Decoder::sequence(const SequenceOptions& options) const {
                         encodings::name_of(*options.scaling)));
   }
   check_positions_can_move(*state, options);
+  if (options.share != nullptr) {
+    agree(*state);
+    state->owners = TokenOwners(*options.share, options.first_position, options.capacity);
+  }
   state->rotations = resolve_rotations(state->rope, *state_, std::nullopt);
   state->ids.reserve(static_cast<std::size_t>(options.capacity));
   for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {

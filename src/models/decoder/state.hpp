@@ -1,12 +1,14 @@
 // The members of a loaded decoder and of a sequence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "models/decoder/settings.hpp"
+#include "models/decoder/share.hpp"
 #include "models/weight_reader.hpp"
 #include "phasor/attention/kv_cache.hpp"
 #include "phasor/attention/softmax.hpp"
@@ -59,6 +61,7 @@ struct Sequence::State {
   std::optional<std::int64_t> context = std::nullopt;  // that they were resolved for
   std::vector<attention::KVCache> caches;              // by layer
   std::vector<std::int64_t> ids;                       // room for the capacity from the start
+  TokenOwners owners;                                  // of a shared context
 };
 
 // A call whose context needs other frequencies: what replaces the sequence's own if the call
@@ -69,6 +72,7 @@ struct ContextChange {
   // LongRoPE: all tokens are computed again, into new caches.
   std::vector<attention::KVCache> caches;
   std::vector<std::int64_t> ids;
+  TokenOwners owners;
   std::size_t rerotated = 0;  // layers whose keys were rotated again, to be undone on failure
 };
 
@@ -83,8 +87,23 @@ struct Run {
   std::int64_t had = 0;                 // tokens in the sequence's caches before
   std::span<const std::int64_t> asked;  // the step's
   std::optional<ContextChange> change;
+  // Tokens that this rank computes: all, unless the context is shared.
+  TokenBlock computed;
+  // Of a shared context.
+  TokenOwners* owners = nullptr;  // the sequence's or the change's; null: not shared
+  std::vector<TokenBlock> blocks;      // that ranks keep
+  bool everywhere = false;        // every rank computes all tokens
+  std::int64_t had_own = 0;       // tokens in this rank's caches before
 
-  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(ids.size()); }
+  [[nodiscard]] std::int64_t count() const { return computed.count; }
+  // Of the sequence.
+  [[nodiscard]] std::int64_t first_token() const { return had - skip; }
+  // Tokens whose results this rank gives: the asked ones that it keeps.
+  [[nodiscard]] TokenBlock given(std::size_t rank) const {
+    const TokenBlock& block = owners == nullptr ? computed : blocks[rank];
+    const std::int64_t first = std::max(block.first, skip);
+    return {first, std::max<std::int64_t>(0, block.first + block.count - first)};
+  }
 };
 
 // A token's share of an expert.
@@ -102,6 +121,7 @@ struct Workspace {
   std::vector<Run> runs;
   attention::AttentionWorkspace attention;
   std::vector<attention::StepRotations> rotations;  // by run: shared by its layers
+  ShareWorkspace share;
 };
 
 struct Decoder::State {

@@ -88,6 +88,11 @@ void find_change(std::int64_t context, Run& run) {
   for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer)
     change.caches.push_back(make_cache(sequence, change.rotations, layer));
   run.caches = &change.caches;
+  if (run.owners != nullptr) {
+    change.owners = TokenOwners(*sequence.options.share, sequence.options.first_position,
+                                sequence.options.capacity);
+    run.owners = &change.owners;
+  }
   change.ids.assign(sequence.ids.begin(), sequence.ids.end());
   change.ids.insert(change.ids.end(), run.asked.begin(), run.asked.end());
   run.ids = change.ids;
@@ -105,24 +110,44 @@ void apply_change(Run& run, int threads) {
   }
 }
 
+// Divides the tokens of a shared context among its ranks.
+void divide(Run& run) {
+  const auto tokens = static_cast<std::int64_t>(run.ids.size());
+  run.computed = {0, tokens};
+  if (run.owners == nullptr) return;
+  run.had_own = static_cast<std::int64_t>(run.owners->own_positions().size());
+  run.blocks = run.owners->blocks(tokens);
+  run.everywhere = !run.owners->divides(tokens);
+  if (!run.everywhere)
+    run.computed = run.blocks[static_cast<std::size_t>(run.sequence->options.share->rank())];
+  run.owners->append(run.blocks);
+}
+
 void commit(Run& run, std::int64_t context) noexcept {
   Sequence::State& sequence = *run.sequence;
   sequence.ids.insert(sequence.ids.end(), run.asked.begin(), run.asked.end());  // has the room
   sequence.context = context;
   if (!run.change) return;
   std::swap(sequence.rotations, run.change->rotations);
-  if (!run.change->caches.empty()) sequence.caches.swap(run.change->caches);
+  if (run.change->caches.empty()) return;
+  sequence.caches.swap(run.change->caches);
+  std::swap(sequence.owners, run.change->owners);
 }
 
 // Restores the sequence as it was before the call.
 void roll_back(Run& run) noexcept {
   Sequence::State& sequence = *run.sequence;
+  std::int64_t had = run.had;
+  if (run.owners != nullptr) {
+    sequence.owners.truncate(had);
+    had = static_cast<std::int64_t>(sequence.owners.own_positions().size());
+  }
   for (std::size_t layer = 0; layer < sequence.caches.size(); ++layer) {
     attention::KVCache& cache = sequence.caches[layer];
     const bool rerotated = run.change && layer < run.change->rerotated &&
                            run.change->changed[sequence.decoder->layers[layer].group];
     if (rerotated) cache.undo_rerotate();
-    if (cache.tokens() > run.had) cache.truncate(run.had);
+    if (cache.tokens() > had) cache.truncate(had);
   }
 }
 
@@ -141,8 +166,13 @@ void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options
       refuse(message("forward: the sequences of steps 0 and ", i,
                      " have different RoPE scalings; call forward for each"));
     }
+    if (sequence->options.share != steps.front().sequence->state_->options.share) {
+      refuse(message("forward: the sequences of steps 0 and ", i,
+                     " are shared by different ranks; call forward for each"));
+    }
     Run& run = runs.emplace_back();
     run.sequence = sequence;
+    if (sequence->options.share != nullptr) run.owners = &sequence->owners;
     run.caches = &sequence->caches;
     run.rotations = &sequence->rotations;
     run.ids = run.asked = steps[i].ids;
@@ -153,6 +183,7 @@ void Decoder::forward(std::span<const Step> steps, const ForwardOptions& options
   try {
     for (Run& run : runs) find_change(length, run);
     for (Run& run : runs) apply_change(run, state_->compute.threads);
+    for (Run& run : runs) divide(run);
     run_layers(*state_, options, into);
   } catch (...) {
     for (Run& run : runs) roll_back(run);

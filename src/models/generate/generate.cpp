@@ -8,6 +8,7 @@
 
 #include "models/generate/require_option.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/models/context_share.hpp"
 
 namespace phasor::models {
 namespace {
@@ -163,7 +164,8 @@ std::span<const float> Generator::State::run(std::span<const std::int64_t> ids, 
 
 std::span<const float> Generator::State::run_prompt(std::span<const std::int64_t> rest,
                                                     std::int64_t chunk) {
-  const auto size = static_cast<std::size_t>(chunk);
+  const std::int64_t ranks = cache.share == nullptr ? 1 : cache.share->ranks();
+  const auto size = static_cast<std::size_t>(chunk * ranks);
   for (; rest.size() > size; rest = rest.subspan(size)) (void)run(rest.first(size), LogitsOf::none);
   return run(rest, LogitsOf::last_token);
 }

@@ -8,6 +8,7 @@
 #include "models/decoder/scaling_for.hpp"
 #include "models/generate/require_option.hpp"
 #include "phasor/core/error.hpp"
+#include "phasor/models/context_share.hpp"
 #include "phasor/models/internal/layer_ops.hpp"
 
 namespace phasor::models {
@@ -70,11 +71,17 @@ class Scorer {
             {.capacity = std::min(options.context, static_cast<std::int64_t>(ids.size())),
              .scaling = window_scaling(decoder, options),
              .first_position = options.first_position,
-             .angles = options.angles})) {
+             .angles = options.angles,
+             .share = options.share})),
+        chunk_(options.chunk) {
     // Never [window, vocabulary] at once: 16 MiB of logits, or one row if that is more.
     constexpr std::size_t kLogitBytes = std::size_t{16} << 20;
     const std::size_t rows = std::max<std::size_t>(1, kLogitBytes / (width_ * sizeof(float)));
     score_chunk_ = std::min(options.chunk, static_cast<std::int64_t>(rows));
+    if (options.share != nullptr) {
+      chunk_ *= options.share->ranks();
+      score_chunk_ *= options.share->ranks();
+    }
   }
 
   // Calls `after` with the number of tokens of each piece, and with the last one counts the window.
@@ -85,13 +92,14 @@ class Scorer {
     last_quarter_ = done_.last_quarter;
     for (std::int64_t at = window.begin; at < window.end;) {
       const bool scores = at >= window.scored;
-      const std::int64_t end = scores ? std::min(at + score_chunk_, window.end)
-                                      : std::min(at + options_.chunk, window.scored);
+      const std::int64_t end =
+          scores ? std::min(at + score_chunk_, window.end) : std::min(at + chunk_, window.scored);
       const Step step{&sequence_, ids_.subspan(static_cast<std::size_t>(at),
                                                static_cast<std::size_t>(end - at))};
-      const ForwardResult result =
-          decoder_.forward({&step, 1}, {.logits = scores ? LogitsOf::every_token : LogitsOf::none});
-      if (scores) score(result.logits, at, end, window);
+      const ForwardResult result = decoder_.forward(
+          {&step, 1},
+          {.logits = scores ? LogitsOf::every_token : LogitsOf::none, .rows = RowsOn::own_rank});
+      if (scores) score(result, at, end, window);
       if (end == window.end) {
         ++done_.windows;
         done_.all = all_;
@@ -104,16 +112,36 @@ class Scorer {
   [[nodiscard]] const PerplexityState& done() const { return done_; }
 
  private:
-  void score(const std::vector<float>& logits, std::int64_t at, std::int64_t end,
-             const Window& window) {
+  void score(const ForwardResult& result, std::int64_t at, std::int64_t end, const Window& window) {
+    const std::int64_t first = result.rows.empty() ? 0 : result.rows.front().first;
+    nats_.clear();
+    for (std::size_t i = 0; i * width_ < result.logits.size(); ++i) {
+      const std::span<const float> row = std::span(result.logits).subspan(i * width_, width_);
+      const std::size_t input = static_cast<std::size_t>(at + first) + i;
+      const auto target = static_cast<std::size_t>(ids_[input + 1]);
+      nats_.push_back(log_sum_exp(row) - static_cast<double>(row[target]));
+    }
+    if (options_.share != nullptr) gather_nats(static_cast<std::size_t>(end - at));
     for (std::int64_t input = at; input < end; ++input) {
-      const std::span<const float> row =
-          std::span(logits).subspan(static_cast<std::size_t>(input - at) * width_, width_);
-      const auto target = static_cast<std::size_t>(ids_[static_cast<std::size_t>(input + 1)]);
-      const double nats = log_sum_exp(row) - static_cast<double>(row[target]);
+      const double nats = nats_[static_cast<std::size_t>(input - at)];
       all_.add(nats);
       if (4 * (input - window.begin) >= 3 * options_.context) last_quarter_.add(nats);
     }
+  }
+
+  // Those of all ranks, which have their tokens in the order of the ranks.
+  void gather_nats(std::size_t tokens) {
+    ContextShare& share = *options_.share;
+    const auto ranks = static_cast<std::size_t>(share.ranks());
+    const auto own = static_cast<std::int64_t>(nats_.size() * sizeof(double));
+    std::vector<std::int64_t> sizes(ranks);
+    share.gather(std::as_bytes(std::span(&own, 1)),
+                 std::vector<std::int64_t>(ranks, sizeof(std::int64_t)), ContextShare::kEveryRank,
+                 std::as_writable_bytes(std::span(sizes)));
+    const std::vector<double> mine = std::move(nats_);
+    nats_.assign(tokens, 0.0);
+    share.gather(std::as_bytes(std::span(mine)), sizes, ContextShare::kEveryRank,
+                 std::as_writable_bytes(std::span(nats_)));
   }
 
   PerplexityState done_;            // whole windows
@@ -123,7 +151,8 @@ class Scorer {
   const PerplexityOptions& options_;
   std::size_t width_;
   Sequence sequence_;
-  std::int64_t score_chunk_ = 1;
+  std::int64_t chunk_ = 1, score_chunk_ = 1;
+  std::vector<double> nats_;  // of a piece
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "phasor/core/error.hpp"
 #include "phasor/models/decoder.hpp"
 
 namespace phasor::models {
@@ -60,11 +61,12 @@ MaskedBatch unpad(std::span<const std::int64_t> ids, std::span<const std::uint8_
 
 ForwardResult forward_padded(Decoder& decoder, std::span<const std::int64_t> ids,
                              std::span<const std::uint8_t> mask, std::int64_t batch,
-                             const ForwardOptions& options) {
+                             const ForwardOptions& options, ContextShare* share) {
   const MaskedBatch rows = unpad(ids, mask, batch);
   std::vector<Sequence> sequences;
   for (const auto& row : rows.rows)
-    sequences.push_back(decoder.sequence({.capacity = static_cast<std::int64_t>(row.size())}));
+    sequences.push_back(
+        decoder.sequence({.capacity = static_cast<std::int64_t>(row.size()), .share = share}));
   std::vector<Step> steps;
   for (std::size_t i = 0; i < rows.rows.size(); ++i) steps.push_back({&sequences[i], rows.rows[i]});
   // In one call, so that frequencies that depend on the context use that of the whole input.
@@ -72,6 +74,7 @@ ForwardResult forward_padded(Decoder& decoder, std::span<const std::int64_t> ids
   std::size_t tokens = 0;
   for (const auto& row : rows.rows) tokens += row.size();
   if (tokens == ids.size()) return result;
+  if (options.rows == RowsOn::own_rank) refuse("forward_padded: rows of one rank have no columns");
 
   const DecoderFacts& facts = decoder.facts();
   const std::size_t columns = ids.size() / static_cast<std::size_t>(batch);

@@ -1,6 +1,7 @@
 // Copies and sums of [batch, tokens, heads, dim] views, row by row.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,6 +37,12 @@ void for_each_row(const core::ConstHeadsView& from, const core::HeadsView& to, c
       }
     }
   }
+}
+
+template <class Number>
+void clear_heads(const core::HeadsView& view) {
+  for_each_row<Number, Number>(
+      view, view, [&](const Number*, Number* row) { std::fill_n(row, view.head_dim, Number{0}); });
 }
 
 // to = from, rounded to the type of `to`. Same shape.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <type_traits>
 
 #include "parallel/attention/ring_state.hpp"
@@ -55,17 +56,27 @@ void RingPlan::State::run_backward(const ConstHeadsView& q, const ConstHeadsView
   const ConstHeadsView rows = fill_queries(q);
   TableSums<Number> tables(gradients.terms, table_gradients);
   const ScoreTermGradients& own_tables = tables.own();
-  const HeadsView d_q = dense(query_gradients, queries, heads, dim);
-  std::ranges::fill(query_gradients, std::byte{0});
-  home_gradients.clear();
+  // Summed where the caller wants them if their type is that of the arithmetic.
+  const bool queries_in_place = gradients.d_q.dtype == arithmetic();
+  if (!queries_in_place)
+    query_sums.resize(static_cast<std::size_t>(whole.batch * queries * heads * dim) *
+                      sizeof(Number));
+  const HeadsView d_q = queries_in_place ? gradients.d_q : dense(query_sums, queries, heads, dim);
+  const bool keys_in_place =
+      gradients.d_k.dtype == arithmetic() && gradients.d_v.dtype == arithmetic();
+  if (!keys_in_place) home_sums.reserve(arithmetic(), whole, keys);
+  const HeadsView d_k = keys_in_place ? gradients.d_k : home_sums.keys();
+  const HeadsView d_v = keys_in_place ? gradients.d_v : home_sums.values();
+  for (const HeadsView& view : {d_q, d_k, d_v}) clear_heads<Number>(view);
   auto* const piece_logs = reinterpret_cast<Number*>(partial_log_sums.data());
 
-  StepTransfers keys_moving, sums_arriving, sum_leaving;
-  // What one piece gives to d_q, to the tables, and to `sums` of its shard's keys and values.
-  const auto add_piece = [&](const PieceWork& w, ShardBuffer& shard, ShardBuffer& sums_of_shard) {
+  StepTransfers keys_moving, chain_arriving, home_arriving, chain_leaving;
+  // What one piece gives to d_q, to the tables, and to the sums of its shard.
+  const auto add_piece = [&](const PieceWork& w, ShardBuffer& shard, const HeadsView& key_sums,
+                             const HeadsView& value_sums) {
     const Piece& piece = w.piece;
     piece_gradients.set_tokens(piece.keys);
-    const HeadsView piece_d_q = dense(piece_query_gradients, piece.queries, heads, dim);
+    const HeadsView piece_d_q = dense(partial, piece.queries, heads, dim);
     take_logs(log_sum_exp, whole.batch * heads, queries, piece, piece_logs);
     attention::AttentionForward piece_forward{
         rows_of_view(forward.out, piece.first_query, piece.queries), nullptr,
@@ -75,72 +86,77 @@ void RingPlan::State::run_backward(const ConstHeadsView& q, const ConstHeadsView
     } else {
       piece_forward.log_sum_exp = piece_logs;
     }
-    compute_beside({&keys_moving, &sums_arriving, &sum_leaving}, [&] {
+    compute_beside({&keys_moving, &chain_arriving, &home_arriving, &chain_leaving}, [&] {
       plans[w.plan].run_backward(
           rows_of_view(rows, piece.first_query, piece.queries),
           rows_of_view(ConstHeadsView(shard.keys()), piece.first_key, piece.keys),
           rows_of_view(ConstHeadsView(shard.values()), piece.first_key, piece.keys), piece_forward,
           {piece_d_q, piece_gradients.keys(), piece_gradients.values(), own_tables});
     });
+    chain_arriving.wait();
     add_heads(piece_d_q, rows_of_view(d_q, piece.first_query, piece.queries));
-    add_heads(piece_gradients.keys(),
-              rows_of_view(sums_of_shard.keys(), piece.first_key, piece.keys));
-    add_heads(piece_gradients.values(),
-              rows_of_view(sums_of_shard.values(), piece.first_key, piece.keys));
+    add_heads(piece_gradients.keys(), rows_of_view(key_sums, piece.first_key, piece.keys));
+    add_heads(piece_gradients.values(), rows_of_view(value_sums, piece.first_key, piece.keys));
   };
 
-  // Gradients travel one step after their keys: in step s a rank receives what the rank before it has
-  // summed for this shard by the end of step s - 1, adds its own, and sends the sum on or home.
+  // Sums travel one step after their keys: in step s a rank receives what the rank before it has summed for
+  // this shard by the end of step s - 1, adds its own, and sends the sum on, or home.
   const int count = ranks.size();
-  for (int step = 0; step <= count; ++step) {
+  const bool rounded = wire() != arithmetic();
+  for (const int step : std::views::iota(0, count + 1)) {
     if (step + 1 < count) start_keys(step, keys_moving);
     const int shard = schedule.shard(rank, step), before = schedule.wrapped(rank - 1);
-    const bool has_work = step < count && step > 0 && schedule.needs(rank, shard);
+    const bool has_work = step > 0 && step < count && schedule.needs(rank, shard);
     const bool continues = has_work && schedule.needs(before, shard);
+    ShardBuffer& chain = chains[static_cast<std::size_t>(step % 2)];
+    if (has_work) chain.set_tokens(layout.keys().count(shard));
     if (continues) {
-      chain_in.set_tokens(layout.keys().count(shard));
-      receive(chain_in.bytes(), before, kGradientsTag, sums_arriving);
-    }
-    const int last = schedule.wrapped(rank + step - 1);
-    const bool ends =
-        step > 1 && schedule.needs(last, rank) && schedule.gradient_target(last, rank) == rank;
-    if (ends) receive(home_in.bytes(), last, kGradientsTag, sums_arriving);
-    if (step == 0) {
-      for (const PieceWork& w : work[static_cast<std::size_t>(rank)])
-        add_piece(w, home, home_gradients);
+      receive(chain.bytes(), before, kGradientsTag, chain_arriving);
     } else if (has_work) {
-      shard_gradients.set_tokens(layout.keys().count(shard));
-      shard_gradients.clear();
-      for (const PieceWork& w : work[static_cast<std::size_t>(shard)])
-        add_piece(w, shard_buffer(step), shard_gradients);
+      chain.clear();
     }
-    keys_moving.wait();
-    sums_arriving.wait();
-    sum_leaving.wait();
-    if (continues) {
-      add_heads(chain_in.keys(), shard_gradients.keys());
-      add_heads(chain_in.values(), shard_gradients.values());
-    }
+    const bool ends = comes_home(step);
     if (ends) {
-      add_heads(home_in.keys(), home_gradients.keys());
-      add_heads(home_in.values(), home_gradients.values());
+      homecoming(step).set_tokens(keys);
+      receive(homecoming(step).bytes(), schedule.wrapped(rank + step - 1), kGradientsTag,
+              home_arriving);
     }
-    if (has_work) {
-      gradients_out.set_tokens(layout.keys().count(shard));
-      copy_heads(shard_gradients.keys(), gradients_out.keys());
-      copy_heads(shard_gradients.values(), gradients_out.values());
-      send(gradients_out.bytes(), schedule.gradient_target(rank, shard), kGradientsTag,
-           sum_leaving);
+    if (step == 0) {
+      for (const PieceWork& w : work[static_cast<std::size_t>(rank)]) add_piece(w, home, d_k, d_v);
+    } else if (has_work) {
+      ShardBuffer& shard_total = rounded ? shard_sums : chain;
+      if (rounded) {
+        shard_sums.set_tokens(layout.keys().count(shard));
+        shard_sums.clear();
+      }
+      for (const PieceWork& w : work[static_cast<std::size_t>(shard)])
+        add_piece(w, shard_buffer(step), shard_total.keys(), shard_total.values());
     }
+    for (StepTransfers* const moving : {&keys_moving, &chain_leaving, &home_arriving})
+      moving->wait();
+    if (ends) {
+      add_heads(homecoming(step).keys(), d_k);
+      add_heads(homecoming(step).values(), d_v);
+    }
+    if (!has_work) continue;
+    if (rounded) {
+      add_heads(chain.keys(), shard_sums.keys());
+      add_heads(chain.values(), shard_sums.values());
+      copy_heads(shard_sums.keys(), chain.keys());
+      copy_heads(shard_sums.values(), chain.values());
+    }
+    send(chain.bytes(), schedule.gradient_target(rank, shard), kGradientsTag, chain_leaving);
   }
-  sum_leaving.wait();
+  chain_leaving.wait();
   if (rotary) {
     rotate(d_q, core::Role::query, core::Direction::transpose);
-    rotate(home_gradients.keys(), core::Role::key, core::Direction::transpose);
+    rotate(d_k, core::Role::key, core::Direction::transpose);
   }
-  copy_heads(d_q, gradients.d_q);
-  copy_heads(home_gradients.keys(), gradients.d_k);
-  copy_heads(home_gradients.values(), gradients.d_v);
+  if (!queries_in_place) copy_heads(d_q, gradients.d_q);
+  if (!keys_in_place) {
+    copy_heads(d_k, gradients.d_k);
+    copy_heads(d_v, gradients.d_v);
+  }
   tables.finish(ranks);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,8 @@ void require_entries(const char* name, std::size_t got, std::int64_t wanted) {
   refuse(ErrorCode::shape_mismatch,
          message("ring attention: ", name, " must have ", wanted, " entries, got ", got));
 }
+
+constexpr std::size_t kUnplanned = static_cast<std::size_t>(-1);
 
 // What a piece would not notice, or notice on some ranks only.
 void check_request(const AttentionSizes& whole, const AttentionOptions& options,
@@ -228,10 +231,17 @@ RingPlan::State::State(Communicator& communicator, ScoreTerms given, const Atten
 
 void RingPlan::State::plan_pieces() {
   work.resize(static_cast<std::size_t>(ranks.size()));
+  std::vector<PieceWork*> by_size;
   for (int shard = 0; shard < ranks.size(); ++shard) {
-    for (const Piece& piece : layout.pieces(rank, shard))
-      work[static_cast<std::size_t>(shard)].push_back({piece, plan_for(piece)});
+    auto& of_shard = work[static_cast<std::size_t>(shard)];
+    for (const Piece& piece : layout.pieces(rank, shard)) of_shard.push_back({piece, kUnplanned});
+    for (PieceWork& w : of_shard) by_size.push_back(&w);
   }
+  // The largest first: the scratch that plans share is then allocated once.
+  std::ranges::stable_sort(by_size, std::greater<>(), [](const PieceWork* w) {
+    return std::pair(w->piece.queries + w->piece.keys, w->piece.keys);
+  });
+  for (PieceWork* const w : by_size) w->plan = plan_for(w->piece);
 }
 
 std::size_t RingPlan::State::plan_for(const Piece& piece) {
@@ -243,8 +253,9 @@ std::size_t RingPlan::State::plan_for(const Piece& piece) {
       for (const PieceWork& other : of_shard) {
         const Piece& p = other.piece;
         const bool is_aligned = piece.causal || piece.window;
-        if (p.queries == piece.queries && p.keys == piece.keys && p.causal == piece.causal &&
-            p.window == piece.window && (!is_aligned || p.offset == piece.offset))
+        if (other.plan != kUnplanned && p.queries == piece.queries && p.keys == piece.keys &&
+            p.causal == piece.causal && p.window == piece.window &&
+            (!is_aligned || p.offset == piece.offset))
           return other.plan;
       }
     }
@@ -278,11 +289,13 @@ std::size_t RingPlan::State::plan_for(const Piece& piece) {
     wanted.key_segments =
         segments.emplace_back(taken(options.key_segments, whole.batch, key_tokens));
   if (rotary) wanted.keys = attention::KeyState::raw;
+  wanted.workspace = &scratch;
   plans.emplace_back(terms, sizes, wanted, passes);
   return plans.size() - 1;
 }
 
 void RingPlan::State::allocate() {
+  const bool backward = passes == AttentionPasses::forward_and_backward;
   std::int64_t most_queries = 0, most_keys = 0;
   for (const auto& of_shard : work) {
     for (const PieceWork& w : of_shard) {
@@ -290,33 +303,40 @@ void RingPlan::State::allocate() {
       most_keys = std::max(most_keys, w.piece.keys);
     }
   }
-  // The largest shard that this rank is sent.
-  std::int64_t largest = 0;
-  for (int home_rank = 0; home_rank < ranks.size(); ++home_rank) {
-    if (schedule.needs(rank, home_rank))
-      largest = std::max(largest, layout.keys().count(home_rank));
+  // The largest shards that arrive in even and odd steps.
+  std::array<std::int64_t, 2> largest{}, largest_chain{};
+  bool early = false;
+  for (int step = 1; step < ranks.size(); ++step) {
+    const int shard = schedule.shard(rank, step);
+    std::int64_t& most = largest[static_cast<std::size_t>(step % 2)];
+    if (schedule.needs(rank, shard)) most = std::max(most, layout.keys().count(shard));
+    early = early || comes_home(step);
+  }
+  largest_chain = largest;
+  if (comes_home(ranks.size())) {
+    std::int64_t& most = largest_chain[static_cast<std::size_t>(ranks.size() % 2)];
+    most = std::max(most, keys);
   }
   const auto numbers = [&](std::int64_t rows, std::int64_t row) {
     return static_cast<std::size_t>(whole.batch * rows * row) * core::size_of(arithmetic());
   };
   home.reserve(wire(), whole, keys);
-  for (ShardBuffer& buffer : incoming) buffer.reserve(wire(), whole, largest);
+  for (std::size_t i = 0; i < 2; ++i) incoming[i].reserve(wire(), whole, largest[i]);
   if (rotary) {
     rotated_queries.resize(numbers(queries, whole.heads * whole.head_dim));
     if (wire() != arithmetic()) wide_keys.resize(numbers(keys, whole.key_heads * whole.head_dim));
   }
-  partial.resize(numbers(most_queries, whole.heads * whole.value_dim));
+  const std::int64_t widest =
+      backward ? std::max(whole.head_dim, whole.value_dim) : whole.value_dim;
+  partial.resize(numbers(most_queries, whole.heads * widest));
   partial_log_sums.resize(numbers(most_queries, whole.heads));
   log_sums.resize(numbers(queries, whole.heads));
-  if (passes == AttentionPasses::forward) return;
-  home_gradients.reserve(arithmetic(), whole, keys);
-  shard_gradients.reserve(arithmetic(), whole, largest);
+  if (!backward) return;
+  for (std::size_t i = 0; i < 2; ++i) chains[i].reserve(wire(), whole, largest_chain[i]);
+  early_chain.reserve(wire(), whole, early ? keys : 0);
+  shard_sums.reserve(arithmetic(), whole,
+                     wire() == arithmetic() ? 0 : std::max(largest[0], largest[1]));
   piece_gradients.reserve(arithmetic(), whole, most_keys);
-  gradients_out.reserve(wire(), whole, largest);
-  chain_in.reserve(wire(), whole, largest);
-  home_in.reserve(wire(), whole, ranks.size() > 1 ? keys : 0);
-  query_gradients.resize(numbers(queries, whole.heads * whole.head_dim));
-  piece_query_gradients.resize(numbers(most_queries, whole.heads * whole.head_dim));
 }
 
 RingPlan::RingPlan(Communicator& ranks, ScoreTerms terms, const AttentionSizes& whole,
@@ -345,15 +365,13 @@ std::int64_t RingPlan::bytes_sent() const noexcept { return state_->sent; }
 
 std::size_t RingPlan::bytes() const noexcept {
   const State& s = *state_;
-  std::size_t bytes = sizeof(State);
+  std::size_t bytes = sizeof(State) + s.scratch.bytes();
   for (const attention::AttentionPlan& plan : s.plans) bytes += plan.bytes();
-  for (const auto* buffer :
-       {&s.home, &s.incoming[0], &s.incoming[1], &s.home_gradients, &s.shard_gradients,
-        &s.piece_gradients, &s.gradients_out, &s.chain_in, &s.home_in})
+  for (const auto* buffer : {&s.home, &s.incoming[0], &s.incoming[1], &s.chains[0], &s.chains[1],
+                             &s.early_chain, &s.shard_sums, &s.piece_gradients, &s.home_sums})
     bytes += buffer->capacity();
-  for (const auto* memory :
-       {&s.rotated_queries, &s.wide_keys, &s.partial, &s.sums, &s.partial_log_sums, &s.log_sums,
-        &s.query_gradients, &s.piece_query_gradients, &s.table_gradients})
+  for (const auto* memory : {&s.rotated_queries, &s.wide_keys, &s.log_sums, &s.partial,
+                             &s.partial_log_sums, &s.sums, &s.query_sums, &s.table_gradients})
     bytes += memory->capacity();
   for (const auto& padding : s.paddings) bytes += padding.capacity();
   for (const auto& list : s.segments) bytes += list.capacity() * sizeof(std::int32_t);

@@ -207,6 +207,16 @@ ShardBuffer& RingPlan::State::shard_buffer(int step) noexcept {
   return step == 0 ? home : incoming[static_cast<std::size_t>(step % 2)];
 }
 
+bool RingPlan::State::comes_home(int step) const noexcept {
+  const int last = schedule.wrapped(rank + step - 1);
+  return step > 1 && schedule.needs(last, rank) && schedule.gradient_target(last, rank) == rank;
+}
+
+// In the last step no shard is worked on: the buffer of its chain is free.
+ShardBuffer& RingPlan::State::homecoming(int step) noexcept {
+  return step == ranks.size() ? chains[static_cast<std::size_t>(step % 2)] : early_chain;
+}
+
 void RingPlan::State::start_keys(int step, StepTransfers& transfers) {
   const int shard = schedule.shard(rank, step);
   const int next = schedule.shard(rank, step + 1);
@@ -238,9 +248,7 @@ void RingPlan::State::run(const ConstHeadsView& q, const ConstHeadsView& k, cons
     sums.resize(static_cast<std::size_t>(whole.batch * queries * whole.heads * whole.value_dim) *
                 sizeof(Number));
   const HeadsView total = in_place ? out : dense(sums, queries, whole.heads, whole.value_dim);
-  for_each_row<Number, Number>(total, total, [&](const Number*, Number* row) {
-    std::fill_n(row, whole.value_dim, Number{0});
-  });
+  clear_heads<Number>(total);
   auto* const logs = reinterpret_cast<Number*>(log_sums.data());
   std::fill_n(logs, whole.batch * whole.heads * queries, -std::numeric_limits<Number>::infinity());
   auto* const piece_logs = reinterpret_cast<Number*>(partial_log_sums.data());

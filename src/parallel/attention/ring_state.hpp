@@ -75,6 +75,7 @@ struct RingPlan::State {
   core::Positions query_positions, key_positions;  // of this rank's rows, for the rotary
   encodings::ScoreTerms terms;                     // of the pieces
   std::vector<std::vector<PieceWork>> work;        // [shard]
+  attention::AttentionWorkspace scratch;           // that all plans share
   std::deque<attention::AttentionPlan> plans;
   std::deque<std::vector<std::uint8_t>> paddings;
   std::deque<std::vector<std::int32_t>> segments;
@@ -82,13 +83,16 @@ struct RingPlan::State {
 
   // Memory of a run, in elements of the arithmetic unless it travels.
   ShardBuffer home;                     // travels
-  std::array<ShardBuffer, 2> incoming;  // travel
-  std::vector<std::byte> rotated_queries, wide_keys, partial, sums;
-  std::vector<std::byte> partial_log_sums, log_sums;
-  // Backward.
-  ShardBuffer home_gradients, shard_gradients, piece_gradients;
-  ShardBuffer gradients_out, chain_in, home_in;  // travel
-  std::vector<std::byte> query_gradients, piece_query_gradients, table_gradients;
+  std::array<ShardBuffer, 2> incoming;  // travel: of even and of odd steps
+  std::vector<std::byte> rotated_queries, wide_keys, log_sums;
+  std::vector<std::byte> partial, partial_log_sums;  // of one piece: out, or d_q
+  std::vector<std::byte> sums, query_sums;  // out and d_q if the caller's are of another type
+  // Backward. Sums of the gradients of a shard travel in `chains`, of even and of odd steps; if they are
+  // rounded for the wire, this rank adds its own in `shard_sums`.
+  std::array<ShardBuffer, 2> chains;
+  ShardBuffer early_chain;  // one that ends at home before the last step
+  ShardBuffer shard_sums, piece_gradients, home_sums;
+  std::vector<std::byte> table_gradients;
 
   [[nodiscard]] core::DType arithmetic() const noexcept { return whole.arithmetic; }
   [[nodiscard]] core::DType wire() const noexcept {
@@ -114,6 +118,9 @@ struct RingPlan::State {
   // Starts what brings the keys of the next step, and sends those of this one. `step` + 1 < ranks.
   void start_keys(int step, StepTransfers& transfers);
   [[nodiscard]] ShardBuffer& shard_buffer(int step) noexcept;
+  // Whether sums of this rank's own shard come home in this step; and where they go.
+  [[nodiscard]] bool comes_home(int step) const noexcept;
+  [[nodiscard]] ShardBuffer& homecoming(int step) noexcept;
   void send(std::span<const std::byte> bytes, int to, int tag, StepTransfers& transfers);
   void receive(std::span<std::byte> bytes, int from, int tag, StepTransfers& transfers);
   template <class Number>

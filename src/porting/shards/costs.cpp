@@ -51,8 +51,20 @@ void check_sizes(const ShardedSizes& sizes, int ranks) {
   const std::int64_t from = std::max(least, smallest), to = std::min(most, largest);
   if (from > to) return false;
   const std::int64_t stride = queries.stride;
+  if (stride == 1) return true;
   const std::int64_t steps = (from - smallest + stride - 1) / stride;
   return smallest + steps * stride <= to;
+}
+
+[[nodiscard]] bool in_reach(const ShardedSizes& sizes, const std::array<TokenRun, 2>& queries,
+                            const std::array<TokenRun, 2>& keys) {
+  const std::int64_t reach = sizes.window.value_or(sizes.tokens + 1) - 1;
+  for (const TokenRun& query : queries) {
+    for (const TokenRun& key : keys) {
+      if (meet(query, key, sizes.sees == Sees::earlier ? 0 : -reach, reach)) return true;
+    }
+  }
+  return false;
 }
 
 // Bytes of heads_bytes() for a rank that holds `mine` of `all` tokens.
@@ -112,13 +124,8 @@ std::int64_t shard_tokens(TokenOrder order, std::int64_t tokens, int ranks, int 
 }
 
 bool shard_in_reach(const ShardedSizes& sizes, int ranks, int queries, int keys) {
-  const std::int64_t reach = sizes.window.value_or(sizes.tokens + 1) - 1;
-  for (const TokenRun& query : shard_runs(sizes.order, sizes.tokens, ranks, queries)) {
-    for (const TokenRun& key : shard_runs(sizes.order, sizes.tokens, ranks, keys)) {
-      if (meet(query, key, sizes.sees == Sees::earlier ? 0 : -reach, reach)) return true;
-    }
-  }
-  return false;
+  return in_reach(sizes, shard_runs(sizes.order, sizes.tokens, ranks, queries),
+                  shard_runs(sizes.order, sizes.tokens, ranks, keys));
 }
 
 HeadRange shard_heads(const ShardedSizes& sizes, int ranks, int rank) {
@@ -132,11 +139,17 @@ HeadRange shard_heads(const ShardedSizes& sizes, int ranks, int rank) {
 std::vector<RankBytes> ring_bytes(const ShardedSizes& sizes, int ranks) {
   check_sizes(sizes, ranks);
   std::vector<RankBytes> bytes(static_cast<std::size_t>(ranks));
+  std::vector<std::array<TokenRun, 2>> runs;
+  for (int rank = 0; rank < ranks; ++rank)
+    runs.push_back(shard_runs(sizes.order, sizes.tokens, ranks, rank));
   std::vector<char> needs(static_cast<std::size_t>(ranks));  // the shard of one rank
   for (int home = 0; home < ranks; ++home) {
     for (int rank = 0; rank < ranks; ++rank) {
       needs[static_cast<std::size_t>(rank)] =
-          rank != home && shard_in_reach(sizes, ranks, rank, home) ? 1 : 0;
+          rank != home && in_reach(sizes, runs[static_cast<std::size_t>(rank)],
+                                   runs[static_cast<std::size_t>(home)])
+              ? 1
+              : 0;
     }
     const std::int64_t shard = sizes.batch * shard_tokens(sizes.order, sizes.tokens, ranks, home) *
                                sizes.key_heads * (sizes.head_dim + sizes.value_dim) *

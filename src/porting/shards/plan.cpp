@@ -156,17 +156,18 @@ class Costs {
     cost.attention_bytes =
         batch * mine * (all_heads * dims + static_cast<double>(sizes_.heads)) * kFloatBytes;
     const HeadRange own = shard_heads(sizes_, heads, 0);
+    const auto wire = static_cast<double>(bytes_of(sizes_.wire));
+    const auto count = static_cast<double>(own.count), keys = static_cast<double>(own.key_count);
+    // All tokens of the own heads, and one message to and from every rank.
     if (heads > 1) {
+      const double message = count * static_cast<double>(sizes_.head_dim) + keys * dims;
       cost.attention_bytes +=
-          batch * held *
-          (static_cast<double>(own.count + own.key_count) * dims + static_cast<double>(own.count)) *
-          kFloatBytes;
+          batch * held * (((count + keys) * dims + 2.0 * message) * wire + count * kFloatBytes);
     }
-    // Keys and values that are computed with, and those that arrive.
-    if (ring > 1) {
-      cost.attention_bytes += 2.0 * batch * held * static_cast<double>(own.key_count) * dims *
-                              static_cast<double>(bytes_of(sizes_.wire));
-    }
+    // A ring keeps q and out of its heads, its keys and values as they travel, those that it computes with and
+    // those that arrive.
+    if (ring > 1)
+      cost.attention_bytes += batch * held * dims * (count * kFloatBytes + 3.0 * keys * wire);
   }
 
   ShardPlanOptions options_;

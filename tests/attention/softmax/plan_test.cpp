@@ -127,6 +127,50 @@ TEST(AttentionPlan, LikeOneCallWithOptions) {
   }
 }
 
+// What one plan leaves in the scratch does not reach the other, not even a NaN.
+TEST(AttentionPlan, LikeOneCallWithScratchOfOtherPlans) {
+  for (const Terms terms : kAllTerms) {
+    Case small = around_tile_edges(terms), large = small;
+    large.queries = large.keys = 300;
+    large.head_dim = large.value_dim = 24;
+    Problem p(small), other(large);
+    AttentionWorkspace scratch;
+    other.options.workspace = p.options.workspace = &scratch;
+    other.options.threads = p.options.threads = 1;
+    AttentionPlan first(other.terms, sizes_for(large), other.options,
+                        AttentionPasses::forward_and_backward);
+    const std::size_t held = scratch.bytes();
+    AttentionPlan second(p.terms, sizes_for(small), p.options,
+                         AttentionPasses::forward_and_backward);
+    EXPECT_EQ(scratch.bytes(), held) << small;
+    PlannedRun dirty(large, 3);
+    auto* const q = static_cast<float*>(dirty.q.view().data);
+    for (std::size_t i = 0; i < dirty.q.bytes().size() / sizeof(float); ++i)
+      q[i] = std::numeric_limits<float>::quiet_NaN();
+    PlannedRun planned(small, 10), called(small, 10);
+    const auto soil = [&] {
+      first.run(dirty.queries(), dirty.keys(), dirty.values(), dirty.out.view(), dirty.extras());
+      first.run_backward(dirty.queries(), dirty.keys(), dirty.values(), dirty.forward(),
+                         {dirty.d_q.view(), dirty.d_k.view(), dirty.d_v.view(), {}});
+    };
+    soil();
+    second.run(planned.queries(), planned.keys(), planned.values(), planned.out.view(),
+               planned.extras());
+    soil();
+    second.run_backward(planned.queries(), planned.keys(), planned.values(), planned.forward(),
+                        {planned.d_q.view(), planned.d_k.view(), planned.d_v.view(), {}});
+    p.options.workspace = nullptr;
+    attend(p.terms, called.queries(), called.keys(), called.values(), called.out.view(), p.options,
+           called.extras());
+    attend_backward(p.terms, called.queries(), called.keys(), called.values(), called.forward(),
+                    {called.d_q.view(), called.d_k.view(), called.d_v.view(), {}}, p.options);
+    EXPECT_EQ(planned.out.bytes(), called.out.bytes()) << small;
+    EXPECT_EQ(planned.d_q.bytes(), called.d_q.bytes()) << small;
+    EXPECT_EQ(planned.d_k.bytes(), called.d_k.bytes()) << small;
+    EXPECT_EQ(planned.d_v.bytes(), called.d_v.bytes()) << small;
+  }
+}
+
 TEST(AttentionPlan, LikeOneCallInEachType) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f64}) {
     for (const Terms terms : {Terms::rope, Terms::t5, Terms::transformer_xl}) {

@@ -59,8 +59,12 @@ TEST(ShardPlan, RingByHand) {
   const double pairs = 4096.0 * 4097 / 2 / 4;
   EXPECT_DOUBLE_EQ(ring.compute_seconds, pairs * 32 * 4 * 128 / (kRankGflops * 1e9));
   EXPECT_DOUBLE_EQ(ring.compute_backward_seconds, kBackwardWork * ring.compute_seconds);
-  // q and out of 32 heads, k and v of 8, log-sum-exp; and two shards that travel.
-  EXPECT_EQ(ring.attention_bytes, 1024.0 * (40 * 256 + 32) * 4 + 2 * shard);
+  // q and out of 32 heads, k and v of 8, log-sum-exp; the plan's own q and out, and three shards.
+  EXPECT_EQ(ring.attention_bytes, 1024.0 * (40 * 256 + 32 + 32 * 256) * 4 + 3 * shard);
+  // All tokens of 8 heads and 2 key heads as bf16, their log-sum-exp, and what is sent and received.
+  EXPECT_EQ(
+      strategy_of(plan, "heads").attention_bytes,
+      1024.0 * (40 * 256 + 32) * 4 + 4096.0 * ((10 * 256 + 2 * (8 * 128 + 2 * 256)) * 2 + 8 * 4));
   // The last of four contiguous ranks has 7 of 16 parts of the triangle.
   EXPECT_NEAR(strategy_of(plan, "ring contiguous").balance, 7.0 / 4.0, 1e-3);
   EXPECT_EQ(plan.parameters, 8'029'995'008);

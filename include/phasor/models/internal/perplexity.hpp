@@ -28,6 +28,8 @@ struct PerplexityOptions {
   // As in SequenceOptions; the first token of every window has this position.
   std::int64_t first_position = 0;
   core::AngleMode angles = core::AngleMode::exact;
+  // As in SequenceOptions: ranks that share each window. The chunk is that of one rank.
+  ContextShare* share = nullptr;
 };
 
 // Running mean and variance (Welford), in double.
