@@ -3,7 +3,7 @@
 # --quick: shorter sequences, one round, to see that it runs. The last part needs root (throttled_ranks.sh).
 set -eu
 program=$1
-tokens=16384 memory_tokens=8192 rounds=5
+tokens=16384 memory_tokens=4096 rounds=5
 [ "${2:-}" != --quick ] || { tokens=2048 memory_tokens=2048 rounds=1; }
 scripts=$(dirname "$0")
 echo "== speed: 2 ranks of this machine"

@@ -149,6 +149,34 @@ def novels(packages: Packages) -> dict[str, str]:
     return out
 
 
+def chapters(packages: Packages) -> dict[str, str]:
+    """Jane Austen's six novels: of eight chapters in turn, without their headings, the fourth and the last are held out."""
+    parts: dict[str, list[str]] = {}
+    for path, text in novels(packages).items():
+        _title, *pieces = text.split("\f")
+        for number, chapter in enumerate(pieces):
+            split = {3: "valid", 7: "test"}.get(number % 8, "train")
+            _heading, body = chapter.strip().split("\n", 1)
+            parts.setdefault(f"{split}/{pathlib.PurePath(path).name}", []).append(body.strip())
+    return {path: "\n\f\n".join(bodies) + "\n" for path, bodies in parts.items()}
+
+
+def novel_passages(packages: Packages) -> dict[str, str]:
+    """Passages of 80 words of the set `chapters`; the label is the novel, in the order of their names."""
+    words_of_row = 80
+    rows: dict[str, list[dict]] = {split: [] for split in SPLITS}
+    works = chapters(packages)
+    labels = {name: label for label, name in enumerate(sorted({path.split("/")[1] for path in works}))}
+    for path, text in works.items():
+        split, name = path.split("/")
+        for chapter in text.split("\f"):
+            words = chapter.split()
+            rows[split] += [{"text": " ".join(words[at:at + words_of_row]), "label": labels[name]}
+                            for at in range(0, len(words) - words_of_row + 1, words_of_row)]
+    # In an order that mixes the novels: the first rows of a part are a sample of it.
+    return {f"{split}.jsonl": jsonl(sorted(rows[split], key=lambda row: share(row["text"]))) for split in SPLITS}
+
+
 def essays(packages: Packages) -> dict[str, str]:
     """The sections of An Anarchist FAQ."""
     out = {}
@@ -265,8 +293,8 @@ def english_german(packages: Packages) -> dict[str, str]:
     return {f"{split}.jsonl": jsonl(rows[split]) for split in SPLITS}
 
 
-SETS = {"english": english, "novels": novels, "essays": essays, "chinese": chinese, "chinese-sentiment": chinese_sentiment,
-        "english-german": english_german}
+SETS = {"english": english, "novels": novels, "chapters": chapters, "novel-passages": novel_passages, "essays": essays,
+        "chinese": chinese, "chinese-sentiment": chinese_sentiment, "english-german": english_german}
 
 
 # --- folders ------------------------------------------------------------------------------------------------------------

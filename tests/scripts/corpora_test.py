@@ -174,6 +174,28 @@ class Sets(unittest.TestCase):
             self.assertEqual(len(texts), 20 * len(corpora.WESNOTH) + 1)
         self.assertFalse([row for row in rows["train"] if "hint" in row["source"]])
 
+    def test_every_novel_has_chapters_in_all_splits(self):
+        texts = {f"{split}/{name}.txt": "TITLE\n\f\n" + "\n\f\n".join(f"CHAPTER {i}\n\n{name} {i}.\n\nMore." for i in range(1, 11))
+                 for split, name in (("train", "emma"), ("test", "persuasion"))}
+        with unittest.mock.patch.object(corpora, "novels", lambda _packages: texts):
+            files = corpora.chapters(FakePackages())
+        self.assertEqual(sorted(files), [f"{split}/{name}.txt" for split in sorted(corpora.SPLITS) for name in ("emma", "persuasion")])
+        for name in ("emma", "persuasion"):
+            held_out = [(files[f"{split}/{name}.txt"]) for split in ("valid", "test")]
+            self.assertEqual(held_out, [f"{name} 4.\n\nMore.\n", f"{name} 8.\n\nMore.\n"])
+            self.assertEqual(files[f"train/{name}.txt"], "\n\f\n".join(f"{name} {i}.\n\nMore." for i in (1, 2, 3, 5, 6, 7, 9, 10)) + "\n")
+
+    def test_passages_are_labelled_with_their_novel(self):
+        texts = {f"{split}/{name}.txt": "\n\f\n".join([" ".join(f"{name}{split}{i}" for i in range(200)), "too short"])
+                 for split in corpora.SPLITS for name in ("persuasion", "emma")}
+        with unittest.mock.patch.object(corpora, "chapters", lambda _packages: texts):
+            rows = self.rows(corpora.novel_passages(FakePackages()))
+        for split in corpora.SPLITS:
+            found = sorted((row["label"], row["text"].split()) for row in rows[split])
+            expected = [(label, [f"{name}{split}{i}" for i in range(at, at + 80)])
+                        for label, name in enumerate(("emma", "persuasion")) for at in (0, 80)]
+            self.assertEqual(found, sorted(expected))
+
     def test_splits_hold_out_what_was_asked(self):
         counts = {split: 0 for split in corpora.SPLITS}
         for i in range(4000):

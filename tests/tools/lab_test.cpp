@@ -35,7 +35,7 @@ class LabCommand : public Phasor {
       for (int line = 0; line < 60; ++line) {
         text += "The work " + std::to_string(work) + " has a line " + std::to_string(line) + ".\n";
       }
-      for (const char* const corpus : {"english", "novels", "essays", "chinese"}) {
+      for (const char* const corpus : {"english", "novels", "chapters", "chinese"}) {
         for (const char* const part : {"train", "valid", "test"}) {
           put("corpora/" + std::string(corpus) + "/" + part + "/" + std::to_string(work) + ".txt",
               text);
@@ -51,7 +51,9 @@ class LabCommand : public Phasor {
           R"({"source": "the number )" + number + R"(", "target": "die Zahl )" + number + "\"}\n";
     }
     for (const char* const part : {"train", "valid", "test"}) {
-      put("corpora/chinese-sentiment/" + std::string(part) + ".jsonl", labelled);
+      for (const char* const set : {"chinese-sentiment", "novel-passages"}) {
+        put("corpora/" + std::string(set) + "/" + part + ".jsonl", labelled);
+      }
       put("corpora/english-german/" + std::string(part) + ".jsonl", pairs);
     }
   }
@@ -86,7 +88,7 @@ TEST_F(LabCommand, every_built_in_experiment_runs) {
       more.insert(more.end(), {"--set", "tokenizer.vocabulary=120", "--set",
                                "tokenizer.min_character_frequency=1"});
     }
-    if (name == "finetune") {
+    if (name == "finetune" || name == "long-match") {
       for (const char* const setting : {"steps=2", "batch=2", "context=16"}) {
         more.insert(more.end(), {"--set", std::string("pretraining.training.") + setting});
       }

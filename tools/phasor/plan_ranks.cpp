@@ -79,7 +79,7 @@ void add_ranks_flags(Verb& verb, RanksFlags& flags) {
   verb.flag("--bandwidth", &flags.bandwidth, "Gb/s between machines (default: 100)")
       .needs("--ranks");
   verb.flag("--node-bandwidth", &flags.node_bandwidth,
-            fmt::format("Gb/s of a rank inside its machine (default: {:g}, measured)",
+            fmt::format("Gb/s of a rank inside its machine (default: {:g}, assumed)",
                         porting::kNodeGbits))
       .needs("--ranks");
   verb.flag("--gflops", &flags.gflops,

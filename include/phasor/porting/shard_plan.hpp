@@ -14,11 +14,11 @@
 
 namespace phasor::porting {
 
-// Measured constants (docs/scale.md, "Measured"); options replace them.
+// Constants of docs/scale.md; options replace them.
 //
-// GFLOP/s of attention on a rank of one thread: causal, 16384 tokens, 8 heads of 64, float32.
+// Measured: GFLOP/s, by CPU time, of attention on a rank of one thread: causal, 8192 tokens, 8 heads of 64, float32.
 inline constexpr double kRankGflops = 50.0;
-// Gb/s from one rank to another of the same machine, through shared memory.
+// Assumed: Gb/s from one rank to another of the same machine.
 inline constexpr double kNodeGbits = 40.0;
 // Products of a backward tile (s, dp, dv, dk, dq) over those of a forward tile (s, o).
 inline constexpr double kBackwardWork = 2.5;

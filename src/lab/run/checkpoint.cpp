@@ -115,6 +115,7 @@ enum class Heads : std::uint8_t { same, may_differ };
       return fail(ErrorCode::invalid_argument, message("tensor ", parameter.name, " is missing"));
     }
     if (tensor->shape != parameter.shape) {
+      if (is_free(parameter.name)) continue;  // of other labels
       return fail(ErrorCode::shape_mismatch,
                   message("tensor ", parameter.name, " must have the shape ",
                           core::shape_text(parameter.shape), " of the model, got ",

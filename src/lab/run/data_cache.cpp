@@ -291,7 +291,7 @@ void DataCache::State::load_text(const RunPlan& plan, const Stage& stage, TaskDa
       stage,
       [parts, task, matching](Split split, const BatchSettings& settings) {
         const auto& part = parts[static_cast<std::size_t>(split)];
-        return task == Task::match       ? matching_batches(part, settings, matching)
+        return task == Task::match       ? matching_batches(*part, settings, matching)
                : task == Task::masked_lm ? masked_batches(part, settings)
                                          : causal_batches(part, settings);
       },

@@ -7,6 +7,7 @@
 #include "lab/data/data_support.hpp"
 #include "lab/data/order.hpp"
 #include "support/errors.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace phasor::lab::testing {
 namespace {
@@ -214,7 +215,7 @@ std::shared_ptr<const TokenCorpus> letters(const std::vector<std::size_t>& lengt
 TEST(MatchingBatches, LabelsSayWhetherPassagesShareAUnit) {
   const auto corpus = letters({100, 50, 30, 4});
   const auto batches =
-      matching_batches(corpus, {.rows = 4, .tokens = 20, .seed = 2}, {.unit = Unit::section});
+      matching_batches(*corpus, {.rows = 4, .tokens = 20, .seed = 2}, {.unit = Unit::section});
   EXPECT_EQ(batches->left_out(), 1);
   int same = 0;
   std::map<std::int32_t, int> units;
@@ -251,7 +252,7 @@ TEST(MatchingBatches, PassagesOfOneUnitDoNotOverlap) {
   text += "\f" + std::string(60, '~');
   const auto corpus = shared_tokens(text);
   const auto batches =
-      matching_batches(corpus, {.rows = 4, .tokens = 40, .seed = 2}, {.unit = Unit::section});
+      matching_batches(*corpus, {.rows = 4, .tokens = 40, .seed = 2}, {.unit = Unit::section});
   std::set<std::int32_t> firsts;
   for (std::int64_t step = 0; step < 50; ++step) {
     const Batch batch = batches->at(step);
@@ -268,10 +269,35 @@ TEST(MatchingBatches, PassagesOfOneUnitDoNotOverlap) {
   EXPECT_GT(firsts.size(), 10U);
 }
 
+class MatchingFiles : public io::testing::TemporaryFolder {};
+
+TEST_F(MatchingFiles, PassagesOfAWorkHoldNoSeparator) {
+  // Two works of short sections, which end tokens separate in the corpus.
+  for (const char letter : {'a', 'b'}) {
+    std::string text;
+    for (int section = 0; section < 20; ++section) text += std::string(5, letter) + "\f";
+    io::testing::put(at(std::string(1, letter) + ".txt"), text);
+  }
+  const std::filesystem::path path = at("");
+  const TokenCorpus corpus(TextCorpus::read(std::span(&path, 1)).value_or_throw(),
+                           byte_tokenizer());
+  ASSERT_EQ(corpus.sections().size(), 40U);
+  const auto batches = matching_batches(corpus, {.rows = 4, .tokens = 40, .seed = 2}, {});
+  // 200 tokens, 37 of them in a row.
+  EXPECT_EQ(batches->steps(), kPairsOfToken * 200 / (4 * 37));
+  for (std::int64_t step = 0; step < 20; ++step) {
+    const Batch batch = batches->at(step);
+    EXPECT_EQ(std::count(batch.ids.begin(), batch.ids.end(), kEnd), 8);
+    for (std::size_t row = 0; row < 4; ++row) {
+      EXPECT_EQ(batch.labels[row], batch.ids[row * 40 + 1] == batch.ids[row * 40 + 21]);
+    }
+  }
+}
+
 TEST(MatchingBatches, UnitsMayBeChosenForLongerRows) {
   const auto corpus = letters({100, 50, 30});
   const auto made = [&](std::int64_t longest) {
-    return matching_batches(corpus, {.rows = 2, .tokens = 20},
+    return matching_batches(*corpus, {.rows = 2, .tokens = 20},
                             {.unit = Unit::section, .longest_tokens = longest});
   };
   EXPECT_EQ(made(0)->left_out(), 0);
@@ -280,9 +306,9 @@ TEST(MatchingBatches, UnitsMayBeChosenForLongerRows) {
   expect_error(kBad, {"2 units", "1 of 3"}, [&] { return made(54); });
   // All sections are of one work.
   expect_error(kBad, {"1 of 1"},
-               [&] { return matching_batches(corpus, {.rows = 2, .tokens = 20}, {}); });
+               [&] { return matching_batches(*corpus, {.rows = 2, .tokens = 20}, {}); });
   expect_function_of_step([&](std::uint64_t seed) {
-    return matching_batches(corpus, {.rows = 3, .tokens = 21, .seed = seed},
+    return matching_batches(*corpus, {.rows = 3, .tokens = 21, .seed = seed},
                             {.unit = Unit::section});
   });
 }

@@ -160,6 +160,16 @@ TEST_F(LabCheckpoint, refuses_another_vocabulary_and_other_tensors) {
     const auto after = classifier.parameters()[parameter.first];
     EXPECT_EQ(after == before[parameter.first], is_head) << parameter.name;
   }
+  // Other labels: what depends on their number keeps its numbers too.
+  ASSERT_TRUE(save_checkpoint(classifier, {}, at("two")).ok());
+  Network<float> more =
+      random_network(encoder(30, R"(, "head": "classification", "labels": 3)"), 3);
+  const float kept = more.parameters().back();
+  ASSERT_EQ(more.layout().back().name, "classifier.out_proj.bias");
+  expect_error(ErrorCode::shape_mismatch, {"[3, 16]", "[2, 16]"}, read_parameters(at("two"), more));
+  ASSERT_TRUE(read_body(at("two"), more).ok());
+  EXPECT_EQ(more.parameters().back(), kept);
+  EXPECT_EQ(more.parameters().front(), classifier.parameters().front());
   expect_error(ErrorCode::io, {"none"}, read_parameters(at("none"), network));
   expect_error(ErrorCode::unsupported, {"roformer", "config.json"}, load_checkpoint(at("a")));
 }

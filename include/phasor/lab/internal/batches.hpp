@@ -58,8 +58,10 @@ inline constexpr double kMaskedShare = 0.15, kMaskShare = 0.8, kRandomShare = 0.
 
 // Do two passages come from the same unit? [CLS] a [SEP] b [SEP], token types 0 and 1, all rows of full
 // length; label 1: the same unit, without overlap; 0: different ones. Half of the rows each, on average.
-// Units are chosen in proportion to their lengths. steps() counts the batches whose passages together are
-// as long as the corpus.
+// Units are chosen in proportion to their lengths; what stands between the sections of a work is left
+// out. steps() counts the batches that hold a token kPairsOfToken times on average: pairs are drawn, and
+// a short text has many.
+inline constexpr std::int64_t kPairsOfToken = 8;
 enum class Unit : std::uint8_t { work, section };
 struct MatchingSettings {
   Unit unit = Unit::work;
@@ -67,7 +69,7 @@ struct MatchingSettings {
   // experiment, so that all of its lengths have the same units. 0: BatchSettings::tokens.
   std::int64_t longest_tokens = 0;
 };
-[[nodiscard]] std::unique_ptr<Batches> matching_batches(std::shared_ptr<const TokenCorpus> corpus,
+[[nodiscard]] std::unique_ptr<Batches> matching_batches(const TokenCorpus& corpus,
                                                         const BatchSettings& settings,
                                                         const MatchingSettings& matching);
 

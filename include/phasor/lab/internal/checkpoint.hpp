@@ -36,8 +36,9 @@ inline constexpr std::string_view kLabModelType = "phasor_lab";
 [[nodiscard]] Result<Done> read_parameters(const std::filesystem::path& folder,
                                            Network<float>& network);
 
-// The same for another head: parameters that the folder does not have, and those of its own that the
-// network does not have, are allowed if they belong to a head. Those keep their numbers.
+// The same for another head: parameters that the folder does not have or has in another shape, and those
+// of its own that the network does not have, are allowed if they belong to a head. The network's keep
+// their numbers.
 [[nodiscard]] Result<Done> read_body(const std::filesystem::path& folder, Network<float>& network);
 
 // Whether the folder has a config.json with model_type kLabModelType. False if it cannot be read.
